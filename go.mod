@@ -1,0 +1,3 @@
+module example.com/sash
+
+go 1.26

@@ -1,0 +1,58 @@
+// Package window is the arithmetic of every algorithm, as pure functions of time: no clock, no lock,
+// no I/O. Times are microseconds since the Unix epoch, the precision of the Redis clock.
+//
+// A State is what one subject has been charged. Look answers what a call would find, Charge writes it
+// down. The caller holds whatever lock is needed and passes times from one clock. A clock may go back:
+// then what was charged later than now counts as charged now, so it never stays longer than a window.
+package window
+
+// A Limit is a number of units in a span of time.
+type Limit struct {
+	Units int64
+	Span
+}
+
+// A Status is what one limit says to a call. Times are microseconds from now.
+type Status struct {
+	Remaining int64 // units left, never negative
+	Retry     int64 // until this call fits, if nobody else comes; 0 when it fits now
+	Release   int64 // until fewer units are in use; 0 when none is
+	Reset     int64 // until every unit is free; 0 when none is in use
+}
+
+// A State holds the charges of one subject under one algorithm.
+type State interface {
+	// Look fills one status a limit for a call of the given cost and returns a bit for each limit
+	// that refuses it. Cost 0 asks nothing and is refused only by a limit that is already exceeded.
+	Look(now, cost int64, limits []Limit, out []Status) (refusals uint64)
+	// Charge records cost units at now, whether or not there is room.
+	Charge(now, cost int64, limits []Limit)
+	// Refund takes back what Charge recorded at an earlier instant, as far as it still counts at now.
+	Refund(now, at, cost int64, limits []Limit)
+	// Expires returns the instant from which the state is as good as none.
+	Expires() int64
+}
+
+// Decide looks, charges when there is room (or always, where refused calls are charged too), and
+// leaves in out what the limits say after that.
+func Decide(s State, now, cost int64, limits []Limit, countRefused bool, out []Status) (refusals uint64) {
+	refusals = s.Look(now, cost, limits, out)
+	if cost == 0 || refusals != 0 && !countRefused {
+		return refusals
+	}
+	s.Charge(now, cost, limits)
+	if refusals == 0 {
+		cost = 0
+	}
+	s.Look(now, cost, limits, out)
+	return refusals
+}
+
+// Keep returns how long a charge can matter: the longest of the spans.
+func Keep(limits []Limit) int64 {
+	var keep int64
+	for i := range limits {
+		keep = max(keep, limits[i].Length())
+	}
+	return keep
+}

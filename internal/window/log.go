@@ -1,0 +1,209 @@
+package window
+
+import "math/bits"
+
+// A Log is the exact sliding window: the time and units of every charge that can still count.
+//
+//	      cut = now - window                      now
+//	-------|--------------------------------------|
+//	 gone  |  first counted   ...   last          |     used = sum(last) - sum(before first)
+//
+// Each entry carries the sum of all units up to it, so that the use of any window is one search and one
+// subtraction, and so is the instant at which a given number of units has left. With a Resolution above
+// one microsecond, calls in the same step share an entry dated to the latest of them: a unit is then
+// held up to Resolution longer than its window, and never shorter.
+//
+// An entry goes when it is older than the longest span ever asked for, or when the entries after it hold
+// as many units as the largest limit ever asked for: older ones cannot change an answer then.
+type Log struct {
+	Resolution int64 // at least 1
+
+	ring  []entry // len is a power of two, or zero
+	lo    int     // position of the oldest entry; position p is in slot p & (len-1)
+	head  int     // position after the newest entry
+	gone  uint64  // the sum before position lo
+	keep  int64   // the longest span ever asked for
+	units int64   // the most units ever asked for
+}
+
+type entry struct {
+	at  int64
+	sum uint64 // units of all entries up to this one, modulo 2^64
+}
+
+func (l *Log) slot(p int) *entry { return &l.ring[p&(len(l.ring)-1)] }
+
+func (l *Log) before(p int) uint64 {
+	if p == l.lo {
+		return l.gone
+	}
+	return l.slot(p - 1).sum
+}
+
+// after returns the first position whose entry is later than cut, or head.
+func (l *Log) after(cut int64) int {
+	if l.lo == l.head || l.slot(l.lo).at > cut {
+		return l.lo
+	}
+	if l.slot(l.head-1).at <= cut {
+		return l.head
+	}
+	x, y := l.lo+1, l.head-1
+	for x < y {
+		mid := int(uint(x+y) / 2)
+		if l.slot(mid).at > cut {
+			y = mid
+		} else {
+			x = mid + 1
+		}
+	}
+	return x
+}
+
+// leaves returns the time of the entry with which the sum reaches goal, from position p on.
+func (l *Log) leaves(p int, goal uint64) int64 {
+	base := l.before(p)
+	x, y := p, l.head-1
+	for x < y {
+		mid := int(uint(x+y) / 2)
+		if l.slot(mid).sum-base >= goal {
+			y = mid
+		} else {
+			x = mid + 1
+		}
+	}
+	return l.slot(x).at
+}
+
+// Look implements State.
+func (l *Log) Look(now, cost int64, limits []Limit, out []Status) (refusals uint64) {
+	l.redate(now)
+	for i := range limits {
+		limit := &limits[i]
+		cut, stop := limit.Cut(now)
+		s := Status{Remaining: limit.Units}
+		var used int64
+		p := l.after(cut)
+		if p < l.head {
+			used = int64(l.slot(l.head-1).sum - l.before(p))
+		}
+		if used > 0 {
+			s.Remaining = max(0, limit.Units-used)
+			s.Release, s.Reset = stop-now, stop-now
+			if stop == 0 {
+				s.Release = l.leaves(p, 1) + limit.Window - now
+				s.Reset = l.slot(l.head-1).at + limit.Window - now
+			}
+		}
+		if used+cost > limit.Units {
+			refusals |= 1 << i
+			s.Retry = s.Release
+			if stop == 0 {
+				s.Retry = l.leaves(p, uint64(used+cost-limit.Units)) + limit.Window - now
+			}
+		}
+		out[i] = s
+	}
+	return refusals
+}
+
+// Charge implements State.
+func (l *Log) Charge(now, cost int64, limits []Limit) {
+	l.redate(now)
+	l.keep = max(l.keep, Keep(limits))
+	for i := range limits {
+		l.units = max(l.units, limits[i].Units)
+	}
+	if l.joins(now, limits) {
+		last := l.slot(l.head - 1)
+		last.at, last.sum = now, last.sum+uint64(cost)
+		return
+	}
+	sum := l.gone
+	if l.head > l.lo {
+		sum = l.slot(l.head - 1).sum
+	}
+	sum += uint64(cost)
+	for l.lo < l.head {
+		oldest := l.slot(l.lo)
+		if oldest.at > now-l.keep && sum-oldest.sum < uint64(l.units) {
+			break
+		}
+		l.gone = oldest.sum
+		l.lo++
+	}
+	if l.head-l.lo == len(l.ring) {
+		l.grow()
+	}
+	*l.slot(l.head) = entry{now, sum}
+	l.head++
+}
+
+// Refund implements State. The charge is in the entry of its time or, joined, of the latest time within
+// the same step. Where a clock that went back has moved it, nothing is given back: it leaves by itself.
+func (l *Log) Refund(_, at, cost int64, _ []Limit) {
+	p := l.after(at - 1)
+	if p == l.head || l.slot(p).at-at >= l.Resolution || int64(l.slot(p).sum-l.before(p)) < cost {
+		return
+	}
+	for q := p; q < l.head; q++ {
+		l.slot(q).sum -= uint64(cost)
+	}
+	for l.head > l.lo && l.slot(l.head-1).sum == l.before(l.head-1) {
+		l.head--
+	}
+}
+
+// Expires implements State.
+func (l *Log) Expires() int64 {
+	if l.head == l.lo {
+		return 0
+	}
+	return l.slot(l.head-1).at + l.keep
+}
+
+// joins reports whether a charge at now shares the last entry: in the same step of the resolution, and
+// not across a boundary of a calendar limit.
+func (l *Log) joins(now int64, limits []Limit) bool {
+	if l.head == l.lo {
+		return false
+	}
+	last := l.slot(l.head - 1).at
+	if last == now {
+		return true
+	}
+	if l.Resolution <= 1 || last/l.Resolution != now/l.Resolution {
+		return false
+	}
+	for i := range limits {
+		if limits[i].Period != 0 {
+			if cut, _ := limits[i].Cut(now); last <= cut {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// redate makes one entry of now out of the entries that are not earlier, after a clock that went back.
+func (l *Log) redate(now int64) {
+	if l.head == l.lo || l.slot(l.head-1).at <= now {
+		return
+	}
+	sum := l.slot(l.head - 1).sum
+	p := l.after(now - 1)
+	*l.slot(p) = entry{now, sum}
+	l.head = p + 1
+}
+
+func (l *Log) grow() {
+	size := 4
+	if n := len(l.ring); n > 0 {
+		size = 1 << bits.Len(uint(n))
+	}
+	ring := make([]entry, size)
+	for p := l.lo; p < l.head; p++ {
+		ring[p&(size-1)] = *l.slot(p)
+	}
+	l.ring = ring
+}

@@ -1,0 +1,108 @@
+package window
+
+import "time"
+
+// A Period is a stretch of the calendar. The zero Period is none: the span slides.
+type Period uint8
+
+// The calendar's periods.
+const (
+	Hour Period = iota + 1
+	Day
+	Month
+)
+
+// A Span is the time over which units are counted: sliding over the last Window microseconds, or, with
+// a Period, since the last boundary of the calendar in Zone.
+type Span struct {
+	Window int64
+	Period Period
+	Zone   *time.Location
+}
+
+// same reports whether two spans count over the same time.
+func (s Span) same(o Span) bool {
+	return s.Window == o.Window && s.Period == o.Period && (s.Period == 0 || s.Zone.String() == o.Zone.String())
+}
+
+// Cut returns the last instant that no longer counts at now. For a calendar span stop is the instant at
+// which everything counted leaves at once; for a sliding one it is 0 and each entry leaves Window after
+// it came.
+func (s Span) Cut(now int64) (cut, stop int64) {
+	if s.Period == 0 {
+		return now - s.Window, 0
+	}
+	start, end := s.Bounds(now)
+	return start - 1, end
+}
+
+// Length returns the longest time that a charge can count.
+func (s Span) Length() int64 {
+	switch s.Period {
+	case Hour:
+		return 2 * time.Hour.Microseconds() // an hour that is cut by a change of the clocks may be longer
+	case Day:
+		return 25 * time.Hour.Microseconds()
+	case Month:
+		return (31*24 + 1) * time.Hour.Microseconds()
+	}
+	return s.Window
+}
+
+// Bounds returns the calendar period around now: start <= now < end.
+func (s Span) Bounds(now int64) (start, end int64) {
+	t := time.UnixMicro(now).In(s.Zone)
+	year, month, day := t.Date()
+	switch s.Period {
+	case Hour:
+		return hour(t)
+	case Day:
+		return midnight(year, month, day, s.Zone).UnixMicro(), midnight(year, month, day+1, s.Zone).UnixMicro()
+	default:
+		return midnight(year, month, 1, s.Zone).UnixMicro(), midnight(year, month+1, 1, s.Zone).UnixMicro()
+	}
+}
+
+// hour returns the clock hour around t. Where the clocks change inside an hour, the change is a boundary.
+func hour(t time.Time) (start, end int64) {
+	_, offset := t.Zone()
+	local := t.Unix() + int64(offset)
+	first := local - mod(local, 3600) - int64(offset)
+	last := first + 3600
+	from, to := t.ZoneBounds()
+	if !from.IsZero() {
+		first = max(first, from.Unix())
+	}
+	if !to.IsZero() {
+		last = min(last, to.Unix())
+	}
+	return first * 1e6, last * 1e6
+}
+
+// midnight returns the first instant of a date in a zone. Where clocks go forward over midnight that is
+// the change itself; where they go back over it, it is the first of the two midnights. The day may be
+// out of the month's range, as for time.Date.
+func midnight(year int, month time.Month, day int, zone *time.Location) time.Time {
+	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC) // the date's number, whatever the zone
+	is := func(t time.Time) bool {
+		y, m, d := t.Date()
+		return y == date.Year() && m == date.Month() && d == date.Day()
+	}
+	t := time.Date(year, month, day, 0, 0, 0, 0, zone)
+	if !is(t) { // midnight was skipped and t is before the change
+		_, t = t.ZoneBounds()
+		return t
+	}
+	from, _ := t.ZoneBounds()
+	if !from.IsZero() && is(from.Add(-time.Nanosecond)) {
+		// The clocks changed earlier the same day: count from the midnight before that.
+		_, offset := from.Add(-time.Nanosecond).Zone()
+		return time.Unix(date.Unix()-int64(offset), 0).In(zone)
+	}
+	if !from.IsZero() && t.Sub(from) < 24*time.Hour && is(from) {
+		return from // midnight was skipped and t is after the change
+	}
+	return t
+}
+
+func mod(a, b int64) int64 { return ((a % b) + b) % b }
