@@ -1,0 +1,81 @@
+package sash
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What can go wrong, for errors.Is. A refusal, a store that failed, a call that was wrong and a caller
+// that gave up (context.Canceled, context.DeadlineExceeded) are never mixed up.
+var (
+	// ErrLimited is a refusal turned into an error by Do or Wait: see [LimitedError].
+	ErrLimited = errors.New("sash: limited")
+	// ErrUnavailable means that the store failed to answer: see [StoreError].
+	ErrUnavailable = errors.New("sash: the store is unavailable")
+	// ErrInvalidLimit means that a limit, or a set of limits, cannot be enforced.
+	ErrInvalidLimit = errors.New("sash: invalid limit")
+	// ErrInvalidCost means that a cost is below 1.
+	ErrInvalidCost = errors.New("sash: invalid cost")
+	// ErrCostAboveLimit means that a cost is above a limit's units: the call could never be admitted,
+	// however long it waited. The store was not asked.
+	ErrCostAboveLimit = errors.New("sash: cost above the limit")
+	// ErrInvalidKey means that a key is empty or longer than [MaxKeyLength].
+	ErrInvalidKey = errors.New("sash: invalid key")
+	// ErrUnsupported means that the store does not offer what was asked of it.
+	ErrUnsupported = errors.New("sash: not supported by this store")
+	// ErrApart means that a store cannot decide these subjects in one step, because they live in
+	// different places, such as slots of a Redis Cluster. A Limiter handles it; stores return it.
+	ErrApart = errors.New("sash: the subjects live in different places of the store")
+)
+
+// A LimitedError is a refusal: the call was right, the store answered, and there is no room.
+// It is ErrLimited.
+type LimitedError struct {
+	// Key is the subject that was refused.
+	Key string
+	// Limit is the limit that refused: of several, the one that takes longest to have room.
+	Limit Limit
+	// Result is the whole answer.
+	Result Result
+	// Cause is nil, or why Wait did not wait: an error that is context.DeadlineExceeded.
+	Cause error
+}
+
+// Error says who is limited to what and when to come back.
+func (e *LimitedError) Error() string {
+	s := fmt.Sprintf("%s is constrained to %d %s per %s; retry after %v",
+		e.Key, e.Limit.Units, plural(e.Limit.Units, "call"), e.Limit.per(), e.Result.RetryAfter.Round(time.Microsecond))
+	if e.Cause != nil {
+		s += ", which is past the deadline"
+	}
+	return s
+}
+
+// Is reports that every LimitedError is ErrLimited.
+func (e *LimitedError) Is(target error) bool { return target == ErrLimited }
+
+// Unwrap returns the cause.
+func (e *LimitedError) Unwrap() error { return e.Cause }
+
+// A StoreError is a store that failed to answer. It is ErrUnavailable. Whether the call was charged is
+// not known.
+type StoreError struct {
+	Err error // what the store said
+}
+
+// Error says that the store failed and what it said.
+func (e *StoreError) Error() string { return "sash: the store is unavailable: " + e.Err.Error() }
+
+// Is reports that every StoreError is ErrUnavailable.
+func (e *StoreError) Is(target error) bool { return target == ErrUnavailable }
+
+// Unwrap returns what the store said.
+func (e *StoreError) Unwrap() error { return e.Err }
+
+func plural(n int64, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}

@@ -1,0 +1,97 @@
+package sash
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"strconv"
+	"strings"
+)
+
+// MaxKeyLength is the most bytes that a key can have. Keys from [Key] are never longer.
+const MaxKeyLength = 512
+
+// maxPart is the most bytes of one part that a key spells out; maxParts the most of all parts.
+const (
+	maxPart  = 96
+	maxParts = 400
+)
+
+// Key builds a key from parts: Key("user", "42") is "user:42". Different parts give different keys,
+// whatever they hold: the separator, braces, control characters and bytes outside ASCII are escaped as
+// %XX, and what is too long is replaced by its SHA-256. The result is safe to print, never has a Redis
+// Cluster hash tag, and is at most MaxKeyLength bytes.
+func Key(parts ...string) string { return build("", parts) }
+
+// KeyTogether builds a key like [Key], with a Redis Cluster hash tag: all keys with the same tag live
+// in the same slot, so that [Limiter.AllowAll] can decide over them in one step on a cluster.
+// KeyTogether("t1", "user", "42") is "{t1}:user:42".
+func KeyTogether(tag string, parts ...string) string {
+	return build("{"+escape(tag)+"}:", parts)
+}
+
+func build(prefix string, parts []string) string {
+	var b strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			b.WriteByte(':')
+		}
+		b.WriteString(escape(part))
+	}
+	if b.Len() <= maxParts {
+		return prefix + b.String()
+	}
+	return prefix + digest(b.String())
+}
+
+// escape spells a part in letters, digits and harmless punctuation. A digest starts with a character
+// that no escaped part has, so the two cannot be confused.
+func escape(part string) string {
+	if len(part) > maxPart {
+		return digest(part)
+	}
+	plain := true
+	for i := range len(part) {
+		plain = plain && harmless(part[i])
+	}
+	if plain {
+		return part
+	}
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(part) {
+		if c := part[i]; harmless(c) {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	if b.Len() > maxPart {
+		return digest(part)
+	}
+	return b.String()
+}
+
+func harmless(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	}
+	return strings.IndexByte("-_.@/+=,;!*()$&'", c) >= 0
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "~" + strconv.Itoa(len(s)) + "~" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// Secret turns a token, a password or any other secret into a part for [Key] that does not tell what it
+// was: the HMAC-SHA-256 of it under a key that the application keeps, in 43 characters. The same secret
+// gives the same part as long as the application's key stays the same.
+func Secret(hmacKey []byte, secret string) string {
+	mac := hmac.New(sha256.New, hmacKey)
+	mac.Write([]byte(secret))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,147 @@
+package sash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Limiter holds subjects to limits in a store. Most callers want [Limiter.Allow]; jobs that can wait
+// want [Limiter.Wait]. A Limiter is safe for concurrent use, holds nothing that has to be closed, and is
+// cheap: users on different plans can have a Limiter each, on the same store.
+type Limiter struct {
+	store  Store
+	prefix string
+	opts   Options
+	policy *Policy
+}
+
+// Options are the rarer choices for a Limiter. The zero value is the default.
+type Options struct {
+	// Prefix keeps the keys of one part of an application apart from those of the others. It is put
+	// before every key, with a colon, as a part of [Key]. Limiters that share a store, a prefix and an
+	// algorithm share what was charged to a key, which is what users who change plans need.
+	Prefix string
+	// Algorithm says how windows are counted. Zero is SlidingLog.
+	Algorithm Algorithm
+	// Resolution is the step of SlidingBuckets, which must have one: whole microseconds. Zero
+	// otherwise.
+	Resolution time.Duration
+	// CountRefused charges refused calls too, so that a caller who never stops is never admitted.
+	CountRefused bool
+}
+
+// New returns a limiter that holds every subject to all the given limits. A nil opts is the default.
+// The error is [ErrInvalidLimit]; New does no I/O.
+func New(store Store, opts *Options, limits ...Limit) (*Limiter, error) {
+	if store == nil {
+		return nil, errors.New("sash: New needs a store, such as memstore.New(nil)")
+	}
+	policy, err := NewPolicy(opts, limits...)
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{store: store, policy: policy}
+	if opts != nil {
+		l.opts = *opts
+		if opts.Prefix != "" {
+			l.prefix = Key(opts.Prefix) + ":"
+		}
+	}
+	return l, nil
+}
+
+// Limits returns the limits that every subject is held to. The caller must not change them.
+func (l *Limiter) Limits() []Limit { return l.policy.Limits() }
+
+// Allow asks for one unit: AllowN with a cost of 1.
+func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN asks for cost units for a subject. They are admitted when every limit has room, and then
+// charged to all of them; otherwise nothing is charged. A refusal is a Result that is not Allowed, never
+// an error. Errors are [ErrInvalidKey], [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the
+// context's.
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (Result, error) {
+	if err := l.policy.checkCost(cost); err != nil {
+		return Result{}, err
+	}
+	return l.decide(ctx, key, cost)
+}
+
+// Peek tells what is left for a subject without charging anything.
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
+	return l.decide(ctx, key, 0)
+}
+
+func (l *Limiter) decide(ctx context.Context, key string, cost int64) (Result, error) {
+	key, err := l.key(key)
+	if err != nil {
+		return Result{}, err
+	}
+	res, err := l.store.Decide(ctx, Request{Key: key, Cost: cost, Policy: l.policy})
+	if err != nil {
+		return Result{}, storeError(ctx, err)
+	}
+	return res, nil
+}
+
+// Do runs f if there is room for one unit, and returns what f returns. Otherwise f does not run and the
+// error is a [*LimitedError], or one of those of AllowN.
+func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) error) error {
+	res, err := l.Allow(ctx, key)
+	if err != nil {
+		return err
+	}
+	if !res.Allowed {
+		return limited(key, res, nil)
+	}
+	return f(ctx)
+}
+
+// Reset forgets what a subject was charged with, under this limiter's algorithm. The error is
+// [ErrUnsupported] when the store cannot, or one of those of AllowN.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	key, err := l.key(key)
+	if err != nil {
+		return err
+	}
+	store, ok := l.store.(Resetter)
+	if !ok {
+		return fmt.Errorf("%w: Reset", ErrUnsupported)
+	}
+	return storeError(ctx, store.Reset(ctx, key, l.policy))
+}
+
+func (l *Limiter) key(key string) (string, error) {
+	if key == "" {
+		return "", fmt.Errorf("%w: it is empty; every caller would share it", ErrInvalidKey)
+	}
+	if l.prefix != "" {
+		key = l.prefix + key
+	}
+	if len(key) > MaxKeyLength {
+		return "", fmt.Errorf("%w: %d bytes, more than %d; build it with sash.Key", ErrInvalidKey, len(key), MaxKeyLength)
+	}
+	return key, nil
+}
+
+func limited(key string, res Result, cause error) error {
+	by, _ := res.RefusedBy()
+	return &LimitedError{Key: key, Limit: by.Limit, Result: res, Cause: cause}
+}
+
+// storeError tells a caller that gave up from a store that failed.
+func storeError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("sash: %w", context.Cause(ctx))
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrUnsupported):
+		return err
+	}
+	return &StoreError{Err: err}
+}

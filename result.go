@@ -1,0 +1,164 @@
+package sash
+
+import (
+	"time"
+
+	"example.com/sash/internal/window"
+)
+
+// A Source says where a result came from.
+type Source uint8
+
+// Sources of a result.
+const (
+	FromStore Source = iota // the store decided
+)
+
+// String returns "store".
+func (s Source) String() string {
+	if s == FromStore {
+		return "store"
+	}
+	return "unknown"
+}
+
+// A Result is the answer to one call. It is a value: it can be kept and shared.
+type Result struct {
+	// Allowed says whether the call was admitted, and its cost charged to every limit.
+	Allowed bool
+	// Source says where the answer came from.
+	Source Source
+	// Remaining is how many units are left after this call: the fewest over all limits, never negative.
+	Remaining int64
+	// RetryAfter is zero for a call that was admitted. For a refusal it is the shortest time after
+	// which the same call is admitted if nobody else comes: exact to the microsecond on the store's
+	// clock, over all limits.
+	RetryAfter time.Duration
+	// ResetAfter is the time until every unit of every limit is free, if nobody else comes.
+	ResetAfter time.Duration
+	// At is the store's clock when it decided.
+	At time.Time
+
+	key      string
+	policy   *Policy
+	refusals uint64
+	few      [2]window.Status
+	more     []window.Status // where there are more limits than few holds
+	subjects []Result        // of a decision over several subjects
+}
+
+// A LimitResult is one limit's part of a Result.
+type LimitResult struct {
+	// Key is the subject that the limit is on.
+	Key string
+	// Limit is the limit, with its name filled in.
+	Limit Limit
+	// Refused says whether this limit had no room for the call.
+	Refused bool
+	// Remaining is how many of this limit's units are left, never negative.
+	Remaining int64
+	// RetryAfter is zero, or the time until this limit has room for the call.
+	RetryAfter time.Duration
+	// ReleaseAfter is the time until fewer units are in use; zero when none is.
+	ReleaseAfter time.Duration
+	// ResetAfter is the time until every unit of this limit is free; zero when they are.
+	ResetAfter time.Duration
+}
+
+// NewResult makes the result of one decision, for stores. At is the store's clock in microseconds
+// since the Unix epoch; bit i of refusals is set when limit i refused; statuses has one element a limit
+// and is copied.
+func NewResult(req Request, at int64, refusals uint64, statuses []window.Status) Result {
+	r := Result{
+		Allowed:   refusals == 0,
+		Remaining: MaxUnits,
+		At:        time.UnixMicro(at),
+		key:       req.Key,
+		policy:    req.Policy,
+		refusals:  refusals,
+	}
+	if copy(r.few[:], statuses) < len(statuses) {
+		r.more = append(r.more, statuses...)
+	}
+	for i := range statuses {
+		s := &statuses[i]
+		r.Remaining = min(r.Remaining, s.Remaining)
+		r.ResetAfter = max(r.ResetAfter, micros(s.Reset))
+		if refusals != 0 {
+			r.RetryAfter = max(r.RetryAfter, micros(s.Retry))
+		}
+	}
+	return r
+}
+
+// Limits returns each limit's part of the result: in the limiter's order, subject by subject.
+func (r Result) Limits() []LimitResult {
+	if r.subjects != nil {
+		var all []LimitResult
+		for _, s := range r.subjects {
+			all = append(all, s.Limits()...)
+		}
+		return all
+	}
+	if r.policy == nil {
+		return nil
+	}
+	statuses := r.few[:]
+	if r.more != nil {
+		statuses = r.more
+	}
+	out := make([]LimitResult, len(r.policy.limits))
+	for i, l := range r.policy.limits {
+		s := statuses[i]
+		l.Name = l.label()
+		out[i] = LimitResult{
+			Key:          r.key,
+			Limit:        l,
+			Refused:      r.refusals&(1<<i) != 0,
+			Remaining:    s.Remaining,
+			RetryAfter:   micros(s.Retry),
+			ReleaseAfter: micros(s.Release),
+			ResetAfter:   micros(s.Reset),
+		}
+	}
+	return out
+}
+
+// Refusals returns a bit for each limit of a single subject that refused, for stores.
+func (r Result) Refusals() uint64 { return r.refusals }
+
+// RefusedBy returns the limit that refused: of several, the one that takes longest to have room. It
+// returns false for a call that was admitted.
+func (r Result) RefusedBy() (LimitResult, bool) {
+	var by LimitResult
+	found := false
+	if r.Allowed {
+		return by, false
+	}
+	for _, l := range r.Limits() {
+		if l.Refused && (!found || l.RetryAfter > by.RetryAfter) {
+			by, found = l, true
+		}
+	}
+	return by, found
+}
+
+// join makes one result of a decision over several subjects.
+func join(results []Result) Result {
+	all := Result{Allowed: true, Remaining: MaxUnits, subjects: results}
+	for _, r := range results {
+		all.Allowed = all.Allowed && r.Allowed
+		all.Remaining = min(all.Remaining, r.Remaining)
+		all.RetryAfter = max(all.RetryAfter, r.RetryAfter)
+		all.ResetAfter = max(all.ResetAfter, r.ResetAfter)
+		if r.At.After(all.At) {
+			all.At = r.At
+		}
+		if r.Source != FromStore {
+			all.Source = r.Source
+		}
+	}
+	return all
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,0 +1,42 @@
+package sash
+
+import (
+	"context"
+	"time"
+)
+
+// Wait waits until one unit is admitted: WaitN with a cost of 1.
+func (l *Limiter) Wait(ctx context.Context, key string) error {
+	return l.WaitN(ctx, key, 1)
+}
+
+// WaitN waits until cost units are admitted. It sleeps until the moment of release that the store names
+// and asks again; of several that wait for the same release one wins, in no promised order. When the
+// context's deadline is earlier than the release it fails at once with a [*LimitedError] that is also
+// context.DeadlineExceeded. When the context ends first it returns the context's error. Other errors are
+// those of AllowN.
+func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
+	return wait(ctx, key, func() (Result, error) { return l.AllowN(ctx, key, cost) })
+}
+
+func wait(ctx context.Context, key string, allow func() (Result, error)) error {
+	for {
+		res, err := allow()
+		if err != nil {
+			return err
+		}
+		if res.Allowed {
+			return nil
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < res.RetryAfter {
+			return limited(key, res, context.DeadlineExceeded)
+		}
+		timer := time.NewTimer(res.RetryAfter)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return storeError(ctx, ctx.Err())
+		}
+	}
+}
