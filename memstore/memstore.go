@@ -1,0 +1,203 @@
+// Package memstore keeps charges in this process: the store for a single instance, for tests, and for
+// replaying traffic on a virtual clock. It answers exactly as redisstore does.
+//
+// Keys are spread over shards, each with a lock of its own. A key is dropped once nothing it was charged
+// with can count any more. There is no goroutine and nothing to close: every charge sweeps a little.
+package memstore
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/window"
+)
+
+// DefaultMaxKeys is the cap on keys when Options do not give one.
+const DefaultMaxKeys = 1 << 20
+
+const shardCount = 64 // a power of two
+
+// Options for a Store. The zero value is the default.
+type Options struct {
+	// MaxKeys caps the keys held. When a shard has its part of them, the key of that shard that would
+	// expire first makes room: its caller may be admitted again by what was charged to it, at most its
+	// limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300 bytes and 16 more for each
+	// charge in the window.
+	MaxKeys int
+	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
+	Now func() time.Time
+}
+
+// A Store decides in memory. It is safe for concurrent use. It implements [sash.MultiStore],
+// [sash.Refunder] and [sash.Resetter].
+type Store struct {
+	now    func() time.Time
+	seed   maphash.Seed
+	shards [shardCount]shard
+}
+
+var (
+	_ sash.MultiStore = (*Store)(nil)
+	_ sash.Refunder   = (*Store)(nil)
+	_ sash.Resetter   = (*Store)(nil)
+)
+
+// New returns an empty store. A nil opts is the default.
+func New(opts *Options) *Store {
+	if opts == nil {
+		opts = &Options{}
+	}
+	s := &Store{now: opts.Now, seed: maphash.MakeSeed()}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	keys := opts.MaxKeys
+	if keys <= 0 {
+		keys = DefaultMaxKeys
+	}
+	for i := range s.shards {
+		s.shards[i].subjects = make(map[id]*subject)
+		s.shards[i].most = max(1, keys/shardCount)
+	}
+	return s
+}
+
+func (s *Store) shard(key string) int {
+	return int(maphash.String(s.seed, key) & (shardCount - 1))
+}
+
+// Decide implements [sash.Store]. It does not block and does not look at the context.
+func (s *Store) Decide(_ context.Context, req sash.Request) (sash.Result, error) {
+	sh := &s.shards[s.shard(req.Key)]
+	sh.mu.Lock()
+	now := s.now().UnixMicro()
+	var room [sash.MaxLimits]window.Status
+	statuses := room[:len(req.Policy.Windows())]
+	refusals := sh.decide(now, req, statuses)
+	sh.mu.Unlock()
+	return sash.NewResult(req, now, refusals, statuses), nil
+}
+
+// DecideAll implements [sash.MultiStore].
+func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	defer s.lock(reqs)()
+	now := s.now().UnixMicro()
+	results := make([]sash.Result, len(reqs))
+	var room [sash.MaxLimits]window.Status
+	charge := true
+	for i, req := range reqs {
+		statuses := room[:len(req.Policy.Windows())]
+		refusals := s.shards[s.shard(req.Key)].look(now, req, statuses)
+		results[i] = sash.NewResult(req, now, refusals, statuses)
+		charge = charge && refusals == 0
+	}
+	if !charge && !reqs[0].Policy.CountRefused() {
+		return results, nil
+	}
+	for i, req := range reqs {
+		if req.Cost == 0 {
+			continue
+		}
+		sh := &s.shards[s.shard(req.Key)]
+		statuses := room[:len(req.Policy.Windows())]
+		sh.charge(now, req)
+		after := req
+		if charge {
+			after.Cost = 0
+		}
+		refusals := sh.look(now, after, statuses)
+		if !charge {
+			refusals = results[i].Refusals()
+		}
+		results[i] = sash.NewResult(req, now, refusals, statuses)
+	}
+	return results, nil
+}
+
+// Refund implements [sash.Refunder].
+func (s *Store) Refund(_ context.Context, req sash.Request, res sash.Result) error {
+	sh := &s.shards[s.shard(req.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sub := sh.subjects[identify(req.Key, req.Policy)]; sub != nil {
+		sub.state.Refund(s.now().UnixMicro(), res.At.UnixMicro(), req.Cost, req.Policy.Windows())
+	}
+	return nil
+}
+
+// Reset implements [sash.Resetter].
+func (s *Store) Reset(_ context.Context, key string, policy *sash.Policy) error {
+	sh := &s.shards[s.shard(key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.drop(identify(key, policy))
+	return nil
+}
+
+// Stats are what a store holds and had to give up.
+type Stats struct {
+	// Keys is the number of keys that still matter.
+	Keys int
+	// Evicted counts the keys that were dropped early because the store was full.
+	Evicted uint64
+}
+
+// Stats drops every expired key and returns what is left. It takes time in proportion to the keys.
+func (s *Store) Stats() Stats {
+	var stats Stats
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sh.sweep(s.now().UnixMicro(), len(sh.queue))
+		stats.Keys += len(sh.subjects)
+		stats.Evicted += sh.evicted
+		sh.mu.Unlock()
+	}
+	return stats
+}
+
+// lock locks the shards of all requests, in order, so that two calls cannot wait for each other.
+func (s *Store) lock(reqs []sash.Request) (unlock func()) {
+	shards := make([]int, len(reqs))
+	for i, req := range reqs {
+		shards[i] = s.shard(req.Key)
+	}
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+	for _, i := range shards {
+		s.shards[i].mu.Lock()
+	}
+	return func() {
+		for _, i := range shards {
+			s.shards[i].mu.Unlock()
+		}
+	}
+}
+
+// An id names a state: algorithms do not share what they count.
+type id struct {
+	key       string
+	algorithm sash.Algorithm
+}
+
+func identify(key string, policy *sash.Policy) id {
+	return id{key, policy.Algorithm()}
+}
+
+func newState(policy *sash.Policy) window.State {
+	switch policy.Algorithm() {
+	case sash.FixedWindow:
+		return new(window.Fixed)
+	case sash.SlidingCounter:
+		return new(window.Counter)
+	case sash.GCRA:
+		return new(window.GCRA)
+	case sash.SlidingBuckets:
+		return &window.Log{Resolution: policy.Resolution().Microseconds()}
+	default:
+		return &window.Log{Resolution: 1}
+	}
+}

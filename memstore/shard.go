@@ -1,0 +1,134 @@
+package memstore
+
+import (
+	"container/heap"
+	"sync"
+
+	"example.com/sash"
+	"example.com/sash/internal/window"
+)
+
+// A shard owns part of the keys. Everything below mu is guarded by it.
+type shard struct {
+	mu       sync.Mutex
+	subjects map[id]*subject
+	queue    queue
+	most     int
+	evicted  uint64
+}
+
+// A subject is a key's charges and its place in the queue.
+type subject struct {
+	id    id
+	state window.State
+	due   int64 // when the queue looks at it: at or before it expires
+	index int   // in the queue
+}
+
+// look fills statuses without charging.
+func (sh *shard) look(now int64, req sash.Request, statuses []window.Status) (refusals uint64) {
+	if sub := sh.subjects[identify(req.Key, req.Policy)]; sub != nil {
+		return sub.state.Look(now, req.Cost, req.Policy.Windows(), statuses)
+	}
+	for i, l := range req.Policy.Windows() {
+		statuses[i] = window.Status{Remaining: l.Units}
+	}
+	return 0
+}
+
+// charge records a request, and lets expired keys go.
+func (sh *shard) charge(now int64, req sash.Request) {
+	sh.subject(now, req).state.Charge(now, req.Cost, req.Policy.Windows())
+}
+
+// decide looks, and charges when there is room.
+func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (refusals uint64) {
+	sub := sh.subjects[identify(req.Key, req.Policy)]
+	if sub == nil {
+		if req.Cost == 0 {
+			return sh.look(now, req, statuses)
+		}
+		sub = sh.subject(now, req)
+	}
+	return window.Decide(sub.state, now, req.Cost, req.Policy.Windows(), req.Policy.CountRefused(), statuses)
+}
+
+// subject returns the request's subject, making it and room for it when it is new.
+func (sh *shard) subject(now int64, req sash.Request) *subject {
+	name := identify(req.Key, req.Policy)
+	if sub := sh.subjects[name]; sub != nil {
+		return sub
+	}
+	sh.sweep(now, 4)
+	if len(sh.subjects) >= sh.most {
+		sh.evict()
+	}
+	sub := &subject{id: name, state: newState(req.Policy), due: now + window.Keep(req.Policy.Windows())}
+	sh.subjects[name] = sub
+	heap.Push(&sh.queue, sub)
+	return sub
+}
+
+// sweep looks at up to n subjects that are due and drops those that expired. A subject's due time is
+// not moved with every charge: it is put right when it comes up.
+func (sh *shard) sweep(now int64, n int) {
+	for ; n > 0 && len(sh.queue) > 0 && sh.queue[0].due <= now; n-- {
+		sub := sh.queue[0]
+		if expires := sub.state.Expires(); expires > now {
+			sub.due = expires
+			heap.Fix(&sh.queue, 0)
+		} else {
+			sh.drop(sub.id)
+		}
+	}
+}
+
+// evict drops the subject that expires first, or nearly so: it puts right a few due times and takes the
+// first.
+func (sh *shard) evict() {
+	for range 16 {
+		sub := sh.queue[0]
+		expires := sub.state.Expires()
+		if expires <= sub.due {
+			break
+		}
+		sub.due = expires
+		heap.Fix(&sh.queue, 0)
+	}
+	sh.drop(sh.queue[0].id)
+	sh.evicted++
+}
+
+func (sh *shard) drop(name id) {
+	if sub := sh.subjects[name]; sub != nil {
+		delete(sh.subjects, name)
+		heap.Remove(&sh.queue, sub.index)
+	}
+}
+
+// A queue orders subjects by due time.
+type queue []*subject
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due < q[j].due }
+
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	sub := x.(*subject)
+	sub.index = len(*q)
+	*q = append(*q, sub)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	sub := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return sub
+}
