@@ -1,0 +1,112 @@
+package redisstore
+
+import (
+	"hash/crc32"
+	"time"
+
+	"example.com/sash"
+)
+
+// What a script is asked to do: the first byte of its argument.
+const (
+	modeDecide  = 0
+	modeCharge  = 1 // decide, and charge what was refused too
+	modeRefund  = 2
+	modeMinimum = 24 // bytes of a request with one sliding limit
+)
+
+// pack writes the argument of a decision: see the head of script/log.lua for its form.
+func pack(reqs []sash.Request, countRefused bool, now int64) string {
+	b := make([]byte, 0, modeMinimum*len(reqs)+64)
+	if countRefused {
+		b = append(b, modeCharge)
+	} else {
+		b = append(b, modeDecide)
+	}
+	b = appendUint(b, 7, max(1, reqs[0].Policy.Resolution().Microseconds()))
+	for i := range reqs {
+		b = appendRequest(b, &reqs[i], now)
+	}
+	return string(b)
+}
+
+// packRefund writes the argument of a refund: like a decision, with the instant of the charge at the end.
+func packRefund(req sash.Request, at int64) string {
+	b := append(make([]byte, 0, 64), modeRefund)
+	b = appendUint(b, 7, max(1, req.Policy.Resolution().Microseconds()))
+	b = appendRequest(b, &req, at)
+	return string(appendUint(b, 7, at))
+}
+
+func appendRequest(b []byte, req *sash.Request, now int64) []byte {
+	windows := req.Policy.Windows()
+	b = appendUint(b, 5, req.Cost)
+	b = append(b, byte(len(windows)))
+	for i := range windows {
+		l := &windows[i]
+		b = appendUint(b, 5, l.Units)
+		b = appendUint(b, 7, l.Window)
+		if l.Period == 0 {
+			continue
+		}
+		b = appendUint(b, 7, l.Length())
+		b = appendUint(b, 4, int64(crc32.ChecksumIEEE([]byte(sash.Period(l.Period).String()+"@"+l.Zone.String()))))
+		b1, b2 := l.Bounds(now)
+		b0, _ := l.Bounds(b1 - 1)
+		_, b3 := l.Bounds(b2)
+		for _, bound := range [...]int64{b0, b1, b2, b3} {
+			b = appendUint(b, 7, bound)
+		}
+	}
+	return b
+}
+
+// calendarNow returns this process's time if any limit needs it.
+func calendarNow(reqs []sash.Request) int64 {
+	for i := range reqs {
+		for _, l := range reqs[i].Policy.Windows() {
+			if l.Period != 0 {
+				return time.Now().UnixMicro()
+			}
+		}
+	}
+	return 0
+}
+
+func appendUint(b []byte, size int, n int64) []byte {
+	for shift := 8 * (size - 1); shift >= 0; shift -= 8 {
+		b = append(b, byte(n>>shift))
+	}
+	return b
+}
+
+// slot returns the Redis Cluster slot of a key: CRC-16/XMODEM of its hash tag, or of all of it, modulo
+// 16384 (Redis Cluster specification, "Key distribution model").
+func slot(key string) uint16 {
+	if open := indexByte(key, '{', 0); open >= 0 {
+		if end := indexByte(key, '}', open+1); end > open+1 {
+			key = key[open+1 : end]
+		}
+	}
+	var crc uint16
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc & 16383
+}
+
+func indexByte(s string, c byte, from int) int {
+	for i := from; i < len(s); i++ {
+		if s[i] == c {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,169 @@
+// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes
+// share them. Every decision is one Lua script on one key: atomic, on the server's own clock, in one
+// round trip.
+//
+// The store needs nothing of a client but to run a script: see [Scripter], and the modules goredisstore
+// and rueidisstore for the two common clients. Every key has an expiry, so subjects that stay away go by
+// themselves.
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"example.com/sash"
+	"example.com/sash/internal/window"
+)
+
+// DefaultPrefix is put before every key when Options do not give a prefix.
+const DefaultPrefix = "sash:"
+
+// A Scripter runs a script on the server that owns its keys. Implementations are safe for concurrent use.
+type Scripter interface {
+	// Run runs a script and returns the bulk string that it answers. It sends EVALSHA, and then EVAL
+	// when, and only when, the server answers NOSCRIPT. It never sends a script again that may have
+	// run, whatever else happens: a repeated script charges twice.
+	Run(ctx context.Context, script *Script, keys []string, arg string) (string, error)
+	// Cluster reports whether the keys of one script must be in one slot.
+	Cluster() bool
+}
+
+// Options for a Store. The zero value is the default.
+type Options struct {
+	// Prefix is put before every key, to keep applications on one server apart. Empty is DefaultPrefix.
+	Prefix string
+}
+
+// A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
+// stays the caller's to configure and to close. It implements [sash.MultiStore], [sash.Refunder] and
+// [sash.Resetter].
+type Store struct {
+	scripts Scripter
+	prefix  string
+}
+
+var (
+	_ sash.MultiStore = (*Store)(nil)
+	_ sash.Refunder   = (*Store)(nil)
+	_ sash.Resetter   = (*Store)(nil)
+)
+
+// New returns a store over a client. A nil opts is the default. New does no I/O.
+func New(scripts Scripter, opts *Options) *Store {
+	s := &Store{scripts: scripts, prefix: DefaultPrefix}
+	if opts != nil && opts.Prefix != "" {
+		s.prefix = opts.Prefix
+	}
+	return s
+}
+
+// Key returns the name of the Redis key that holds what a subject was charged with.
+func (s *Store) Key(key string, algorithm sash.Algorithm) string {
+	return s.prefix + tags[algorithm] + ":" + key
+}
+
+// tags keep the algorithms apart, which have different types on Redis.
+var tags = [...]string{
+	sash.SlidingLog:     "log",
+	sash.SortedSetLog:   "zset",
+	sash.SlidingBuckets: "buckets",
+	sash.SlidingCounter: "counter",
+	sash.FixedWindow:    "fixed",
+	sash.GCRA:           "gcra",
+}
+
+// Decide implements [sash.Store].
+func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	results, err := s.decide(ctx, []sash.Request{req})
+	if err != nil {
+		return sash.Result{}, err
+	}
+	return results[0], nil
+}
+
+// DecideAll implements [sash.MultiStore]. On a cluster, keys of different slots are [sash.ErrApart].
+func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	if s.scripts.Cluster() {
+		for _, req := range reqs[1:] {
+			if slot(req.Key) != slot(reqs[0].Key) {
+				return nil, sash.ErrApart
+			}
+		}
+	}
+	return s.decide(ctx, reqs)
+}
+
+func (s *Store) decide(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	policy := reqs[0].Policy
+	keys := make([]string, len(reqs))
+	for i, req := range reqs {
+		keys[i] = s.Key(req.Key, policy.Algorithm())
+	}
+	script := scripts[policy.Algorithm()]
+	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
+	// than a period away says so, with its time, and is asked again with boundaries around that.
+	now := calendarNow(reqs)
+	for range 3 {
+		reply, err := s.scripts.Run(ctx, script, keys, pack(reqs, policy.CountRefused(), now))
+		if err != nil {
+			return nil, err
+		}
+		results, at, err := unpack(reqs, reply)
+		if err != nil || results != nil {
+			return results, err
+		}
+		now = at
+	}
+	return nil, errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
+}
+
+// Refund implements [sash.Refunder].
+func (s *Store) Refund(ctx context.Context, req sash.Request, res sash.Result) error {
+	script := scripts[req.Policy.Algorithm()]
+	if refund := refunds[req.Policy.Algorithm()]; refund != nil {
+		script = refund
+	}
+	_, err := s.scripts.Run(ctx, script, []string{s.Key(req.Key, req.Policy.Algorithm())}, packRefund(req, res.At.UnixMicro()))
+	return err
+}
+
+// Reset implements [sash.Resetter].
+func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+	_, err := s.scripts.Run(ctx, reset, []string{s.Key(key, policy.Algorithm())}, "")
+	return err
+}
+
+// unpack reads a script's reply. It returns no results, and the server's time, when nothing was decided
+// because the calendar boundaries did not surround that time.
+func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64, err error) {
+	limits := 0
+	for _, req := range reqs {
+		limits += len(req.Policy.Limits())
+	}
+	b := []byte(reply)
+	if len(b) >= 16 && int64(binary.BigEndian.Uint64(b)) == -1 {
+		return nil, int64(binary.BigEndian.Uint64(b[8:])), nil
+	}
+	if len(b) != 16+32*limits {
+		return nil, 0, fmt.Errorf("redisstore: a script answered %d bytes where %d were due", len(b), 16+32*limits)
+	}
+	next := func() int64 {
+		n := int64(binary.BigEndian.Uint64(b))
+		b = b[8:]
+		return n
+	}
+	refusals, at := uint64(next()), next()
+	results = make([]sash.Result, len(reqs))
+	var room [sash.MaxLimits]window.Status
+	for i, req := range reqs {
+		k := len(req.Policy.Limits())
+		for j := range k {
+			room[j] = window.Status{Remaining: next(), Retry: next(), Release: next(), Reset: next()}
+		}
+		results[i] = sash.NewResult(req, at, refusals&(1<<k-1), room[:k])
+		refusals >>= k
+	}
+	return results, at, nil
+}

@@ -1,0 +1,64 @@
+package redisstore
+
+import (
+	"crypto/sha1" // what EVALSHA uses
+	"embed"
+	"encoding/hex"
+	"fmt"
+
+	"example.com/sash"
+)
+
+// A Script is a Lua script that Redis runs. Scripts do not change once made.
+type Script struct {
+	Name string // such as "log.lua"
+	Text string
+	SHA1 string // of Text, in lower-case hexadecimal: what EVALSHA wants
+}
+
+// NewScript returns a script with its hash. Tests use it to run changed scripts.
+func NewScript(name, text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Name: name, Text: text, SHA1: hex.EncodeToString(sum[:])}
+}
+
+//go:embed script/*.lua
+var files embed.FS
+
+var (
+	log  = load("log.lua")
+	zset = load("shared.lua", "zset.lua")
+
+	scripts = [...]*Script{
+		sash.SlidingLog:     log,
+		sash.SortedSetLog:   zset,
+		sash.SlidingBuckets: log,
+		sash.SlidingCounter: load("shared.lua", "counter.lua"),
+		sash.FixedWindow:    load("shared.lua", "fixed.lua"),
+		sash.GCRA:           load("shared.lua", "gcra.lua"),
+	}
+	refunds = [len(scripts)]*Script{
+		sash.SlidingLog:     load("log_refund.lua"),
+		sash.SlidingBuckets: load("log_refund.lua"),
+	}
+	reset = load("reset.lua")
+)
+
+// load joins embedded files to one script, named after the last.
+func load(names ...string) *Script {
+	text := ""
+	for _, name := range names {
+		b, err := files.ReadFile("script/" + name)
+		if err != nil {
+			panic(fmt.Sprintf("redisstore: %s is not embedded: %v", name, err)) // cannot happen in a build
+		}
+		text += string(b)
+	}
+	return NewScript(names[len(names)-1], text)
+}
+
+// Scripts returns every script of the store, to load them ahead of time or to look at them.
+func Scripts() []*Script {
+	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], refunds[sash.SlidingLog], reset}
+	return all
+}

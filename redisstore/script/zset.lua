@@ -1,0 +1,118 @@
+-- zset.lua: the sliding log as a sorted set, one member a call, readable with ZRANGE WITHSCORES.
+--
+-- KEYS, ARGV, returns: see shared.lua
+-- Members  <sum>:<units>  score: time in microseconds; sum: units of all members up to this one,
+--                         modulo 2^52, which makes members unique and any window's use one subtraction
+--          keep           score: minus the longest window ever asked for
+--          units          score: minus the most units ever asked for
+--
+-- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
+-- window stay unless newer ones hold the most units ever asked for; a refusal writes nothing, except
+-- that a clock that went back re-dates later members to now, once; at most 500 old members are removed
+-- in a call; the key lives at least the longest window after the last member.
+
+local MOD = 4503599627370496
+
+local function entry(reply)
+  if not reply[1] then return nil end
+  local sum, units = string.match(reply[1], '^(%d+):(%d+)$')
+  if not sum then return nil end
+  return {member = reply[1], sum = tonumber(sum), units = tonumber(units), at = tonumber(reply[2])}
+end
+
+local function name(sum, units) return int(sum) .. ':' .. int(units) end
+
+local function read(subject)
+  local key = subject.key
+  local last = entry(call('ZRANGE', key, '-1', '-1', 'WITHSCORES'))
+  if last and last.at > now then
+    local first = entry(call('ZRANGEBYSCORE', key, int(now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
+    local member = name(last.sum, (last.sum - first.sum + first.units) % MOD)
+    call('ZADD', key, int(now), member)
+    call('ZREMRANGEBYSCORE', key, '(' .. int(now), '+inf')
+    if first.at == now and first.member ~= member then call('ZREM', key, first.member) end
+    last = entry(call('ZRANGE', key, '-1', '-1', 'WITHSCORES'))
+  end
+  subject.last = last
+  for _, l in ipairs(subject.limits) do
+    l.key, l.used, l.first, l.last = key, 0, nil, last
+    if last and last.at > l.cut then
+      l.first = entry(call('ZRANGEBYSCORE', key, '(' .. int(l.cut), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
+      l.used = (last.sum - l.first.sum + l.first.units) % MOD
+    end
+  end
+end
+
+-- departure returns the time of the member with which that many units have left.
+local function departure(l, units)
+  local before = l.first.sum - l.first.units
+  local x, y = call('ZRANK', l.key, l.first.member), call('ZCARD', l.key) - 1
+  local found = l.first
+  while x < y do
+    local mid = math.floor((x + y) / 2)
+    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % MOD >= units then
+      y = mid
+    else
+      x = mid + 1
+    end
+  end
+  return tonumber(call('ZRANGE', l.key, int(x), int(x), 'WITHSCORES')[2])
+end
+
+local function look(l, cost)
+  local remaining, retry, release, reset = math.max(0, l.units - l.used), 0, 0, 0
+  local over = l.used + cost - l.units
+  if l.used > 0 then
+    if l.stop then
+      release, reset = l.stop - now, l.stop - now
+    else
+      release, reset = l.first.at + l.window - now, l.last.at + l.window - now
+    end
+  end
+  if over > 0 then
+    retry = release
+    if not l.stop and over > l.first.units then retry = departure(l, over) + l.window - now end
+  end
+  return over > 0, remaining, retry, release, reset
+end
+
+local function charge(subject)
+  local key, last, sum, units = subject.key, subject.last, subject.cost, subject.cost
+  if last then
+    sum = (last.sum + subject.cost) % MOD
+    if last.at == now then units = units + last.units end
+  end
+  call('ZADD', key, int(now), name(sum, units))
+  if last and last.at == now then call('ZREM', key, last.member) end
+
+  -- What the key must keep is what any call has ever needed.
+  local keep = math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))
+  local most = math.max(subject.units, -(tonumber(call('ZSCORE', key, 'units') or 0)))
+  call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
+  local old = call('ZCOUNT', key, '0', int(now - keep))
+  if old > 0 then call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1)) end
+  for _ = 1, 100 do
+    local first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
+    if (sum - first.sum) % MOD < most then break end
+    call('ZREM', key, first.member)
+  end
+  expire(key, keep)
+end
+
+-- refund takes units out of their member, and out of the sums of all that came later. That is the work
+-- of one command a member, so a charge that a thousand others have followed is left to leave by itself.
+local function refund(subject, at)
+  local key = subject.key
+  local from = entry(call('ZRANGEBYSCORE', key, int(at), int(at), 'WITHSCORES'))
+  if not from or from.units < subject.cost then return end
+  local later = call('ZRANGEBYSCORE', key, int(at), '+inf', 'WITHSCORES', 'LIMIT', '0', '1001')
+  if #later > 2000 then return end
+  for i = 1, #later, 2 do
+    local e = entry({later[i], later[i + 1]})
+    local units = e.member == from.member and e.units - subject.cost or e.units
+    call('ZREM', key, e.member)
+    if units > 0 then call('ZADD', key, later[i + 1], name((e.sum - subject.cost) % MOD, units)) end
+  end
+end
+
+return run(read, look, charge, refund)
