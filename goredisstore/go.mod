@@ -1,0 +1,7 @@
+module example.com/sash/goredisstore
+
+go 1.26
+
+require example.com/sash v0.0.0
+
+replace example.com/sash => ..
