@@ -1,0 +1,117 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+)
+
+func remaining(t *testing.T, l *sash.Limiter, key string) int64 {
+	t.Helper()
+	res, err := l.Peek(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Remaining
+}
+
+// apartStore is a store whose subjects all live in different places, as on a cluster.
+type apartStore struct{ *memstore.Store }
+
+func (apartStore) DecideAll(context.Context, []sash.Request) ([]sash.Result, error) {
+	return nil, sash.ErrApart
+}
+
+func TestSeveralSubjectsAllOrNothing(t *testing.T) {
+	for name, store := range map[string]sash.Store{
+		"in one step": memstore.New(nil),
+		"one by one":  apartStore{memstore.New(nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, store, nil, sash.PerMinute(5))
+			client := sash.Subject{Key: "client", Cost: 1}
+			quota := sash.Subject{Key: "quota", Cost: 100, Limits: []sash.Limit{sash.PerDay(250)}}
+			for range 2 {
+				res, err := l.AllowAll(t.Context(), client, quota)
+				if err != nil || !res.Allowed {
+					t.Fatalf("%+v, %v", res, err)
+				}
+			}
+			res, err := l.AllowAll(t.Context(), client, quota)
+			if err != nil || res.Allowed {
+				t.Fatalf("the quota had 50 left and 100 were admitted: %+v, %v", res, err)
+			}
+			if by, _ := res.RefusedBy(); by.Key != "quota" || by.Limit.Name != "250/1d" {
+				t.Errorf("refused by %+v", by)
+			}
+			if n := remaining(t, l, "client"); n != 3 {
+				t.Errorf("the client has %d left: a refused decision charged it", n)
+			}
+		})
+	}
+}
+
+func TestLimitsPerCall(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1))
+	pro := sash.Subject{Key: "user", Cost: 1, Limits: []sash.Limit{sash.PerMinute(2), sash.PerHour(3)}}
+	for i, want := range []bool{true, true, false} {
+		if res, err := l.AllowAll(t.Context(), pro); err != nil || res.Allowed != want {
+			t.Errorf("call %d: %+v, %v", i, res, err)
+		}
+	}
+	if res, err := l.Allow(t.Context(), "user"); err != nil || res.Allowed {
+		t.Errorf("the smaller plan has room for a third call: %+v, %v", res, err)
+	}
+}
+
+func TestAllowAllRefusesWrongCalls(t *testing.T) {
+	l := newLimiter(t, panicStore{}, nil, sash.PerMinute(5))
+	a, b := sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}
+	for name, c := range map[string]struct {
+		subjects []sash.Subject
+		want     error
+	}{
+		"none":           {nil, sash.ErrInvalidLimit},
+		"five":           {[]sash.Subject{a, a, a, a, a}, sash.ErrInvalidLimit},
+		"the same twice": {[]sash.Subject{a, b, a}, sash.ErrInvalidKey},
+		"a bad limit":    {[]sash.Subject{a, {Key: "b", Cost: 1, Limits: []sash.Limit{{Units: 1}}}}, sash.ErrInvalidLimit},
+		"a bad cost":     {[]sash.Subject{a, {Key: "b"}}, sash.ErrInvalidCost},
+		"a cost too big": {[]sash.Subject{a, {Key: "b", Cost: 6}}, sash.ErrCostAboveLimit},
+		"no store can":   {[]sash.Subject{a, b}, sash.ErrUnsupported},
+	} {
+		if _, err := l.AllowAll(t.Context(), c.subjects...); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestGivenBackWhenTheCallerIsGone(t *testing.T) {
+	store := memstore.New(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newLimiter(t, cancelling{apartStore{store}, cancel}, nil, sash.Every(5, time.Minute))
+	_, err := l.AllowAll(ctx, sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	if n := remaining(t, newLimiter(t, store, nil, sash.Every(5, time.Minute)), "a"); n != 5 {
+		t.Errorf("%d left: the first subject was not given back", n)
+	}
+}
+
+// cancelling is a store whose caller gives up before the second subject.
+type cancelling struct {
+	apartStore
+	cancel func()
+}
+
+func (s cancelling) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if req.Key == "b" {
+		s.cancel()
+		return sash.Result{}, ctx.Err()
+	}
+	return s.apartStore.Decide(ctx, req)
+}

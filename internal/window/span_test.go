@@ -1,0 +1,85 @@
+package window_test
+
+import (
+	"testing"
+	"time"
+
+	"example.com/sash/internal/window"
+)
+
+func zone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
+}
+
+func TestDaysOfTheCalendar(t *testing.T) {
+	for name, c := range map[string]struct {
+		zone  string
+		at    string // UTC
+		start string // UTC
+		hours float64
+	}{
+		"an ordinary day":                     {"America/Los_Angeles", "2026-11-20T20:00:00Z", "2026-11-20T08:00:00Z", 24},
+		"clocks go forward":                   {"America/Los_Angeles", "2026-03-08T12:00:00Z", "2026-03-08T08:00:00Z", 23},
+		"clocks go back":                      {"America/Los_Angeles", "2026-11-01T12:00:00Z", "2026-11-01T07:00:00Z", 25},
+		"the first instant":                   {"America/Los_Angeles", "2026-11-01T07:00:00Z", "2026-11-01T07:00:00Z", 25},
+		"the last instant":                    {"America/Los_Angeles", "2026-11-02T07:59:59.999999Z", "2026-11-01T07:00:00Z", 25},
+		"half-hour offset":                    {"Asia/Kolkata", "2026-06-01T00:00:00Z", "2026-05-31T18:30:00Z", 24},
+		"midnight is skipped":                 {"America/Sao_Paulo", "2018-11-04T15:00:00Z", "2018-11-04T03:00:00Z", 23},
+		"the day before midnight is skipped":  {"America/Sao_Paulo", "2018-11-03T15:00:00Z", "2018-11-03T03:00:00Z", 24},
+		"midnight comes twice":                {"America/Havana", "2026-11-01T15:00:00Z", "2026-11-01T04:00:00Z", 25},
+		"in the second midnight hour":         {"America/Havana", "2026-11-01T05:30:00Z", "2026-11-01T04:00:00Z", 25},
+		"an hour comes twice before midnight": {"America/Sao_Paulo", "2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z", 25},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, _ := time.Parse(time.RFC3339Nano, c.at)
+			want, _ := time.Parse(time.RFC3339Nano, c.start)
+			span := window.Span{Period: window.Day, Zone: zone(t, c.zone)}
+			start, end := span.Bounds(at.UnixMicro())
+			if start != want.UnixMicro() {
+				t.Errorf("the day starts at %v, not %v", time.UnixMicro(start).UTC(), want)
+			}
+			if hours := float64(end-start) / float64(time.Hour.Microseconds()); hours != c.hours {
+				t.Errorf("the day has %v hours, not %v", hours, c.hours)
+			}
+		})
+	}
+}
+
+// Every instant is in exactly one period, whose local date (and hour) is that instant's: checked by
+// stepping through a year, in zones with every kind of change.
+func TestPeriodsTileTheYear(t *testing.T) {
+	label := map[window.Period]string{window.Hour: "2006-01-02 15 -0700", window.Day: "2006-01-02", window.Month: "2006-01"}
+	for _, name := range []string{"UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu",
+		"Australia/Lord_Howe", "America/Havana", "Asia/Beirut", "America/Asuncion", "Africa/Cairo"} {
+		loc := zone(t, name)
+		for period, form := range label {
+			span := window.Span{Period: period, Zone: loc}
+			from := time.Date(2023, 12, 30, 0, 0, 0, 0, time.UTC).UnixMicro()
+			to := time.Date(2025, 1, 3, 0, 0, 0, 0, time.UTC).UnixMicro()
+			start, end := span.Bounds(from)
+			for at := from; at < to; at += (10 * time.Minute).Microseconds() {
+				if at >= end {
+					next, last := span.Bounds(end)
+					if next != end {
+						t.Fatalf("%s: a period ends at %v and the next starts at %v", name, time.UnixMicro(end).UTC(), time.UnixMicro(next).UTC())
+					}
+					if a, b := time.UnixMicro(end-1).In(loc).Format(form), time.UnixMicro(end).In(loc).Format(form); a == b {
+						t.Fatalf("%s: there is a boundary inside %s", name, a)
+					}
+					start, end = next, last
+				}
+				if a, b := time.UnixMicro(start).In(loc).Format(form), time.UnixMicro(at).In(loc).Format(form); a != b {
+					t.Fatalf("%s: %v is %s and is counted in %s", name, time.UnixMicro(at).UTC(), b, a)
+				}
+				if end-start > span.Length() {
+					t.Fatalf("%s: a period of %v is longer than Length", name, time.Duration(end-start)*time.Microsecond)
+				}
+			}
+		}
+	}
+}

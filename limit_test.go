@@ -1,0 +1,115 @@
+package sash_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+)
+
+func TestParseLimit(t *testing.T) {
+	pacific, err := time.LoadLocation("America/Los_Angeles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string]sash.Limit{
+		"300/5m":                        sash.Every(300, 5*time.Minute),
+		"25/5s":                         sash.Every(25, 5*time.Second),
+		"9500/24h":                      sash.PerDay(9500),
+		"60/h":                          sash.PerHour(60),
+		"1/ms":                          sash.Every(1, time.Millisecond),
+		"7/1m30s":                       sash.Every(7, 90*time.Second),
+		"1000/7d":                       sash.Every(1000, 7*24*time.Hour),
+		"10000/day@America/Los_Angeles": sash.PerCalendar(10000, sash.CalendarDay, pacific),
+		"5/month@UTC":                   sash.PerCalendar(5, sash.CalendarMonth, time.UTC),
+	} {
+		got, err := sash.ParseLimit(in)
+		if err != nil {
+			t.Errorf("%q: %v", in, err)
+			continue
+		}
+		if got.Units != want.Units || got.Window != want.Window || got.Period != want.Period || got.String() != want.String() {
+			t.Errorf("%q is read as %v, not %v", in, got, want)
+		}
+	}
+}
+
+func TestParseLimitSaysWhatIsWrong(t *testing.T) {
+	for in, hint := range map[string]string{
+		"":                    "a slash",
+		"300":                 "a slash",
+		"many/5m":             "whole number",
+		"0/5m":                "at least 1",
+		"-3/5m":               "at least 1",
+		"300/5":               "duration",
+		"300/":                "duration",
+		"300/0s":              "at least 1ms",
+		"300/1us":             "at least 1ms",
+		"300/1.5000001s":      "whole microseconds",
+		"300/10000h":          "at most",
+		"300/-5m":             "at least 1ms",
+		"10/day":              "day@UTC",
+		"10/day@":             "name the zone",
+		"10/day@Local":        "name the zone",
+		"10/day@Nowhere/Land": "unknown time zone",
+		"10/week@UTC":         "hour, day or month",
+		"2000000000000/5m":    "at most 1099511627775",
+	} {
+		_, err := sash.ParseLimit(in)
+		if !errors.Is(err, sash.ErrInvalidLimit) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%q: %v; want ErrInvalidLimit with %q", in, err, hint)
+		}
+	}
+}
+
+func TestNewRefusesWhatCannotBeEnforced(t *testing.T) {
+	nine := make([]sash.Limit, 9)
+	for i := range nine {
+		nine[i] = sash.Every(int64(i+1), time.Duration(i+1)*time.Second)
+	}
+	for name, c := range map[string]struct {
+		opts   *sash.Options
+		limits []sash.Limit
+		hint   string
+	}{
+		"no limit":                   {nil, nil, "at least one"},
+		"too many limits":            {nil, nine, "the most is 8"},
+		"no units":                   {nil, []sash.Limit{{Window: time.Second}}, "at least 1"},
+		"no window":                  {nil, []sash.Limit{{Units: 1}}, "at least 1ms"},
+		"window and period":          {nil, []sash.Limit{{Units: 1, Window: time.Second, Period: sash.CalendarDay}}, "not both"},
+		"one window twice":           {nil, []sash.Limit{sash.PerMinute(1), sash.PerMinute(2)}, "same window"},
+		"one name twice":             {nil, []sash.Limit{{Units: 1, Window: time.Second, Name: "a"}, {Units: 1, Window: time.Hour, Name: "a"}}, `called "a"`},
+		"a log without bound":        {nil, []sash.Limit{sash.PerDay(1_000_000)}, "sliding-buckets"},
+		"buckets without resolution": {&sash.Options{Algorithm: sash.SlidingBuckets}, []sash.Limit{sash.PerMinute(1)}, "needs a resolution"},
+		"a log with resolution":      {&sash.Options{Resolution: time.Second}, []sash.Limit{sash.PerMinute(1)}, "only that one"},
+		"resolution too fine":        {&sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Microsecond}, []sash.Limit{sash.PerDay(1_000_000)}, "at least 865ms"},
+		"resolution too coarse":      {&sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Hour}, []sash.Limit{sash.PerMinute(1)}, "longer than the window"},
+		"calendar counter":           {&sash.Options{Algorithm: sash.SlidingCounter}, []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}, "no calendar"},
+		"calendar GCRA":              {&sash.Options{Algorithm: sash.GCRA}, []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}, "no calendar"},
+		"unknown algorithm":          {&sash.Options{Algorithm: 77}, []sash.Limit{sash.PerMinute(1)}, "unknown algorithm"},
+	} {
+		_, err := sash.New(panicStore{}, c.opts, c.limits...)
+		if !errors.Is(err, sash.ErrInvalidLimit) || !strings.Contains(err.Error(), c.hint) {
+			t.Errorf("%s: %v; want ErrInvalidLimit with %q", name, err, c.hint)
+		}
+	}
+	if _, err := sash.New(nil, nil, sash.PerMinute(1)); err == nil {
+		t.Error("New takes no store for one")
+	}
+}
+
+func TestAlgorithmNamesRoundTrip(t *testing.T) {
+	for _, a := range sash.Algorithms() {
+		text, _ := a.MarshalText()
+		var b sash.Algorithm
+		if err := b.UnmarshalText(text); err != nil || a != b {
+			t.Errorf("%v comes back as %v, %v", a, b, err)
+		}
+	}
+	var a sash.Algorithm
+	if err := a.UnmarshalText([]byte("token-bucket")); err == nil {
+		t.Error("an unknown algorithm was accepted")
+	}
+}
