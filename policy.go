@@ -68,7 +68,7 @@ const (
 	MaxLimits = 8
 	// MaxEntries is the most entries that a log may need for one limit: Units, or the number of
 	// resolution steps in the window when that is smaller.
-	MaxEntries = 100_000
+	MaxEntries = window.MaxEntries
 )
 
 // A Policy is what stores need to know about a limiter: limits that were checked, and how they are

@@ -42,6 +42,7 @@ type Result struct {
 	key      string
 	policy   *Policy
 	refusals uint64
+	wait     time.Duration // the longest RetryAfter of its limits, also where another subject refused
 	few      [2]window.Status
 	more     []window.Status // where there are more limits than few holds
 	subjects []Result        // of a decision over several subjects
@@ -59,7 +60,7 @@ type LimitResult struct {
 	Remaining int64
 	// RetryAfter is zero, or the time until this limit has room for the call.
 	RetryAfter time.Duration
-	// ReleaseAfter is the time until fewer units are in use; zero when none is.
+	// ReleaseAfter is the time until Remaining grows, if nobody else comes; zero when nothing is in use.
 	ReleaseAfter time.Duration
 	// ResetAfter is the time until every unit of this limit is free; zero when they are.
 	ResetAfter time.Duration
@@ -84,9 +85,10 @@ func NewResult(req Request, at int64, refusals uint64, statuses []window.Status)
 		s := &statuses[i]
 		r.Remaining = min(r.Remaining, s.Remaining)
 		r.ResetAfter = max(r.ResetAfter, micros(s.Reset))
-		if refusals != 0 {
-			r.RetryAfter = max(r.RetryAfter, micros(s.Retry))
-		}
+		r.wait = max(r.wait, micros(s.Retry))
+	}
+	if refusals != 0 {
+		r.RetryAfter = r.wait
 	}
 	return r
 }
@@ -149,7 +151,7 @@ func join(results []Result) Result {
 	for _, r := range results {
 		all.Allowed = all.Allowed && r.Allowed
 		all.Remaining = min(all.Remaining, r.Remaining)
-		all.RetryAfter = max(all.RetryAfter, r.RetryAfter)
+		all.wait = max(all.wait, r.wait)
 		all.ResetAfter = max(all.ResetAfter, r.ResetAfter)
 		if r.At.After(all.At) {
 			all.At = r.At
@@ -157,6 +159,9 @@ func join(results []Result) Result {
 		if r.Source != FromStore {
 			all.Source = r.Source
 		}
+	}
+	if !all.Allowed {
+		all.RetryAfter = all.wait
 	}
 	return all
 }

@@ -34,7 +34,8 @@ type MultiStore interface {
 // A Refunder takes back the charge of an admitted request.
 type Refunder interface {
 	// Refund gives back what req was charged with when it was answered by res. It is harmless when the
-	// charge has left the window meanwhile. It must be called at most once for a result.
+	// charge has left the window meanwhile. It must be called at most once for a result. After a clock
+	// that went back it may take the units from another call of the same key, or give none back.
 	Refund(ctx context.Context, req Request, res Result) error
 }
 

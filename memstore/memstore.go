@@ -195,9 +195,14 @@ func newState(policy *sash.Policy) window.State {
 		return new(window.Counter)
 	case sash.GCRA:
 		return new(window.GCRA)
-	case sash.SlidingBuckets:
-		return &window.Log{Resolution: policy.Resolution().Microseconds()}
 	default:
-		return &window.Log{Resolution: 1}
+		l := new(window.Log)
+		tune(l, policy)
+		return l
 	}
+}
+
+func tune(l *window.Log, policy *sash.Policy) {
+	l.Resolution = max(1, policy.Resolution().Microseconds())
+	l.CountRefused = policy.CountRefused()
 }

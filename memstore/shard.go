@@ -27,7 +27,7 @@ type subject struct {
 
 // look fills statuses without charging.
 func (sh *shard) look(now int64, req sash.Request, statuses []window.Status) (refusals uint64) {
-	if sub := sh.subjects[identify(req.Key, req.Policy)]; sub != nil {
+	if sub := sh.find(req); sub != nil {
 		return sub.state.Look(now, req.Cost, req.Policy.Windows(), statuses)
 	}
 	for i, l := range req.Policy.Windows() {
@@ -43,7 +43,7 @@ func (sh *shard) charge(now int64, req sash.Request) {
 
 // decide looks, and charges when there is room.
 func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (refusals uint64) {
-	sub := sh.subjects[identify(req.Key, req.Policy)]
+	sub := sh.find(req)
 	if sub == nil {
 		if req.Cost == 0 {
 			return sh.look(now, req, statuses)
@@ -53,12 +53,24 @@ func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (
 	return window.Decide(sub.state, now, req.Cost, req.Policy.Windows(), req.Policy.CountRefused(), statuses)
 }
 
+// find returns the request's subject, or nil. A log is kept the way that the call at hand says.
+func (sh *shard) find(req sash.Request) *subject {
+	sub := sh.subjects[identify(req.Key, req.Policy)]
+	if sub == nil {
+		return nil
+	}
+	if l, ok := sub.state.(*window.Log); ok {
+		tune(l, req.Policy)
+	}
+	return sub
+}
+
 // subject returns the request's subject, making it and room for it when it is new.
 func (sh *shard) subject(now int64, req sash.Request) *subject {
-	name := identify(req.Key, req.Policy)
-	if sub := sh.subjects[name]; sub != nil {
+	if sub := sh.find(req); sub != nil {
 		return sub
 	}
+	name := identify(req.Key, req.Policy)
 	sh.sweep(now, 4)
 	if len(sh.subjects) >= sh.most {
 		sh.evict()

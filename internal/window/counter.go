@@ -1,9 +1,6 @@
 package window
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // A Counter is the sliding window counter: the count of this window and of the one before it, weighted
 // by how much of that one the sliding window still overlaps.
@@ -69,14 +66,30 @@ func (c *counter) until(now, goal int64) int64 {
 	return d
 }
 
-func (c *Counter) at(now, window int64) *counter {
+// at returns a copy of a window's counter as it stands at now.
+func (c *Counter) at(now, window int64) counter {
 	for i := range c.counters {
-		if c.counters[i].window == window {
-			c.counters[i].roll(now)
-			return &c.counters[i]
+		if k := &c.counters[i]; k.window == window {
+			if now < k.start {
+				k.roll(now) // for good: the clock went back
+			}
+			rolled := *k
+			rolled.roll(now)
+			return rolled
 		}
 	}
-	return nil
+	return counter{window: window, start: now - mod(now, window)}
+}
+
+// put stores a window's counter.
+func (c *Counter) put(k counter) {
+	for i := range c.counters {
+		if c.counters[i].window == k.window {
+			c.counters[i] = k
+			return
+		}
+	}
+	c.counters = append(c.counters, k)
 }
 
 // Look implements State.
@@ -85,13 +98,9 @@ func (c *Counter) Look(now, cost int64, limits []Limit, out []Status) (refusals 
 		limit := &limits[i]
 		s := Status{Remaining: limit.Units}
 		k := c.at(now, limit.Window)
-		if k == nil {
-			out[i] = s
-			continue
-		}
 		if used := k.used(now, 0); used > 0 {
 			s.Remaining = max(0, limit.Units-used)
-			s.Release = k.until(now, used-1)
+			s.Release = k.until(now, min(used, limit.Units)-1)
 			s.Reset = k.until(now, 0)
 			if used+cost > limit.Units {
 				refusals |= 1 << i
@@ -106,27 +115,26 @@ func (c *Counter) Look(now, cost int64, limits []Limit, out []Status) (refusals 
 // Charge implements State.
 func (c *Counter) Charge(now, cost int64, limits []Limit) {
 	for i := range limits {
-		window := limits[i].Window
-		k := c.at(now, window)
-		if k == nil {
-			c.counters = slices.DeleteFunc(c.counters, func(k counter) bool { return k.start+2*k.window <= now })
-			c.counters = append(c.counters, counter{window: window, start: now - mod(now, window)})
-			k = &c.counters[len(c.counters)-1]
-		}
+		k := c.at(now, limits[i].Window)
 		k.current += cost
+		c.put(k)
 	}
 }
 
 // Refund implements State.
-func (c *Counter) Refund(now, at, cost int64, limits []Limit) {
+func (c *Counter) Refund(_, at, cost int64, limits []Limit) {
 	for i := range limits {
-		k := c.at(now, limits[i].Window)
-		switch {
-		case k == nil:
-		case at >= k.start:
-			k.current = max(0, k.current-cost)
-		case at >= k.start-k.window:
-			k.prev = max(0, k.prev-cost)
+		window := limits[i].Window
+		start := at - mod(at, window)
+		for j := range c.counters {
+			k := &c.counters[j]
+			switch {
+			case k.window != window:
+			case k.start == start:
+				k.current = max(0, k.current-cost)
+			case k.start == start+window:
+				k.prev = max(0, k.prev-cost)
+			}
 		}
 	}
 }

@@ -16,7 +16,7 @@ type Limit struct {
 type Status struct {
 	Remaining int64 // units left, never negative
 	Retry     int64 // until this call fits, if nobody else comes; 0 when it fits now
-	Release   int64 // until fewer units are in use; 0 when none is
+	Release   int64 // until Remaining grows; 0 when all units remain
 	Reset     int64 // until every unit is free; 0 when none is in use
 }
 

@@ -1,7 +1,5 @@
 package window
 
-import "slices"
-
 // A Fixed is the fixed window: a counter per window that starts at a multiple of its length since the
 // epoch, or at a boundary of the calendar. It admits up to twice its units around a boundary.
 type Fixed struct {
@@ -23,33 +21,42 @@ func (s Span) period(now int64) (start, end int64) {
 	return start, start + s.Window
 }
 
-// at returns the counter of a span as it stands at now, or nil where none was charged. A counter that
-// starts later than now was left behind by a clock that went back: it becomes the one of now.
-func (f *Fixed) at(now int64, span Span) *fixedCounter {
+// at returns a copy of a span's counter as it stands at now. A counter that starts later than now was
+// left behind by a clock that went back: for good, it becomes the one of now.
+func (f *Fixed) at(now int64, span Span) fixedCounter {
+	start, end := span.period(now)
 	for i := range f.counters {
 		c := &f.counters[i]
 		if !c.span.same(span) {
 			continue
 		}
-		if now < c.start || now >= c.end {
-			if now >= c.end {
-				c.count = 0
-			}
-			c.start, c.end = span.period(now)
+		if now < c.start {
+			c.start, c.end = start, end
 		}
-		return c
+		if now < c.end {
+			return *c
+		}
 	}
-	return nil
+	return fixedCounter{span: span, start: start, end: end}
+}
+
+// put stores a span's counter.
+func (f *Fixed) put(c fixedCounter) {
+	for i := range f.counters {
+		if f.counters[i].span.same(c.span) {
+			f.counters[i] = c
+			return
+		}
+	}
+	f.counters = append(f.counters, c)
 }
 
 // Look implements State.
 func (f *Fixed) Look(now, cost int64, limits []Limit, out []Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
-		var used, end int64
-		if c := f.at(now, limit.Span); c != nil {
-			used, end = c.count, c.end
-		}
+		c := f.at(now, limit.Span)
+		used, end := c.count, c.end
 		s := Status{Remaining: max(0, limit.Units-used)}
 		if used > 0 {
 			s.Release, s.Reset = end-now, end-now
@@ -66,23 +73,20 @@ func (f *Fixed) Look(now, cost int64, limits []Limit, out []Status) (refusals ui
 // Charge implements State.
 func (f *Fixed) Charge(now, cost int64, limits []Limit) {
 	for i := range limits {
-		span := limits[i].Span
-		c := f.at(now, span)
-		if c == nil {
-			start, end := span.period(now)
-			f.counters = slices.DeleteFunc(f.counters, func(c fixedCounter) bool { return c.end <= now })
-			f.counters = append(f.counters, fixedCounter{span: span, start: start, end: end})
-			c = &f.counters[len(f.counters)-1]
-		}
+		c := f.at(now, limits[i].Span)
 		c.count += cost
+		f.put(c)
 	}
 }
 
 // Refund implements State.
-func (f *Fixed) Refund(now, at, cost int64, limits []Limit) {
+func (f *Fixed) Refund(_, at, cost int64, limits []Limit) {
 	for i := range limits {
-		if c := f.at(now, limits[i].Span); c != nil && c.start <= at && at < c.end {
-			c.count = max(0, c.count-cost)
+		for j := range f.counters {
+			c := &f.counters[j]
+			if c.span.same(limits[i].Span) && c.start <= at && at < c.end {
+				c.count = max(0, c.count-cost)
+			}
 		}
 	}
 }

@@ -1,9 +1,6 @@
 package window
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // A GCRA is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371): one
 // theoretical arrival time a limit, here kept as the instant of the last charge and the debt at that
@@ -23,43 +20,57 @@ type meter struct {
 // slack absorbs the rounding of the debt, which is kept in floating point: half a microsecond.
 const slack = 0.5
 
-// owed returns the debt at now. A charge later than now was left behind by a clock that went back: it
-// counts as made now.
-func (m *meter) owed(now int64) float64 {
-	m.at = min(m.at, now)
-	return math.Max(0, m.debt-float64(now-m.at))
-}
+// owed returns the debt at an instant that is not before the last charge.
+func (m *meter) owed(t int64) float64 { return math.Max(0, m.debt-float64(t-m.at)) }
 
-func (g *GCRA) at(window int64) *meter {
+// at returns the meter of a window, or nil. A charge later than now was left behind by a clock that went
+// back: it counts as made now.
+func (g *GCRA) at(now, window int64) *meter {
 	for i := range g.meters {
-		if g.meters[i].window == window {
-			return &g.meters[i]
+		if m := &g.meters[i]; m.window == window {
+			m.at = min(m.at, now)
+			return m
 		}
 	}
 	return nil
 }
 
-// fits returns the smallest d after which a call of the given cost fits a debt.
-func fits(debt float64, cost int64, l *Limit) int64 {
-	over := debt + float64(cost)*float64(l.Window)/float64(l.Units) - float64(l.Window) - slack
-	return max(0, int64(math.Ceil(over)))
+// fits reports whether a call fits d microseconds from now, if nobody else comes.
+func (m *meter) fits(now, d, cost int64, l *Limit) bool {
+	return m.owed(now+d)+float64(cost)*float64(l.Window)/float64(l.Units) <= float64(l.Window)+slack
+}
+
+// wait returns the smallest d after which a call fits: solved, and then corrected for rounding.
+func (m *meter) wait(now, cost int64, l *Limit) int64 {
+	if m.fits(now, 0, cost, l) {
+		return 0
+	}
+	over := m.owed(now) + float64(cost)*float64(l.Window)/float64(l.Units) - float64(l.Window) - slack
+	d := max(1, int64(math.Ceil(over)))
+	for d > 1 && m.fits(now, d-1, cost, l) {
+		d--
+	}
+	for !m.fits(now, d, cost, l) {
+		d++
+	}
+	return d
 }
 
 // Look implements State.
 func (g *GCRA) Look(now, cost int64, limits []Limit, out []Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
-		var debt float64
-		if m := g.at(limit.Window); m != nil {
-			debt = m.owed(now)
+		m := g.at(now, limit.Window)
+		if m == nil {
+			m = &meter{at: now}
 		}
-		free := math.Floor((float64(limit.Window) + slack - debt) * float64(limit.Units) / float64(limit.Window))
+		free := math.Floor((float64(limit.Window) + slack - m.owed(now)) * float64(limit.Units) / float64(limit.Window))
 		s := Status{Remaining: max(0, min(limit.Units, int64(free)))}
 		if s.Remaining < limit.Units {
-			s.Release = max(1, fits(debt, s.Remaining+1, limit))
-			s.Reset = max(s.Release, fits(debt, limit.Units, limit))
+			s.Release = max(1, m.wait(now, s.Remaining+1, limit))
+			s.Reset = max(s.Release, m.wait(now, limit.Units, limit))
 		}
-		if s.Retry = fits(debt, cost, limit); s.Retry > 0 {
+		if s.Retry = m.wait(now, cost, limit); s.Retry > 0 {
 			refusals |= 1 << i
 		}
 		out[i] = s
@@ -72,9 +83,8 @@ func (g *GCRA) Look(now, cost int64, limits []Limit, out []Status) (refusals uin
 func (g *GCRA) Charge(now, cost int64, limits []Limit) {
 	for i := range limits {
 		limit := &limits[i]
-		m := g.at(limit.Window)
+		m := g.at(now, limit.Window)
 		if m == nil {
-			g.meters = slices.DeleteFunc(g.meters, func(m meter) bool { return m.expires() <= now })
 			g.meters = append(g.meters, meter{window: limit.Window, at: now})
 			m = &g.meters[len(g.meters)-1]
 		}
@@ -83,13 +93,11 @@ func (g *GCRA) Charge(now, cost int64, limits []Limit) {
 	}
 }
 
-func (m *meter) expires() int64 { return m.at + int64(math.Ceil(m.debt)) }
-
 // Refund implements State.
 func (g *GCRA) Refund(now, _, cost int64, limits []Limit) {
 	for i := range limits {
 		limit := &limits[i]
-		if m := g.at(limit.Window); m != nil {
+		if m := g.at(now, limit.Window); m != nil {
 			debt := m.owed(now) - float64(cost)*float64(limit.Window)/float64(limit.Units)
 			m.at, m.debt = now, math.Max(0, debt)
 		}
@@ -100,7 +108,7 @@ func (g *GCRA) Refund(now, _, cost int64, limits []Limit) {
 func (g *GCRA) Expires() int64 {
 	var t int64
 	for i := range g.meters {
-		t = max(t, g.meters[i].expires())
+		t = max(t, g.meters[i].at+int64(math.Ceil(g.meters[i].debt)))
 	}
 	return t
 }

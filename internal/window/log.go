@@ -13,10 +13,12 @@ import "math/bits"
 // one microsecond, calls in the same step share an entry dated to the latest of them: a unit is then
 // held up to Resolution longer than its window, and never shorter.
 //
-// An entry goes when it is older than the longest span ever asked for, or when the entries after it hold
-// as many units as the largest limit ever asked for: older ones cannot change an answer then.
+// An entry goes when it is older than the longest span ever asked for. Where refused calls are charged
+// too, and in a log of [MaxEntries], it also goes when the entries after it hold more units than the
+// largest limit ever asked for: it cannot change an answer then, unless some of those are given back.
 type Log struct {
-	Resolution int64 // at least 1
+	Resolution   int64 // at least 1
+	CountRefused bool
 
 	ring  []entry // len is a power of two, or zero
 	lo    int     // position of the oldest entry; position p is in slot p & (len-1)
@@ -25,6 +27,9 @@ type Log struct {
 	keep  int64   // the longest span ever asked for
 	units int64   // the most units ever asked for
 }
+
+// MaxEntries is the length at which a log gives up entries that newer ones outweigh.
+const MaxEntries = 100_000
 
 type entry struct {
 	at  int64
@@ -91,7 +96,7 @@ func (l *Log) Look(now, cost int64, limits []Limit, out []Status) (refusals uint
 			s.Remaining = max(0, limit.Units-used)
 			s.Release, s.Reset = stop-now, stop-now
 			if stop == 0 {
-				s.Release = l.leaves(p, 1) + limit.Window - now
+				s.Release = l.leaves(p, uint64(max(1, used-limit.Units+1))) + limit.Window - now
 				s.Reset = l.slot(l.head-1).at + limit.Window - now
 			}
 		}
@@ -126,7 +131,7 @@ func (l *Log) Charge(now, cost int64, limits []Limit) {
 	sum += uint64(cost)
 	for l.lo < l.head {
 		oldest := l.slot(l.lo)
-		if oldest.at > now-l.keep && sum-oldest.sum < uint64(l.units) {
+		if oldest.at > now-l.keep && !(l.outweighs() && sum-oldest.sum > uint64(l.units)) {
 			break
 		}
 		l.gone = oldest.sum
@@ -162,6 +167,8 @@ func (l *Log) Expires() int64 {
 	return l.slot(l.head-1).at + l.keep
 }
 
+func (l *Log) outweighs() bool { return l.CountRefused || l.head-l.lo >= MaxEntries }
+
 // joins reports whether a charge at now shares the last entry: in the same step of the resolution, and
 // not across a boundary of a calendar limit.
 func (l *Log) joins(now int64, limits []Limit) bool {
@@ -186,11 +193,15 @@ func (l *Log) joins(now int64, limits []Limit) bool {
 }
 
 // redate makes one entry of now out of the entries that are not earlier, after a clock that went back.
+// What had left the longest span by the last charge stays gone.
 func (l *Log) redate(now int64) {
 	if l.head == l.lo || l.slot(l.head-1).at <= now {
 		return
 	}
 	sum := l.slot(l.head - 1).sum
+	if p := l.after(l.slot(l.head-1).at - l.keep); p > l.lo {
+		l.gone, l.lo = l.before(p), p
+	}
 	p := l.after(now - 1)
 	*l.slot(p) = entry{now, sum}
 	l.head = p + 1

@@ -52,15 +52,18 @@ func (s Span) Length() int64 {
 // Bounds returns the calendar period around now: start <= now < end.
 func (s Span) Bounds(now int64) (start, end int64) {
 	t := time.UnixMicro(now).In(s.Zone)
-	year, month, day := t.Date()
-	switch s.Period {
-	case Hour:
+	if s.Period == Hour {
 		return hour(t)
-	case Day:
-		return midnight(year, month, day, s.Zone).UnixMicro(), midnight(year, month, day+1, s.Zone).UnixMicro()
-	default:
-		return midnight(year, month, 1, s.Zone).UnixMicro(), midnight(year, month+1, 1, s.Zone).UnixMicro()
 	}
+	year, month, day := t.Date()
+	next := func(n int) int64 { return midnight(year, month, day+n, s.Zone) }
+	if s.Period == Month {
+		next = func(n int) int64 { return midnight(year, month+time.Month(n), 1, s.Zone) }
+	}
+	if now >= next(1) { // clocks went back over midnight: the next date has begun already
+		return next(1), next(2)
+	}
+	return next(0), next(1)
 }
 
 // hour returns the clock hour around t. Where the clocks change inside an hour, the change is a boundary.
@@ -82,7 +85,7 @@ func hour(t time.Time) (start, end int64) {
 // midnight returns the first instant of a date in a zone. Where clocks go forward over midnight that is
 // the change itself; where they go back over it, it is the first of the two midnights. The day may be
 // out of the month's range, as for time.Date.
-func midnight(year int, month time.Month, day int, zone *time.Location) time.Time {
+func midnight(year int, month time.Month, day int, zone *time.Location) int64 {
 	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC) // the date's number, whatever the zone
 	is := func(t time.Time) bool {
 		y, m, d := t.Date()
@@ -91,18 +94,18 @@ func midnight(year int, month time.Month, day int, zone *time.Location) time.Tim
 	t := time.Date(year, month, day, 0, 0, 0, 0, zone)
 	if !is(t) { // midnight was skipped and t is before the change
 		_, t = t.ZoneBounds()
-		return t
+		return t.UnixMicro()
 	}
 	from, _ := t.ZoneBounds()
 	if !from.IsZero() && is(from.Add(-time.Nanosecond)) {
 		// The clocks changed earlier the same day: count from the midnight before that.
 		_, offset := from.Add(-time.Nanosecond).Zone()
-		return time.Unix(date.Unix()-int64(offset), 0).In(zone)
+		return (date.Unix() - int64(offset)) * 1e6
 	}
 	if !from.IsZero() && t.Sub(from) < 24*time.Hour && is(from) {
-		return from // midnight was skipped and t is after the change
+		return from.UnixMicro() // midnight was skipped and t is after the change
 	}
-	return t
+	return t.UnixMicro()
 }
 
 func mod(a, b int64) int64 { return ((a % b) + b) % b }

@@ -33,6 +33,7 @@ func TestDaysOfTheCalendar(t *testing.T) {
 		"the day before midnight is skipped":  {"America/Sao_Paulo", "2018-11-03T15:00:00Z", "2018-11-03T03:00:00Z", 24},
 		"midnight comes twice":                {"America/Havana", "2026-11-01T15:00:00Z", "2026-11-01T04:00:00Z", 25},
 		"in the second midnight hour":         {"America/Havana", "2026-11-01T05:30:00Z", "2026-11-01T04:00:00Z", 25},
+		"clocks go back over midnight":        {"America/St_Johns", "2009-11-01T02:32:00Z", "2009-11-01T02:30:00Z", 25},
 		"an hour comes twice before midnight": {"America/Sao_Paulo", "2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z", 25},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,7 @@ local function look(l, cost)
   local n = used(l, 0)
   if n == 0 then return false, l.units, 0, 0, 0 end
   local refused = n + cost > l.units
-  return refused, math.max(0, l.units - n), refused and wait(l, l.units - cost) or 0, wait(l, n - 1), wait(l, 0)
+  return refused, math.max(0, l.units - n), refused and wait(l, l.units - cost) or 0, wait(l, math.min(n, l.units) - 1), wait(l, 0)
 end
 
 local function charge(subject)

@@ -14,39 +14,46 @@
 local function read(subject)
   for _, l in ipairs(subject.limits) do
     local state = call('HMGET', subject.key, l.id .. ':at', l.id .. ':debt')
-    l.debt = 0
+    l.at, l.debt = now, 0
     if state[1] then
-      local at = tonumber(state[1])
-      if now < at then
+      l.at, l.debt = tonumber(state[1]), tonumber(state[2])
+      if now < l.at then
         call('HSET', subject.key, l.id .. ':at', int(now))
-        at = now
+        l.at = now
       end
-      l.debt = math.max(0, tonumber(state[2]) - (now - at))
     end
   end
 end
 
--- fits returns the smallest d after which a cost fits.
-local function fits(l, cost)
-  return math.max(0, math.ceil(l.debt + cost * l.window / l.units - l.window - 0.5))
+-- owed returns the debt d microseconds from now, if nobody comes; fits whether a cost fits then.
+local function owed(l, d) return math.max(0, l.debt - (now + d - l.at)) end
+local function fits(l, d, cost) return owed(l, d) + cost * l.window / l.units <= l.window + 0.5 end
+
+-- wait returns the smallest d after which a cost fits: solved, and then corrected for rounding.
+local function wait(l, cost)
+  if fits(l, 0, cost) then return 0 end
+  local d = math.max(1, math.ceil(owed(l, 0) + cost * l.window / l.units - l.window - 0.5))
+  while d > 1 and fits(l, d - 1, cost) do d = d - 1 end
+  while not fits(l, d, cost) do d = d + 1 end
+  return d
 end
 
 local function look(l, cost)
-  local remaining = math.floor((l.window + 0.5 - l.debt) * l.units / l.window)
+  local remaining = math.floor((l.window + 0.5 - owed(l, 0)) * l.units / l.window)
   remaining = math.max(0, math.min(l.units, remaining))
   local release, reset = 0, 0
   if remaining < l.units then
-    release = math.max(1, fits(l, remaining + 1))
-    reset = math.max(release, fits(l, l.units))
+    release = math.max(1, wait(l, remaining + 1))
+    reset = math.max(release, wait(l, l.units))
   end
-  local retry = fits(l, cost)
+  local retry = wait(l, cost)
   return retry > 0, remaining, retry, release, reset
 end
 
 local function write(subject, cost)
   local lives = 1
   for _, l in ipairs(subject.limits) do
-    local debt = math.max(0, math.min(l.debt + cost * l.window / l.units, l.window))
+    local debt = math.max(0, math.min(owed(l, 0) + cost * l.window / l.units, l.window))
     call('HSET', subject.key, l.id .. ':at', int(now), l.id .. ':debt', string.format('%.17g', debt))
     lives = math.max(lives, debt)
   end

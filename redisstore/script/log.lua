@@ -9,6 +9,8 @@
 --               a calendar limit has window 0, then I7 longest period, I4 its identity, and
 --               I7 x 4 boundaries around now
 -- Returns  packed: i8 refusals  I8 now, then per limit I8 remaining, retry, release, reset
+--          remaining is never negative; retry: until this call fits; release: until remaining grows;
+--          reset: until nothing is in use; 0 where there is nothing to wait for.
 --          Bit i of refusals is set when limit i refused. It is -1, and nothing was decided, when the
 --          boundaries of a calendar limit do not surround the server's time. Times in microseconds.
 --
@@ -23,8 +25,9 @@
 -- searched. So calls may bring any limits in any order.
 --
 -- Invariants
---   Entry times rise strictly. Units inside `keep`, the longest window ever asked for, stay, unless
---   newer entries hold `keep units`, the most ever asked for: then they cannot matter.
+--   Entry times rise strictly. Units inside `keep`, the longest window ever asked for, stay. Where
+--   refused calls are charged too, and in a log of 100,000 entries, they may go when newer entries hold more
+--   than `keep units`, the most ever asked for: they cannot matter then, unless some of those are given back.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once.
 --   The key always has an expiry, at least `keep` after the last entry.
@@ -142,7 +145,9 @@ while pass do
 
     if now < last and head > lo then
       -- The clock went back. What is later than now leaves together, so it becomes one entry of now.
+      -- What had left the longest window by the last charge stays gone.
       r = rare(key, slots, entries, head, total)
+      lo = r.search(lo, head, last - keep)
       local p = r.search(lo, head, now - 1)
       local units = (total - r.sum_before(p)) % 281474976710656
       call('SETRANGE', key, entries + p % slots * 12, pack('>I7I5', now, units))
@@ -160,11 +165,11 @@ while pass do
       if charge and head > lo then
         local o, joins = at, true
         for i = 1, k do
-          local _, window, b1, b2
+          local _, window, b0, b1, b2
           _, window, o = unpack('>I5I7', request, o)
           if window == 0 then
-            _, _, _, b1, b2, _, o = unpack('>I7I4I7I7I7I7', request, o)
-            if last < b1 and now >= b1 or last < b2 and now >= b2 then joins = false end
+            _, _, b0, b1, b2, _, o = unpack('>I7I4I7I7I7I7', request, o)
+            if last < b0 or last < b1 and now >= b1 or last < b2 and now >= b2 then joins = false end
           end
         end
         if joins then
@@ -237,7 +242,13 @@ while pass do
           r = r or rare(key, slots, entries, head, total)
           retry = r.departure(p, sum, cost - free) + window - now
         end
-        if free < 0 then free = 0 end
+      end
+      if free < 0 then
+        if not stop then
+          r = r or rare(key, slots, entries, head, total)
+          release = r.departure(p, sum, 1 - free) + window - now
+        end
+        free = 0
       end
       -- What the limit says if the call is refused, and if it is charged; one limit alone knows already.
       if not single then
@@ -270,12 +281,16 @@ while pass do
         local t, u = unpack('>I7I5', (r.read(lo, 1)))
         if t <= now - keep then
           grow = false
-        elseif (total + cost - r.sum_before(lo) - u) % 281474976710656 >= keep_units then
+        elseif (always or slots >= 100000) and (total + cost - r.sum_before(lo) - u) % 281474976710656 > keep_units then
           grow = false
           hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), k) -- they may name what goes
         end
       end
 
+      if target < head and k < hinted then -- the hints of other limits may hold the old time of the entry
+        if hints == '' then hints = string.sub(raw, 52, 51 + 26 * k) end
+        hints = hints .. string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), hinted - k)
+      end
       local entry = pack('>I7I5', now, joined)
       local hot = pack('>I6I6I7', target + 1, (total + cost) % 281474976710656, now) .. hints
       if raw ~= '' and not grow and k <= hinted then

@@ -17,7 +17,7 @@ local _, resolution, cost = unpack('>I1I7I5', request)
 local at = unpack('>I7', request, #request - 6)
 local raw = call('GETRANGE', key, '0', '50')
 if raw == '' then return '' end
-local version, hinted, slots, first, _, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
+local version, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
 if version ~= 1 then
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
@@ -28,11 +28,17 @@ local function read(p)
   return unpack('>I7I5', call('GETRANGE', key, o, o + 11))
 end
 
-local x, y = lo, head
-while x < y do
-  local mid = math.floor((x + y) / 2)
-  if read(mid) >= at then y = mid else x = mid + 1 end
+-- search returns the first position whose entry is not earlier than a time, or head.
+local function search(time)
+  local x, y = lo, head
+  while x < y do
+    local mid = math.floor((x + y) / 2)
+    if read(mid) >= time then y = mid else x = mid + 1 end
+  end
+  return x
 end
+
+local x = search(at)
 if x == head then return '' end
 local t, units = read(x)
 if t - at >= resolution or units < cost then return '' end
@@ -45,6 +51,8 @@ for b = math.floor(x / 64) + 1, math.ceil(head / 64) - 1 do
 end
 
 -- Entries at the end that hold nothing any more are dropped, so that the last one tells when all is free.
+-- What had left the longest window by then stays gone.
+lo = search(last - keep + 1)
 while head > lo do
   t, units = read(head - 1)
   if units > 0 then break end
@@ -52,6 +60,6 @@ while head > lo do
 end
 if head > lo then last = t else last = 0 end
 call('SETRANGE', key, '6', pack('>I6', lo)) -- the slots before it hold nothing of use
-local void = string.rep(pack('>I6I6I7I7', 0, 0, 72057594037927935, 0), hinted)
+local void = string.rep(pack('>I6I6I7I7', 0, 0, 9007199254740991, 0), hinted)
 call('SETRANGE', key, '32', pack('>I6I6I7', head, (total - cost) % MOD, last) .. void)
 return ''

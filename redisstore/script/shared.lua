@@ -13,6 +13,7 @@
 local call, unpack = redis.call, struct.unpack
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local always = string.byte(ARGV[1]) == 1 -- charge what was refused too
 
 local function int(n) return string.format('%.0f', n) end
 
@@ -71,7 +72,7 @@ local function run(read, look, charge, refund)
 
   local function cost(subject) return subject.cost end
   local refusals, out = answer(cost)
-  if refusals == 0 or mode == 1 then
+  if refusals == 0 or always then
     local charged = false
     for _, subject in ipairs(subjects) do
       if subject.cost > 0 then

@@ -7,7 +7,7 @@
 --          units          score: minus the most units ever asked for
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
--- window stay unless newer ones hold the most units ever asked for; a refusal writes nothing, except
+-- window stay, as in log.lua; a refusal writes nothing, except
 -- that a clock that went back re-dates later members to now, once; at most 500 old members are removed
 -- in a call; the key lives at least the longest window after the last member.
 
@@ -61,17 +61,19 @@ end
 
 local function look(l, cost)
   local remaining, retry, release, reset = math.max(0, l.units - l.used), 0, 0, 0
-  local over = l.used + cost - l.units
+  local over = l.used + cost - l.units -- units that have to leave first
+  local function leaves(units)
+    return (units > l.first.units and departure(l, units) or l.first.at) + l.window - now
+  end
   if l.used > 0 then
     if l.stop then
       release, reset = l.stop - now, l.stop - now
     else
-      release, reset = l.first.at + l.window - now, l.last.at + l.window - now
+      release, reset = leaves(math.max(1, l.used - l.units + 1)), l.last.at + l.window - now
     end
   end
   if over > 0 then
-    retry = release
-    if not l.stop and over > l.first.units then retry = departure(l, over) + l.window - now end
+    retry = l.stop and release or leaves(over)
   end
   return over > 0, remaining, retry, release, reset
 end
@@ -91,9 +93,9 @@ local function charge(subject)
   call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
   local old = call('ZCOUNT', key, '0', int(now - keep))
   if old > 0 then call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1)) end
-  for _ = 1, 100 do
+  for _ = 1, (always or call('ZCARD', key) > 100000) and 100 or 0 do
     local first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
-    if (sum - first.sum) % MOD < most then break end
+    if (sum - first.sum) % MOD <= most then break end
     call('ZREM', key, first.member)
   end
   expire(key, keep)
