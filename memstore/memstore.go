@@ -73,11 +73,10 @@ func (s *Store) shard(key string) int {
 func (s *Store) Decide(_ context.Context, req sash.Request) (sash.Result, error) {
 	sh := &s.shards[s.shard(req.Key)]
 	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	now := s.now().UnixMicro()
-	var room [sash.MaxLimits]window.Status
-	statuses := room[:len(req.Policy.Windows())]
+	statuses := sh.statuses[:len(req.Policy.Windows())]
 	refusals := sh.decide(now, req, statuses)
-	sh.mu.Unlock()
 	return sash.NewResult(req, now, refusals, statuses), nil
 }
 

@@ -15,6 +15,7 @@ type shard struct {
 	queue    queue
 	most     int
 	evicted  uint64
+	statuses [sash.MaxLimits]window.Status // of the decision at hand: here, so that none is allocated
 }
 
 // A subject is a key's charges and its place in the queue.
