@@ -138,8 +138,10 @@ func storeError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return fmt.Errorf("sash: %w", err)
 	case ctx.Err() != nil:
-		return fmt.Errorf("sash: %w", context.Cause(ctx))
+		return fmt.Errorf("sash: %w (%v)", context.Cause(ctx), err)
 	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrUnsupported):
 		return err
 	}

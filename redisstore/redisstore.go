@@ -86,8 +86,9 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 // DecideAll implements [sash.MultiStore]. On a cluster, keys of different slots are [sash.ErrApart].
 func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
 	if s.scripts.Cluster() {
+		algorithm := reqs[0].Policy.Algorithm()
 		for _, req := range reqs[1:] {
-			if slot(req.Key) != slot(reqs[0].Key) {
+			if slot(s.Key(req.Key, algorithm)) != slot(s.Key(reqs[0].Key, algorithm)) {
 				return nil, sash.ErrApart
 			}
 		}

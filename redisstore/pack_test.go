@@ -1,0 +1,24 @@
+package redisstore
+
+import "testing"
+
+// Slots as a Redis server gives them for CLUSTER KEYSLOT.
+func TestSlot(t *testing.T) {
+	for key, want := range map[string]uint16{
+		"":                     0,
+		"foo":                  12182,
+		"123456789":            12739, // the check value of CRC-16/XMODEM
+		"{user1000}.following": 3443,
+		"{user1000}.followers": 3443,
+		"user1000":             3443,
+		"foo{}{bar}":           8363, // an empty tag is none
+		"foo{{bar}}zap":        4015, // the tag is "{bar"
+		"{bar":                 4015,
+		"foo{bar}{zap}":        5061, // the first tag counts
+		"bar":                  5061,
+	} {
+		if got := slot(key); got != want {
+			t.Errorf("%q is in slot %d, not %d", key, got, want)
+		}
+	}
+}
