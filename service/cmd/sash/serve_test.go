@@ -1,0 +1,110 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"example.com/sash/internal/redistest"
+)
+
+var curlLine = regexp.MustCompile(`curl -i -H 'Content-Type: application/json' -d '([^']*)' (http://\S+)`)
+
+func TestServeSaysWhereItIsAndHowToTryIt(t *testing.T) {
+	p := serve(t)
+	for _, want := range []string{p.url, "this process's memory", "the built-in example: domains demo"} {
+		if !strings.Contains(p.greets, want) {
+			t.Errorf("%q is not in\n%s", want, p.greets)
+		}
+	}
+	line := curlLine.FindStringSubmatch(p.greets)
+	if line == nil {
+		t.Fatalf("no curl line in\n%s", p.greets)
+	}
+	for call := 1; call <= 11; call++ {
+		res, err := http.Post(line[2], "application/json", strings.NewReader(line[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if want := map[bool]int{true: 200, false: 429}[call <= 10]; res.StatusCode != want {
+			t.Errorf("call %d: %d %s, want %d", call, res.StatusCode, body, want)
+		}
+	}
+}
+
+func TestServeEndsCleanlyOnSIGTERM(t *testing.T) {
+	p := serve(t)
+	res, err := http.Get(p.url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if err := p.stop(t); err != nil {
+		t.Errorf("it ended with %v: %s", err, p.logs)
+	}
+	if !strings.Contains(p.logs.String(), "stopped") {
+		t.Errorf("logs: %s", p.logs)
+	}
+}
+
+func TestServeWithoutItsRedis(t *testing.T) {
+	server := redistest.Start(t)
+	p := serve(t, "--redis", server.Addr())
+	if !strings.Contains(p.greets, "redis at "+server.Addr()) {
+		t.Errorf("it says\n%s", p.greets)
+	}
+	server.Stop()
+	for path, body := range map[string]string{"/healthz": "", "/v1/allow": `{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`} {
+		method := map[bool]string{true: http.MethodGet, false: http.MethodPost}[body == ""]
+		req, err := http.NewRequestWithContext(t.Context(), method, p.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %d, Retry-After %q", path, res.StatusCode, res.Header.Get("Retry-After"))
+		}
+	}
+	if err := p.stop(t); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if !strings.Contains(p.logs.String(), server.Addr()) {
+		t.Errorf("the log does not name the address: %s", p.logs)
+	}
+}
+
+func TestServeDoesNotStartOnAMistake(t *testing.T) {
+	taken := serve(t)
+	file := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(file, []byte("domain: d\ndescriptors:\n- key: a\n  limits: [5]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		args []string
+		say  string
+	}{
+		"bad configuration":       {[]string{"--config", file}, "bad.yaml:4:"},
+		"no such file":            {[]string{"--config", file + "x"}, "no such file"},
+		"address taken":           {[]string{"--addr", strings.TrimPrefix(taken.url, "http://")}, "cannot listen on"},
+		"Redis does not answer":   {[]string{"--redis", "redis://:secret@127.0.0.1:1"}, "redis at 127.0.0.1:1"},
+		"not a Redis URL":         {[]string{"--redis", "http://127.0.0.1"}, "not a Redis URL"},
+		"unknown flag":            {[]string{"--port", "1"}, "unknown flag: --port (see sash serve --help)"},
+		"an argument that is not": {[]string{"limits.yaml"}, "limits.yaml"},
+		"bad level":               {[]string{"--log-level", "loud"}, "debug, info"},
+	} {
+		code, out, err := sash(t, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, tt.args...)...)
+		if code != 2 || out != "" || !strings.Contains(err, tt.say) || strings.Contains(err, "secret") {
+			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, tt.say)
+		}
+	}
+}

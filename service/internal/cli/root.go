@@ -1,0 +1,98 @@
+// Package cli is the command line of sash.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of every command.
+const (
+	exitAllowed = 0 // also: the command did what it should
+	exitRefused = 1
+	exitError   = 2
+)
+
+// errRefused ends a command whose answer, which was written, is a refusal.
+var errRefused = errors.New("refused")
+
+// An app is one run of the command.
+type app struct {
+	out, err io.Writer
+	env      func(string) string
+}
+
+// Run runs the command and returns its exit code: 0 for allowed or done, 1 for refused, 2 for an error.
+// Interrupts and SIGTERM end it cleanly.
+func Run(args []string, out, err io.Writer, env func(string) string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	a := &app{out: out, err: err, env: env}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(err)
+	failed := root.ExecuteContext(ctx)
+	switch {
+	case failed == nil:
+		return exitAllowed
+	case errors.Is(failed, errRefused):
+		return exitRefused
+	}
+	_, _ = fmt.Fprintf(err, "sash: %s\n", strings.TrimPrefix(failed.Error(), "sash: "))
+	return exitError
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sash",
+		Short: "A rate limiter whose window really slides",
+		Long: `Sash limits rates: at most so many units in any trailing window, decided in one step.
+
+A limit is units, a slash and a window: 300/5m is at most 300 in any five minutes. Windows are
+durations such as 5s, 1m30s, 24h or 7d. Limits of a calendar day, hour or month name a zone:
+10000/day@America/Los_Angeles.
+
+Start here:
+
+  sash serve                       a service that answers over HTTP; it prints a curl line to try
+  sash demo boundary               what a sliding window is for, in one table
+
+In a shell script or a cron job, with a Redis that all of them share:
+
+  export SASH_REDIS=redis://127.0.0.1:6379
+  if sash allow --limit 9500/24h youtube --cost 100; then
+    search-videos
+  fi
+
+Exit codes: 0 allowed or done, 1 refused, 2 an error (including wrong usage).`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
+	})
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo())
+	return root
+}
+
+// exactly wants the named arguments, no more and no fewer.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return fmt.Errorf("%d arguments where %s is wanted (see %s --help)", len(args), strings.Join(names, " and "), cmd.CommandPath())
+	}
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/goredisstore"
+	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/redisclient"
+)
+
+// redisVariable is the environment variable for commands that are not given --redis.
+const redisVariable = "SASH_REDIS"
+
+const redisUsage = "Redis `URL`: redis://[user:password@]host:port[/db], rediss://…, unix:///path or host:port"
+
+// A remote is a store on Redis, with its client.
+type remote struct {
+	store   *redisstore.Store
+	client  *redis.Client
+	address string // without the password
+}
+
+// connect makes a store on Redis. It does no I/O.
+func connect(url string) (*remote, error) {
+	client, address, err := redisclient.New(url)
+	if err != nil {
+		return nil, err
+	}
+	return &remote{goredisstore.New(client, nil), client, address}, nil
+}
+
+// ping returns an error that names the address when Redis does not answer.
+func (r *remote) ping(ctx context.Context) error {
+	return r.explain(r.client.Ping(ctx).Err())
+}
+
+// explain names the address in an error.
+func (r *remote) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("redis at %s: %w", r.address, err)
+}
+
+func (r *remote) close() { _ = r.client.Close() }
+
+// redisURL is --redis, or else the environment's.
+func (a *app) redisURL(flag string) string {
+	if flag != "" {
+		return flag
+	}
+	return a.env(redisVariable)
+}
+
+// shared makes the store of a command that needs one which outlives it.
+func (a *app) shared(flag string) (*remote, error) {
+	url := a.redisURL(flag)
+	if url == "" {
+		return nil, errors.New("give --redis or set " + redisVariable + ": without Redis the charges would be in this process, and forgotten when it exits")
+	}
+	redisclient.Log(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	return connect(url)
+}

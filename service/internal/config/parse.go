@@ -1,0 +1,174 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds of a file. Aliases can make a small file large, so descriptors are counted as they are read.
+const (
+	maxDepth       = 16
+	maxDescriptors = 200_000
+)
+
+// Keys of Envoy's configuration, and of ours, that are not supported yet.
+var (
+	laterDescriptor = []string{"detailed_metric", "value_to_metric", "share_threshold", "quota_mode", "on_unavailable", "reserve_below"}
+	laterRateLimit  = []string{"replaces"}
+)
+
+// Parse reads a configuration. The name is the file's, for errors, which start with "name:line: ".
+func Parse(name string, data []byte) (*Config, error) {
+	p := &parser{
+		reader: reader{file: name},
+		config: &Config{domains: make(map[string]*domain)},
+		lines:  make(map[string]int),
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if err := p.document(&document); err != nil {
+			return nil, err
+		}
+	}
+	if len(p.config.names) == 0 {
+		return nil, fmt.Errorf("%s: no domain: a configuration starts with \"domain: name\" and has descriptors", name)
+	}
+	return p.config, nil
+}
+
+type parser struct {
+	reader
+	config      *Config
+	lines       map[string]int // where a domain, or a composite key, was first
+	descriptors int
+}
+
+func (p *parser) document(n *yaml.Node) error {
+	if n.Kind != yaml.DocumentNode || len(n.Content) != 1 {
+		return nil
+	}
+	root := n.Content[0]
+	if root.ShortTag() == "!!null" { // nothing but comments
+		return nil
+	}
+	d := &domain{descriptors: make(level)}
+	var descriptors *yaml.Node
+	domainLine := root
+	err := p.mapping(root, "a document", map[string]field{
+		"domain":      func(n *yaml.Node) error { domainLine = n; return p.text("the domain", &d.name)(n) },
+		"descriptors": func(n *yaml.Node) error { descriptors = n; return nil },
+	})
+	if err != nil {
+		return err
+	}
+	if d.name == "" {
+		return p.errorf(domainLine, "the domain is missing or empty")
+	}
+	if err := p.once(domainLine, "domain", d.name); err != nil {
+		return err
+	}
+	p.config.domains[d.name] = d
+	p.config.names = append(p.config.names, d.name)
+	if descriptors == nil {
+		return nil
+	}
+	return p.level(descriptors, d.name, nil, d.descriptors)
+}
+
+// level reads a list of descriptors below a path.
+func (p *parser) level(n *yaml.Node, domain string, path []Entry, into level) error {
+	if len(path) >= maxDepth {
+		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
+	}
+	return p.list(n, "descriptors", func(n *yaml.Node) error {
+		if p.descriptors++; p.descriptors > maxDescriptors {
+			return p.errorf(n, "more than %d descriptors", maxDescriptors)
+		}
+		return p.descriptor(n, domain, path, into)
+	})
+}
+
+func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into level) error {
+	var entry Entry
+	var children *yaml.Node
+	body := &ruleBody{reader: &p.reader}
+	fields := body.fields()
+	fields["key"] = p.text("the key of a descriptor", &entry.Key)
+	fields["value"] = p.text("the value of a descriptor", &entry.Value)
+	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
+	if err := p.mapping(n, "a descriptor", fields, laterDescriptor...); err != nil {
+		return err
+	}
+	switch {
+	case entry.Key == "":
+		return p.errorf(n, "the key of a descriptor is missing or empty")
+	case strings.HasSuffix(entry.Value, "*"):
+		return p.errorf(n, "value %q: values that end in * match by prefix in Envoy, which is not supported yet", clip(entry.Value))
+	}
+	path = append(slices.Clip(path), entry)
+	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
+		return err
+	}
+	rule, err := body.rule(n)
+	if err != nil {
+		return err
+	}
+	d := &descriptor{children: make(level)}
+	if rule != nil {
+		rule.Domain, rule.Path = domain, path
+		p.config.rules = append(p.config.rules, rule)
+		d.rule = rule
+	}
+	into[entry] = d
+	if children == nil {
+		return nil
+	}
+	return p.level(children, domain, path, d.children)
+}
+
+// once refuses what was there before.
+func (p *parser) once(n *yaml.Node, what, name string) error {
+	id := what + " " + name
+	if line, twice := p.lines[id]; twice {
+		return p.errorf(n, "%s is there twice, first on line %d", clip(id), line)
+	}
+	p.lines[id] = n.Line
+	return nil
+}
+
+// String says where the rule is, such as "demo / remote_address".
+func (r *Rule) String() string { return spell(r.Domain, r.Path) }
+
+func spell(domain string, path []Entry) string {
+	var b strings.Builder
+	b.WriteString(quote(domain))
+	for _, e := range path {
+		b.WriteString(" / " + quote(e.Key))
+		if e.Value != "" {
+			b.WriteString("=" + quote(e.Value))
+		}
+	}
+	return b.String()
+}
+
+// quote quotes what could be read in two ways.
+func quote(s string) string {
+	if strings.ContainsAny(s, " /=\"\\\n\r\t") {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
+}

@@ -1,0 +1,222 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service"
+)
+
+func TestExampleIsRightAndLimitsEachAddress(t *testing.T) {
+	cfg, err := Parse("example.yaml", service.Example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule, err := cfg.Match("demo", []Entry{{"remote_address", "192.0.2.7"}})
+	if err != nil || rule == nil {
+		t.Fatalf("rule %v, error %v", rule, err)
+	}
+	perMinute, perHour := sash.PerMinute(10), sash.PerHour(60)
+	perMinute.Name, perHour.Name = "10/1m", "60/1h" // as they are written
+	if len(rule.Limits) != 2 || rule.Limits[0] != perMinute || rule.Limits[1] != perHour {
+		t.Errorf("limits %v", rule.Limits)
+	}
+}
+
+func TestParseReadsEverySupportedKey(t *testing.T) {
+	cfg, err := Parse("x.yaml", []byte(`
+# two domains in one file, the second in Envoy's form
+domain: ours
+descriptors:
+  - key: k
+    value: 404
+    limits: ["5/1s", 1000/day@Europe/Paris]
+    algorithm: sliding-buckets
+    resolution: 100ms
+    cost: 3
+    shadow_mode: true
+---
+domain: envoy
+descriptors:
+  - key: d
+    descriptors:
+      - {key: s, rate_limit: {unit: second, requests_per_unit: 1}}
+      - {key: m, rate_limit: {unit: MINUTE, requests_per_unit: 2}}
+      - {key: h, rate_limit: {unit: hour, requests_per_unit: 3, name: hourly}}
+      - {key: dd, rate_limit: {unit: day, requests_per_unit: 4}}
+      - {key: w, rate_limit: {unit: week, requests_per_unit: 5}}
+      - {key: mo, rate_limit: {unit: month, requests_per_unit: 6}}
+      - {key: y, rate_limit: {unit: year, requests_per_unit: 7}}
+      - {key: free, rate_limit: {unlimited: true}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule, _ := cfg.Match("ours", []Entry{{"k", "404"}})
+	if rule == nil || len(rule.Limits) != 2 || rule.Limits[1].Period != sash.CalendarDay ||
+		rule.Options.Algorithm != sash.SlidingBuckets || rule.Options.Resolution != 100*time.Millisecond ||
+		rule.Cost != 3 || !rule.Shadow {
+		t.Fatalf("%+v", rule)
+	}
+	const day = 24 * time.Hour
+	for key, want := range map[string]sash.Limit{
+		"s": sash.PerSecond(1), "m": sash.PerMinute(2), "h": {Units: 3, Window: time.Hour, Name: "hourly"}, "dd": sash.PerDay(4),
+		"w": sash.Every(5, 7*day), "mo": sash.Every(6, 30*day), "y": sash.Every(7, 365*day),
+	} {
+		rule, err := cfg.Match("envoy", []Entry{{"d", "any"}, {key, "any"}})
+		if err != nil || rule == nil || len(rule.Limits) != 1 || rule.Limits[0] != want {
+			t.Errorf("%s: rule %+v, error %v, want %v", key, rule, err, want)
+		}
+	}
+	if rule, err := cfg.Match("envoy", []Entry{{"d", ""}, {"free", ""}}); rule != nil || err != nil {
+		t.Errorf("unlimited: %v, %v", rule, err)
+	}
+}
+
+func TestAliasesAreFollowed(t *testing.T) {
+	cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n  - key: a\n    limits: &some [\"1/1s\"]\n  - key: b\n    limits: *some\n"))
+	if err != nil || len(cfg.Rules()) != 2 {
+		t.Fatal(cfg, err)
+	}
+}
+
+func TestMatch(t *testing.T) {
+	cfg, err := Parse("x.yaml", []byte(`
+domain: d
+descriptors:
+  - key: user
+    limits: ["1/1s"]
+  - key: user
+    value: vip
+    limits: ["2/1s"]
+  - key: user
+    value: staff
+  - key: path
+    value: /login
+    descriptors:
+      - key: user
+        limits: ["3/1s"]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		entries []Entry
+		want    int64 // the limit's units; 0 for none
+	}{
+		"a bare key matches every value":            {[]Entry{{"user", "42"}}, 1},
+		"a bare key matches the empty value":        {[]Entry{{"user", ""}}, 1},
+		"an exact value comes before the bare key":  {[]Entry{{"user", "vip"}}, 2},
+		"an exact value without limits lets pass":   {[]Entry{{"user", "staff"}}, 0},
+		"nested, at full depth":                     {[]Entry{{"path", "/login"}, {"user", "vip"}}, 3},
+		"fewer entries than the descriptor is deep": {[]Entry{{"path", "/login"}}, 0},
+		"more entries than the descriptor is deep":  {[]Entry{{"user", "42"}, {"path", "/login"}}, 0},
+		"the order of entries counts":               {[]Entry{{"user", "vip"}, {"path", "/login"}}, 0},
+		"an unknown key":                            {[]Entry{{"tenant", "1"}}, 0},
+		"another value":                             {[]Entry{{"path", "/"}, {"user", "1"}}, 0},
+		"no entries":                                {nil, 0},
+	} {
+		rule, err := cfg.Match("d", tt.entries)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var units int64
+		if rule != nil {
+			units = rule.Limits[0].Units
+		}
+		if units != tt.want {
+			t.Errorf("%s: a limit of %d, want %d", name, units, tt.want)
+		}
+	}
+}
+
+func TestErrorsNameTheLineAndTheFault(t *testing.T) {
+	const head = "domain: d\ndescriptors:\n- key: a\n" // what follows is line 4
+	for name, tt := range map[string]struct {
+		text string
+		line string
+		say  string
+	}{
+		"no document":                 {"# nothing\n", "", "no domain"},
+		"not a mapping":               {"- a\n", "1", "must be a mapping"},
+		"broken YAML":                 {"domain: d\ndescriptors: [\n", "", "line 2"},
+		"no domain":                   {"descriptors: []\n", "1", "domain is missing"},
+		"empty domain":                {"descriptors: []\ndomain: ''\n", "2", "domain is missing"},
+		"domain twice":                {"domain: d\n---\ndomain: e\n---\n\ndomain: d\n", "6", "first on line 1"},
+		"unknown key at the top":      {"domain: d\ndescriptor: []\n", "2", `unknown key "descriptor"`},
+		"descriptors not a list":      {"domain: d\ndescriptors: {key: a}\n", "2", "must be a list"},
+		"key missing":                 {"domain: d\ndescriptors:\n- value: a\n", "3", "key of a descriptor is missing"},
+		"key empty":                   {"domain: d\ndescriptors:\n- key: ''\n", "3", "key of a descriptor is missing"},
+		"YAML key twice":              {head + "  key: b\n", "4", "twice, first on line 3"},
+		"composite key twice":         {head + "- key: b\n- key: a\n", "5", "descriptor d / a is there twice, first on line 3"},
+		"composite key twice, nested": {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "d / a=x / b is there twice, first on line 6"},
+		"unknown key":                 {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor has algorithm, cost, descriptors, key, limits`},
+		"not supported yet":           {head + "  detailed_metric: true\n", "4", `"detailed_metric" is not supported yet`},
+		"ours, not supported yet":     {head + "  on_unavailable: open\n", "4", `"on_unavailable" is not supported yet`},
+		"wildcard":                    {head + "  value: foo*\n", "3", "not supported yet"},
+		"bad limit":                   {head + "  limits:\n  - 5/1s\n  - 5 per second\n", "6", "write units, a slash and a window"},
+		"limit below 1":               {head + "  limits: [0/1s]\n", "4", "units must be at least 1"},
+		"limits empty":                {head + "  limits: []\n", "4", "limits is empty"},
+		"limits a text":               {head + "  limits: 5/1s\n", "4", "limits must be a list"},
+		"same window twice":           {head + "  limits: [5/1m, 6/60s]\n", "4", "keep the smaller"},
+		"both forms":                  {head + "  limits: [5/1m]\n  rate_limit: {unit: day, requests_per_unit: 1}\n", "4", "not both"},
+		"bad unit":                    {head + "  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n", "5", `unit "fortnight"`},
+		"units missing":               {head + "  rate_limit: {unit: day}\n", "4", "requests_per_unit is missing"},
+		"zero units":                  {head + "  rate_limit: {unit: day, requests_per_unit: 0}\n", "4", "at least 1"},
+		"unlimited with a unit":       {head + "  rate_limit: {unlimited: true, unit: day}\n", "4", "stands alone"},
+		"replaces":                    {head + "  rate_limit:\n    replaces: [{name: a}]\n", "5", `"replaces" is not supported yet`},
+		"bad algorithm":               {head + "  limits: [5/1s]\n  algorithm: leaky\n", "5", `unknown algorithm "leaky"`},
+		"buckets without resolution":  {head + "  limits: [5/1s]\n  algorithm: sliding-buckets\n", "4", "needs a resolution"},
+		"bad resolution":              {head + "  limits: [5/1s]\n  resolution: fine\n", "5", `resolution "fine"`},
+		"cost above the limit":        {head + "  limits: [5/1s]\n  cost: 6\n", "5", "can never fit into 5/1s"},
+		"cost zero":                   {head + "  limits: [5/1s]\n  cost: 0\n", "5", "cost must be a whole number of at least 1"},
+		"cost without limits":         {head + "  cost: 2\n", "4", "belong beside"},
+		"shadow_mode not a boolean":   {head + "  limits: [5/1s]\n  shadow_mode: 1\n", "5", "true or false"},
+		"an alias into itself":        {"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "4", "nested more than"},
+	} {
+		_, err := Parse("f.yaml", []byte(tt.text))
+		want := "f.yaml:" + tt.line + ":"
+		if tt.line == "" {
+			want = "f.yaml:"
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), tt.say) {
+			t.Errorf("%s: %v\n\twant %s … %s", name, err, want, tt.say)
+		}
+	}
+}
+
+func TestKeysOfDifferentEntriesDiffer(t *testing.T) {
+	// Joined with "_" these are all the same subject.
+	seen := make(map[string]bool)
+	all := [][]Entry{
+		{{"user", "x_role_admin"}}, {{"user", "x"}, {"role", "admin"}}, {{"user_x", "role_admin"}}, {{"user", "x:role:admin"}},
+		{{"user", "x"}, {"role", "admin"}, {"", ""}}, {{"user", ""}}, {{"user", ""}, {"", ""}},
+	}
+	for _, entries := range all {
+		seen[Key("d", entries)] = true
+		seen[Key("d_user", entries)] = true
+	}
+	if len(seen) != 2*len(all) {
+		t.Errorf("%d keys for %d subjects: %v", len(seen), 2*len(all), seen)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(service.Example)
+	f.Add([]byte("domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cfg, err := Parse("f", text)
+		if err != nil {
+			return
+		}
+		for _, rule := range cfg.Rules() {
+			if _, err := sash.New(nowhere{}, &rule.Options, rule.Limits...); err != nil {
+				t.Errorf("%s was read and makes no limiter: %v", rule, err)
+			}
+		}
+	})
+}
+
+type nowhere struct{ sash.Store }

@@ -1,0 +1,139 @@
+// Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON.
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// A Handler answers requests.
+type Handler struct {
+	mux     *http.ServeMux
+	decider *decide.Decider
+	opts    Options
+	log     throttle
+}
+
+// Options for a Handler. The zero value is the default.
+type Options struct {
+	// Timeout bounds one decision. Zero is one second.
+	Timeout time.Duration
+	// Healthy is asked by GET /healthz; nil means always healthy. It returns what is wrong.
+	Healthy func(context.Context) error
+	// Log gets the store's failures, at most one a second. Nil is slog.Default.
+	Log *slog.Logger
+}
+
+// New returns a handler. A nil opts is the default.
+func New(decider *decide.Decider, opts *Options) *Handler {
+	h := &Handler{mux: http.NewServeMux(), decider: decider}
+	if opts != nil {
+		h.opts = *opts
+	}
+	if h.opts.Timeout <= 0 {
+		h.opts.Timeout = time.Second
+	}
+	if h.opts.Log == nil {
+		h.opts.Log = slog.Default()
+	}
+	h.log.to = h.opts.Log
+	h.mux.HandleFunc("/v1/allow", h.allow)
+	h.mux.HandleFunc("/healthz", h.health)
+	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusNotFound, "no such path: there are POST /v1/allow and GET /healthz")
+	})
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	h.mux.ServeHTTP(w, r)
+}
+
+func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": POST a request here")
+		return
+	}
+	req, problem := read(w, r)
+	if problem != nil {
+		fail(w, problem.status, problem.text)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+	defer cancel()
+	v, err := h.decider.Decide(ctx, req.Domain, req.Entries, req.Cost)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	status := http.StatusOK
+	if !v.Allowed {
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After", strconv.FormatInt(v.RetryAfter.RoundUp(), 10))
+	}
+	write(w, status, v)
+}
+
+// refuse answers a request that was not decided.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, config.ErrUnknownDomain):
+		fail(w, http.StatusNotFound, err.Error())
+	case errors.Is(err, sash.ErrInvalidCost):
+		fail(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, sash.ErrCostAboveLimit):
+		fail(w, http.StatusUnprocessableEntity, err.Error())
+	default:
+		if r.Context().Err() == nil { // otherwise the client went away
+			h.log.error("no decision", err) // the store's words may tell where it is: not for the client
+		}
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusServiceUnavailable, "the store did not answer: there is no decision, and whether the call was charged is not known")
+	}
+}
+
+func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the health here")
+		return
+	}
+	if h.opts.Healthy != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+		defer cancel()
+		if err := h.opts.Healthy(ctx); err != nil {
+			h.log.error("unhealthy", err)
+			w.Header().Set("Retry-After", "1")
+			fail(w, http.StatusServiceUnavailable, "the store does not answer")
+			return
+		}
+	}
+	write(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// fail answers {"error": text}.
+func fail(w http.ResponseWriter, status int, text string) {
+	write(w, status, map[string]string{"error": text})
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	b, err := json.Marshal(body)
+	if err != nil { // every body here can be marshalled
+		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // a client that is gone is no concern of ours
+}

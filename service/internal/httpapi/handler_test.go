@@ -1,0 +1,241 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+const limits = `
+domain: d
+descriptors:
+  - key: user
+    limits: ["3/10s", "4/1m"]
+  - key: heavy
+    cost: 2
+    limits: ["3/10s"]
+  - key: watched
+    shadow_mode: true
+    limits: ["1/10s"]
+  - key: day
+    limits: ["2/day@UTC"]
+`
+
+// A clock is virtual time, which tests move.
+type clock struct{ now time.Time }
+
+func (c *clock) read() time.Time { return c.now }
+
+func newHandler(t *testing.T, store sash.Store, opts *Options) *Handler {
+	t.Helper()
+	cfg, err := config.Parse("test.yaml", []byte(limits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decider, err := decide.New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opts == nil {
+		opts = &Options{}
+	}
+	opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	return New(decider, opts)
+}
+
+func virtual(t *testing.T) (*Handler, *clock) {
+	t.Helper()
+	c := &clock{time.Date(2026, 1, 1, 23, 59, 0, 0, time.UTC)}
+	return newHandler(t, memstore.New(&memstore.Options{Now: c.read}), nil), c
+}
+
+func send(h http.Handler, method, path, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func allow(h http.Handler, body string) *httptest.ResponseRecorder {
+	return send(h, http.MethodPost, "/v1/allow", body)
+}
+
+// expect compares a whole answer.
+func expect(t *testing.T, w *httptest.ResponseRecorder, status int, retryAfter, body string) {
+	t.Helper()
+	if w.Code != status || w.Header().Get("Retry-After") != retryAfter {
+		t.Errorf("status %d, Retry-After %q; want %d, %q", w.Code, w.Header().Get("Retry-After"), status, retryAfter)
+	}
+	if got := strings.TrimSpace(w.Body.String()); got != body {
+		t.Errorf("body\n\t%s, want\n\t%s", got, body)
+	}
+	if w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("content type %q", w.Header().Get("Content-Type"))
+	}
+}
+
+func TestAllowedAndRefusedHaveTheSameBody(t *testing.T) {
+	h, clock := virtual(t)
+	const user = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
+	expect(t, allow(h, user), 200, "", `{"allowed":true,"remaining":2,"retry_after":0,"reset_after":60,"refused_by":null,`+
+		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":2},{"name":"4/1m","units":4,"window":60,"remaining":3}],"at":"2026-01-01T23:59:00.000000Z"}`)
+	clock.now = clock.now.Add(2500*time.Millisecond + time.Microsecond)
+	allow(h, user)
+	allow(h, user)
+	// The first unit leaves the ten seconds 7.499999 s from now.
+	expect(t, allow(h, user), 429, "8", `{"allowed":false,"remaining":0,"retry_after":7.499999,"reset_after":60,"refused_by":"3/10s",`+
+		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":0},{"name":"4/1m","units":4,"window":60,"remaining":1}],"at":"2026-01-01T23:59:02.500001Z"}`)
+	clock.now = clock.now.Add(7499998 * time.Microsecond)
+	if w := allow(h, user); w.Code != 429 {
+		t.Errorf("one microsecond early: status %d", w.Code)
+	}
+	clock.now = clock.now.Add(time.Microsecond)
+	if w := allow(h, user); w.Code != 200 {
+		t.Errorf("after retry_after: status %d", w.Code)
+	}
+	if w := allow(h, `{"domain":"d","entries":[{"key":"user","value":"b"}]}`); w.Code != 200 {
+		t.Errorf("another subject: status %d", w.Code)
+	}
+}
+
+func TestCost(t *testing.T) {
+	h, _ := virtual(t)
+	for _, tt := range []struct {
+		body   string
+		status int
+	}{
+		{`{"domain":"d","entries":[{"key":"heavy","value":"a"}]}`, 200},          // 2 of 3, as configured
+		{`{"domain":"d","entries":[{"key":"heavy","value":"a"}]}`, 429},          // 2 more do not fit
+		{`{"domain":"d","entries":[{"key":"heavy","value":"a"}],"cost":1}`, 200}, // but 1 does
+		{`{"domain":"d","entries":[{"key":"heavy","value":"b"}],"cost":3}`, 200},
+		{`{"domain":"d","entries":[{"key":"heavy","value":"c"}],"cost":4}`, 422}, // never fits
+	} {
+		if w := allow(h, tt.body); w.Code != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.body, w.Code, w.Body, tt.status)
+		}
+	}
+}
+
+func TestNoMatchIsAllowedAndHasNoLimits(t *testing.T) {
+	h, _ := virtual(t)
+	expect(t, allow(h, `{"domain":"d","entries":[{"key":"nobody","value":"a"}]}`), 200, "",
+		`{"allowed":true,"remaining":null,"retry_after":0,"reset_after":0,"refused_by":null,"limits":[],"at":null}`)
+}
+
+func TestShadowLetsThroughAndSaysWhatItWouldHaveSaid(t *testing.T) {
+	h, _ := virtual(t)
+	const watched = `{"domain":"d","entries":[{"key":"watched","value":"a"}]}`
+	allow(h, watched)
+	expect(t, allow(h, watched), 200, "", `{"allowed":true,"remaining":0,"retry_after":10,"reset_after":10,"refused_by":"1/10s","shadow":true,`+
+		`"limits":[{"name":"1/10s","units":1,"window":10,"remaining":0}],"at":"2026-01-01T23:59:00.000000Z"}`)
+}
+
+func TestCalendarLimitNamesItsPeriod(t *testing.T) {
+	h, _ := virtual(t)
+	expect(t, allow(h, `{"domain":"d","entries":[{"key":"day","value":"a"}]}`), 200, "", `{"allowed":true,"remaining":1,"retry_after":0,"reset_after":60,"refused_by":null,`+
+		`"limits":[{"name":"2/day@UTC","units":2,"window":0,"period":"day@UTC","remaining":1}],"at":"2026-01-01T23:59:00.000000Z"}`)
+}
+
+func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
+	h, _ := virtual(t)
+	const right = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
+	many := `{"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, maxEntries) + `{"key":"k"}]}`
+	for name, tt := range map[string]struct {
+		method, path, body string
+		header             []string
+		status             int
+		say                string
+	}{
+		"empty body":            {"POST", "/v1/allow", "", nil, 400, "the body is empty"},
+		"cut off":               {"POST", "/v1/allow", right[:20], nil, 400, "ends in the middle"},
+		"not JSON":              {"POST", "/v1/allow", "domain=d", nil, 400, "bad JSON: invalid character 'd'"},
+		"null":                  {"POST", "/v1/allow", "null", nil, 400, "send an object"},
+		"a list":                {"POST", "/v1/allow", "[]", nil, 400, "array where an object is wanted"},
+		"two objects":           {"POST", "/v1/allow", right + right, nil, 400, "something follows"},
+		"not UTF-8":             {"POST", "/v1/allow", strings.Replace(right, "a\"}", "\xff\"}", 1), nil, 400, "not UTF-8"},
+		"unknown field":         {"POST", "/v1/allow", `{"domain":"d","hits":1}`, nil, 400, `unknown field "hits"`},
+		"unknown field inside":  {"POST", "/v1/allow", `{"domain":"d","entries":[{"name":"user"}]}`, nil, 400, `unknown field "name"`},
+		"domain missing":        {"POST", "/v1/allow", `{"entries":[{"key":"user"}]}`, nil, 400, "domain is missing"},
+		"domain a number":       {"POST", "/v1/allow", `{"domain":1}`, nil, 400, "domain is a number"},
+		"entries missing":       {"POST", "/v1/allow", `{"domain":"d"}`, nil, 400, "entries are missing"},
+		"too many entries":      {"POST", "/v1/allow", many, nil, 400, "at most 32"},
+		"empty key":             {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"},{"key":""}]}`, nil, 400, "entry 2: the key is missing or empty"},
+		"cost zero":             {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"}],"cost":0}`, nil, 400, "at least 1"},
+		"cost negative":         {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"}],"cost":-1}`, nil, 400, "at least 1"},
+		"cost a fraction":       {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"}],"cost":1.5}`, nil, 400, "whole number"},
+		"cost a text":           {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"}],"cost":"1"}`, nil, 400, "whole number"},
+		"cost beyond 64 bits":   {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"}],"cost":1e30}`, nil, 400, "whole number"},
+		"cost above the limit":  {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"}],"cost":4}`, nil, 422, "can never fit into 3/10s"},
+		"cost without a limit":  {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"x"}],"cost":0}`, nil, 400, "at least 1"},
+		"unknown domain":        {"POST", "/v1/allow", `{"domain":"e","entries":[{"key":"user"}]}`, nil, 404, `unknown domain "e": the configuration has d`},
+		"body too large":        {"POST", "/v1/allow", strings.Repeat(" ", maxBody) + right, nil, 413, "larger than 65536 bytes"},
+		"large after an object": {"POST", "/v1/allow", right + strings.Repeat(" ", maxBody), nil, 413, "larger than 65536 bytes"},
+		"XML":                   {"POST", "/v1/allow", right, []string{"Content-Type", "text/xml"}, 415, "must be application/json"},
+		"compressed":            {"POST", "/v1/allow", right, []string{"Content-Encoding", "gzip"}, 415, "gzip"},
+		"GET":                   {"GET", "/v1/allow", "", nil, 405, "POST a request here"},
+		"POST to health":        {"POST", "/healthz", "", nil, 405, "GET the health here"},
+		"unknown path":          {"POST", "/v2/allow", right, nil, 404, "no such path"},
+	} {
+		w := send(h, tt.method, tt.path, tt.body, tt.header...)
+		var answer struct {
+			Error string `json:"error"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+			t.Errorf("%s: %v in %s", name, err, w.Body)
+		}
+		if w.Code != tt.status || !strings.Contains(answer.Error, tt.say) {
+			t.Errorf("%s: %d %q, want %d %q", name, w.Code, answer.Error, tt.status, tt.say)
+		}
+		if (w.Code == 405) != (w.Header().Get("Allow") != "") {
+			t.Errorf("%s: Allow is %q", name, w.Header().Get("Allow"))
+		}
+	}
+	for _, kind := range []string{"application/json; charset=utf-8", "application/problem+json", "application/x-www-form-urlencoded"} {
+		if w := send(h, "POST", "/v1/allow", right, "Content-Type", kind); w.Code != 200 {
+			t.Errorf("%s: %d %s", kind, w.Code, w.Body)
+		}
+	}
+}
+
+// broken is a store that fails, or that hangs until its context ends.
+type broken struct{ hangs bool }
+
+func (b broken) Decide(ctx context.Context, _ sash.Request) (sash.Result, error) {
+	if b.hangs {
+		<-ctx.Done()
+		return sash.Result{}, ctx.Err()
+	}
+	return sash.Result{}, errors.New("dial tcp 10.0.0.1: connection refused")
+}
+
+func TestStoreThatDoesNotAnswerIs503(t *testing.T) {
+	for _, store := range []broken{{hangs: false}, {hangs: true}} {
+		h := newHandler(t, store, &Options{Timeout: 10 * time.Millisecond})
+		w := allow(h, `{"domain":"d","entries":[{"key":"user","value":"a"}]}`)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || strings.Contains(w.Body.String(), "10.0.0.1") {
+			t.Errorf("%+v: %d, Retry-After %q, %s", store, w.Code, w.Header().Get("Retry-After"), w.Body)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	h, _ := virtual(t)
+	expect(t, send(h, "GET", "/healthz", ""), 200, "", `{"status":"ok"}`)
+	h = newHandler(t, broken{}, &Options{Healthy: func(context.Context) error { return errors.New("gone") }})
+	expect(t, send(h, "GET", "/healthz", ""), 503, "1", `{"error":"the store does not answer"}`)
+}

@@ -1,0 +1,47 @@
+package verdict
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+func TestSecondsAreExactDecimals(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0":               0,
+		"60":              time.Minute,
+		"0.5":             500 * time.Millisecond,
+		"0.000001":        time.Microsecond,
+		"12.034":          12034 * time.Millisecond,
+		"34559999.999999": 400*24*time.Hour - time.Microsecond,
+	} {
+		b, err := json.Marshal(Seconds(d))
+		if err != nil || string(b) != want {
+			t.Errorf("%v is %s, want %s (%v)", d, b, want, err)
+		}
+		var back Seconds
+		if err := json.Unmarshal(b, &back); err != nil || time.Duration(back) != d {
+			t.Errorf("%s is read as %v (%v)", b, time.Duration(back), err)
+		}
+	}
+}
+
+func TestRetryAfterIsNeverEarly(t *testing.T) {
+	for d, want := range map[time.Duration]int64{0: 0, time.Microsecond: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90} {
+		if got := Seconds(d).RoundUp(); got != want {
+			t.Errorf("%v is %d s, want %d", d, got, want)
+		}
+	}
+}
+
+func TestInstantKeepsMicroseconds(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 1000, time.FixedZone("", 3600))
+	b, err := json.Marshal(Instant(at))
+	if err != nil || string(b) != `"2026-05-04T02:02:01.000001Z"` {
+		t.Fatal(string(b), err)
+	}
+	var back Instant
+	if err := json.Unmarshal(b, &back); err != nil || !time.Time(back).Equal(at) {
+		t.Error(time.Time(back), err)
+	}
+}
