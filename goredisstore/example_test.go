@@ -1,0 +1,40 @@
+package goredisstore_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
+)
+
+func Example() {
+	server, err := redistest.Run() // a Redis server for this example
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Stop()
+
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close() // the store does not close it
+
+	limiter, err := sash.New(goredisstore.New(client, nil), nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	res, err := limiter.AllowN(context.Background(), sash.Key("user", "42"), 20)
+	fmt.Println(res.Allowed, res.Remaining, err)
+	res, err = limiter.AllowN(context.Background(), sash.Key("user", "42"), 20)
+	by, _ := res.RefusedBy()
+	fmt.Println(res.Allowed, res.Remaining, by.Limit, err)
+
+	// Output:
+	// true 5 <nil>
+	// false 5 25/5s <nil>
+}

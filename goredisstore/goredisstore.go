@@ -1,0 +1,121 @@
+// Package goredisstore keeps charges on Redis or Valkey through a client of
+// [github.com/redis/go-redis/v9]: a single node, Sentinel, a Cluster or a Ring.
+//
+// The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is
+// never closed. Only one of its habits is set aside. go-redis sends a command again whose reply did not
+// come in time; a decision that may have been made is not sent again, so a call is charged at most once
+// whatever MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a
+// cluster is followed, and a connection that cannot be made is tried again.
+//
+// A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and
+// closes the connection. On other clients the store waits beside go-redis, which takes a goroutine for a
+// call that has a deadline, and leaves the connection open: it is free again when the reply comes or
+// ReadTimeout passes. A cancellation without a deadline is noticed before a command is sent, and when
+// the reply comes or ReadTimeout passes.
+package goredisstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/redisstore"
+)
+
+// New returns a store that decides through a client. A nil opts is the default. New does no I/O.
+//
+// On a Ring, subjects of one decision must have the same hash tag (see [sash.KeyTogether]) to be decided
+// in one step; otherwise they are charged one after the other, as on a Cluster.
+func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
+	s := &scripter{client: client}
+	switch c := client.(type) {
+	case *redis.Client:
+		s.deadlines = c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		s.cluster = true
+		s.deadlines = c.Options().ContextTimeoutEnabled
+	case *redis.Ring:
+		s.cluster, s.ring = true, true
+		s.deadlines = c.Options().ContextTimeoutEnabled
+	}
+	return redisstore.New(s, opts)
+}
+
+// A scripter is a redisstore.Scripter.
+type scripter struct {
+	client    redis.UniversalClient
+	cluster   bool
+	ring      bool
+	deadlines bool // the client heeds the deadlines of contexts
+}
+
+// Cluster reports whether the keys of one script must be in one slot.
+func (s *scripter) Cluster() bool { return s.cluster }
+
+// Run runs a script.
+func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+	if s.ring && !sameTag(keys) {
+		return "", sash.ErrApart // a ring places keys by their tag, not by their slot
+	}
+	reply, err := s.send(ctx, "evalsha", script.SHA1, keys, arg)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") { // it did not run
+		reply, err = s.send(ctx, "eval", script.Text, keys, arg)
+	}
+	if err != nil {
+		return "", fmt.Errorf("goredisstore: %s: %w", script.Name, err)
+	}
+	return reply, nil
+}
+
+// send sends one command and returns the reply.
+func (s *scripter) send(ctx context.Context, name, script string, keys []string, arg string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	args := make([]any, 0, 4+len(keys))
+	args = append(args, name, script, len(keys))
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	cmd := once{redis.NewCmd(ctx, append(args, arg)...)}
+	deadline, ends := ctx.Deadline()
+	if !ends || s.deadlines {
+		_ = s.client.Process(ctx, cmd) // cmd has the error
+	} else if err := s.beside(ctx, cmd); err != nil {
+		return "", err
+	}
+	reply, err := cmd.Text()
+	if err != nil && ends && !time.Now().Before(deadline) {
+		<-ctx.Done() // a connection's deadline can be a moment ahead of its context's
+		return "", ctx.Err()
+	}
+	return reply, err
+}
+
+// beside processes a command and returns nil, or the context's error when that ends first. The command
+// is then still under way and must not be looked at.
+func (s *scripter) beside(ctx context.Context, cmd redis.Cmder) error {
+	done := make(chan struct{})
+	go func() {
+		_ = s.client.Process(ctx, cmd) // cmd has the error
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// once is a command that is not sent again when it may have run.
+type once struct{ *redis.Cmd }
+
+// NoRetry makes every kind of client return the error instead of sending the command again.
+func (once) NoRetry() bool { return true }
+
+// Clone returns a copy that is not sent again either.
+func (c once) Clone() redis.Cmder { return once{c.Cmd.Clone().(*redis.Cmd)} }

@@ -1,0 +1,96 @@
+package goredisstore_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+)
+
+// A ring places keys by their hash tag alone: two keys of one Redis Cluster slot can be on two servers.
+func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
+	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers["a"].Addr(), "b": servers["b"].Addr()}})
+	c := conn(t, ring)
+	t.Cleanup(c.Close)
+	l, err := sash.New(c.Store, nil, sash.PerHour(1_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := func(name string) int64 {
+		n, err := servers[name].Do("DBSIZE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.(int64)
+	}
+	charge := func(subjects ...string) {
+		t.Helper()
+		var all []sash.Subject
+		for _, s := range subjects {
+			all = append(all, sash.Subject{Key: s, Cost: 1})
+		}
+		res, err := l.AllowAll(context.Background(), all...)
+		if err != nil || !res.Allowed {
+			t.Fatalf("%q: %+v, %v", subjects, res, err)
+		}
+		for _, s := range subjects {
+			if res, err := l.Peek(context.Background(), s); err != nil || res.Remaining != 999 {
+				t.Errorf("%q: a charge of %s is not where a look finds it: %+v, %v", subjects, s, res, err)
+			}
+		}
+	}
+	t.Run("subjects without a tag", func(t *testing.T) {
+		for i := range 20 {
+			charge("x"+strconv.Itoa(i), "y"+strconv.Itoa(i))
+		}
+		if keys("a") == 0 || keys("b") == 0 {
+			t.Error("one server has all keys; the test shows nothing")
+		}
+	})
+	t.Run("subjects with the same slot and different tags", func(t *testing.T) {
+		for _, pair := range sameSlot(8) { // some of them are on different servers
+			charge(pair[0], pair[1])
+		}
+	})
+	t.Run("subjects with the same tag", func(t *testing.T) {
+		a, b := keys("a"), keys("b")
+		charge(sash.KeyTogether("t", "one"), sash.KeyTogether("t", "two"))
+		if a, b := keys("a")-a, keys("b")-b; a+b != 2 || a*b != 0 {
+			t.Errorf("%d and %d new keys, want both on one server", a, b)
+		}
+	})
+}
+
+// sameSlot returns pairs of subjects that a Redis Cluster has in one slot though their tags differ.
+func sameSlot(n int) (pairs [][2]string) {
+	seen := map[uint16]string{}
+	for i := 0; len(pairs) < n; i++ {
+		tag := strconv.Itoa(i)
+		slot := crc16(tag) & 16383
+		if other, ok := seen[slot]; ok {
+			pairs = append(pairs, [2]string{sash.KeyTogether(other, "k"), sash.KeyTogether(tag, "k")})
+		}
+		seen[slot] = tag
+	}
+	return pairs
+}
+
+// crc16 is CRC-16/XMODEM, which places keys on a Redis Cluster.
+func crc16(s string) (crc uint16) {
+	for _, c := range []byte(s) {
+		crc ^= uint16(c) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			crc <<= 1
+			if carry {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc
+}

@@ -1,0 +1,213 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+)
+
+// A cluster is two primaries, each with half of the slots and a proxy that clients reach it by.
+type cluster struct {
+	servers [2]*redistest.Server
+	proxies [2]*proxy
+	ids     [2]string
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{}
+	for i := range c.servers {
+		c.proxies[i] = newProxy(t)
+		_, port, err := net.SplitHostPort(c.proxies[i].addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.servers[i] = redistest.Start(t, "--cluster-enabled", "yes",
+			"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port)
+		c.proxies[i].serve(c.servers[i].Addr())
+		c.ids[i] = c.do(t, i, "CLUSTER", "MYID").(string)
+	}
+	c.do(t, 0, "CLUSTER", "ADDSLOTSRANGE", "0", "8191")
+	c.do(t, 1, "CLUSTER", "ADDSLOTSRANGE", "8192", "16383")
+	c.do(t, 1, "CLUSTER", "SET-CONFIG-EPOCH", "2")
+	host, port, err := net.SplitHostPort(c.servers[1].Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.do(t, 0, "CLUSTER", "MEET", host, port)
+	for deadline := time.Now().Add(30 * time.Second); !c.ready(t); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster does not come together")
+		}
+	}
+	return c
+}
+
+// ready reports whether both servers know of all slots.
+func (c *cluster) ready(t *testing.T) bool {
+	for i := range c.servers {
+		info := c.do(t, i, "CLUSTER", "INFO").(string)
+		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:16384") {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *cluster) do(t *testing.T, server int, args ...string) any {
+	t.Helper()
+	reply, err := c.servers[server].Do(args...)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return reply
+}
+
+func (c *cluster) scripts() int { return c.proxies[0].scripts() + c.proxies[1].scripts() }
+
+func (c *cluster) forget() {
+	c.proxies[0].forget()
+	c.proxies[1].forget()
+}
+
+// slot returns the slot of a subject's Redis key.
+func (c *cluster) slot(t *testing.T, conn Conn, key string) int64 {
+	return c.do(t, 0, "CLUSTER", "KEYSLOT", conn.Store.Key(key, sash.SlidingLog)).(int64)
+}
+
+// key returns a subject that lives on a server.
+func (c *cluster) key(t *testing.T, conn Conn, server int) string {
+	for i := 0; ; i++ {
+		key := sash.Key("k", fmt.Sprint(i))
+		if c.slot(t, conn, key)/8192 == int64(server) {
+			return key
+		}
+	}
+}
+
+// apart returns two subjects that have the same slot without the store's prefix, and different ones with
+// it: they must differ in length.
+func (c *cluster) apart(t *testing.T, conn Conn) (a, b string) {
+	seen := map[int64]string{}
+	for i := range 1000 {
+		a := fmt.Sprintf("%03d", i)
+		seen[c.do(t, 0, "CLUSTER", "KEYSLOT", a).(int64)] = a
+	}
+	for i := 1000; ; i++ {
+		b := fmt.Sprint(i)
+		a, ok := seen[c.do(t, 0, "CLUSTER", "KEYSLOT", b).(int64)]
+		if ok && c.slot(t, conn, a) != c.slot(t, conn, b) {
+			return a, b
+		}
+	}
+}
+
+func testCluster(t *testing.T, open Open) {
+	c := startCluster(t)
+	addr := c.proxies[0].addr()
+	conn := connect(t, open, addr, Options{Cluster: true})
+	l := limiter(t, conn.Store)
+	here, there := c.key(t, conn, 0), c.key(t, conn, 1)
+
+	t.Run("subjects of two servers are charged one by one", func(t *testing.T) {
+		res, err := l.AllowAll(patient(t), sash.Subject{Key: here, Cost: 1}, sash.Subject{Key: there, Cost: 2})
+		if err != nil || !res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		res, err = l.AllowAll(patient(t), sash.Subject{Key: here, Cost: 1}, sash.Subject{Key: there, Cost: 9})
+		if err != nil || res.Allowed {
+			t.Errorf("9 of 8: %+v, %v", res, err)
+		}
+		if a, b := remaining(t, l, here), remaining(t, l, there); a != 9 || b != 8 {
+			t.Errorf("%d and %d are left, want 9 and 8", a, b)
+		}
+	})
+	t.Run("subjects of one slot are decided in one command", func(t *testing.T) {
+		subjects := []sash.Subject{{Key: sash.KeyTogether("t", "a"), Cost: 1}, {Key: sash.KeyTogether("t", "b"), Cost: 2}}
+		c.forget()
+		res, err := l.AllowAll(patient(t), subjects...)
+		if err != nil || !res.Allowed || c.scripts() != 1 {
+			t.Errorf("%d scripts sent: %+v, %v", c.scripts(), res, err)
+		}
+	})
+	t.Run("it is the whole Redis key that has a slot", func(t *testing.T) {
+		a, b := c.apart(t, conn)
+		res, err := l.AllowAll(patient(t), sash.Subject{Key: a, Cost: 1}, sash.Subject{Key: b, Cost: 1})
+		if err != nil || !res.Allowed {
+			t.Errorf("%s and %s: %+v, %v", a, b, res, err)
+		}
+	})
+	t.Run("a slot that moves is followed", func(t *testing.T) { testMovingSlot(t, c, conn) })
+	t.Run("a lost reply is charged at most once", func(t *testing.T) {
+		conn := connect(t, open, addr, Options{Cluster: true, Timeout: 500 * time.Millisecond})
+		l := limiter(t, conn.Store)
+		key := c.key(t, conn, 1)
+		before := peekAgain(t, l, key)
+		if _, err := l.Allow(context.Background(), key); err != nil {
+			t.Fatal(err)
+		}
+		c.forget()
+		c.proxies[1].lose(drop, nil)
+		res, err := l.Allow(context.Background(), key)
+		if !errors.Is(err, sash.ErrUnavailable) || res.Allowed {
+			t.Errorf("got %+v, %v, want an unavailable store", res, err)
+		}
+		if c.scripts() != 1 {
+			t.Errorf("the script was sent %d times", c.scripts())
+		}
+		c.proxies[1].heal()
+		if got := peekAgain(t, l, key); got != before-2 {
+			t.Errorf("%d are left after two calls, there were %d", got, before)
+		}
+	})
+}
+
+// testMovingSlot charges a subject before, while and after its slot moves to the other server. It is a
+// subject of its own, which the server that gives the slot up does not hold.
+func testMovingSlot(t *testing.T, c *cluster, conn Conn) {
+	l := limiter(t, conn.Store)
+	var key string
+	for i := 0; ; i++ {
+		key = sash.Key("moving", fmt.Sprint(i))
+		if c.slot(t, conn, key) < 8192 {
+			break
+		}
+	}
+	slot := fmt.Sprint(c.slot(t, conn, key))
+	charge := func(want int64) {
+		t.Helper()
+		res, err := l.Allow(patient(t), key)
+		if err != nil || res.Remaining != want {
+			t.Errorf("%+v, %v, want %d left", res, err, want)
+		}
+	}
+	c.do(t, 1, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[0])
+	c.do(t, 0, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[1])
+	c.forget()
+	charge(9)
+	if c.proxies[1].sent("ASKING") == 0 {
+		t.Error("the client was not asked to go elsewhere; the test shows nothing")
+	}
+	c.do(t, 1, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[1])
+	c.do(t, 0, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[1])
+	charge(8)
+	charge(7)
+}
+
+// peekAgain is remaining, on a client whose connections may have been ended.
+func peekAgain(t *testing.T, l *sash.Limiter, key string) int64 {
+	t.Helper()
+	for range 5 {
+		if _, err := l.Peek(patient(t), key); err == nil {
+			break
+		}
+	}
+	return remaining(t, l, key)
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package redistest
+
+import "os/exec"
+
+// dieWithParent does nothing here: a server outlives a test process that is killed.
+func dieWithParent(*exec.Cmd) {}

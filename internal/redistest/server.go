@@ -1,0 +1,220 @@
+// Package redistest starts real redis-server processes on free loopback ports, and ends them. Tests use
+// [Start]; benchmarks and commands use [Run].
+//
+// The server is the redis-server on the PATH, or the program that the environment variable
+// SASH_REDIS_SERVER names, such as valkey-server. A server ends with the process that started it, also
+// when that one is killed (on Linux).
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// EnvServer names the program to start in place of redis-server.
+const EnvServer = "SASH_REDIS_SERVER"
+
+// ErrNoServer means that there is no server program to start.
+var ErrNoServer = errors.New("redistest: no redis-server on the PATH: run `make test`, which installs it, or install Debian's package redis-server")
+
+// Ports come from below the range that the system gives to outgoing connections: a port that is free
+// while a server restarts is then not taken by a client that tries to reconnect. A cluster's bus, 10000
+// above, is below that range too.
+const (
+	lowPort  = 10000
+	highPort = 22000
+)
+
+// A Server is one running server. It is safe for concurrent use.
+type Server struct {
+	bin    string
+	dir    string
+	ownDir bool
+	args   []string
+	port   int
+	fail   func(error)
+
+	mu   sync.Mutex
+	proc *process // guarded by mu; nil when stopped
+
+	conn conn
+}
+
+// Start starts a server for one test, which ends with the test. It holds nothing, persists nothing and
+// listens on 127.0.0.1 only. The arguments are added to the server's command line, where they win:
+// "--maxmemory", "1mb". It fails the test when the server does not come up.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{dir: t.TempDir(), args: args}
+	s.fail = func(err error) {
+		t.Helper()
+		t.Fatal(err)
+	}
+	if err := s.first(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Run is [Start] without a test. The caller ends the server with Stop.
+func Run(args ...string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "sash-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, ownDir: true, args: args, fail: func(err error) { panic(err) }}
+	if err := s.first(); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Addr returns where the server listens: "127.0.0.1:port". It does not change.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Pid returns the process id, or 0 when the server is stopped.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.pid
+}
+
+// Stop kills the server and waits until it is gone. Stopping a stopped server does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kill()
+	if s.ownDir {
+		os.RemoveAll(s.dir)
+	}
+}
+
+// Restart kills the server, if it runs, and starts it again on the same port: empty, unless the
+// arguments made it persist. When it does not come up the test fails; a server of [Run] panics.
+func (s *Server) Restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kill()
+	var err error
+	for range 20 { // the port may be somebody else's for a moment
+		if err = s.start(); !errors.Is(err, errExited) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		s.fail(err)
+	}
+}
+
+// Do sends a command on the server's own connection and returns the reply: a string, int64, nil, or
+// []any of these and errors. An error reply is an error, with the server's text. The connection is
+// opened anew after it failed; a command is never sent twice.
+func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.Addr(), args) }
+
+// first starts the server on a port that turns out to be free.
+func (s *Server) first() error {
+	name := os.Getenv(EnvServer)
+	if name == "" {
+		name = "redis-server"
+	}
+	var err error
+	if s.bin, err = exec.LookPath(name); err != nil {
+		if name != "redis-server" {
+			return fmt.Errorf("redistest: %s: %w", EnvServer, err)
+		}
+		return ErrNoServer
+	}
+	for range 20 {
+		s.port = lowPort + rand.IntN(highPort-lowPort)
+		ln, lerr := net.Listen("tcp", s.Addr())
+		if lerr != nil {
+			err = lerr
+			continue
+		}
+		ln.Close()
+		if err = s.start(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			return err
+		}
+	}
+	return err
+}
+
+// errExited means that a server ended before it answered.
+var errExited = errors.New("redistest: the server ended at once")
+
+// start starts the process and waits until it answers.
+func (s *Server) start() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	logName := filepath.Join(s.dir, "server.log")
+	log, err := os.Create(logName)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(s.bin, append([]string{
+		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
+		"--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, s.args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if s.proc, err = spawn(cmd); err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if s.answers() {
+			return nil
+		}
+		exited := false
+		select {
+		case <-s.proc.done:
+			exited = true
+		case <-time.After(5 * time.Millisecond):
+		}
+		if !exited && time.Now().Before(deadline) {
+			continue
+		}
+		s.kill()
+		text, _ := os.ReadFile(logName)
+		if exited {
+			return fmt.Errorf("%w: %s", errExited, text)
+		}
+		return fmt.Errorf("redistest: the server on %s does not answer: %s", s.Addr(), text)
+	}
+}
+
+// answers reports whether it is this server that answers on the port, and not another one that took it.
+func (s *Server) answers() bool {
+	if _, err := s.Do("PING"); err != nil {
+		return strings.HasPrefix(err.Error(), "NOAUTH")
+	}
+	info, err := s.Do("INFO", "server")
+	text, _ := info.(string)
+	return err == nil && strings.Contains(text, "process_id:"+strconv.Itoa(s.proc.pid)+"\r\n")
+}
+
+// kill ends the process; the caller holds mu.
+func (s *Server) kill() {
+	if s.proc != nil {
+		s.proc.kill()
+		s.proc = nil
+	}
+	s.conn.close()
+}

@@ -1,0 +1,44 @@
+package rueidisstore_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/rueidisstore"
+)
+
+func Example() {
+	server, err := redistest.Run() // a Redis server for this example
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Stop()
+
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close() // the store does not close it
+
+	limiter, err := sash.New(rueidisstore.New(client, nil), nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	res, err := limiter.AllowN(context.Background(), sash.Key("user", "42"), 20)
+	fmt.Println(res.Allowed, res.Remaining, err)
+	res, err = limiter.AllowN(context.Background(), sash.Key("user", "42"), 20)
+	by, _ := res.RefusedBy()
+	fmt.Println(res.Allowed, res.Remaining, by.Limit, err)
+
+	// Output:
+	// true 5 <nil>
+	// false 5 25/5s <nil>
+}

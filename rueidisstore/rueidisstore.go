@@ -1,0 +1,57 @@
+// Package rueidisstore keeps charges on Redis or Valkey through a client of
+// [github.com/redis/rueidis]: a single node, Sentinel or a Cluster.
+//
+// The client stays the caller's: its connections, timeouts and credentials are used as they are, and it
+// is never closed. Calls that go on at the same time share a connection, in one pipeline. rueidis sends
+// only those commands again that are marked as harmless to repeat, which a decision is not: a call whose
+// reply is lost is charged at most once. A MOVED or ASK of a cluster, where nothing has run, is followed.
+//
+// One option of rueidis breaks that promise: ClientOption.ConnLifetime. When a connection reaches its
+// lifetime and the server has not answered for a second more, rueidis sends what was under way again,
+// marked or not. Leave it zero on a client that decides.
+package rueidisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"example.com/sash/redisstore"
+)
+
+// New returns a store that decides through a client. A nil opts is the default. New does no I/O.
+func New(client rueidis.Client, opts *redisstore.Options) *redisstore.Store {
+	return redisstore.New(&scripter{client: client}, opts)
+}
+
+// A scripter is a redisstore.Scripter.
+type scripter struct{ client rueidis.Client }
+
+// Cluster reports whether the keys of one script must be in one slot. rueidis panics when they are not.
+func (s *scripter) Cluster() bool { return s.client.Mode() == rueidis.ClientModeCluster }
+
+// Run runs a script.
+func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+	reply, err := s.send(ctx, "EVALSHA", script.SHA1, keys, arg)
+	if failed, ok := rueidis.IsRedisErr(err); ok && failed.IsNoScript() { // it did not run
+		reply, err = s.send(ctx, "EVAL", script.Text, keys, arg)
+	}
+	if err != nil {
+		return "", fmt.Errorf("rueidisstore: %s: %w", script.Name, err)
+	}
+	return reply, nil
+}
+
+// send sends one command. It must not be marked as one that can be sent again.
+func (s *scripter) send(ctx context.Context, name, script string, keys []string, arg string) (string, error) {
+	cmd := s.client.B().Arbitrary(name, script, strconv.Itoa(len(keys))).Keys(keys...).Args(arg).Build()
+	reply, err := s.client.Do(ctx, cmd).ToString()
+	if deadline, ok := ctx.Deadline(); err != nil && ok && !time.Now().Before(deadline) {
+		<-ctx.Done() // a connection's deadline can be a moment ahead of its context's
+		return "", ctx.Err()
+	}
+	return reply, err
+}
