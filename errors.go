@@ -1,6 +1,7 @@
 package sash
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -70,8 +71,14 @@ func (e *StoreError) Error() string { return "sash: the store is unavailable: " 
 // Is reports that every StoreError is ErrUnavailable.
 func (e *StoreError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns what the store said.
-func (e *StoreError) Unwrap() error { return e.Err }
+// Unwrap returns what the store said, unless that would pass for the caller giving up: a time-out of a
+// connection is context.DeadlineExceeded too.
+func (e *StoreError) Unwrap() error {
+	if errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled) {
+		return nil
+	}
+	return e.Err
+}
 
 func plural(n int64, word string) string {
 	if n == 1 {

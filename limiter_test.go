@@ -3,6 +3,7 @@ package sash_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,11 @@ func TestAStoreThatFailsIsAnErrorOfItsOwn(t *testing.T) {
 	_, err := l.Allow(t.Context(), "k")
 	if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, down) || errors.Is(err, sash.ErrLimited) {
 		t.Errorf("a failing store gives %v", err)
+	}
+	dial := fmt.Errorf("dial: %w", context.DeadlineExceeded)
+	_, err = newLimiter(t, failingStore{dial}, nil, sash.PerMinute(1)).Allow(t.Context(), "k")
+	if !errors.Is(err, sash.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a connection's time-out gives %v, as if the caller had given up", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
