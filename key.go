@@ -41,7 +41,7 @@ func build(prefix string, parts []string) string {
 	if b.Len() <= maxParts {
 		return prefix + b.String()
 	}
-	return prefix + digest(b.String())
+	return prefix + "~" + digest(b.String()) // two marks: not the digest of a single part
 }
 
 // escape spells a part in letters, digits and harmless punctuation. A digest starts with a character
