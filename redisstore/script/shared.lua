@@ -17,9 +17,10 @@ local always = string.byte(ARGV[1]) == 1 -- charge what was refused too
 
 local function int(n) return string.format('%.0f', n) end
 
--- expire makes a key live for at least that many microseconds more.
+-- expire makes a key live for at least that many microseconds more. PEXPIRE counts from the start of
+-- the script, which may be in the millisecond before now.
 local function expire(key, micros)
-  local ms = math.ceil(micros / 1000)
+  local ms = math.ceil(micros / 1000) + 1
   if call('PTTL', key) < ms then call('PEXPIRE', key, int(ms)) end
 end
 
