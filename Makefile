@@ -1,0 +1,91 @@
+# Everything that is done to this repository by hand or by CI. The modules are those of go.work: the
+# pattern `work` names all their packages, and MODULES all their directories.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+MODULES  = $(shell go list -m -f '{{.Dir}}')
+# The race detector needs a C compiler. Without one the tests run all the same, and say so.
+RACE     = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
+FUZZTIME = 20s
+TIMEOUT  = 20m
+GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: help
+help: ## list these targets
+	@echo "Sash: a rate limiter whose window really slides. Targets:"
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run
+run: build ## run the service on the in-memory store with the example configuration
+	@exec bin/sash serve $(ARGS)
+
+.PHONY: build
+build: ## build the sash command into bin/
+	@go build -o bin/sash ./service/cmd/sash
+
+.PHONY: test
+test: redis ## test everything against real Redis servers (installs Debian's redis-server when missing)
+	go vet work
+	@[ -n "$(RACE)" ] || echo "No C compiler here, so these tests run without the race detector (apt-get install gcc libc6-dev)."
+	go test $(RACE) -timeout $(TIMEOUT) work
+
+.PHONY: test-short
+test-short: redis ## test without the race detector and without the long tests
+	go test -short -timeout $(TIMEOUT) work
+
+.PHONY: redis
+redis: # the tests start redis-server processes of their own; no running service is needed or used
+	@if ! command -v redis-server >/dev/null; then \
+		if ! command -v apt-get >/dev/null; then \
+			echo "The tests need redis-server (6.2 or later) in PATH, and there is no apt-get here to install it with." >&2; \
+			echo "Install Redis with your system's package manager, then run this again." >&2; \
+			exit 1; \
+		fi; \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "redis-server is missing: installing Debian's package (apt-get install redis-server)."; \
+		echo "The package may start a system service; the tests do not use it."; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q redis-server; \
+	fi
+	@redis-server --version
+
+.PHONY: fmt
+fmt: ## format all Go code
+	gofmt -s -w $(MODULES)
+
+.PHONY: lint
+lint: ## check formatting and run golangci-lint, with the rules in .golangci.yml
+	@unformatted=$$(gofmt -s -l $(MODULES)); \
+	if [ -n "$$unformatted" ]; then echo "run make fmt for:" $$unformatted >&2; exit 1; fi
+	$(GOLANGCI) run $(addsuffix /...,$(MODULES))
+
+.PHONY: fuzz
+fuzz: ## fuzz every fuzz test for FUZZTIME each (FUZZTIME=20s)
+	@go list -f '{{$$dir := .Dir}}{{range .TestGoFiles}}{{$$dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$dir}}/{{.}}{{"\n"}}{{end}}' work \
+		| sed '/^$$/d' | xargs grep -oH '^func Fuzz[A-Za-z0-9_]*' | sed 's/:func / /' \
+		| while read -r file name; do \
+			echo "$$name in $$(dirname "$$file")"; \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+		done
+
+.PHONY: bench
+bench: redis ## measure, print the table and write it to docs/benchmarks.md (about 8 minutes)
+	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
+
+.PHONY: tidy
+tidy: ## tidy every go.mod, and check that each module builds without go.work
+	@for dir in $(MODULES); do (cd "$$dir" && echo "$$dir" && GOWORK=off go mod tidy && GOWORK=off go build ./...); done
+
+.PHONY: module-path
+module-path: ## give the module another path everywhere: make module-path NEW=github.com/you/sash
+	@[ -n "$(NEW)" ] || { echo "say which: make module-path NEW=github.com/you/sash" >&2; exit 2; }
+	@old=$$(GOWORK=off go list -m); \
+	pattern=$$(printf %s "$$old" | sed 's/[.]/\\./g'); \
+	git ls-files -z --cached --others --exclude-standard \
+		| xargs -0 grep -lIZE "$$pattern([^A-Za-z0-9_.-]|$$)" \
+		| xargs -0 -r sed -i -E "s#$$pattern([^A-Za-z0-9_.-]|$$)#$(NEW)\1#g"; \
+	gofmt -w $(MODULES); \
+	echo "$$old is now $$(GOWORK=off go list -m)"; \
+	go build work

@@ -1,0 +1,167 @@
+package arch_test
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layer says which packages of sash the packages of a module may import. Directories are from the
+// repository's root; one that ends in "/..." stands for all below it too. What is below the importing
+// package itself is always allowed.
+type layer struct {
+	packages string
+	imports  []string
+}
+
+// layers has every rule; the first that fits a package counts, and a package that none fits is a
+// sibling. A new adapter gets a line of its own.
+var layers = []layer{
+	{"internal/window", nil},
+	{".", []string{"internal/window"}},
+	{"goredisstore", []string{".", "redisstore"}},
+	{"rueidisstore", []string{".", "redisstore"}},
+	{"grpclimit", []string{"."}},
+	{"internal/redistest", nil},
+	{"internal/redistest/adaptertest", []string{".", "redisstore", "internal/redistest"}},
+	{"internal/modeltest/...", []string{"./..."}},
+	{"internal/bench/...", []string{"./..."}},
+	{"service/...", []string{"./..."}},
+}
+
+var sibling = layer{"", []string{".", "internal/window"}}
+
+func (l layer) allows(from, to string) bool {
+	if to == from || strings.HasPrefix(to, from+"/") && from != "." {
+		return true
+	}
+	return slices.ContainsFunc(l.imports, func(pattern string) bool { return matches(pattern, to) })
+}
+
+func matches(pattern, dir string) bool {
+	base, below := strings.CutSuffix(pattern, "/...")
+	return dir == base || below && (base == "." || strings.HasPrefix(dir, base+"/"))
+}
+
+func layerOf(pkg string) layer {
+	for _, l := range layers {
+		if matches(l.packages, pkg) {
+			return l
+		}
+	}
+	for top := path.Dir(pkg); top != "."; top = path.Dir(top) {
+		for _, l := range layers {
+			if l.packages == top { // a package below an adapter is held to what the adapter is
+				return l
+			}
+		}
+	}
+	return sibling
+}
+
+func TestImportsPointInward(t *testing.T) {
+	for _, file := range goFiles(t) {
+		layer := layerOf(file.pkg)
+		for _, to := range file.imports {
+			if to != "." && !strings.HasPrefix(to, "./") {
+				continue // not of sash
+			}
+			to = path.Clean(to)
+			if !layer.allows(file.pkg, to) {
+				t.Errorf("%s: package %s must not import %s (it may import %s)", file.name, file.pkg, to, strings.Join(layer.imports, ", "))
+			}
+		}
+	}
+}
+
+func TestOnlyTheServiceReadsTheEnvironmentAndLogs(t *testing.T) {
+	free := []string{"service/...", "internal/redistest/...", "internal/bench/...", "internal/modeltest/..."}
+	for _, file := range goFiles(t) {
+		if slices.ContainsFunc(free, func(pattern string) bool { return matches(pattern, file.pkg) }) {
+			continue
+		}
+		for _, p := range file.imports {
+			if p == "log" || p == "log/slog" || p == "flag" {
+				t.Errorf("%s imports %s: a library returns errors and takes options; logging and flags belong to the service", file.name, p)
+			}
+		}
+		for _, call := range file.calls {
+			switch call {
+			case "os.Getenv", "os.LookupEnv", "os.Environ", "os.ExpandEnv", "os.Stdout", "os.Stderr", "os.Exit":
+				t.Errorf("%s uses %s: only the service reads the environment and talks to a terminal", file.name, call)
+			}
+		}
+	}
+}
+
+func TestTheRootModuleRequiresNothing(t *testing.T) {
+	for _, req := range readMod(t, "go.mod").Require {
+		t.Errorf("go.mod requires %s: what needs it belongs in a module of its own", req.Path)
+	}
+}
+
+func TestEveryModuleIsInTheWorkspace(t *testing.T) {
+	var work struct{ Use []struct{ DiskPath string } }
+	goTool(t, &work, "work", "edit", "-json", repository+"/go.work")
+	var used []string
+	for _, use := range work.Use {
+		used = append(used, path.Clean(use.DiskPath))
+	}
+	walk(t, func(name string) {
+		if path.Base(name) == "go.mod" && !slices.Contains(used, path.Dir(name)) {
+			t.Errorf("%s is not in go.work, so nothing builds or tests it: run go work use ./%s", name, path.Dir(name))
+		}
+	})
+}
+
+// Without a replace line a module builds in the workspace and nowhere else until sash is published.
+func TestEveryModuleBuildsOutsideTheWorkspace(t *testing.T) {
+	module := modulePath(t)
+	walk(t, func(name string) {
+		if path.Base(name) != "go.mod" {
+			return
+		}
+		mod := readMod(t, name)
+		for _, req := range mod.Require {
+			if req.Path != module && !strings.HasPrefix(req.Path, module+"/") {
+				continue
+			}
+			found := false
+			for _, r := range mod.Replace {
+				found = found || r.Old.Path == req.Path && path.Join(module, path.Dir(name), r.New.Path) == req.Path
+			}
+			if !found {
+				t.Errorf("%s requires %s without a replace line that leads to it", name, req.Path)
+			}
+		}
+	})
+}
+
+func TestTheRulesSayWhatTheDocumentationSays(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		allowed  bool
+	}{
+		{"internal/window", ".", false},
+		{".", "internal/window", true},
+		{".", "memstore", false},
+		{"memstore", ".", true},
+		{"memstore", "internal/window", true},
+		{"memstore", "redisstore", false},
+		{"failover", "memstore", false},
+		{"redisstore", "redisstore/script", true},
+		{"storetest", "memstore", false},
+		{"goredisstore", "redisstore", true},
+		{"goredisstore", "memstore", false},
+		{"goredisstore/internal/x", "memstore", false},
+		{"service/internal/config", "memstore", true},
+		{"service/cmd/sash", "service/internal/config", true},
+		{"redisstore", "service", false},
+		{"internal/bench/internal/redisbench", "redisstore", true},
+	} {
+		if got := layerOf(c.from).allows(c.from, c.to); got != c.allowed {
+			t.Errorf("%s may import %s: %v, want %v", c.from, c.to, got, c.allowed)
+		}
+	}
+}
