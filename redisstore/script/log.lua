@@ -329,10 +329,11 @@ while pass do
           if #str > tail then call('SETRANGE', key, base, string.sub(str, tail + 1)) end
         end
 
-        -- Copying is what costs: by quarters while that is cheap, then at once to the full size.
+        -- Small rings grow fast, to be rewritten seldom; then by quarters, to take little more than they
+        -- need; and then at once to the full size, because copying is what costs.
         local size = slots
         if grow then
-          if slots < 64 then size = math.max(4, slots * 2)
+          if slots < 64 then size = math.max(4, slots * 4)
           elseif slots < 4096 then size = slots + math.floor(slots / 4)
           elseif slots < 100000 then size = 100000
           else size = slots + math.floor(slots / 4) end
