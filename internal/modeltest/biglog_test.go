@@ -1,0 +1,162 @@
+package modeltest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest/oracle"
+)
+
+// A traffic is random calls on one subject that fill a log.
+type traffic struct {
+	name   string
+	plans  [][]sash.Limit // drawn for each call
+	calls  int
+	gap    time.Duration // the most between two calls
+	cost   int64         // the most of one call
+	silent int           // one in so many calls comes after a long silence; 0 is none
+	back   int           // one in so many calls comes after the clock went back; 0 is none
+	oracle bool          // compare with the definition too, which takes time in proportion to the log
+}
+
+var traffics = []traffic{
+	{
+		name:  "a small ring that goes round and round",
+		plans: [][]sash.Limit{{sash.Every(50, 10*time.Second)}}, calls: 4000, gap: 300 * time.Millisecond, cost: 3, oracle: true,
+	},
+	{
+		name: "two windows, one short and one long",
+		plans: [][]sash.Limit{
+			{sash.Every(30, 10*time.Second), sash.Every(900, 10*time.Minute)},
+			{sash.Every(900, 10*time.Minute), sash.Every(30, 10*time.Second)},
+			{sash.Every(30, 10*time.Second)},
+		},
+		calls: 4000, gap: 700 * time.Millisecond, cost: 2, oracle: true,
+	},
+	{
+		name: "many hints, in changing order",
+		plans: [][]sash.Limit{
+			{sash.Every(2000, time.Hour), sash.Every(700, 11*time.Minute), sash.Every(200, 2*time.Minute), sash.Every(40, 10*time.Second)},
+			{sash.Every(200, 2*time.Minute), sash.Every(40, 10*time.Second)},
+			{sash.Every(40, 10*time.Second), sash.Every(700, 11*time.Minute), sash.PerCalendar(1500, sash.CalendarHour, nil)},
+		},
+		calls: 3000, gap: 900 * time.Millisecond, cost: 5, silent: 900, oracle: true,
+	},
+	{
+		name:  "dear calls against a log of cheap ones",
+		plans: [][]sash.Limit{{sash.Every(3000, 30*time.Second)}}, calls: 5000, gap: 12 * time.Millisecond, cost: 3000, oracle: true,
+	},
+	{
+		name: "a clock that goes back",
+		plans: [][]sash.Limit{
+			{sash.Every(300, time.Minute), sash.Every(2500, 15*time.Minute)},
+			{sash.Every(2500, 15*time.Minute)},
+		},
+		calls: 4000, gap: 200 * time.Millisecond, cost: 4, silent: 800, back: 90, oracle: true,
+	},
+	{
+		name:  "a ring beyond 8192 slots",
+		plans: [][]sash.Limit{{sash.Every(20_000, time.Minute)}}, calls: 25_000, gap: 8 * time.Millisecond, cost: 1,
+	},
+	{
+		name: "a large ring, with dear calls and a second window",
+		plans: [][]sash.Limit{
+			{sash.Every(20_000, time.Minute), sash.Every(40_000, 3*time.Minute)},
+			{sash.Every(40_000, 3*time.Minute)},
+		},
+		calls: 16_000, gap: 11 * time.Millisecond, cost: 3, silent: 20_000, back: 9000,
+	},
+}
+
+func TestBigLogs(t *testing.T) {
+	server := redistest.Start(t)
+	for _, base := range traffics {
+		for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets} {
+			tr := base
+			if a != sash.SlidingLog {
+				if !tr.oracle {
+					continue
+				}
+				tr.calls /= 3
+			}
+			t.Run(tr.name+"/"+a.String(), func(t *testing.T) {
+				redis, clock, _ := virtual(t, server.Addr(), nil)
+				memory := memstore.New(&memstore.Options{Now: clock.Now})
+				if err := tr.run(a, redis, memory, clock); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+func (tr traffic) run(a sash.Algorithm, first, second sash.Store, clock *oracle.Clock) error {
+	rng := rand.New(rand.NewPCG(uint64(tr.calls), 7))
+	var policies []*sash.Policy
+	for _, limits := range tr.plans {
+		p, err := sash.NewPolicy(options(a), limits...)
+		if err != nil {
+			return err
+		}
+		policies = append(policies, p)
+	}
+	truth := oracle.New()
+	for i := range tr.calls {
+		clock.Advance(time.Duration(rng.Int64N(tr.gap.Microseconds())) * time.Microsecond)
+		if tr.silent > 0 && rng.IntN(tr.silent) == 0 {
+			clock.Advance(time.Duration(rng.IntN(400)) * time.Second)
+		}
+		if tr.back > 0 && rng.IntN(tr.back) == 0 {
+			clock.Advance(-time.Duration(rng.IntN(20_000)) * time.Millisecond)
+		}
+		req := sash.Request{Key: fmt.Sprint("big ", tr.name), Policy: policies[0], Cost: 1}
+		if i > 0 {
+			req.Policy = policies[rng.IntN(len(policies))]
+		}
+		switch rng.IntN(8) {
+		case 0:
+			req.Cost = 0
+		case 1, 2:
+			least := tr.cost
+			for _, l := range req.Policy.Limits() {
+				least = min(least, l.Units)
+			}
+			req.Cost = 1 + rng.Int64N(least)
+		}
+		res, err := first.Decide(context.Background(), req)
+		if err != nil {
+			return fmt.Errorf("call %d: %w", i, err)
+		}
+		same, err := second.Decide(context.Background(), req)
+		if err != nil {
+			return fmt.Errorf("call %d: %w", i, err)
+		}
+		if tr.oracle {
+			if err := truth.Check(clock.Now(), []sash.Request{req}, []sash.Result{res}); err != nil {
+				return fmt.Errorf("call %d: %w", i, err)
+			}
+		}
+		if !reflect.DeepEqual(res, same) {
+			return fmt.Errorf("call %d, cost %d under %v: two stores answered\n\t%s\n\t%s", i, req.Cost, req.Policy.Limits(), show(res), show(same))
+		}
+	}
+	return nil
+}
+
+func show(res sash.Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "allowed %v at %d, %d left", res.Allowed, res.At.UnixMicro(), res.Remaining)
+	for _, l := range res.Limits() {
+		fmt.Fprintf(&b, "; %s refused %v, %d left, retry %d, release %d, reset %d", l.Limit.Name, l.Refused, l.Remaining,
+			l.RetryAfter.Microseconds(), l.ReleaseAfter.Microseconds(), l.ResetAfter.Microseconds())
+	}
+	return b.String()
+}

@@ -1,0 +1,141 @@
+package modeltest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/goredisstore"
+)
+
+// childEnv holds a job: with it, the test binary is one more process that shares the limits.
+const childEnv = "SASH_MODELTEST_CHILD"
+
+// A job is what one process does: callers that ask as fast as they can, for a time or a number of calls.
+type job struct {
+	Addr      string
+	Key       string
+	Algorithm sash.Algorithm
+	Limits    []sash.Limit
+	Callers   int
+	Calls     int           // of each caller; 0 is any number
+	For       time.Duration // 0 is as long as it takes
+	MostCost  int64
+	Client    int // of the first caller
+}
+
+// A call is what one caller saw. Call and Return are since the process started, so they can be compared
+// within one process only.
+type call struct {
+	Client         int
+	Call, Return   int64 // nanoseconds
+	Cost           int64
+	Allowed        bool
+	Remaining      int64
+	At, RetryAfter int64 // microseconds
+}
+
+var began = time.Now()
+
+// run makes the calls of a job.
+func (j job) run() ([]call, error) {
+	client := newClient(j.Addr)
+	defer client.Close()
+	limiter, err := sash.New(goredisstore.New(client, nil), options(j.Algorithm), j.Limits...)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		mu     sync.Mutex
+		all    []call
+		failed error
+		group  sync.WaitGroup
+	)
+	end := time.Now().Add(j.For)
+	for c := range j.Callers {
+		group.Go(func() {
+			var mine []call
+			var err error
+			for i := 0; err == nil && (j.Calls == 0 || i < j.Calls) && (j.For == 0 || time.Now().Before(end)); i++ {
+				cost := 1 + int64(c+i)%j.MostCost
+				start := time.Since(began).Nanoseconds()
+				var res sash.Result
+				res, err = limiter.AllowN(context.Background(), j.Key, cost)
+				mine = append(mine, call{
+					Client: j.Client + c, Call: start, Return: time.Since(began).Nanoseconds(), Cost: cost, Allowed: res.Allowed,
+					Remaining: res.Remaining, At: res.At.UnixMicro(), RetryAfter: res.RetryAfter.Microseconds(),
+				})
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, mine...)
+			if err != nil {
+				failed = err
+			}
+		})
+	}
+	group.Wait()
+	return all, failed
+}
+
+// child is main in a process that runs a job: it prints the calls.
+func child() {
+	var j job
+	err := json.Unmarshal([]byte(os.Getenv(childEnv)), &j)
+	var calls []call
+	if err == nil {
+		calls, err = j.run()
+	}
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(calls)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// inProcesses runs a job in several processes at once and returns the calls of all.
+func (j job) inProcesses(t *testing.T, processes int) []call {
+	t.Helper()
+	var (
+		group sync.WaitGroup
+		parts = make([][]call, processes)
+		errs  = make([]error, processes)
+	)
+	for i := range processes {
+		mine := j
+		mine.Client = i * j.Callers
+		text, err := json.Marshal(mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+			out, err := cmd.Output()
+			if err == nil {
+				err = json.Unmarshal(out, &parts[i])
+			}
+			if exit, ok := err.(*exec.ExitError); ok {
+				err = fmt.Errorf("%w: %s", err, exit.Stderr)
+			}
+			errs[i] = err
+		})
+	}
+	group.Wait()
+	var all []call
+	for i := range processes {
+		if errs[i] != nil {
+			t.Fatal(errs[i])
+		}
+		all = append(all, parts[i]...)
+	}
+	return all
+}

@@ -1,0 +1,217 @@
+package modeltest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"example.com/sash"
+	"example.com/sash/storetest"
+)
+
+func TestCallersInSeveralProcessesAdmitExactlyTheUnits(t *testing.T) {
+	l := startLive(t, "--maxclients", "2000")
+	for _, a := range sash.Algorithms() {
+		for _, c := range []struct{ processes, callers, calls int }{{1, 1, 1200}, {2, 5, 120}, {4, 25, 12}, {5, 100, 3}} {
+			name := fmt.Sprintf("%v/%d processes of %d", a, c.processes, c.callers)
+			t.Run(name, func(t *testing.T) {
+				const units = 1000
+				j := job{
+					Addr: l.Addr(), Key: name, Algorithm: a, Callers: c.callers, Calls: c.calls, MostCost: 1,
+					Limits: []sash.Limit{sash.Every(units, sash.MaxWindow), sash.Every(units+200, sash.MaxWindow/2)},
+				}
+				admitted := 0
+				for _, call := range j.inProcesses(t, c.processes) {
+					if call.Allowed {
+						admitted++
+					}
+				}
+				if admitted != units {
+					t.Errorf("%d calls were admitted, want %d", admitted, units)
+				}
+			})
+		}
+	}
+}
+
+func TestHistoriesKeepToTheLimits(t *testing.T) {
+	l := startLive(t)
+	limits := []sash.Limit{sash.Every(40, 50*time.Millisecond), sash.Every(200, 400*time.Millisecond)}
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets} {
+		t.Run(a.String(), func(t *testing.T) {
+			j := job{
+				Addr: l.Addr(), Key: "history", Algorithm: a, Limits: limits,
+				Callers: 8, For: 1200 * time.Millisecond, MostCost: 4,
+			}
+			admissions, refusals := split(j.inProcesses(t, 2))
+			if len(admissions) < 100 || len(refusals) < 100 {
+				t.Fatalf("only %d admissions and %d refusals", len(admissions), len(refusals))
+			}
+			if err := storetest.CheckHistory(limits, admissions); err != nil {
+				t.Error(err)
+			}
+			held := slices.Clone(limits)
+			for i := range held { // a bucket may hold a unit longer, by no more than its resolution
+				held[i].Window += options(a).Resolution
+			}
+			if err := storetest.CheckRefusals(held, admissions, refusals); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func split(calls []call) (admissions, refusals []storetest.Admission) {
+	for _, c := range calls {
+		a := storetest.Admission{At: time.UnixMicro(c.At), Cost: c.Cost}
+		if c.Allowed {
+			admissions = append(admissions, a)
+		} else {
+			refusals = append(refusals, a)
+		}
+	}
+	return admissions, refusals
+}
+
+// A step is a call as porcupine sees it. Its place among all calls is known up to those of the same
+// microsecond: the server ran the scripts one after the other, and its clock did not go back.
+type step struct {
+	call
+	first, last int
+}
+
+// A charged log is the model's state: how many calls were made, and what counts.
+type chargedLog struct {
+	calls   int
+	charges []storetest.Admission
+}
+
+// model is the definition in terms of one key: admitted exactly when every limit has room.
+func model(limits []sash.Limit) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return chargedLog{} },
+		Step: func(state, _, output any) (bool, any) {
+			log, s := state.(chargedLog), output.(step)
+			if log.calls < s.first || log.calls > s.last {
+				return false, state
+			}
+			room, left := true, int64(sash.MaxUnits)
+			for _, l := range limits {
+				var used int64
+				for _, c := range log.charges {
+					if s.At-c.At.UnixMicro() < l.Window.Microseconds() {
+						used += c.Cost
+					}
+				}
+				room = room && used+s.Cost <= l.Units
+				left = min(left, l.Units-used)
+			}
+			next := chargedLog{calls: log.calls + 1, charges: log.charges}
+			if room {
+				left -= s.Cost // costs are the same for every limit
+				next.charges = append(slices.Clone(log.charges), storetest.Admission{At: time.UnixMicro(s.At), Cost: s.Cost})
+			}
+			return room == s.Allowed && left == s.Remaining, next
+		},
+		Equal: func(a, b any) bool {
+			x, y := a.(chargedLog), b.(chargedLog)
+			return x.calls == y.calls && slices.Equal(x.charges, y.charges)
+		},
+	}
+}
+
+func TestHistoriesAreLinearizable(t *testing.T) {
+	l := startLive(t)
+	limits := []sash.Limit{sash.Every(20, 30*time.Millisecond), sash.Every(45, 100*time.Millisecond)}
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog} {
+		t.Run(a.String(), func(t *testing.T) {
+			j := job{Addr: l.Addr(), Key: "order", Algorithm: a, Limits: limits, Callers: 12, Calls: 120, MostCost: 3}
+			calls, err := j.run()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var history []porcupine.Operation
+			for _, s := range places(calls) {
+				history = append(history, porcupine.Operation{
+					ClientId: s.Client, Call: s.Call, Return: s.Return, Input: s.Cost, Output: s,
+				})
+			}
+			if got := porcupine.CheckOperationsTimeout(model(limits), history, 30*time.Second); got != porcupine.Ok {
+				t.Errorf("the history of %d calls is %v", len(history), got)
+			}
+		})
+	}
+}
+
+// places finds the places that calls can have in the server's order.
+func places(calls []call) []step {
+	slices.SortFunc(calls, func(a, b call) int { return cmp.Compare(a.At, b.At) })
+	steps := make([]step, len(calls))
+	for i := 0; i < len(calls); {
+		end := i
+		for end < len(calls) && calls[end].At == calls[i].At {
+			end++
+		}
+		for j := i; j < end; j++ {
+			steps[j] = step{calls[j], i, end - 1}
+		}
+		i = end
+	}
+	return steps
+}
+
+func TestTheModelFindsWhatIsWrong(t *testing.T) {
+	limits := []sash.Limit{sash.Every(1, time.Second)}
+	for _, c := range []struct {
+		name  string
+		calls []call
+		ok    bool
+	}{
+		{"one and a refusal", []call{
+			{Call: 0, Return: 1, Cost: 1, Allowed: true, At: 10},
+			{Call: 2, Return: 3, Cost: 1, At: 11},
+		}, true},
+		{"two of one", []call{
+			{Call: 0, Return: 1, Cost: 1, Allowed: true, At: 10},
+			{Call: 2, Return: 3, Cost: 1, Allowed: true, At: 11},
+		}, false},
+		{"a false refusal", []call{
+			{Call: 0, Return: 1, Cost: 1, Allowed: true, At: 10},
+			{Call: 2, Return: 3, Cost: 1, At: 1_000_010},
+		}, false},
+		{"decided after it was answered", []call{
+			{Call: 0, Return: 1, Cost: 1, At: 11},
+			{Call: 2, Return: 3, Cost: 1, Allowed: true, At: 10},
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var history []porcupine.Operation
+			for _, s := range places(c.calls) {
+				history = append(history, porcupine.Operation{Call: s.Call, Return: s.Return, Output: s})
+			}
+			if ok := porcupine.CheckOperations(model(limits), history); ok != c.ok {
+				t.Errorf("linearizable: %v", ok)
+			}
+		})
+	}
+}
+
+func TestRetryAfterInRealTime(t *testing.T) {
+	l := startLive(t)
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			t.Parallel()
+			limiter := l.limiter(t, a, sash.Every(4, 120*time.Millisecond))
+			for range 12 {
+				if err := limiter.Wait(context.Background(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}

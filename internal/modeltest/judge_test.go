@@ -1,0 +1,243 @@
+package modeltest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+	"example.com/sash/storetest/oracle"
+)
+
+// A bench is one build of the scripts under judgement, on an empty server.
+type bench struct {
+	server    string
+	store     *redisstore.Store // on the clock
+	clock     *oracle.Clock
+	scripts   *scripter
+	plain     *redisstore.Store // on the clock, with keys that expire in real time
+	algorithm sash.Algorithm
+}
+
+// newBench returns a build of the scripts with some text replaced.
+func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, text string) string) *bench {
+	b := &bench{server: server, algorithm: a}
+	b.store, b.clock, b.scripts = virtual(t, server, edit)
+	b.plain = redisstore.New(&scripter{client: b.scripts.client, clock: b.clock, edit: edit}, nil)
+	if err := b.scripts.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
+// every mutant, so it is fast and draws the same calls each time.
+func (b *bench) judge() error {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.long, b.deep} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) request(key string, cost int64, limits ...sash.Limit) (sash.Request, error) {
+	policy, err := sash.NewPolicy(options(b.algorithm), limits...)
+	return sash.Request{Key: key, Cost: cost, Policy: policy}, err
+}
+
+// quiet: refusals and peeks write nothing, also when old charges could be cleared away.
+func (b *bench) quiet() error {
+	ctx := context.Background()
+	charge, err := b.request("quiet", 2, sash.Every(10, 10*time.Second), sash.Every(12, 100*time.Second))
+	if err != nil {
+		return err
+	}
+	for range 6 {
+		if _, err := b.plain.Decide(ctx, charge); err != nil {
+			return err
+		}
+		b.clock.Advance(11 * time.Second)
+	}
+	refused, peek := charge, charge
+	refused.Cost, peek.Cost = 10, 0
+	for _, silence := range []time.Duration{0, 60 * time.Second, 70 * time.Second} {
+		b.clock.Advance(silence)
+		for _, req := range []sash.Request{refused, peek} {
+			before, err := b.changes()
+			if err != nil {
+				return err
+			}
+			res, err := b.plain.Decide(ctx, req)
+			if err != nil {
+				return err
+			}
+			if req.Cost > 0 && res.Allowed {
+				continue
+			}
+			if after, err := b.changes(); err != nil || after != before {
+				return fmt.Errorf("a call of cost %d that charges nothing wrote: %s changes, before %s (%v)", req.Cost, after, before, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) changes() (string, error) {
+	return b.scripts.client.Eval(context.Background(),
+		"return string.match(redis.call('INFO', 'persistence'), 'rdb_changes_since_last_save:(%d+)')", nil).Text()
+}
+
+// lives: a key has an expiry after every call and lives as long as its charges.
+func (b *bench) lives() error {
+	ctx := context.Background()
+	for i, window := range []time.Duration{400 * time.Millisecond, 1900 * time.Millisecond, 10 * time.Second, 10*time.Second + 999*time.Millisecond} {
+		req, err := b.request(fmt.Sprint("lives", i), 3, sash.Every(30, window))
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			asked := time.Now()
+			res, err := b.plain.Decide(ctx, req)
+			if err != nil {
+				return err
+			}
+			left, err := b.scripts.client.PTTL(ctx, b.plain.Key(req.Key, b.algorithm)).Result()
+			if err != nil {
+				return err
+			}
+			passed := time.Since(asked)
+			if left == -1 {
+				return fmt.Errorf("a key has no expiry")
+			}
+			if passed < res.ResetAfter && left+passed+2*time.Millisecond < res.ResetAfter {
+				return fmt.Errorf("a key lives for %v, and its last charge leaves after %v", left, res.ResetAfter)
+			}
+			b.clock.Advance(window / 20)
+		}
+	}
+	return nil
+}
+
+// midnight: calls on two sides of a boundary are counted apart, also in one step of the resolution.
+func (b *bench) midnight() error {
+	if b.algorithm == sash.SlidingCounter || b.algorithm == sash.GCRA {
+		return nil
+	}
+	req, err := b.request("midnight", 1, sash.PerCalendar(9, sash.CalendarHour, nil), sash.Every(100, time.Minute))
+	if err != nil {
+		return err
+	}
+	truth := oracle.New()
+	b.clock.Advance(b.clock.Now().Truncate(time.Hour).Add(time.Hour - time.Microsecond).Sub(b.clock.Now()))
+	for range 4 {
+		res, err := b.store.Decide(context.Background(), req)
+		if err != nil {
+			return err
+		}
+		if err := truth.Check(b.clock.Now(), []sash.Request{req}, []sash.Result{res}); err != nil {
+			return err
+		}
+		b.clock.Advance(time.Microsecond)
+	}
+	return nil
+}
+
+// walks: random calls answer by the definition.
+func (b *bench) walks() error {
+	defer func() { b.scripts.skew = nil }()
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		b.scripts.skew = func() time.Duration { return time.Duration(rng.IntN(120)-60) * time.Hour / 2 }
+		err := oracle.Walk(oracle.Setup{
+			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
+			Steps: 60, Prefix: fmt.Sprint("walk", seed, ":"), Choose: rng.IntN,
+		})
+		if err != nil {
+			return fmt.Errorf("walk %d: %w", seed, err)
+		}
+	}
+	return nil
+}
+
+// long: a subject that never rests for long keeps its charges, although its key's expiry passes again
+// and again.
+func (b *bench) long() error {
+	tr := traffic{
+		name:  "long",
+		plans: [][]sash.Limit{{sash.Every(30, 20*time.Second)}}, calls: 150, gap: 2 * time.Second, cost: 4, oracle: true,
+	}
+	return tr.run(b.algorithm, b.store, memstore.New(&memstore.Options{Now: b.clock.Now}), b.clock)
+}
+
+// deep: logs of some hundred entries.
+func (b *bench) deep() error {
+	if !b.algorithm.Exact() {
+		return nil
+	}
+	for _, tr := range []traffic{
+		{
+			name:  "one window",
+			plans: [][]sash.Limit{{sash.Every(50, 10*time.Second)}}, calls: 500, gap: 300 * time.Millisecond, cost: 3,
+		},
+		{
+			name: "two windows",
+			plans: [][]sash.Limit{
+				{sash.Every(700, 10*time.Minute), sash.Every(30, 10*time.Second)},
+				{sash.Every(30, 10*time.Second)},
+			},
+			calls: 1500, gap: 700 * time.Millisecond, cost: 30, silent: 500, back: 300,
+		},
+	} {
+		tr.oracle = true
+		if err := tr.run(b.algorithm, b.store, memstore.New(&memstore.Options{Now: b.clock.Now}), b.clock); err != nil {
+			return fmt.Errorf("%s: %w", tr.name, err)
+		}
+	}
+	return b.givenBack()
+}
+
+// givenBack: units that are given back out of a long log are free at once, and only those.
+func (b *bench) givenBack() error {
+	ctx := context.Background()
+	req, err := b.request("given back", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
+	if err != nil {
+		return err
+	}
+	truth := oracle.New()
+	ask := func(req sash.Request) (sash.Result, error) {
+		res, err := b.store.Decide(ctx, req)
+		if err == nil {
+			err = truth.Check(b.clock.Now(), []sash.Request{req}, []sash.Result{res})
+		}
+		return res, err
+	}
+	var results []sash.Result
+	for range 300 {
+		b.clock.Advance(time.Second)
+		res, err := ask(req)
+		if err != nil {
+			return err
+		}
+		results = append(results, res)
+	}
+	for _, i := range []int{299, 298, 63, 64, 150, 0, 1, 297} {
+		if err := b.store.Refund(ctx, req, results[i]); err != nil {
+			return err
+		}
+		truth.Refund(b.clock.Now(), req, results[i])
+		for _, cost := range []int64{0, 700, 4} {
+			look := req
+			look.Cost = cost
+			if _, err := ask(look); err != nil {
+				return fmt.Errorf("after charge %d was given back: %w", i, err)
+			}
+		}
+		b.clock.Advance(time.Minute)
+	}
+	return nil
+}

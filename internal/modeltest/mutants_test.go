@@ -1,0 +1,136 @@
+package modeltest
+
+import (
+	"strings"
+	"testing"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
+)
+
+// A mutant is a script that somebody could write in place of ours, with one thing wrong.
+type mutant struct {
+	name     string
+	old, new string // the text, which is in the script exactly once, and what is there instead
+}
+
+// mutants are the broken variants of each script, with the algorithm that is judged on it.
+var mutants = []struct {
+	script    string
+	algorithm sash.Algorithm
+	mutants   []mutant
+}{
+	{"log.lua", sash.SlidingLog, []mutant{
+		{"writes before it decides",
+			"if lo < first then lo = first end",
+			"if lo < first then lo = first end if raw ~= '' then call('SETRANGE', key, '6', pack('>I6', lo)) end"},
+		{"an entry at the edge still counts", "        cut = now - window\n", "        cut = now - window - 1\n"},
+		{"an entry leaves a microsecond early", "        cut = now - window\n", "        cut = now - window + 1\n"},
+		{"the time has no microseconds", "time[1] * 1000000 + time[2]", "time[1] * 1000000"},
+		{"the expiry is in seconds, rounded down",
+			"'PX', math.ceil(2 * keep / 1000)", "'EX', math.max(1, math.floor(keep / 1000000))"},
+		{"no expiry", ", 'PX', math.ceil(2 * keep / 1000)", ""},
+		{"the expiry is never moved", "if expires < now + keep or keep ~= known_keep or", "if keep ~= known_keep or"},
+		{"the second window is not checked", "if cost > free then", "if cost > free and i == 1 then"},
+		{"a refusal is charged",
+			"if charge and (room or always) then\n      -- A full ring", "if charge then\n      -- A full ring"},
+		{"one subject of two is charged", "if pass == 1 and (refusals == 0 or always) then", "if pass == 1 then"},
+		{"a hint is believed without a check", "if as_of > cut or p < lo or p >= head then", "if p < lo or p >= head then"},
+		{"the ring overwrites what counts", "and spare <= lo\n", "and spare <= lo and slots < 16\n"},
+		{"the longest window is forgotten", "if window > keep then keep = window end", "keep = window"},
+		{"the sums of blocks are not written",
+			"if target % 64 == 0 and target == head then\n          call(", "if false then\n          call("},
+		{"growing loses what wrapped around", "if from < to then return", "if true then return"},
+		{"retry looks at the oldest entry", "if not stop and cost - free > 1 then", "if false then"},
+		{"retry stops at the next block", "p, stop = math.max(p, (b - 1) * 64)", "p, stop = math.max(p, b * 64)"},
+		{"a clock that goes back locks out", "if now < last and head > lo then", "if false then"},
+		{"a clock that goes back forgets",
+			"entries + p % slots * 12, pack('>I7I5', now, units)", "entries + p % slots * 12, pack('>I7I5', now, 0)"},
+		{"the period before is taken for this one", "if now < b1 then cut, stop = b0 - 1, b1", "if now < b1 then cut, stop = b1 - 1, b2"},
+	}},
+	{"log.lua", sash.SlidingBuckets, []mutant{
+		{"calls join across midnight", "then joins = false end", "then joins = true end"},
+		{"calls of one step do not join", "resolution > 1 and", "resolution < 1 and"},
+		{"what joins is not added", "joined = cost + unpack(", "joined = 0 * cost + unpack("},
+	}},
+	{"log_refund.lua", sash.SlidingLog, []mutant{
+		{"the total stays", "(total - cost) % MOD", "total"},
+		{"the sums of blocks stay", "(sum - cost) % MOD", "sum"},
+		{"the hints stay", "head, (total - cost) % MOD, last) .. void", "head, (total - cost) % MOD, last)"},
+	}},
+	{"zset.lua", sash.SortedSetLog, []mutant{
+		{"the timestamp is the member",
+			"call('ZADD', key, int(now), name(sum, units))", "call('ZADD', key, int(now), int(now))"},
+		{"the time is concatenated as a number", "call('ZADD', key, int(now), name(sum, units))", "call('ZADD', key, '' .. now, name(sum, units))"},
+		{"it trims first",
+			"local key = subject.key\n  local last", "local key = subject.key\n  call('ZREMRANGEBYSCORE', key, '0', int(now - subject.keep))\n  local last"},
+		{"an entry at the edge still counts", "instant - l.window, instant", "instant - l.window - 1, instant"},
+		{"the expiry is in seconds, rounded down",
+			"call('PEXPIRE', key, int(ms))", "call('EXPIRE', key, int(math.floor(ms / 1000)))"},
+		{"no expiry", "call('PEXPIRE', key, int(ms))", "local _ = 0"},
+		{"the second window is not checked", "if refused then refusals", "if refused and bit == 1 then refusals"},
+		{"a refusal is charged", "if refusals == 0 or always then", "if true then"},
+		{"the longest window is forgotten",
+			"math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))", "subject.keep"},
+		{"retry looks at the oldest entry", "units > l.first.units and departure(l, units) or l.first.at", "l.first.at"},
+		{"a clock that goes back locks out", "if last and last.at > now then", "if false then"},
+	}},
+	{"fixed.lua", sash.FixedWindow, []mutant{
+		{"the window never ends", "if start >= l.start then l.count", "if true then l.count"},
+		{"a clock that goes back forgets", "if start >= l.start then l.count", "if start == l.start then l.count"},
+		{"the key goes early", "lives = math.max(lives, l.stop - now)", "lives = math.max(lives, (l.stop - now) / 2)"},
+		{"the second window is not checked", "if refused then refusals", "if refused and bit == 1 then refusals"},
+	}},
+	{"counter.lua", sash.SlidingCounter, []mutant{
+		{"one unit too many", "n + cost > l.units", "n + cost > l.units + 1"},
+		{"the bucket before is forgotten", "l.previous = current\n", "l.previous = 0\n"},
+		{"the key goes with its bucket", "l.start + 2 * l.window - now)", "l.start + l.window - now)"},
+		{"a refusal is charged", "if refusals == 0 or always then", "if true then"},
+	}},
+	{"gcra.lua", sash.GCRA, []mutant{
+		{"the debt is kept to six digits", "'%.17g'", "'%.6g'"},
+		{"a clock that goes back locks out", "if now < l.at then", "if false then"},
+		{"a late call pays nothing", "l.at, l.debt = tonumber(state[1]), tonumber(state[2])", "l.at, l.debt = now, tonumber(state[2])"},
+	}},
+}
+
+func TestTheJudgeAcceptsTheScripts(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			if err := newBench(t, server.Addr(), a, nil).judge(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestEveryMutantIsCaught(t *testing.T) {
+	server := redistest.Start(t)
+	texts := make(map[string]string)
+	for _, s := range redisstore.Scripts() {
+		texts[s.Name] = s.Text
+	}
+	for _, group := range mutants {
+		for _, m := range group.mutants {
+			t.Run(group.script+"/"+group.algorithm.String()+"/"+m.name, func(t *testing.T) {
+				if n := strings.Count(texts[group.script], m.old); n != 1 {
+					t.Fatalf("the script has the text %q %d times: the mutant has to follow the script", m.old, n)
+				}
+				b := newBench(t, server.Addr(), group.algorithm, func(name, text string) string {
+					if name == group.script {
+						return strings.Replace(text, m.old, m.new, 1)
+					}
+					return text
+				})
+				err := b.judge()
+				if err == nil {
+					t.Fatal("nothing was found wrong with it")
+				}
+				what, _, _ := strings.Cut(err.Error(), "\n")
+				t.Log(what)
+			})
+		}
+	}
+}

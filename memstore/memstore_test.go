@@ -1,0 +1,236 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest/oracle"
+)
+
+func newStore(t *testing.T, maxKeys int) (*memstore.Store, *oracle.Clock) {
+	clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+	return memstore.New(&memstore.Options{MaxKeys: maxKeys, Now: clock.Now}), clock
+}
+
+func newLimiter(t *testing.T, store sash.Store, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	opts := &sash.Options{Algorithm: a}
+	if a == sash.SlidingBuckets {
+		opts.Resolution = time.Millisecond
+	}
+	l, err := sash.New(store, opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func allow(t *testing.T, l *sash.Limiter, key string) sash.Result {
+	t.Helper()
+	res, err := l.Allow(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func TestKeysGoWhenNothingTheyWereChargedCounts(t *testing.T) {
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			store, clock := newStore(t, 0)
+			l := newLimiter(t, store, a, sash.Every(5, 10*time.Second), sash.Every(8, 30*time.Second))
+			for i := range 1000 {
+				allow(t, l, fmt.Sprint(i))
+			}
+			if got := store.Stats(); got != (memstore.Stats{Keys: 1000}) {
+				t.Errorf("after 1000 keys: %+v", got)
+			}
+			clock.Advance(60*time.Second + time.Millisecond)
+			if got := store.Stats(); got != (memstore.Stats{}) {
+				t.Errorf("two windows later: %+v", got)
+			}
+		})
+	}
+}
+
+func TestKeysInUseStay(t *testing.T) {
+	store, clock := newStore(t, 0)
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, 10*time.Second))
+	for range 20 {
+		allow(t, l, "busy")
+		clock.Advance(3 * time.Second)
+		if got := store.Stats().Keys; got != 1 {
+			t.Fatalf("%d keys", got)
+		}
+	}
+}
+
+func TestChargesSweepWithoutBeingAsked(t *testing.T) {
+	store, clock := newStore(t, 0)
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Second))
+	var before, after runtime.MemStats
+	read := func(m *runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(m)
+	}
+	for i := range 150_000 {
+		if i == 20_000 {
+			read(&before)
+		}
+		allow(t, l, fmt.Sprint(i))
+		clock.Advance(100 * time.Microsecond)
+	}
+	read(&after)
+	// 10,000 keys are in their window at a time. Without sweeping there would be 150,000 in the end.
+	if before.HeapAlloc*3 < after.HeapAlloc {
+		t.Errorf("the heap went from %d to %d bytes", before.HeapAlloc, after.HeapAlloc)
+	}
+	runtime.KeepAlive(store)
+}
+
+func TestPeeksAndRefusalsOfUnknownKeysTakeNoRoom(t *testing.T) {
+	store, _ := newStore(t, 0)
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Second))
+	for i := range 100 {
+		if _, err := l.Peek(t.Context(), fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := newLimiter(t, store, sash.SlidingLog, sash.Every(1, time.Second))
+	allow(t, full, "full")
+	for i := range 100 {
+		res, err := full.AllowAll(t.Context(), sash.Subject{Key: fmt.Sprint("with ", i), Cost: 1}, sash.Subject{Key: "full", Cost: 1})
+		if err != nil || res.Allowed {
+			t.Fatal(res.Allowed, err)
+		}
+	}
+	if got := store.Stats().Keys; got != 1 {
+		t.Errorf("%d keys, want the one that was charged", got)
+	}
+}
+
+func TestTheCapOnKeysHoldsAndEvictionsAreCounted(t *testing.T) {
+	store, clock := newStore(t, 640)
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Hour))
+	const charged = 10_000
+	for i := range charged {
+		allow(t, l, fmt.Sprint(i))
+		clock.Advance(time.Millisecond)
+	}
+	got := store.Stats()
+	if got.Keys > 640 || got.Keys < 500 {
+		t.Errorf("%d keys, with a cap of 640", got.Keys)
+	}
+	if got.Keys+int(got.Evicted) != charged {
+		t.Errorf("%d keys are held and %d were evicted, of %d", got.Keys, got.Evicted, charged)
+	}
+}
+
+func TestTheKeyThatExpiresFirstMakesRoom(t *testing.T) {
+	store, clock := newStore(t, 64*4) // four keys a shard
+	long := newLimiter(t, store, sash.SlidingLog, sash.Every(1, 24*time.Hour))
+	short := newLimiter(t, store, sash.SlidingLog, sash.Every(1, time.Minute))
+	allow(t, long, "long")
+	for i := range 5000 {
+		allow(t, short, fmt.Sprint(i))
+		clock.Advance(time.Microsecond)
+	}
+	if allow(t, long, "long").Allowed {
+		t.Error("a day's charge made room for a minute's")
+	}
+	if store.Stats().Evicted == 0 {
+		t.Error("nothing was evicted: this test shows nothing")
+	}
+}
+
+func TestResolutionIsWhatTheCallBrings(t *testing.T) {
+	store, clock := newStore(t, 0)
+	at := func(resolution time.Duration) *sash.Limiter {
+		l, err := sash.New(store, &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: resolution}, sash.Every(10, time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	coarse, fine := at(30*time.Second), at(time.Millisecond)
+	allow(t, coarse, "k")
+	clock.Advance(time.Second)
+	res := allow(t, fine, "k") // an entry of its own
+	if l := res.Limits()[0]; l.ReleaseAfter != 59*time.Second {
+		t.Errorf("the first charge leaves after %v, want 59s", l.ReleaseAfter)
+	}
+	clock.Advance(time.Second)
+	res = allow(t, coarse, "k") // joins the one before
+	if l := res.Limits()[0]; l.ReleaseAfter != 58*time.Second || l.ResetAfter != time.Minute {
+		t.Errorf("release after %v, reset after %v, want 58s and 1m", l.ReleaseAfter, l.ResetAfter)
+	}
+}
+
+func TestForgottenKeysTakeNoRoom(t *testing.T) {
+	store, _ := newStore(t, 0)
+	l := newLimiter(t, store, sash.GCRA, sash.Every(5, time.Second))
+	for i := range 100 {
+		allow(t, l, fmt.Sprint(i))
+		if err := l.Reset(t.Context(), fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Reset(t.Context(), "never there"); err != nil {
+		t.Error(err)
+	}
+	if got := store.Stats(); got != (memstore.Stats{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTheStoreHasNoGoroutines(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 50 {
+		store, _ := newStore(t, 0)
+		allow(t, newLimiter(t, store, sash.SlidingLog, sash.PerMinute(5)), "k")
+	}
+	if after := runtime.NumGoroutine(); after != before {
+		t.Errorf("%d goroutines, before %d", after, before)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	store := memstore.New(&memstore.Options{MaxKeys: 128}) // on the real clock, with evictions
+	limiters := make([]*sash.Limiter, 0, 6)
+	for _, a := range sash.Algorithms() {
+		limiters = append(limiters, newLimiter(t, store, a, sash.Every(50, time.Millisecond), sash.Every(100, 5*time.Millisecond)))
+	}
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			ctx := context.Background()
+			for i := range 2000 {
+				l, key := limiters[(g+i)%len(limiters)], fmt.Sprint(i%300)
+				var err error
+				switch i % 8 {
+				case 0:
+					_, err = l.Peek(ctx, key)
+				case 1:
+					_, err = l.AllowAll(ctx, sash.Subject{Key: key, Cost: 1}, sash.Subject{Key: "shared", Cost: 2})
+				case 2:
+					err = l.Reset(ctx, key)
+				case 3:
+					store.Stats()
+				default:
+					_, err = l.AllowN(ctx, key, int64(1+i%3))
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+}

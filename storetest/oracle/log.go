@@ -1,0 +1,158 @@
+package oracle
+
+import (
+	"slices"
+
+	"example.com/sash"
+)
+
+// A charge is what one call was charged.
+type charge struct {
+	made  int64 // when it was made, on the store's clock
+	at    int64 // when it counts as made
+	units int64
+	// loose is set when a store may have forgotten the charge; moved when the clock went back behind
+	// it and it was dated anew.
+	loose, moved bool
+}
+
+// A log is the exact sliding window, and with a resolution the one whose calls share entries: charges of
+// one entry have the same time.
+type log struct {
+	resolution int64
+	charges    []charge
+	keep       int64 // the longest window that the key was charged under
+	most       int64 // the most units that it was charged under
+}
+
+func (l *log) see(now int64) {
+	gone := true
+	for i := range l.charges {
+		if l.charges[i].at <= now-l.keep {
+			l.charges[i].loose = true
+		}
+		gone = gone && l.charges[i].loose
+	}
+	if gone { // the store may have dropped the key, and with it what it knew
+		l.keep, l.most = 0, 0
+	}
+}
+
+func (l *log) touch(now int64, _ []sash.Limit) {
+	for i := range l.charges {
+		if l.charges[i].at > now {
+			l.charges[i].at, l.charges[i].moved = now, true
+		}
+	}
+}
+
+func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
+	window := limit.Window.Microseconds()
+	cut := now - window // the last instant that no longer counts
+	if limit.Period != 0 {
+		start, _ := bounds(limit, now)
+		cut = start - 1
+	}
+	var times, sums []int64 // of the charges that count now, and of all up to each
+	var total int64
+	for _, c := range l.charges {
+		if c.at > cut && (loose || !c.loose) {
+			total += c.units
+			times, sums = append(times, c.at), append(sums, total)
+		}
+	}
+	used := func(d int64) int64 {
+		cut := now + d - window
+		if limit.Period != 0 {
+			start, _ := bounds(limit, now+d)
+			cut = start - 1
+		}
+		if gone, _ := slices.BinarySearch(times, cut+1); gone > 0 {
+			return total - sums[gone-1]
+		}
+		return total
+	}
+	// What is in use can only change when a charge leaves, or a period ends.
+	instants := []int64{0}
+	if limit.Period != 0 {
+		_, end := bounds(limit, now)
+		instants = append(instants, end-now)
+	} else {
+		for _, at := range times {
+			if d := at + window - now; d > 0 {
+				instants = append(instants, d)
+			}
+		}
+	}
+	return describe(used, instants, cost, limit.Units)
+}
+
+func (l *log) charge(now, cost int64, limits []sash.Limit) {
+	for _, limit := range limits {
+		l.keep = max(l.keep, longest(limit))
+		l.most = max(l.most, limit.Units)
+	}
+	if n := len(l.charges); n > 0 && l.joins(l.charges[n-1].at, now, limits) {
+		for i, last := n-1, l.charges[n-1].at; i >= 0 && l.charges[i].at == last; i-- {
+			l.charges[i].at = now
+		}
+	}
+	l.charges = append(l.charges, charge{made: now, at: now, units: cost})
+	var after int64
+	for i := len(l.charges) - 1; i >= 0; i-- {
+		c := &l.charges[i]
+		c.loose = c.loose || after >= l.most || c.at <= now-l.keep
+		after += c.units
+	}
+}
+
+func (l *log) joins(last, now int64, limits []sash.Limit) bool {
+	if last/l.resolution != now/l.resolution {
+		return false
+	}
+	for _, limit := range limits {
+		if limit.Period != 0 {
+			if start, _ := bounds(limit, now); last < start {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (l *log) refund(_, made, cost int64, _ []sash.Limit) {
+	l.charges = takeBack(l.charges, made, cost)
+}
+
+// takeBack removes the latest charge that was made at that instant.
+func takeBack(charges []charge, made, cost int64) []charge {
+	for i := len(charges) - 1; i >= 0; i-- {
+		if charges[i].made == made && charges[i].units == cost {
+			return slices.Delete(charges, i, i+1)
+		}
+	}
+	return charges
+}
+
+// describe finds a limit's status from the units in use at each of the instants at which they may change.
+func describe(used func(d int64) int64, instants []int64, cost, units int64) status {
+	first := func(ok func(d int64) bool) int64 {
+		i, _ := slices.BinarySearchFunc(instants, true, func(d int64, _ bool) int {
+			if ok(d) {
+				return 0
+			}
+			return -1
+		})
+		return instants[i]
+	}
+	now := used(0)
+	s := status{remaining: max(0, units-now), refused: now+cost > units}
+	if now > 0 {
+		s.release = first(func(d int64) bool { return used(d) < min(now, units) })
+		s.reset = first(func(d int64) bool { return used(d) == 0 })
+	}
+	if s.refused {
+		s.retry = first(func(d int64) bool { return used(d)+cost <= units })
+	}
+	return s
+}

@@ -1,0 +1,222 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"example.com/sash"
+)
+
+// A Setup is what a walk needs.
+type Setup struct {
+	Store sash.Store
+	// Now and Advance are the store's clock: it stands still until it is moved. Advance may be given a
+	// negative duration, unless Forward is set.
+	Now     func() time.Time
+	Advance func(d time.Duration)
+	Forward bool
+	// Algorithm is what the walk is over.
+	Algorithm sash.Algorithm
+	// Steps is how many calls the walk makes.
+	Steps int
+	// Prefix keeps the walk's keys apart from those of other walks on the same store.
+	Prefix string
+	// Choose returns a number from 0 to n-1.
+	Choose func(n int) int
+}
+
+type walk struct {
+	Setup
+	oracle   *Oracle
+	opts     sash.Options
+	plans    []*sash.Policy
+	trace    []string
+	last     sash.Result // of the last call
+	lastReq  sash.Request
+	admitted []admitted // that may still be given back
+}
+
+type admitted struct {
+	req sash.Request
+	res sash.Result
+}
+
+// Walk makes random calls on a store and returns an error with the calls that led to it when an answer
+// differs from the definition.
+func Walk(s Setup) error {
+	w := &walk{Setup: s, oracle: New()}
+	if w.Choose(2) == 1 {
+		w.Advance(time.Duration(w.Choose(400*24*3600))*time.Second + time.Duration(w.Choose(1e6))*time.Microsecond)
+	}
+	w.opts = sash.Options{Algorithm: s.Algorithm, CountRefused: w.Choose(5) == 4}
+	if s.Algorithm == sash.SlidingBuckets {
+		w.opts.Resolution = resolutions[w.Choose(len(resolutions))]
+	}
+	w.note("algorithm %v, resolution %v, count refused %v, at %v", s.Algorithm, w.opts.Resolution, w.opts.CountRefused, s.Now().UnixMicro())
+	for range 1 + w.Choose(3) {
+		plan, err := w.plan()
+		if err != nil {
+			return err
+		}
+		w.plans = append(w.plans, plan)
+		w.note("plan %d: %v", len(w.plans)-1, plan.Limits())
+	}
+	for range s.Steps {
+		if err := w.step(); err != nil {
+			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
+		}
+	}
+	return nil
+}
+
+func (w *walk) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+}
+
+func (w *walk) step() error {
+	switch w.Choose(16) {
+	default:
+		return w.call(w.request())
+	case 7: // look
+		req := w.request()
+		req.Cost = 0
+		return w.call(req)
+	case 8: // ask the same again
+		if w.lastReq.Policy != nil {
+			return w.call(w.lastReq)
+		}
+	case 9: // a little later
+		w.move(time.Duration(1+w.Choose(2_000_000)) * time.Microsecond)
+	case 10: // much later
+		w.move(time.Duration(1+w.Choose(3000)) * time.Duration(1+w.Choose(40)) * time.Second)
+	case 11: // around the instant at which something changes
+		return w.edge()
+	case 12:
+		return w.together()
+	case 13:
+		if w.Forward {
+			return nil
+		}
+		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
+		w.admitted = nil // what a clock that went back has moved need not be found again
+	case 14:
+		return w.refund()
+	case 15:
+		if w.Choose(4) < 3 {
+			return nil
+		}
+		return w.reset()
+	}
+	return nil
+}
+
+func (w *walk) move(d time.Duration) {
+	w.note("the clock moves by %v", d)
+	w.Advance(d)
+}
+
+// call makes one call and compares the answer.
+func (w *walk) call(req sash.Request) error {
+	res, err := w.Store.Decide(context.Background(), req)
+	if err != nil {
+		return fmt.Errorf("Decide: %w", err)
+	}
+	w.last, w.lastReq = res, req
+	return w.check([]sash.Request{req}, []sash.Result{res})
+}
+
+// together makes one call on both keys.
+func (w *walk) together() error {
+	store, ok := w.Store.(sash.MultiStore)
+	if !ok {
+		return nil
+	}
+	first, second := w.request(), w.request()
+	first.Key, second.Key = w.Prefix+"k0", w.Prefix+"k1"
+	reqs := []sash.Request{first, second}
+	results, err := store.DecideAll(context.Background(), reqs)
+	if err != nil {
+		return fmt.Errorf("DecideAll: %w", err)
+	}
+	return w.check(reqs, results)
+}
+
+func (w *walk) check(reqs []sash.Request, results []sash.Result) error {
+	allowed := true
+	for i, req := range reqs {
+		w.note("at %d: %s cost %d under %v: allowed %v, %d left, retry %d", results[i].At.UnixMicro(), req.Key, req.Cost,
+			req.Policy.Limits(), results[i].Allowed, results[i].Remaining, results[i].RetryAfter.Microseconds())
+		allowed = allowed && results[i].Allowed
+	}
+	if err := w.oracle.Check(w.Now(), reqs, results); err != nil {
+		return err
+	}
+	for i, req := range reqs {
+		if allowed && req.Cost > 0 && !w.joined() {
+			w.admitted = append(w.admitted, admitted{req, results[i]})
+		}
+	}
+	return nil
+}
+
+// joined reports whether charges may be hard to tell apart when one is given back.
+func (w *walk) joined() bool { return w.opts.CountRefused }
+
+// edge goes to the instant at which the last call is admitted again, or units are released, or one
+// microsecond before that, and asks again.
+func (w *walk) edge() error {
+	limits := w.last.Limits()
+	if len(limits) == 0 {
+		return nil
+	}
+	d := w.last.RetryAfter
+	if l := limits[w.Choose(len(limits))]; d == 0 || w.Choose(4) == 3 {
+		d = l.ReleaseAfter
+		if w.Choose(2) == 1 {
+			d = l.ResetAfter
+		}
+	}
+	d -= w.Now().Sub(w.last.At)
+	if d < 2*time.Microsecond {
+		return nil
+	}
+	w.move(d - time.Microsecond)
+	if err := w.call(w.lastReq); err != nil || w.Choose(2) == 1 {
+		return err
+	}
+	w.move(time.Microsecond)
+	return w.call(w.lastReq)
+}
+
+func (w *walk) refund() error {
+	store, ok := w.Store.(sash.Refunder)
+	if !ok || len(w.admitted) == 0 {
+		return nil
+	}
+	i := w.Choose(len(w.admitted))
+	a := w.admitted[i]
+	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
+	w.note("refund %s cost %d of %d under %v", a.req.Key, a.req.Cost, a.res.At.UnixMicro(), a.req.Policy.Limits())
+	if err := store.Refund(context.Background(), a.req, a.res); err != nil {
+		return fmt.Errorf("Refund: %w", err)
+	}
+	w.oracle.Refund(w.Now(), a.req, a.res)
+	return w.call(sash.Request{Key: a.req.Key, Policy: a.req.Policy})
+}
+
+func (w *walk) reset() error {
+	store, ok := w.Store.(sash.Resetter)
+	if !ok {
+		return nil
+	}
+	key := w.key()
+	w.note("reset %s", key)
+	if err := store.Reset(context.Background(), key, w.plans[0]); err != nil {
+		return fmt.Errorf("Reset: %w", err)
+	}
+	w.oracle.Reset(key, w.Algorithm)
+	w.admitted = nil
+	return nil
+}

@@ -1,0 +1,170 @@
+package storetest
+
+import (
+	"time"
+
+	"example.com/sash"
+)
+
+// subjectCases are about keys, and about decisions over several of them.
+var subjectCases = []testCase{
+	{
+		name:    "subjects are apart",
+		promise: "what one subject is charged is not missing to another, nor to the same key under another algorithm",
+		run: func(s *suite) {
+			l := s.limiter(sash.Every(1, window))
+			s.fill(l, "a", 1)
+			s.fill(l, "b", 1)
+			for _, a := range sash.Algorithms() {
+				opts := &sash.Options{Algorithm: a}
+				if a == sash.SlidingBuckets {
+					opts.Resolution = resolution
+				}
+				if a != s.algorithm {
+					s.fill(s.limiterWith(opts, sash.Every(1, window)), "a", 1)
+				}
+			}
+		},
+	},
+	{
+		name:    "several subjects, all or nothing",
+		promise: "several subjects are charged when all have room, and none of them otherwise",
+		run: func(s *suite) {
+			if !several(s) {
+				return
+			}
+			l := s.limiter(sash.Every(5, window))
+			s.fill(l, "b", 4)
+			a, b := sash.Subject{Key: "a", Cost: 2}, sash.Subject{Key: "b", Cost: 2}
+			res := s.together(l, a, b)
+			by, _ := res.RefusedBy()
+			if res.Allowed || by.Key != "b" || res.RetryAfter <= 0 {
+				s.broken("allowed %v, refused by %q", res.Allowed, by.Key)
+			}
+			if left := s.peek(l, "a").Remaining; left != 5 {
+				s.broken("the subject that had room was charged: %d of 5 left", left)
+			}
+			b.Cost = 1
+			if res := s.together(l, a, b); !res.Allowed || res.Remaining != 0 {
+				s.broken("with room for both: allowed %v, %d left", res.Allowed, res.Remaining)
+			}
+			if left := s.peek(l, "a").Remaining; left != 3 {
+				s.broken("the first subject has %d of 5 left after 2", left)
+			}
+		},
+	},
+	{
+		name:    "each subject has its own limits",
+		promise: "a narrow limit on top of a shared quota: each subject is held to its own limits",
+		run: func(s *suite) {
+			if !several(s) {
+				return
+			}
+			l := s.limiter(sash.Every(100, window))
+			shared := sash.Subject{Key: "quota", Cost: 10}
+			narrow := sash.Subject{Key: "search", Cost: 1, Limits: []sash.Limit{sash.Every(2, window), sash.Every(3, 2*window)}}
+			for range 2 {
+				if res := s.together(l, shared, narrow); !res.Allowed || len(res.Limits()) != 3 {
+					s.broken("allowed %v with %d limits", res.Allowed, len(res.Limits()))
+				}
+			}
+			res := s.together(l, shared, narrow)
+			if by, _ := res.RefusedBy(); res.Allowed || by.Key != "search" || by.Limit.Units != 2 {
+				s.broken("allowed %v, refused by %q %v", res.Allowed, by.Key, by.Limit)
+			}
+			if left := s.peek(l, "quota").Remaining; left != 80 {
+				s.broken("the shared quota has %d of 100 left", left)
+			}
+		},
+	},
+	{
+		name:    "the wait is for all subjects",
+		promise: "RetryAfter of a decision over several subjects is when all of them have room",
+		only:    exact,
+		run: func(s *suite) {
+			if !several(s) {
+				return
+			}
+			for _, count := range []bool{false, true} {
+				opts := s.options()
+				opts.CountRefused = count
+				l := s.limiterWith(opts, sash.Every(1, time.Second))
+				key := map[bool]string{false: "a", true: "b"}[count]
+				subjects := []sash.Subject{{Key: key + "1", Cost: 1}, {Key: key + "2", Cost: 1, Limits: []sash.Limit{sash.Every(1, window)}}}
+				s.fill(l, subjects[0].Key, 1)
+				res := s.together(l, subjects...)
+				s.Advance(res.RetryAfter)
+				if again := s.together(l, subjects...); !again.Allowed {
+					s.broken("refused after RetryAfter %v, for another %v (CountRefused %v)", res.RetryAfter, again.RetryAfter, count)
+				}
+			}
+		},
+	},
+	{
+		name:    "a subject can be forgotten",
+		promise: "Reset removes every charge of a subject, and of no other",
+		run: func(s *suite) {
+			if _, ok := s.Store.(sash.Resetter); !ok {
+				return
+			}
+			l := s.limiter(sash.Every(5, window), sash.Every(7, 2*window))
+			s.fill(l, "a", 5)
+			s.fill(l, "b", 5)
+			if err := l.Reset(s.Context(), "a"); err != nil {
+				s.Fatal(err)
+			}
+			if a, b := s.peek(l, "a").Remaining, s.peek(l, "b").Remaining; a != 5 || b != 0 {
+				s.broken("%d and %d of 5 are left, want 5 and 0", a, b)
+			}
+			s.fill(l, "a", 5)
+		},
+	},
+	{
+		name:    "a charge can be given back",
+		promise: "a refund takes back what the call was charged with, and is harmless when that has left",
+		run: func(s *suite) {
+			store, ok := s.Store.(sash.Refunder)
+			if !ok {
+				return
+			}
+			s.align(8 * window)
+			policy, err := sash.NewPolicy(s.options(), sash.Every(10, window))
+			if err != nil {
+				s.Fatal(err)
+			}
+			l := s.limiter(sash.Every(10, window))
+			s.fill(l, "k", 3)
+			s.Advance(resolution)
+			req := sash.Request{Key: "k", Cost: 4, Policy: policy}
+			res, err := s.Store.Decide(s.Context(), req)
+			if err != nil {
+				s.Fatal(err)
+			}
+			s.Advance(resolution)
+			s.fill(l, "k", 2)
+			before := s.peek(l, "k").Remaining
+			if err := store.Refund(s.Context(), req, res); err != nil {
+				s.Fatal(err)
+			}
+			if after := s.peek(l, "k").Remaining; after != before+4 {
+				s.broken("%d were left, and %d after 4 were given back", before, after)
+			}
+			s.Advance(4 * window)
+			s.fill(l, "k", 10)
+			if s.algorithm != sash.GCRA { // it keeps one number, and cannot tell charges apart
+				if err := store.Refund(s.Context(), req, res); err != nil {
+					s.Fatal(err)
+				}
+				if res := s.peek(l, "k"); res.Remaining != 0 {
+					s.broken("a refund of a charge that has left gave %d units", res.Remaining)
+				}
+			}
+		},
+	},
+}
+
+// several reports whether the store decides over several subjects.
+func several(s *suite) bool {
+	_, ok := s.Store.(sash.MultiStore)
+	return ok
+}
