@@ -132,7 +132,7 @@ while pass do
     local key, cost, k = KEYS[s]
     cost, k, at = unpack('>I5I1', request, at)
     local charge, single = cost > 0 and pass == 2, subjects == 1 and k == 1 and not always
-    local raw = call('GETRANGE', key, '0', k == 1 and '76' or 50 + 26 * k)
+    local raw = call('GETRANGE', key, '0', k == 1 and '76' or k == 2 and '102' or 50 + 26 * k)
     local version, hinted, slots, first, keep, keep_units, expires, head, total, last = 1, k, 0, 0, 0, 0, 0, 0, 0, 0
     if raw ~= '' then
       version, hinted, slots, first, keep, keep_units, expires, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
