@@ -1,5 +1,5 @@
 // Package memstore keeps charges in this process: the store for a single instance, for tests, and for
-// replaying traffic on a virtual clock. It answers exactly as redisstore does.
+// replaying traffic on a virtual clock. It answers as redisstore does.
 //
 // Keys are spread over shards, each with a lock of its own. A key is dropped once nothing it was charged
 // with can count any more. There is no goroutine and nothing to close: every charge sweeps a little.
@@ -9,6 +9,7 @@ import (
 	"context"
 	"hash/maphash"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -18,14 +19,17 @@ import (
 // DefaultMaxKeys is the cap on keys when Options do not give one.
 const DefaultMaxKeys = 1 << 20
 
-const shardCount = 64 // a power of two
+const (
+	mostShards   = 64 // a power of two
+	keysPerShard = 64 // at least, so that the cap is kept within a few hundredths
+)
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxKeys caps the keys held. When a shard has its part of them, the key of that shard that would
-	// expire first makes room: its caller may be admitted again by what was charged to it, at most its
-	// limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300 bytes and 16 more for each
-	// charge in the window.
+	// MaxKeys caps the keys held, to within 2 %. When there are that many, the key that would expire
+	// first of those in the new one's shard makes room: its caller may be admitted again by what was
+	// charged to it, at most its limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300
+	// bytes, and 16 to 32 more for each charge that its window has held at once.
 	MaxKeys int
 	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
 	Now func() time.Time
@@ -36,7 +40,9 @@ type Options struct {
 type Store struct {
 	now    func() time.Time
 	seed   maphash.Seed
-	shards [shardCount]shard
+	most   int64
+	keys   atomic.Int64 // held in all shards
+	shards []shard      // a power of two
 }
 
 var (
@@ -54,19 +60,24 @@ func New(opts *Options) *Store {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	keys := opts.MaxKeys
-	if keys <= 0 {
-		keys = DefaultMaxKeys
+	s.most = int64(opts.MaxKeys)
+	if s.most <= 0 {
+		s.most = DefaultMaxKeys
 	}
+	n := mostShards
+	for n > 1 && s.most/int64(n) < keysPerShard {
+		n /= 2
+	}
+	s.shards = make([]shard, n)
 	for i := range s.shards {
+		s.shards[i].store = s
 		s.shards[i].subjects = make(map[id]*subject)
-		s.shards[i].most = max(1, keys/shardCount)
 	}
 	return s
 }
 
 func (s *Store) shard(key string) int {
-	return int(maphash.String(s.seed, key) & (shardCount - 1))
+	return int(maphash.String(s.seed, key) & uint64(len(s.shards)-1))
 }
 
 // Decide implements [sash.Store]. It does not block and does not look at the context.
@@ -176,14 +187,15 @@ func (s *Store) lock(reqs []sash.Request) (unlock func()) {
 	}
 }
 
-// An id names a state: algorithms do not share what they count.
+// An id names a state: algorithms do not share what they count, nor do resolutions.
 type id struct {
-	key       string
-	algorithm sash.Algorithm
+	key        string
+	algorithm  sash.Algorithm
+	resolution time.Duration
 }
 
 func identify(key string, policy *sash.Policy) id {
-	return id{key, policy.Algorithm()}
+	return id{key, policy.Algorithm(), policy.Resolution()}
 }
 
 func newState(policy *sash.Policy) window.State {
@@ -195,13 +207,6 @@ func newState(policy *sash.Policy) window.State {
 	case sash.GCRA:
 		return new(window.GCRA)
 	default:
-		l := new(window.Log)
-		tune(l, policy)
-		return l
+		return &window.Log{Resolution: max(1, policy.Resolution().Microseconds())}
 	}
-}
-
-func tune(l *window.Log, policy *sash.Policy) {
-	l.Resolution = max(1, policy.Resolution().Microseconds())
-	l.CountRefused = policy.CountRefused()
 }

@@ -13,7 +13,7 @@ type shard struct {
 	mu       sync.Mutex
 	subjects map[id]*subject
 	queue    queue
-	most     int
+	store    *Store
 	evicted  uint64
 	statuses [sash.MaxLimits]window.Status // of the decision at hand: here, so that none is allocated
 }
@@ -22,7 +22,7 @@ type shard struct {
 type subject struct {
 	id    id
 	state window.State
-	due   int64 // when the queue looks at it: at or before it expires
+	due   int64 // when the queue looks at it
 	index int   // in the queue
 }
 
@@ -45,23 +45,29 @@ func (sh *shard) charge(now int64, req sash.Request) {
 // decide looks, and charges when there is room.
 func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (refusals uint64) {
 	sub := sh.find(req)
-	if sub == nil {
+	fresh := sub == nil
+	if fresh {
 		if req.Cost == 0 {
 			return sh.look(now, req, statuses)
 		}
 		sub = sh.subject(now, req)
 	}
-	return window.Decide(sub.state, now, req.Cost, req.Policy.Windows(), req.Policy.CountRefused(), statuses)
+	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Windows(), req.Policy.CountRefused(), statuses)
+	if fresh {
+		sub.due = sub.state.Expires()
+		heap.Fix(&sh.queue, sub.index)
+	}
+	return refusals
 }
 
-// find returns the request's subject, or nil. A log is kept the way that the call at hand says.
+// find returns the request's subject, or nil.
 func (sh *shard) find(req sash.Request) *subject {
 	sub := sh.subjects[identify(req.Key, req.Policy)]
 	if sub == nil {
 		return nil
 	}
 	if l, ok := sub.state.(*window.Log); ok {
-		tune(l, req.Policy)
+		l.CountRefused = req.Policy.CountRefused()
 	}
 	return sub
 }
@@ -73,11 +79,12 @@ func (sh *shard) subject(now int64, req sash.Request) *subject {
 	}
 	name := identify(req.Key, req.Policy)
 	sh.sweep(now, 4)
-	if len(sh.subjects) >= sh.most {
+	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
 		sh.evict()
 	}
 	sub := &subject{id: name, state: newState(req.Policy), due: now + window.Keep(req.Policy.Windows())}
 	sh.subjects[name] = sub
+	sh.store.keys.Add(1)
 	heap.Push(&sh.queue, sub)
 	return sub
 }
@@ -102,7 +109,7 @@ func (sh *shard) evict() {
 	for range 16 {
 		sub := sh.queue[0]
 		expires := sub.state.Expires()
-		if expires <= sub.due {
+		if expires == sub.due {
 			break
 		}
 		sub.due = expires
@@ -115,6 +122,7 @@ func (sh *shard) evict() {
 func (sh *shard) drop(name id) {
 	if sub := sh.subjects[name]; sub != nil {
 		delete(sh.subjects, name)
+		sh.store.keys.Add(-1)
 		heap.Remove(&sh.queue, sub.index)
 	}
 }
