@@ -59,9 +59,14 @@ func New(scripts Scripter, opts *Options) *Store {
 	return s
 }
 
-// Key returns the name of the Redis key that holds what a subject was charged with.
-func (s *Store) Key(key string, algorithm sash.Algorithm) string {
-	return s.prefix + tags[algorithm] + ":" + key
+// Key returns the name of the Redis key that holds what a subject was charged with under a policy's
+// algorithm and resolution: "sash:log:user:42", "sash:buckets-1s:user:42".
+func (s *Store) Key(key string, policy *sash.Policy) string {
+	tag := tags[policy.Algorithm()]
+	if policy.Algorithm() == sash.SlidingBuckets {
+		tag += "-" + policy.Resolution().String()
+	}
+	return s.prefix + tag + ":" + key
 }
 
 // tags keep the algorithms apart, which have different types on Redis.
@@ -86,9 +91,8 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 // DecideAll implements [sash.MultiStore]. On a cluster, keys of different slots are [sash.ErrApart].
 func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
 	if s.scripts.Cluster() {
-		algorithm := reqs[0].Policy.Algorithm()
 		for _, req := range reqs[1:] {
-			if slot(s.Key(req.Key, algorithm)) != slot(s.Key(reqs[0].Key, algorithm)) {
+			if slot(s.Key(req.Key, req.Policy)) != slot(s.Key(reqs[0].Key, req.Policy)) {
 				return nil, sash.ErrApart
 			}
 		}
@@ -100,7 +104,7 @@ func (s *Store) decide(ctx context.Context, reqs []sash.Request) ([]sash.Result,
 	policy := reqs[0].Policy
 	keys := make([]string, len(reqs))
 	for i, req := range reqs {
-		keys[i] = s.Key(req.Key, policy.Algorithm())
+		keys[i] = s.Key(req.Key, policy)
 	}
 	script := scripts[policy.Algorithm()]
 	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
@@ -126,13 +130,13 @@ func (s *Store) Refund(ctx context.Context, req sash.Request, res sash.Result) e
 	if refund := refunds[req.Policy.Algorithm()]; refund != nil {
 		script = refund
 	}
-	_, err := s.scripts.Run(ctx, script, []string{s.Key(req.Key, req.Policy.Algorithm())}, packRefund(req, res.At.UnixMicro()))
+	_, err := s.scripts.Run(ctx, script, []string{s.Key(req.Key, req.Policy)}, packRefund(req, res.At.UnixMicro()))
 	return err
 }
 
 // Reset implements [sash.Resetter].
 func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) error {
-	_, err := s.scripts.Run(ctx, reset, []string{s.Key(key, policy.Algorithm())}, "")
+	_, err := s.scripts.Run(ctx, reset, []string{s.Key(key, policy)}, "")
 	return err
 }
 

@@ -37,6 +37,16 @@ func options(a sash.Algorithm) *sash.Options {
 	return opts
 }
 
+// key returns the name of a subject's Redis key.
+func (l *live) key(t testing.TB, name string, a sash.Algorithm) string {
+	t.Helper()
+	policy, err := sash.NewPolicy(options(a), sash.PerHour(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.store.Key(name, policy)
+}
+
 func (l *live) limiter(t testing.TB, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	limiter, err := sash.New(l.store, options(a), limits...)
@@ -98,7 +108,7 @@ func TestRefusalsAndPeeksWriteNothing(t *testing.T) {
 	for _, a := range sash.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			limiter := l.limiter(t, a, sash.Every(20, time.Hour), sash.Every(200, 2*time.Hour))
-			key := l.store.Key("k", a)
+			key := l.key(t, "k", a)
 			before := l.state(t, key)
 			for range 3 {
 				if _, err := limiter.Peek(t.Context(), "k"); err != nil {
@@ -151,14 +161,14 @@ func TestRefusalsWriteNothingAfterChargesHaveLeft(t *testing.T) {
 				}
 			}
 			time.Sleep(window)
-			before := l.state(t, l.store.Key("k", a))
+			before := l.state(t, l.key(t, "k", a))
 			if res, err := limiter.AllowN(t.Context(), "k", 11); err != nil || res.Allowed || res.Limits()[0].Remaining != 50 {
 				t.Fatal(res.Allowed, err)
 			}
 			if _, err := limiter.Peek(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
-			if after := l.state(t, l.store.Key("k", a)); after != before {
+			if after := l.state(t, l.key(t, "k", a)); after != before {
 				t.Errorf("%+v, before %+v", after, before)
 			}
 		})
@@ -183,7 +193,7 @@ func TestKeysLiveAsLongAsTheirCharges(t *testing.T) {
 				if err != nil || !res.Allowed {
 					t.Fatal(res.Allowed, err)
 				}
-				expires, err := l.client.PExpireTime(t.Context(), l.store.Key(name, a)).Result()
+				expires, err := l.client.PExpireTime(t.Context(), l.key(t, name, a)).Result()
 				if err != nil || expires < 0 {
 					if res.ResetAfter > 100*time.Millisecond {
 						t.Fatalf("after a call under %v the key has no expiry: %v, %v", plan, expires, err)

@@ -106,7 +106,7 @@ func (b *bench) lives() error {
 			if err != nil {
 				return err
 			}
-			left, err := b.scripts.client.PTTL(ctx, b.plain.Key(req.Key, b.algorithm)).Result()
+			left, err := b.scripts.client.PTTL(ctx, b.plain.Key(req.Key, req.Policy)).Result()
 			if err != nil {
 				return err
 			}

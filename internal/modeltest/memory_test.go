@@ -38,7 +38,7 @@ func TestServerOutOfMemory(t *testing.T) {
 
 			// Every size of a growing log.
 			limiter := l.limiter(t, a, sash.Every(20_000, time.Hour), sash.Every(20_000, 2*time.Hour))
-			key := l.store.Key("k", a)
+			key := l.key(t, "k", a)
 			for i := range 100 {
 				before := l.state(t, key)
 				limit(1)
@@ -61,7 +61,7 @@ func TestServerOutOfMemory(t *testing.T) {
 func TestServerOutOfMemoryWhileALargeLogGrows(t *testing.T) {
 	l := startLive(t)
 	limiter := l.limiter(t, sash.SlidingLog, sash.Every(100_000, time.Hour))
-	key := l.store.Key("k", sash.SlidingLog)
+	key := l.key(t, "k", sash.SlidingLog)
 	size := int64(0)
 	for i := range 6000 {
 		if i >= 4000 {

@@ -14,8 +14,10 @@ import "math/bits"
 // held up to Resolution longer than its window, and never shorter.
 //
 // An entry goes when it is older than the longest span ever asked for. Where refused calls are charged
-// too, and in a log of [MaxEntries], it also goes when the entries after it hold more units than the
-// largest limit ever asked for: it cannot change an answer then, unless some of those are given back.
+// too, it also goes when the entries after it hold more units than the largest limit ever asked for. And
+// a log of [MaxEntries] gives up its oldest: a limit that may be used has at most that many units, or at
+// most that many steps of the resolution in its span, so what is left decides. (Unless units of it are
+// given back.)
 type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
@@ -28,7 +30,7 @@ type Log struct {
 	units int64   // the most units ever asked for
 }
 
-// MaxEntries is the length at which a log gives up entries that newer ones outweigh.
+// MaxEntries is the most entries of a log.
 const MaxEntries = 100_000
 
 type entry struct {
@@ -131,7 +133,8 @@ func (l *Log) Charge(now, cost int64, limits []Limit) {
 	sum += uint64(cost)
 	for l.lo < l.head {
 		oldest := l.slot(l.lo)
-		if oldest.at > now-l.keep && !(l.outweighs() && sum-oldest.sum > uint64(l.units)) {
+		outweighed := l.CountRefused && sum-oldest.sum > uint64(l.units)
+		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < MaxEntries {
 			break
 		}
 		l.gone = oldest.sum
@@ -166,8 +169,6 @@ func (l *Log) Expires() int64 {
 	}
 	return l.slot(l.head-1).at + l.keep
 }
-
-func (l *Log) outweighs() bool { return l.CountRefused || l.head-l.lo >= MaxEntries }
 
 // joins reports whether a charge at now shares the last entry: in the same step of the resolution, and
 // not across a boundary of a calendar limit.

@@ -36,15 +36,16 @@ func (s Span) Cut(now int64) (cut, stop int64) {
 	return start - 1, end
 }
 
-// Length returns the longest time that a charge can count.
+// Length returns a time that no charge counts longer than. Periods get room for any change of clocks:
+// Antarctica/Troll has days of 26 hours.
 func (s Span) Length() int64 {
 	switch s.Period {
 	case Hour:
-		return 2 * time.Hour.Microseconds() // an hour that is cut by a change of the clocks may be longer
+		return 2 * time.Hour.Microseconds()
 	case Day:
-		return 25 * time.Hour.Microseconds()
+		return 48 * time.Hour.Microseconds()
 	case Month:
-		return (31*24 + 1) * time.Hour.Microseconds()
+		return 33 * 24 * time.Hour.Microseconds()
 	}
 	return s.Window
 }

@@ -56,7 +56,7 @@ func TestDaysOfTheCalendar(t *testing.T) {
 func TestPeriodsTileTheYear(t *testing.T) {
 	label := map[window.Period]string{window.Hour: "2006-01-02 15 -0700", window.Day: "2006-01-02", window.Month: "2006-01"}
 	for _, name := range []string{"UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu",
-		"Australia/Lord_Howe", "America/Havana", "Asia/Beirut", "America/Asuncion", "Africa/Cairo"} {
+		"Australia/Lord_Howe", "America/Havana", "Asia/Beirut", "America/Asuncion", "Africa/Cairo", "Antarctica/Troll"} {
 		loc := zone(t, name)
 		for period, form := range label {
 			span := window.Span{Period: period, Zone: loc}

@@ -26,8 +26,9 @@
 --
 -- Invariants
 --   Entry times rise strictly. Units inside `keep`, the longest window ever asked for, stay. Where
---   refused calls are charged too, and in a log of 100,000 entries, they may go when newer entries hold more
---   than `keep units`, the most ever asked for: they cannot matter then, unless some of those are given back.
+--   refused calls are charged too, they may go when newer entries hold more than `keep units`, the most
+--   ever asked for; and a log of 100,000 entries gives up its oldest: no limit needs more entries than
+--   that. What goes cannot matter then, unless newer units are given back.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once.
 --   The key always has an expiry, at least `keep` after the last entry.
@@ -133,12 +134,12 @@ while pass do
     cost, k, at = unpack('>I5I1', request, at)
     local charge, single = cost > 0 and pass == 2, subjects == 1 and k == 1 and not always
     local raw = call('GETRANGE', key, '0', k == 1 and '76' or k == 2 and '102' or 50 + 26 * k)
-    local version, hinted, slots, first, keep, keep_units, expires, head, total, last = 1, k, 0, 0, 0, 0, 0, 0, 0, 0
+    local hinted, slots, first, keep, keep_units, expires, head, total, last = k, 0, 0, 0, 0, 0, 0, 0, 0
     if raw ~= '' then
-      version, hinted, slots, first, keep, keep_units, expires, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
-      if version ~= 1 then
+      if #raw < 51 or string.byte(raw) ~= 1 then
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
+      hinted, slots, first, keep, keep_units, expires, head, total, last = unpack('>I1I4I6I7I6I7I6I6I7', raw, 2)
     end
     local entries, lo, r = 51 + 26 * hinted, head - slots, nil
     if lo < first then lo = first end
@@ -281,7 +282,7 @@ while pass do
         local t, u = unpack('>I7I5', (r.read(lo, 1)))
         if t <= now - keep then
           grow = false
-        elseif (always or slots >= 100000) and (total + cost - r.sum_before(lo) - u) % 281474976710656 > keep_units then
+        elseif slots >= 100000 or always and (total + cost - r.sum_before(lo) - u) % 281474976710656 > keep_units then
           grow = false
           hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), k) -- they may name what goes
         end
@@ -335,8 +336,7 @@ while pass do
         if grow then
           if slots < 64 then size = math.max(4, slots * 4)
           elseif slots < 4096 then size = slots + math.floor(slots / 4)
-          elseif slots < 100000 then size = 100000
-          else size = slots + math.floor(slots / 4) end
+          else size = 100000 end
           if size > keep_units and keep_units > slots then size = keep_units end
         elseif target == head and head - lo == slots then
           lo = lo + 1

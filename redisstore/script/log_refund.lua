@@ -17,10 +17,10 @@ local _, resolution, cost = unpack('>I1I7I5', request)
 local at = unpack('>I7', request, #request - 6)
 local raw = call('GETRANGE', key, '0', '50')
 if raw == '' then return '' end
-local version, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
-if version ~= 1 then
+if #raw < 51 or string.byte(raw) ~= 1 then
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
+local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
 local entries, sums, lo = 51 + 26 * hinted, math.ceil(slots / 64) + 1, math.max(first, head - slots)
 
 local function read(p)

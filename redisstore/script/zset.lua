@@ -26,11 +26,15 @@ local function read(subject)
   local key = subject.key
   local last = entry(call('ZRANGE', key, '-1', '-1', 'WITHSCORES'))
   if last and last.at > now then
-    local first = entry(call('ZRANGEBYSCORE', key, int(now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
+    local gone = last.at + tonumber(call('ZSCORE', key, 'keep') or 0) -- the score is minus what is kept
+    local first = entry(call('ZRANGEBYSCORE', key, int(math.max(now, gone + 1)), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
     local member = name(last.sum, (last.sum - first.sum + first.units) % MOD)
     call('ZADD', key, int(now), member)
     call('ZREMRANGEBYSCORE', key, '(' .. int(now), '+inf')
-    if first.at == now and first.member ~= member then call('ZREM', key, first.member) end
+    call('ZREMRANGEBYSCORE', key, '0', int(math.min(gone, now - 1)))
+    for _, other in ipairs(call('ZRANGEBYSCORE', key, int(now), int(now))) do
+      if other ~= member then call('ZREM', key, other) end
+    end
     last = entry(call('ZRANGE', key, '-1', '-1', 'WITHSCORES'))
   end
   subject.last = last
@@ -93,7 +97,8 @@ local function charge(subject)
   call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
   local old = call('ZCOUNT', key, '0', int(now - keep))
   if old > 0 then call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1)) end
-  for _ = 1, (always or call('ZCARD', key) > 100000) and 100 or 0 do
+  if call('ZCARD', key) > 100002 then call('ZREMRANGEBYRANK', key, '2', '2') end
+  for _ = 1, always and 100 or 0 do
     local first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
     if (sum - first.sum) % MOD <= most then break end
     call('ZREM', key, first.member)

@@ -79,7 +79,7 @@ func (c *cluster) forget() {
 
 // slot returns the slot of a subject's Redis key.
 func (c *cluster) slot(t *testing.T, conn Conn, key string) int64 {
-	return c.do(t, 0, "CLUSTER", "KEYSLOT", conn.Store.Key(key, sash.SlidingLog)).(int64)
+	return c.do(t, 0, "CLUSTER", "KEYSLOT", conn.Store.Key(key, slidingLog)).(int64)
 }
 
 // key returns a subject that lives on a server.

@@ -133,7 +133,7 @@ func testDown(t *testing.T, open Open) {
 func testScriptError(t *testing.T, open Open) {
 	server := redistest.Start(t)
 	conn := connect(t, open, server.Addr(), Options{})
-	if _, err := server.Do("LPUSH", conn.Store.Key("k", sash.SlidingLog), "x"); err != nil {
+	if _, err := server.Do("LPUSH", conn.Store.Key("k", slidingLog), "x"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := limiter(t, conn.Store).Allow(patient(t), "k")
