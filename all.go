@@ -30,7 +30,8 @@ type Subject struct {
 // is one atomic step. For keys of different slots the subjects are charged one after the other, and
 // given back when a later one refuses. No limit is ever exceeded, but until they are given back those
 // units are missing to others; when the store fails in between they stay charged until they leave the
-// window. Put the subject that refuses most often first.
+// window. A refusal then tells of the subject that refused, and another may refuse when its RetryAfter
+// has passed. Put the subject that refuses most often first.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].
@@ -57,6 +58,9 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 			return Result{}, err
 		}
 		reqs[i] = Request{Key: key, Cost: s.Cost, Policy: policy}
+	}
+	if err := ctx.Err(); err != nil {
+		return Result{}, storeError(ctx, err)
 	}
 	if len(reqs) == 1 {
 		res, err := l.store.Decide(ctx, reqs[0])

@@ -14,7 +14,7 @@ const MaxKeyLength = 512
 // maxPart is the most bytes of one part that a key spells out; maxParts the most of all parts.
 const (
 	maxPart  = 96
-	maxParts = 400
+	maxParts = 300
 )
 
 // Key builds a key from parts: Key("user", "42") is "user:42". Different parts give different keys,
@@ -27,6 +27,9 @@ func Key(parts ...string) string { return build("", parts) }
 // in the same slot, so that [Limiter.AllowAll] can decide over them in one step on a cluster.
 // KeyTogether("t1", "user", "42") is "{t1}:user:42".
 func KeyTogether(tag string, parts ...string) string {
+	if tag == "" {
+		return build("{~}:", parts) // Redis takes an empty tag for none
+	}
 	return build("{"+escape(tag)+"}:", parts)
 }
 

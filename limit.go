@@ -140,6 +140,8 @@ func (l Limit) Validate() error {
 		return fmt.Errorf("%w: %s: set Window or Period, not both", ErrInvalidLimit, l)
 	case l.Period > CalendarMonth:
 		return fmt.Errorf("%w: %s: unknown period", ErrInvalidLimit, l)
+	case l.Period != 0 && (l.zone().String() == "" || l.zone() == time.Local):
+		return fmt.Errorf("%w: %s: name the zone, as time.LoadLocation does: every process must mean the same one", ErrInvalidLimit, l)
 	case l.Period != 0:
 		return nil
 	case l.Window < MinWindow:

@@ -52,6 +52,10 @@ func New(store Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	return l, nil
 }
 
+// With returns a limiter with the same store and options and other limits, for users on another plan. It
+// shares what was charged. The error is [ErrInvalidLimit].
+func (l *Limiter) With(limits ...Limit) (*Limiter, error) { return New(l.store, &l.opts, limits...) }
+
 // Limits returns the limits that every subject is held to. The caller must not change them.
 func (l *Limiter) Limits() []Limit { return l.policy.Limits() }
 
@@ -71,7 +75,9 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (Result, e
 	return l.decide(ctx, key, cost)
 }
 
-// Peek tells what is left for a subject without charging anything.
+// Peek tells what is left for a subject without charging anything: see Remaining, and ReleaseAfter of
+// each limit. It asks for nothing, so it is Allowed even when nothing is left, unless a limit is already
+// exceeded, because it was lowered or because refused calls are charged.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.decide(ctx, key, 0)
 }
@@ -80,6 +86,9 @@ func (l *Limiter) decide(ctx context.Context, key string, cost int64) (Result, e
 	key, err := l.key(key)
 	if err != nil {
 		return Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Result{}, storeError(ctx, err)
 	}
 	res, err := l.store.Decide(ctx, Request{Key: key, Cost: cost, Policy: l.policy})
 	if err != nil {
@@ -138,10 +147,15 @@ func storeError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return fmt.Errorf("sash: %w", err)
 	case ctx.Err() != nil:
-		return fmt.Errorf("sash: %w (%v)", context.Cause(ctx), err)
+		gone := ctx.Err()
+		if cause := context.Cause(ctx); !errors.Is(gone, cause) {
+			gone = fmt.Errorf("%w: %w", gone, cause)
+		}
+		if errors.Is(err, ctx.Err()) {
+			return fmt.Errorf("sash: %w", gone)
+		}
+		return fmt.Errorf("sash: %w (%v)", gone, err)
 	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrUnsupported):
 		return err
 	}

@@ -165,7 +165,10 @@ func TestPrefixesKeepLimitersApart(t *testing.T) {
 func TestPlansShareWhatWasCharged(t *testing.T) {
 	store := memstore.New(nil)
 	free := newLimiter(t, store, nil, sash.PerMinute(2))
-	pro := newLimiter(t, store, nil, sash.PerMinute(5))
+	pro, err := free.With(sash.PerMinute(5))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if res, _ := free.Allow(t.Context(), "user"); !res.Allowed {
 			t.Fatal("refused below the limit")
@@ -176,5 +179,25 @@ func TestPlansShareWhatWasCharged(t *testing.T) {
 	}
 	if res, _ := pro.Allow(t.Context(), "user"); !res.Allowed || res.Remaining != 2 {
 		t.Errorf("after the upgrade: %+v", res)
+	}
+}
+
+func TestACallerThatIsGoneIsNotCharged(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the client hung up")
+	cancel(gone)
+	l := newLimiter(t, panicStore{}, nil, sash.PerMinute(1))
+	_, err := l.Allow(ctx, "k")
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, gone) || errors.Is(err, sash.ErrUnavailable) {
+		t.Errorf("Allow: %v", err)
+	}
+	if _, err := l.AllowAll(ctx, sash.Subject{Key: "k", Cost: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("AllowAll: %v", err)
+	}
+	if err := l.Do(ctx, "k", func(context.Context) error { panic("it ran") }); !errors.Is(err, context.Canceled) {
+		t.Errorf("Do: %v", err)
+	}
+	if err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Wait: %v", err)
 	}
 }

@@ -126,7 +126,7 @@ func (p *Policy) check(l Limit, earlier []Limit) error {
 		return err
 	}
 	for _, e := range earlier {
-		if e.Window == l.Window && e.Period == l.Period && e.zone().String() == l.zone().String() {
+		if e.Window == l.Window && e.Period == l.Period && (l.Period == 0 || e.zone().String() == l.zone().String()) {
 			return fmt.Errorf("%w: %s and %s count over the same window; keep the smaller", ErrInvalidLimit, e, l)
 		}
 		if e.label() == l.label() {

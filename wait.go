@@ -12,7 +12,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 
 // WaitN waits until cost units are admitted. It sleeps until the moment of release that the store names
 // and asks again; of several that wait for the same release one wins, in no promised order. When the
-// context's deadline is earlier than the release it fails at once with a [*LimitedError] that is also
+// context's deadline is not later than the release it fails at once with a [*LimitedError] that is also
 // context.DeadlineExceeded. When the context ends first it returns the context's error. Other errors are
 // those of AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
@@ -28,7 +28,7 @@ func wait(ctx context.Context, key string, allow func() (Result, error)) error {
 		if res.Allowed {
 			return nil
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < res.RetryAfter {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= res.RetryAfter {
 			return limited(key, res, context.DeadlineExceeded)
 		}
 		timer := time.NewTimer(res.RetryAfter)

@@ -64,6 +64,9 @@ func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []st
 	if redis.HasErrorPrefix(err, "NOSCRIPT") { // it did not run
 		reply, err = s.send(ctx, "eval", script.Text, keys, arg)
 	}
+	if redis.HasErrorPrefix(err, "CROSSSLOT") { // a cluster behind a client that does not look like one
+		return "", sash.ErrApart
+	}
 	if err != nil {
 		return "", fmt.Errorf("goredisstore: %s: %w", script.Name, err)
 	}

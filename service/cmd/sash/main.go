@@ -3,6 +3,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // calendar limits name zones, and a small image has none
 
 	"example.com/sash/service/internal/cli"
 )

@@ -3,10 +3,12 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -47,7 +49,12 @@ func Run(args []string, out, err io.Writer, env func(string) string) int {
 	case errors.Is(failed, errRefused):
 		return exitRefused
 	}
-	_, _ = fmt.Fprintf(err, "sash: %s\n", strings.TrimPrefix(failed.Error(), "sash: "))
+	text := strings.TrimPrefix(failed.Error(), "sash: ")
+	if slices.Contains(args, "--json") {
+		_ = json.NewEncoder(out).Encode(map[string]string{"error": text})
+		return exitError
+	}
+	_, _ = fmt.Fprintf(err, "sash: %s\n", text)
 	return exitError
 }
 

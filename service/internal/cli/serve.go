@@ -42,7 +42,7 @@ limits (name, units, window in seconds, remaining) and at (the store's clock). W
 matching descriptor's, which is 1 unless configured. A request that matches no limit is allowed with
 remaining null and limits []. Other answers are {"error":"…"}: 400 a wrong request, 404 an unknown
 domain, 413 a body over 64 KiB, 415 not JSON, 422 a cost that could never fit, and 503 a store that
-does not answer, in which case nothing was decided.
+does not answer, in which case it is not known whether the call was charged.
 
   GET /healthz     200 {"status":"ok"}, or 503 when the store does not answer
 

@@ -4,6 +4,7 @@ package decide
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"example.com/sash"
@@ -48,6 +49,11 @@ func (d *Decider) Decide(ctx context.Context, domain string, entries []config.En
 		units = *cost
 	}
 	res, err := d.limiters[rule].AllowN(ctx, config.Key(domain, entries), units)
+	if rule.Shadow && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
+		v := verdict.Unlimited() // a rule that is tried out stops nothing
+		v.Shadow = true
+		return v, nil
+	}
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
