@@ -1,0 +1,211 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"example.com/sash"
+)
+
+// A Forwarding is a header in which proxies tell for whom they ask.
+type Forwarding uint8
+
+// The headers of proxies. Only the configured one is ever read: a proxy that sets one of them passes
+// the others on as the client sent them.
+const (
+	NotForwarded  Forwarding = iota // no header: the peer is the client
+	XForwardedFor                   // X-Forwarded-For: a list to which each proxy appends its peer
+	Forwarded                       // Forwarded (RFC 7239), the parameter "for"
+	XRealIP                         // X-Real-IP: one address, written by the proxy next to us
+)
+
+var forwardingNames = [...]string{"", "X-Forwarded-For", "Forwarded", "X-Real-IP"}
+
+// String returns the header's name; it is empty for NotForwarded.
+func (f Forwarding) String() string {
+	if int(f) < len(forwardingNames) {
+		return forwardingNames[f]
+	}
+	return fmt.Sprintf("Forwarding(%d)", uint8(f))
+}
+
+// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: what one customer of a
+// provider usually has to choose addresses from.
+const DefaultIPv6Bits = 64
+
+// AddressOptions say how a client's address is found. The zero value is the peer's address.
+type AddressOptions struct {
+	// Header is the one header that is read, and only from Trusted peers.
+	Header Forwarding
+	// Trusted are the addresses of your proxies. It is empty exactly when Header is NotForwarded.
+	Trusted []netip.Prefix
+	// IPv6Bits is how much of an IPv6 address is one client: 1 to 128. Zero is DefaultIPv6Bits.
+	IPv6Bits int
+}
+
+// A ClientAddress finds out who a request comes from. It is safe for concurrent use.
+//
+// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are
+// read from the right, over all its lines: each trusted hop vouches for the next, the first that is not
+// trusted is the client, and what stands to its left is only what the client said. A hop that is not an
+// address ends the walk too: the client is then the hop that reported it.
+type ClientAddress struct {
+	header   Forwarding
+	trusted  []netip.Prefix
+	ipv6Bits int
+}
+
+// NewClientAddress checks the options; nil is the default.
+func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
+	if opts == nil {
+		opts = &AddressOptions{}
+	}
+	c := &ClientAddress{header: opts.Header, ipv6Bits: opts.IPv6Bits}
+	if c.ipv6Bits == 0 {
+		c.ipv6Bits = DefaultIPv6Bits
+	}
+	if int(c.header) >= len(forwardingNames) {
+		return nil, fmt.Errorf("httplimit: unknown header %v", c.header)
+	}
+	if c.ipv6Bits < 1 || c.ipv6Bits > 128 {
+		return nil, fmt.Errorf("httplimit: IPv6Bits must be 1 to 128, not %d", c.ipv6Bits)
+	}
+	if c.header == NotForwarded && len(opts.Trusted) > 0 {
+		return nil, fmt.Errorf("httplimit: trusted proxies, but no Header to read from them")
+	}
+	if c.header != NotForwarded && len(opts.Trusted) == 0 {
+		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only, and there are none: anybody could write it", c.header)
+	}
+	var err error
+	c.trusted, err = plainPrefixes(opts.Trusted)
+	return c, err
+}
+
+// plainPrefixes checks prefixes and brings them into the form that addresses are compared in.
+func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
+	out := make([]netip.Prefix, len(prefixes))
+	for i, p := range prefixes {
+		if !p.IsValid() {
+			return nil, fmt.Errorf("httplimit: prefix %d of the list is not valid", i)
+		}
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		out[i] = p.Masked()
+	}
+	return out, nil
+}
+
+// Addr returns the client's address, without a zone, and as IPv4 if it is one. The error is [ErrNoKey]
+// when the peer has no address, as on a Unix socket.
+func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
+	client, ok := parseHop(r.RemoteAddr)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("%w: the peer %q has no address", ErrNoKey, r.RemoteAddr)
+	}
+	if c.header == NotForwarded || !contains(c.trusted, client) {
+		return client, nil
+	}
+	lines := r.Header.Values(c.header.String())
+	if c.header == XRealIP {
+		if len(lines) == 1 {
+			if hop, ok := parseHop(strings.Trim(lines[0], " \t")); ok {
+				return hop, nil
+			}
+		}
+		return client, nil
+	}
+	for i := len(lines) - 1; i >= 0; i-- {
+		for rest, more := lines[i], true; more; {
+			var hop netip.Addr
+			hop, rest, more, ok = c.lastHop(rest)
+			if !ok {
+				return client, nil
+			}
+			client = hop
+			if !contains(c.trusted, client) {
+				return client, nil
+			}
+		}
+	}
+	return client, nil
+}
+
+// lastHop cuts the last hop off a line.
+func (c *ClientAddress) lastHop(line string) (hop netip.Addr, rest string, more, ok bool) {
+	if c.header == Forwarded {
+		var element string
+		if rest, element, more, ok = lastElement(line); !ok {
+			return hop, rest, more, false
+		}
+		hop, ok = forwardedFor(element)
+		return hop, rest, more, ok
+	}
+	i := strings.LastIndexByte(line, ',')
+	hop, ok = parseHop(strings.Trim(line[i+1:], " \t"))
+	return hop, line[:max(i, 0)], i >= 0, ok
+}
+
+// parseHop reads an address that may have a port and, around IPv6, brackets.
+func parseHop(s string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		if bare, ok := strings.CutPrefix(s, "["); ok && strings.HasSuffix(bare, "]") {
+			addr, err = netip.ParseAddr(strings.TrimSuffix(bare, "]"))
+			if err != nil || !addr.Is6() {
+				return netip.Addr{}, false
+			}
+		} else {
+			withPort, err := netip.ParseAddrPort(s)
+			if err != nil {
+				return netip.Addr{}, false
+			}
+			addr = withPort.Addr()
+		}
+	}
+	return addr.WithZone("").Unmap(), true
+}
+
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// Key is a [KeyFunc]: the address for IPv4, its prefix for IPv6.
+func (c *ClientAddress) Key(r *http.Request) (string, error) {
+	addr, err := c.Addr(r)
+	if err != nil {
+		return "", err
+	}
+	if addr.Is4() || c.ipv6Bits == 128 {
+		return sash.Key("addr", addr.String()), nil
+	}
+	return sash.Key("addr", netip.PrefixFrom(addr, c.ipv6Bits).Masked().String()), nil
+}
+
+// In returns a function for Options.Exempt or Options.Block: whether the client's address is in one of
+// the prefixes. An invalid prefix has no addresses, and neither has a request without an address.
+func (c *ClientAddress) In(prefixes ...netip.Prefix) func(*http.Request) bool {
+	var list []netip.Prefix
+	for _, p := range prefixes {
+		if plain, err := plainPrefixes([]netip.Prefix{p}); err == nil {
+			list = append(list, plain...)
+		}
+	}
+	return func(r *http.Request) bool {
+		addr, err := c.Addr(r)
+		return err == nil && contains(list, addr)
+	}
+}
+
+var peer = &ClientAddress{ipv6Bits: DefaultIPv6Bits}
+
+// PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for IPv6. It
+// reads no header. Behind a proxy all requests would have the proxy's address: see [NewClientAddress].
+func PeerAddress(r *http.Request) (string, error) { return peer.Key(r) }

@@ -1,0 +1,215 @@
+package httplimit_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"example.com/sash/httplimit"
+)
+
+var proxies = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("fd00::/8"),
+	netip.MustParsePrefix("::ffff:192.0.2.0/120"),
+}
+
+func TestClientAddress(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		header httplimit.Forwarding
+		peer   string
+		lines  []string
+		want   string
+	}{
+		{"the peer, without a header", httplimit.NotForwarded, "203.0.113.9:80", nil, "203.0.113.9"},
+		{"a header that is not configured", httplimit.NotForwarded, "10.0.0.1:80", []string{"198.51.100.1"}, "10.0.0.1"},
+		{"an untrusted peer's header", httplimit.XForwardedFor, "203.0.113.9:80", []string{"198.51.100.1"}, "203.0.113.9"},
+		{"a trusted peer without a header", httplimit.XForwardedFor, "10.0.0.1:80", nil, "10.0.0.1"},
+		{"one hop", httplimit.XForwardedFor, "10.0.0.1:80", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"what the client claims stands to the left", httplimit.XForwardedFor, "10.0.0.1:80", []string{"127.0.0.1, 198.51.100.1"}, "198.51.100.1"},
+		{"trusted hops are passed over", httplimit.XForwardedFor, "10.0.0.1:80", []string{"1.1.1.1, 198.51.100.1, 10.1.1.1,10.2.2.2"}, "198.51.100.1"},
+		{"several lines are one list", httplimit.XForwardedFor, "10.0.0.1:80", []string{"1.1.1.1", "198.51.100.1", "10.1.1.1"}, "198.51.100.1"},
+		{"only trusted hops", httplimit.XForwardedFor, "10.0.0.1:80", []string{"10.3.3.3, 10.2.2.2"}, "10.3.3.3"},
+		{"a malformed hop ends the walk", httplimit.XForwardedFor, "10.0.0.1:80", []string{"198.51.100.1, nonsense, 10.2.2.2"}, "10.2.2.2"},
+		{"a malformed last hop", httplimit.XForwardedFor, "10.0.0.1:80", []string{"198.51.100.1, "}, "10.0.0.1"},
+		{"an empty line", httplimit.XForwardedFor, "10.0.0.1:80", []string{"198.51.100.1", ""}, "10.0.0.1"},
+		{"a hop with a port", httplimit.XForwardedFor, "10.0.0.1:80", []string{"198.51.100.1:5000"}, "198.51.100.1"},
+		{"IPv6 with brackets and port", httplimit.XForwardedFor, "10.0.0.1:80", []string{"[2001:db8::1]:5000"}, "2001:db8::1"},
+		{"IPv6 with brackets", httplimit.XForwardedFor, "10.0.0.1:80", []string{"[2001:db8::1]"}, "2001:db8::1"},
+		{"IPv4 in brackets is malformed", httplimit.XForwardedFor, "10.0.0.1:80", []string{"[198.51.100.1]"}, "10.0.0.1"},
+		{"leading zeros are malformed", httplimit.XForwardedFor, "10.0.0.1:80", []string{"198.051.100.1"}, "10.0.0.1"},
+		{"a zone is dropped", httplimit.XForwardedFor, "10.0.0.1:80", []string{"fe80::1%eth0"}, "fe80::1"},
+		{"a peer with a zone", httplimit.NotForwarded, "[fe80::1%eth0]:80", nil, "fe80::1"},
+		{"a mapped address is IPv4", httplimit.XForwardedFor, "10.0.0.1:80", []string{"::ffff:198.51.100.1"}, "198.51.100.1"},
+		{"a mapped peer is trusted as IPv4", httplimit.XForwardedFor, "[::ffff:10.0.0.1]:80", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"a trusted prefix in mapped form", httplimit.XForwardedFor, "192.0.2.7:80", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"a trusted IPv6 peer with a zone", httplimit.XForwardedFor, "[fd00::1%eth0]:80", []string{"198.51.100.1"}, "198.51.100.1"},
+
+		{"forwarded", httplimit.Forwarded, "10.0.0.1:80", []string{"for=198.51.100.1"}, "198.51.100.1"},
+		{"forwarded with other parameters", httplimit.Forwarded, "10.0.0.1:80", []string{`proto=https ; For="198.51.100.1:99";by=10.0.0.1`}, "198.51.100.1"},
+		{"forwarded IPv6", httplimit.Forwarded, "10.0.0.1:80", []string{`for="[2001:db8::1]:99"`}, "2001:db8::1"},
+		{"forwarded IPv6 with a hidden port", httplimit.Forwarded, "10.0.0.1:80", []string{`for="[2001:db8::1]:_p"`}, "2001:db8::1"},
+		{"forwarded IPv6 without brackets", httplimit.Forwarded, "10.0.0.1:80", []string{`for="2001:db8::1"`}, "10.0.0.1"},
+		{"forwarded over lines", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1", "for=198.51.100.1, for=10.2.2.2"}, "198.51.100.1"},
+		{"a comma within quotes", httplimit.Forwarded, "10.0.0.1:80", []string{`for=198.51.100.1;ext="a,b\",c"`}, "198.51.100.1"},
+		{"an open quote of the client", httplimit.Forwarded, "10.0.0.1:80", []string{`for=", for=198.51.100.1`}, "198.51.100.1"},
+		{"an open quote before a trusted hop", httplimit.Forwarded, "10.0.0.1:80", []string{`for="1.1.1.1, for=10.2.2.2`}, "10.2.2.2"},
+		{"an unknown client", httplimit.Forwarded, "10.0.0.1:80", []string{"for=unknown, for=10.2.2.2"}, "10.2.2.2"},
+		{"a hidden client", httplimit.Forwarded, "10.0.0.1:80", []string{"for=_hidden"}, "10.0.0.1"},
+		{"an element without for", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1, proto=https"}, "10.0.0.1"},
+		{"an element with two", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1;for=2.2.2.2"}, "10.0.0.1"},
+		{"a semicolon too many", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1;"}, "10.0.0.1"},
+
+		{"the real address", httplimit.XRealIP, "10.0.0.1:80", []string{" 198.51.100.1 "}, "198.51.100.1"},
+		{"two real addresses", httplimit.XRealIP, "10.0.0.1:80", []string{"1.1.1.1", "198.51.100.1"}, "10.0.0.1"},
+		{"a list of real addresses", httplimit.XRealIP, "10.0.0.1:80", []string{"1.1.1.1, 198.51.100.1"}, "10.0.0.1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opts := &httplimit.AddressOptions{Header: c.header, Trusted: proxies}
+			if c.header == httplimit.NotForwarded {
+				opts.Trusted = nil
+			}
+			client, err := httplimit.NewClientAddress(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = c.peer
+			for _, h := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip"} {
+				r.Header.Set(h, "9.9.9.9") // the other headers say something else and do not count
+			}
+			r.Header[http.CanonicalHeaderKey(c.header.String())] = c.lines
+			addr, err := client.Addr(r)
+			if err != nil || addr.String() != c.want {
+				t.Errorf("got %v, %v; want %s", addr, err, c.want)
+			}
+		})
+	}
+}
+
+func TestClientAddressKeys(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		bits int
+		peer string
+		want string
+	}{
+		{"IPv4", 0, "203.0.113.9:1", "addr:203.0.113.9"},
+		{"IPv6 by /64", 0, "[2001:db8:1:2:3::4]:1", "addr:2001%3Adb8%3A1%3A2%3A%3A/64"},
+		{"another address of the same /64", 0, "[2001:db8:1:2:ffff::]:1", "addr:2001%3Adb8%3A1%3A2%3A%3A/64"},
+		{"IPv6 by /48", 48, "[2001:db8:1:2:3::4]:1", "addr:2001%3Adb8%3A1%3A%3A/48"},
+		{"IPv6 whole", 128, "[2001:db8::4]:1", "addr:2001%3Adb8%3A%3A4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{IPv6Bits: c.bits})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = c.peer
+			if key, err := client.Key(r); err != nil || key != c.want {
+				t.Errorf("got %q, %v; want %q", key, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAPeerWithoutAnAddressHasNoKey(t *testing.T) {
+	for _, peer := range []string{"@", "", "/run/socket"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = peer
+		if _, err := httplimit.PeerAddress(r); !errors.Is(err, httplimit.ErrNoKey) {
+			t.Errorf("peer %q: error %v, want ErrNoKey", peer, err)
+		}
+	}
+}
+
+func TestAddressOptionsThatContradict(t *testing.T) {
+	for name, opts := range map[string]httplimit.AddressOptions{
+		"a header that anybody could write": {Header: httplimit.XForwardedFor},
+		"proxies but no header":             {Trusted: proxies},
+		"an unknown header":                 {Header: 9, Trusted: proxies},
+		"a prefix too long":                 {IPv6Bits: 129},
+		"a negative prefix":                 {IPv6Bits: -1},
+		"the zero prefix":                   {Header: httplimit.XRealIP, Trusted: make([]netip.Prefix, 1)},
+	} {
+		if _, err := httplimit.NewClientAddress(&opts); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestAddressLists(t *testing.T) {
+	client, err := httplimit.NewClientAddress(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := client.In(netip.MustParsePrefix("203.0.113.0/24"), netip.Prefix{})
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for peer, want := range map[string]bool{"203.0.113.9:1": true, "[::ffff:203.0.113.9]:1": true, "203.0.114.9:1": false, "@": false} {
+		if r.RemoteAddr = peer; in(r) != want {
+			t.Errorf("%s in the list: %v, want %v", peer, !want, want)
+		}
+	}
+}
+
+// Whatever a client writes, what a trusted proxy appended decides: the client cannot choose its address.
+func FuzzClientAddress(f *testing.F) {
+	for _, seed := range []string{"", "1.1.1.1", "1.1.1.1, 10.0.0.1", `for="`, `for="\`, `for=1.1.1.1;x="a,b"`, "[::1%x]:1", ",,,", `"`, `\",`} {
+		f.Add(seed, uint8(1), "203.0.113.9:1")
+		f.Add(seed, uint8(2), "[2001:db8::1]:1")
+	}
+	f.Fuzz(func(t *testing.T, claim string, header uint8, peer string) {
+		how := httplimit.Forwarding(header%3 + 1)
+		client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{Header: how, Trusted: proxies})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		set := func(lines ...string) { r.Header[http.CanonicalHeaderKey(how.String())] = lines }
+
+		r.RemoteAddr = peer
+		set()
+		alone, aloneErr := client.Addr(r)
+		set(claim)
+		addr, err := client.Addr(r)
+		if (err == nil) != (aloneErr == nil) {
+			t.Fatalf("peer %q: the header turns error %v into %v", peer, aloneErr, err)
+		}
+		if err == nil {
+			if addr.Zone() != "" || addr.Is4In6() || !addr.IsValid() {
+				t.Fatalf("address %v is not plain", addr)
+			}
+			trusted := false
+			for _, p := range proxies[:2] {
+				trusted = trusted || p.Contains(alone)
+			}
+			trusted = trusted || netip.MustParsePrefix("192.0.2.0/24").Contains(alone)
+			if !trusted && addr != alone {
+				t.Fatalf("the untrusted peer %v passed for %v", alone, addr)
+			}
+			if key, err := client.Key(r); err != nil || !strings.HasPrefix(key, "addr:") {
+				t.Fatalf("key %q, %v", key, err)
+			}
+		}
+
+		if how == httplimit.XRealIP {
+			return // a proxy replaces it
+		}
+		hop := "198.51.100.7"
+		if how == httplimit.Forwarded {
+			hop = `for="198.51.100.7:80"`
+		}
+		r.RemoteAddr = "10.0.0.1:80"
+		for _, lines := range [][]string{{claim, hop}, {claim + ", " + hop}, {claim + "," + hop}} {
+			set(lines...)
+			if addr, err := client.Addr(r); err != nil || addr.String() != "198.51.100.7" {
+				t.Fatalf("%q: got %v, %v; the proxy said 198.51.100.7", lines, addr, err)
+			}
+		}
+	})
+}

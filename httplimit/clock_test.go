@@ -1,0 +1,116 @@
+package httplimit_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+)
+
+// start is a Sunday, ten minutes and a quarter of a second past noon in UTC.
+var start = time.Date(2026, time.March, 1, 12, 10, 0, 250_000_000, time.UTC)
+
+// A clock stands still until a test moves it.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: start} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func (c *clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
+
+func newLimiter(t testing.TB, store sash.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	l, err := sash.New(store, opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func newMiddleware(t testing.TB, l *sash.Limiter, key httplimit.KeyFunc, opts *httplimit.Options) httplimit.Middleware {
+	t.Helper()
+	m, err := httplimit.New(l, key, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func newLayers(t testing.TB, l *sash.Limiter, opts *httplimit.Options, layers ...httplimit.Layer) httplimit.Middleware {
+	t.Helper()
+	m, err := httplimit.NewLayers(l, layers, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+
+// An answer is a response that was read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// get runs a request through a handler; edit may be nil.
+func get(h http.Handler, method, target string, edit func(*http.Request)) answer {
+	r := httptest.NewRequest(method, target, nil)
+	r.RemoteAddr = "203.0.113.9:4711"
+	if edit != nil {
+		edit(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return answer{w.Code, w.Header(), w.Body.String()}
+}
+
+func wantStatus(t testing.TB, res answer, want int) {
+	t.Helper()
+	if res.status != want {
+		t.Fatalf("status %d, want %d: %s", res.status, want, res.body)
+	}
+}
+
+func wantField(t testing.TB, res answer, name, want string) {
+	t.Helper()
+	if got := res.header.Get(name); got != want {
+		t.Errorf("%s: %q, want %q", name, got, want)
+	}
+}
+
+// A brokenStore fails, or hangs until the context ends.
+type brokenStore struct {
+	err   error
+	hangs bool
+}
+
+func (s brokenStore) Decide(ctx context.Context, _ sash.Request) (sash.Result, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return sash.Result{}, ctx.Err()
+	}
+	return sash.Result{}, s.err
+}

@@ -1,0 +1,89 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"example.com/sash"
+)
+
+// The problem types of the RateLimit draft, for RFC 9457.
+const (
+	ProblemQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	ProblemReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+// A Denial is a request that does not go on to the handler, and why.
+type Denial struct {
+	// Status is 429 for a refusal, 503 for a store that failed, 403 for a blocked request, 400 for one
+	// without a key or with a cost above a limit, and 500 for a key, a cost or limits that are wrong.
+	Status int
+	// Result is the decision behind a 429, and zero otherwise. From NewAttempts it is what the last
+	// layer had left; use Policies and RetryAfter.
+	Result sash.Result
+	// Policies are the names of the limits that refused, as in the fields. Empty unless a 429.
+	Policies []string
+	// RetryAfter is when to come back: exact for a 429 (see sash.Result), Options.UnavailableRetry for
+	// a 503, zero otherwise. The header Retry-After has it in whole seconds.
+	RetryAfter time.Duration
+	// Err is why there is no decision. It is nil for 429 and 403. Clients should not see it: it may
+	// name the store.
+	Err error
+}
+
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail,omitempty"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+// Write answers with application/problem+json. It tells nothing of keys, and of errors only what the
+// client can do something about.
+func (d Denial) Write(w http.ResponseWriter) {
+	p := problem{Type: "about:blank", Title: http.StatusText(d.Status), Status: d.Status, Violated: d.Policies}
+	switch {
+	case d.Status == http.StatusTooManyRequests:
+		p.Type, p.Title = ProblemQuotaExceeded, "The request exceeds a quota"
+		p.Detail = "Send it again in " + inSeconds(d.RetryAfter) + "."
+	case d.Status == http.StatusServiceUnavailable:
+		p.Type, p.Title = ProblemReducedCapacity, "The service cannot take the request at the moment"
+		p.Detail = "Send it again in " + inSeconds(d.RetryAfter) + "."
+	case errors.Is(d.Err, sash.ErrCostAboveLimit):
+		p.Detail = "The request costs more than a quota allows at any time. Make it smaller; waiting does not help."
+	case errors.Is(d.Err, ErrNoKey):
+		p.Detail = "The request does not tell whom it is from."
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		body = []byte("{}") // a struct of strings and a number always marshals
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(d.Status)
+	_, _ = w.Write(body) // a client that does not read its answer has it all the same
+}
+
+func inSeconds(d time.Duration) string {
+	if s := wholeSeconds(d); s != 1 {
+		return strconv.FormatInt(s, 10) + " seconds"
+	}
+	return "1 second"
+}
+
+// wholeSeconds rounds up: who waits that long has waited long enough.
+func wholeSeconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+func setRetryAfter(h http.Header, d time.Duration) {
+	h.Set("Retry-After", strconv.FormatInt(max(1, wholeSeconds(d)), 10))
+}

@@ -1,0 +1,137 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+)
+
+// An API with 60 requests a minute for each client address.
+func Example() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	server := http.Server{Addr: ":8080", Handler: limit(mux)}
+
+	w := httptest.NewRecorder()
+	server.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/hello", nil))
+	fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
+	fmt.Println(w.Header().Get("RateLimit"))
+	// Output:
+	// 200 "60/1m";q=60;w=60
+	// "60/1m";r=59;t=60
+}
+
+// Customers by their API key, with a limit of their own for writes, and all customers together. A
+// request without an API key counts for its address. The API keys have not been checked yet, so that
+// somebody could make up new ones all the time: the layer for the address bounds that.
+func ExampleNewLayers() {
+	hmacKey := []byte("32 bytes that all instances know")
+	client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{
+		Header:  httplimit.XForwardedFor,
+		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, // our proxies
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	customer := httplimit.FirstOf(httplimit.APIKey("X-API-Key", hmacKey), client.Key)
+
+	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "api"}, sash.PerSecond(500))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{
+		{Name: "address", Key: client.Key, Limits: []sash.Limit{sash.PerMinute(1000)}},
+		{Name: "customer", Key: customer, Limits: []sash.Limit{sash.PerMinute(300)}},
+		{Name: "write", Key: customer, Limits: []sash.Limit{sash.PerMinute(1)}, Match: httplimit.Writes},
+		{Name: "total", Key: httplimit.Shared("total")},
+	}, &httplimit.Options{PartitionKey: hmacKey})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	api := limit(http.NotFoundHandler())
+	for range 2 {
+		r := httptest.NewRequest("POST", "/orders", nil)
+		r.Header.Set("X-API-Key", "k-1")
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
+	}
+	// Output:
+	// 404 404 page not found
+	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a quota","status":429,"detail":"Send it again in 60 seconds.","violated-policies":["write:1/1m"]}
+}
+
+// A login that slows down guessing and cannot be used to lock somebody out.
+//
+// Failures count for the address, and for the account together with the address. There is no limit on
+// the account alone: with one, whoever knows a name could keep its owner out from anywhere. The owner at
+// another address has a count of her own. A success forgets the failures of that account at that address,
+// which are the owner's typing mistakes. It does not forget those of the address: an attacker would log
+// in to an account of his own between the guesses at others.
+func ExampleNewAttempts() {
+	store := memstore.New(nil) // or one on Redis, for all instances of the login
+	perAddress, err := sash.New(store, &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	perAccount, err := sash.New(store, &sash.Options{Prefix: "login"}, sash.Every(3, 10*time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	account := func(r *http.Request) (string, error) {
+		name := strings.ToLower(strings.TrimSpace(r.PostFormValue("user"))) // as the login itself compares names
+		if name == "" {
+			return "", httplimit.ErrNoKey
+		}
+		return sash.Key("account", name), nil
+	}
+	limit, err := httplimit.NewAttempts([]httplimit.AttemptLayer{
+		{Name: "address", Limiter: perAddress, Key: httplimit.PeerAddress},
+		{Name: "account", Limiter: perAccount, Key: httplimit.Join(account, httplimit.PeerAddress), ResetOnSuccess: true},
+	}, httplimit.ByStatus, &httplimit.Options{Dialect: httplimit.NoFields}) // an attacker need not know what is left
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	login := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.PostFormValue("password") != "correct horse" {
+			http.Error(w, "wrong name or password", http.StatusUnauthorized)
+		}
+	}))
+	try := func(address, password string) int {
+		r := httptest.NewRequest("POST", "/login", strings.NewReader("user=ann&password="+password))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.RemoteAddr = address + ":4711"
+		w := httptest.NewRecorder()
+		login.ServeHTTP(w, r)
+		return w.Code
+	}
+
+	const attacker, owner = "203.0.113.66", "198.51.100.7"
+	fmt.Println("guesses:", try(attacker, "1"), try(attacker, "2"), try(attacker, "3"), try(attacker, "4"))
+	fmt.Println("even the right one, from there:", try(attacker, "correct+horse"))
+	fmt.Println("the owner, after two mistakes:", try(owner, "x"), try(owner, "y"), try(owner, "correct+horse"))
+	fmt.Println("and two more:", try(owner, "x"), try(owner, "y"), try(owner, "correct+horse"))
+	// Output:
+	// guesses: 401 401 401 429
+	// even the right one, from there: 429
+	// the owner, after two mistakes: 401 401 200
+	// and two more: 401 401 200
+}

@@ -1,0 +1,109 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+)
+
+type userKey struct{}
+
+func userOf(ctx context.Context) (string, bool) {
+	id, ok := ctx.Value(userKey{}).(string)
+	return id, ok
+}
+
+func TestKeys(t *testing.T) {
+	secret := []byte("0123456789abcdef")
+	failed := errors.New("failed")
+	fails := func(*http.Request) (string, error) { return "", failed }
+	hashed := func(s string) string { return "apikey:" + sash.Secret(secret, s) }
+	with := func(name string, values ...string) func(*http.Request) {
+		return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
+	}
+	asUser := func(id string) func(*http.Request) {
+		return func(r *http.Request) { *r = *r.WithContext(context.WithValue(r.Context(), userKey{}, id)) }
+	}
+	plain := func(*http.Request) {}
+	for _, c := range []struct {
+		name string
+		key  httplimit.KeyFunc
+		edit func(*http.Request)
+		want string
+		err  error
+	}{
+		{"shared", httplimit.Shared("a:b"), plain, "shared:a%3Ab", nil},
+		{"header", httplimit.Header("X-Tenant"), with("X-Tenant", " t1 "), "header:x-tenant:t1", nil},
+		{"no header", httplimit.Header("X-Tenant"), plain, "", httplimit.ErrNoKey},
+		{"an empty header", httplimit.Header("X-Tenant"), with("X-Tenant", " "), "", httplimit.ErrNoKey},
+		{"a header twice", httplimit.Header("X-Tenant"), with("X-Tenant", "t1", "t2"), "", httplimit.ErrNoKey},
+		{"an API key", httplimit.APIKey("X-Api-Key", secret), with("X-Api-Key", "k"), hashed("k"), nil},
+		{"a bearer token", httplimit.APIKey("Authorization", secret), with("Authorization", "Bearer k"), hashed("k"), nil},
+		{"the scheme's case does not matter", httplimit.APIKey("authorization", secret), with("Authorization", "bEARER  k"), hashed("k"), nil},
+		{"another scheme", httplimit.APIKey("Authorization", secret), with("Authorization", "Basic k"), "", httplimit.ErrNoKey},
+		{"a scheme alone", httplimit.APIKey("Authorization", secret), with("Authorization", "Bearer"), "", httplimit.ErrNoKey},
+		{"a user", httplimit.User(userOf), asUser("42"), "user:42", nil},
+		{"nobody", httplimit.User(userOf), plain, "", httplimit.ErrNoKey},
+		{"a user without a name", httplimit.User(userOf), asUser(""), "", httplimit.ErrNoKey},
+		{"a pattern", httplimit.Pattern, func(r *http.Request) { r.Pattern = "GET /items/{id}" }, "route:GET%20/items/%7Bid%7D", nil},
+		{"joined", httplimit.Join(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42:addr:203.0.113.9", nil},
+		{"joined without one", httplimit.Join(httplimit.User(userOf), httplimit.PeerAddress), plain, "", httplimit.ErrNoKey},
+		{"the first", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42", nil},
+		{"the second", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), plain, "addr:203.0.113.9", nil},
+		{"none", httplimit.FirstOf(httplimit.User(userOf)), plain, "", httplimit.ErrNoKey},
+		{"none to choose from", httplimit.FirstOf(), plain, "", httplimit.ErrNoKey},
+		{"a failure is not skipped", httplimit.FirstOf(fails, httplimit.PeerAddress), plain, "", failed},
+		{"nor is an exemption", httplimit.FirstOf(exempt, httplimit.PeerAddress), plain, "", httplimit.ErrExempt},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = "203.0.113.9:1"
+		c.edit(r)
+		if key, err := c.key(r); key != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %q, %v; want %q, %v", c.name, key, err, c.want, c.err)
+		}
+	}
+}
+
+func exempt(*http.Request) (string, error) { return "", httplimit.ErrExempt }
+
+func TestJoinedKeysFit(t *testing.T) {
+	long := httplimit.Header("X-Long")
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Long", strings.Repeat("x", 96))
+	key, err := httplimit.Join(long, long, long, long, long)(r)
+	if err != nil || len(key) > 100 {
+		t.Errorf("%q, %v", key, err)
+	}
+	r.Header.Set("X-Long", strings.Repeat("x", 95)+"y")
+	if other, err := httplimit.Join(long, long, long, long, long)(r); err != nil || other == key {
+		t.Errorf("another header has the same key %q, %v", other, err)
+	}
+}
+
+func TestMistakesInKeysAreNotTheClients(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Api-Key", "k")
+	for name, key := range map[string]httplimit.KeyFunc{
+		"an API key without an HMAC key":   httplimit.APIKey("X-Api-Key", nil),
+		"a pattern in front of the router": httplimit.Pattern,
+	} {
+		if _, err := key(r); err == nil || errors.Is(err, httplimit.ErrNoKey) {
+			t.Errorf("%s: error %v, want one that is not ErrNoKey", name, err)
+		}
+	}
+}
+
+func TestReadsAndWrites(t *testing.T) {
+	for method, reads := range map[string]bool{"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "POST": false, "PUT": false, "PATCH": false, "DELETE": false, "QUERY": false} {
+		r := httptest.NewRequest(method, "/", nil)
+		if httplimit.Reads(r) != reads || httplimit.Writes(r) == reads {
+			t.Errorf("%s reads: %v, writes: %v", method, httplimit.Reads(r), httplimit.Writes(r))
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+)
+
+func TestEachKeyHasItsOwnWindow(t *testing.T) {
+	clock := newClock()
+	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(2)), httplimit.PeerAddress, nil)(ok)
+	other := func(r *http.Request) { r.RemoteAddr = "203.0.113.10:1" }
+	wantStatus(t, get(h, "GET", "/", nil), 200)
+	wantStatus(t, get(h, "GET", "/", nil), 200)
+	wantStatus(t, get(h, "GET", "/", nil), 429)
+	wantStatus(t, get(h, "GET", "/", other), 200)
+	clock.advance(time.Minute)
+	wantStatus(t, get(h, "GET", "/", nil), 200)
+}
+
+func TestLayersAreDecidedTogether(t *testing.T) {
+	clock := newClock()
+	limiter := newLimiter(t, clock.store(), &sash.Options{Prefix: "api"}, sash.PerMinute(100))
+	h := newLayers(t, limiter, nil,
+		httplimit.Layer{Name: "address", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.PerMinute(2)}},
+		httplimit.Layer{Name: "write", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.PerHour(1)}, Match: httplimit.Writes},
+		httplimit.Layer{Name: "everybody", Key: httplimit.Shared("all")},
+	)(ok)
+	left := func(key string) int64 {
+		t.Helper()
+		res, err := limiter.Peek(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 100 - res.Remaining
+	}
+
+	wantStatus(t, get(h, "POST", "/", nil), 200)
+	res := get(h, "POST", "/", nil)
+	wantStatus(t, res, 429)
+	wantField(t, res, "Retry-After", "3600")
+	body := problemOf(t, res)
+	if len(body.Violated) != 1 || body.Violated[0] != "write:1/1h" {
+		t.Errorf("violated %q, want write:1/1h alone", body.Violated)
+	}
+	if used := left("everybody:shared:all"); used != 1 {
+		t.Errorf("everybody was charged %d units, want 1: the refusal is free", used)
+	}
+	res = get(h, "GET", "/", nil)
+	wantStatus(t, res, 200)
+	wantField(t, res, "RateLimit", `"address:2/1m";r=0;t=60, "everybody:100/1m";r=98;t=60`)
+	res = get(h, "GET", "/", nil)
+	wantStatus(t, res, 429)
+	if body := problemOf(t, res); len(body.Violated) != 1 || body.Violated[0] != "address:2/1m" {
+		t.Errorf("violated %q, want address:2/1m alone", body.Violated)
+	}
+}
+
+func TestLimitsOfAPlan(t *testing.T) {
+	clock := newClock()
+	plans := map[string][]sash.Limit{"gold": {sash.PerMinute(3)}}
+	h := newLayers(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), nil, httplimit.Layer{
+		Key: httplimit.Header("X-User"),
+		LimitsFor: func(r *http.Request) ([]sash.Limit, error) {
+			if r.Header.Get("X-Plan") == "broken" {
+				return nil, errors.New("no plans today")
+			}
+			return plans[r.Header.Get("X-Plan")], nil
+		},
+	})(ok)
+	as := func(user, plan string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("X-User", user); r.Header.Set("X-Plan", plan) }
+	}
+	wantStatus(t, get(h, "GET", "/", as("ann", "")), 200)
+	wantStatus(t, get(h, "GET", "/", as("ann", "")), 429)
+	res := get(h, "GET", "/", as("ann", "gold")) // what she used stays used
+	wantStatus(t, res, 200)
+	wantField(t, res, "RateLimit", `"3/1m";r=1;t=60`)
+	wantStatus(t, get(h, "GET", "/", as("bob", "broken")), 500)
+}
+
+func TestCost(t *testing.T) {
+	clock := newClock()
+	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(10)), httplimit.PeerAddress, &httplimit.Options{
+		Cost: func(r *http.Request) int64 {
+			n, _ := strconv.ParseInt(r.FormValue("n"), 10, 64)
+			return n
+		},
+	})(ok)
+	wantField(t, get(h, "GET", "/?n=7", nil), "RateLimit", `"10/1m";r=3;t=60`)
+	wantStatus(t, get(h, "GET", "/?n=4", nil), 429)
+	wantStatus(t, get(h, "GET", "/?n=3", nil), 200)
+
+	res := get(h, "GET", "/?n=11", nil)
+	wantStatus(t, res, 400)
+	wantField(t, res, "Retry-After", "")
+	wantStatus(t, get(h, "GET", "/?n=0", nil), 500) // a cost function that makes requests free is a mistake
+}
+
+func TestACostOfALayerComesFirst(t *testing.T) {
+	clock := newClock()
+	h := newLayers(t, newLimiter(t, clock.store(), nil, sash.PerMinute(10)),
+		&httplimit.Options{Cost: func(*http.Request) int64 { return 5 }},
+		httplimit.Layer{Name: "calls", Key: httplimit.Shared("all"), Cost: func(*http.Request) int64 { return 1 }},
+		httplimit.Layer{Name: "units", Key: httplimit.Shared("all")},
+	)(ok)
+	wantField(t, get(h, "GET", "/", nil), "RateLimit", `"calls:10/1m";r=9;t=60, "units:10/1m";r=5;t=60`)
+}
+
+func TestExemptAndBlocked(t *testing.T) {
+	clock := newClock()
+	client, err := httplimit.NewClientAddress(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
+		Exempt: client.In(netip.MustParsePrefix("10.0.0.0/8")),
+		Block:  client.In(netip.MustParsePrefix("10.6.6.6/32"), netip.MustParsePrefix("198.51.100.0/24")),
+	})(ok)
+	from := func(addr string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = addr + ":1" } }
+	for range 3 {
+		res := get(h, "GET", "/", from("10.0.0.1"))
+		wantStatus(t, res, 200)
+		wantField(t, res, "RateLimit", "")
+	}
+	wantStatus(t, get(h, "GET", "/", from("198.51.100.3")), 403)
+	wantStatus(t, get(h, "GET", "/", from("10.6.6.6")), 403) // blocking comes first
+	wantStatus(t, get(h, "GET", "/", from("203.0.113.9")), 200)
+	wantStatus(t, get(h, "GET", "/", from("203.0.113.9")), 429)
+}
+
+func TestALayerThatExemptsLeavesTheOthers(t *testing.T) {
+	clock := newClock()
+	admin := func(r *http.Request) (string, error) {
+		if r.Header.Get("X-Admin") != "" {
+			return "", httplimit.ErrExempt
+		}
+		return httplimit.PeerAddress(r)
+	}
+	h := newLayers(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), nil,
+		httplimit.Layer{Name: "address", Key: admin},
+		httplimit.Layer{Name: "everybody", Key: httplimit.Shared("all"), Limits: []sash.Limit{sash.PerMinute(3)}},
+	)(ok)
+	asAdmin := func(r *http.Request) { r.Header.Set("X-Admin", "1") }
+	wantStatus(t, get(h, "GET", "/", nil), 200)
+	wantStatus(t, get(h, "GET", "/", nil), 429)
+	wantField(t, get(h, "GET", "/", asAdmin), "RateLimit", `"everybody:3/1m";r=1;t=60`)
+	wantStatus(t, get(h, "GET", "/", asAdmin), 200)
+	wantStatus(t, get(h, "GET", "/", asAdmin), 429)
+}
+
+// An apartStore has to decide subject by subject, as a cluster whose keys live in different slots.
+type apartStore struct{ *memstore.Store }
+
+func (apartStore) DecideAll(context.Context, []sash.Request) ([]sash.Result, error) {
+	return nil, sash.ErrApart
+}
+
+func TestARefusalFromSubjectsThatLiveApart(t *testing.T) {
+	clock := newClock()
+	limiter := newLimiter(t, apartStore{clock.store()}, &sash.Options{Prefix: "p"}, sash.PerMinute(9))
+	h := newLayers(t, limiter, nil,
+		httplimit.Layer{Name: "all", Key: httplimit.Shared("x")},
+		httplimit.Layer{Name: "address", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.PerMinute(1)}},
+		httplimit.Layer{Name: "rest", Key: httplimit.PeerAddress},
+	)(ok)
+	wantField(t, get(h, "GET", "/", nil), "RateLimit", `"all:9/1m";r=8;t=60, "address:1/1m";r=0;t=60, "rest:9/1m";r=8;t=60`)
+	res := get(h, "GET", "/", nil)
+	wantStatus(t, res, 429)
+	wantField(t, res, "RateLimit", `"address:1/1m";r=0;t=60`) // the store tells of no other
+	if p := problemOf(t, res); len(p.Violated) != 1 || p.Violated[0] != "address:1/1m" {
+		t.Errorf("violated-policies %q", p.Violated)
+	}
+}
+
+func TestMiddlewaresThatCannotWork(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(1))
+	layer := func(name string) httplimit.Layer { return httplimit.Layer{Name: name, Key: httplimit.Shared("x")} }
+	for name, c := range map[string]struct {
+		limiter *sash.Limiter
+		layers  []httplimit.Layer
+		opts    httplimit.Options
+		says    string
+	}{
+		"no limiter":         {nil, []httplimit.Layer{layer("a")}, httplimit.Options{}, "sash.New"},
+		"no layer":           {limiter, nil, httplimit.Options{}, "at least one layer"},
+		"no key":             {limiter, []httplimit.Layer{{Name: "a"}}, httplimit.Options{}, "key function"},
+		"no name":            {limiter, []httplimit.Layer{layer("a"), layer("")}, httplimit.Options{}, "needs a name"},
+		"one name twice":     {limiter, []httplimit.Layer{layer("a"), layer("a")}, httplimit.Options{}, `"a"`},
+		"five at once":       {limiter, []httplimit.Layer{layer("a"), layer("b"), layer("c"), layer("d"), layer("e")}, httplimit.Options{}, "at most 4"},
+		"a limit of nothing": {limiter, []httplimit.Layer{{Key: httplimit.PeerAddress, Limits: []sash.Limit{{}}}}, httplimit.Options{}, "invalid limit"},
+		"a dialect of none":  {limiter, []httplimit.Layer{layer("a")}, httplimit.Options{Dialect: 77}, "Dialect(77)"},
+		"an unknown policy":  {limiter, []httplimit.Layer{layer("a")}, httplimit.Options{OnUnavailable: 9}, "FailOpen"},
+	} {
+		_, err := httplimit.NewLayers(c.limiter, c.layers, &c.opts)
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, c.says)
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	down := errors.New("connection refused")
+	for _, c := range []struct {
+		name   string
+		store  sash.Store
+		opts   httplimit.Options
+		status int
+		retry  string
+	}{
+		{"closed by default", brokenStore{err: down}, httplimit.Options{}, 503, "5"},
+		{"closed with a time of its own", brokenStore{err: down}, httplimit.Options{UnavailableRetry: 1500 * time.Millisecond}, 503, "2"},
+		{"open", brokenStore{err: down}, httplimit.Options{OnUnavailable: httplimit.FailOpen}, 200, ""},
+		{"closed when the store hangs", brokenStore{hangs: true}, httplimit.Options{Timeout: time.Millisecond}, 503, "5"},
+		{"open when the store hangs", brokenStore{hangs: true}, httplimit.Options{Timeout: time.Millisecond, OnUnavailable: httplimit.FailOpen}, 200, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var told error
+			c.opts.OnError = func(_ *http.Request, err error) { told = err }
+			h := newMiddleware(t, newLimiter(t, c.store, nil, sash.PerMinute(1)), httplimit.PeerAddress, &c.opts)(ok)
+			res := get(h, "GET", "/", nil)
+			wantStatus(t, res, c.status)
+			wantField(t, res, "Retry-After", c.retry)
+			wantField(t, res, "RateLimit", "")
+			if !errors.Is(told, sash.ErrUnavailable) {
+				t.Errorf("OnError was told %v, want ErrUnavailable", told)
+			}
+			if c.status == 503 {
+				if p := problemOf(t, res); p.Type != httplimit.ProblemReducedCapacity || p.Status != 503 || len(p.Violated) != 0 || strings.Contains(p.Detail, "refused") {
+					t.Errorf("problem %+v", p)
+				}
+			}
+		})
+	}
+}
+
+func TestAClientThatLeftIsNeitherRefusedNorAFailure(t *testing.T) {
+	for _, policy := range []httplimit.Unavailable{httplimit.FailClosed, httplimit.FailOpen} {
+		ran, told := false, false
+		h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
+			OnUnavailable: policy,
+			OnError:       func(*http.Request, error) { told = true },
+		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
+		res := get(h, "GET", "/", func(r *http.Request) {
+			ctx, cancel := context.WithCancel(r.Context())
+			cancel()
+			*r = *r.WithContext(ctx)
+		})
+		wantStatus(t, res, 499)
+		wantField(t, res, "Retry-After", "")
+		if ran || told {
+			t.Errorf("handler ran: %v, OnError was told: %v; want neither", ran, told)
+		}
+	}
+}
+
+func TestADeadlineOfTheServerIsA503(t *testing.T) {
+	h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress,
+		&httplimit.Options{OnUnavailable: httplimit.FailOpen})(ok)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	wantStatus(t, get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), 503)
+}

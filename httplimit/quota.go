@@ -1,0 +1,115 @@
+package httplimit
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/window"
+)
+
+// A quota is one limit of a decision, as the fields tell it.
+type quota struct {
+	name      string
+	key       string // the subject
+	units     int64
+	remaining int64
+	window    time.Duration // for a calendar limit, the length of the current period
+	effective time.Duration // the time in which no more than remaining should be used
+	refused   bool
+	retry     time.Duration
+}
+
+// quotasOf returns the limits of a decision, named after their layers.
+func quotasOf(res sash.Result, subjects []sash.Subject, names []string) []quota {
+	limits := res.Limits()
+	quotas := make([]quota, len(limits))
+	groups := 1
+	for i := 1; i < len(limits); i++ {
+		if limits[i].Key != limits[i-1].Key {
+			groups++
+		}
+	}
+	subject := 0
+	for i, l := range limits {
+		switch {
+		case groups != len(subjects): // a store that decides one by one tells only of the one that refused
+			subject = subjectOf(l.Key, subjects)
+		case i > 0 && l.Key != limits[i-1].Key:
+			subject++
+		}
+		quotas[i] = newQuota(l, names[subject], res.At)
+	}
+	return quotas
+}
+
+// subjectOf finds the subject whose key the limiter put its prefix before.
+func subjectOf(key string, subjects []sash.Subject) int {
+	best := 0
+	for i, s := range subjects {
+		if strings.HasSuffix(key, s.Key) && (len(s.Key) > len(subjects[best].Key) || !strings.HasSuffix(key, subjects[best].Key)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func newQuota(l sash.LimitResult, layer string, at time.Time) quota {
+	q := quota{
+		name:      fieldName(l.Limit.Name),
+		key:       l.Key,
+		units:     l.Limit.Units,
+		remaining: min(l.Remaining, l.Limit.Units),
+		window:    l.Limit.Window,
+		refused:   l.Refused,
+		retry:     l.RetryAfter,
+	}
+	if layer != "" {
+		q.name = fieldName(layer) + ":" + q.name
+	}
+	if l.Limit.Period != 0 {
+		zone := l.Limit.Zone
+		if zone == nil {
+			zone = time.UTC
+		}
+		now := at.UnixMicro()
+		start, end := window.Span{Period: window.Period(l.Limit.Period), Zone: zone}.Bounds(now)
+		q.window = time.Duration(end-start) * time.Microsecond
+		q.effective = time.Duration(end-now) * time.Microsecond
+		return q
+	}
+	q.effective = max(l.ReleaseAfter, share(q.remaining, q.units, q.window))
+	return q
+}
+
+// share returns r/q of a window, rounded up; r is at most q.
+func share(r, q int64, w time.Duration) time.Duration {
+	hi, lo := bits.Mul64(uint64(r), uint64(w))
+	part, rest := bits.Div64(hi, lo, uint64(q))
+	if rest > 0 {
+		part++
+	}
+	return time.Duration(part)
+}
+
+// fieldName spells a name in what a String of RFC 9651 can have.
+func fieldName(name string) string {
+	plain := true
+	for i := range len(name) {
+		plain = plain && name[i] >= ' ' && name[i] <= '~'
+	}
+	if plain {
+		return name
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c >= ' ' && c <= '~' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,141 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+)
+
+// visit asks a real server and returns the status and the header.
+func visit(t *testing.T, server *httptest.Server, method, path string, header ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	res, err := server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{res.StatusCode, res.Header, string(body)}
+}
+
+func serve(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestBehindAServeMux(t *testing.T) {
+	limit := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), httplimit.Pattern, nil)
+	mux := http.NewServeMux()
+	mux.Handle("GET /items/{id}", limit(ok))
+	mux.Handle("GET /users/{id}", limit(ok))
+	server := serve(t, mux)
+	wantStatus(t, visit(t, server, "GET", "/items/1"), 200)
+	res := visit(t, server, "GET", "/items/2") // another path, the same pattern
+	wantStatus(t, res, 429)
+	problemOf(t, res)
+	wantStatus(t, visit(t, server, "GET", "/users/1"), 200)
+}
+
+func TestInFrontOfAServeMux(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("GET /items/{id}", ok)
+	mux.Handle("GET /users/{id}", ok)
+	limit := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), httplimit.PatternOf(mux), nil)
+	server := serve(t, limit(mux))
+	wantStatus(t, visit(t, server, "GET", "/items/1"), 200)
+	wantStatus(t, visit(t, server, "GET", "/items/2"), 429)
+	wantStatus(t, visit(t, server, "GET", "/users/1"), 200)
+	wantStatus(t, visit(t, server, "GET", "/nothing/1"), 404)
+	wantStatus(t, visit(t, server, "GET", "/nothing/2"), 429) // a scan of paths makes no new keys
+}
+
+func TestUnderChi(t *testing.T) {
+	clock := newClock()
+	all := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(4)), httplimit.PeerAddress, nil)
+	route := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), httplimit.Pattern, nil)
+	router := chi.NewRouter()
+	router.Use(all)
+	router.With(route).Get("/items/{id}", ok)
+	router.With(route).Get("/users/{id}", ok)
+	server := serve(t, router)
+	wantStatus(t, visit(t, server, "GET", "/items/1"), 200)
+	wantStatus(t, visit(t, server, "GET", "/items/2"), 429)
+	wantStatus(t, visit(t, server, "GET", "/users/1"), 200)
+	wantStatus(t, visit(t, server, "GET", "/nothing"), 404)
+	res := visit(t, server, "GET", "/nothing")
+	wantStatus(t, res, 429) // the fifth from this address
+	if p := problemOf(t, res); len(p.Violated) != 1 || p.Violated[0] != "4/1m" {
+		t.Errorf("violated-policies %q", p.Violated)
+	}
+}
+
+func TestBehindAProxy(t *testing.T) {
+	client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{
+		Header:  httplimit.XForwardedFor,
+		Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), client.Key, nil)
+	server := serve(t, limit(ok))
+	wantStatus(t, visit(t, server, "GET", "/", "X-Forwarded-For", "203.0.113.1"), 200)
+	wantStatus(t, visit(t, server, "GET", "/", "X-Forwarded-For", "203.0.113.2"), 200)
+	wantStatus(t, visit(t, server, "GET", "/", "X-Forwarded-For", "1.2.3.4, 203.0.113.1"), 429)
+	wantStatus(t, visit(t, server, "GET", "/", "X-Forwarded-For", "1.2.3.4", "X-Forwarded-For", "203.0.113.2"), 429)
+}
+
+func TestHandlersCanFlushAndHijack(t *testing.T) {
+	clock := newClock()
+	limiter := newLimiter(t, clock.store(), nil, sash.PerMinute(100))
+	attempts, err := httplimit.NewAttempts([]httplimit.AttemptLayer{{Limiter: limiter, Key: httplimit.PeerAddress}}, httplimit.ByStatus, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, limit := range map[string]httplimit.Middleware{"New": newMiddleware(t, limiter, httplimit.PeerAddress, nil), "NewAttempts": attempts} {
+		mux := http.NewServeMux()
+		var flushed error
+		mux.HandleFunc("/flush", func(w http.ResponseWriter, _ *http.Request) { flushed = http.NewResponseController(w).Flush() })
+		mux.HandleFunc("/hijack", func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				http.Error(w, err.Error(), 500)
+				return
+			}
+			defer conn.Close()
+			_, err = rw.WriteString("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			if err := errors.Join(err, flush(rw)); err != nil {
+				t.Error(err)
+			}
+		})
+		server := serve(t, limit(mux))
+		wantStatus(t, visit(t, server, "GET", "/flush"), 200)
+		if flushed != nil {
+			t.Errorf("%s: %v", name, flushed)
+		}
+		wantStatus(t, visit(t, server, "GET", "/hijack"), 202)
+	}
+}
+
+func flush(rw *bufio.ReadWriter) error { return rw.Flush() }
