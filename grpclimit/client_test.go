@@ -3,15 +3,18 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/sash"
 	"example.com/sash/grpclimit"
@@ -28,9 +31,9 @@ func TestClientRefusesBeforeSending(t *testing.T) {
 	client := dial(t, impl, nil, limiting(onClient(t, limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method),
 		&grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
 	for range 2 {
-		wantCode(t, call(t, t.Context(), client), codes.OK)
+		wantCode(t, call(t.Context(), client), codes.OK)
 	}
-	err := call(t, t.Context(), client)
+	err := call(t.Context(), client)
 	wantCode(t, err, codes.ResourceExhausted)
 	wantRetryAfter(t, err, 5*time.Second)
 	var refused *sash.LimitedError
@@ -58,9 +61,9 @@ func TestServersRefusalIsToldFromOurs(t *testing.T) {
 	strict := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all"), nil)
 	ours := onClient(t, newLimiter(t, newClock().store(), sash.PerHour(2)), grpclimit.Target, &grpclimit.ClientOptions{Mode: grpclimit.Refuse})
 	client := dial(t, &service{}, limited(strict), limiting(ours)...)
-	wantCode(t, call(t, t.Context(), client), codes.OK)
+	wantCode(t, call(t.Context(), client), codes.OK)
 
-	fromServer, local := call(t, t.Context(), client), call(t, t.Context(), client)
+	fromServer, local := call(t.Context(), client), call(t.Context(), client)
 	wantCode(t, fromServer, codes.ResourceExhausted)
 	wantCode(t, local, codes.ResourceExhausted)
 	wantRetryAfter(t, fromServer, time.Minute)
@@ -167,7 +170,7 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { told <- err }
 			impl := &service{}
 			client := dial(t, impl, nil, limiting(onClient(t, newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Target, &c.opts))...)
-			err := call(t, t.Context(), client)
+			err := call(t.Context(), client)
 			if impl.served() != c.sent {
 				t.Errorf("the server saw %d calls, want %d", impl.served(), c.sent)
 			}
@@ -187,15 +190,27 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 	}
 }
 
-func TestRetryAfterOfOtherErrors(t *testing.T) {
+func TestRetryAfterTakesNoNonsense(t *testing.T) {
+	withDelay := func(d *durationpb.Duration) error {
+		s, err := status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.RetryInfo{RetryDelay: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Err()
+	}
 	for name, err := range map[string]error{
 		"nil":                     nil,
 		"no status":               errors.New("x"),
 		"a status without one":    status.Error(codes.ResourceExhausted, "x"),
+		"a RetryInfo without one": withDelay(nil),
+		"a negative delay":        withDelay(durationpb.New(-time.Second)),
+		"an invalid delay":        withDelay(&durationpb.Duration{Seconds: 1, Nanos: -1}),
 		"a NotSentError of yours": &grpclimit.NotSentError{Err: errors.New("x")},
 	} {
 		if d, ok := grpclimit.RetryAfter(err); ok {
 			t.Errorf("%s: %v", name, d)
 		}
 	}
+	wrapped := fmt.Errorf("loading the page: %w", withDelay(durationpb.New(1500*time.Microsecond)))
+	wantRetryAfter(t, wrapped, 1500*time.Microsecond)
 }

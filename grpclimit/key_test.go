@@ -104,9 +104,9 @@ func TestCallersAtOneAddressShareALimit(t *testing.T) {
 	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(2)), grpclimit.PeerAddress, nil)
 	for range 2 { // connections from different ports
 		client := dialTCP(t, &service{}, limited(limit))
-		wantCode(t, call(t, t.Context(), client), codes.OK)
+		wantCode(t, call(t.Context(), client), codes.OK)
 	}
-	err := call(t, t.Context(), dialTCP(t, &service{}, limited(limit)))
+	err := call(t.Context(), dialTCP(t, &service{}, limited(limit)))
 	wantCode(t, err, codes.ResourceExhausted)
 	if v := violations(t, err); len(v) != 1 || v[0].GetSubject() != "addr:127.0.0.1" {
 		t.Errorf("violations %v", v)
@@ -131,7 +131,7 @@ func TestWhatAKeyFunctionCanAnswer(t *testing.T) {
 			key := func(context.Context, grpclimit.Call) (string, error) { return "", c.err }
 			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), key,
 				&grpclimit.ServerOptions{OnError: func(_ context.Context, _ grpclimit.Call, err error) { told <- err }})))
-			err := call(t, t.Context(), client)
+			err := call(t.Context(), client)
 			wantCode(t, err, c.want)
 			if err != nil && strings.Contains(err.Error(), "database") {
 				t.Errorf("the client is told too much: %v", err)
@@ -148,14 +148,14 @@ func TestClientsMetadataIsTheOutgoing(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
 	client := dial(t, &service{}, nil, limiting(onClient(t, limiter, grpclimit.Metadata("tenant"), &grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
 	incoming := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "theirs"))
-	err := call(t, incoming, client)
+	err := call(incoming, client)
 	wantCode(t, err, codes.InvalidArgument)
 	if !errors.Is(err, grpclimit.ErrNoKey) {
 		t.Errorf("got %v", err)
 	}
-	wantCode(t, call(t, metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client), codes.OK)
+	wantCode(t, call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client), codes.OK)
 	var refused *sash.LimitedError
-	if err := call(t, metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {
+	if err := call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -23,10 +23,10 @@ func TestRefusalSaysWhenAndWhy(t *testing.T) {
 	client := dial(t, impl, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
 
 	for range 2 {
-		wantCode(t, call(t, t.Context(), client), codes.OK)
+		wantCode(t, call(t.Context(), client), codes.OK)
 	}
 	clock.advance(12*time.Second + 345678*time.Microsecond)
-	err := call(t, t.Context(), client)
+	err := call(t.Context(), client)
 	wantCode(t, err, codes.ResourceExhausted)
 	wantRetryAfter(t, err, 47*time.Second+654322*time.Microsecond)
 	if got, want := status.Convert(err).Message(), "limited to 2 calls per 1 minute; retry after 47.654322s"; got != want {
@@ -45,9 +45,9 @@ func TestRefusalSaysWhenAndWhy(t *testing.T) {
 	}
 
 	clock.advance(47*time.Second + 654321*time.Microsecond)
-	wantCode(t, call(t, t.Context(), client), codes.ResourceExhausted)
+	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
 	clock.advance(time.Microsecond)
-	wantCode(t, call(t, t.Context(), client), codes.OK)
+	wantCode(t, call(t.Context(), client), codes.OK)
 }
 
 func TestRefusalNamesTheWindowsThatRefused(t *testing.T) {
@@ -58,9 +58,9 @@ func TestRefusalNamesTheWindowsThatRefused(t *testing.T) {
 	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
 
 	for range 2 {
-		wantCode(t, call(t, t.Context(), client), codes.OK)
+		wantCode(t, call(t.Context(), client), codes.OK)
 	}
-	err := call(t, t.Context(), client)
+	err := call(t.Context(), client)
 	wantCode(t, err, codes.ResourceExhausted)
 	wantRetryAfter(t, err, 5*time.Second)
 	if v := violations(t, err); len(v) != 1 || v[0].GetDescription() != "2 calls per 5 seconds" {
@@ -68,11 +68,32 @@ func TestRefusalNamesTheWindowsThatRefused(t *testing.T) {
 	}
 
 	clock.advance(5 * time.Second)
-	wantCode(t, call(t, t.Context(), client), codes.OK)
-	err = call(t, t.Context(), client)
+	wantCode(t, call(t.Context(), client), codes.OK)
+	err = call(t.Context(), client)
 	wantRetryAfter(t, err, time.Hour-5*time.Second)
 	if v := violations(t, err); len(v) != 1 || v[0].GetDescription() != "3 calls per 1 hour" || v[0].GetQuotaId() != "trial" {
 		t.Errorf("violations %v, want the long window only", v)
+	}
+}
+
+func TestDescriptionsOfLimits(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, limit := range map[string]sash.Limit{
+		"1 call per 1 second":                        sash.PerSecond(1),
+		"1 call per 90 seconds":                      sash.Every(1, 90*time.Second),
+		"1 call per 7 days":                          sash.Every(1, 7*24*time.Hour),
+		"1 call per 1.5ms":                           sash.Every(1, 1500*time.Microsecond),
+		"1 call per calendar day in UTC":             sash.PerCalendar(1, sash.CalendarDay, nil),
+		"1 call per calendar month in Europe/Berlin": sash.PerCalendar(1, sash.CalendarMonth, berlin),
+	} {
+		client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), limit), grpclimit.Shared("all"), nil)))
+		wantCode(t, call(t.Context(), client), codes.OK)
+		if v := violations(t, call(t.Context(), client)); len(v) != 1 || v[0].GetDescription() != want {
+			t.Errorf("violations %v, want %q", v, want)
+		}
 	}
 }
 
@@ -90,8 +111,8 @@ func TestSubjectOfAViolation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
 			client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &c.opts)))
-			wantCode(t, call(t, t.Context(), client), codes.OK)
-			err := call(t, t.Context(), client)
+			wantCode(t, call(t.Context(), client), codes.OK)
+			err := call(t.Context(), client)
 			wantCode(t, err, codes.ResourceExhausted)
 			if v := violations(t, err); len(v) != 1 || v[0].GetSubject() != c.want {
 				t.Errorf("violations %v, want the subject %q", v, c.want)
@@ -110,8 +131,8 @@ func TestRefusalOfAnOddKeyKeepsItsDetails(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), limit)
 	odd := func(context.Context, grpclimit.Call) (string, error) { return "\xff\xfe", nil }
 	client := dial(t, &service{}, limited(onServer(t, limiter, odd, nil)))
-	wantCode(t, call(t, t.Context(), client), codes.OK)
-	err := call(t, t.Context(), client)
+	wantCode(t, call(t.Context(), client), codes.OK)
+	err := call(t.Context(), client)
 	wantRetryAfter(t, err, time.Minute)
 	if v := violations(t, err); len(v) != 1 || v[0].GetQuotaId() != "caf\uFFFD" {
 		t.Errorf("violations %v", v)
@@ -141,15 +162,15 @@ func TestCostAndExempt(t *testing.T) {
 	})))
 	with := func(name, v string) context.Context { return metadata.AppendToOutgoingContext(t.Context(), name, v) }
 
-	wantCode(t, call(t, with("size", "large"), client), codes.OK)
-	wantCode(t, call(t, with("size", "large"), client), codes.ResourceExhausted)
+	wantCode(t, call(with("size", "large"), client), codes.OK)
+	wantCode(t, call(with("size", "large"), client), codes.ResourceExhausted)
 	for range 4 { // a refusal is free
-		wantCode(t, call(t, t.Context(), client), codes.OK)
+		wantCode(t, call(t.Context(), client), codes.OK)
 	}
-	wantCode(t, call(t, t.Context(), client), codes.ResourceExhausted)
-	wantCode(t, call(t, with("probe", "1"), client), codes.OK)
-	wantCode(t, call(t, with("size", "huge"), client), codes.InvalidArgument)
-	wantCode(t, call(t, with("size", "negative"), client), codes.Internal)
+	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
+	wantCode(t, call(with("probe", "1"), client), codes.OK)
+	wantCode(t, call(with("size", "huge"), client), codes.InvalidArgument)
+	wantCode(t, call(with("size", "negative"), client), codes.Internal)
 }
 
 func TestStoreFailure(t *testing.T) {
@@ -171,7 +192,7 @@ func TestStoreFailure(t *testing.T) {
 			told := make(chan error, 1)
 			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { told <- err }
 			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Shared("all"), &c.opts)))
-			err := call(t, t.Context(), client)
+			err := call(t.Context(), client)
 			wantCode(t, err, c.want)
 			if c.want != codes.OK {
 				wantRetryAfter(t, err, c.retry)
@@ -204,7 +225,7 @@ func TestCallerThatGivesUp(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	wantCode(t, call(t, ctx, client), codes.Canceled)
+	wantCode(t, call(ctx, client), codes.Canceled)
 	wantCode(t, <-ended, codes.Canceled)
 	if impl.served() != 0 {
 		t.Error("the handler ran for a caller that has gone")
@@ -221,7 +242,7 @@ func TestDeadlineOfTheCallIsNotTheStores(t *testing.T) {
 	}
 	impl := &service{}
 	client := dial(t, impl, []grpc.ServerOption{grpc.ChainUnaryInterceptor(short, limit.Unary)})
-	wantCode(t, call(t, t.Context(), client), codes.DeadlineExceeded)
+	wantCode(t, call(t.Context(), client), codes.DeadlineExceeded)
 	if impl.served() != 0 {
 		t.Error("the handler ran after the deadline")
 	}
@@ -232,7 +253,7 @@ func TestHandlersResultIsPassedOn(t *testing.T) {
 	failed := status.Error(codes.ResourceExhausted, "the disk is full")
 	client := dial(t, &service{unary: func(context.Context) error { return failed }},
 		limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
-	err := call(t, t.Context(), client)
+	err := call(t.Context(), client)
 	if status.Convert(err).Message() != "the disk is full" || len(status.Convert(err).Details()) != 0 {
 		t.Errorf("got %v", err)
 	}
@@ -254,11 +275,11 @@ func TestPanicOfAHandlerIsPassedOn(t *testing.T) {
 	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all"), nil)
 	client := dial(t, &service{unary: func(context.Context) error { panic("the very value") }},
 		[]grpc.ServerOption{grpc.ChainUnaryInterceptor(recoverer, limit.Unary)})
-	wantCode(t, call(t, t.Context(), client), codes.Aborted)
+	wantCode(t, call(t.Context(), client), codes.Aborted)
 	if v := <-caught; v != "the very value" {
 		t.Errorf("recovered %v", v)
 	}
-	wantCode(t, call(t, t.Context(), client), codes.Aborted) // refused: the recoverer saw no panic
+	wantCode(t, call(t.Context(), client), codes.Aborted) // refused: the recoverer saw no panic
 	if v := <-caught; v != nil {
 		t.Errorf("recovered %v from a call that is refused", v)
 	}
