@@ -23,6 +23,12 @@ func from(addr net.Addr) context.Context {
 
 func tcp(addrPort string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addrPort)) }
 
+// A textAddr is an address as servers behind net/http have it.
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }
+
 func carrying(pairs ...string) context.Context {
 	return metadata.NewIncomingContext(context.Background(), metadata.Pairs(pairs...))
 }
@@ -47,6 +53,8 @@ func TestKeys(t *testing.T) {
 		{"IPv6 without its zone", grpclimit.PeerAddress, from(tcp("[fe80::1%eth0]:4711")), sash.Key("addr", "fe80::/64")},
 		{"IPv6 by its /48", grpclimit.PeerPrefix(48), from(tcp("[2001:db8:1:2:3:4:5:6]:4711")), sash.Key("addr", "2001:db8:1::/48")},
 		{"IPv6 whole", grpclimit.PeerPrefix(128), from(tcp("[2001:db8::6]:4711")), sash.Key("addr", "2001:db8::6")},
+		{"IPv6 whole, without its zone", grpclimit.PeerPrefix(128), from(tcp("[fe80::1%eth0]:4711")), sash.Key("addr", "fe80::1")},
+		{"IPv4 in IPv6, as text", grpclimit.PeerAddress, from(textAddr("[::ffff:203.0.113.9]:4711")), "addr:203.0.113.9"},
 		{"a Unix socket", grpclimit.PeerAddress, from(&net.UnixAddr{Net: "unix", Name: "@"}), ""},
 		{"no peer", grpclimit.PeerAddress, context.Background(), ""},
 
@@ -153,6 +161,8 @@ func TestClientsMetadataIsTheOutgoing(t *testing.T) {
 	if !errors.Is(err, grpclimit.ErrNoKey) {
 		t.Errorf("got %v", err)
 	}
+	_, err = client.FullDuplexCall(incoming)
+	wantCode(t, err, codes.InvalidArgument)
 	wantCode(t, call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client), codes.OK)
 	var refused *sash.LimitedError
 	if err := call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {

@@ -34,8 +34,11 @@ func echo(t *testing.T, client pb.TestServiceClient, n int) (answers int, err er
 	if err := stream.CloseSend(); err != nil {
 		return answers, err
 	}
-	if _, err = stream.Recv(); errors.Is(err, io.EOF) {
+	switch _, err = stream.Recv(); err {
+	case io.EOF:
 		return answers, nil
+	case nil:
+		return answers, errors.New("an answer to no message")
 	}
 	return answers, err
 }
