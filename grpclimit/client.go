@@ -1,0 +1,132 @@
+package grpclimit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"example.com/sash"
+)
+
+// Mode says what a client does with a call for which there is no room.
+type Mode uint8
+
+// The modes of a ClientInterceptor.
+const (
+	// Wait waits until there is room, as long as the call's context allows. A call whose deadline is
+	// earlier than that fails at once.
+	Wait Mode = iota
+	// Refuse fails at once.
+	Refuse
+)
+
+// ClientOptions are the rarer choices for a [ClientInterceptor]. The zero value is the default. All
+// functions may be called concurrently.
+type ClientOptions struct {
+	// Mode says what happens when there is no room. Zero is Wait.
+	Mode Mode
+	// Cost is the units that a call, or a stream's start, costs: at least 1. Nil is 1.
+	Cost func(ctx context.Context, call Call) int64
+	// Exempt calls are sent without being counted. Nil is none.
+	Exempt func(ctx context.Context, call Call) bool
+	// OnUnavailable says what happens while the store fails. Zero is FailClosed: calls are not sent.
+	OnUnavailable Unavailable
+	// Timeout is the longest that a decision may take; after it the store has failed. Waiting for room
+	// does not count. Zero is DefaultTimeout, negative is as long as the call's context allows.
+	Timeout time.Duration
+	// UnavailableRetry is the RetryInfo of a call that was not sent because the store failed. Zero is
+	// DefaultUnavailableRetry.
+	UnavailableRetry time.Duration
+	// OnError is told of the same errors as ServerOptions.OnError.
+	OnError func(ctx context.Context, call Call, err error)
+}
+
+// A ClientInterceptor holds the calls that a client sends to limits, such as those that the server
+// announces. It is safe for concurrent use.
+//
+// It sees a call once: what gRPC itself sends again under a retry policy is not charged.
+type ClientInterceptor struct {
+	gate
+	mode Mode
+}
+
+// NewClientInterceptor returns an interceptor that holds every key to the limiter's limits. The usual keys
+// are [Target] and Join(Target, Method). A nil opts is the default.
+func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOptions) (*ClientInterceptor, error) {
+	if opts == nil {
+		opts = &ClientOptions{}
+	}
+	c := &ClientInterceptor{
+		gate: gate{
+			limiter: limiter, key: key, cost: opts.Cost, exempt: opts.Exempt, onUnavailable: opts.OnUnavailable,
+			timeout: opts.Timeout, retry: opts.UnavailableRetry, onError: opts.OnError,
+		},
+		mode: opts.Mode,
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.mode > Refuse {
+		return nil, fmt.Errorf("grpclimit: Mode is Wait or Refuse, not %d", c.mode)
+	}
+	return c, nil
+}
+
+// Unary is a [grpc.UnaryClientInterceptor]. The error of a call that is not sent is a [*NotSentError].
+func (c *ClientInterceptor) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	call := Call{FullMethod: method, Target: cc.Target(), Message: req, client: true}
+	if err := c.admit(ctx, call); err != nil {
+		return err
+	}
+	return invoker(ctx, method, req, reply, cc, opts...)
+}
+
+// Stream is a [grpc.StreamClientInterceptor]. It charges a stream when it starts. The error of a stream
+// that is not started is a [*NotSentError].
+func (c *ClientInterceptor) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	call := Call{FullMethod: method, Target: cc.Target(), Stream: true, client: true}
+	if err := c.admit(ctx, call); err != nil {
+		return nil, err
+	}
+	return streamer(ctx, desc, cc, method, opts...)
+}
+
+// admit returns nil when the call is to be sent.
+func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
+	key, cost, err := c.subjectOf(ctx, call)
+	if err == nil && key == "" {
+		return nil
+	}
+	for err == nil {
+		var res sash.Result
+		if res, err = c.ask(ctx, key, cost); err != nil {
+			break
+		}
+		if res.Allowed {
+			return nil
+		}
+		deadline, ok := ctx.Deadline()
+		if late := ok && time.Until(deadline) < res.RetryAfter; c.mode == Refuse || late {
+			return limited(key, res, late && c.mode == Wait)
+		}
+		err = sleep(ctx, res.RetryAfter)
+	}
+	if s := c.fail(ctx, call, err); s != nil {
+		return &NotSentError{Err: err, status: s}
+	}
+	return nil
+}
+
+// sleep waits for a time, or returns the error of a context that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

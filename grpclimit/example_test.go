@@ -1,0 +1,116 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/grpclimit"
+	"example.com/sash/memstore"
+)
+
+// A service with 2 calls in 5 seconds and 300 in an hour for each client address.
+func ExampleNewServerInterceptor() {
+	// The example's clock stands still, so that it prints the same every time.
+	noon := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	store := memstore.New(&memstore.Options{Now: func() time.Time { return noon }})
+
+	limiter, err := sash.New(store, nil, sash.Every(2, 5*time.Second), sash.PerHour(300))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := grpclimit.NewServerInterceptor(limiter, grpclimit.PeerAddress, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go server.Serve(lis)
+	defer server.Stop()
+
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	client := healthpb.NewHealthClient(conn)
+	for range 3 {
+		_, err = client.Check(context.Background(), &healthpb.HealthCheckRequest{})
+		fmt.Println(status.Code(err))
+	}
+	wait, _ := grpclimit.RetryAfter(err)
+	fmt.Println("retry after", wait)
+	for _, detail := range status.Convert(err).Details() {
+		if failure, ok := detail.(*errdetails.QuotaFailure); ok {
+			for _, v := range failure.GetViolations() {
+				fmt.Println(v.GetSubject(), "has", v.GetDescription())
+			}
+		}
+	}
+	// Output:
+	// OK
+	// OK
+	// ResourceExhausted
+	// retry after 5s
+	// addr:127.0.0.1 has 2 calls per 5 seconds
+}
+
+// A client that keeps to somebody else's limit of 60 calls a minute for each method. On a store on Redis
+// all instances of the client share it.
+func ExampleNewClientInterceptor() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := grpclimit.NewClientInterceptor(limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := grpc.NewClient("dns:///api.example.com:443",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(limit.Unary),
+		grpc.WithChainStreamInterceptor(limit.Stream))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+}
+
+// Three reasons why a call did not succeed.
+func ExampleNotSentError() {
+	explain := func(err error) {
+		var limited *sash.LimitedError
+		if errors.As(err, &limited) {
+			fmt.Println("our own limit:", limited.Limit)
+			return
+		}
+		var notSent *grpclimit.NotSentError
+		if errors.As(err, &notSent) {
+			fmt.Println("not sent:", notSent.Err)
+			return
+		}
+		if wait, ok := grpclimit.RetryAfter(err); ok {
+			fmt.Println("the server asks to wait for", wait)
+		}
+	}
+	explain(&grpclimit.NotSentError{Err: &sash.LimitedError{Key: "target:api", Limit: sash.PerMinute(60)}})
+	explain(&grpclimit.NotSentError{Err: grpclimit.ErrNoKey})
+	// Output:
+	// our own limit: 60/1m
+	// not sent: grpclimit: the call does not tell whom to charge
+}

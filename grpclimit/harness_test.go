@@ -1,0 +1,209 @@
+package grpclimit_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"example.com/sash"
+	"example.com/sash/grpclimit"
+	"example.com/sash/memstore"
+)
+
+// A clock stands still until a test moves it.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: time.Date(2026, time.March, 1, 12, 10, 0, 0, time.UTC)} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func newLimiter(t testing.TB, store sash.Store, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	l, err := sash.New(store, nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func onServer(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpclimit.ServerOptions) *grpclimit.ServerInterceptor {
+	t.Helper()
+	s, err := grpclimit.NewServerInterceptor(l, key, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func onClient(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpclimit.ClientOptions) *grpclimit.ClientInterceptor {
+	t.Helper()
+	c, err := grpclimit.NewClientInterceptor(l, key, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A service answers with what it was asked; its streams answer every message.
+type service struct {
+	pb.UnimplementedTestServiceServer
+	unary func(context.Context) error // nil succeeds
+	mu    sync.Mutex
+	calls int
+}
+
+func (s *service) served() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+func (s *service) UnaryCall(ctx context.Context, req *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.mu.Lock()
+	s.calls++
+	s.mu.Unlock()
+	if s.unary != nil {
+		if err := s.unary(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &pb.SimpleResponse{Payload: req.GetPayload()}, nil
+}
+
+func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) error {
+	s.mu.Lock()
+	s.calls++
+	s.mu.Unlock()
+	for {
+		if _, err := stream.Recv(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+}
+
+// limited are the server options for an interceptor on all calls.
+func limited(s *grpclimit.ServerInterceptor) []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
+}
+
+// dial starts a server in memory and returns a client of it.
+func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption, client ...grpc.DialOption) pb.TestServiceClient {
+	t.Helper()
+	lis := bufconn.Listen(1 << 16)
+	client = append(client, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	return serve(t, lis, "passthrough:///memory", impl, server, client...)
+}
+
+// dialTCP is dial over a loopback port.
+func dialTCP(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption) pb.TestServiceClient {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, lis, lis.Addr().String(), impl, server)
+}
+
+func serve(t testing.TB, lis net.Listener, target string, impl pb.TestServiceServer, server []grpc.ServerOption, client ...grpc.DialOption) pb.TestServiceClient {
+	t.Helper()
+	s := grpc.NewServer(server...)
+	pb.RegisterTestServiceServer(s, impl)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(lis)
+	}()
+	conn, err := grpc.NewClient(target, append(client, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		s.Stop()
+		<-done
+	})
+	return pb.NewTestServiceClient(conn)
+}
+
+// call makes one unary call that gives up when nothing answers.
+func call(ctx context.Context, client pb.TestServiceClient) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
+	return err
+}
+
+func wantCode(t testing.TB, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(err); got != want {
+		t.Fatalf("code %v, want %v: %v", got, want, err)
+	}
+}
+
+func wantRetryAfter(t testing.TB, err error, want time.Duration) {
+	t.Helper()
+	if got, ok := grpclimit.RetryAfter(err); !ok || got != want {
+		t.Errorf("retry after %v, %v; want %v: %v", got, ok, want, err)
+	}
+}
+
+// violations returns what a real client finds in an error's details.
+func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
+	t.Helper()
+	for _, detail := range status.Convert(err).Details() {
+		if failure, ok := detail.(*errdetails.QuotaFailure); ok {
+			return failure.GetViolations()
+		}
+	}
+	t.Fatalf("no QuotaFailure in %v", err)
+	return nil
+}
+
+// A brokenStore fails, or hangs until the context ends.
+type brokenStore struct {
+	err   error
+	hangs bool
+	asked chan<- struct{} // nil, or told of each decision
+}
+
+func (s brokenStore) Decide(ctx context.Context, _ sash.Request) (sash.Result, error) {
+	if s.asked != nil {
+		s.asked <- struct{}{}
+	}
+	if s.hangs {
+		<-ctx.Done()
+		return sash.Result{}, ctx.Err()
+	}
+	return sash.Result{}, s.err
+}
+
+func (c *clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }

@@ -1,0 +1,171 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/grpclimit"
+)
+
+func from(addr net.Addr) context.Context {
+	return peer.NewContext(context.Background(), &peer.Peer{Addr: addr})
+}
+
+func tcp(addrPort string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addrPort)) }
+
+// A textAddr is an address as servers behind net/http have it.
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }
+
+func carrying(pairs ...string) context.Context {
+	return metadata.NewIncomingContext(context.Background(), metadata.Pairs(pairs...))
+}
+
+func TestKeys(t *testing.T) {
+	hmacKey := []byte("a key of the application")
+	type ctxKey struct{}
+	user := grpclimit.User(func(ctx context.Context) (string, bool) { u, ok := ctx.Value(ctxKey{}).(string); return u, ok })
+	apiKey := grpclimit.APIKey("X-API-Key", hmacKey)
+	bearer := grpclimit.APIKey("Authorization", hmacKey)
+	hashed := "apikey:" + sash.Secret(hmacKey, "k-1")
+
+	for _, c := range []struct {
+		name string
+		key  grpclimit.KeyFunc
+		ctx  context.Context
+		want string // empty is ErrNoKey
+	}{
+		{"IPv4", grpclimit.PeerAddress, from(tcp("203.0.113.9:4711")), "addr:203.0.113.9"},
+		{"IPv4 in IPv6", grpclimit.PeerAddress, from(tcp("[::ffff:203.0.113.9]:4711")), "addr:203.0.113.9"},
+		{"IPv6 by its /64", grpclimit.PeerAddress, from(tcp("[2001:db8:1:2:3:4:5:6]:4711")), sash.Key("addr", "2001:db8:1:2::/64")},
+		{"IPv6 without its zone", grpclimit.PeerAddress, from(tcp("[fe80::1%eth0]:4711")), sash.Key("addr", "fe80::/64")},
+		{"IPv6 by its /48", grpclimit.PeerPrefix(48), from(tcp("[2001:db8:1:2:3:4:5:6]:4711")), sash.Key("addr", "2001:db8:1::/48")},
+		{"IPv6 whole", grpclimit.PeerPrefix(128), from(tcp("[2001:db8::6]:4711")), sash.Key("addr", "2001:db8::6")},
+		{"IPv6 whole, without its zone", grpclimit.PeerPrefix(128), from(tcp("[fe80::1%eth0]:4711")), sash.Key("addr", "fe80::1")},
+		{"IPv4 in IPv6, as text", grpclimit.PeerAddress, from(textAddr("[::ffff:203.0.113.9]:4711")), "addr:203.0.113.9"},
+		{"a Unix socket", grpclimit.PeerAddress, from(&net.UnixAddr{Net: "unix", Name: "@"}), ""},
+		{"no peer", grpclimit.PeerAddress, context.Background(), ""},
+
+		{"metadata", grpclimit.Metadata("Tenant"), carrying("tenant", "t1"), "metadata:tenant:t1"},
+		{"no metadata", grpclimit.Metadata("tenant"), carrying("other", "t1"), ""},
+		{"blank metadata", grpclimit.Metadata("tenant"), carrying("tenant", " "), ""},
+		{"metadata twice", grpclimit.Metadata("tenant"), carrying("tenant", "t1", "tenant", "t2"), ""},
+
+		{"an API key, hashed", apiKey, carrying("x-api-key", "k-1"), hashed},
+		{"a bearer token, hashed", bearer, carrying("authorization", "bearer k-1"), hashed},
+		{"another scheme", bearer, carrying("authorization", "Basic k-1"), ""},
+		{"no token", bearer, carrying("authorization", "Bearer "), ""},
+
+		{"a user", user, context.WithValue(context.Background(), ctxKey{}, "ann"), "user:ann"},
+		{"no user", user, context.Background(), ""},
+		{"the method", grpclimit.Method, context.Background(), "method:/s/m"},
+		{"all together", grpclimit.Shared("total"), context.Background(), "shared:total"},
+		{"a target on a server", grpclimit.Target, context.Background(), ""},
+
+		{"joined", grpclimit.Join(apiKey, grpclimit.Method), carrying("x-api-key", "k-1"), hashed + ":method:/s/m"},
+		{"joined with one missing", grpclimit.Join(apiKey, grpclimit.Method), context.Background(), ""},
+		{"the first of two", grpclimit.FirstOf(apiKey, grpclimit.PeerAddress), carrying("x-api-key", "k-1"), hashed},
+		{"the second of two", grpclimit.FirstOf(apiKey, grpclimit.PeerAddress), from(tcp("203.0.113.9:4711")), "addr:203.0.113.9"},
+		{"none of two", grpclimit.FirstOf(apiKey, grpclimit.PeerAddress), context.Background(), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := c.key(c.ctx, grpclimit.Call{FullMethod: "/s/m"})
+			if got != c.want || errors.Is(err, grpclimit.ErrNoKey) != (c.want == "") {
+				t.Errorf("got %q, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestJoinedKeysFitTheStore(t *testing.T) {
+	long := grpclimit.Metadata("tenant")
+	key, err := grpclimit.Join(long, long, long, long)(carrying("tenant", strings.Repeat("x", 90)), grpclimit.Call{})
+	if err != nil || len(key) > 300 {
+		t.Errorf("%d bytes, %v", len(key), err)
+	}
+}
+
+func TestWrongKeyFunctionsAreNotErrNoKey(t *testing.T) {
+	for name, key := range map[string]grpclimit.KeyFunc{
+		"no HMAC key": grpclimit.APIKey("x-api-key", nil),
+		"129 bits":    grpclimit.PeerPrefix(129),
+	} {
+		if got, err := key(context.Background(), grpclimit.Call{}); err == nil || errors.Is(err, grpclimit.ErrNoKey) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestCallersAtOneAddressShareALimit(t *testing.T) {
+	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(2)), grpclimit.PeerAddress, nil)
+	for range 2 { // connections from different ports
+		client := dialTCP(t, &service{}, limited(limit))
+		wantCode(t, call(t.Context(), client), codes.OK)
+	}
+	err := call(t.Context(), dialTCP(t, &service{}, limited(limit)))
+	wantCode(t, err, codes.ResourceExhausted)
+	if v := violations(t, err); len(v) != 1 || v[0].GetSubject() != "addr:127.0.0.1" {
+		t.Errorf("violations %v", v)
+	}
+}
+
+func TestWhatAKeyFunctionCanAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		want codes.Code
+		told bool
+	}{
+		{"exempt", grpclimit.ErrExempt, codes.OK, false},
+		{"no key", grpclimit.ErrNoKey, codes.InvalidArgument, false},
+		{"a status of its own", status.Error(codes.Unauthenticated, "who are you?"), codes.Unauthenticated, false},
+		{"another error", errors.New("the database of users is down"), codes.Internal, true},
+		{"an empty key", nil, codes.Internal, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			told := make(chan error, 1)
+			key := func(context.Context, grpclimit.Call) (string, error) { return "", c.err }
+			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), key,
+				&grpclimit.ServerOptions{OnError: func(_ context.Context, _ grpclimit.Call, err error) { told <- err }})))
+			err := call(t.Context(), client)
+			wantCode(t, err, c.want)
+			if err != nil && strings.Contains(err.Error(), "database") {
+				t.Errorf("the client is told too much: %v", err)
+			}
+			if (len(told) == 1) != c.told {
+				t.Errorf("OnError was told %d times", len(told))
+			}
+		})
+	}
+}
+
+// A handler that calls another service has the metadata of its own caller in its context.
+func TestClientsMetadataIsTheOutgoing(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
+	client := dial(t, &service{}, nil, limiting(onClient(t, limiter, grpclimit.Metadata("tenant"), &grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
+	incoming := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "theirs"))
+	err := call(incoming, client)
+	wantCode(t, err, codes.InvalidArgument)
+	if !errors.Is(err, grpclimit.ErrNoKey) {
+		t.Errorf("got %v", err)
+	}
+	_, err = client.FullDuplexCall(incoming)
+	wantCode(t, err, codes.InvalidArgument)
+	wantCode(t, call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client), codes.OK)
+	var refused *sash.LimitedError
+	if err := call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {
+		t.Errorf("got %v", err)
+	}
+}

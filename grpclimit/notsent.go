@@ -1,0 +1,51 @@
+package grpclimit
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+)
+
+// A NotSentError is a call that a [ClientInterceptor] did not send. errors.Is and errors.As find the
+// reason: a [*sash.LimitedError] when there is no room, sash.ErrUnavailable when the store failed,
+// context.Canceled or context.DeadlineExceeded, ErrNoKey, or what the key function returned.
+//
+// Its gRPC status is what a server would answer, so that code which looks at codes does the usual:
+// ResourceExhausted (DeadlineExceeded where the client would have had to wait past the deadline) and
+// Unavailable have RetryInfo. The status says nothing of the key, as handlers return such errors to
+// clients of their own; Error does.
+type NotSentError struct {
+	// Err is why the call was not sent.
+	Err error
+
+	status *status.Status
+}
+
+// Error says that the call was not sent, and why.
+func (e *NotSentError) Error() string { return "grpclimit: the call was not sent: " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *NotSentError) Unwrap() error { return e.Err }
+
+// GRPCStatus is what the package status of gRPC asks for.
+func (e *NotSentError) GRPCStatus() *status.Status {
+	if e.status == nil {
+		return status.New(codes.Unknown, "the call was not sent")
+	}
+	return e.status
+}
+
+// limited is a call for which there is no room.
+func limited(key string, res sash.Result, late bool) error {
+	by, _ := res.RefusedBy()
+	err := &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}
+	code, message := codes.ResourceExhausted, "not sent: "+limitedMessage(res)
+	if late {
+		err.Cause = context.DeadlineExceeded
+		code, message = codes.DeadlineExceeded, message+", which is past the deadline"
+	}
+	return &NotSentError{Err: err, status: withDetails(status.New(code, message), retryInfo(res.RetryAfter))}
+}

@@ -1,0 +1,114 @@
+package grpclimit
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.com/sash"
+)
+
+// Subject says what a refusal tells of the key that was refused, in the subject of a violation.
+type Subject uint8
+
+// The forms of a violation's subject.
+const (
+	SubjectKey    Subject = iota // the key, with the limiter's prefix
+	SubjectHMAC                  // the HMAC of the key under ServerOptions.PartitionKey, see sash.Secret
+	SubjectHidden                // nothing
+)
+
+// refusal is the status for a result that is not admitted: RetryInfo, and a QuotaFailure with one
+// violation for each limit that refused.
+func refusal(res sash.Result, subject func(key string) string) *status.Status {
+	failure := &errdetails.QuotaFailure{}
+	for _, l := range res.Limits() {
+		if l.Refused {
+			failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
+				Subject:     valid(subject(l.Key)),
+				Description: valid(inWords(l.Limit)),
+				QuotaId:     valid(l.Limit.Name),
+				QuotaValue:  l.Limit.Units,
+			})
+		}
+	}
+	return withDetails(status.New(codes.ResourceExhausted, limitedMessage(res)), retryInfo(res.RetryAfter), failure)
+}
+
+// limitedMessage tells of the limit that takes longest, and nothing of the key.
+func limitedMessage(res sash.Result) string {
+	by, _ := res.RefusedBy()
+	return valid("limited to " + inWords(by.Limit) + "; retry after " + res.RetryAfter.String())
+}
+
+func retryInfo(d time.Duration) *errdetails.RetryInfo {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
+}
+
+func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Status {
+	if detailed, err := s.WithDetails(details...); err == nil {
+		return detailed
+	}
+	return s // valid text and durations always marshal
+}
+
+// valid makes text fit for a protobuf string: a key or a name can have any bytes.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// inWords says what a limit allows: "10 calls per 1 minute", "500 calls per calendar day in UTC".
+func inWords(l sash.Limit) string {
+	calls := " calls per "
+	if l.Units == 1 {
+		calls = " call per "
+	}
+	return strconv.FormatInt(l.Units, 10) + calls + windowInWords(l)
+}
+
+func windowInWords(l sash.Limit) string {
+	if l.Period != 0 {
+		zone := l.Zone
+		if zone == nil {
+			zone = time.UTC
+		}
+		return "calendar " + l.Period.String() + " in " + zone.String()
+	}
+	for _, unit := range [...]struct {
+		of   time.Duration
+		name string
+	}{
+		{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}, {time.Millisecond, "millisecond"},
+	} {
+		if n := l.Window / unit.of; n == 1 && l.Window == unit.of {
+			return "1 " + unit.name
+		} else if n > 0 && l.Window%unit.of == 0 {
+			return strconv.FormatInt(int64(n), 10) + " " + unit.name + "s"
+		}
+	}
+	return l.Window.String()
+}
+
+// RetryAfter returns the delay of the RetryInfo in an error's status: when to send the call again after a
+// server's refusal, or after a [*NotSentError]. It returns false when there is none, or none that makes
+// sense. From a server that you do not trust it may be any time up to 292 years.
+func RetryAfter(err error) (time.Duration, bool) {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return 0, false
+	}
+	for _, detail := range s.Details() {
+		info, ok := detail.(*errdetails.RetryInfo)
+		if !ok || info.GetRetryDelay().CheckValid() != nil {
+			continue
+		}
+		if d := info.GetRetryDelay().AsDuration(); d >= 0 {
+			return d, true
+		}
+	}
+	return 0, false
+}

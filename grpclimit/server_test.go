@@ -1,0 +1,309 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/grpclimit"
+)
+
+func TestRefusalSaysWhenAndWhy(t *testing.T) {
+	clock := newClock()
+	limiter := newLimiter(t, clock.store(), sash.PerMinute(2))
+	impl := &service{}
+	client := dial(t, impl, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
+
+	for range 2 {
+		wantCode(t, call(t.Context(), client), codes.OK)
+	}
+	clock.advance(12*time.Second + 345678*time.Microsecond)
+	err := call(t.Context(), client)
+	wantCode(t, err, codes.ResourceExhausted)
+	wantRetryAfter(t, err, 47*time.Second+654322*time.Microsecond)
+	if got, want := status.Convert(err).Message(), "limited to 2 calls per 1 minute; retry after 47.654322s"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+	v := violations(t, err)
+	if len(v) != 1 || v[0].GetSubject() != "shared:all" || v[0].GetDescription() != "2 calls per 1 minute" ||
+		v[0].GetQuotaId() != "2/1m" || v[0].GetQuotaValue() != 2 {
+		t.Errorf("violations %v", v)
+	}
+	if errors.Is(err, sash.ErrLimited) {
+		t.Error("a server's refusal passes for a local one")
+	}
+	if impl.served() != 2 {
+		t.Errorf("the handler ran %d times, want 2", impl.served())
+	}
+
+	clock.advance(47*time.Second + 654321*time.Microsecond)
+	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
+	clock.advance(time.Microsecond)
+	wantCode(t, call(t.Context(), client), codes.OK)
+}
+
+func TestRefusalNamesTheWindowsThatRefused(t *testing.T) {
+	clock := newClock()
+	hourly := sash.PerHour(3)
+	hourly.Name = "trial"
+	limiter := newLimiter(t, clock.store(), sash.Every(2, 5*time.Second), hourly)
+	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
+
+	for range 2 {
+		wantCode(t, call(t.Context(), client), codes.OK)
+	}
+	err := call(t.Context(), client)
+	wantCode(t, err, codes.ResourceExhausted)
+	wantRetryAfter(t, err, 5*time.Second)
+	if v := violations(t, err); len(v) != 1 || v[0].GetDescription() != "2 calls per 5 seconds" {
+		t.Errorf("violations %v, want the short window only", v)
+	}
+
+	clock.advance(5 * time.Second)
+	wantCode(t, call(t.Context(), client), codes.OK)
+	err = call(t.Context(), client)
+	wantRetryAfter(t, err, time.Hour-5*time.Second)
+	if v := violations(t, err); len(v) != 1 || v[0].GetDescription() != "3 calls per 1 hour" || v[0].GetQuotaId() != "trial" {
+		t.Errorf("violations %v, want the long window only", v)
+	}
+}
+
+func TestDescriptionsOfLimits(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, limit := range map[string]sash.Limit{
+		"1 call per 1 second":                        sash.PerSecond(1),
+		"1 call per 90 seconds":                      sash.Every(1, 90*time.Second),
+		"1 call per 7 days":                          sash.Every(1, 7*24*time.Hour),
+		"1 call per 1.5ms":                           sash.Every(1, 1500*time.Microsecond),
+		"1 call per calendar day in UTC":             sash.PerCalendar(1, sash.CalendarDay, nil),
+		"1 call per calendar month in Europe/Berlin": sash.PerCalendar(1, sash.CalendarMonth, berlin),
+	} {
+		client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), limit), grpclimit.Shared("all"), nil)))
+		wantCode(t, call(t.Context(), client), codes.OK)
+		if v := violations(t, call(t.Context(), client)); len(v) != 1 || v[0].GetDescription() != want {
+			t.Errorf("violations %v, want %q", v, want)
+		}
+	}
+}
+
+func TestSubjectOfAViolation(t *testing.T) {
+	hmacKey := []byte("a key of the application")
+	for _, c := range []struct {
+		name string
+		opts grpclimit.ServerOptions
+		want string
+	}{
+		{"the key", grpclimit.ServerOptions{}, "shared:all"},
+		{"its HMAC", grpclimit.ServerOptions{Subject: grpclimit.SubjectHMAC, PartitionKey: hmacKey}, sash.Secret(hmacKey, "shared:all")},
+		{"hidden", grpclimit.ServerOptions{Subject: grpclimit.SubjectHidden}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
+			client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &c.opts)))
+			wantCode(t, call(t.Context(), client), codes.OK)
+			err := call(t.Context(), client)
+			wantCode(t, err, codes.ResourceExhausted)
+			if v := violations(t, err); len(v) != 1 || v[0].GetSubject() != c.want {
+				t.Errorf("violations %v, want the subject %q", v, c.want)
+			}
+			if c.want != "shared:all" && strings.Contains(status.Convert(err).Proto().String(), "shared:all") {
+				t.Error("the status has the key")
+			}
+		})
+	}
+}
+
+// A key or a name can have bytes that protobuf does not take.
+func TestRefusalOfAnOddKeyKeepsItsDetails(t *testing.T) {
+	limit := sash.PerMinute(1)
+	limit.Name = "caf\xe9"
+	limiter := newLimiter(t, newClock().store(), limit)
+	odd := func(context.Context, grpclimit.Call) (string, error) { return "\xff\xfe", nil }
+	client := dial(t, &service{}, limited(onServer(t, limiter, odd, nil)))
+	wantCode(t, call(t.Context(), client), codes.OK)
+	err := call(t.Context(), client)
+	wantRetryAfter(t, err, time.Minute)
+	if v := violations(t, err); len(v) != 1 || v[0].GetQuotaId() != "caf\uFFFD" {
+		t.Errorf("violations %v", v)
+	}
+}
+
+func TestCostAndExempt(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(10))
+	value := func(ctx context.Context, name string) string {
+		return strings.Join(metadata.ValueFromIncomingContext(ctx, name), ",")
+	}
+	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
+		Cost: func(ctx context.Context, _ grpclimit.Call) int64 {
+			switch value(ctx, "size") {
+			case "large":
+				return 6
+			case "huge":
+				return 11
+			case "negative":
+				return -1
+			}
+			return 1
+		},
+		Exempt: func(ctx context.Context, call grpclimit.Call) bool {
+			return strings.HasSuffix(call.FullMethod, "/UnaryCall") && value(ctx, "probe") != ""
+		},
+	})))
+	with := func(name, v string) context.Context { return metadata.AppendToOutgoingContext(t.Context(), name, v) }
+
+	wantCode(t, call(with("size", "large"), client), codes.OK)
+	wantCode(t, call(with("size", "large"), client), codes.ResourceExhausted)
+	for range 4 { // a refusal is free
+		wantCode(t, call(t.Context(), client), codes.OK)
+	}
+	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
+	wantCode(t, call(with("probe", "1"), client), codes.OK)
+	wantCode(t, call(with("size", "huge"), client), codes.InvalidArgument)
+	wantCode(t, call(with("size", "negative"), client), codes.Internal)
+}
+
+func TestStoreFailure(t *testing.T) {
+	down := brokenStore{err: status.Error(codes.ResourceExhausted, "a proxy before the store is busy")}
+	for _, c := range []struct {
+		name  string
+		store sash.Store
+		opts  grpclimit.ServerOptions
+		want  codes.Code
+		retry time.Duration
+	}{
+		{"closed is the default", down, grpclimit.ServerOptions{}, codes.Unavailable, grpclimit.DefaultUnavailableRetry},
+		{"closed with a time", down, grpclimit.ServerOptions{UnavailableRetry: 3 * time.Second}, codes.Unavailable, 3 * time.Second},
+		{"open", down, grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
+		{"a store that hangs", brokenStore{hangs: true}, grpclimit.ServerOptions{Timeout: time.Millisecond}, codes.Unavailable, grpclimit.DefaultUnavailableRetry},
+		{"a store that hangs, open", brokenStore{hangs: true}, grpclimit.ServerOptions{Timeout: time.Millisecond, OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			told := make(chan error, 1)
+			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { told <- err }
+			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Shared("all"), &c.opts)))
+			err := call(t.Context(), client)
+			wantCode(t, err, c.want)
+			if c.want != codes.OK {
+				wantRetryAfter(t, err, c.retry)
+				if strings.Contains(err.Error(), "proxy") {
+					t.Errorf("the client is told of the store: %v", err)
+				}
+			}
+			if err := <-told; !errors.Is(err, sash.ErrUnavailable) {
+				t.Errorf("OnError got %v", err)
+			}
+		})
+	}
+}
+
+// What the server answers to a caller that has gone only the server sees.
+func TestCallerThatGivesUp(t *testing.T) {
+	asked, ended := make(chan struct{}, 1), make(chan error, 1)
+	limit := onServer(t, newLimiter(t, brokenStore{hangs: true, asked: asked}, sash.PerMinute(1)), grpclimit.Shared("all"),
+		&grpclimit.ServerOptions{Timeout: -1, OnUnavailable: grpclimit.FailOpen})
+	record := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		res, err := limit.Unary(ctx, req, info, handler)
+		ended <- err
+		return res, err
+	}
+	impl := &service{}
+	client := dial(t, impl, []grpc.ServerOption{grpc.UnaryInterceptor(record)})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		<-asked
+		cancel()
+	}()
+	wantCode(t, call(ctx, client), codes.Canceled)
+	wantCode(t, <-ended, codes.Canceled)
+	if impl.served() != 0 {
+		t.Error("the handler ran for a caller that has gone")
+	}
+}
+
+func TestDeadlineOfTheCallIsNotTheStores(t *testing.T) {
+	limit := onServer(t, newLimiter(t, brokenStore{hangs: true}, sash.PerMinute(1)), grpclimit.Shared("all"),
+		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen})
+	short := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		return handler(ctx, req)
+	}
+	impl := &service{}
+	client := dial(t, impl, []grpc.ServerOption{grpc.ChainUnaryInterceptor(short, limit.Unary)})
+	wantCode(t, call(t.Context(), client), codes.DeadlineExceeded)
+	if impl.served() != 0 {
+		t.Error("the handler ran after the deadline")
+	}
+}
+
+func TestHandlersResultIsPassedOn(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(5))
+	failed := status.Error(codes.ResourceExhausted, "the disk is full")
+	client := dial(t, &service{unary: func(context.Context) error { return failed }},
+		limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
+	err := call(t.Context(), client)
+	if status.Convert(err).Message() != "the disk is full" || len(status.Convert(err).Details()) != 0 {
+		t.Errorf("got %v", err)
+	}
+	if _, ok := grpclimit.RetryAfter(err); ok {
+		t.Error("a time to retry that nobody gave")
+	}
+}
+
+func TestPanicOfAHandlerIsPassedOn(t *testing.T) {
+	caught := make(chan any, 1)
+	recoverer := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (res any, err error) {
+		defer func() {
+			v := recover()
+			caught <- v
+			err = status.Error(codes.Aborted, "recovered")
+		}()
+		return handler(ctx, req)
+	}
+	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all"), nil)
+	client := dial(t, &service{unary: func(context.Context) error { panic("the very value") }},
+		[]grpc.ServerOption{grpc.ChainUnaryInterceptor(recoverer, limit.Unary)})
+	wantCode(t, call(t.Context(), client), codes.Aborted)
+	if v := <-caught; v != "the very value" {
+		t.Errorf("recovered %v", v)
+	}
+	wantCode(t, call(t.Context(), client), codes.Aborted) // refused: the recoverer saw no panic
+	if v := <-caught; v != nil {
+		t.Errorf("recovered %v from a call that is refused", v)
+	}
+}
+
+func TestWrongOptionsAreErrors(t *testing.T) {
+	limiter, key := newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all")
+	for name, opts := range map[string]grpclimit.ServerOptions{
+		"SubjectHMAC without a key": {Subject: grpclimit.SubjectHMAC},
+		"a key without SubjectHMAC": {PartitionKey: []byte("k")},
+		"an unknown subject":        {Subject: 9},
+		"an unknown policy":         {OnUnavailable: 9},
+	} {
+		if _, err := grpclimit.NewServerInterceptor(limiter, key, &opts); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := grpclimit.NewServerInterceptor(nil, key, nil); err == nil {
+		t.Error("no limiter: no error")
+	}
+	if _, err := grpclimit.NewServerInterceptor(limiter, nil, nil); err == nil {
+		t.Error("no key function: no error")
+	}
+	if _, err := grpclimit.NewClientInterceptor(limiter, key, &grpclimit.ClientOptions{Mode: 9}); err == nil {
+		t.Error("an unknown mode: no error")
+	}
+}

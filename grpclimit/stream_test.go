@@ -1,0 +1,105 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+
+	"example.com/sash"
+	"example.com/sash/grpclimit"
+)
+
+// echo sends n messages on a new stream, one after the other's answer. It returns how many answers came,
+// and how the stream ended.
+func echo(t *testing.T, client pb.TestServiceClient, n int) (answers int, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for range n {
+		_ = stream.Send(&pb.StreamingOutputCallRequest{}) // Recv says why a stream has ended
+		if _, err := stream.Recv(); err != nil {
+			return answers, err
+		}
+		answers++
+	}
+	if err := stream.CloseSend(); err != nil {
+		return answers, err
+	}
+	switch _, err = stream.Recv(); err {
+	case io.EOF:
+		return answers, nil
+	case nil:
+		return answers, errors.New("an answer to no message")
+	}
+	return answers, err
+}
+
+func TestStreamIsChargedWhenItStarts(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(2))
+	impl := &service{}
+	client := dial(t, impl, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
+	for range 2 {
+		if answers, err := echo(t, client, 5); answers != 5 || err != nil {
+			t.Fatalf("%d answers, %v", answers, err)
+		}
+	}
+	answers, err := echo(t, client, 5)
+	wantCode(t, err, codes.ResourceExhausted)
+	wantRetryAfter(t, err, time.Minute)
+	if len(violations(t, err)) != 1 || answers != 0 || impl.served() != 2 {
+		t.Errorf("%d answers, %d streams served: %v", answers, impl.served(), err)
+	}
+}
+
+func TestStreamIsChargedForEachMessage(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(4))
+	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{Messages: true})))
+	answers, err := echo(t, client, 9)
+	wantCode(t, err, codes.ResourceExhausted)
+	wantRetryAfter(t, err, time.Minute)
+	if v := violations(t, err); answers != 3 || len(v) != 1 {
+		t.Errorf("%d answers, want 3 after a start; violations %v", answers, v)
+	}
+}
+
+func TestMessagesHaveTheirOwnCostAndTheStartCanBeExempt(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(4))
+	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
+		Messages: true,
+		Exempt:   func(_ context.Context, call grpclimit.Call) bool { return call.Stream && call.Message == nil },
+		Cost: func(_ context.Context, call grpclimit.Call) int64 {
+			if _, ok := call.Message.(*pb.StreamingOutputCallRequest); ok {
+				return 2
+			}
+			return 1
+		},
+	})))
+	answers, err := echo(t, client, 9)
+	wantCode(t, err, codes.ResourceExhausted)
+	if answers != 2 {
+		t.Errorf("%d answers, want 2 of 2 units each", answers)
+	}
+}
+
+func TestStreamWhileTheStoreFails(t *testing.T) {
+	limiter := newLimiter(t, brokenStore{err: errors.New("down")}, sash.PerMinute(1))
+	closed := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
+	_, err := echo(t, closed, 1)
+	wantCode(t, err, codes.Unavailable)
+	wantRetryAfter(t, err, grpclimit.DefaultUnavailableRetry)
+
+	open := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"),
+		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen, Messages: true})))
+	if answers, err := echo(t, open, 3); answers != 3 || err != nil {
+		t.Errorf("%d answers, %v", answers, err)
+	}
+}
