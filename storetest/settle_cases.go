@@ -87,6 +87,30 @@ var settleCases = []testCase{
 		},
 	},
 	{
+		name:    "settling after a clock that went back",
+		promise: "a charge that a clock that went back has moved takes nothing from others when it is given back, and what it took more is charged all the same",
+		only:    exact,
+		run: func(s *suite) {
+			for name, c := range map[string]struct{ units, left int64 }{"down": {0, 3}, "up": {6, 1}} {
+				s.settlingKey("k "+name, func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+					s.Advance(-time.Second)
+					s.peek(l, set.Request.Key) // all 9 of 10 count as charged now
+					s.Advance(window - time.Microsecond)
+					if left := s.peek(l, set.Request.Key).Remaining; left != 1 {
+						s.broken("%d of 10 are left, want 1", left)
+					}
+					s.Advance(time.Microsecond + resolution)
+					s.fill(l, set.Request.Key, 7)
+					set.Units = c.units
+					s.settle(store, set)
+					if left := s.peek(l, set.Request.Key).Remaining; left != c.left {
+						s.broken("%d of 10 are left, want %d, after a charge of 4 became %d", left, c.left, c.units)
+					}
+				})
+			}
+		},
+	},
+	{
 		name:    "calls of one instant are settled apart",
 		promise: "calls that are charged in the same microsecond can each be settled, once",
 		run: func(s *suite) {

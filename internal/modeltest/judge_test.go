@@ -37,7 +37,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.long, b.deep} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.long, b.deep, b.moved} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -243,6 +243,42 @@ func (b *bench) settled() error {
 			}
 		}
 		b.clock.Advance(time.Minute)
+	}
+	return nil
+}
+
+// moved: a charge that a clock that went back has moved takes nothing from others when it is given back, and
+// what it took more is charged all the same.
+func (b *bench) moved() error {
+	if !b.algorithm.Exact() {
+		return nil
+	}
+	ctx := context.Background()
+	for i, c := range []struct{ units, left int64 }{{0, 8}, {9, 4}} {
+		req, err := b.request(fmt.Sprint("moved", i), 5, sash.Every(20, time.Minute))
+		if err != nil {
+			return err
+		}
+		look, other := req, req
+		look.Cost, other.Cost = 0, 7
+		res, err := b.store.Decide(ctx, req)
+		if err != nil {
+			return err
+		}
+		b.clock.Advance(-time.Second)
+		if _, err := b.store.Decide(ctx, look); err != nil {
+			return err
+		}
+		b.clock.Advance(2 * time.Second)
+		if _, err := b.store.Decide(ctx, other); err != nil {
+			return err
+		}
+		if err := b.store.Settle(ctx, sash.Settlement{Request: req, Result: res, Units: c.units, ID: req.Key}); err != nil {
+			return err
+		}
+		if res, err = b.store.Decide(ctx, look); err != nil || res.Remaining != c.left {
+			return fmt.Errorf("%d of 20 are left after a charge that was moved became %d, want %d (%v)", res.Remaining, c.units, c.left, err)
+		}
 	}
 	return nil
 }

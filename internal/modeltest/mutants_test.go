@@ -60,7 +60,8 @@ var mutants = []struct {
 		{"the hints stay", "if left > 0 and unpack('>I6', raw, i) <= x then hints", "if true then hints"},
 		{"a repetition is applied again", "if not call('SET', KEYS[2], '', 'NX', 'PX', lives) then", "if not call('SET', KEYS[2], '', 'PX', lives) then"},
 		{"the mark has no expiry", "'NX', 'PX', lives)", "'NX')"},
-		{"it takes from whoever is there", "if worth < cost then return '' end", "if x < head then worth = 0 end"},
+		{"it takes from another call", "if worth < cost then return '' end", ""},
+		{"more is lost when the charge was moved", "if worth < cost then return '' end", "if true then return '' end"},
 		{"more is not charged", "units + worth - cost, 1", "units + math.min(worth, cost) - cost, 1"},
 		{"the entry stays", "pack('>I5', left))", "pack('>I5', units))"},
 		{"what holds nothing stays last", "if left == 0 and x == head - 1 then", "if false then"},
@@ -87,6 +88,7 @@ var mutants = []struct {
 		{"one settles at a time", "for i = 1, #later, 2 do call('ZREM', key, later[i]) end\n  for i = 1, #later, 2 do\n",
 			"for i = 1, #later, 2 do\n    call('ZREM', key, later[i])\n"},
 		{"the sums stay", "(m.sum + more) % MOD", "m.sum"},
+		{"it takes from another call", "    if more < 0 then return end\n", ""},
 	}},
 	{"fixed.lua", sash.FixedWindow, []mutant{
 		{"the window never ends", "if start >= l.start then l.count", "if true then l.count"},
