@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"example.com/sash"
 	"example.com/sash/internal/window"
@@ -138,15 +137,13 @@ func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
 }
 
 // mark returns the name of the key that tells that a settlement was applied: in the slot of the key that
-// it is about.
+// it is about. Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries.
 func (s *Store) mark(key, id string) string {
-	tag := hashTag(key)
-	if strings.IndexByte(tag, '}') >= 0 { // it cannot be a tag again: another one of the same slot is
-		for n := 0; slot(tag) != slot(key) || n == 0; n++ {
-			tag = strconv.Itoa(n)
-		}
+	mark := s.prefix + "settled:{" + hashTag(key) + "}:" + id
+	for n := 0; slot(mark) != slot(key); n++ {
+		mark = s.prefix + "settled:{" + strconv.Itoa(n) + "}:" + id
 	}
-	return s.prefix + "settled:{" + tag + "}:" + id
+	return mark
 }
 
 // Reset implements [sash.Resetter].
