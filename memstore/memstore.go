@@ -24,7 +24,7 @@ const shardCount = 64 // a power of two
 type Options struct {
 	// MaxKeys caps the keys held. When a shard has its part of them, the key of that shard that would
 	// expire first makes room: its caller may be admitted again by what was charged to it, at most its
-	// limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300 bytes and 16 more for each
+	// limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300 bytes, 16 more for each
 	// charge in the window.
 	MaxKeys int
 	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
