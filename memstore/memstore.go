@@ -25,7 +25,7 @@ type Options struct {
 	// MaxKeys caps the keys held. When a shard has its part of them, the key of that shard that would
 	// expire first makes room: its caller may be admitted again by what was charged to it, at most its
 	// limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300 bytes, 16 more for each
-	// charge in the window.
+	// charge in the window, and about 100 for each of them that was settled.
 	MaxKeys int
 	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
 	Now func() time.Time
