@@ -57,7 +57,8 @@ var mutants = []struct {
 	{"log_settle.lua", sash.SlidingLog, []mutant{
 		{"the total stays", "(total + more) % MOD", "total"},
 		{"the sums of blocks stay", "(sum + more) % MOD", "sum"},
-		{"the hints stay", "if left > 0 and unpack('>I6', raw, i) <= x then hints", "if true then hints"},
+		{"the hints stay", "if p < x or p == x and left > 0 then hints", "if true then hints"},
+		{"the hint at an entry that holds nothing stays", "if p < x or p == x and left > 0 then hints", "if p <= x then hints"},
 		{"a repetition is applied again", "if not call('SET', KEYS[2], '', 'NX', 'PX', lives) then", "if not call('SET', KEYS[2], '', 'PX', lives) then"},
 		{"the mark has no expiry", "'NX', 'PX', lives)", "'NX')"},
 		{"it takes from another call", "if worth < cost then return '' end", ""},

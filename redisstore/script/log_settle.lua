@@ -73,11 +73,12 @@ for b = math.floor(x / 64) + 1, math.ceil(head / 64) - 1 do
   call('SETRANGE', key, o, pack('>I6', (sum + more) % MOD))
 end
 
--- A hint at or before the entry still holds, unless the entry is no longer one that counts.
+-- A hint before the entry still holds, and one at it as long as the entry counts.
 local hints, void = '', pack('>I6I6I7I7', 0, 0, 9007199254740991, 0)
 raw = call('GETRANGE', key, '51', entries - 1)
 for i = 1, #raw, 26 do
-  if left > 0 and unpack('>I6', raw, i) <= x then hints = hints .. string.sub(raw, i, i + 25) else hints = hints .. void end
+  local p = unpack('>I6', raw, i)
+  if p < x or p == x and left > 0 then hints = hints .. string.sub(raw, i, i + 25) else hints = hints .. void end
 end
 
 -- Entries at the end that hold nothing any more are dropped, so that the last one tells when all is free.
