@@ -210,3 +210,36 @@ func TestTokensPerMinute(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// A limit of n with a window of the longest hold time bounds how many calls are in flight.
+func TestCallsInFlight(t *testing.T) {
+	clock := time.UnixMicro(1_800_000_000_000_000)
+	store := memstore.New(&memstore.Options{Now: func() time.Time { return clock }})
+	l := newLimiter(t, store, nil, sash.Every(3, time.Minute))
+	var running []*sash.Reservation
+	dead := reserve(t, l, "k", 1) // never comes back
+	for range 1000 {
+		for len(running) < 2 {
+			r := reserve(t, l, "k", 1)
+			if !r.Allowed() {
+				t.Fatalf("%d are in flight, and one more is refused", len(running)+1)
+			}
+			running = append(running, r)
+		}
+		if reserve(t, l, "k", 1).Allowed() {
+			t.Fatal("a fourth is in flight")
+		}
+		clock = clock.Add(50 * time.Millisecond)
+		if err := running[0].Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		running = running[1:]
+	}
+	clock = dead.Result().At.Add(time.Minute)
+	if left := remaining(t, l, "k"); left != 2 {
+		t.Errorf("%d are free when the hold time of the dead one is over and one is running, want 2", left)
+	}
+	if err := dead.Cancel(t.Context()); err != nil || remaining(t, l, "k") != 2 {
+		t.Errorf("the dead one came back: %v, %d are free", err, remaining(t, l, "k"))
+	}
+}
