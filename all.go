@@ -81,7 +81,7 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 
 // oneByOne charges the requests in order and gives back on the first refusal.
 func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) (Result, error) {
-	store, ok := l.store.(Refunder)
+	store, ok := l.store.(Settler)
 	if !ok || l.policy.countRefused {
 		return Result{}, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
 	}
@@ -97,7 +97,7 @@ func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) (Result, error) 
 		defer cancel()
 		var failed error
 		for i, charged := range results {
-			failed = errors.Join(failed, store.Refund(undo, reqs[i], charged))
+			failed = errors.Join(failed, store.Settle(undo, Settlement{Request: reqs[i], Result: charged}))
 		}
 		if err == nil {
 			err = failed

@@ -16,6 +16,8 @@
 // admitted when every limit has room, and is then charged to all. A [Result] says what is left, and for
 // a refusal which limit refused and when the same call would be admitted: exactly, for the cost asked.
 //
+// For a cost that is known only afterwards, [Limiter.Reserve] charges an estimate that is corrected later.
+//
 // # Stores
 //
 // The package memstore keeps charges in this process. The package redisstore keeps them on Redis or

@@ -1,6 +1,10 @@
 package sash
 
-import "context"
+import (
+	"context"
+
+	"example.com/sash/internal/window"
+)
 
 // A Request is one call on one subject. Limiters make requests and check them; stores trust them.
 type Request struct {
@@ -31,12 +35,39 @@ type MultiStore interface {
 	DecideAll(ctx context.Context, reqs []Request) ([]Result, error)
 }
 
-// A Refunder takes back the charge of an admitted request.
-type Refunder interface {
-	// Refund gives back what req was charged with when it was answered by res. It is harmless when the
-	// charge has left the window meanwhile. It must be called at most once for a result. After a clock
-	// that went back it may take the units from another call of the same key, or give none back.
-	Refund(ctx context.Context, req Request, res Result) error
+// A Settlement says what an admitted request was worth in the end.
+type Settlement struct {
+	// Request is what was asked. Its Cost is what was charged.
+	Request Request
+	// Result is the answer, which admitted the request. Its At tells which charge is meant.
+	Result Result
+	// Units is what the request was worth: 0 to MaxUnits, less or more than its Cost.
+	Units int64
+	// ID names the settlement among all: a store applies it once, however often it is asked to. Empty
+	// when the caller never repeats it.
+	ID string
+}
+
+// Expires returns the instant from which the charge no longer counts and settling does nothing, in
+// microseconds since the Unix epoch. Stores remember the ID until then.
+func (s *Settlement) Expires() int64 {
+	policy := s.Request.Policy
+	lives := window.Keep(policy.windows)
+	if policy.algorithm == SlidingCounter {
+		lives *= 2
+	}
+	return s.Result.At.UnixMicro() + lives
+}
+
+// A Settler corrects the charge of an admitted request.
+type Settler interface {
+	// Settle makes a request's charge worth the settlement's units, at the instant at which it was
+	// made: less at once makes room; more is charged whether or not there is room. It does nothing when
+	// the charge has left or the store has applied the settlement already, and is the only call of this
+	// package that may be repeated after an error. After a clock that went back, what is more is
+	// charged at a later instant than the request was, and less may be given back by another call of
+	// the same key, or not at all.
+	Settle(ctx context.Context, s Settlement) error
 }
 
 // A Resetter forgets a subject.

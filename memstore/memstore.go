@@ -29,14 +29,15 @@ type Options struct {
 	// MaxKeys caps the keys held, to within 2 %. When there are that many, the key that would expire
 	// first of those in the new one's shard makes room: its caller may be admitted again by what was
 	// charged to it, at most its limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300
-	// bytes, and 16 to 32 more for each charge that its window has held at once.
+	// bytes, 16 to 32 more for each charge that its window has held at once, and about 100 for each of
+	// them that was settled.
 	MaxKeys int
 	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
 	Now func() time.Time
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [sash.MultiStore],
-// [sash.Refunder] and [sash.Resetter].
+// [sash.Settler] and [sash.Resetter].
 type Store struct {
 	now    func() time.Time
 	seed   maphash.Seed
@@ -47,7 +48,7 @@ type Store struct {
 
 var (
 	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Refunder   = (*Store)(nil)
+	_ sash.Settler    = (*Store)(nil)
 	_ sash.Resetter   = (*Store)(nil)
 )
 
@@ -127,13 +128,16 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 	return results, nil
 }
 
-// Refund implements [sash.Refunder].
-func (s *Store) Refund(_ context.Context, req sash.Request, res sash.Result) error {
+// Settle implements [sash.Settler].
+func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
+	req := set.Request
 	sh := &s.shards[s.shard(req.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sub := sh.subjects[identify(req.Key, req.Policy)]; sub != nil {
-		sub.state.Refund(s.now().UnixMicro(), res.At.UnixMicro(), req.Cost, req.Policy.Windows())
+	now := s.now().UnixMicro()
+	sub := sh.find(req)
+	if sub != nil && now < set.Expires() && sub.first(now, &set) {
+		sub.state.Settle(now, set.Result.At.UnixMicro(), set.Units-req.Cost, req.Policy.Windows())
 	}
 	return nil
 }

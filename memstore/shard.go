@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"container/heap"
+	"maps"
 	"sync"
 
 	"example.com/sash"
@@ -24,6 +25,28 @@ type subject struct {
 	state window.State
 	due   int64 // when the queue looks at it
 	index int   // in the queue
+
+	settled map[string]int64 // what was settled, and until when a repetition could do harm
+	most    int              // how many of them to hold before those that are over are dropped
+}
+
+// first reports whether a settlement is applied for the first time, and notes that it was.
+func (s *subject) first(now int64, set *sash.Settlement) bool {
+	if set.ID == "" {
+		return true
+	}
+	if _, again := s.settled[set.ID]; again {
+		return false
+	}
+	if s.settled == nil {
+		s.settled = make(map[string]int64)
+	}
+	if len(s.settled) >= s.most {
+		maps.DeleteFunc(s.settled, func(_ string, until int64) bool { return until <= now })
+		s.most = max(16, 2*len(s.settled))
+	}
+	s.settled[set.ID] = set.Expires()
+	return true
 }
 
 // look fills statuses without charging.

@@ -11,7 +11,7 @@ import (
 const (
 	modeDecide  = 0
 	modeCharge  = 1 // decide, and charge what was refused too
-	modeRefund  = 2
+	modeSettle  = 2
 	modeMinimum = 24 // bytes of a request with one sliding limit
 )
 
@@ -30,12 +30,16 @@ func pack(reqs []sash.Request, countRefused bool, now int64) string {
 	return string(b)
 }
 
-// packRefund writes the argument of a refund: like a decision, with the instant of the charge at the end.
-func packRefund(req sash.Request, at int64) string {
-	b := append(make([]byte, 0, 64), modeRefund)
-	b = appendUint(b, 7, max(1, req.Policy.Resolution().Microseconds()))
-	b = appendRequest(b, &req, at)
-	return string(appendUint(b, 7, at))
+// packSettlement writes the argument of a settlement: like a decision, with the instant of the charge, what
+// it is worth, and the instant from which settling does nothing at the end.
+func packSettlement(set *sash.Settlement) string {
+	at := set.Result.At.UnixMicro()
+	b := append(make([]byte, 0, 64), modeSettle)
+	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution().Microseconds()))
+	b = appendRequest(b, &set.Request, at)
+	b = appendUint(b, 7, at)
+	b = appendUint(b, 5, set.Units)
+	return string(appendUint(b, 7, set.Expires()))
 }
 
 func appendRequest(b []byte, req *sash.Request, now int64) []byte {
@@ -83,11 +87,7 @@ func appendUint(b []byte, size int, n int64) []byte {
 // slot returns the Redis Cluster slot of a key: CRC-16/XMODEM of its hash tag, or of all of it, modulo
 // 16384 (Redis Cluster specification, "Key distribution model").
 func slot(key string) uint16 {
-	if open := indexByte(key, '{', 0); open >= 0 {
-		if end := indexByte(key, '}', open+1); end > open+1 {
-			key = key[open+1 : end]
-		}
-	}
+	key = hashTag(key)
 	var crc uint16
 	for i := range len(key) {
 		crc ^= uint16(key[i]) << 8
@@ -100,6 +100,16 @@ func slot(key string) uint16 {
 		}
 	}
 	return crc & 16383
+}
+
+// hashTag returns the part of a key that decides its slot: what is in its first braces, or all of it.
+func hashTag(key string) string {
+	if open := indexByte(key, '{', 0); open >= 0 {
+		if end := indexByte(key, '}', open+1); end > open+1 {
+			return key[open+1 : end]
+		}
+	}
+	return key
 }
 
 func indexByte(s string, c byte, from int) int {

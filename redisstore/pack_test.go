@@ -1,6 +1,9 @@
 package redisstore
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // Slots as a Redis server gives them for CLUSTER KEYSLOT.
 func TestSlot(t *testing.T) {
@@ -19,6 +22,22 @@ func TestSlot(t *testing.T) {
 	} {
 		if got := slot(key); got != want {
 			t.Errorf("%q is in slot %d, not %d", key, got, want)
+		}
+	}
+}
+
+func TestAMarkIsInTheSlotOfItsKey(t *testing.T) {
+	for _, prefix := range []string{"sash:", "{app}:", "odd{:", "odd}:", "{}:"} {
+		s := New(nil, &Options{Prefix: prefix})
+		for _, key := range []string{"user:42", "{t1}:user:42", "a}b", "a{b", "{}", "}{", "{{a}}"} {
+			key := prefix + "log:" + key
+			mark := s.mark(key, "ID")
+			if slot(mark) != slot(key) {
+				t.Errorf("%q is in slot %d, and the mark %q in %d", key, slot(key), mark, slot(mark))
+			}
+			if !strings.HasPrefix(mark, prefix+"settled:") || !strings.HasSuffix(mark, ":ID") {
+				t.Errorf("the mark of %q is called %q", key, mark)
+			}
 		}
 	}
 }

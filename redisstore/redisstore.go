@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"example.com/sash"
 	"example.com/sash/internal/window"
@@ -37,7 +38,7 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
-// stays the caller's to configure and to close. It implements [sash.MultiStore], [sash.Refunder] and
+// stays the caller's to configure and to close. It implements [sash.MultiStore], [sash.Settler] and
 // [sash.Resetter].
 type Store struct {
 	scripts Scripter
@@ -46,7 +47,7 @@ type Store struct {
 
 var (
 	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Refunder   = (*Store)(nil)
+	_ sash.Settler    = (*Store)(nil)
 	_ sash.Resetter   = (*Store)(nil)
 )
 
@@ -124,14 +125,29 @@ func (s *Store) decide(ctx context.Context, reqs []sash.Request) ([]sash.Result,
 	return nil, errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
 }
 
-// Refund implements [sash.Refunder].
-func (s *Store) Refund(ctx context.Context, req sash.Request, res sash.Result) error {
-	script := scripts[req.Policy.Algorithm()]
-	if refund := refunds[req.Policy.Algorithm()]; refund != nil {
-		script = refund
+// Settle implements [sash.Settler].
+func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
+	algorithm := set.Request.Policy.Algorithm()
+	script := scripts[algorithm]
+	if settle := settles[algorithm]; settle != nil {
+		script = settle
 	}
-	_, err := s.scripts.Run(ctx, script, []string{s.Key(req.Key, req.Policy)}, packRefund(req, res.At.UnixMicro()))
+	keys := []string{s.Key(set.Request.Key, set.Request.Policy)}
+	if set.ID != "" {
+		keys = append(keys, s.mark(keys[0], set.ID))
+	}
+	_, err := s.scripts.Run(ctx, script, keys, packSettlement(&set))
 	return err
+}
+
+// mark returns the name of the key that tells that a settlement was applied: in the slot of the key that
+// it is about. Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries.
+func (s *Store) mark(key, id string) string {
+	mark := s.prefix + "settled:{" + hashTag(key) + "}:" + id
+	for n := 0; slot(mark) != slot(key); n++ {
+		mark = s.prefix + "settled:{" + strconv.Itoa(n) + "}:" + id
+	}
+	return mark
 }
 
 // Reset implements [sash.Resetter].

@@ -26,8 +26,9 @@ func NewScript(name, text string) *Script {
 var files embed.FS
 
 var (
-	log  = load("log.lua")
-	zset = load("shared.lua", "zset.lua")
+	log       = load("log.lua")
+	logSettle = load("log_settle.lua")
+	zset      = load("shared.lua", "zset.lua")
 
 	scripts = [...]*Script{
 		sash.SlidingLog:     log,
@@ -37,9 +38,9 @@ var (
 		sash.FixedWindow:    load("shared.lua", "fixed.lua"),
 		sash.GCRA:           load("shared.lua", "gcra.lua"),
 	}
-	refunds = [len(scripts)]*Script{
-		sash.SlidingLog:     load("log_refund.lua"),
-		sash.SlidingBuckets: load("log_refund.lua"),
+	settles = [len(scripts)]*Script{
+		sash.SlidingLog:     logSettle,
+		sash.SlidingBuckets: logSettle,
 	}
 	reset = load("reset.lua")
 )
@@ -59,6 +60,6 @@ func load(names ...string) *Script {
 
 // Scripts returns every script of the store, to load them ahead of time or to look at them.
 func Scripts() []*Script {
-	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], refunds[sash.SlidingLog], reset}
+	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset}
 	return all
 }

@@ -119,48 +119,6 @@ var subjectCases = []testCase{
 			s.fill(l, "a", 5)
 		},
 	},
-	{
-		name:    "a charge can be given back",
-		promise: "a refund takes back what the call was charged with, and is harmless when that has left",
-		run: func(s *suite) {
-			store, ok := s.Store.(sash.Refunder)
-			if !ok {
-				return
-			}
-			s.align(8 * window)
-			policy, err := sash.NewPolicy(s.options(), sash.Every(10, window))
-			if err != nil {
-				s.Fatal(err)
-			}
-			l := s.limiter(sash.Every(10, window))
-			s.fill(l, "k", 3)
-			s.Advance(resolution)
-			req := sash.Request{Key: "k", Cost: 4, Policy: policy}
-			res, err := s.Store.Decide(s.Context(), req)
-			if err != nil {
-				s.Fatal(err)
-			}
-			s.Advance(resolution)
-			s.fill(l, "k", 2)
-			before := s.peek(l, "k").Remaining
-			if err := store.Refund(s.Context(), req, res); err != nil {
-				s.Fatal(err)
-			}
-			if after := s.peek(l, "k").Remaining; after != before+4 {
-				s.broken("%d were left, and %d after 4 were given back", before, after)
-			}
-			s.Advance(4 * window)
-			s.fill(l, "k", 10)
-			if s.algorithm != sash.GCRA { // it keeps one number, and cannot tell charges apart
-				if err := store.Refund(s.Context(), req, res); err != nil {
-					s.Fatal(err)
-				}
-				if res := s.peek(l, "k"); res.Remaining != 0 {
-					s.broken("a refund of a charge that has left gave %d units", res.Remaining)
-				}
-			}
-		},
-	},
 }
 
 // several reports whether the store decides over several subjects.

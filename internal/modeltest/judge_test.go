@@ -37,7 +37,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.long, b.deep} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.long, b.deep, b.moved} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -198,13 +198,14 @@ func (b *bench) deep() error {
 			return fmt.Errorf("%s: %w", tr.name, err)
 		}
 	}
-	return b.givenBack()
+	return b.settled()
 }
 
-// givenBack: units that are given back out of a long log are free at once, and only those.
-func (b *bench) givenBack() error {
+// settled: units that are given back out of a long log are free at once, and only those; what a call took
+// beyond its cost is charged where the call was.
+func (b *bench) settled() error {
 	ctx := context.Background()
-	req, err := b.request("given back", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
+	req, err := b.request("settled", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
 	if err != nil {
 		return err
 	}
@@ -225,19 +226,59 @@ func (b *bench) givenBack() error {
 		}
 		results = append(results, res)
 	}
-	for _, i := range []int{299, 298, 63, 64, 150, 0, 1, 297} {
-		if err := b.store.Refund(ctx, req, results[i]); err != nil {
-			return err
+	worth := []int64{0, 0, 1, 40, 0, 0, 0, 7}
+	for n, i := range []int{299, 298, 63, 64, 150, 0, 1, 297} {
+		set := sash.Settlement{Request: req, Result: results[i], Units: worth[n%len(worth)], ID: fmt.Sprint("s", i)}
+		truth.Settle(b.clock.Now(), set)
+		for range 2 { // once is enough
+			if err := b.store.Settle(ctx, set); err != nil {
+				return err
+			}
 		}
-		truth.Refund(b.clock.Now(), req, results[i])
 		for _, cost := range []int64{0, 700, 4} {
 			look := req
 			look.Cost = cost
 			if _, err := ask(look); err != nil {
-				return fmt.Errorf("after charge %d was given back: %w", i, err)
+				return fmt.Errorf("after charge %d was settled: %w", i, err)
 			}
 		}
 		b.clock.Advance(time.Minute)
+	}
+	return nil
+}
+
+// moved: a charge that a clock that went back has moved takes nothing from others when it is given back, and
+// what it took more is charged all the same.
+func (b *bench) moved() error {
+	if !b.algorithm.Exact() {
+		return nil
+	}
+	ctx := context.Background()
+	for i, c := range []struct{ units, left int64 }{{0, 8}, {9, 4}} {
+		req, err := b.request(fmt.Sprint("moved", i), 5, sash.Every(20, time.Minute))
+		if err != nil {
+			return err
+		}
+		look, other := req, req
+		look.Cost, other.Cost = 0, 7
+		res, err := b.store.Decide(ctx, req)
+		if err != nil {
+			return err
+		}
+		b.clock.Advance(-time.Second)
+		if _, err := b.store.Decide(ctx, look); err != nil {
+			return err
+		}
+		b.clock.Advance(2 * time.Second)
+		if _, err := b.store.Decide(ctx, other); err != nil {
+			return err
+		}
+		if err := b.store.Settle(ctx, sash.Settlement{Request: req, Result: res, Units: c.units, ID: req.Key}); err != nil {
+			return err
+		}
+		if res, err = b.store.Decide(ctx, look); err != nil || res.Remaining != c.left {
+			return fmt.Errorf("%d of 20 are left after a charge that was moved became %d, want %d (%v)", res.Remaining, c.units, c.left, err)
+		}
 	}
 	return nil
 }

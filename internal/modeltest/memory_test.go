@@ -58,6 +58,43 @@ func TestServerOutOfMemory(t *testing.T) {
 	}
 }
 
+func TestServerOutOfMemoryWhileSettling(t *testing.T) {
+	l := startLive(t)
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			limiter := l.limiter(t, a, sash.Every(1000, time.Hour))
+			key := l.key(t, "k", a)
+			for actual := range int64(10) {
+				r, err := limiter.Reserve(t.Context(), "k", 5)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := l.state(t, key)
+				if err := l.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+					t.Fatal(err)
+				}
+				err = r.Settle(t.Context(), actual)
+				if err := l.client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+					t.Fatal(err)
+				}
+				if actual != 5 && (!errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "OOM")) {
+					t.Fatalf("settled with %d on a server that is out of memory: %v", actual, err)
+				}
+				if after := l.state(t, key); after != before {
+					t.Fatalf("it failed and changed the key from %+v to %+v", before, after)
+				}
+				if err := r.Settle(t.Context(), actual); err != nil {
+					t.Fatal(err)
+				}
+			}
+			res, err := limiter.Peek(t.Context(), "k")
+			if used := 1000 - res.Remaining; err != nil || used != 45 && a.Exact() || used < 44 || used > 45 {
+				t.Errorf("%d units are in use, want 45 (%v)", used, err)
+			}
+		})
+	}
+}
+
 func TestServerOutOfMemoryWhileALargeLogGrows(t *testing.T) {
 	l := startLive(t)
 	limiter := l.limiter(t, sash.SlidingLog, sash.Every(100_000, time.Hour))

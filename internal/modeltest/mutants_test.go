@@ -54,10 +54,18 @@ var mutants = []struct {
 		{"calls of one step do not join", "resolution > 1 and", "resolution < 1 and"},
 		{"what joins is not added", "joined = cost + unpack(", "joined = 0 * cost + unpack("},
 	}},
-	{"log_refund.lua", sash.SlidingLog, []mutant{
-		{"the total stays", "(total - cost) % MOD", "total"},
-		{"the sums of blocks stay", "(sum - cost) % MOD", "sum"},
-		{"the hints stay", "head, (total - cost) % MOD, last) .. void", "head, (total - cost) % MOD, last)"},
+	{"log_settle.lua", sash.SlidingLog, []mutant{
+		{"the total stays", "(total + more) % MOD", "total"},
+		{"the sums of blocks stay", "(sum + more) % MOD", "sum"},
+		{"the hints stay", "if p < x or p == x and left > 0 then hints", "if true then hints"},
+		{"the hint at an entry that holds nothing stays", "if p < x or p == x and left > 0 then hints", "if p <= x then hints"},
+		{"a repetition is applied again", "if not call('SET', KEYS[2], '', 'NX', 'PX', lives) then", "if not call('SET', KEYS[2], '', 'PX', lives) then"},
+		{"the mark has no expiry", "'NX', 'PX', lives)", "'NX')"},
+		{"it takes from another call", "if worth < cost then return '' end", ""},
+		{"more is lost when the charge was moved", "if worth < cost then return '' end", "if true then return '' end"},
+		{"more is not charged", "units + worth - cost, 1", "units + math.min(worth, cost) - cost, 1"},
+		{"the entry stays", "pack('>I5', left))", "pack('>I5', units))"},
+		{"what holds nothing stays last", "if left == 0 and x == head - 1 then", "if false then"},
 	}},
 	{"zset.lua", sash.SortedSetLog, []mutant{
 		{"the timestamp is the member",
@@ -75,6 +83,13 @@ var mutants = []struct {
 			"math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))", "subject.keep"},
 		{"retry looks at the oldest entry", "units > l.first.units and departure(l, units) or l.first.at", "l.first.at"},
 		{"a clock that goes back locks out", "if last and last.at > now then", "if false then"},
+	}},
+	{"zset.lua", sash.SortedSetLog, []mutant{
+		{"a repetition is applied again", "'NX', 'PX', int(math.ceil((ends", "'PX', int(math.ceil((ends"},
+		{"one settles at a time", "for i = 1, #later, 2 do call('ZREM', key, later[i]) end\n  for i = 1, #later, 2 do\n",
+			"for i = 1, #later, 2 do\n    call('ZREM', key, later[i])\n"},
+		{"the sums stay", "(m.sum + more) % MOD", "m.sum"},
+		{"it takes from another call", "    if more < 0 then return end\n", ""},
 	}},
 	{"fixed.lua", sash.FixedWindow, []mutant{
 		{"the window never ends", "if start >= l.start then l.count", "if true then l.count"},

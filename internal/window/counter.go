@@ -121,8 +121,8 @@ func (c *Counter) Charge(now, cost int64, limits []Limit) {
 	}
 }
 
-// Refund implements State.
-func (c *Counter) Refund(_, at, cost int64, limits []Limit) {
+// Settle implements State.
+func (c *Counter) Settle(_, at, more int64, limits []Limit) {
 	for i := range limits {
 		window := limits[i].Window
 		start := at - mod(at, window)
@@ -131,9 +131,9 @@ func (c *Counter) Refund(_, at, cost int64, limits []Limit) {
 			switch {
 			case k.window != window:
 			case k.start == start:
-				k.current = max(0, k.current-cost)
+				k.current = max(0, k.current+more)
 			case k.start == start+window:
-				k.prev = max(0, k.prev-cost)
+				k.prev = max(0, k.prev+more)
 			}
 		}
 	}

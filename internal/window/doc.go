@@ -27,8 +27,9 @@ type State interface {
 	Look(now, cost int64, limits []Limit, out []Status) (refusals uint64)
 	// Charge records cost units at now, whether or not there is room.
 	Charge(now, cost int64, limits []Limit)
-	// Refund takes back what Charge recorded at an earlier instant, as far as it still counts at now.
-	Refund(now, at, cost int64, limits []Limit)
+	// Settle adds more units, or takes some away when more is negative, to what Charge recorded at an
+	// earlier instant, as far as it still counts at now.
+	Settle(now, at, more int64, limits []Limit)
 	// Expires returns the instant from which the state is as good as none.
 	Expires() int64
 }

@@ -79,13 +79,13 @@ func (f *Fixed) Charge(now, cost int64, limits []Limit) {
 	}
 }
 
-// Refund implements State.
-func (f *Fixed) Refund(_, at, cost int64, limits []Limit) {
+// Settle implements State.
+func (f *Fixed) Settle(_, at, more int64, limits []Limit) {
 	for i := range limits {
 		for j := range f.counters {
 			c := &f.counters[j]
 			if c.span.same(limits[i].Span) && c.start <= at && at < c.end {
-				c.count = max(0, c.count-cost)
+				c.count = max(0, c.count+more)
 			}
 		}
 	}

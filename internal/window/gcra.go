@@ -93,13 +93,13 @@ func (g *GCRA) Charge(now, cost int64, limits []Limit) {
 	}
 }
 
-// Refund implements State.
-func (g *GCRA) Refund(now, _, cost int64, limits []Limit) {
+// Settle implements State. What was charged a window ago is paid. The debt never exceeds one window.
+func (g *GCRA) Settle(now, at, more int64, limits []Limit) {
 	for i := range limits {
 		limit := &limits[i]
-		if m := g.at(now, limit.Window); m != nil {
-			debt := m.owed(now) - float64(cost)*float64(limit.Window)/float64(limit.Units)
-			m.at, m.debt = now, math.Max(0, debt)
+		if m := g.at(now, limit.Window); m != nil && now-at < limit.Window {
+			debt := m.owed(now) + float64(more)*float64(limit.Window)/float64(limit.Units)
+			m.at, m.debt = now, math.Max(0, math.Min(debt, float64(limit.Window)))
 		}
 	}
 }

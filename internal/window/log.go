@@ -147,15 +147,26 @@ func (l *Log) Charge(now, cost int64, limits []Limit) {
 	l.head++
 }
 
-// Refund implements State. The charge is in the entry of its time or, joined, of the latest time within
-// the same step. Where a clock that went back has moved it, nothing is given back: it leaves by itself.
-func (l *Log) Refund(_, at, cost int64, _ []Limit) {
+// Settle implements State. The charge is in the entry of its time or, joined, of the latest time within
+// the same step. Where a clock that went back has moved it, the two are not told apart any more: then
+// more is charged to a later entry, and less is not given back, so it leaves by itself.
+func (l *Log) Settle(_, at, more int64, _ []Limit) {
+	if l.head == l.lo {
+		return
+	}
 	p := l.after(at - 1)
-	if p == l.head || l.slot(p).at-at >= l.Resolution || int64(l.slot(p).sum-l.before(p)) < cost {
+	switch {
+	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution:
+	case more < 0:
+		return
+	case p == l.head:
+		p--
+	}
+	if units := int64(l.slot(p).sum - l.before(p)); units+more < 0 {
 		return
 	}
 	for q := p; q < l.head; q++ {
-		l.slot(q).sum -= uint64(cost)
+		l.slot(q).sum += uint64(more)
 	}
 	for l.head > l.lo && l.slot(l.head-1).sum == l.before(l.head-1) {
 		l.head--

@@ -67,16 +67,16 @@ local function charge(subject)
   expire(subject.key, lives)
 end
 
-local function refund(subject)
+local function settle(subject, _, more)
   for _, l in ipairs(subject.limits) do
     local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':current', l.id .. ':previous')
     local start = state[1] and tonumber(state[1])
     if start == l.start then
-      call('HSET', subject.key, l.id .. ':current', int(math.max(0, tonumber(state[2]) - subject.cost)))
+      call('HSET', subject.key, l.id .. ':current', int(math.max(0, tonumber(state[2]) + more)))
     elseif start == l.start + l.window then
-      call('HSET', subject.key, l.id .. ':previous', int(math.max(0, tonumber(state[3]) - subject.cost)))
+      call('HSET', subject.key, l.id .. ':previous', int(math.max(0, tonumber(state[3]) + more)))
     end
   end
 end
 
-return run(read, look, charge, refund)
+return run(read, look, charge, settle)

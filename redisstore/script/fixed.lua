@@ -38,13 +38,13 @@ local function charge(subject)
   expire(subject.key, lives)
 end
 
-local function refund(subject)
+local function settle(subject, _, more)
   for _, l in ipairs(subject.limits) do
     local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':count')
     if state[1] and tonumber(state[1]) == l.start then
-      call('HSET', subject.key, l.id .. ':count', int(math.max(0, tonumber(state[2]) - subject.cost)))
+      call('HSET', subject.key, l.id .. ':count', int(math.max(0, tonumber(state[2]) + more)))
     end
   end
 end
 
-return run(read, look, charge, refund)
+return run(read, look, charge, settle)

@@ -50,22 +50,24 @@ local function look(l, cost)
   return retry > 0, remaining, retry, release, reset
 end
 
-local function write(subject, cost)
+local function write(subject, units, at)
   local lives = 1
   for _, l in ipairs(subject.limits) do
-    local debt = math.max(0, math.min(owed(l, 0) + cost * l.window / l.units, l.window))
-    call('HSET', subject.key, l.id .. ':at', int(now), l.id .. ':debt', string.format('%.17g', debt))
-    lives = math.max(lives, debt)
+    if now - at < l.window then -- else it is paid
+      local debt = math.max(0, math.min(owed(l, 0) + units * l.window / l.units, l.window))
+      call('HSET', subject.key, l.id .. ':at', int(now), l.id .. ':debt', string.format('%.17g', debt))
+      lives = math.max(lives, debt)
+    end
   end
-  return lives
+  expire(subject.key, lives)
 end
 
-local function charge(subject) expire(subject.key, write(subject, subject.cost)) end
+local function charge(subject) write(subject, subject.cost, now) end
 
-local function refund(subject)
+local function settle(subject, at, more)
   if call('EXISTS', subject.key) == 0 then return end
   read(subject)
-  write(subject, -subject.cost)
+  write(subject, more, at)
 end
 
-return run(read, look, charge, refund)
+return run(read, look, charge, settle)

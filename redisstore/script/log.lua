@@ -80,15 +80,13 @@ local function rare(key, slots, entries, head, total)
   function r.locate(lo, cut)
     local p = r.search(lo, head, cut)
     local sum = r.sum_before(p)
-    while p < head do
-      local t, units = unpack('>I7I5', (r.read(p, 1)))
-      if units > 0 then return p, sum, t end
-      p = p + 1
-    end
-    return head, total, 0
+    if sum == total then return head, total, 0 end
+    -- Entries that were settled with nothing do not count; there can be thousands of them.
+    local t, first = r.departure(p, sum, 1)
+    return first, sum, t
   end
 
-  -- departure returns the time of the entry with which `units` are gone, counted from p on.
+  -- departure returns the time of the entry with which `units` are gone, counted from p on, and its position.
   function r.departure(p, sum, units)
     local left, stop = units, math.min(p + 8, head)
     local function walk()
@@ -97,13 +95,13 @@ local function rare(key, slots, entries, head, total)
         for i = 0, len - 1 do
           local t, u = unpack('>I7I5', str, i * 12 + 1)
           left = left - u
-          if left <= 0 then return t end
+          if left <= 0 then return t, p + i end
         end
         p = p + len
       end
     end
-    local t = walk()
-    if t then return t end
+    local t, found = walk()
+    if t then return t, found end
     local b, top = math.floor(p / 64) + 1, math.floor((head - 1) / 64) + 1
     while b < top do
       local mid = math.floor((b + top) / 2)

@@ -2,11 +2,15 @@
 -- of one decision. The argument and the answer are those of log.lua.
 --
 -- A script defines four functions over a subject {key, cost, limits} and ends with
--- `return run(read, look, charge, refund)`:
+-- `return run(read, look, charge, settle)`:
 --   read(subject)         reads the state of every limit; writes only after a clock that went back
 --   look(limit, cost)     returns refused, remaining, retry, release, reset
 --   charge(subject)       writes the cost, to the state as it was read
---   refund(subject, at)   takes back what was charged at an earlier instant; nothing was read before
+--   settle(subject, at, more)   adds units to what was charged at an earlier instant, or takes some away
+--                         when more is negative; nothing was read before
+-- A settlement is packed like a request of one subject, with I1 2 first and I7 instant of the charge, I5 what
+-- it is worth and I7 instant from which it does nothing last. It answers with an empty string. KEYS may
+-- have a second key: the mark that it was applied, which is written first and lives as long as it matters.
 -- A limit is {units, window, cut, stop, start, id}: stop is the end of a calendar period or nil, id names
 -- the window in a field.
 
@@ -24,12 +28,12 @@ local function expire(key, micros)
   if call('PTTL', key) < ms then call('PEXPIRE', key, int(ms)) end
 end
 
-local function run(read, look, charge, refund)
+local function run(read, look, charge, settle)
   local request = ARGV[1]
   local mode, _, at = unpack('>I1I7', request)
-  local instant, subjects = now, {}
-  if mode == 2 then instant = unpack('>I7', request, #request - 6) end -- of the charge to take back
-  for s = 1, #KEYS do
+  local instant, subjects, worth, ends = now, {}, nil, nil
+  if mode == 2 then instant, worth, ends = unpack('>I7I5I7', request, #request - 18) end
+  for s = 1, mode == 2 and 1 or #KEYS do
     local subject, k = {key = KEYS[s], keep = 0, units = 0, limits = {}}, nil
     subject.cost, k, at = unpack('>I5I1', request, at)
     for i = 1, k do
@@ -53,7 +57,9 @@ local function run(read, look, charge, refund)
   end
 
   if mode == 2 then
-    refund(subjects[1], instant)
+    if now >= ends then return '' end
+    if KEYS[2] and not call('SET', KEYS[2], '', 'NX', 'PX', int(math.ceil((ends - now) / 1000) + 1)) then return '' end
+    settle(subjects[1], instant, worth - subjects[1].cost)
     return ''
   end
 

@@ -106,20 +106,26 @@ local function charge(subject)
   expire(key, keep)
 end
 
--- refund takes units out of their member, and out of the sums of all that came later. That is the work
--- of one command a member, so a charge that a thousand others have followed is left to leave by itself.
-local function refund(subject, at)
+-- settle changes the units of a member, and the sums of all that came later. That is the work of two
+-- commands a member: where a thousand others have followed, and where a clock that went back has moved the
+-- charge, more is charged to the last member, and less is left to leave by itself.
+local function settle(subject, at, more)
   local key = subject.key
-  local from = entry(call('ZRANGEBYSCORE', key, int(at), int(at), 'WITHSCORES'))
-  if not from or from.units < subject.cost then return end
   local later = call('ZRANGEBYSCORE', key, int(at), '+inf', 'WITHSCORES', 'LIMIT', '0', '1001')
-  if #later > 2000 then return end
+  local e = entry(later)
+  if not e or e.at ~= at or #later > 2000 then
+    if more < 0 then return end
+    later = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+    e = entry(later)
+  end
+  if not e or e.units + more < 0 then return end
+  -- All go before any comes back: a new name may be the old one of another.
+  for i = 1, #later, 2 do call('ZREM', key, later[i]) end
   for i = 1, #later, 2 do
-    local e = entry({later[i], later[i + 1]})
-    local units = e.member == from.member and e.units - subject.cost or e.units
-    call('ZREM', key, e.member)
-    if units > 0 then call('ZADD', key, later[i + 1], name((e.sum - subject.cost) % MOD, units)) end
+    local m = entry({later[i], later[i + 1]})
+    if i == 1 then m.units = m.units + more end
+    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + more) % MOD, m.units)) end
   end
 end
 
-return run(read, look, charge, refund)
+return run(read, look, charge, settle)

@@ -135,10 +135,10 @@ func (c *counts) charge(now, cost int64, limits []sash.Limit) {
 	}
 }
 
-func (c *counts) refund(_, made, cost int64, limits []sash.Limit) {
+func (c *counts) settle(_, made, cost, units int64, limits []sash.Limit) {
 	for _, l := range limits {
 		if t := c.tallies[span(l)]; t != nil {
-			t.charges = takeBack(t.charges, made, cost)
+			t.charges = settled(t.charges, made, cost, units)
 		}
 	}
 }

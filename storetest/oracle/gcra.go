@@ -82,12 +82,16 @@ func (g *debts) charge(now, cost int64, limits []sash.Limit) {
 	}
 }
 
-func (g *debts) refund(now, _, cost int64, limits []sash.Limit) {
+func (g *debts) settle(now, made, cost, units int64, limits []sash.Limit) {
 	for _, l := range limits {
+		w := l.Window.Microseconds()
+		if now-made >= w {
+			continue // it was paid
+		}
 		for _, m := range [...]map[string]debt{g.certain, g.possible} {
 			if d, ok := m[span(l)]; ok {
-				back := float64(cost) * float64(l.Window.Microseconds()) / float64(l.Units)
-				m[span(l)] = debt{now, max(0, d.after(now)-back)}
+				more := float64(units-cost) * float64(w) / float64(l.Units)
+				m[span(l)] = debt{now, min(float64(w), max(0, d.after(now)+more))}
 			}
 		}
 	}

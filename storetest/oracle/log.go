@@ -14,6 +14,7 @@ type charge struct {
 	// loose is set when a store may have forgotten the charge; moved when the clock went back behind
 	// it and it was dated anew.
 	loose, moved bool
+	settled      bool // its units are no longer the call's cost
 }
 
 // A log is the exact sliding window, and with a resolution the one whose calls share entries: charges of
@@ -120,15 +121,25 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 	return true
 }
 
-func (l *log) refund(_, made, cost int64, _ []sash.Limit) {
-	l.charges = takeBack(l.charges, made, cost)
+func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
+	var keep int64
+	for _, limit := range limits {
+		keep = max(keep, longest(limit))
+	}
+	if now-made < keep { // also where later calls have joined it
+		l.charges = settled(l.charges, made, cost, units)
+	}
 }
 
-// takeBack removes the latest charge that was made at that instant.
-func takeBack(charges []charge, made, cost int64) []charge {
+// settled corrects the latest charge that was made at that instant and was not settled before.
+func settled(charges []charge, made, cost, units int64) []charge {
 	for i := len(charges) - 1; i >= 0; i-- {
-		if charges[i].made == made && charges[i].units == cost {
-			return slices.Delete(charges, i, i+1)
+		if c := &charges[i]; c.made == made && c.units == cost && !c.settled {
+			c.units, c.settled = units, true
+			if units == 0 {
+				return slices.Delete(charges, i, i+1)
+			}
+			break
 		}
 	}
 	return charges

@@ -22,7 +22,8 @@ type state interface {
 	// look returns a limit's status, with or without the charges that may have been forgotten.
 	look(now, cost int64, limit sash.Limit, loose bool) status
 	charge(now, cost int64, limits []sash.Limit)
-	refund(now, made, cost int64, limits []sash.Limit)
+	// settle makes the charge that was made at an instant worth other units.
+	settle(now, made, cost, units int64, limits []sash.Limit)
 }
 
 // An Oracle knows every call that was made on a store. It is not safe for concurrent use.
@@ -178,12 +179,11 @@ func between(lo, hi int64) string {
 	return fmt.Sprintf("%d to %d", lo, hi)
 }
 
-// Refund tells of a charge that was given back.
-func (o *Oracle) Refund(at time.Time, req sash.Request, res sash.Result) {
+// Settle tells of a charge that was settled for the first time.
+func (o *Oracle) Settle(at time.Time, set sash.Settlement) {
 	o.see(at.UnixMicro())
-	s := o.state(req)
-	s.touch(at.UnixMicro(), req.Policy.Limits())
-	s.refund(at.UnixMicro(), res.At.UnixMicro(), req.Cost, req.Policy.Limits())
+	s := o.state(set.Request)
+	s.settle(at.UnixMicro(), set.Result.At.UnixMicro(), set.Request.Cost, set.Units, set.Request.Policy.Limits())
 }
 
 // Reset tells of a subject that was forgotten.

@@ -35,7 +35,8 @@ type walk struct {
 	trace    []string
 	last     sash.Result // of the last call
 	lastReq  sash.Request
-	admitted []admitted // that may still be given back
+	admitted []admitted        // that may still be settled
+	again    []sash.Settlement // that were applied and may be repeated
 }
 
 type admitted struct {
@@ -100,9 +101,9 @@ func (w *walk) step() error {
 			return nil
 		}
 		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
-		w.admitted = nil // what a clock that went back has moved need not be found again
+		w.admitted, w.again = nil, nil // what a clock that went back has moved need not be found again
 	case 14:
-		return w.refund()
+		return w.settle()
 	case 15:
 		if w.Choose(4) < 3 {
 			return nil
@@ -161,7 +162,7 @@ func (w *walk) check(reqs []sash.Request, results []sash.Result) error {
 	return nil
 }
 
-// joined reports whether charges may be hard to tell apart when one is given back.
+// joined reports whether charges may be hard to tell apart when one is settled.
 func (w *walk) joined() bool { return w.opts.CountRefused }
 
 // edge goes to the instant at which the last call is admitted again, or units are released, or one
@@ -190,19 +191,46 @@ func (w *walk) edge() error {
 	return w.call(w.lastReq)
 }
 
-func (w *walk) refund() error {
-	store, ok := w.Store.(sash.Refunder)
+// settle corrects a charge, sometimes more than once: only the first time counts.
+func (w *walk) settle() error {
+	store, ok := w.Store.(sash.Settler)
 	if !ok || len(w.admitted) == 0 {
 		return nil
 	}
 	i := w.Choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
-	w.note("refund %s cost %d of %d under %v", a.req.Key, a.req.Cost, a.res.At.UnixMicro(), a.req.Policy.Limits())
-	if err := store.Refund(context.Background(), a.req, a.res); err != nil {
-		return fmt.Errorf("Refund: %w", err)
+	set := sash.Settlement{Request: a.req, Result: a.res, ID: fmt.Sprint("s", len(w.trace))}
+	switch cost := a.req.Cost; {
+	case w.Choose(3) == 0: // it is given back
+	case w.Choose(2) == 0:
+		set.Units = int64(w.Choose(int(cost)))
+	case cost < 1e6: // an entry holds no more than MaxUnits
+		set.Units = cost + 1 + int64(w.Choose(int(2*cost+3)))
+	default:
+		set.Units = cost
 	}
-	w.oracle.Refund(w.Now(), a.req, a.res)
+	times := 1 + w.Choose(3)
+	if times == 1 {
+		set.ID = ""
+	}
+	w.note("settle %s cost %d of %d under %v: %d units, %d times", a.req.Key, a.req.Cost, a.res.At.UnixMicro(), a.req.Policy.Limits(), set.Units, times)
+	w.oracle.Settle(w.Now(), set)
+	for range times {
+		if err := store.Settle(context.Background(), set); err != nil {
+			return fmt.Errorf("Settle: %w", err)
+		}
+	}
+	if times == 3 { // and once more when others have come
+		w.again = append(w.again, set)
+	}
+	if len(w.again) > 0 && w.Choose(3) == 0 {
+		set := w.again[w.Choose(len(w.again))]
+		w.note("settle %s of %d again", set.Request.Key, set.Result.At.UnixMicro())
+		if err := store.Settle(context.Background(), set); err != nil {
+			return fmt.Errorf("Settle: %w", err)
+		}
+	}
 	return w.call(sash.Request{Key: a.req.Key, Policy: a.req.Policy})
 }
 
@@ -217,6 +245,6 @@ func (w *walk) reset() error {
 		return fmt.Errorf("Reset: %w", err)
 	}
 	w.oracle.Reset(key, w.Algorithm)
-	w.admitted = nil
+	w.admitted, w.again = nil, nil
 	return nil
 }

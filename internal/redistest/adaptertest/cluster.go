@@ -137,6 +137,20 @@ func testCluster(t *testing.T, open Open) {
 			t.Errorf("%d scripts sent: %+v, %v", c.scripts(), res, err)
 		}
 	})
+	t.Run("a charge is settled where it was made", func(t *testing.T) {
+		for _, key := range []string{sash.Key("settled"), sash.KeyTogether("t", "settled"), "se{tt}led", "se{tt}}", "se}{}ttled", "{"} {
+			r, err := l.Reserve(patient(t), key, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Settle(patient(t), 2); err != nil {
+				t.Errorf("%q: %v", key, err)
+			}
+			if got := remaining(t, l, key); got != 8 {
+				t.Errorf("%q: %d of 10 are left after a call that was worth 2", key, got)
+			}
+		}
+	})
 	t.Run("it is the whole Redis key that has a slot", func(t *testing.T) {
 		a, b := c.apart(t, conn)
 		res, err := l.AllowAll(patient(t), sash.Subject{Key: a, Cost: 1}, sash.Subject{Key: b, Cost: 1})

@@ -51,6 +51,38 @@ func loseReply(t *testing.T, l, direct *sash.Limiter, p *proxy, f fault) {
 	}
 }
 
+// A settlement may be repeated after an error, which a decision may not: it is known by its name.
+func testLostSettlement(t *testing.T, open Open) {
+	conn, direct, p, _ := through(t, open, Options{})
+	l, look := limiter(t, conn.Store), limiter(t, direct.Store)
+	for _, actual := range []int64{3, 2, 0, 7} { // the first makes the server know the script
+		if err := l.Reset(patient(t), "k"); err != nil {
+			t.Fatal(err)
+		}
+		r, err := l.Reserve(patient(t), "k", 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if actual != 3 {
+			p.forget()
+			p.lose(cut, nil)
+			if err := r.Settle(patient(t), actual); !errors.Is(err, sash.ErrUnavailable) || p.scripts() != 1 {
+				t.Errorf("a settlement whose reply was lost: %v; %d scripts were sent", err, p.scripts())
+			}
+			p.heal()
+			usable(t, conn)
+		}
+		for range 2 {
+			if err := r.Settle(patient(t), actual); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := remaining(t, look, "k"); got != 10-actual {
+			t.Errorf("%d of 10 are left after a call that was worth %d", got, actual)
+		}
+	}
+}
+
 // RunContexts runs the tests on contexts that end, which are part of Run: for a client that has options
 // about them.
 func RunContexts(t *testing.T, open Open) {

@@ -1,0 +1,93 @@
+package modeltest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/storetest"
+)
+
+// Calls of a few workers at once, whose cost is known afterwards and is at most the estimate: no window
+// ever holds more than the limit, and what was not used is used by others.
+func TestReservationsShareALimit(t *testing.T) {
+	l := startLive(t)
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets} {
+		t.Run(a.String(), func(t *testing.T) {
+			limits := []sash.Limit{sash.Every(100, 50*time.Millisecond), sash.Every(700, time.Second)}
+			limiter := l.limiter(t, a, limits...)
+			var mu sync.Mutex
+			var used []storetest.Admission
+			var tokens int64
+			var group sync.WaitGroup
+			for worker := range 5 {
+				group.Go(func() {
+					for n := range 200 {
+						r, err := limiter.Reserve(t.Context(), "model", 20)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if !r.Allowed() {
+							continue
+						}
+						actual := int64((worker + n) % 21)
+						mu.Lock()
+						used = append(used, storetest.Admission{At: r.Result().At, Cost: actual})
+						tokens += actual
+						mu.Unlock()
+						if err := r.Settle(t.Context(), actual); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			if err := storetest.CheckHistory(limits, used); err != nil {
+				t.Error(err)
+			}
+			if len(used) <= 5 {
+				t.Errorf("%d calls were admitted: nothing was given back", len(used))
+			}
+			longest := sash.Every(700, time.Second)
+			if res, err := limiter.Peek(t.Context(), "model"); err != nil || time.Since(used[0].At) < longest.Window/2 && res.Limits()[1].Remaining != longest.Units-tokens {
+				t.Errorf("%d of 700 are left after %d (%v)", res.Limits()[1].Remaining, tokens, err)
+			}
+		})
+	}
+}
+
+// A mark goes when its charge has left the longest window, and a correction that does nothing leaves none.
+func TestMarksGo(t *testing.T) {
+	l := startLive(t)
+	for _, a := range sash.Algorithms() {
+		limiter := l.limiter(t, a, sash.Every(100, time.Minute), sash.Every(200, time.Hour))
+		for _, actual := range []int64{0, 5, 10, 30} {
+			r, err := limiter.Reserve(t.Context(), "k", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Settle(t.Context(), actual); err != nil {
+				t.Fatal(err)
+			}
+		}
+		marks, err := l.client.Keys(t.Context(), "sash:settled:*").Result()
+		if err != nil || len(marks) != 3 {
+			t.Fatalf("%v: there are the marks %v, want 3 (%v)", a, marks, err)
+		}
+		most := time.Hour
+		if a == sash.SlidingCounter {
+			most *= 2
+		}
+		for _, mark := range marks {
+			left, err := l.client.PTTL(t.Context(), mark).Result()
+			if err != nil || left > most+2*time.Millisecond || left < most-time.Minute {
+				t.Errorf("%v: a mark lives for %v (%v)", a, left, err)
+			}
+		}
+		if err := l.client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

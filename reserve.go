@@ -1,0 +1,120 @@
+package sash
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// settleTime is how long settling may take, whatever became of the caller.
+const settleTime = time.Second
+
+// A Reservation is a charge whose amount is an estimate, until Settle or Cancel says what the call was
+// worth. The first of the two that is called decides; what is called after it repeats that as long as it has
+// not succeeded, and does nothing once it has. So `defer r.Cancel(ctx)` beside a Settle is right, and a
+// failed Settle can be tried again: it is applied once.
+//
+// A Reservation that is never settled stays charged with its estimate until that leaves the window. It
+// is safe for concurrent use and holds nothing that has to be closed.
+type Reservation struct {
+	store  Settler
+	result Result
+
+	mu      sync.Mutex
+	set     Settlement // guarded by mu
+	decided bool       // guarded by mu: set.Units is what the call was worth
+	done    bool       // guarded by mu: the store knows, or need not
+}
+
+// Reserve charges an estimate for a call whose cost is known only afterwards, such as the tokens of an
+// answer that is still to be written. It asks like AllowN: a refusal is a Reservation that is not Allowed
+// and has nothing to settle, never an error.
+//
+//	r, err := limiter.Reserve(ctx, key, 4000)
+//	...
+//	if !r.Allowed() {
+//		// come back after r.Result().RetryAfter
+//	}
+//	defer r.Cancel(ctx) // unless it is settled
+//	answer, err := ask(model)
+//	...
+//	err = r.Settle(ctx, answer.Tokens)
+//
+// What Settle adds to an estimate that was too low was used already, so it is charged whether or not there
+// is room; until it leaves, nothing else is admitted. Estimates that are never too low keep every
+// window within its units.
+//
+// Errors are those of AllowN, and [ErrUnsupported] when the store does not settle or the limiter charges
+// refused calls.
+func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
+	store, ok := l.store.(Settler)
+	if !ok || l.policy.countRefused {
+		return nil, fmt.Errorf("%w: Reserve", ErrUnsupported)
+	}
+	res, err := l.AllowN(ctx, key, estimate)
+	if err != nil {
+		return nil, err
+	}
+	if key, err = l.key(key); err != nil {
+		return nil, err
+	}
+	req := Request{Key: key, Cost: estimate, Policy: l.policy}
+	return &Reservation{
+		store:  store,
+		result: res,
+		set:    Settlement{Request: req, Result: res},
+		done:   !res.Allowed,
+	}, nil
+}
+
+// Allowed reports whether the estimate was admitted, and charged.
+func (r *Reservation) Allowed() bool { return r.result.Allowed }
+
+// Result returns the answer to the estimate.
+func (r *Reservation) Result() Result { return r.result }
+
+// Settle says what the call was worth: 0 to [MaxUnits]. The charge is corrected at the instant at which it
+// was made; once it has left the window that does nothing.
+//
+// The store is told also when ctx has ended, for at most a second. The error is [ErrInvalidCost], or
+// [ErrUnavailable] when it is not known whether the store was told: then Settle can be called again, and
+// otherwise the estimate stays charged or the correction was made.
+func (r *Reservation) Settle(ctx context.Context, actual int64) error {
+	if actual < 0 || actual > MaxUnits {
+		return fmt.Errorf("%w: %d units; a call is worth 0 to %d", ErrInvalidCost, actual, int64(MaxUnits))
+	}
+	set, pending := r.decide(actual)
+	if !pending {
+		return nil
+	}
+	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	// Not the caller's end but the store's failure, whatever the error is.
+	if err := storeError(context.Background(), r.store.Settle(told, set)); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.done = true
+	r.mu.Unlock()
+	return nil
+}
+
+// Cancel gives back the whole estimate: Settle with 0.
+func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
+
+// decide fixes what the call was worth, and returns the settlement to apply, if any.
+func (r *Reservation) decide(actual int64) (set Settlement, pending bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.decided && !r.done {
+		r.decided = true
+		r.set.Units = actual
+		r.done = actual == r.set.Request.Cost
+		if !r.done {
+			r.set.ID = rand.Text()
+		}
+	}
+	return r.set, !r.done
+}

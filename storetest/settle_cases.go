@@ -1,0 +1,279 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"example.com/sash"
+)
+
+// settleCases are about charges that are corrected afterwards, for stores that can.
+var settleCases = []testCase{
+	{
+		name:    "a charge can be given back",
+		promise: "a charge that is settled with 0 is free at once, and others stay charged",
+		run: func(s *suite) {
+			s.settling(func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+				before := s.peek(l, "k").Remaining
+				s.settle(store, set)
+				if after := s.peek(l, "k").Remaining; after != before+4 {
+					s.broken("%d were left, and %d after 4 were given back", before, after)
+				}
+			})
+		},
+	},
+	{
+		name:    "a charge can be made more",
+		promise: "what a call took beyond its estimate is charged also where there is no room for it, and admits nothing",
+		run: func(s *suite) {
+			s.settling(func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+				set.Units = 100
+				s.settle(store, set)
+				res := s.ask(l, "k", 1)
+				if res.Allowed || res.Remaining != 0 {
+					s.broken("105 of 10 are in use, and a call is allowed: %v, %d left", res.Allowed, res.Remaining)
+				}
+				s.Advance(res.RetryAfter)
+				if res := s.ask(l, "k", 1); !res.Allowed {
+					s.broken("refused after RetryAfter, for another %v", res.RetryAfter)
+				}
+			})
+		},
+	},
+	{
+		name:    "settling is idempotent",
+		promise: "a settlement is applied once, however often it is repeated, and whatever comes in between",
+		run: func(s *suite) {
+			for name, units := range map[string]int64{"less": 1, "none": 0, "more": 5} {
+				s.settlingKey("k "+name, func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+					before := s.peek(l, set.Request.Key).Remaining
+					set.Units = units
+					for range 3 {
+						s.settle(store, set)
+					}
+					left := s.peek(l, set.Request.Key).Remaining
+					if left != before+4-units {
+						s.broken("%d were left, and %d after 4 became %d", before, left, units)
+					}
+					if left > 0 {
+						s.fill(l, set.Request.Key, 1)
+						left--
+					}
+					s.settle(store, set)
+					if after := s.peek(l, set.Request.Key).Remaining; after != left {
+						s.broken("%d were left, and %d after a repetition", left, after)
+					}
+				})
+			}
+		},
+	},
+	{
+		name:    "settling what has left is harmless",
+		promise: "a settlement of a charge that has left the window changes nothing, up or down",
+		run: func(s *suite) {
+			for name, units := range map[string]int64{"down": 0, "up": 100} {
+				s.settlingKey("k "+name, func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+					s.Advance(4 * window)
+					s.fill(l, set.Request.Key, 6)
+					set.Units = units
+					s.settle(store, set)
+					if left := s.peek(l, set.Request.Key).Remaining; left != 4 {
+						s.broken("%d of 10 are left, want 4", left)
+					}
+				})
+			}
+		},
+	},
+	{
+		name:    "settling after a clock that went back",
+		promise: "a charge that a clock that went back has moved takes nothing from others when it is given back, and what it took more is charged all the same",
+		only:    exact,
+		run: func(s *suite) {
+			for name, c := range map[string]struct{ units, left int64 }{"down": {0, 3}, "up": {6, 1}} {
+				s.settlingKey("k "+name, func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+					s.Advance(-time.Second)
+					s.peek(l, set.Request.Key) // all 9 of 10 count as charged now
+					s.Advance(window - time.Microsecond)
+					if left := s.peek(l, set.Request.Key).Remaining; left != 1 {
+						s.broken("%d of 10 are left, want 1", left)
+					}
+					s.Advance(time.Microsecond + resolution)
+					s.fill(l, set.Request.Key, 7)
+					set.Units = c.units
+					s.settle(store, set)
+					if left := s.peek(l, set.Request.Key).Remaining; left != c.left {
+						s.broken("%d of 10 are left, want %d, after a charge of 4 became %d", left, c.left, c.units)
+					}
+				})
+			}
+		},
+	},
+	{
+		name:    "calls of one instant are settled apart",
+		promise: "calls that are charged in the same microsecond can each be settled, once",
+		run: func(s *suite) {
+			if _, ok := s.Store.(sash.Settler); !ok {
+				return
+			}
+			l := s.limiter(sash.Every(100, window))
+			var all []*sash.Reservation
+			for range 5 {
+				all = append(all, s.reserve(l, 20))
+			}
+			if r := s.reserve(l, 1); r.Allowed() {
+				s.broken("more than 100 units were admitted")
+			}
+			for i, r := range all {
+				for range 2 {
+					if err := r.Settle(s.Context(), int64(i)*6); err != nil {
+						s.Fatal(err)
+					}
+				}
+			}
+			if left := s.peek(l, "k").Remaining; left != 100-6-12-18-24 {
+				s.broken("%d of 100 are left, and 60 were used", left)
+			}
+		},
+	},
+	{
+		name:    "reservations keep the bound",
+		promise: "with estimates that are not too low, the settled units of no window are more than the limit, and no estimate that fits is refused",
+		only:    func(a sash.Algorithm) bool { return a.Exact() },
+		run: func(s *suite) {
+			if _, ok := s.Store.(sash.Settler); !ok {
+				return
+			}
+			limits := []sash.Limit{sash.Every(100, window), sash.Every(250, 3*window)}
+			l := s.limiter(limits...)
+			rng := rand.New(rand.NewPCG(7, 9))
+			type open struct {
+				*sash.Reservation
+				index int
+			}
+			var history []Admission
+			var running []open
+			for step := range 1500 {
+				s.Advance(time.Duration(rng.IntN(600_000)) * time.Microsecond)
+				if rng.IntN(2) == 0 && len(running) > 0 {
+					i := rng.IntN(len(running))
+					r := running[i]
+					running = append(running[:i], running[i+1:]...)
+					estimate := history[r.index].Cost
+					actual := rng.Int64N(estimate + 1)
+					history[r.index].Cost = actual
+					if err := r.Settle(s.Context(), actual); err != nil {
+						s.Fatal(err)
+					}
+					continue
+				}
+				estimate := 1 + rng.Int64N(30)
+				r := s.reserve(l, estimate)
+				if !r.Allowed() {
+					fits := CheckHistory(limits, append(history[:len(history):len(history)], Admission{At: s.Now(), Cost: estimate})) == nil
+					if fits && s.algorithm != sash.SlidingBuckets { // those hold a unit a little longer
+						s.broken("step %d: an estimate of %d was refused where there is room", step, estimate)
+					}
+					continue
+				}
+				history = append(history, Admission{At: r.Result().At, Cost: estimate})
+				running = append(running, open{r, len(history) - 1})
+				if err := CheckHistory(limits, history); err != nil {
+					s.broken("step %d: %v", step, err)
+				}
+			}
+		},
+	},
+	{
+		name:    "concurrent reservations",
+		promise: "reservations that come and are settled at once never hold more than the limit, and leave what was used",
+		run: func(s *suite) {
+			if _, ok := s.Store.(sash.Settler); !ok {
+				return
+			}
+			l := s.limiter(sash.Every(100, window))
+			var mu sync.Mutex
+			var held, most, used int64
+			var group sync.WaitGroup
+			for range 16 {
+				group.Go(func() {
+					for range 10 {
+						r, err := l.Reserve(s.Context(), "k", 20)
+						if err != nil {
+							s.Error(err)
+							return
+						}
+						if !r.Allowed() {
+							continue
+						}
+						mu.Lock()
+						held += 20
+						most = max(most, held)
+						held -= 20 - 1 // the store gives back after that
+						used++
+						mu.Unlock()
+						if err := r.Settle(s.Context(), 1); err != nil {
+							s.Error(err)
+						}
+						if err := r.Cancel(s.Context()); err != nil {
+							s.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			left := s.peek(l, "k").Remaining
+			if most > 100 || left != 100-used {
+				s.broken("%d units were held at once; %d calls used one each, and %d of 100 are left", most, used, left)
+			}
+		},
+	},
+}
+
+// settling runs f on a subject with a limit of 10, of which 3, 4 and 2 are in use, and the settlement that
+// gives back the 4.
+func (s *suite) settling(f func(sash.Settler, *sash.Limiter, sash.Settlement)) {
+	s.Helper()
+	s.settlingKey("k", f)
+}
+
+func (s *suite) settlingKey(key string, f func(sash.Settler, *sash.Limiter, sash.Settlement)) {
+	s.Helper()
+	store, ok := s.Store.(sash.Settler)
+	if !ok {
+		return
+	}
+	s.align(8 * window)
+	policy, err := sash.NewPolicy(s.options(), sash.Every(10, window))
+	if err != nil {
+		s.Fatal(err)
+	}
+	l := s.limiter(sash.Every(10, window))
+	s.fill(l, key, 3)
+	s.Advance(time.Microsecond)
+	req := sash.Request{Key: key, Cost: 4, Policy: policy}
+	res, err := s.Store.Decide(s.Context(), req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Advance(time.Microsecond)
+	s.fill(l, key, 2)
+	f(store, l, sash.Settlement{Request: req, Result: res, ID: fmt.Sprint("settlement of ", key)})
+}
+
+func (s *suite) settle(store sash.Settler, set sash.Settlement) {
+	s.Helper()
+	if err := store.Settle(s.Context(), set); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *suite) reserve(l *sash.Limiter, estimate int64) *sash.Reservation {
+	s.Helper()
+	r, err := l.Reserve(s.Context(), "k", estimate)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return r
+}
