@@ -11,9 +11,9 @@ import (
 	"example.com/sash"
 )
 
-// admit charges a call, after waiting when the mode says so. It returns what the store has counted for
-// the call's limits, or nil when the request goes out without a charge.
-func (t *Transport) admit(req *http.Request, call Call, mode Mode) ([]sash.LimitResult, error) {
+// admit charges a call, after waiting for at most patience. It returns what the store has counted for the
+// call's limits, or nil when the request goes out without a charge.
+func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) ([]sash.LimitResult, error) {
 	ctx := req.Context()
 	began := time.Now()
 	for {
@@ -27,10 +27,10 @@ func (t *Transport) admit(req *http.Request, call Call, mode Mode) ([]sash.Limit
 		if err != nil || refusal == nil {
 			return counted, err
 		}
-		if mode == Refuse {
+		if patience == 0 {
 			return nil, refusal.because(nil)
 		}
-		if t.opts.MaxWait > 0 && time.Since(began)+refusal.wait > t.opts.MaxWait {
+		if refusal.wait > patience-time.Since(began) {
 			return nil, refusal.because(ErrMaxWait)
 		}
 		wait := refusal.wait + refusal.jitter()
@@ -93,8 +93,14 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 	return res.Limits()[:len(limits)], nil, nil
 }
 
-// pause returns how long an answer asks to stay away from the bucket: zero when it does not.
-func pause(call Call, res *http.Response, quotas []Quota, now time.Time) time.Duration {
+// A stay is what an answer asks of those who send to the bucket: to stay away for a while, because a
+// request was refused or because nothing is left.
+type stay struct {
+	refused bool
+	lasts   time.Duration // zero when it asks for nothing
+}
+
+func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay {
 	exhausted, reset := false, time.Duration(0)
 	for _, q := range quotas {
 		if q.HasRemaining && q.Remaining == 0 && q.Unit != unitConcurrent {
@@ -106,14 +112,14 @@ func pause(call Call, res *http.Response, quotas []Quota, now time.Time) time.Du
 		res.StatusCode == http.StatusServiceUnavailable && said ||
 		slices.Contains(call.Profile.AlsoRefused, res.StatusCode) && (said || exhausted)
 	switch {
-	case refused && said:
-		return max(after, shortestCoolDown)
-	case refused && reset > 0:
-		return max(reset, shortestCoolDown)
-	case refused:
-		return max(call.Profile.coolDown(), shortestCoolDown)
+	case !refused:
+		return stay{lasts: reset}
+	case said:
+		reset = after
+	case reset == 0:
+		reset = call.Profile.coolDown()
 	}
-	return reset
+	return stay{refused: true, lasts: max(reset, shortestCoolDown)}
 }
 
 // shortestCoolDown keeps a Retry-After of zero from turning refusals into a tight loop.

@@ -65,19 +65,19 @@ func (c *ceilings) apply(call Call, now time.Time) (limits []sash.Limit, wait ti
 	limits = make([]sash.Limit, len(call.Limits))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, l := range call.Limits {
+	for i, whole := range call.Limits {
+		l := whole
+		l.Units = share(whole.Units, call.Share)
 		if l.Name == "" {
-			l.Name = l.String() // the name stays that of the limit as it was configured
+			l.Name = whole.String() // the name stays that of the limit as it was configured
 		}
-		configured := l.Units
-		if fallen, ok := c.fallen[idOf(call.Key, l)]; ok {
-			l.Units = fallen.now(l, now)
-		}
-		l.Units = share(l.Units, call.Share)
-		if call.Cost > l.Units && call.Cost <= share(configured, call.Share) {
-			missing := float64(call.Cost-l.Units) * 100 / float64(call.Share)
-			d := time.Duration(missing * float64(span(l)) / float64(configured))
-			wait = max(wait, d, time.Millisecond)
+		fallen, lower := c.fallen[idOf(call.Key, whole)]
+		if lower && call.Cost <= l.Units { // a cost that can never fit is left to the limiter to tell
+			l.Units = share(fallen.now(whole, now), call.Share)
+			if missing := call.Cost - l.Units; missing > 0 {
+				rises := float64(whole.Units*int64(call.Share)) / 100 // in one span
+				wait = max(wait, time.Duration(float64(missing)*float64(span(whole))/rises), time.Millisecond)
+			}
 		}
 		limits[i] = l
 	}

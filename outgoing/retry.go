@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Retries says which answers are tried again: 429 and 503, of requests that may be repeated. Those are
-// GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an Idempotency-Key field, whose body, if any,
-// can be had again from GetBody. Each retry is charged as the first attempt was, and waits for
-// room in every mode. A retry that cannot be over by the context's deadline is not begun: the answer is
-// returned as it is.
+// Retries says which answers are tried again: 429, what the profile says is the same, and 503, of requests
+// that may be repeated. Those are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an
+// Idempotency-Key field, whose body, if any, can be had again from GetBody. Each retry is charged as the
+// first attempt was, and waits for room: for at most MaxRetryAfter in mode Refuse. A retry that could not
+// be sent before the context's deadline is not begun: the answer is returned as it is.
 type Retries struct {
 	// Most is the most retries of one request. Zero is none.
 	Most int
 	// Base and Max bound the random part of the delay before retry n = 1, 2, ...: between 0 and
 	// Base·2^(n-1), at most Max. Zero is half a second, and 30 s. What Retry-After asks for is added.
 	Base, Max time.Duration
-	// MaxRetryAfter is the longest Retry-After that is waited for; an answer with a longer one is
-	// returned. Zero is a minute.
+	// MaxRetryAfter is the longest Retry-After, or reset of an exhausted quota, that is waited for; an
+	// answer with a longer one is returned. Zero is a minute.
 	MaxRetryAfter time.Duration
 	// Budget is how many retries the transport may do for each request that it is given, over time: with
 	// 0.1, an API that refuses everything gets a tenth more, not Most times more. Ten are
@@ -49,19 +49,15 @@ func (r *Retries) complete() error {
 }
 
 // retry says whether an answer is to be tried again, and after how long. It takes from the budget.
-func (t *Transport) retry(req *http.Request, res *http.Response, attempt int) (time.Duration, bool) {
+func (t *Transport) retry(req *http.Request, res *http.Response, away stay, attempt int) (time.Duration, bool) {
 	r := &t.opts.Retries
 	if attempt >= r.Most || !repeatable(req) {
 		return 0, false
 	}
-	if res.StatusCode != http.StatusTooManyRequests && res.StatusCode != http.StatusServiceUnavailable {
+	if !away.refused && res.StatusCode != http.StatusServiceUnavailable || away.lasts > r.MaxRetryAfter {
 		return 0, false
 	}
-	after, _ := retryAfter(res.Header, time.Now())
-	if after > r.MaxRetryAfter {
-		return 0, false
-	}
-	delay := after + r.backoff(attempt)
+	delay := away.lasts + r.backoff(attempt)
 	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
 		return 0, false
 	}

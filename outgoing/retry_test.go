@@ -112,6 +112,51 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+func TestARetryDoesNotWaitForAResetThatIsFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(429, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 3000"),
+			outgoing.Options{Retries: outgoing.Retries{Most: 1}}, sash.PerHour(5000))
+		start := time.Now()
+		if status, err := get(t.Context(), rt); status != 429 || err != nil || time.Since(start) != 0 {
+			t.Errorf("%d, %v after %v", status, err, time.Since(start))
+		}
+	})
+}
+
+func TestRetriesInModeRefuseWaitForRoomButNotLong(t *testing.T) {
+	for _, c := range []struct {
+		limit sash.Limit
+		err   error
+	}{
+		{sash.Every(1, 30*time.Second), nil},
+		{sash.Every(1, 2*time.Minute), outgoing.ErrMaxWait},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &flaky{refuse: 1, status: 503}
+			rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
+				&outgoing.Options{Base: f, Mode: outgoing.Refuse, Retries: outgoing.Retries{Most: 1}}, c.limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := get(t.Context(), rt); !errors.Is(err, c.err) {
+				t.Errorf("%v: %v, want %v", c.limit, err, c.err)
+			}
+		})
+	}
+}
+
+func TestAVendorsOtherRefusalIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{refuse: 1, status: 403, after: "5"}
+		rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
+			&outgoing.Options{Base: f, Profile: vendor(t, "github"), Retries: outgoing.Retries{Most: 1}}, sash.PerHour(5000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok(t, rt)
+	})
+}
+
 func TestRetriesHaveABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 1 << 30, status: 503}

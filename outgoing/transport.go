@@ -3,6 +3,7 @@ package outgoing
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -121,13 +122,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.budget.earn()
-	mode := t.opts.Mode
+	patience := t.patience()
 	for attempt := 0; ; attempt++ {
-		res, err := t.attempt(req, call, mode)
+		res, stay, err := t.attempt(req, call, patience)
 		if err != nil {
 			return nil, err
 		}
-		delay, again := t.retry(req, res, attempt)
+		delay, again := t.retry(req, res, stay, attempt)
 		if !again {
 			return res, nil
 		}
@@ -138,34 +139,48 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req, err = rewound(req); err != nil {
 			return nil, err
 		}
-		mode = Wait // whoever asks for retries has time; the answer that would be refused is gone
+		if t.opts.Mode == Refuse {
+			patience = t.opts.Retries.MaxRetryAfter // the answer that could be returned instead is gone
+		}
 	}
 }
 
+// patience is how long a request's first attempt may wait for room.
+func (t *Transport) patience() time.Duration {
+	switch {
+	case t.opts.Mode == Refuse:
+		return 0
+	case t.opts.MaxWait > 0:
+		return t.opts.MaxWait
+	}
+	return math.MaxInt64
+}
+
 // attempt sends a request once, when there is room, and learns from the answer.
-func (t *Transport) attempt(req *http.Request, call Call, mode Mode) (*http.Response, error) {
-	counted, err := t.admit(req, call, mode)
+func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, stay, error) {
+	counted, err := t.admit(req, call, patience)
 	if err != nil {
 		closeBody(req)
-		return nil, err
+		return nil, stay{}, err
 	}
 	before := t.learned.sent(call)
 	res, err := t.base.RoundTrip(req)
 	meanwhile := t.learned.landed(call, before)
 	if err != nil {
-		return nil, err
+		return nil, stay{}, err
 	}
 	now := time.Now()
 	quotas := call.Profile.Read(res.Header, now)
 	if counted != nil {
 		t.learned.learn(call, counted, meanwhile, quotas, now)
 	}
-	if d := pause(call, res, quotas, now); d > 0 {
+	away := stayAway(call, res, quotas, now)
+	if away.lasts > 0 {
 		// The answer is right even when the store cannot be told; this process keeps to the cool-down
 		// all the same. It is told even when the caller is about to leave.
-		t.tell(req, call.Key, d)
+		t.tell(req, call.Key, away.lasts)
 	}
-	return res, nil
+	return res, away, nil
 }
 
 func closeBody(req *http.Request) {
