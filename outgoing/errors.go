@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,10 +38,10 @@ func (e *CoolDownError) Is(target error) bool { return target == sash.ErrLimited
 func (e *CoolDownError) Unwrap() error { return e.Cause }
 
 // ErrMaxWait is the cause of a refusal in mode [Wait] whose wait is longer than [Options].MaxWait.
-var ErrMaxWait = fmt.Errorf("outgoing: the wait is longer than MaxWait")
+var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
 
 func reason(cause error) string {
-	if cause == context.DeadlineExceeded {
+	if errors.Is(cause, context.DeadlineExceeded) {
 		return "past the deadline"
 	}
 	return cause.Error()

@@ -92,6 +92,36 @@ func TestWhatOthersUseIsLearntFromTheFirstAnswer(t *testing.T) {
 	}
 }
 
+// Answers of calls that were on their way together count each other. That is not somebody else's use.
+func TestOwnCallsOnTheirWayAreNotTakenForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &upstream{limit: 100, window: time.Minute, fields: draft11, status: http.StatusTooManyRequests}
+		arrive := make(chan struct{})
+		rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
+			<-arrive
+			up.ServeHTTP(w, req)
+		}, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+		for range 4 {
+			var group sync.WaitGroup
+			for range 25 {
+				group.Go(func() {
+					if _, err := get(t.Context(), rt); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait() // all are charged, none is answered
+			for range 25 {
+				arrive <- struct{}{}
+			}
+			group.Wait()
+		}
+		if up.served != 100 || up.refused != 0 {
+			t.Errorf("%d served and %d refused of 100", up.served, up.refused)
+		}
+	})
+}
+
 func TestALimitLoosensOverOneWindowAndNeverBeyondWhatWasConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 4 // after the call

@@ -114,18 +114,19 @@ func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: rt}
-	call := func() (*http.Response, error) {
+	call := func() (int, error) {
 		res, err := client.Get(server.URL)
-		if err == nil {
-			res.Body.Close()
+		if err != nil {
+			return 0, err
 		}
-		return res, err
+		defer res.Body.Close()
+		return res.StatusCode, nil
 	}
 	var cool *outgoing.CoolDownError
 	var limited *sash.LimitedError
 
 	status = http.StatusTooManyRequests
-	if res, err := call(); err != nil || res.StatusCode != http.StatusTooManyRequests {
+	if got, err := call(); err != nil || got != http.StatusTooManyRequests {
 		t.Fatal("the API's own refusal is not a response:", err)
 	}
 	if _, err := call(); !errors.As(err, &cool) || errors.As(err, &limited) || !errors.Is(err, sash.ErrLimited) {
@@ -141,7 +142,7 @@ func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.Transport = rt
-	if res, err := call(); err != nil || res.StatusCode != http.StatusOK {
+	if got, err := call(); err != nil || got != http.StatusOK {
 		t.Fatal(err)
 	}
 	if _, err := call(); !errors.As(err, &limited) || limited.Key != "api" {
