@@ -7,7 +7,7 @@ import (
 	"example.com/sash"
 )
 
-// A Route says what a request is charged to. It is called once a request and must not change it. Returning an error
+// A Route says what a request is charged to. It is called once a request and must not change it. An error
 // fails the request.
 type Route func(*http.Request) (Call, error)
 
@@ -28,9 +28,9 @@ type Call struct {
 	Unit string
 	// Limits of the bucket. Empty means those of the transport.
 	Limits []sash.Limit
-	// Share is the percentage of the limits, 1 to 100, that this class of calls may fill. All classes
-	// are charged to the same bucket: with 95, cron jobs stop at 95 % of what is used by all, and the rest is left to
-	// interactive calls. Zero is 100. Parts of a unit are not used.
+	// Share is the percentage of the limits, 1 to 100, that this class of calls may find used, its own
+	// cost included. All classes are charged to the same bucket: with 95, cron jobs stop when 95 % is
+	// used by all, and the rest is left to interactive calls. Zero is 100. Parts of a unit are not used.
 	Share int
 	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own
 	// limiter, or a quota that several credentials share. They do not learn and have no cool-down.

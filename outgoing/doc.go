@@ -7,8 +7,8 @@
 //
 // A [Route] names the bucket and the cost of each request. The request is sent once every limit of every
 // bucket has room, in one decision of the store. A call that has no room waits within its context, or is
-// refused, as [Options].Mode says. A refusal is an error, [*sash.LimitedError] or [*CoolDownError]; a 429 of the
-// API is a response and stays one.
+// refused, as [Options].Mode says. A refusal is an error, [*sash.LimitedError] or [*CoolDownError]; a 429
+// of the API is a response and stays one.
 //
 // # What it learns
 //

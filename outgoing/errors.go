@@ -9,9 +9,9 @@ import (
 	"example.com/sash"
 )
 
-// A CoolDownError means that a request was not sent, because the API has told this or another process to stay away for
-// a while, or that less is left than the request costs. It is [sash.ErrLimited]. Like every error of a
-// RoundTripper it arrives inside a *url.Error: use errors.As.
+// A CoolDownError means that a request was not sent, because the API has told this or another process to
+// stay away for a while, or that less is left than the request costs. It is [sash.ErrLimited]. Like every
+// error of a RoundTripper it arrives inside a *url.Error: use errors.As.
 type CoolDownError struct {
 	// Key is the bucket.
 	Key string

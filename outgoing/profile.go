@@ -38,8 +38,8 @@ type ResetForm uint8
 
 // Forms of a reset. In all of them numbers may have a fraction.
 const (
-	// ResetAny tells the forms apart: above 10^12 Unix milliseconds, above 10^9 Unix seconds, else seconds from now;
-	// ISO 8601, HTTP dates and Go durations by their syntax.
+	// ResetAny tells the forms apart: above 10^12 Unix milliseconds, above 10^9 Unix seconds, else
+	// seconds from now; ISO 8601, HTTP dates and Go durations by their syntax.
 	ResetAny ResetForm = iota
 	// ResetSeconds is seconds from now, however many.
 	ResetSeconds
