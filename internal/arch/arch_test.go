@@ -23,6 +23,7 @@ var layers = []layer{
 	{"goredisstore", []string{".", "redisstore"}},
 	{"rueidisstore", []string{".", "redisstore"}},
 	{"grpclimit", []string{"."}},
+	{"outgoing", []string{"."}},
 	{"internal/redistest", nil},
 	{"internal/redistest/adaptertest", []string{".", "redisstore", "internal/redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},

@@ -1,0 +1,128 @@
+package outgoing
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"example.com/sash"
+)
+
+// coolDowns are the buckets that must be left alone for a while. They are in the store, so that every
+// process sees them, and here, so that this process keeps to them without asking.
+//
+// A cool-down of d is one charge, under a key of its own, whose units are d in milliseconds. A look at
+// the window of the longest possible cool-down gives the age of the newest charge, as what is missing
+// from its reset; its units say how long it lasts:
+//
+//	remaining = units of the newest charge - its age
+//
+// Both are on the store's clock, so that clocks of processes do not matter. Of older charges in the
+// window only the newest counts: nobody sends during a cool-down, so a charge that comes later ends later,
+// but for answers to requests that were on their way.
+type coolDowns struct {
+	store   sash.Store
+	options sash.Options
+	all     *sash.Limiter // over the longest cool-down
+	longest time.Duration
+
+	mu   sync.Mutex
+	ends map[string]time.Time // guarded by mu
+}
+
+func newCoolDowns(store sash.Store, prefix string, longest time.Duration) (*coolDowns, error) {
+	c := &coolDowns{store: store, longest: longest, ends: make(map[string]time.Time)}
+	// Charges are merged in steps, because their units are more than a log has entries.
+	step := (longest / 36_000).Truncate(time.Millisecond)
+	c.options = sash.Options{Prefix: prefix + "/cool-down", Algorithm: sash.SlidingBuckets, Resolution: max(step, time.Millisecond)}
+	var err error
+	c.all, err = sash.New(store, &c.options, c.widest())
+	return c, err
+}
+
+func (c *coolDowns) widest() sash.Limit { return sash.Every(sash.MaxUnits, c.longest) }
+
+// remaining returns how long a bucket has to be left alone; zero when it can be used.
+func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, error) {
+	if d := c.known(key); d > 0 {
+		return d, nil
+	}
+	charges, err := look(ctx, c.all, key)
+	if err != nil || charges.units == 0 {
+		return 0, err
+	}
+	lasts := charges.units
+	if charges.several && charges.age < c.longest/2 {
+		// Ask for the newest alone. The slack is for the time that has passed since the first look.
+		slack := max(c.options.Resolution, 100*time.Millisecond)
+		recent, err := sash.New(c.store, &c.options, sash.Every(sash.MaxUnits, (charges.age+slack).Truncate(time.Millisecond)))
+		if err != nil {
+			return 0, err
+		}
+		newest, err := look(ctx, recent, key)
+		if err != nil {
+			return 0, err
+		}
+		if newest.units > 0 {
+			lasts = newest.units
+		}
+	}
+	d := max(min(lasts, c.longest)-charges.age, 0)
+	c.keep(key, d)
+	return d, nil
+}
+
+// charges are what a window holds of a bucket's cool-downs.
+type charges struct {
+	units   time.Duration // of all in the window
+	age     time.Duration // of the newest
+	several bool
+}
+
+func look(ctx context.Context, limiter *sash.Limiter, key string) (charges, error) {
+	res, err := limiter.Peek(ctx, key)
+	if err != nil {
+		return charges{}, err
+	}
+	seen := res.Limits()[0]
+	return charges{
+		units:   time.Duration(min(sash.MaxUnits-seen.Remaining, sash.MaxWindow.Milliseconds())) * time.Millisecond,
+		age:     seen.Limit.Window - seen.ResetAfter,
+		several: seen.ReleaseAfter != seen.ResetAfter,
+	}, nil
+}
+
+// begin makes a cool-down, here and in the store. Workers that are refused together bring nearly the same
+// one: of those that come within half of it only the first is charged.
+func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration) error {
+	d = min(d, c.longest)
+	c.keep(key, d)
+	cost := max(d.Milliseconds(), 2)
+	half := max(d/2, c.options.Resolution).Truncate(time.Millisecond)
+	limits := []sash.Limit{sash.Every(cost+cost/2, half), c.widest()}
+	_, err := c.all.AllowAll(ctx, sash.Subject{Key: key, Cost: cost, Limits: limits})
+	return err
+}
+
+func (c *coolDowns) known(key string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(c.ends[key])
+}
+
+// keep remembers a cool-down in this process, unless a later one is known.
+func (c *coolDowns) keep(key string, d time.Duration) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ends) >= 1024 {
+		for k, end := range c.ends {
+			if !end.After(now) {
+				delete(c.ends, k)
+			}
+		}
+	}
+	if end := now.Add(d); d > 0 && end.After(c.ends[key]) {
+		c.ends[key] = end
+	}
+}

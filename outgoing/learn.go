@@ -1,0 +1,168 @@
+package outgoing
+
+import (
+	"sync"
+	"time"
+
+	"example.com/sash"
+)
+
+// ceilings are limits that an API has shown to be lower than configured, because it has counted units that
+// the store has not. A ceiling falls at once and rises by the limit's units per window, from where it
+// fell; when it reaches the limit it is gone.
+type ceilings struct {
+	mu     sync.Mutex
+	fallen map[ceilingID]ceiling // guarded by mu
+	flying map[string]*flight    // guarded by mu
+}
+
+// A ceilingID names a limit of a bucket, whatever units a call's share leaves of it.
+type ceilingID struct {
+	key    string
+	window time.Duration
+	period sash.Period
+}
+
+type ceiling struct {
+	units int64
+	at    time.Time
+	span  time.Duration
+}
+
+// A flight counts what this process has charged to a bucket while answers were on their way.
+type flight struct {
+	calls   int
+	charged int64
+}
+
+func newCeilings() *ceilings {
+	return &ceilings{fallen: make(map[ceilingID]ceiling), flying: make(map[string]*flight)}
+}
+
+func idOf(key string, l sash.Limit) ceilingID { return ceilingID{key, l.Window, l.Period} }
+
+// span is the length of a limit's window, or close to it for a calendar limit.
+func span(l sash.Limit) time.Duration {
+	switch l.Period {
+	case sash.CalendarHour:
+		return time.Hour
+	case sash.CalendarDay:
+		return 24 * time.Hour
+	case sash.CalendarMonth:
+		return 31 * 24 * time.Hour
+	}
+	return l.Window
+}
+
+func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
+	risen := float64(limit.Units) * float64(now.Sub(c.at)) / float64(c.span)
+	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
+}
+
+// apply returns the call's limits as far as they are known to be lower, less what its class leaves to
+// others. When a ceiling has no room for the cost it returns the time until it has.
+func (c *ceilings) apply(call Call, now time.Time) (limits []sash.Limit, wait time.Duration) {
+	limits = make([]sash.Limit, len(call.Limits))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, whole := range call.Limits {
+		l := whole
+		l.Units = share(whole.Units, call.Share)
+		if l.Name == "" {
+			l.Name = whole.String() // the name stays that of the limit as it was configured
+		}
+		fallen, lower := c.fallen[idOf(call.Key, whole)]
+		if lower && call.Cost <= l.Units { // a cost that can never fit is left to the limiter to tell
+			l.Units = share(fallen.now(whole, now), call.Share)
+			if missing := call.Cost - l.Units; missing > 0 {
+				rises := float64(whole.Units*int64(call.Share)) / 100 // in one span
+				wait = max(wait, time.Duration(float64(missing)*float64(span(whole))/rises), time.Millisecond)
+			}
+		}
+		limits[i] = l
+	}
+	return limits, wait
+}
+
+// sent notes that a call was charged, and returns what was charged to its bucket so far.
+func (c *ceilings) sent(call Call) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.flying[call.Key]
+	if f == nil {
+		f = new(flight)
+		c.flying[call.Key] = f
+	}
+	f.calls++
+	f.charged += call.Cost
+	return f.charged
+}
+
+// landed ends a call and returns what was charged to its bucket by others of this process meanwhile. The
+// API may have counted those or not.
+func (c *ceilings) landed(call Call, before int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.flying[call.Key]
+	meanwhile := f.charged - before
+	if f.calls--; f.calls == 0 {
+		delete(c.flying, call.Key)
+	}
+	return meanwhile
+}
+
+// learn compares what the API says is left with what the store has counted, when it admitted the call.
+func (c *ceilings) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []Quota, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, l := range call.Limits {
+		for _, q := range quotas {
+			if !q.HasRemaining || !describes(q, l, call) {
+				continue
+			}
+			left := q.Remaining
+			if q.Unit == unitPercent {
+				left = share(l.Units, int(min(left, 100)))
+			}
+			used := counted[i].Limit.Units - counted[i].Remaining
+			units := min(used+meanwhile+left, l.Units)
+			if q.Limit > 0 && q.Window == span(l) && q.Unit != unitPercent {
+				units = min(units, q.Limit)
+			}
+			c.lower(idOf(call.Key, l), l, units, now)
+		}
+	}
+}
+
+func (c *ceilings) lower(id ceilingID, l sash.Limit, units int64, now time.Time) {
+	known := l.Units
+	if fallen, ok := c.fallen[id]; ok {
+		known = fallen.now(l, now)
+	}
+	if units >= known {
+		return
+	}
+	if len(c.fallen) >= 1024 {
+		for other, fallen := range c.fallen {
+			if now.Sub(fallen.at) >= fallen.span {
+				delete(c.fallen, other)
+			}
+		}
+	}
+	c.fallen[id] = ceiling{units: units, at: now, span: span(l)}
+}
+
+// describes tells whether a quota is the one that a limit was configured for: by its window, or by its
+// units, or because there is no other.
+func describes(q Quota, l sash.Limit, call Call) bool {
+	if q.Unit != call.Unit && q.Unit != unitPercent {
+		return false
+	}
+	if q.Window > 0 {
+		return q.Window == span(l)
+	}
+	if len(call.Limits) == 1 {
+		return true
+	}
+	return q.Limit == l.Units
+}

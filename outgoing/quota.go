@@ -1,0 +1,135 @@
+package outgoing
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/sash"
+)
+
+// A Quota is what an answer says about one quota of the API.
+type Quota struct {
+	// Name is the quota's name in RateLimit fields; empty elsewhere.
+	Name string
+	// Unit is what is counted: "requests", "tokens", "content-bytes", "concurrent-requests", or
+	// "percent", whose limit is 100.
+	Unit string
+	// Limit is the units of the quota. Zero means not said.
+	Limit int64
+	// Remaining is the units that are left, rounded down. It is meaningful when HasRemaining.
+	Remaining    int64
+	HasRemaining bool
+	// Window is the length of the quota's window. Zero means not said.
+	Window time.Duration
+	// Reset is the time from the answer until more is available. It is meaningful when HasReset.
+	Reset    time.Duration
+	HasReset bool
+}
+
+// Read returns what an answer's fields say about quotas. Malformed fields are ignored, and numbers that no
+// limit can have are clamped. Times are measured from the answer's Date, and from now when it has none.
+func (p *Profile) Read(h http.Header, now time.Time) []Quota {
+	now = dateOf(h, now)
+	quotas := readRateLimit(h)
+	if len(quotas) > 0 && p.Quotas == nil {
+		return quotas // the older fields beside them say the same with less
+	}
+	for _, f := range p.quotas() {
+		q, ok := f.read(h, now)
+		if !ok {
+			continue
+		}
+		quotas = append(quotas, q)
+		if p.Quotas == nil {
+			break
+		}
+	}
+	return quotas
+}
+
+func (f *QuotaFields) read(h http.Header, now time.Time) (Quota, bool) {
+	q := Quota{Unit: f.Unit}
+	if q.Unit == "" {
+		q.Unit = unitRequests
+	}
+	if n, window, ok := limitOf(get(h, f.Limit)); ok {
+		q.Limit, q.Window = n, window
+		if window == 0 {
+			q.Window = windowFor(n, namelessPolicies(h.Values("RateLimit-Policy")))
+		}
+	}
+	q.setRemaining(number(get(h, f.Remaining)))
+	if used, ok := number(get(h, f.Used)); ok && !q.HasRemaining && q.Limit > 0 {
+		q.setRemaining(max(0, float64(q.Limit)-math.Ceil(used)), true)
+	}
+	if used, limit, found := strings.Cut(get(h, f.UsedOfLimit), "/"); found {
+		u, ok1 := number(used)
+		n, ok2 := number(limit)
+		if ok1 && ok2 {
+			q.Limit = units(n)
+			q.setRemaining(max(0, n-u), true)
+		}
+	}
+	if used, ok := percentOf(get(h, f.Percent)); ok {
+		q.Limit = 100
+		q.setRemaining(max(0, 100-math.Ceil(used)), true)
+	}
+	q.Reset, q.HasReset = resetOf(get(h, f.Reset), f.ResetForm, now)
+	return q, q.HasRemaining || q.Limit > 0
+}
+
+func (q *Quota) setRemaining(n float64, ok bool) {
+	if ok {
+		q.Remaining, q.HasRemaining = units(n), true
+	}
+}
+
+// get returns a field's first line; a name that is not set has none.
+func get(h http.Header, name string) string {
+	if name == "" {
+		return ""
+	}
+	return strings.TrimSpace(h.Get(name))
+}
+
+// number reads a number that is finite and not negative.
+func number(s string) (float64, bool) {
+	s = strings.TrimSpace(s)
+	if s == "" || strings.Trim(s, "0123456789.") != "" {
+		return 0, false // no signs, exponents, hexadecimal, Inf or NaN
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	return n, err == nil && !math.IsInf(n, 0)
+}
+
+// units rounds down and clamps.
+func units(n float64) int64 { return int64(min(n, sash.MaxUnits)) }
+
+// limitOf reads a limit, with the policies that drafts before 06 put behind it: "100, 100;w=60".
+func limitOf(s string) (int64, time.Duration, bool) {
+	first, policies, _ := strings.Cut(s, ",")
+	n, ok := number(first)
+	if !ok {
+		return 0, 0, false
+	}
+	return units(n), windowFor(units(n), namelessPolicies([]string{policies})), true
+}
+
+// percentOf returns the greatest percentage of a JSON object such as {"call_count":28,"total_time":25}.
+func percentOf(s string) (float64, bool) {
+	var fields map[string]any
+	if s == "" || json.Unmarshal([]byte(s), &fields) != nil {
+		return 0, false
+	}
+	most, found := 0.0, false
+	for _, v := range fields {
+		if n, ok := v.(float64); ok && n >= 0 {
+			most, found = max(most, n), true
+		}
+	}
+	return min(most, 100), found
+}

@@ -1,0 +1,175 @@
+package outgoing
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+)
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// fields makes a header of lines such as "Name: value".
+func fields(lines ...string) http.Header {
+	h := http.Header{}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ":")
+		h.Add(name, strings.TrimSpace(value))
+	}
+	return h
+}
+
+const noonDate = "Date: Mon, 04 May 2026 12:00:00 GMT"
+
+func left(n int64, unit string, limit int64, reset time.Duration) Quota {
+	return Quota{Unit: unit, Limit: limit, Remaining: n, HasRemaining: true, Reset: reset, HasReset: true}
+}
+
+func TestReadEveryDialect(t *testing.T) {
+	windowed := func(q Quota, name string, w time.Duration) Quota {
+		q.Name, q.Window = name, w
+		return q
+	}
+	noReset := func(q Quota) Quota {
+		q.Reset, q.HasReset = 0, false
+		return q
+	}
+	for _, c := range []struct {
+		name, vendor string
+		header       http.Header
+		want         []Quota
+	}{
+		{"draft 11", "", fields(`RateLimit-Policy: "burst";q=100;w=60, "daily";q=1000;w=86400;pk=:cHsdsRa894==:`, `RateLimit: "burst";r=0;t=12, "daily";r=640;t=51840`),
+			[]Quota{
+				windowed(left(0, "requests", 100, 12*time.Second), "burst", time.Minute),
+				windowed(left(640, "requests", 1000, 51840*time.Second), "daily", 24*time.Hour),
+			}},
+		{"draft 11 over several lines", "", fields(`RateLimit: "a";r=1;t=1`, `RateLimit: "b";r=2;t=2`),
+			[]Quota{windowed(left(1, "requests", 0, time.Second), "a", 0), windowed(left(2, "requests", 0, 2*time.Second), "b", 0)}},
+		{"draft 11 with another unit and no window", "", fields(`RateLimit-Policy: "up";q=1000;qu="content-bytes"`, `RateLimit: "up";r=3`),
+			[]Quota{noReset(windowed(left(3, "content-bytes", 1000, 0), "up", 0))}},
+		{"the renamed parameters", "", fields(`RateLimit: "a";a=7;w=30`),
+			[]Quota{windowed(left(7, "requests", 0, 30*time.Second), "a", 0)}},
+		{"draft 11 beside older fields", "", fields(`RateLimit: "a";r=1;t=1`, "X-RateLimit-Remaining: 1"),
+			[]Quota{windowed(left(1, "requests", 0, time.Second), "a", 0)}},
+		{"a malformed RateLimit is ignored", "", fields(`RateLimit: "a;r=1;t=1`, "X-RateLimit-Remaining: 9"),
+			[]Quota{noReset(left(9, "requests", 0, 0))}},
+		{"a quota without r is ignored", "", fields(`RateLimit: "a";t=1, "b";r=-1;t=1, "c";r="1", d;r=1`), nil},
+		{"draft 07", "", fields("RateLimit: limit=100, remaining=50, reset=30", "RateLimit-Policy: 10;w=1, 100;w=60"),
+			[]Quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
+		{"draft 06", "", fields("RateLimit-Limit: 100", "RateLimit-Remaining: 50", "RateLimit-Reset: 30", "RateLimit-Policy: 100;w=60"),
+			[]Quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
+		{"draft 03, with its policies in the limit", "", fields("RateLimit-Limit: 100, 100;w=60, 5000;w=3600", "RateLimit-Remaining: 50", "RateLimit-Reset: 30"),
+			[]Quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
+		{"legacy, seconds from now", "", fields("X-RateLimit-Limit: 60", "X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 30"),
+			[]Quota{left(59, "requests", 60, 30*time.Second)}},
+		{"legacy, Unix seconds, on the server's clock", "", fields("X-RateLimit-Limit: 60", "X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 1777896030", "Date: Mon, 04 May 2026 12:00:20 GMT"),
+			[]Quota{left(59, "requests", 60, 10*time.Second)}},
+		{"legacy, Unix milliseconds", "", fields("X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 1777896030250", noonDate),
+			[]Quota{left(59, "requests", 0, 30250*time.Millisecond)}},
+		{"legacy, a reset in the past", "", fields("X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 1577896030", noonDate),
+			[]Quota{left(59, "requests", 0, 0)}},
+		{"github", "github", fields("x-ratelimit-limit: 5000", "x-ratelimit-remaining: 587", "x-ratelimit-used: 4413", "x-ratelimit-reset: 1777896600", "x-ratelimit-resource: core", noonDate),
+			[]Quota{left(587, "requests", 5000, 10*time.Minute)}},
+		{"discord", "discord", fields("X-RateLimit-Limit: 5", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1777896001.470", "X-RateLimit-Reset-After: 1.47", "X-RateLimit-Bucket: abcd1234", "X-RateLimit-Scope: user"),
+			[]Quota{left(0, "requests", 5, 1470*time.Millisecond)}},
+		{"shopify", "shopify", fields("X-Shopify-Shop-Api-Call-Limit: 39/40"),
+			[]Quota{noReset(left(1, "requests", 40, 0))}},
+		{"shopify, full", "shopify", fields("X-Shopify-Shop-Api-Call-Limit: 40/40", "Retry-After: 2.0"),
+			[]Quota{noReset(left(0, "requests", 40, 0))}},
+		{"openai", "openai", fields("x-ratelimit-limit-requests: 60", "x-ratelimit-limit-tokens: 150000", "x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984", "x-ratelimit-reset-requests: 1s", "x-ratelimit-reset-tokens: 6m0s"),
+			[]Quota{left(59, "requests", 60, time.Second), left(149984, "tokens", 150000, 6*time.Minute)}},
+		{"anthropic", "anthropic", fields("anthropic-ratelimit-requests-limit: 50", "anthropic-ratelimit-requests-remaining: 49", "anthropic-ratelimit-requests-reset: 2026-05-04T12:01:00Z", noonDate),
+			[]Quota{left(49, "requests", 50, time.Minute)}},
+		{"meta", "meta", fields(`X-App-Usage: {"call_count":28,"total_time":25.4,"total_cputime":31.2}`),
+			[]Quota{noReset(left(68, "percent", 100, 0))}},
+		{"meta, malformed", "meta", fields(`X-App-Usage: {"call_count":`), nil},
+		{"reddit", "reddit", fields("X-Ratelimit-Remaining: 598.0", "X-Ratelimit-Used: 2", "X-Ratelimit-Reset: 312"),
+			[]Quota{left(598, "requests", 0, 312*time.Second)}},
+		{"atlassian", "atlassian", fields("X-RateLimit-Limit: 350", "X-RateLimit-Remaining: 208", "X-RateLimit-Reset: 2026-05-04T12:05Z", noonDate),
+			[]Quota{left(208, "requests", 350, 5*time.Minute)}},
+		{"hugging face, with a policy that is not well formed", "huggingface", fields(`RateLimit: "api";r=489;t=189`, `RateLimit-Policy: "fixed window";"api";q=500;w=300`),
+			[]Quota{windowed(left(489, "requests", 0, 189*time.Second), "api", 0)}},
+		{"only the limit and what was used", "github", fields("x-ratelimit-limit: 60", "x-ratelimit-used: 61"),
+			[]Quota{noReset(left(0, "requests", 60, 0))}},
+		{"more than any limit is clamped", "", fields("X-RateLimit-Remaining: 99999999999999999999", "X-RateLimit-Reset: 999999999"),
+			[]Quota{left(sash.MaxUnits, "requests", 0, sash.MaxWindow)}},
+		{"what is not a number is ignored", "", fields("X-RateLimit-Limit: -1", "X-RateLimit-Remaining: NaN", "X-RateLimit-Reset: soon"), nil},
+		{"nothing", "", http.Header{}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, known := Vendor(c.vendor)
+			if known != (c.vendor != "") {
+				t.Fatalf("the profile of %q: %v", c.vendor, known)
+			}
+			if got := p.Read(c.header, noon); !slices.Equal(got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		want  time.Duration
+		ok    bool
+	}{
+		{"120", 2 * time.Minute, true},
+		{"2.0", 2 * time.Second, true},
+		{"0", 0, true},
+		{"Mon, 04 May 2026 12:01:30 GMT", 90 * time.Second, true},
+		{"Mon, 04 May 2026 11:01:30 GMT", 0, true},
+		{"1777896030", sash.MaxWindow, true}, // not a time: seconds, as its definition says
+		{"-5", 0, false},
+		{"1e3", 0, false},
+		{"later", 0, false},
+		{"", 0, false},
+	} {
+		got, ok := retryAfter(fields("Retry-After: "+c.value, noonDate), noon.Add(-time.Hour))
+		if got != c.want || ok != c.ok {
+			t.Errorf("%q is %v, %v; want %v, %v", c.value, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+// What an API sends never panics, and never leads to numbers that a limit cannot have.
+func FuzzRead(f *testing.F) {
+	for _, s := range []string{`"burst";r=0;t=12`, "limit=100, remaining=50, reset=30", "100, 100;w=60", "40/40", "2.0", "6m0s",
+		"2026-05-04T12:01:00Z", `{"call_count":28}`, "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`} {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		profiles := append([]Profile{{}}, vendors...)
+		for _, p := range profiles {
+			h := http.Header{"Ratelimit": {a}, "Ratelimit-Policy": {b}, "Retry-After": {a}, "Date": {b}}
+			for _, q := range p.quotas() {
+				for i, name := range []string{q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Percent, q.Reset} {
+					if name != "" {
+						h.Set(name, []string{a, b}[i%2])
+					}
+				}
+			}
+			for _, headers := range []http.Header{h, without(h, "Ratelimit")} {
+				for _, q := range p.Read(headers, noon) {
+					if q.Limit < 0 || q.Limit > sash.MaxUnits || q.Remaining < 0 || q.Remaining > sash.MaxUnits ||
+						q.Window < 0 || q.Window > sash.MaxWindow || q.Reset < 0 || q.Reset > sash.MaxWindow {
+						t.Errorf("%q, %q: %s read %+v", a, b, p.Name, q)
+					}
+				}
+				if d, _ := retryAfter(headers, noon); d < 0 || d > sash.MaxWindow {
+					t.Errorf("%q: Retry-After is %v", a, d)
+				}
+			}
+		}
+	})
+}
+
+func without(h http.Header, name string) http.Header {
+	h = h.Clone()
+	h.Del(name)
+	return h
+}

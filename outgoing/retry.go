@@ -1,0 +1,138 @@
+package outgoing
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Retries says which answers are tried again: 429, what the profile says is the same, and 503, of requests
+// that may be repeated. Those are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an
+// Idempotency-Key field, whose body, if any, can be had again from GetBody. Each retry is charged as the
+// first attempt was, and waits for room: for at most MaxRetryAfter in mode Refuse. A retry that could not
+// be sent before the context's deadline is not begun: the answer is returned as it is.
+type Retries struct {
+	// Most is the most retries of one request. Zero is none.
+	Most int
+	// Base and Max bound the random part of the delay before retry n = 1, 2, ...: between 0 and
+	// Base·2^(n-1), at most Max. Zero is half a second, and 30 s. What Retry-After asks for is added.
+	Base, Max time.Duration
+	// MaxRetryAfter is the longest Retry-After, or reset of an exhausted quota, that is waited for; an
+	// answer with a longer one is returned. Zero is a minute.
+	MaxRetryAfter time.Duration
+	// Budget is how many retries the transport may do for each request that it is given, over time: with
+	// 0.1, an API that refuses everything gets a tenth more, not Most times more. Ten are
+	// free. Zero is 0.1.
+	Budget float64
+}
+
+func (r *Retries) complete() error {
+	if r.Most < 0 || r.Base < 0 || r.Max < 0 || r.MaxRetryAfter < 0 || !(r.Budget >= 0) {
+		return errors.New("outgoing: the numbers of Retries must not be negative")
+	}
+	if r.Base == 0 {
+		r.Base = 500 * time.Millisecond
+	}
+	if r.Max == 0 {
+		r.Max = 30 * time.Second
+	}
+	if r.MaxRetryAfter == 0 {
+		r.MaxRetryAfter = time.Minute
+	}
+	if r.Budget == 0 {
+		r.Budget = 0.1
+	}
+	return nil
+}
+
+// retry says whether an answer is to be tried again, and after how long. It takes from the budget.
+func (t *Transport) retry(req *http.Request, res *http.Response, away stay, attempt int) (time.Duration, bool) {
+	r := &t.opts.Retries
+	if attempt >= r.Most || !repeatable(req) {
+		return 0, false
+	}
+	if !away.refused && res.StatusCode != http.StatusServiceUnavailable || away.lasts > r.MaxRetryAfter {
+		return 0, false
+	}
+	delay := away.lasts + r.backoff(attempt)
+	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
+		return 0, false
+	}
+	return delay, t.budget.spend()
+}
+
+// backoff is random over its whole range, so that those refused together do not return together.
+func (r *Retries) backoff(attempt int) time.Duration {
+	most := r.Base
+	for range attempt {
+		if most >= r.Max/2 {
+			most = r.Max
+			break
+		}
+		most *= 2
+	}
+	return time.Duration(rand.Int64N(int64(min(most, r.Max)) + 1))
+}
+
+func repeatable(req *http.Request) bool {
+	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+		return false
+	}
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return req.Header.Get("Idempotency-Key") != ""
+}
+
+// rewound returns the request with its body from the start. A request must not be changed by a transport.
+func rewound(req *http.Request) (*http.Request, error) {
+	again := req.Clone(req.Context())
+	if req.GetBody == nil {
+		return again, nil
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	again.Body = body
+	return again, nil
+}
+
+// discard reads the rest of a body that is not long, so that its connection can be used again.
+func discard(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, 64<<10)
+	_ = body.Close()
+}
+
+// freeRetries are those that a transport has before it was given any request.
+const freeRetries = 10
+
+// A budget keeps retries in proportion to requests.
+type budget struct {
+	earns float64
+
+	mu   sync.Mutex
+	left float64 // guarded by mu
+}
+
+func newBudget(r Retries) *budget { return &budget{earns: r.Budget, left: freeRetries} }
+
+func (b *budget) earn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left = min(b.left+b.earns, freeRetries)
+}
+
+func (b *budget) spend() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}

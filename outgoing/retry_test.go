@@ -1,0 +1,212 @@
+package outgoing_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+)
+
+// flaky refuses the first n requests, and keeps what it was sent.
+type flaky struct {
+	refuse int
+	status int
+	after  string
+	bodies []string
+	closed int
+}
+
+func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
+	var body []byte
+	if req.Body != nil {
+		body, _ = io.ReadAll(req.Body)
+		_ = req.Body.Close()
+	}
+	f.bodies = append(f.bodies, string(body))
+	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Request: req, Body: &closing{Reader: strings.NewReader("some text"), f: f}}
+	if len(f.bodies) <= f.refuse {
+		res.StatusCode = f.status
+		if f.after != "" {
+			res.Header.Set("Retry-After", f.after)
+		}
+	}
+	return res, nil
+}
+
+type closing struct {
+	io.Reader
+	f *flaky
+}
+
+func (c *closing) Close() error {
+	if n, _ := c.Read(make([]byte, 1)); n == 0 {
+		c.f.closed++ // read to its end, then closed
+	}
+	return nil
+}
+
+func retrying(t *testing.T, f *flaky, mode outgoing.Mode, r outgoing.Retries) *outgoing.Transport {
+	t.Helper()
+	rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Base: f, Mode: mode, Retries: r}, sash.PerHour(5000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rt
+}
+
+func again() io.Reader { return strings.NewReader("text") }
+
+func once() io.Reader { return io.MultiReader(strings.NewReader("text")) }
+
+func TestRetries(t *testing.T) {
+	for name, c := range map[string]struct {
+		method   string
+		body     func() io.Reader
+		f        flaky
+		retries  outgoing.Retries
+		attempts int
+		status   int
+		least    time.Duration
+		most     time.Duration
+	}{
+		"none by default":                 {"GET", nil, flaky{refuse: 1, status: 429}, outgoing.Retries{}, 1, 429, 0, 0},
+		"after Retry-After":               {"GET", nil, flaky{refuse: 1, status: 429, after: "10"}, outgoing.Retries{Most: 3}, 2, 200, 10 * time.Second, 11 * time.Second},
+		"503":                             {"GET", nil, flaky{refuse: 2, status: 503}, outgoing.Retries{Most: 3}, 3, 200, 0, 1500 * time.Millisecond},
+		"other failures are not":          {"GET", nil, flaky{refuse: 1, status: 500}, outgoing.Retries{Most: 3}, 1, 500, 0, 0},
+		"up to Most":                      {"GET", nil, flaky{refuse: 9, status: 503}, outgoing.Retries{Most: 2}, 3, 503, 0, 1500 * time.Millisecond},
+		"a body is sent again":            {"PUT", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 2, 200, time.Second, 2 * time.Second},
+		"not a body that is gone":         {"PUT", once, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
+		"not POST":                        {"POST", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
+		"not a Retry-After above the cap": {"GET", nil, flaky{refuse: 1, status: 429, after: "61"}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
+	} {
+		for _, mode := range []outgoing.Mode{outgoing.Wait, outgoing.Refuse} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f, body := c.f, io.Reader(nil)
+					if c.body != nil {
+						body = c.body()
+					}
+					start := time.Now()
+					status, err := send(t.Context(), retrying(t, &f, mode, c.retries), c.method, body)
+					if took := time.Since(start); err != nil || status != c.status || len(f.bodies) != c.attempts || took < c.least || took > c.most {
+						t.Errorf("%d after %d attempts and %v: %v", status, len(f.bodies), took, err)
+					}
+					for i, sent := range f.bodies {
+						if body != nil && sent != "text" {
+							t.Errorf("attempt %d sent %q", i, sent)
+						}
+					}
+					if f.closed < c.attempts-1 {
+						t.Errorf("of %d answers that were discarded, %d were drained and closed", c.attempts-1, f.closed)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestARetryDoesNotWaitForAResetThatIsFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(429, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 3000"),
+			outgoing.Options{Retries: outgoing.Retries{Most: 1}}, sash.PerHour(5000))
+		start := time.Now()
+		if status, err := get(t.Context(), rt); status != 429 || err != nil || time.Since(start) != 0 {
+			t.Errorf("%d, %v after %v", status, err, time.Since(start))
+		}
+	})
+}
+
+func TestRetriesInModeRefuseWaitForRoomButNotLong(t *testing.T) {
+	for _, c := range []struct {
+		limit sash.Limit
+		err   error
+	}{
+		{sash.Every(1, 30*time.Second), nil},
+		{sash.Every(1, 2*time.Minute), outgoing.ErrMaxWait},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &flaky{refuse: 1, status: 503}
+			rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
+				&outgoing.Options{Base: f, Mode: outgoing.Refuse, Retries: outgoing.Retries{Most: 1}}, c.limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := get(t.Context(), rt); !errors.Is(err, c.err) {
+				t.Errorf("%v: %v, want %v", c.limit, err, c.err)
+			}
+		})
+	}
+}
+
+func TestAVendorsOtherRefusalIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{refuse: 1, status: 403, after: "5"}
+		rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
+			&outgoing.Options{Base: f, Profile: vendor(t, "github"), Retries: outgoing.Retries{Most: 1}}, sash.PerHour(5000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok(t, rt)
+	})
+}
+
+func TestRetriesHaveABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{refuse: 1 << 30, status: 503}
+		rt := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5})
+		for range 200 {
+			if status, err := get(t.Context(), rt); status != 503 || err != nil {
+				t.Fatal(status, err)
+			}
+		}
+		if n := len(f.bodies); n < 225 || n > 231 { // ten free ones, and a tenth of 200
+			t.Errorf("200 requests to an API that is down became %d", n)
+		}
+	})
+}
+
+func TestRetriesKeepToTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{refuse: 1 << 30, status: 429, after: "30"}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		start := time.Now()
+		status, err := get(ctx, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}))
+		if status != 429 || err != nil || time.Since(start) != 0 {
+			t.Errorf("past the deadline: %d, %v after %v; want the API's answer at once", status, err, time.Since(start))
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		start = time.Now()
+		_, err = get(ctx, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}))
+		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
+			t.Errorf("cancelled: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+func TestEachRetryIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		f := &flaky{refuse: 2, status: 503}
+		rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: f, Retries: outgoing.Retries{Most: 2}}, sash.PerHour(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok(t, rt)
+		limiter, err := sash.New(store, nil, sash.PerHour(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := limiter.Peek(t.Context(), "api"); err != nil || res.Remaining != 7 {
+			t.Errorf("%d of 10 are left after three attempts: %v", res.Remaining, err)
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package outgoing
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"example.com/sash"
+)
+
+// A Mode says what happens to a request that has no room.
+type Mode uint8
+
+// The modes.
+const (
+	// Wait waits until there is room. When the context's deadline, or MaxWait, is earlier than that it
+	// fails at once.
+	Wait Mode = iota
+	// Refuse fails at once.
+	Refuse
+)
+
+// DefaultMaxCoolDown is the longest cool-down when Options do not give one.
+const DefaultMaxCoolDown = time.Hour
+
+// Options are the rarer choices for a Transport. The zero value is the default.
+type Options struct {
+	// Base sends the requests. Nil is http.DefaultTransport.
+	Base http.RoundTripper
+	// Mode is Wait or Refuse. Zero is Wait.
+	Mode Mode
+	// MaxWait is the longest that mode Wait waits for room before one attempt. Zero is as long as the
+	// context allows.
+	MaxWait time.Duration
+	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
+	Prefix string
+	// Algorithm says how windows are counted. Zero is sash.SlidingLog.
+	Algorithm sash.Algorithm
+	// Resolution is the step of sash.SlidingBuckets. Zero otherwise.
+	Resolution time.Duration
+	// Profile is how the API describes its quotas. The zero Profile reads what is usual.
+	Profile Profile
+	// MaxCoolDown is the longest cool-down, however long the API asks for: at least a second, at most
+	// 24 hours, and the same in all processes. Zero is DefaultMaxCoolDown.
+	MaxCoolDown time.Duration
+	// Retries says which answers are tried again. The zero value is none.
+	Retries Retries
+	// Unavailable says what happens to a request when the store cannot decide: nil sends it without a
+	// charge, an error is returned to the caller. It can look at the request and its cost. A nil
+	// Unavailable returns the store's error, which is sash.ErrUnavailable.
+	Unavailable func(req *http.Request, call Call, err error) error
+}
+
+// A Transport holds requests to the limits of the API that they go to. It is safe for concurrent use and
+// holds nothing that has to be closed.
+type Transport struct {
+	base    http.RoundTripper
+	route   Route
+	opts    Options
+	limits  []sash.Limit
+	limiter *sash.Limiter
+	cool    *coolDowns
+	learned *ceilings
+	budget  *budget
+}
+
+// New returns a transport whose charges are in store. The limits hold for every bucket whose Call brings
+// none. A nil opts is the default. The error is [sash.ErrInvalidLimit], or says which option is wrong; New does
+// no I/O.
+func New(store sash.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
+	if route == nil {
+		return nil, errors.New("outgoing: New needs a route, such as outgoing.Everything(key)")
+	}
+	t := &Transport{route: route, limits: slices.Clone(limits), learned: newCeilings()}
+	if opts != nil {
+		t.opts = *opts
+	}
+	if t.base = t.opts.Base; t.base == nil {
+		t.base = http.DefaultTransport
+	}
+	if t.opts.MaxCoolDown == 0 {
+		t.opts.MaxCoolDown = DefaultMaxCoolDown
+	}
+	if d := t.opts.MaxCoolDown; d < time.Second || d > 24*time.Hour || d%time.Millisecond != 0 {
+		return nil, fmt.Errorf("outgoing: MaxCoolDown is %v; it is whole milliseconds, from a second to 24 hours", d)
+	}
+	if t.opts.Mode > Refuse {
+		return nil, fmt.Errorf("outgoing: unknown mode %d", t.opts.Mode)
+	}
+	if err := t.opts.Retries.complete(); err != nil {
+		return nil, err
+	}
+	t.budget = newBudget(t.opts.Retries)
+	var err error
+	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
+	if t.limiter, err = sash.New(store, counting, limits...); err != nil {
+		return nil, err
+	}
+	if t.cool, err = newCoolDowns(store, t.opts.Prefix, t.opts.MaxCoolDown); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError],
+// [sash.ErrUnavailable], [sash.ErrCostAboveLimit] and others of AllowAll, what the route returned, and the
+// context's; in all those cases the API was not asked, or not asked again.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	call, err := t.route(req)
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	if call.Key == "" {
+		return t.base.RoundTrip(req)
+	}
+	if call, err = call.complete(t); err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	t.budget.earn()
+	patience := t.patience()
+	for attempt := 0; ; attempt++ {
+		res, stay, err := t.attempt(req, call, patience)
+		if err != nil {
+			return nil, err
+		}
+		delay, again := t.retry(req, res, stay, attempt)
+		if !again {
+			return res, nil
+		}
+		discard(res.Body)
+		if err := sleep(req.Context(), delay); err != nil {
+			return nil, err
+		}
+		if req, err = rewound(req); err != nil {
+			return nil, err
+		}
+		if t.opts.Mode == Refuse {
+			patience = t.opts.Retries.MaxRetryAfter // the answer that could be returned instead is gone
+		}
+	}
+}
+
+// patience is how long a request's first attempt may wait for room.
+func (t *Transport) patience() time.Duration {
+	switch {
+	case t.opts.Mode == Refuse:
+		return 0
+	case t.opts.MaxWait > 0:
+		return t.opts.MaxWait
+	}
+	return math.MaxInt64
+}
+
+// attempt sends a request once, when there is room, and learns from the answer.
+func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, stay, error) {
+	counted, err := t.admit(req, call, patience)
+	if err != nil {
+		closeBody(req)
+		return nil, stay{}, err
+	}
+	before := t.learned.sent(call)
+	res, err := t.base.RoundTrip(req)
+	meanwhile := t.learned.landed(call, before)
+	if err != nil {
+		return nil, stay{}, err
+	}
+	now := time.Now()
+	quotas := call.Profile.Read(res.Header, now)
+	if counted != nil {
+		t.learned.learn(call, counted, meanwhile, quotas, now)
+	}
+	away := stayAway(call, res, quotas, now)
+	if away.lasts > 0 {
+		// The answer is right even when the store cannot be told; this process keeps to the cool-down
+		// all the same. It is told even when the caller is about to leave.
+		t.tell(req, call.Key, away.lasts)
+	}
+	return res, away, nil
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}

@@ -1,0 +1,320 @@
+package outgoing_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+)
+
+func TestAFleetSharesOneQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, up := newStore(), &upstream{limit: 1 << 30, window: time.Hour, fields: silent}
+		var group sync.WaitGroup
+		for range 4 { // processes
+			rt := newTransport(t, store, up.ServeHTTP, outgoing.Options{}, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
+			for range 4 {
+				group.Go(func() {
+					for range 25 {
+						if status, err := get(t.Context(), rt); status != 200 || err != nil {
+							t.Error(status, err)
+						}
+					}
+				})
+			}
+		}
+		group.Wait()
+		for _, limit := range []struct {
+			n int
+			w time.Duration
+		}{{25, 5 * time.Second}, {300, time.Minute}} {
+			for i := limit.n; i < len(up.arrivals); i++ {
+				if d := up.arrivals[i].Sub(up.arrivals[i-limit.n]); d < limit.w {
+					t.Fatalf("%d calls reached the API within %v", limit.n+1, d)
+				}
+			}
+		}
+		if took := up.arrivals[399].Sub(up.arrivals[0]); took != 75*time.Second { // 300 in the first minute, 100 from its end on
+			t.Errorf("400 calls took %v, want 75s", took)
+		}
+	})
+}
+
+func TestWaitFailsAtOnceWhenTheDeadlineCannotBeMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(200), outgoing.Options{}, sash.PerMinute(1))
+		ok(t, rt)
+		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := get(ctx, rt)
+		var limited *sash.LimitedError
+		if !errors.As(err, &limited) || !errors.Is(err, context.DeadlineExceeded) || limited.Limit.Name != "1/1m" {
+			t.Errorf("the error is %v", err)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("it took %v to fail", d)
+		}
+		client := &http.Client{Transport: rt, Timeout: 61 * time.Second} // a client's timeout is a deadline too
+		res, err := client.Get("http://api.test/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if d := time.Since(start); d != time.Minute {
+			t.Errorf("the second call went out after %v, want a minute", d)
+		}
+	})
+}
+
+func TestWaitIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(200), outgoing.Options{}, sash.PerMinute(1))
+		ok(t, rt)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		start := time.Now()
+		if _, err := get(ctx, rt); !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(200), outgoing.Options{MaxWait: 30 * time.Second}, sash.PerMinute(1))
+		ok(t, rt)
+		if _, err := get(t.Context(), rt); !errors.Is(err, outgoing.ErrMaxWait) || !errors.Is(err, sash.ErrLimited) {
+			t.Error(err)
+		}
+		time.Sleep(30 * time.Second)
+		ok(t, rt)
+	})
+}
+
+// Over a real connection: our refusals are errors, the API's own is a response.
+func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(status)
+	}))
+	defer server.Close()
+	sent := 0
+	rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
+		&outgoing.Options{Mode: outgoing.Refuse, Base: counting{server.Client().Transport, &sent}}, sash.PerMinute(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: rt}
+	call := func() (int, error) {
+		res, err := client.Get(server.URL)
+		if err != nil {
+			return 0, err
+		}
+		defer res.Body.Close()
+		return res.StatusCode, nil
+	}
+	var cool *outgoing.CoolDownError
+	var limited *sash.LimitedError
+
+	status = http.StatusTooManyRequests
+	if got, err := call(); err != nil || got != http.StatusTooManyRequests {
+		t.Fatal("the API's own refusal is not a response:", err)
+	}
+	if _, err := call(); !errors.As(err, &cool) || errors.As(err, &limited) || !errors.Is(err, sash.ErrLimited) {
+		t.Fatalf("during the cool-down the error is %v", err)
+	}
+	if cool.Key != "api" || cool.RetryAfter <= 50*time.Second || cool.RetryAfter > time.Minute {
+		t.Errorf("%+v", cool)
+	}
+
+	status = http.StatusOK
+	rt, err = outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Transport = rt
+	if got, err := call(); err != nil || got != http.StatusOK {
+		t.Fatal(err)
+	}
+	if _, err := call(); !errors.As(err, &limited) || limited.Key != "api" {
+		t.Errorf("without room the error is %v", err)
+	}
+	if sent != 1 {
+		t.Errorf("%d requests were sent to the API that refused", sent)
+	}
+}
+
+type counting struct {
+	http.RoundTripper
+	n *int
+}
+
+func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
+	*c.n++
+	return c.RoundTripper.RoundTrip(req)
+}
+
+func TestCronLeavesHeadroomToInteractiveCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		route := func(req *http.Request) (outgoing.Call, error) {
+			call := outgoing.Call{Key: "api"}
+			if req.Method == http.MethodPut {
+				call.Share = 95
+			}
+			return call, nil
+		}
+		rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		admitted := func(method string) (n int) {
+			for {
+				if _, err := send(t.Context(), rt, method, nil); errors.Is(err, sash.ErrLimited) {
+					return n
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+		}
+		if _, err := send(t.Context(), rt, http.MethodGet, nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := admitted(http.MethodPut); n != 94 {
+			t.Errorf("cron sent %d calls after an interactive one, want 94", n)
+		}
+		if n := admitted(http.MethodGet); n != 5 {
+			t.Errorf("5 were left to interactive calls, which sent %d", n)
+		}
+	})
+}
+
+func TestSeveralBucketsAreOneDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sent := newStore(), 0
+		route := func(req *http.Request) (outgoing.Call, error) {
+			call := outgoing.Call{Key: "api", Cost: 1}
+			if req.Method == http.MethodPut {
+				call.Cost = 100
+				call.Also = []sash.Subject{{Key: "expensive", Cost: 1, Limits: []sash.Limit{sash.PerHour(2)}}}
+			}
+			return call, nil
+		}
+		rt, err := outgoing.New(store, route, &outgoing.Options{Mode: outgoing.Refuse, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var limited *sash.LimitedError
+		for i := range 3 {
+			if _, err := send(t.Context(), rt, http.MethodPut, nil); (err != nil) != (i == 2) || err != nil && !errors.As(err, &limited) {
+				t.Fatal(i, err)
+			}
+		}
+		if limited.Key != "expensive" || sent != 2 {
+			t.Errorf("%v after %d requests", limited, sent)
+		}
+		limiter, err := sash.New(store, nil, sash.PerDay(1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := limiter.Peek(t.Context(), "api"); err != nil || res.Remaining != 800 {
+			t.Errorf("%d of 1000 are left after two calls of 100 and a refusal: %v", res.Remaining, err)
+		}
+	})
+}
+
+func TestRequestsWithoutABucketAreNotLimited(t *testing.T) {
+	rt, err := outgoing.New(newStore(), outgoing.Everything(""), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ok(t, rt)
+	}
+}
+
+// brokenStore fails every decision.
+type brokenStore struct{}
+
+func (brokenStore) Decide(context.Context, sash.Request) (sash.Result, error) {
+	return sash.Result{}, errors.New("connection refused")
+}
+
+func TestWhenTheStoreFailsTheCallerChooses(t *testing.T) {
+	sent := 0
+	route := func(req *http.Request) (outgoing.Call, error) {
+		if req.Method == http.MethodPut {
+			return outgoing.Call{Key: "api", Cost: 100}, nil
+		}
+		return outgoing.Call{Key: "api"}, nil
+	}
+	for name, c := range map[string]struct {
+		unavailable func(*http.Request, outgoing.Call, error) error
+		sent        int
+	}{
+		"closed by default":          {nil, 0},
+		"open for calls of one unit": {func(_ *http.Request, call outgoing.Call, err error) error { return errorAbove(1, call, err) }, 1},
+	} {
+		sent = 0
+		rt, err := outgoing.New(brokenStore{}, route, &outgoing.Options{Unavailable: c.unavailable, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, method := range []string{http.MethodGet, http.MethodPut} {
+			if _, err := send(t.Context(), rt, method, nil); err != nil && !errors.Is(err, sash.ErrUnavailable) {
+				t.Error(name, err)
+			}
+		}
+		if sent != c.sent {
+			t.Errorf("%s: %d of 2 calls were sent", name, sent)
+		}
+	}
+}
+
+func errorAbove(cost int64, call outgoing.Call, err error) error {
+	if call.Cost > cost {
+		return err
+	}
+	return nil
+}
+
+func TestWrongOptions(t *testing.T) {
+	route := outgoing.Everything("api")
+	for name, c := range map[string]struct {
+		store  sash.Store
+		route  outgoing.Route
+		opts   outgoing.Options
+		limits []sash.Limit
+	}{
+		"no store":               {nil, route, outgoing.Options{}, []sash.Limit{sash.PerDay(1)}},
+		"no route":               {newStore(), nil, outgoing.Options{}, []sash.Limit{sash.PerDay(1)}},
+		"no limit":               {newStore(), route, outgoing.Options{}, nil},
+		"unknown mode":           {newStore(), route, outgoing.Options{Mode: 7}, []sash.Limit{sash.PerDay(1)}},
+		"cool-downs without end": {newStore(), route, outgoing.Options{MaxCoolDown: 25 * time.Hour}, []sash.Limit{sash.PerDay(1)}},
+		"negative retries":       {newStore(), route, outgoing.Options{Retries: outgoing.Retries{Most: -1}}, []sash.Limit{sash.PerDay(1)}},
+	} {
+		if _, err := outgoing.New(c.store, c.route, &c.opts, c.limits...); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestACostAboveTheLimitFailsLoudly(t *testing.T) {
+	route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: 11}, nil }
+	rt, err := outgoing.New(newStore(), route, &outgoing.Options{Base: handled(answer(200))}, sash.PerDay(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(t.Context(), rt); !errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrLimited) {
+		t.Error(err)
+	}
+}
