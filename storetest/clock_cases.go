@@ -78,4 +78,20 @@ var clockCases = []testCase{
 			s.fill(l, "k", 5)
 		},
 	},
+	{
+		name:    "the most units, and a clock that goes back",
+		promise: "charges of the most units there can be count as charged now after the clock went back",
+		only:    func(a sash.Algorithm) bool { return a == sash.SlidingBuckets }, // a log has too few entries
+		run: func(s *suite) {
+			opts := s.options()
+			opts.CountRefused = true
+			l := s.limiterWith(opts, sash.Every(sash.MaxUnits, window))
+			s.fill(l, "k", sash.MaxUnits)
+			s.ask(l, "k", 1)
+			s.Advance(-time.Second)
+			if res := s.ask(l, "k", 1); res.Allowed || res.RetryAfter != window {
+				s.broken("allowed %v, retry after %v, want %v", res.Allowed, res.RetryAfter, window)
+			}
+		},
+	},
 }

@@ -148,7 +148,9 @@ while pass do
       r = rare(key, slots, entries, head, total)
       lo = r.search(lo, head, last - keep)
       local p = r.search(lo, head, now - 1)
-      local units = (total - r.sum_before(p)) % 281474976710656
+      local before = r.sum_before(p)
+      local units = math.min((total - before) % 281474976710656, 1099511627775) -- an entry holds no more
+      total = (before + units) % 281474976710656
       call('SETRANGE', key, entries + p % slots * 12, pack('>I7I5', now, units))
       call('SETRANGE', key, '6', pack('>I6', lo)) -- the slots before it hold nothing of use
       call('SETRANGE', key, '32', pack('>I6I6I7', p + 1, total, now)
