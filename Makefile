@@ -71,7 +71,7 @@ fuzz: ## fuzz every fuzz test for FUZZTIME each (FUZZTIME=20s)
 		done
 
 .PHONY: bench
-bench: redis ## measure, print the table and write it to docs/benchmarks.md (about 8 minutes)
+bench: redis ## measure, print the table and write it to docs/benchmarks.md (about 5 minutes)
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
 
 .PHONY: tidy

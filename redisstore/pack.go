@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"hash/crc32"
+	"strings"
 	"time"
 
 	"example.com/sash"
@@ -9,15 +10,17 @@ import (
 
 // What a script is asked to do: the first byte of its argument.
 const (
-	modeDecide  = 0
-	modeCharge  = 1 // decide, and charge what was refused too
-	modeSettle  = 2
-	modeMinimum = 24 // bytes of a request with one sliding limit
+	modeDecide = 0
+	modeCharge = 1 // decide, and charge what was refused too
+	modeSettle = 2
 )
+
+// usualSize is enough bytes for a decision on one subject without calendar limits.
+const usualSize = 64
 
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
 func pack(reqs []sash.Request, countRefused bool, now int64) string {
-	b := make([]byte, 0, modeMinimum*len(reqs)+64)
+	b := make([]byte, 0, usualSize*len(reqs))
 	if countRefused {
 		b = append(b, modeCharge)
 	} else {
@@ -34,7 +37,7 @@ func pack(reqs []sash.Request, countRefused bool, now int64) string {
 // it is worth, and the instant from which settling does nothing at the end.
 func packSettlement(set *sash.Settlement) string {
 	at := set.Result.At.UnixMicro()
-	b := append(make([]byte, 0, 64), modeSettle)
+	b := append(make([]byte, 0, usualSize), modeSettle)
 	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution().Microseconds()))
 	b = appendRequest(b, &set.Request, at)
 	b = appendUint(b, 7, at)
@@ -104,19 +107,10 @@ func slot(key string) uint16 {
 
 // hashTag returns the part of a key that decides its slot: what is in its first braces, or all of it.
 func hashTag(key string) string {
-	if open := indexByte(key, '{', 0); open >= 0 {
-		if end := indexByte(key, '}', open+1); end > open+1 {
-			return key[open+1 : end]
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
 		}
 	}
 	return key
-}
-
-func indexByte(s string, c byte, from int) int {
-	for i := from; i < len(s); i++ {
-		if s[i] == c {
-			return i
-		}
-	}
-	return -1
 }

@@ -60,6 +60,5 @@ func load(names ...string) *Script {
 
 // Scripts returns every script of the store, to load them ahead of time or to look at them.
 func Scripts() []*Script {
-	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset}
-	return all
+	return []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset}
 }
