@@ -53,14 +53,17 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if !ok || l.policy.countRefused {
 		return nil, fmt.Errorf("%w: Reserve", ErrUnsupported)
 	}
-	res, err := l.AllowN(ctx, key, estimate)
+	if err := l.policy.checkCost(estimate); err != nil {
+		return nil, err
+	}
+	req := Request{Cost: estimate, Policy: l.policy, MaySettle: true}
+	res, err := l.decide(ctx, key, req)
 	if err != nil {
 		return nil, err
 	}
-	if key, err = l.key(key); err != nil {
+	if req.Key, err = l.key(key); err != nil {
 		return nil, err
 	}
-	req := Request{Key: key, Cost: estimate, Policy: l.policy}
 	return &Reservation{
 		store:  store,
 		result: res,

@@ -28,6 +28,9 @@ type Result struct {
 	Allowed bool
 	// Source says where the answer came from.
 	Source Source
+	// Firm says of a refusal that nobody can make room before RetryAfter has passed: no charge that counts
+	// may still be settled. Only a reset can, or a higher limit. A store that does not know says false.
+	Firm bool
 	// Remaining is how many units are left after this call: the fewest over all limits, never negative.
 	Remaining int64
 	// RetryAfter is zero for a call that was admitted. For a refusal it is the shortest time after

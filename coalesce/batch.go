@@ -102,6 +102,7 @@ func (b *batch) decide(store sash.Store, refused bool) (refusedLast bool) {
 	for len(b.open) > 0 {
 		req := b.open[0].req
 		req.Cost = sum(b.open[:ask])
+		req.MaySettle = slices.ContainsFunc(b.open[:ask], func(c *call) bool { return c.req.MaySettle })
 		res, err := store.Decide(b.ctx, req)
 		if err != nil {
 			b.fail(err)
