@@ -226,6 +226,7 @@ func TestACallerThatGivesUpOnTheWayLeavesTheOthersTheirVerdicts(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		})
+		synctest.Wait() // so that the batch begins with the impatient one
 		wg.Go(func() {
 			if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 				t.Errorf("the other one: %+v, %v", res, err)
