@@ -24,12 +24,13 @@ func (r Result) Part(req Request, later int64) Result {
 }
 
 // After returns the answer to one subject as it is d later if nobody else comes: every time in it is
-// shorter by d, and not below zero. It is for stores that answer from what they were told.
+// shorter by d, and not below zero, and At is later. It is for stores that answer from what they were told.
 func (r Result) After(d time.Duration) Result {
 	if d <= 0 {
 		return r
 	}
 	less := d.Microseconds()
+	r.At = r.At.Add(micros(less))
 	r.RetryAfter = max(0, r.RetryAfter-micros(less))
 	r.ResetAfter = max(0, r.ResetAfter-micros(less))
 	r.wait = max(0, r.wait-micros(less))
