@@ -85,13 +85,8 @@ func ExampleNewLayers() {
 // another address has a count of her own. A success forgets the failures of that account at that address,
 // which are the owner's typing mistakes. It does not forget those of the address: an attacker would log
 // in to an account of his own between the guesses at others.
-func ExampleNewAttempts() {
-	store := memstore.New(nil) // or one on Redis, for all instances of the login
-	perAddress, err := sash.New(store, &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute))
-	if err != nil {
-		log.Fatal(err)
-	}
-	perAccount, err := sash.New(store, &sash.Options{Prefix: "login"}, sash.Every(3, 10*time.Minute))
+func ExampleLayer_failures() {
+	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute)) // or a store on Redis, for all instances
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -102,10 +97,13 @@ func ExampleNewAttempts() {
 		}
 		return sash.Key("account", name), nil
 	}
-	limit, err := httplimit.NewAttempts([]httplimit.AttemptLayer{
-		{Name: "address", Limiter: perAddress, Key: httplimit.PeerAddress},
-		{Name: "account", Limiter: perAccount, Key: httplimit.Join(account, httplimit.PeerAddress), ResetOnSuccess: true},
-	}, httplimit.ByStatus, &httplimit.Options{Dialect: httplimit.NoFields}) // an attacker need not know what is left
+	limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{
+		{Name: "address", Key: httplimit.PeerAddress, Charge: httplimit.Failures},
+		{
+			Name: "account", Key: httplimit.Join(account, httplimit.PeerAddress), Limits: []sash.Limit{sash.Every(3, 10*time.Minute)},
+			Charge: httplimit.Failures, ResetOnSuccess: true,
+		},
+	}, &httplimit.Options{Dialect: httplimit.NoFields}) // an attacker need not know what is left
 	if err != nil {
 		log.Fatal(err)
 	}
