@@ -12,7 +12,9 @@ import (
 // A Layer limits requests by one subject.
 type Layer struct {
 	// Name keeps the layer's keys apart from those of the others, and stands before the names of its
-	// limits ("customer:60/1m") in fields and answers. It may be empty where there is one layer.
+	// limits ("customer:60/1m") in fields and answers. It may be empty where there is one layer. Layers of
+	// one name in several middlewares of a limiter count together, so give those that count different
+	// things different names.
 	Name string
 	// Key says which subject of this layer a request is charged to.
 	Key KeyFunc
