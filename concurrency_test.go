@@ -37,7 +37,9 @@ type gauge struct{ inside, most, total atomic.Int64 }
 func (g *gauge) enter() {
 	g.total.Add(1)
 	n := g.inside.Add(1)
-	for m := g.most.Load(); n > m && !g.most.CompareAndSwap(m, n); m = g.most.Load() {
+	most := g.most.Load()
+	for n > most && !g.most.CompareAndSwap(most, n) {
+		most = g.most.Load()
 	}
 }
 

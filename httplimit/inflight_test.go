@@ -126,15 +126,15 @@ func TestFieldsOfALimitInFlight(t *testing.T) {
 		},
 		httplimit.Draft07: {
 			fields{"RateLimit-Policy": "9;w=60", "RateLimit": "limit=9, remaining=8, reset=60"},
-			fields{"RateLimit-Policy": "9;w=60", "RateLimit": "limit=1, remaining=0, reset=1", "Retry-After": "1"},
+			fields{"Retry-After": "1"},
 		},
 		httplimit.Draft06: {
 			fields{"RateLimit-Policy": "9;w=60", "RateLimit-Limit": "9", "RateLimit-Remaining": "8", "RateLimit-Reset": "60"},
-			fields{"RateLimit-Policy": "9;w=60", "RateLimit-Limit": "1", "RateLimit-Remaining": "0", "RateLimit-Reset": "1", "Retry-After": "1"},
+			fields{"Retry-After": "1"},
 		},
 		httplimit.LegacyUnix: { // 1772367000.250 is rounded up
 			fields{"X-RateLimit-Limit": "9", "X-RateLimit-Remaining": "8", "X-RateLimit-Reset": "1772367061"},
-			fields{"X-RateLimit-Limit": "1", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772367002", "Retry-After": "1"},
+			fields{"Retry-After": "1"},
 		},
 	} {
 		t.Run(dialect.String(), func(t *testing.T) {
@@ -157,6 +157,32 @@ func TestFieldsOfALimitInFlight(t *testing.T) {
 				}))
 			check(get(h, "GET", "/", nil), want.admitted)
 		})
+	}
+}
+
+// Both refuse: what can be told of the one that has a time is told, and Retry-After is for both.
+func TestARefusalOfARateAndOfALimitInFlight(t *testing.T) {
+	for dialect, want := range map[httplimit.Dialect][2]string{
+		httplimit.Draft11: {"RateLimit", `"all:1/1m";r=0;t=60, "download:1 at once";r=0`},
+		httplimit.Draft06: {"RateLimit-Reset", "60"},
+	} {
+		first := true
+		var h http.Handler
+		h = newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), &httplimit.Options{Dialect: dialect},
+			httplimit.Layer{Name: "all", Key: httplimit.PeerAddress}, inFlight(1))(
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				if first {
+					first = false
+					res := get(h, "GET", "/", nil)
+					wantStatus(t, res, 429)
+					wantField(t, res, want[0], want[1])
+					wantField(t, res, "Retry-After", "60")
+					if p := problemOf(t, res); len(p.Violated) != 2 {
+						t.Errorf("violated-policies %q", p.Violated)
+					}
+				}
+			}))
+		wantStatus(t, get(h, "GET", "/", nil), 200)
 	}
 }
 

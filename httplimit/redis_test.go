@@ -125,7 +125,9 @@ func (j job) run() (tally, error) {
 		return inside
 	}
 	h := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for n, m := count("INCR"), most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		n, before := count("INCR"), most.Load()
+		for n > before && !most.CompareAndSwap(before, n) {
+			before = most.Load()
 		}
 		count("DECR")
 		answers(w, r)
