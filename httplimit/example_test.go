@@ -78,6 +78,47 @@ func ExampleNewLayers() {
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a quota","status":429,"detail":"Send it again in 60 seconds.","violated-policies":["write:1/1m"]}
 }
 
+// Downloads: 100 an hour for an address, and at most two at once. One whose process dies counts for half
+// an hour. All processes that share the store count together.
+func ExampleLayer_inFlight() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{
+		{Name: "downloads", Key: httplimit.PeerAddress},
+		{Name: "connections", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.Every(2, 30*time.Minute)}, Charge: httplimit.InFlight},
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var file http.Handler
+	visit := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		file.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w
+	}
+	file = limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path { // while the first is running comes the second, and the third beside both
+		case "/first":
+			visit("/second")
+		case "/second":
+			w := visit("/third")
+			fmt.Println("third:", w.Code, "Retry-After", w.Header().Get("Retry-After"))
+			fmt.Println(w.Header().Get("RateLimit-Policy"))
+		}
+	}))
+	fmt.Println("first:", visit("/first").Code)
+	w := visit("/again")
+	fmt.Println("again:", w.Code, w.Header().Get("RateLimit"))
+	// Output:
+	// third: 429 Retry-After 1
+	// "downloads:100/1h";q=100;w=3600, "connections:2 at once";q=2;qu="concurrent-requests"
+	// first: 200
+	// again: 200 "downloads:100/1h";r=97;t=3600, "connections:2 at once";r=1
+}
+
 // A login that slows down guessing and cannot be used to lock somebody out.
 //
 // Failures count for the address, and for the account together with the address. There is no limit on
