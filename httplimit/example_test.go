@@ -27,7 +27,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := &http.Server{Addr: ":8080", Handler: limit(mux)} // 429 with Retry-After, RateLimit fields on every answer
+	server := http.Server{Addr: ":8080", Handler: limit(mux)} // 429 with Retry-After, RateLimit fields on every answer
 
 	w := httptest.NewRecorder()
 	server.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/hello", nil))
