@@ -20,13 +20,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+
 	limit, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-	server := http.Server{Addr: ":8080", Handler: limit(mux)}
+	server := http.Server{Addr: ":8080", Handler: limit(mux)} // 429 with Retry-After, RateLimit fields on every answer
 
 	w := httptest.NewRecorder()
 	server.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/hello", nil))
