@@ -112,15 +112,15 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 }
 
 // Reset forgets what a subject was charged with, under this limiter's algorithm. The error is
-// [ErrUnsupported] when the store cannot, or one of those of AllowN.
+// [ErrUnsupported] when the store cannot, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	key, err := l.key(key)
-	if err != nil {
-		return err
-	}
 	store, ok := l.store.(Resetter)
 	if !ok {
 		return fmt.Errorf("%w: Reset", ErrUnsupported)
+	}
+	key, err := l.key(key)
+	if err != nil {
+		return err
 	}
 	return storeError(ctx, store.Reset(ctx, key, l.policy))
 }

@@ -157,8 +157,11 @@ func (r Result) RefusedBy() (LimitResult, bool) {
 	return by, found
 }
 
-// join makes one result of a decision over several subjects.
+// join makes one result of a decision over one or several subjects.
 func join(results []Result) Result {
+	if len(results) == 1 {
+		return results[0]
+	}
 	all := Result{Allowed: true, Remaining: MaxUnits, subjects: results}
 	for _, r := range results {
 		all.Allowed = all.Allowed && r.Allowed

@@ -154,7 +154,7 @@ func TestWhatALeaseLeavesGoesBack(t *testing.T) {
 // callers that give up. What all admitted, at the time at which they said so, keeps to every limit.
 func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 	var leased, admittedInAll atomic.Int64
-	for seed := range uint64(60) {
+	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 3))
 			inner := newFar()
