@@ -20,10 +20,10 @@ type stay struct {
 const shortestCoolDown = 100 * time.Millisecond
 
 func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay {
-	exhausted, reset := false, time.Duration(0)
+	exhausted, known, reset := false, false, time.Duration(0)
 	for _, q := range quotas {
 		if q.HasRemaining && q.Remaining == 0 && q.Unit != unitConcurrent {
-			exhausted, reset = true, max(reset, q.Reset)
+			exhausted, known, reset = true, known || q.HasReset, max(reset, q.Reset)
 		}
 	}
 	after, said := retryAfter(res.Header, now)
@@ -39,6 +39,8 @@ func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay
 		refused = said
 	}
 	switch {
+	case !refused && exhausted && !known:
+		return stay{lasts: call.Profile.coolDown()}
 	case !refused:
 		return stay{lasts: reset}
 	case said:
