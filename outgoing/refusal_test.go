@@ -3,6 +3,7 @@ package outgoing_test
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,9 +31,9 @@ const (
 	discordGlobal = `{"message":"You are being rate limited.","retry_after":64.57,"global":true}`
 	discordRoute  = `{"message":"You are being rate limited.","retry_after":1.336,"global":false}`
 
-	metaApp    = `{"error":{"message":"(#4) Application request limit reached","type":"OAuthException","is_transient":true,"code":4,"fbtrace_id":"A1b"}}`
-	metaAds    = `{"error":{"message":"There have been too many calls from this ad-account. Wait a bit and try again.","type":"OAuthException","code":80004,"error_subcode":2446079}}`
-	metaParams = `{"error":{"message":"(#100) Tried accessing nonexisting field","type":"OAuthException","code":100}}`
+	metaApp   = `{"error":{"message":"(#4) Application request limit reached","type":"OAuthException","is_transient":true,"code":4,"fbtrace_id":"A1b"}}`
+	metaAds   = `{"error":{"message":"There have been too many calls from this ad-account. Wait a bit and try again.","type":"OAuthException","code":80004,"error_subcode":2446079}}`
+	metaProof = `{"error":{"message":"(#104) This API call requires an appsecret_proof","type":"OAuthException","code":104}}`
 
 	openaiPaid = `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`
 	openaiRate = `{"error":{"message":"Rate limit reached for requests","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
@@ -71,7 +72,7 @@ func TestWhatABodySaysOfARefusal(t *testing.T) {
 		"meta, the application":             {"meta", says(400, metaApp), time.Minute},
 		"meta, a business use case": {"meta", says(400, metaAds,
 			`X-Business-Use-Case-Usage: {"66782684":[{"type":"ads_management","call_count":100,"total_cputime":25,"total_time":25,"estimated_time_to_regain_access":19}]}`), 19 * time.Minute},
-		"meta, code 100 is not code 4":    {"meta", says(400, metaParams), 0},
+		"meta, code 104 is not code 4":    {"meta", says(400, metaProof), 0},
 		"meta, full before it refuses":    {"meta", answer(200, `X-Ad-Account-Usage: {"acc_id_util_pct":100,"reset_time_duration":100,"ads_api_access_tier":"standard_access"}`), 100 * time.Second},
 		"meta, regained in a week":        {"meta", answer(200, `X-Business-Use-Case-Usage: {"1":[{"call_count":100,"estimated_time_to_regain_access":10080}]}`), time.Hour},
 		"openai, nothing is paid for":     {"openai", says(429, openaiPaid), time.Hour},
@@ -214,8 +215,8 @@ func TestWhatIsLearntHoldsForTheKeyAndForWhoeverChargesIt(t *testing.T) {
 	}{
 		"a cool-down of one key":              {answer(429, "Retry-After: 60"), "/search", map[string]bool{"/search": true, "/upload": false, "/videos": false}},
 		"a cool-down of what others charge":   {answer(429, "Retry-After: 60"), "/videos", map[string]bool{"/search": true, "/upload": true, "/videos": true}},
-		"a lower limit of one key":            {answer(200, "X-RateLimit-Remaining: 0"), "/search", map[string]bool{"/search": true, "/upload": false, "/videos": false}},
-		"a lower limit of what others charge": {answer(200, "X-RateLimit-Remaining: 0"), "/videos", map[string]bool{"/search": true, "/upload": true, "/videos": true}},
+		"a lower limit of one key":            {answer(200, "X-RateLimit-Remaining: 1"), "/search", map[string]bool{"/search": true, "/upload": false, "/videos": false}},
+		"a lower limit of what others charge": {answer(200, "X-RateLimit-Remaining: 1"), "/videos", map[string]bool{"/search": true, "/upload": true, "/videos": true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -229,6 +230,9 @@ func TestWhatIsLearntHoldsForTheKeyAndForWhoeverChargesIt(t *testing.T) {
 					t.Fatal(err)
 				}
 				base = answer(200)
+				if err := getPath(t, rt, c.asked); (err != nil) != strings.Contains(name, "cool-down") {
+					t.Fatal("the last of a lower limit:", err)
+				}
 				for path, stopped := range c.stopped {
 					if err := getPath(t, rt, path); errors.Is(err, sash.ErrLimited) != stopped {
 						t.Errorf("%s: %v", path, err)
