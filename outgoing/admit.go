@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"net/http"
 	"time"
 
@@ -80,13 +81,10 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 		}
 		stays.longer(key, d)
 	}
-	subjects, now := call.subjects(), time.Now()
-	for i, s := range subjects {
-		percent := 100
-		if i == 0 {
-			percent = call.Share
-		}
-		limits, wait := t.learned.apply(s, percent, now)
+	wholes, now := call.subjects(), time.Now()
+	subjects := slices.Clone(wholes)
+	for i, s := range wholes {
+		limits, wait := t.learned.apply(s, call.percent(i), now)
 		subjects[i].Limits = limits
 		stays.longer(s.Key, wait)
 	}
@@ -99,6 +97,7 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 	}
 	if !res.Allowed {
 		by, _ := res.RefusedBy()
+		res.RetryAfter = t.learned.room(call, wholes, res)
 		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: by.Key, Limit: by.Limit, Result: res}}, nil
 	}
 	return res.Limits()[:len(call.Limits)], nil, nil

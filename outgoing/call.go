@@ -78,6 +78,15 @@ func (c Call) complete(t *Transport) (Call, error) {
 	return c, nil
 }
 
+// percent returns the part of its limits that the call may find used of a subject: its class is one of its
+// own bucket, the first.
+func (c *Call) percent(subject int) int {
+	if subject == 0 {
+		return c.Share
+	}
+	return 100
+}
+
 // subjects are what a complete call is charged to, its own bucket first.
 func (c *Call) subjects() []sash.Subject {
 	own := sash.Subject{Key: c.Key, Cost: c.Cost, Limits: c.Limits}

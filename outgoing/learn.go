@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,13 +77,44 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 		if lower && s.Cost <= l.Units { // a cost that can never fit is left to the limiter to tell
 			l.Units = share(fallen.now(whole, now), percent)
 			if missing := s.Cost - l.Units; missing > 0 {
-				rises := float64(whole.Units*int64(percent)) / 100 // in one span
-				wait = max(wait, time.Duration(float64(missing)*float64(span(whole))/rises), time.Millisecond)
+				wait = max(wait, risesBy(missing, whole, percent))
 			}
 		}
 		limits[i] = l
 	}
 	return limits, wait
+}
+
+// room returns how long a call that was refused has to wait: for each limit that refused it until charges
+// have left, or until its ceiling has risen by what is missing, whichever is first.
+func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result) (wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	refused := res.Limits()
+	for i, s := range subjects {
+		if len(refused) < len(s.Limits) || !strings.HasSuffix(refused[0].Key, s.Key) {
+			continue // a store that charges one by one tells only of the subject that refused
+		}
+		for j, whole := range s.Limits {
+			l := refused[j]
+			if !l.Refused {
+				continue
+			}
+			until := l.RetryAfter
+			if _, lower := c.fallen[idOf(s.Key, whole)]; lower {
+				until = min(until, risesBy(s.Cost-l.Remaining, whole, call.percent(i)))
+			}
+			wait = max(wait, until)
+		}
+		refused = refused[len(s.Limits):]
+	}
+	return wait
+}
+
+// risesBy returns how long a ceiling takes to rise by some units.
+func risesBy(units int64, whole sash.Limit, percent int) time.Duration {
+	perSpan := float64(whole.Units*int64(percent)) / 100
+	return max(time.Duration(float64(units)*float64(span(whole))/perSpan), time.Millisecond)
 }
 
 // sent notes that a call was charged, and returns what was charged to its own bucket, the first, so far.
