@@ -14,6 +14,7 @@ type shard struct {
 	mu       sync.Mutex
 	subjects map[id]*subject
 	queue    queue
+	calls    calls
 	store    *Store
 	evicted  uint64
 	statuses [sash.MaxLimits]window.Status // of the decision at hand: here, so that none is allocated
@@ -81,6 +82,13 @@ func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (
 		heap.Fix(&sh.queue, sub.index)
 	}
 	return refusals
+}
+
+// result decides.
+func (sh *shard) result(now int64, req sash.Request) sash.Result {
+	statuses := sh.statuses[:len(req.Policy.Windows())]
+	refusals := sh.decide(now, req, statuses)
+	return sash.NewResult(req, now, refusals, statuses)
 }
 
 // find returns the request's subject, or nil.

@@ -38,17 +38,18 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
-// stays the caller's to configure and to close. It implements [sash.MultiStore], [sash.Settler] and
-// [sash.Resetter].
+// stays the caller's to configure and to close. It implements [sash.MultiStore],
+// [sash.Deduplicator], [sash.Settler] and [sash.Resetter].
 type Store struct {
 	scripts Scripter
 	prefix  string
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // New returns a store over a client. A nil opts is the default. New does no I/O.
@@ -82,7 +83,17 @@ var tags = [...]string{
 
 // Decide implements [sash.Store].
 func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	results, err := s.decide(ctx, []sash.Request{req})
+	results, err := s.decide(ctx, []sash.Request{req}, "")
+	if err != nil {
+		return sash.Result{}, err
+	}
+	return results[0], nil
+}
+
+// DecideOnce implements [sash.Deduplicator]. What a call got is kept in a key of its own, in the slot of
+// the subject's key. When it is repeated under another number of limits that is an error.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	results, err := s.decide(ctx, []sash.Request{req}, id)
 	if err != nil {
 		return sash.Result{}, err
 	}
@@ -98,16 +109,21 @@ func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Resu
 			}
 		}
 	}
-	return s.decide(ctx, reqs)
+	return s.decide(ctx, reqs, "")
 }
 
-func (s *Store) decide(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+// decide asks for all requests at once; for the first only, when it has an ID.
+func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string) ([]sash.Result, error) {
 	policy := reqs[0].Policy
 	keys := make([]string, len(reqs))
 	for i, req := range reqs {
 		keys[i] = s.Key(req.Key, policy)
 	}
 	script := scripts[policy.Algorithm()]
+	if id != "" {
+		script = onces[policy.Algorithm()]
+		keys = append(keys, s.mark("once", keys[0], sash.Key(keys[0], id)))
+	}
 	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
 	// than a period away says so, with its time, and is asked again with boundaries around that.
 	now := calendarNow(reqs)
@@ -117,6 +133,9 @@ func (s *Store) decide(ctx context.Context, reqs []sash.Request) ([]sash.Result,
 			return nil, err
 		}
 		results, at, err := unpack(reqs, reply)
+		if err != nil && id != "" {
+			err = fmt.Errorf("%w; was the call of this ID charged under other limits?", err)
+		}
 		if err != nil || results != nil {
 			return results, err
 		}
@@ -134,18 +153,19 @@ func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
 	}
 	keys := []string{s.Key(set.Request.Key, set.Request.Policy)}
 	if set.ID != "" {
-		keys = append(keys, s.mark(keys[0], set.ID))
+		keys = append(keys, s.mark("settled", keys[0], set.ID))
 	}
 	_, err := s.scripts.Run(ctx, script, keys, packSettlement(&set))
 	return err
 }
 
-// mark returns the name of the key that tells that a settlement was applied: in the slot of the key that
-// it is about. Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries.
-func (s *Store) mark(key, id string) string {
-	mark := s.prefix + "settled:{" + hashTag(key) + "}:" + id
+// mark returns the name of a key that tells of something that was done once, such as a settlement: in the
+// slot of the key that it is about. Braces in keys or prefixes that are not from sash.Key can make it take a
+// few thousand tries.
+func (s *Store) mark(kind, key, id string) string {
+	mark := s.prefix + kind + ":{" + hashTag(key) + "}:" + id
 	for n := 0; slot(mark) != slot(key); n++ {
-		mark = s.prefix + "settled:{" + strconv.Itoa(n) + "}:" + id
+		mark = s.prefix + kind + ":{" + strconv.Itoa(n) + "}:" + id
 	}
 	return mark
 }

@@ -48,6 +48,7 @@ func Run(t *testing.T, open Open) {
 		{"decisions go on after the server restarted", testRestart},
 		{"a lost reply is charged at most once", testLostReply},
 		{"a settlement whose reply is lost is applied once", testLostSettlement},
+		{"a call whose reply is lost is repeated with its ID", testLostOnce},
 		{"the end of a context is an error of its own", RunContexts},
 		{"a server that is down is an unavailable store", testDown},
 		{"a script's error keeps what the server said", testScriptError},

@@ -151,6 +151,18 @@ func testCluster(t *testing.T, open Open) {
 			}
 		}
 	})
+	t.Run("a call with an ID is charged once", func(t *testing.T) {
+		for _, key := range []string{sash.Key("once"), sash.KeyTogether("t", "once"), "on{tt}ce", "on{tt}}", "on}{}ce", "}{"} {
+			for range 2 {
+				if res, err := l.AllowOnce(patient(t), "id", key, 3); err != nil || !res.Allowed || res.Remaining != 7 {
+					t.Errorf("%q: %+v, %v", key, res, err)
+				}
+			}
+			if got := remaining(t, l, key); got != 7 {
+				t.Errorf("%q: %d of 10 are left after a call of 3", key, got)
+			}
+		}
+	})
 	t.Run("it is the whole Redis key that has a slot", func(t *testing.T) {
 		a, b := c.apart(t, conn)
 		res, err := l.AllowAll(patient(t), sash.Subject{Key: a, Cost: 1}, sash.Subject{Key: b, Cost: 1})
