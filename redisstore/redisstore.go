@@ -190,12 +190,15 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 	if len(b) != 16+32*limits {
 		return nil, 0, fmt.Errorf("redisstore: a script answered %d bytes where %d were due", len(b), 16+32*limits)
 	}
+	var bits uint64 // of all numbers
 	next := func() int64 {
-		n := int64(binary.BigEndian.Uint64(b))
+		n := binary.BigEndian.Uint64(b)
+		bits |= n
 		b = b[8:]
-		return n
+		return int64(n)
 	}
 	refusals, at := uint64(next()), next()
+	unknown := refusals >> limits
 	results = make([]sash.Result, len(reqs))
 	var room [sash.MaxLimits]window.Status
 	for i, req := range reqs {
@@ -205,6 +208,9 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 		}
 		results[i] = sash.NewResult(req, at, refusals&(1<<k-1), room[:k])
 		refusals >>= k
+	}
+	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53; so no time overflows
+		return nil, 0, errors.New("redisstore: a script answered numbers that make no sense")
 	}
 	return results, at, nil
 }

@@ -53,7 +53,8 @@ var (
 		sash.FixedWindow:    once(scripts[sash.FixedWindow]),
 		sash.GCRA:           once(scripts[sash.GCRA]),
 	}
-	reset = load("reset.lua")
+	reset     = load("reset.lua")
+	instances = load("instances.lua")
 )
 
 // load joins embedded files to one script, named after the last.
@@ -80,6 +81,6 @@ func once(script *Script) *Script {
 
 // Scripts returns every script of the store, to load them ahead of time or to look at them.
 func Scripts() []*Script {
-	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset}
+	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset, instances}
 	return append(all, logOnce, onces[sash.SortedSetLog], onces[sash.SlidingCounter], onces[sash.FixedWindow], onces[sash.GCRA])
 }
