@@ -8,6 +8,7 @@ import (
 
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest/adaptertest"
+	"example.com/sash/redisstore"
 )
 
 func TestAdapter(t *testing.T) {
@@ -18,7 +19,7 @@ func TestAdapter(t *testing.T) {
 		} else {
 			client = redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout})
 		}
-		return conn(t, client)
+		return connTo(t, client, opts.Store)
 	})
 }
 
@@ -29,9 +30,11 @@ func TestContextTimeoutEnabled(t *testing.T) {
 }
 
 // conn wraps a client for the shared tests.
-func conn(t testing.TB, client redis.UniversalClient) adaptertest.Conn {
+func conn(t testing.TB, client redis.UniversalClient) adaptertest.Conn { return connTo(t, client, nil) }
+
+func connTo(t testing.TB, client redis.UniversalClient, opts *redisstore.Options) adaptertest.Conn {
 	return adaptertest.Conn{
-		Store: goredisstore.New(client, nil),
+		Store: goredisstore.New(client, opts),
 		Ping:  func() error { return client.Ping(context.Background()).Err() },
 		Close: func() {
 			if err := client.Close(); err != nil {

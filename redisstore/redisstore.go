@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/internal/window"
@@ -35,6 +36,14 @@ type Scripter interface {
 type Options struct {
 	// Prefix is put before every key, to keep applications on one server apart. Empty is DefaultPrefix.
 	Prefix string
+	// Replicas is how many replicas have to confirm an admission before it is one: so many copies
+	// of a charge outlive the loss of the primary. Fewer in time are an error that is sash.ErrUnavailable;
+	// the call is charged then. Refusals, peeks and settlements do not wait. Zero is none. It takes a
+	// Scripter that is a [Waiter], a connection of its own for each call at a time, and a round trip more.
+	Replicas int
+	// ReplicaTimeout is how long to wait for them: shorter than the client waits for replies, and in whole
+	// milliseconds, rounded up. Zero is DefaultReplicaTimeout.
+	ReplicaTimeout time.Duration
 }
 
 // A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
@@ -43,6 +52,7 @@ type Options struct {
 type Store struct {
 	scripts Scripter
 	prefix  string
+	wait    Wait
 }
 
 var (
@@ -55,8 +65,11 @@ var (
 // New returns a store over a client. A nil opts is the default. New does no I/O.
 func New(scripts Scripter, opts *Options) *Store {
 	s := &Store{scripts: scripts, prefix: DefaultPrefix}
-	if opts != nil && opts.Prefix != "" {
-		s.prefix = opts.Prefix
+	if opts != nil {
+		s.wait = opts.wait()
+		if opts.Prefix != "" {
+			s.prefix = opts.Prefix
+		}
 	}
 	return s
 }
@@ -124,11 +137,15 @@ func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string) ([]s
 		script = onces[policy.Algorithm()]
 		keys = append(keys, s.mark("once", keys[0], sash.Key(keys[0], id)))
 	}
+	run := s.scripts.Run
+	if s.wait.Replicas > 0 && charges(reqs) {
+		run = s.runWait
+	}
 	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
 	// than a period away says so, with its time, and is asked again with boundaries around that.
 	now := calendarNow(reqs)
 	for range 3 {
-		reply, err := s.scripts.Run(ctx, script, keys, pack(reqs, policy.CountRefused(), now))
+		reply, err := run(ctx, script, keys, pack(reqs, policy.CountRefused(), now))
 		if err != nil {
 			return nil, err
 		}

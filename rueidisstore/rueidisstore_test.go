@@ -18,7 +18,7 @@ func TestAdapter(t *testing.T) {
 			t.Fatal(err)
 		}
 		return adaptertest.Conn{
-			Store: rueidisstore.New(client, nil),
+			Store: rueidisstore.New(client, opts.Store),
 			Ping:  func() error { return client.Do(context.Background(), client.B().Ping().Build()).Error() },
 			Close: client.Close,
 		}

@@ -68,7 +68,7 @@ var mutants = []struct {
 		{"what holds nothing stays last", "if left == 0 and x == head - 1 then", "if false then"},
 	}},
 	{"log_once.lua", sash.SlidingLog, []mutant{
-		{"a repetition is decided again", "if known then return known end", ""},
+		{"a repetition is decided again", "if known then\n", "if false then\n"},
 		{"a refusal is remembered", "if refusals == 0 or refusals > 0 and string.byte(ARGV[1]) == 1 then", "if refusals >= 0 then"},
 		{"a refusal that was charged is not remembered", "or refusals > 0 and string.byte(ARGV[1]) == 1 then", "then"},
 		{"what was not decided is remembered", "or refusals > 0 and", "or refusals ~= 0 and"},
@@ -80,7 +80,7 @@ var mutants = []struct {
 		{"the reply is not kept", "'PX', '300000')", "'PX', '300000') reply = string.sub(reply, 1, 16) .. string.rep('\\0', #reply - 16)"},
 	}},
 	{"zset_once.lua", sash.SortedSetLog, []mutant{
-		{"a repetition is decided again", "if known then return known end", ""},
+		{"a repetition is decided again", "if known then\n", "if false then\n"},
 	}},
 	{"zset.lua", sash.SortedSetLog, []mutant{
 		{"the timestamp is the member",

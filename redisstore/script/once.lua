@@ -5,10 +5,14 @@
 -- Returns  what the decision returns, or did when it charged
 --
 -- Invariants: what charged is remembered, with an expiry, in the same step; nothing else is. The mark is
--- written last: by then Redis no longer refuses a write for memory.
+-- written last: by then Redis no longer refuses a write for memory. A repetition writes something, so that
+-- who waits for replicas after it waits for the charge too.
 
 local known = redis.call('GET', KEYS[2])
-if known then return known end
+if known then
+  redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- as it is
+  return known
+end
 
 local function decide(KEYS)
 -- DECIDE

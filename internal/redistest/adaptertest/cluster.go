@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
 // A cluster is two primaries, each with half of the slots and a proxy that clients reach it by.
@@ -171,6 +172,19 @@ func testCluster(t *testing.T, open Open) {
 		}
 	})
 	t.Run("a slot that moves is followed", func(t *testing.T) { testMovingSlot(t, c, conn) })
+	t.Run("an admission waits for replicas of its own server", func(t *testing.T) {
+		conn := connect(t, open, addr, Options{Cluster: true, Store: &redisstore.Options{Replicas: 1, ReplicaTimeout: 20 * time.Millisecond}})
+		l := limiter(t, conn.Store)
+		for i := range 2 { // neither has one
+			key := c.key(t, conn, i) + "r"
+			if _, err := l.Allow(patient(t), key); !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+				t.Errorf("%v, want a shortfall", err)
+			}
+			if got := remaining(t, l, key); got != 9 {
+				t.Errorf("%d of 10 are left after a call that was charged", got)
+			}
+		}
+	})
 	t.Run("a lost reply is charged at most once", func(t *testing.T) {
 		conn := connect(t, open, addr, Options{Cluster: true, Timeout: 500 * time.Millisecond})
 		l := limiter(t, conn.Store)
