@@ -12,15 +12,19 @@ import (
 )
 
 func TestAdapter(t *testing.T) {
-	adaptertest.Run(t, func(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
-		var client redis.UniversalClient
-		if opts.Cluster {
-			client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ReadTimeout: opts.Timeout})
-		} else {
-			client = redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout})
-		}
-		return connTo(t, client, opts.Store)
-	})
+	adaptertest.Run(t, open)
+}
+
+func FuzzReply(f *testing.F) { adaptertest.FuzzReply(f, open) }
+
+func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
+	var client redis.UniversalClient
+	if opts.Cluster {
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ReadTimeout: opts.Timeout})
+	} else {
+		client = redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout})
+	}
+	return connTo(t, client, opts.Store)
 }
 
 func TestContextTimeoutEnabled(t *testing.T) {

@@ -109,9 +109,10 @@ func testReplicas(t *testing.T, open Open) {
 	if p.sent("WAIT") != 0 {
 		t.Error("what wrote nothing waited for replicas")
 	}
-	// A repetition has written nothing new, and waits for the first charge all the same.
+	// A repetition charges nothing, on another connection too, and waits for the first charge all the same.
 	for range 3 {
-		_, err := l.AllowOnce(patient(t), "id", "once", 4)
+		again := connect(t, open, primary.Addr(), Options{Store: &redisstore.Options{Replicas: 1, ReplicaTimeout: timeout}})
+		_, err := limiter(t, again.Store).AllowOnce(patient(t), "id", "once", 4)
 		short(err)
 	}
 	left("once", 6)
