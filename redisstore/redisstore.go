@@ -137,15 +137,11 @@ func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string) ([]s
 		script = onces[policy.Algorithm()]
 		keys = append(keys, s.mark("once", keys[0], sash.Key(keys[0], id)))
 	}
-	run := s.scripts.Run
-	if s.wait.Replicas > 0 && charges(reqs) {
-		run = s.runWait
-	}
 	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
 	// than a period away says so, with its time, and is asked again with boundaries around that.
 	now := calendarNow(reqs)
 	for range 3 {
-		reply, err := run(ctx, script, keys, pack(reqs, policy.CountRefused(), now))
+		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused(), now))
 		if err != nil {
 			return nil, err
 		}

@@ -35,9 +35,12 @@ func charges(reqs []sash.Request) bool {
 	return slices.ContainsFunc(reqs, func(r sash.Request) bool { return r.Cost > 0 })
 }
 
-// runWait runs the script of a decision. What was admitted is on as many replicas as it has to be, or the
+// run runs the script of a decision. What was admitted is on as many replicas as it has to be, or the
 // error is a *sash.StoreError.
-func (s *Store) runWait(ctx context.Context, script *Script, keys []string, arg string) (string, error) {
+func (s *Store) run(ctx context.Context, reqs []sash.Request, script *Script, keys []string, arg string) (string, error) {
+	if s.wait.Replicas <= 0 || !charges(reqs) {
+		return s.scripts.Run(ctx, script, keys, arg)
+	}
 	scripts, ok := s.scripts.(Waiter)
 	if !ok {
 		return "", fmt.Errorf("%w: waiting for replicas, by %T", sash.ErrUnsupported, s.scripts)

@@ -131,6 +131,16 @@ func testReplicas(t *testing.T, open Open) {
 	p.heal()
 	usable(t, conn)
 	left("k", 4)
+
+	p.lose(drop, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if res, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || res.Allowed {
+		t.Errorf("past its deadline: %+v, %v", res, err)
+	}
+	p.heal()
+	usable(t, conn)
+	left("k", 3)
 }
 
 func testMinReplicas(t *testing.T, open Open) {
