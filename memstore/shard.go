@@ -14,6 +14,7 @@ type shard struct {
 	mu       sync.Mutex
 	subjects map[id]*subject
 	queue    queue
+	calls    calls
 	store    *Store
 	evicted  uint64
 	statuses [sash.MaxLimits]window.Status // of the decision at hand: here, so that none is allocated
@@ -87,6 +88,15 @@ func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (
 		sub.loose = sub.loose || req.MaySettle
 	}
 	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused()
+}
+
+// result decides.
+func (sh *shard) result(now int64, req sash.Request) sash.Result {
+	statuses := sh.statuses[:len(req.Policy.Windows())]
+	refusals, firm := sh.decide(now, req, statuses)
+	res := sash.NewResult(req, now, refusals, statuses)
+	res.Firm = firm
+	return res
 }
 
 // find returns the request's subject, or nil.

@@ -71,6 +71,21 @@ var mutants = []struct {
 		{"the entry stays", "pack('>I5', left))", "pack('>I5', units))"},
 		{"what holds nothing stays last", "if left == 0 and x == head - 1 then", "if false then"},
 	}},
+	{"log_once.lua", sash.SlidingLog, []mutant{
+		{"a repetition is decided again", "if known then\n", "if false then\n"},
+		{"a refusal is remembered", "if refusals == 0 or refusals > 0 and string.byte(ARGV[1]) == 1 then", "if refusals >= 0 then"},
+		{"a refusal that was charged is not remembered", "or refusals > 0 and string.byte(ARGV[1]) == 1 then", "then"},
+		{"what was not decided is remembered", "or refusals > 0 and", "or refusals ~= 0 and"},
+		{"nothing is remembered", "if refusals == 0 or refusals > 0 and", "if refusals > 0 and"},
+		{"the mark has no expiry", ", 'PX', '300000')", ")"},
+		{"it is forgotten early", "'PX', '300000'", "'PX', '290000'"},
+		{"it is remembered for too long", "'PX', '300000'", "'PX', '303000'"},
+		{"the mark is another subject", "decide({KEYS[1]})", "decide(KEYS)"},
+		{"the reply is not kept", "'PX', '300000')", "'PX', '300000') reply = string.sub(reply, 1, 16) .. string.rep('\\0', #reply - 16)"},
+	}},
+	{"zset_once.lua", sash.SortedSetLog, []mutant{
+		{"a repetition is decided again", "if known then\n", "if false then\n"},
+	}},
 	{"zset.lua", sash.SortedSetLog, []mutant{
 		{"the timestamp is the member",
 			"call('ZADD', key, int(now), name(sum, units))", "call('ZADD', key, int(now), int(now))"},
