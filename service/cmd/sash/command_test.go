@@ -107,6 +107,9 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		"verify by nobody":      {env, []string{"verify", "--workers", "0"}, "from 1 to 1000"},
 		"verify by a guess":     {env, []string{"verify", "--algorithm", "leaky"}, "unknown algorithm"},
 		"verify an argument":    {env, []string{"verify", "everything"}, "everything"},
+		"doctor without Redis":  {nil, []string{"doctor"}, "SASH_REDIS"},
+		"doctor in no time":     {env, []string{"doctor", "--budget", "0s"}, "above zero"},
+		"doctor, unknown flag":  {env, []string{"doctor", "--fix"}, "(see sash doctor --help)"},
 		"demo without Redis":    {nil, []string{"demo", "boundary", "--redis", "127.0.0.1:1"}, "redis at 127.0.0.1:1"},
 	} {
 		code, out, err := sash(t, tt.env, tt.args...)
@@ -117,7 +120,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 }
 
 func TestHelpStandsAlone(t *testing.T) {
-	for _, args := range [][]string{{}, {"--help"}, {"help", "allow"}, {"serve", "--help"}, {"demo"}, {"config"}, {"verify", "--help"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"help", "allow"}, {"serve", "--help"}, {"demo"}, {"config"}, {"verify", "--help"}, {"doctor", "--help"}} {
 		code, out, err := sash(t, nil, args...)
 		if code != 0 || !strings.Contains(out, "Usage:") || err != "" {
 			t.Errorf("%v: exit %d, %q", args, code, err)

@@ -136,3 +136,15 @@ func Primaries(ctx context.Context, client redis.UniversalClient, f func(context
 		return nil // New makes no other
 	}
 }
+
+// Node returns a client for one server of what a URL names, such as a replica, with the same user and
+// parameters.
+func Node(url, addr string) (*redis.Client, error) {
+	t, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	opts := t.common(timeout)
+	opts.Network, opts.Addr = "tcp", addr
+	return redis.NewClient(opts), nil
+}

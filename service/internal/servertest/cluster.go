@@ -29,7 +29,7 @@ func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{}
 	node := func() *redistest.Server {
-		return redistest.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0")
+		return redistest.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 	}
 	bounds := []string{"0", "5460", "5461", "10922", "10923", "16383"}
 	for i := range c.Primaries {
