@@ -34,9 +34,9 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb")
 	replica := redistest.Start(t, "--replicaof", strings.Replace(server.Addr(), ":", " ", 1), "--repl-diskless-sync-delay", "0")
 	servertest.Wait(t, "the replica has no link to its primary", func() bool {
-		return strings.Contains(servertest.Do(t, replica, "INFO", "replication").(string), "master_link_status:up")
+		return strings.Contains(replica.Must(t, "INFO", "replication").(string), "master_link_status:up")
 	})
-	servertest.Do(t, server, "CONFIG", "SET", "min-replicas-to-write", "1")
+	server.Must(t, "CONFIG", "SET", "min-replicas-to-write", "1")
 	servertest.Wait(t, "the primary does not count its replica", func() bool {
 		_, err := server.Do("SET", "a", "b", "PX", "1")
 		return err == nil
@@ -50,7 +50,7 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 		t.Fatalf("no ACL line in %s", out)
 	}
 	line, _, _ = strings.Cut(line, "\n")
-	servertest.Do(t, server, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
+	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
 	code, out, err := sash(t, nil, "doctor", "--strict", "--json", "--redis", "redis://limiter:secret@"+server.Addr())
 	var v struct {
 		Findings                  []struct{ Check, Level, Seen string }

@@ -102,7 +102,7 @@ func TestServeStartsWithoutRedisAndUsesItLater(t *testing.T) {
 		}
 	}
 	server.Restart()
-	servertest.Do(t, server, "CONFIG", "SET", "requirepass", "secret")
+	server.Must(t, "CONFIG", "SET", "requirepass", "secret")
 	servertest.Wait(t, "Redis is there, and decisions are not", func() bool { return ask() == 200 })
 	if err := p.stop(t); err != nil {
 		t.Errorf("it ended with %v", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
@@ -11,19 +12,24 @@ import (
 
 func TestVerifyKeepsAndFinds(t *testing.T) {
 	server := redistest.Start(t)
-	for algorithm, want := range map[string]int{"sliding-log": 0, "sliding-buckets": 0, "sorted-set-log": 0, "fixed-window": 1, "sliding-counter": 1, "gcra": 1} {
-		code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "3s", "--workers", "8", "--seed", "42", "--algorithm", algorithm)
-		if code != want || err != "" || !strings.Contains(out, "seed 42") || !strings.Contains(out, "0 without an answer") {
-			t.Errorf("%s: exit %d, %s%s", algorithm, code, out, err)
+	t.Run("algorithms", func(t *testing.T) {
+		for algorithm, want := range map[string]int{"sliding-log": 0, "sliding-buckets": 0, "sorted-set-log": 0, "fixed-window": 1, "sliding-counter": 1, "gcra": 1} {
+			t.Run(algorithm, func(t *testing.T) {
+				t.Parallel()
+				code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "3s", "--workers", "8", "--seed", "42", "--algorithm", algorithm)
+				if code != want || err != "" || !strings.Contains(out, "seed 42") || !strings.Contains(out, "0 without an answer") {
+					t.Errorf("exit %d, %s%s", code, out, err)
+				}
+				if verdict := map[int]string{0: "kept: ", 1: "violated: "}[want]; !strings.HasPrefix(out, verdict) {
+					t.Error(out)
+				}
+				if want == 1 && !strings.Contains(out, "over the limit: ") {
+					t.Error(out)
+				}
+			})
 		}
-		if verdict := map[int]string{0: "kept: ", 1: "violated: "}[want]; !strings.HasPrefix(out, verdict) {
-			t.Errorf("%s: %s", algorithm, out)
-		}
-		if want == 1 && !strings.Contains(out, "over the limit: ") {
-			t.Errorf("%s: %s", algorithm, out)
-		}
-	}
-	if n := servertest.Do(t, server, "DBSIZE"); n != int64(0) {
+	})
+	if n := server.Must(t, "DBSIZE"); n != int64(0) {
 		t.Errorf("%v keys are left", n)
 	}
 }
@@ -43,10 +49,26 @@ func TestVerifyInJSON(t *testing.T) {
 }
 
 func TestVerifyOnAClusterAndBySentinel(t *testing.T) {
-	for name, url := range map[string]string{"cluster": servertest.StartCluster(t).URL(), "sentinel": servertest.StartWatched(t).URL()} {
+	_, cluster := servertest.StartCluster(t)
+	for name, url := range map[string]string{"cluster": cluster, "sentinel": servertest.StartWatched(t).URL()} {
 		code, out, err := sash(t, nil, "verify", "--redis", url, "--for", "2s", "--workers", "4")
 		if code != 0 || !strings.HasPrefix(out, "kept: ") {
 			t.Errorf("%s: exit %d, %s%s", name, code, out, err)
 		}
+	}
+}
+
+func TestVerifyTellsNothingWhenTheClockGoesBack(t *testing.T) {
+	server, clock := redistest.StartWithClock(t)
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		servertest.Wait(t, "no key is charged", func() bool { n, err := server.Do("DBSIZE"); return err == nil && n != int64(0) })
+		clock.Move(t, -time.Hour)
+	}()
+	code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "3s", "--workers", "4")
+	<-moved
+	if code != 2 || out != "" || !strings.Contains(err, "clock went back") {
+		t.Errorf("exit %d, %s%s", code, out, err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -87,8 +86,8 @@ func TestFindings(t *testing.T) {
 			if !strings.Contains(all, c.seen) {
 				t.Errorf("%q is not in\n%s", c.seen, all)
 			}
-			for _, key := range servertest.Do(t, server, "KEYS", "*").([]any) {
-				if !strings.HasPrefix(key.(string), "sash:settled:") || servertest.Do(t, server, "PTTL", key.(string)).(int64) > 11_000 {
+			for _, key := range server.Must(t, "KEYS", "*").([]any) {
+				if !strings.HasPrefix(key.(string), "sash:settled:") || server.Must(t, "PTTL", key.(string)).(int64) > 11_000 {
 					t.Errorf("the key %s is left", key)
 				}
 			}
@@ -99,19 +98,19 @@ func TestFindings(t *testing.T) {
 // The line that is printed is enough for all that a limiter does, and the doctor gets by with it.
 func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 	single := redistest.Start(t)
-	cluster := servertest.StartCluster(t)
+	cluster, clusterURL := servertest.StartCluster(t)
 	for name, c := range map[string]struct {
 		servers []*redistest.Server
 		url     string
 		cluster bool
 	}{
 		"one server": {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/0", false},
-		"a cluster":  {cluster.Primaries[:], strings.Replace(cluster.URL(), "://", "://limiter:PASSWORD@", 1), true},
+		"a cluster":  {cluster.Nodes(), strings.Replace(clusterURL, "://", "://limiter:PASSWORD@", 1), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			line := Line("limiter", c.cluster, false)
 			for _, s := range c.servers {
-				servertest.Do(t, s, strings.Fields(line)...)
+				s.Must(t, strings.Fields(line)...)
 			}
 			findings := run(t, c.url)
 			for check, level := range map[string]Level{"version": Unchecked, "scripts": OK, "latency": OK, "clock": OK, "acl": OK} {
@@ -146,8 +145,8 @@ func TestEveryRightThatIsPrintedIsNeeded(t *testing.T) {
 		if !strings.HasPrefix(right, "+") || right == "+ping" || slices.Contains(rare, right) {
 			continue
 		}
-		servertest.Do(t, server, "ACL", "DELUSER", "limiter")
-		servertest.Do(t, server, append(slices.Clone(line), "-"+right[1:])...)
+		server.Must(t, "ACL", "DELUSER", "limiter")
+		server.Must(t, append(slices.Clone(line), "-"+right[1:])...)
 		findings := run(t, "redis://limiter:PASSWORD@"+server.Addr())
 		if got := worst(findings, "scripts"); got.Level != Fail || !strings.Contains(got.Do, "ACL line") {
 			t.Errorf("without %s: %+v", right, got)
@@ -176,25 +175,39 @@ func TestTopology(t *testing.T) {
 	if got := worst(findings, "replication"); got.Level != Warn || !strings.Contains(got.Do, "min-replicas-to-write 1") {
 		t.Errorf("%+v", got)
 	}
-	servertest.Do(t, w.Primary, "CONFIG", "SET", "min-replicas-to-write", "1")
+	w.Primary.Must(t, "CONFIG", "SET", "min-replicas-to-write", "1")
 	if got := worst(run(t, w.URL()), "replication"); got.Level != OK {
 		t.Errorf("%+v", got)
 	}
-	pid := w.Sentinels[2].Pid
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	w.Sentinels.Servers[2].Stop()
 	if got := worst(run(t, w.URL()), "sentinel"); got.Level != Warn || !strings.Contains(got.Seen, "2 of 3 Sentinels answer") {
 		t.Errorf("without one Sentinel: %+v", got)
 	}
-	c := servertest.StartCluster(t)
-	// A replica shows when something was replicated to it.
-	servertest.Wait(t, "the doctor does not see the replica", func() bool {
-		findings = run(t, c.URL())
-		got := worst(findings, "cluster")
-		return got.Level == Warn && strings.Contains(got.Seen, "3 primaries hold 16384 of 16384 slots; 2 of them have no replica")
-	})
-	if got := worst(findings, "scripts"); got.Level != OK {
+	_, url := servertest.StartCluster(t)
+	servertest.Wait(t, "the doctor does not see all replicas", func() bool { return worst(run(t, url), "cluster").Level == OK })
+	if got := worst(run(t, url), "scripts"); got.Level != OK {
+		t.Errorf("%+v", got)
+	}
+	clocks = 0
+	for _, f := range run(t, url) {
+		if f.Check == "clock" && f.Level == OK {
+			clocks++
+		}
+	}
+	if clocks != 6 {
+		t.Errorf("%d clocks were read, of three primaries with a replica each", clocks)
+	}
+	_, port, _ := strings.Cut(redistest.StartCluster(t, redistest.ClusterOptions{}).Primaries[0].Addr(), ":")
+	if got := worst(run(t, "redis+cluster://127.0.0.1:"+port), "cluster"); got.Level != Warn || !strings.Contains(got.Seen, "3 primaries hold 16384 of 16384 slots; 3 of them have no replica") {
+		t.Errorf("without replicas: %+v", got)
+	}
+}
+
+func TestAClockThatIsAnHourAhead(t *testing.T) {
+	server, clock := redistest.StartWithClock(t)
+	clock.Move(t, time.Hour)
+	got := worst(run(t, server.Addr()), "clock")
+	if got.Level != Warn || !strings.HasPrefix(got.Seen, "1h0m0s ahead") && !strings.HasPrefix(got.Seen, "59m59") && !strings.HasPrefix(got.Seen, "1h0m0.0") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -3,10 +3,8 @@ package redisclient
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -120,24 +118,12 @@ func promoted(t *testing.T, s *redistest.Server) {
 	})
 }
 
-func pauseProcess(t *testing.T, pid int) {
-	t.Helper()
-	process, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = process.Signal(syscall.SIGCONT) })
-}
-
 func TestFailoverBySentinelIsNoticed(t *testing.T) {
 	for name, fault := range map[string]func(*testing.T, *servertest.Watched){
 		"the primary is killed": func(_ *testing.T, w *servertest.Watched) { w.Primary.Stop() },
 		"the primary hangs, and with it the Sentinel that the client listens to": func(t *testing.T, w *servertest.Watched) {
-			pauseProcess(t, w.Listened(t).Pid)
-			pauseProcess(t, w.Primary.Pid())
+			w.Listened(t).Pause()
+			w.Primary.Pause()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,14 +143,14 @@ func TestFailoverBySentinelIsNoticed(t *testing.T) {
 }
 
 func TestFailoverOfAClusterIsNoticed(t *testing.T) {
-	for name, fault := range map[string]func(*testing.T, *servertest.Cluster){
-		"a primary is killed": func(_ *testing.T, c *servertest.Cluster) { c.Primaries[0].Stop() },
-		"a primary hangs":     func(t *testing.T, c *servertest.Cluster) { pauseProcess(t, c.Primaries[0].Pid()) },
-		"by hand":             func(t *testing.T, c *servertest.Cluster) { servertest.Do(t, c.Replica, "CLUSTER", "FAILOVER") },
+	for name, fault := range map[string]func(*testing.T, *redistest.Cluster){
+		"a primary is killed": func(_ *testing.T, c *redistest.Cluster) { c.Primaries[0].Stop() },
+		"a primary hangs":     func(t *testing.T, c *redistest.Cluster) { c.Primaries[0].Pause() },
+		"by hand":             func(t *testing.T, c *redistest.Cluster) { c.Replicas[0].Must(t, "CLUSTER", "FAILOVER") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := servertest.StartCluster(t)
-			client, _, err := New(c.URL())
+			c, url := servertest.StartCluster(t)
+			client, _, err := New(url)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +158,7 @@ func TestFailoverOfAClusterIsNoticed(t *testing.T) {
 			l := start(t, client)
 			l.warm(t)
 			fault(t, c)
-			promoted(t, c.Replica)
+			promoted(t, c.Replicas[0])
 			l.notices(t)
 		})
 	}

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"example.com/sash/internal/redistest"
-	"example.com/sash/service/internal/servertest"
 )
 
 func ping(t *testing.T, url string) error {
@@ -43,7 +42,7 @@ func TestUsersAndPasswords(t *testing.T) {
 		t.Errorf("with another password: %v", err)
 	}
 	server = redistest.Start(t)
-	servertest.Do(t, server, "ACL", "SETUSER", "limiter", "on", ">secret", "~sash:*", "-@all", "+ping")
+	server.Must(t, "ACL", "SETUSER", "limiter", "on", ">secret", "~sash:*", "-@all", "+ping")
 	if err := ping(t, "redis://limiter:secret@"+server.Addr()); err != nil {
 		t.Error(err)
 	}
