@@ -101,3 +101,15 @@ func TestTheSeedDrawsTheLimits(t *testing.T) {
 		limits(seed)
 	}
 }
+
+// What is found of a fixed window is close to its worst, twice the limit, and not just a little more.
+func TestAFixedWindowIsFoundAtTwiceItsLimit(t *testing.T) {
+	report, err := Run(t.Context(), memstore.New(nil), Options{For: 3 * time.Second, Workers: 2, Algorithm: sash.FixedWindow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := report.Worst()
+	if worst == nil || worst.Over == nil || worst.Over.Units < worst.Over.Limit.Units*9/5 {
+		t.Errorf("%+v", worst)
+	}
+}
