@@ -23,7 +23,7 @@ func TestClientsKeepTheStoresPromises(t *testing.T) {
 			t.Fatal(err)
 		}
 		return adaptertest.Conn{
-			Store: goredisstore.New(client, nil),
+			Store: goredisstore.New(client, opts.Store),
 			Ping:  func() error { return client.Ping(context.Background()).Err() },
 			Close: func() { _ = client.Close() },
 		}
