@@ -179,7 +179,7 @@ type guard struct {
 	slots    atomic.Int64 // calls under way
 	breaker  breaker
 	enter    func() (ticket, error) // breaker.enter; tests put a wrong one here
-	local    *local // nil without a local store
+	local    *local                 // nil without a local store
 }
 
 // Decide implements [sash.Store].
