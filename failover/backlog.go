@@ -82,8 +82,7 @@ func (b *backlog) debt(req sash.Request) *debt {
 
 // add puts a charge with the last one when they are close. What has left goes now and then.
 func (d *debt) add(c localCharge) {
-	step := time.Duration(window.Keep(d.policy.Windows())/steps) * time.Microsecond
-	if n := len(d.charges); n > 0 && c.last.Sub(d.charges[n-1].first).Abs() <= step {
+	if n := len(d.charges); n > 0 && d.joins(d.charges[n-1], c) {
 		last := &d.charges[n-1]
 		last.units += c.units
 		if c.last.After(last.last) {
@@ -95,6 +94,19 @@ func (d *debt) add(c localCharge) {
 		d.drop(c.last)
 	}
 	d.charges = append(d.charges, c)
+}
+
+// joins reports whether two charges leave at about the same time: not when a calendar period ends between
+// them.
+func (d *debt) joins(a, b localCharge) bool {
+	windows := d.policy.Windows()
+	for _, w := range windows {
+		if cut, _ := w.Cut(b.last.UnixMicro()); w.Period != 0 && a.first.UnixMicro() <= cut {
+			return false
+		}
+	}
+	step := time.Duration(window.Keep(windows)/steps) * time.Microsecond
+	return b.last.Sub(a.first).Abs() <= step
 }
 
 // drop forgets what no limit counts any more.

@@ -69,10 +69,10 @@ func TestOneCallAtATimeProbes(t *testing.T) {
 				start := time.Now()
 				for time.Since(start) < time.Minute {
 					var group sync.WaitGroup
-					for range 20 {
+					for range 4 {
 						group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
 					}
-					time.Sleep(time.Millisecond)
+					time.Sleep(10 * time.Millisecond)
 					if name != "stalling" {
 						group.Wait()
 					}
