@@ -54,8 +54,10 @@ func (g *guard) payAll() {
 		l.written.Add(paid)
 		switch {
 		case paid == req.Cost:
-		case unsent:
+		case unsent: // also where too many calls are under way: the next answer starts this again
 			l.lost.Add(l.backlog.putBack(req, d))
+			l.backlog.stop()
+			return
 		default:
 			l.lost.Add(req.Cost - paid)
 		}
