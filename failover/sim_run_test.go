@@ -22,6 +22,8 @@ type bug struct {
 	classify  func(error) Kind
 	policy    Policy
 	guard     func(*guard)
+
+	found string // a part of what the simulation says of it
 }
 
 // A simulation is processes that share a server and limits.
@@ -32,9 +34,9 @@ type simulation struct {
 	policy    Policy
 	keys      []string
 
-	mu      sync.Mutex
-	calls   []simCall // guarded by mu
-	problem error     // guarded by mu: the first
+	mu       sync.Mutex
+	calls    []simCall // guarded by mu
+	problems []string  // guarded by mu: the first hundred
 }
 
 // A simCall is a call that a caller made.
@@ -53,15 +55,15 @@ type simCall struct {
 func (s *simulation) broken(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.problem == nil {
-		s.problem = fmt.Errorf("at %v: %s", time.Now().Format("05.000000"), fmt.Sprintf(format, args...))
+	if len(s.problems) < 100 {
+		s.problems = append(s.problems, fmt.Sprintf("at %v: %s", time.Now().Format("05.000000"), fmt.Sprintf(format, args...)))
 	}
 }
 
-const simLength = 12 * time.Second
+const simLength = 6 * time.Second
 
-// simulate runs one seed and returns the first promise that was broken.
-func simulate(t *testing.T, seed uint64, b *bug) (problem error, calls int) {
+// simulate runs one seed and returns the promises that were broken.
+func simulate(t *testing.T, seed uint64, b *bug) (problems []string, calls int) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		s := newSimulation(rng)
@@ -87,9 +89,9 @@ func simulate(t *testing.T, seed uint64, b *bug) (problem error, calls int) {
 		s.judge()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		problem, calls = s.problem, len(s.calls)
+		problems, calls = s.problems, len(s.calls)
 	})
-	return problem, calls
+	return problems, calls
 }
 
 func newSimulation(rng *rand.Rand) *simulation {
@@ -156,7 +158,7 @@ func (s *simulation) process(name string, rng *rand.Rand, b *bug) (*Store, error
 func (s *simulation) makeWeather(rng *rand.Rand) {
 	end := time.Now().Add(simLength)
 	for time.Now().Before(end) {
-		w, d := fine, time.Duration(300+rng.IntN(1500))*time.Millisecond
+		w, d := fine, time.Duration(200+rng.IntN(900))*time.Millisecond
 		if rng.IntN(2) == 0 {
 			w = weather(rng.IntN(int(weathers)))
 		}
@@ -182,7 +184,7 @@ func (s *simulation) work(t *testing.T, store sash.Store, process, worker int, r
 	}
 	end := time.Now().Add(simLength)
 	for n := uint64(1); time.Now().Before(end); n++ {
-		gap := time.Millisecond << rng.IntN(9)
+		gap := 16 * time.Millisecond << rng.IntN(5)
 		time.Sleep(time.Duration(rng.Int64N(int64(gap))))
 		c := simCall{
 			id:      uint64(process+1)<<32 | uint64(worker)<<24 | n,
