@@ -61,9 +61,12 @@ func TestOneCallAtATimeProbes(t *testing.T) {
 				bringDown(t, inner, store)
 				inner.becomes(nil)
 				l := newLimiter(t, store, nil, sash.PerHour(1000))
+				var mu sync.Mutex
 				var probes []time.Time
 				inner.becomes(func(ctx context.Context) error {
-					probes = append(probes, time.Now()) // a race, were there two at once
+					mu.Lock()
+					probes = append(probes, time.Now())
+					mu.Unlock()
 					return does(ctx)
 				})
 				start := time.Now()
@@ -77,6 +80,8 @@ func TestOneCallAtATimeProbes(t *testing.T) {
 						group.Wait()
 					}
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				var pauses []time.Duration
 				for i := 1; i < len(probes); i++ {
 					pauses = append(pauses, probes[i].Sub(probes[i-1]))
@@ -122,7 +127,7 @@ func TestAProbeWhoseCallerLeavesIsFollowedByAnother(t *testing.T) {
 func TestFailuresAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		errAuth := errors.New("NOAUTH Authentication required.")
+		errAuth := errors.New("NOAUTH authentication required")
 		told := make(map[failover.Kind]int)
 		store := guarded(t, inner, failover.Options{
 			Policy:  always(failover.Open),
