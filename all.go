@@ -36,57 +36,79 @@ type Subject struct {
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
-	reqs := make([]Request, len(subjects))
-	if len(subjects) == 0 || len(subjects) > MaxSubjects {
-		return Result{}, fmt.Errorf("%w: %d subjects; a decision has 1 to %d", ErrInvalidLimit, len(subjects), MaxSubjects)
+	reqs, err := l.requests(subjects)
+	if err != nil {
+		return Result{}, err
 	}
+	results, err := l.decideAll(ctx, reqs)
+	if err != nil {
+		return Result{}, err
+	}
+	return join(results), nil
+}
+
+// requests checks the subjects of one decision.
+func (l *Limiter) requests(subjects []Subject) ([]Request, error) {
+	if len(subjects) == 0 || len(subjects) > MaxSubjects {
+		return nil, fmt.Errorf("%w: %d subjects; a decision has 1 to %d", ErrInvalidLimit, len(subjects), MaxSubjects)
+	}
+	reqs := make([]Request, len(subjects))
 	for i, s := range subjects {
 		key, err := l.key(s.Key)
 		if err != nil {
-			return Result{}, err
+			return nil, err
 		}
 		if slices.ContainsFunc(reqs[:i], func(r Request) bool { return r.Key == key }) {
-			return Result{}, fmt.Errorf("%w: the subject %s is there twice", ErrInvalidKey, clip(s.Key))
+			return nil, fmt.Errorf("%w: the subject %s is there twice", ErrInvalidKey, clip(s.Key))
 		}
 		policy := l.policy
 		if len(s.Limits) > 0 {
 			if policy, err = NewPolicy(&l.opts, s.Limits...); err != nil {
-				return Result{}, err
+				return nil, err
 			}
 		}
 		if err := policy.checkCost(s.Cost); err != nil {
-			return Result{}, err
+			return nil, err
 		}
 		reqs[i] = Request{Key: key, Cost: s.Cost, Policy: policy}
 	}
+	return reqs, nil
+}
+
+// decideAll returns one result a request, or, where the store decides one by one, only the one that was
+// refused.
+func (l *Limiter) decideAll(ctx context.Context, reqs []Request) ([]Result, error) {
 	if err := ctx.Err(); err != nil {
-		return Result{}, storeError(ctx, err)
+		return nil, storeError(ctx, err)
 	}
 	if len(reqs) == 1 {
 		res, err := l.store.Decide(ctx, reqs[0])
-		return res, storeError(ctx, err)
+		if err != nil {
+			return nil, storeError(ctx, err)
+		}
+		return []Result{res}, nil
 	}
-	store, ok := l.store.(MultiStore)
-	if ok {
+	if store, ok := l.store.(MultiStore); ok {
 		results, err := store.DecideAll(ctx, reqs)
 		if err == nil {
-			return join(results), nil
+			return results, nil
 		}
 		if !errors.Is(err, ErrApart) {
-			return Result{}, storeError(ctx, err)
+			return nil, storeError(ctx, err)
 		}
 	}
 	return l.oneByOne(ctx, reqs)
 }
 
 // oneByOne charges the requests in order and gives back on the first refusal.
-func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) (Result, error) {
-	store, ok := l.store.(Settler)
-	if !ok || l.policy.countRefused {
-		return Result{}, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
+func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) ([]Result, error) {
+	store, ok := l.settler()
+	if !ok {
+		return nil, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
 	}
 	results := make([]Result, 0, len(reqs))
 	for _, req := range reqs {
+		req.MaySettle = true
 		res, err := l.store.Decide(ctx, req)
 		if err == nil && res.Allowed {
 			results = append(results, res)
@@ -103,9 +125,9 @@ func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) (Result, error) 
 			err = failed
 		}
 		if err != nil {
-			return Result{}, storeError(ctx, err)
+			return nil, storeError(ctx, err)
 		}
-		return res, nil
+		return []Result{res}, nil
 	}
-	return join(results), nil
+	return results, nil
 }

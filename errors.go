@@ -39,18 +39,32 @@ type LimitedError struct {
 	Limit Limit
 	// Result is the whole answer.
 	Result Result
-	// Cause is nil, or why Wait did not wait: an error that is context.DeadlineExceeded.
+	// AtOnce says that the limit is that of a [Concurrency]: Limit.Units calls in flight. A slot can come
+	// free at any moment, and Result.RetryAfter is the longest that this takes.
+	AtOnce bool
+	// Cause is nil, or why Wait did not wait any longer: an error that is context.DeadlineExceeded.
 	Cause error
 }
 
 // Error says who is limited to what and when to come back.
 func (e *LimitedError) Error() string {
+	if e.AtOnce {
+		return e.atOnce()
+	}
 	s := fmt.Sprintf("%s is constrained to %d %s per %s; retry after %v",
 		e.Key, e.Limit.Units, plural(e.Limit.Units, "call"), e.Limit.per(), e.Result.RetryAfter.Round(time.Microsecond))
 	if e.Cause != nil {
 		s += ", which is past the deadline"
 	}
 	return s
+}
+
+func (e *LimitedError) atOnce() string {
+	s := fmt.Sprintf("%s is constrained to %d %s at once; ", e.Key, e.Limit.Units, plural(e.Limit.Units, "call"))
+	if e.Cause != nil {
+		return s + "none ended before the deadline"
+	}
+	return s + fmt.Sprintf("one ends within %v", e.Result.RetryAfter.Round(time.Microsecond))
 }
 
 // Is reports that every LimitedError is ErrLimited.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 	"sync"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/memstore"
@@ -60,30 +59,4 @@ func ExampleLimiter_Reserve() {
 	// answered <nil>
 	// answered <nil>
 	// refused <nil>
-}
-
-// At most two jobs run at once: each reserves a unit for as long as it runs. One that dies without giving it
-// back holds it for the window, and no longer.
-func ExampleReservation_Cancel() {
-	slots, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "in flight"}, sash.Every(2, 10*time.Minute))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	start := func() *sash.Reservation {
-		slot, err := slots.Reserve(ctx, "reports", 1)
-		if err != nil {
-			log.Fatal(err)
-		}
-		return slot
-	}
-	first, second := start(), start()
-	fmt.Println(first.Allowed(), second.Allowed(), start().Allowed())
-	if err := first.Cancel(ctx); err != nil { // it is done
-		log.Fatal(err)
-	}
-	fmt.Println(start().Allowed(), start().Allowed())
-	// Output:
-	// true true false
-	// true false
 }

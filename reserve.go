@@ -49,24 +49,71 @@ type Reservation struct {
 // Errors are those of AllowN, and [ErrUnsupported] when the store does not settle or the limiter charges
 // refused calls.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
-	store, ok := l.store.(Settler)
-	if !ok || l.policy.countRefused {
+	store, ok := l.settler()
+	if !ok {
 		return nil, fmt.Errorf("%w: Reserve", ErrUnsupported)
 	}
-	res, err := l.AllowN(ctx, key, estimate)
+	if err := l.policy.checkCost(estimate); err != nil {
+		return nil, err
+	}
+	req := Request{Cost: estimate, Policy: l.policy, MaySettle: true}
+	res, err := l.decide(ctx, key, req)
 	if err != nil {
 		return nil, err
 	}
-	if key, err = l.key(key); err != nil {
+	if req.Key, err = l.key(key); err != nil {
 		return nil, err
 	}
-	req := Request{Key: key, Cost: estimate, Policy: l.policy}
+	return newReservation(store, req, res), nil
+}
+
+// ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
+// for each in their order: every charge is settled by itself. Of a refusal there is nothing to settle, and
+// the reservations are nil.
+//
+// Errors are those of AllowAll, and [ErrUnsupported], which comes first, when the store does not settle or
+// the limiter charges refused calls.
+func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, []*Reservation, error) {
+	store, ok := l.settler()
+	if !ok {
+		return Result{}, nil, fmt.Errorf("%w: ReserveAll", ErrUnsupported)
+	}
+	reqs, err := l.requests(subjects)
+	if err != nil {
+		return Result{}, nil, err
+	}
+	for i := range reqs {
+		reqs[i].MaySettle = true
+	}
+	results, err := l.decideAll(ctx, reqs)
+	if err != nil {
+		return Result{}, nil, err
+	}
+	res := join(results)
+	if !res.Allowed {
+		return res, nil, nil
+	}
+	reserved := make([]*Reservation, len(reqs))
+	for i, req := range reqs {
+		reserved[i] = newReservation(store, req, results[i])
+	}
+	return res, reserved, nil
+}
+
+// settler returns the store if charges can be corrected: one that was refused and charged all the same
+// cannot.
+func (l *Limiter) settler() (Settler, bool) {
+	store, ok := l.store.(Settler)
+	return store, ok && !l.policy.countRefused
+}
+
+func newReservation(store Settler, req Request, res Result) *Reservation {
 	return &Reservation{
 		store:  store,
 		result: res,
 		set:    Settlement{Request: req, Result: res},
 		done:   !res.Allowed,
-	}, nil
+	}
 }
 
 // Allowed reports whether the estimate was admitted, and charged.

@@ -13,13 +13,14 @@ type Source uint8
 const (
 	FromStore  Source = iota // the store decided
 	FromCache                // what the store had said before still holds
+	FromLease                // this process decided, over units that the store had leased to it
 	FromLocal                // the store is unavailable, and this process decided over its share
 	FromPolicy               // the store is unavailable, and nothing was counted
 )
 
-var sourceNames = [...]string{FromStore: "store", FromCache: "cache", FromLocal: "local", FromPolicy: "policy"}
+var sourceNames = [...]string{FromStore: "store", FromCache: "cache", FromLease: "lease", FromLocal: "local", FromPolicy: "policy"}
 
-// String returns "store", "cache", "local" or "policy".
+// String returns "store", "cache", "lease", "local" or "policy".
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
 		return sourceNames[s]
@@ -33,6 +34,9 @@ type Result struct {
 	Allowed bool
 	// Source says where the answer came from.
 	Source Source
+	// Firm says of a refusal that nobody can make room before RetryAfter has passed: no charge that counts
+	// may still be settled. Only a reset can, or a higher limit. A store that does not know says false.
+	Firm bool
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is
 	// ErrUnavailable.
 	Cause error
@@ -153,8 +157,11 @@ func (r Result) RefusedBy() (LimitResult, bool) {
 	return by, found
 }
 
-// join makes one result of a decision over several subjects.
+// join makes one result of a decision over one or several subjects.
 func join(results []Result) Result {
+	if len(results) == 1 {
+		return results[0]
+	}
 	all := Result{Allowed: true, Remaining: MaxUnits, subjects: results}
 	for _, r := range results {
 		all.Allowed = all.Allowed && r.Allowed

@@ -14,6 +14,9 @@ type Request struct {
 	Cost int64
 	// Policy is what the subject is held to. The cost is not above any of its limits.
 	Policy *Policy
+	// MaySettle says that what is charged may be settled later, so that a refusal of other calls is not
+	// [Result.Firm] any more.
+	MaySettle bool
 }
 
 // A Store decides. One call is one atomic decision, and one round trip where there is a network.

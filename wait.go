@@ -31,12 +31,20 @@ func wait(ctx context.Context, key string, allow func() (Result, error)) error {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= res.RetryAfter {
 			return limited(key, res, context.DeadlineExceeded)
 		}
-		timer := time.NewTimer(res.RetryAfter)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return storeError(ctx, ctx.Err())
+		if err := sleep(ctx, res.RetryAfter); err != nil {
+			return err
 		}
+	}
+}
+
+// sleep returns the context's error when it ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return storeError(ctx, ctx.Err())
 	}
 }

@@ -23,7 +23,8 @@ func Example() {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close() // the store does not close it
 
-	limiter, err := sash.New(goredisstore.New(client, nil), nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
+	store := goredisstore.New(client, nil) // a client of github.com/redis/go-redis/v9
+	limiter, err := sash.New(store, nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
 	if err != nil {
 		fmt.Println(err)
 		return

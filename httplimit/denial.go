@@ -21,13 +21,13 @@ type Denial struct {
 	// Status is 429 for a refusal, 503 for a store that failed, 403 for a blocked request, 400 for one
 	// without a key or with a cost above a limit, and 500 for a key, a cost or limits that are wrong.
 	Status int
-	// Result is the decision behind a 429, and zero otherwise. From NewAttempts it is what the last
-	// layer had left; use Policies and RetryAfter.
+	// Result is the decision behind a 429, and zero otherwise.
 	Result sash.Result
 	// Policies are the names of the limits that refused, as in the fields. Empty unless a 429.
 	Policies []string
-	// RetryAfter is when to come back: exact for a 429 (see sash.Result), Options.UnavailableRetry for
-	// a 503, zero otherwise. The header Retry-After has it in whole seconds.
+	// RetryAfter is when to come back: for a 429 that of the Result, but a second for a limit on requests
+	// in flight; Options.UnavailableRetry for a 503; zero otherwise. The header Retry-After has it in
+	// whole seconds.
 	RetryAfter time.Duration
 	// Err is why there is no decision. It is nil for 429 and 403. Clients should not see it: it may
 	// name the store.

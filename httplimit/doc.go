@@ -24,7 +24,8 @@
 //
 // A failure is never a 429: a client that is told to slow down would believe that it did something.
 //
-// # Outcomes
+// # What is counted
 //
-// [NewAttempts] counts what came out rather than what came in, such as failed logins.
+// A layer counts requests, failures such as wrong passwords, or the requests in flight: see [Charge].
+// Layers of all three kinds are decided together, and settled when the handler has returned.
 package httplimit

@@ -20,13 +20,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+
 	limit, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-	server := http.Server{Addr: ":8080", Handler: limit(mux)}
+	server := http.Server{Addr: ":8080", Handler: limit(mux)} // 429 with Retry-After, RateLimit fields on every answer
 
 	w := httptest.NewRecorder()
 	server.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/hello", nil))
@@ -78,6 +79,47 @@ func ExampleNewLayers() {
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a quota","status":429,"detail":"Send it again in 60 seconds.","violated-policies":["write:1/1m"]}
 }
 
+// Downloads: 100 an hour for an address, and at most two at once. One whose process dies counts for half
+// an hour. All processes that share the store count together.
+func ExampleLayer_inFlight() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{
+		{Name: "downloads", Key: httplimit.PeerAddress},
+		{Name: "connections", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.Every(2, 30*time.Minute)}, Charge: httplimit.InFlight},
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var file http.Handler
+	visit := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		file.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w
+	}
+	file = limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path { // while the first is running comes the second, and the third beside both
+		case "/first":
+			visit("/second")
+		case "/second":
+			w := visit("/third")
+			fmt.Println("third:", w.Code, "Retry-After", w.Header().Get("Retry-After"))
+			fmt.Println(w.Header().Get("RateLimit-Policy"))
+		}
+	}))
+	fmt.Println("first:", visit("/first").Code)
+	w := visit("/again")
+	fmt.Println("again:", w.Code, w.Header().Get("RateLimit"))
+	// Output:
+	// third: 429 Retry-After 1
+	// "downloads:100/1h";q=100;w=3600, "connections:2 at once";q=2;qu="concurrent-requests"
+	// first: 200
+	// again: 200 "downloads:100/1h";r=97;t=3600, "connections:2 at once";r=1
+}
+
 // A login that slows down guessing and cannot be used to lock somebody out.
 //
 // Failures count for the address, and for the account together with the address. There is no limit on
@@ -85,13 +127,8 @@ func ExampleNewLayers() {
 // another address has a count of her own. A success forgets the failures of that account at that address,
 // which are the owner's typing mistakes. It does not forget those of the address: an attacker would log
 // in to an account of his own between the guesses at others.
-func ExampleNewAttempts() {
-	store := memstore.New(nil) // or one on Redis, for all instances of the login
-	perAddress, err := sash.New(store, &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute))
-	if err != nil {
-		log.Fatal(err)
-	}
-	perAccount, err := sash.New(store, &sash.Options{Prefix: "login"}, sash.Every(3, 10*time.Minute))
+func ExampleLayer_failures() {
+	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute)) // or a store on Redis, for all instances
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -102,10 +139,13 @@ func ExampleNewAttempts() {
 		}
 		return sash.Key("account", name), nil
 	}
-	limit, err := httplimit.NewAttempts([]httplimit.AttemptLayer{
-		{Name: "address", Limiter: perAddress, Key: httplimit.PeerAddress},
-		{Name: "account", Limiter: perAccount, Key: httplimit.Join(account, httplimit.PeerAddress), ResetOnSuccess: true},
-	}, httplimit.ByStatus, &httplimit.Options{Dialect: httplimit.NoFields}) // an attacker need not know what is left
+	limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{
+		{Name: "address", Key: httplimit.PeerAddress, Charge: httplimit.Failures},
+		{
+			Name: "account", Key: httplimit.Join(account, httplimit.PeerAddress), Limits: []sash.Limit{sash.Every(3, 10*time.Minute)},
+			Charge: httplimit.Failures, ResetOnSuccess: true,
+		},
+	}, &httplimit.Options{Dialect: httplimit.NoFields}) // an attacker need not know what is left
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"example.com/sash"
 )
@@ -19,7 +18,8 @@ const (
 	// to vanish just then should say so.
 	FailClosed Unavailable = iota
 	// FailOpen lets the request pass, without fields. There is no limit at all while the store fails.
-	// It suits limits that are a courtesy rather than a protection. Watch Options.OnError.
+	// It suits limits that are a courtesy rather than a protection, and is an error beside a layer of
+	// Failures. Watch Options.OnError.
 	FailOpen
 )
 
@@ -37,27 +37,6 @@ func (o *Options) early(w http.ResponseWriter, r *http.Request, next http.Handle
 		return false
 	}
 	return true
-}
-
-// admit hands an admitted request on, with the fields.
-func (o *Options) admit(w http.ResponseWriter, r *http.Request, res sash.Result, quotas []quota, next http.Handler) {
-	o.Dialect.write(w.Header(), quotas, o.PartitionKey, verdict{allowed: true, at: res.At})
-	next.ServeHTTP(w, r)
-}
-
-// ask runs one decision within the time that a decision may take.
-func (o *Options) ask(r *http.Request, decide func(context.Context) (sash.Result, error)) (sash.Result, error) {
-	ctx := r.Context()
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
-	}
-	res, err := decide(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = &sash.StoreError{Err: err} // fail looks first whether the request itself has ended
-	}
-	return res, err
 }
 
 // fail answers a request for which there is no decision.
@@ -89,14 +68,15 @@ func (o *Options) unavailable(w http.ResponseWriter, r *http.Request, err error)
 }
 
 // refuse answers a request for which a limit has no room.
-func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result, retry time.Duration, quotas []quota) {
-	d := Denial{Status: http.StatusTooManyRequests, Result: res, RetryAfter: retry}
+func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result, quotas []quota) {
+	d := Denial{Status: http.StatusTooManyRequests, Result: res}
 	for _, q := range quotas {
+		d.RetryAfter = max(d.RetryAfter, q.retry)
 		if q.refused {
 			d.Policies = append(d.Policies, q.name)
 		}
 	}
-	o.Dialect.write(w.Header(), quotas, o.PartitionKey, verdict{retryAfter: retry, at: res.At})
-	setRetryAfter(w.Header(), retry)
+	o.Dialect.write(w.Header(), quotas, o.PartitionKey, verdict{retryAfter: d.RetryAfter, at: res.At})
+	setRetryAfter(w.Header(), d.RetryAfter)
 	o.Denied(w, r, d)
 }

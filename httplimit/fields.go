@@ -3,6 +3,7 @@ package httplimit
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -20,6 +21,10 @@ import (
 //
 // A calendar limit's window is the length of the period it is in: 86400 for most days, 2419200 to
 // 2678400 for a month; its time runs to the end of the period.
+//
+// A limit on requests in flight has no time that goes with it. Draft11 tells it with
+// qu="concurrent-requests" and without w and t. The older dialects have no word for it: clients would take
+// it for a rate. They leave it out, and where it alone refused they say nothing but Retry-After.
 //
 // Where two middlewares are around one handler, the inner one adds its limits to the lists of Draft11
 // for a request that it admits. Otherwise it replaces the fields of the outer one.
@@ -70,7 +75,11 @@ func (d Dialect) write(h http.Header, quotas []quota, hmacKey []byte, v verdict)
 		writeDraft11(h, quotas, hmacKey, v)
 		return
 	}
-	q := tightest(quotas)
+	shown := slices.DeleteFunc(slices.Clone(quotas), func(q quota) bool { return q.inFlight })
+	if len(shown) == 0 || !v.allowed && !slices.ContainsFunc(shown, func(q quota) bool { return q.refused }) {
+		return
+	}
+	q := tightest(shown)
 	reset := q.effective
 	if !v.allowed {
 		reset = v.retryAfter

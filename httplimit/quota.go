@@ -3,6 +3,7 @@ package httplimit
 import (
 	"fmt"
 	"math/bits"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,10 +21,14 @@ type quota struct {
 	effective time.Duration // the time in which no more than remaining should be used
 	refused   bool
 	retry     time.Duration
+	inFlight  bool // units are requests at once, and the window is only the longest hold time
 }
 
+// inFlightRetry is when to come back for a slot that may come free at any moment.
+const inFlightRetry = time.Second
+
 // quotasOf returns the limits of a decision, named after their layers.
-func quotasOf(res sash.Result, subjects []sash.Subject, names []string) []quota {
+func quotasOf(res sash.Result, claims []claim) []quota {
 	limits := res.Limits()
 	quotas := make([]quota, len(limits))
 	groups := 1
@@ -35,39 +40,50 @@ func quotasOf(res sash.Result, subjects []sash.Subject, names []string) []quota 
 	subject := 0
 	for i, l := range limits {
 		switch {
-		case groups != len(subjects): // a store that decides one by one tells only of the one that refused
-			subject = subjectOf(l.Key, subjects)
+		case groups != len(claims): // a store that decides one by one tells only of the one that refused
+			subject = subjectOf(l.Key, claims)
 		case i > 0 && l.Key != limits[i-1].Key:
 			subject++
 		}
-		quotas[i] = newQuota(l, names[subject], res.At)
+		quotas[i] = newQuota(l, claims[subject].layer, res.At)
 	}
 	return quotas
 }
 
 // subjectOf finds the subject whose key the limiter put its prefix before.
-func subjectOf(key string, subjects []sash.Subject) int {
+func subjectOf(key string, claims []claim) int {
 	best := 0
-	for i, s := range subjects {
-		if strings.HasSuffix(key, s.Key) && (len(s.Key) > len(subjects[best].Key) || !strings.HasSuffix(key, subjects[best].Key)) {
+	for i, c := range claims {
+		mine, longest := c.subject.Key, claims[best].subject.Key
+		if strings.HasSuffix(key, mine) && (len(mine) > len(longest) || !strings.HasSuffix(key, longest)) {
 			best = i
 		}
 	}
 	return best
 }
 
-func newQuota(l sash.LimitResult, layer string, at time.Time) quota {
+func newQuota(l sash.LimitResult, layer *Layer, at time.Time) quota {
 	q := quota{
-		name:      fieldName(l.Limit.Name),
 		key:       l.Key,
 		units:     l.Limit.Units,
 		remaining: min(l.Remaining, l.Limit.Units),
 		window:    l.Limit.Window,
 		refused:   l.Refused,
 		retry:     l.RetryAfter,
+		inFlight:  layer.Charge == InFlight,
 	}
-	if layer != "" {
-		q.name = fieldName(layer) + ":" + q.name
+	name := l.Limit.Name
+	if unnamed := sash.Every(l.Limit.Units, l.Limit.Window); q.inFlight && name == unnamed.String() {
+		name = strconv.FormatInt(q.units, 10) + " at once"
+	}
+	q.name = fieldName(name)
+	if layer.Name != "" {
+		q.name = fieldName(layer.Name) + ":" + q.name
+	}
+	if q.inFlight {
+		q.effective = inFlightRetry
+		q.retry = min(q.retry, inFlightRetry)
+		return q
 	}
 	if l.Limit.Period != 0 {
 		zone := l.Limit.Zone

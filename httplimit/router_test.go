@@ -109,14 +109,22 @@ func TestBehindAProxy(t *testing.T) {
 func TestHandlersCanFlushAndHijack(t *testing.T) {
 	clock := newClock()
 	limiter := newLimiter(t, clock.store(), nil, sash.PerMinute(100))
-	attempts, err := httplimit.NewAttempts([]httplimit.AttemptLayer{{Limiter: limiter, Key: httplimit.PeerAddress}}, httplimit.ByStatus, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, limit := range map[string]httplimit.Middleware{"New": newMiddleware(t, limiter, httplimit.PeerAddress, nil), "NewAttempts": attempts} {
+	flight := httplimit.Layer{Key: httplimit.PeerAddress, Charge: httplimit.InFlight}
+	for name, limit := range map[string]httplimit.Middleware{
+		"requests":  newMiddleware(t, limiter, httplimit.PeerAddress, nil),
+		"failures":  newLayers(t, limiter, nil, failures(httplimit.PeerAddress)),
+		"in flight": newLayers(t, limiter, nil, flight),
+	} {
 		mux := http.NewServeMux()
 		var flushed error
 		mux.HandleFunc("/flush", func(w http.ResponseWriter, _ *http.Request) { flushed = http.NewResponseController(w).Flush() })
+		mux.HandleFunc("/directly", func(w http.ResponseWriter, r *http.Request) { // as older libraries do
+			if _, is := w.(http.Hijacker); !is {
+				t.Errorf("%s: no http.Hijacker", name)
+			}
+			w.WriteHeader(http.StatusAccepted)
+			w.(http.Flusher).Flush()
+		})
 		mux.HandleFunc("/hijack", func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -135,6 +143,7 @@ func TestHandlersCanFlushAndHijack(t *testing.T) {
 			t.Errorf("%s: %v", name, flushed)
 		}
 		wantStatus(t, visit(t, server, "GET", "/hijack"), 202)
+		wantStatus(t, visit(t, server, "GET", "/directly"), 202)
 	}
 }
 

@@ -22,9 +22,13 @@ func writeDraft11(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
 		}
 		s, p := httpsfv.NewItem(q.name), httpsfv.NewItem(q.name)
 		s.Params.Add("r", q.remaining)
-		s.Params.Add("t", t)
 		p.Params.Add("q", q.units)
-		p.Params.Add("w", wholeSeconds(q.window))
+		if q.inFlight {
+			p.Params.Add("qu", "concurrent-requests")
+		} else {
+			s.Params.Add("t", t)
+			p.Params.Add("w", wholeSeconds(q.window))
+		}
 		if len(hmacKey) > 0 {
 			pk := partition(hmacKey, q.key)
 			s.Params.Add("pk", pk)
@@ -57,16 +61,22 @@ func writeDraft07(h http.Header, quotas []quota, q quota, reset int64) {
 	writeNamelessPolicies(h, quotas)
 }
 
-// writeNamelessPolicies writes RateLimit-Policy as in drafts 06 and 07: units and window.
+// writeNamelessPolicies writes RateLimit-Policy as in drafts 06 and 07: units and window, for those limits
+// that have a window.
 func writeNamelessPolicies(h http.Header, quotas []quota) {
-	policies := make(httpsfv.List, len(quotas))
-	for i, q := range quotas {
+	var policies httpsfv.List
+	for _, q := range quotas {
+		if q.inFlight {
+			continue
+		}
 		item := httpsfv.NewItem(q.units)
 		item.Params.Add("w", wholeSeconds(q.window))
-		policies[i] = item
+		policies = append(policies, item)
 	}
 	h.Del("RateLimit-Policy")
-	addStructured(h, "RateLimit-Policy", policies)
+	if len(policies) > 0 {
+		addStructured(h, "RateLimit-Policy", policies)
+	}
 }
 
 // addStructured adds a field. Names are printable and numbers below 10^15, so that it always marshals.

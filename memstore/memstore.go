@@ -88,8 +88,10 @@ func (s *Store) Decide(_ context.Context, req sash.Request) (sash.Result, error)
 	defer sh.mu.Unlock()
 	now := s.now().UnixMicro()
 	statuses := sh.statuses[:len(req.Policy.Windows())]
-	refusals := sh.decide(now, req, statuses)
-	return sash.NewResult(req, now, refusals, statuses), nil
+	refusals, firm := sh.decide(now, req, statuses)
+	res := sash.NewResult(req, now, refusals, statuses)
+	res.Firm = firm
+	return res, nil
 }
 
 // DecideAll implements [sash.MultiStore].

@@ -156,6 +156,9 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 	return err
 }
 
+// unsettled is the bit of the refusals that says that a charge may still be settled.
+const unsettled = 1 << 40
+
 // unpack reads a script's reply. It returns no results, and the server's time, when nothing was decided
 // because the calendar boundaries did not surround that time.
 func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64, err error) {
@@ -176,6 +179,9 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 		return n
 	}
 	refusals, at := uint64(next()), next()
+	// Only the log knows whether a charge may still be settled.
+	firm := refusals&unsettled == 0 && settles[reqs[0].Policy.Algorithm()] != nil
+	refusals &^= unsettled
 	results = make([]sash.Result, len(reqs))
 	var room [sash.MaxLimits]window.Status
 	for i, req := range reqs {
@@ -184,6 +190,7 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 			room[j] = window.Status{Remaining: next(), Retry: next(), Release: next(), Reset: next()}
 		}
 		results[i] = sash.NewResult(req, at, refusals&(1<<k-1), room[:k])
+		results[i].Firm = firm && !results[i].Allowed
 		refusals >>= k
 	}
 	return results, at, nil

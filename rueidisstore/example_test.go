@@ -27,7 +27,8 @@ func Example() {
 	}
 	defer client.Close() // the store does not close it
 
-	limiter, err := sash.New(rueidisstore.New(client, nil), nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
+	store := rueidisstore.New(client, nil) // a client of github.com/redis/rueidis
+	limiter, err := sash.New(store, nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -22,6 +22,7 @@ var layers = []layer{
 	{".", []string{"internal/window"}},
 	{"goredisstore", []string{".", "redisstore"}},
 	{"rueidisstore", []string{".", "redisstore"}},
+	{"denials", []string{"."}},
 	{"grpclimit", []string{"."}},
 	{"outgoing", []string{"."}},
 	{"internal/redistest", nil},

@@ -47,6 +47,10 @@ var mutants = []struct {
 		{"a clock that goes back locks out", "if now < last and head > lo then", "if false then"},
 		{"a clock that goes back forgets",
 			"entries + p % slots * 12, pack('>I7I5', now, units)", "entries + p % slots * 12, pack('>I7I5', now, 0)"},
+		{"a charge to be settled is forgotten when it is written", "if reserves and string.byte(raw, 2) < 128 then", "if false then"},
+		{"a charge to be settled is forgotten when the ring grows", "or raw ~= '' and string.byte(raw, 2) > 127)", ")"},
+		{"a charge to be settled is forgotten when the log is made", "(reserves or raw ~= ''", "(raw ~= ''"},
+		{"refusals are always firm", "refusals + loose, now", "refusals, now"},
 		{"the period before is taken for this one", "if now < b1 then cut, stop = b0 - 1, b1", "if now < b1 then cut, stop = b1 - 1, b2"},
 	}},
 	{"log.lua", sash.SlidingBuckets, []mutant{

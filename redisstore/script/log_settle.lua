@@ -30,6 +30,7 @@ if #raw < 51 or string.byte(raw) ~= 1 then
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
 local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
+hinted = hinted % 128
 local entries, sums, lo = 51 + 26 * hinted, math.ceil(slots / 64) + 1, math.max(first, head - slots)
 
 local function read(p)

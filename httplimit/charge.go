@@ -1,0 +1,108 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+
+	"example.com/sash"
+)
+
+// A Charge says what a layer counts.
+type Charge uint8
+
+// What can be counted. Everything but Requests is charged before the handler runs, in the same decision
+// as the other layers, and given back after it: what was let in and what is on its way never exceed a
+// limit together, over all processes that share the store, as long as its algorithm is exact.
+//
+// Giving back needs a store that settles, as those of sash do. It is done also when the client has gone,
+// and before the client has the whole answer, unless the handler flushes. What cannot be given back
+// because the store fails leaves with its window; Options.OnError is told.
+const (
+	// Requests counts every request that is admitted.
+	Requests Charge = iota
+	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords.
+	// N failures and attempts on their way are never more than N in a window. So an attempt can be
+	// refused because of others that are still on their way and would have succeeded, and Retry-After is
+	// then an upper bound. The fields of an answer count the attempt itself, whatever came of it.
+	//
+	// It protects something, so Options.OnUnavailable cannot be FailOpen beside it.
+	Failures
+	// InFlight counts the requests whose handler has not returned. Its one limit has the most requests
+	// in flight as Units and the longest time that a request may take as Window: a request of a process
+	// that died is counted until then, and one that takes longer is no longer counted. A connection that
+	// a handler hijacks is in flight until the handler returns. Nobody knows when a request in flight
+	// ends, so Retry-After is 1 for these.
+	InFlight
+)
+
+// An Outcome is what came of a request.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Neutral   Outcome = iota // layers of Failures charge nothing
+	Failed                   // layers of Failures keep their charge
+	Succeeded                // layers of Failures charge nothing; those with ResetOnSuccess forget the subject
+)
+
+// An OutcomeFunc tells the outcome of a request from its answer: the status and the header fields that
+// the handler sent. A handler that sent no status has sent 200 when it returned, and 500 when it
+// panicked; a connection that it hijacked has 101.
+type OutcomeFunc func(r *http.Request, status int, header http.Header) Outcome
+
+// ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, and the
+// rest is Neutral. It is wrong for a login page that answers a bad password with 200 or a redirect.
+func ByStatus(_ *http.Request, status int, _ http.Header) Outcome {
+	switch {
+	case status >= 200 && status < 300:
+		return Succeeded
+	case status >= 400 && status < 500 && status != http.StatusTooManyRequests:
+		return Failed
+	}
+	return Neutral
+}
+
+// hold runs the handler and settles what was reserved for it, also when it panics; the panic goes on.
+func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held []*sash.Reservation, next http.Handler) {
+	var rec *statusRecorder
+	for _, c := range claims {
+		if c.layer.Charge == Failures && rec == nil {
+			rec = &statusRecorder{ResponseWriter: w}
+			w = rec
+		}
+	}
+	returned := false
+	defer func() {
+		outcome := Neutral
+		if rec != nil {
+			outcome = g.opts.Outcome(r, rec.final(returned), w.Header())
+		}
+		g.settle(r, claims, held, outcome)
+	}()
+	next.ServeHTTP(w, r)
+	returned = true
+}
+
+// settle gives back what the request is not to be charged. Who hangs up early changes nothing.
+func (g *gate) settle(r *http.Request, claims []claim, held []*sash.Reservation, outcome Outcome) {
+	timeout := g.opts.Timeout
+	if timeout < 0 {
+		timeout = DefaultTimeout // nobody waits for it any more, so it must end
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), timeout)
+	defer cancel()
+	for i, c := range claims {
+		var err error
+		switch {
+		case c.layer.Charge == Requests, c.layer.Charge == Failures && outcome == Failed:
+			continue
+		case c.layer.ResetOnSuccess && outcome == Succeeded:
+			err = g.limiter.Reset(ctx, c.subject.Key) // its own charge too
+		default:
+			err = held[i].Cancel(ctx)
+		}
+		if err != nil {
+			g.opts.OnError(r, err)
+		}
+	}
+}

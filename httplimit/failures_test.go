@@ -1,0 +1,342 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+)
+
+// answers is a handler that answers with the status that the query names.
+var answers = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var status int
+	_, _ = fmt.Sscan(r.FormValue("status"), &status)
+	if status != 0 {
+		w.WriteHeader(status)
+	}
+})
+
+func failures(key httplimit.KeyFunc, limits ...sash.Limit) httplimit.Layer {
+	return httplimit.Layer{Key: key, Limits: limits, Charge: httplimit.Failures}
+}
+
+// newFailures returns a middleware with n failures a minute for an address.
+func newFailures(t testing.TB, store sash.Store, n int64, opts *httplimit.Options) httplimit.Middleware {
+	t.Helper()
+	return newLayers(t, newLimiter(t, store, nil, sash.PerMinute(n)), opts, failures(httplimit.PeerAddress))
+}
+
+func TestOnlyFailuresAreCharged(t *testing.T) {
+	clock := newClock()
+	h := newFailures(t, clock.store(), 2, nil)(answers)
+	for _, target := range []string{"/?status=200", "/", "/?status=302", "/?status=500", "/?status=429"} {
+		res := get(h, "POST", target, nil)
+		wantField(t, res, "RateLimit", `"2/1m";r=1;t=60`) // as if it were going to fail
+	}
+	wantStatus(t, get(h, "POST", "/?status=401", nil), 401)
+	clock.advance(10 * time.Second)
+	res := get(h, "POST", "/?status=422", nil)
+	wantStatus(t, res, 422)
+	wantField(t, res, "RateLimit", `"2/1m";r=0;t=50`)
+	res = get(h, "POST", "/?status=200", nil)
+	wantStatus(t, res, 429)
+	wantField(t, res, "Retry-After", "50")
+	wantField(t, res, "RateLimit", `"2/1m";r=0;t=50`)
+	if p := problemOf(t, res); len(p.Violated) != 1 || p.Violated[0] != "2/1m" {
+		t.Errorf("violated-policies %q", p.Violated)
+	}
+	clock.advance(50*time.Second - time.Microsecond)
+	wantStatus(t, get(h, "POST", "/?status=200", nil), 429)
+	clock.advance(time.Microsecond)
+	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
+}
+
+func TestTheOutcomeCanBeToldOtherwise(t *testing.T) {
+	h := newFailures(t, newClock().store(), 1, &httplimit.Options{
+		Outcome: func(_ *http.Request, _ int, header http.Header) httplimit.Outcome {
+			if header.Get("Location") == "/login?failed" {
+				return httplimit.Failed
+			}
+			return httplimit.Succeeded
+		},
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.FormValue("to"), http.StatusSeeOther)
+	}))
+	for _, c := range []struct {
+		to     string
+		status int
+	}{{"/home", 303}, {"/login%3Ffailed", 303}, {"/home", 429}} {
+		wantStatus(t, get(h, "GET", "/?to="+c.to, nil), c.status)
+	}
+}
+
+func TestSuccessForgetsWhereItMay(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(3))
+	address, account := failures(httplimit.PeerAddress), failures(httplimit.Join(httplimit.Header("X-User"), httplimit.PeerAddress))
+	address.Name, account.Name, account.ResetOnSuccess = "address", "account", true
+	h := newLayers(t, limiter, nil, address, account)(answers)
+	ann := func(r *http.Request) { r.Header.Set("X-User", "ann") }
+	wantStatus(t, get(h, "POST", "/?status=401", ann), 401)
+	wantField(t, get(h, "POST", "/?status=200", ann), "RateLimit", `"address:3/1m";r=1;t=60, "account:3/1m";r=1;t=60`)
+	wantField(t, get(h, "POST", "/?status=200", ann), "RateLimit", `"address:3/1m";r=1;t=60, "account:3/1m";r=2;t=60`)
+}
+
+// An attempt that is on its way when its subject is forgotten leaves others' charges alone.
+func TestForgottenWhileAnotherIsOnItsWay(t *testing.T) {
+	clock := newClock()
+	limiter := newLimiter(t, clock.store(), nil, sash.PerMinute(3))
+	layer := failures(httplimit.Shared("x"))
+	layer.ResetOnSuccess = true
+	var during func()
+	h := newLayers(t, limiter, nil, layer)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			during()
+			w.WriteHeader(500)
+			return
+		}
+		answers(w, r)
+	}))
+	during = func() {
+		wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
+		clock.advance(time.Microsecond)
+		wantStatus(t, get(h, "POST", "/?status=401", nil), 401)
+	}
+	wantStatus(t, get(h, "POST", "/slow", nil), 500)
+	wantLeft(t, limiter, "shared:x", 2)
+}
+
+func wantLeft(t *testing.T, l *sash.Limiter, key string, want int64) {
+	t.Helper()
+	if res, err := l.Peek(t.Context(), key); err != nil || res.Remaining != want {
+		t.Errorf("%d left for %s, want %d: %v", res.Remaining, key, want, err)
+	}
+}
+
+// Twenty attempts at once and room for three failures: three are let in, whatever comes of them.
+func TestConcurrentAttemptsDoNotPassTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var inside atomic.Int64
+		release := make(chan struct{})
+		h := newFailures(t, memstore.New(nil), 3, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inside.Add(1)
+			<-release
+			answers(w, r)
+		}))
+		var wg sync.WaitGroup
+		var refused atomic.Int64
+		for i := range 20 {
+			wg.Go(func() {
+				if get(h, "POST", []string{"/?status=401", "/?status=200"}[i%2], nil).status == 429 {
+					refused.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		if inside.Load() != 3 || refused.Load() != 17 {
+			t.Errorf("%d attempts let in and %d refused; want 3 and 17", inside.Load(), refused.Load())
+		}
+		close(release)
+		wg.Wait()
+		failed := int64(0)
+		for range 10 { // what those that succeeded gave back is there again
+			if get(h, "POST", "/?status=401", nil).status == 401 {
+				failed++
+			}
+		}
+		if failed > 3 {
+			t.Errorf("%d failed after all had ended", failed)
+		}
+		wantStatus(t, get(h, "POST", "/", nil), 429)
+	})
+}
+
+func TestAnInformationalStatusIsNotTheOutcome(t *testing.T) {
+	server := serve(t, newFailures(t, newClock().store(), 1, nil)(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusUnauthorized)
+		})))
+	wantStatus(t, visit(t, server, "POST", "/"), 401)
+	wantStatus(t, visit(t, server, "POST", "/"), 429)
+}
+
+// A carefulStore does nothing for a context that has ended, as a store on a network.
+type carefulStore struct{ *memstore.Store }
+
+func (s carefulStore) Settle(ctx context.Context, set sash.Settlement) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Settle(ctx, set)
+}
+
+func (s carefulStore) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Reset(ctx, key, policy)
+}
+
+func TestAClientThatHangsUpIsSettledAsAnyOther(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		reset  bool
+		left   int64
+	}{{401, false, 1}, {500, false, 2}, {200, false, 2}, {200, true, 3}} {
+		limiter := newLimiter(t, carefulStore{newClock().store()}, nil, sash.PerMinute(3))
+		layer := failures(httplimit.Shared("x"))
+		layer.ResetOnSuccess = c.reset
+		var hangUp context.CancelFunc
+		status := 401
+		h := newLayers(t, limiter, nil, layer)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			hangUp()
+			w.WriteHeader(status)
+		}))
+		for _, status = range []int{401, c.status} {
+			get(h, "POST", "/", func(r *http.Request) {
+				var ctx context.Context
+				ctx, hangUp = context.WithCancel(r.Context())
+				*r = *r.WithContext(ctx)
+			})
+		}
+		wantLeft(t, limiter, "shared:x", c.left)
+	}
+}
+
+// A panic has the outcome of the status that was sent before it, or of 500. It goes on to the server.
+func TestAHandlerThatPanicsIsSettled(t *testing.T) {
+	for sent, left := range map[int]int64{0: 1, 401: 0, 200: 1} {
+		limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(1))
+		h := newLayers(t, limiter, nil, failures(httplimit.Shared("x")))(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if sent != 0 {
+					w.WriteHeader(sent)
+				}
+				panic(http.ErrAbortHandler)
+			}))
+		func() {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler {
+					t.Errorf("the panic has become %v", p)
+				}
+			}()
+			get(h, "POST", "/", nil)
+		}()
+		wantLeft(t, limiter, "shared:x", left)
+	}
+}
+
+// A store that decides and then fails.
+type deafStore struct{ *memstore.Store }
+
+func (deafStore) Settle(context.Context, sash.Settlement) error { return errors.New("gone") }
+
+func TestWhatCannotBeGivenBackIsTold(t *testing.T) {
+	var told []error
+	limiter := newLimiter(t, deafStore{newClock().store()}, nil, sash.PerMinute(3))
+	h := newLayers(t, limiter, &httplimit.Options{OnError: func(_ *http.Request, err error) { told = append(told, err) }},
+		failures(httplimit.Shared("x")))(answers)
+	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
+	if len(told) != 1 || !errors.Is(told[0], sash.ErrUnavailable) {
+		t.Errorf("OnError was told %v", told)
+	}
+	wantLeft(t, limiter, "shared:x", 2)
+}
+
+// brokenSettler would settle, if it could decide.
+type brokenSettler struct{ brokenStore }
+
+func (brokenSettler) Settle(context.Context, sash.Settlement) error { return nil }
+
+func TestFailuresAreClosedWhenTheStoreFails(t *testing.T) {
+	h := newFailures(t, brokenSettler{brokenStore{err: errors.New("down")}}, 1, nil)(ok)
+	wantStatus(t, get(h, "POST", "/", nil), 503)
+}
+
+// From the issue: per address and per (user, address), charged on failure, reset on success, and it cannot
+// be used to lock the owner out from elsewhere.
+func TestALoginCannotBeUsedToLockTheOwnerOut(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), nil, sash.Every(5, 10*time.Minute))
+	address, account := failures(httplimit.PeerAddress, sash.Every(20, 10*time.Minute)), failures(httplimit.Join(httplimit.Header("X-User"), httplimit.PeerAddress))
+	address.Name, account.Name, account.ResetOnSuccess = "address", "account", true
+	var guesses int // that reached the password
+	h := newLayers(t, limiter, nil, address, account)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		guesses++
+		if r.Header.Get("X-Password") != "of "+r.Header.Get("X-User") {
+			w.WriteHeader(401)
+		}
+	}))
+	try := func(from, user, password string) int {
+		return get(h, "POST", "/", func(r *http.Request) {
+			r.RemoteAddr = from + ":1"
+			r.Header.Set("X-User", user)
+			r.Header.Set("X-Password", password)
+		}).status
+	}
+	const owner = "198.51.100.7"
+	for bot := range 50 { // from everywhere at her account
+		from := fmt.Sprintf("203.0.113.%d", bot)
+		guesses = 0
+		for range 30 {
+			try(from, "ann", "?")
+		}
+		if guesses != 5 {
+			t.Fatalf("%d guesses at one account from one address, want 5", guesses)
+		}
+	}
+	for i := range 19 { // all the same she may mistype as often as her address may
+		if a, b := try(owner, "ann", "typo"), try(owner, "ann", "of ann"); a != 401 || b != 200 {
+			t.Fatalf("her attempts %d were answered %d and %d", i, a, b)
+		}
+	}
+	// The attacker's own success, from his address, does not give him more guesses at others.
+	guesses = 0
+	for i := range 100 {
+		try("192.0.2.66", fmt.Sprint("victim", i), "?")
+		try("192.0.2.66", "mallory", "of mallory")
+	}
+	if guesses != 20+19 {
+		t.Errorf("%d attempts of one address got in, want 20 guesses and the 19 logins between them", guesses)
+	}
+}
+
+func TestLayersThatCannotBeCharged(t *testing.T) {
+	store := newClock().store()
+	limiter := newLimiter(t, store, nil, sash.PerMinute(1))
+	two := newLimiter(t, store, nil, sash.PerMinute(1), sash.PerHour(2))
+	key := httplimit.PeerAddress
+	for name, c := range map[string]struct {
+		limiter *sash.Limiter
+		layer   httplimit.Layer
+		open    bool
+		says    string
+	}{
+		"failures with a store that cannot settle":  {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), failures(key), false, "sash.Settler"},
+		"in flight with a store that cannot settle": {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "sash.Settler"},
+		"refused calls that count":                  {newLimiter(t, store, &sash.Options{CountRefused: true}, sash.PerMinute(1)), failures(key), false, "CountRefused"},
+		"failures that fail open":                   {limiter, failures(key), true, "cannot be configured open"},
+		"requests that are forgotten":               {limiter, httplimit.Layer{Key: key, ResetOnSuccess: true}, false, "Failures"},
+		"a store that cannot forget":                {newLimiter(t, brokenSettler{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "sash.Resetter"},
+		"in flight with two limits":                 {two, httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "one limit"},
+		"in flight until midnight":                  {limiter, httplimit.Layer{Key: key, Charge: httplimit.InFlight, Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}}, false, "one limit"},
+		"an unknown charge":                         {limiter, httplimit.Layer{Key: key, Charge: 9}, false, "unknown charge"},
+	} {
+		opts := &httplimit.Options{}
+		if c.open {
+			opts.OnUnavailable = httplimit.FailOpen
+		}
+		if _, err := httplimit.NewLayers(c.limiter, []httplimit.Layer{c.layer}, opts); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, c.says)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"example.com/sash"
+)
+
+// A Layer limits requests by one subject.
+type Layer struct {
+	// Name keeps the layer's keys apart from those of the others, and stands before the names of its
+	// limits ("customer:60/1m") in fields and answers. It may be empty where there is one layer. Layers of
+	// one name in several middlewares of a limiter count together, so give those that count different
+	// things different names.
+	Name string
+	// Key says which subject of this layer a request is charged to.
+	Key KeyFunc
+	// Limits are what each subject is held to. Empty means the limiter's own limits.
+	Limits []sash.Limit
+	// LimitsFor returns the limits for a request, such as those of its user's plan. When they change,
+	// what was charged stays charged. Nil or an empty result means Limits.
+	LimitsFor func(r *http.Request) ([]sash.Limit, error)
+	// Charge says what the layer counts. Zero is Requests.
+	Charge Charge
+	// ResetOnSuccess is for a layer of Failures: it forgets the subject when an attempt succeeds, and with
+	// its failures the attempts of the subject that are on their way. Do not set it on a key that an
+	// attacker shares with an account of his own, such as his address: he would log in to that between the
+	// guesses at others. The store has to be a [sash.Resetter].
+	ResetOnSuccess bool
+	// Cost is the units that a request costs in this layer. Nil means Options.Cost in a layer of Requests,
+	// and 1 in the others.
+	Cost func(r *http.Request) int64
+	// Match says which requests the layer is for, such as Reads or Writes. Nil is every request.
+	Match func(r *http.Request) bool
+}
+
+// check looks for layers that could not work.
+func (g *gate) check() error {
+	layers := g.layers
+	if len(layers) == 0 {
+		return errors.New("httplimit: a middleware needs at least one layer")
+	}
+	always := 0
+	names := make(map[string]bool)
+	for i, l := range layers {
+		if l.Key == nil {
+			return fmt.Errorf("httplimit: layer %d %q needs a key function, such as PeerAddress", i, l.Name)
+		}
+		if l.Name == "" && len(layers) > 1 {
+			return fmt.Errorf("httplimit: layer %d needs a name: there are several", i)
+		}
+		if names[l.Name] {
+			return fmt.Errorf("httplimit: two layers are called %q", l.Name)
+		}
+		names[l.Name] = true
+		if l.Match == nil {
+			always++
+		}
+		for _, limit := range l.Limits {
+			if err := limit.Validate(); err != nil {
+				return fmt.Errorf("httplimit: layer %d %q: %w", i, l.Name, err)
+			}
+		}
+		if err := g.checkCharge(&l); err != nil {
+			return fmt.Errorf("httplimit: layer %d %q: %w", i, l.Name, err)
+		}
+	}
+	if always > sash.MaxSubjects {
+		return fmt.Errorf("httplimit: %d layers apply to every request; a decision has at most %d", always, sash.MaxSubjects)
+	}
+	return nil
+}
+
+// checkCharge asks the limiter for what the layer will need of it, without I/O: what a store cannot do
+// comes before what is wrong with these calls.
+func (g *gate) checkCharge(l *Layer) error {
+	if l.Charge > InFlight {
+		return fmt.Errorf("unknown charge %d", l.Charge)
+	}
+	if l.ResetOnSuccess {
+		if l.Charge != Failures {
+			return errors.New("ResetOnSuccess is for a layer that charges Failures")
+		}
+		if err := g.limiter.Reset(context.Background(), ""); errors.Is(err, sash.ErrUnsupported) {
+			return fmt.Errorf("ResetOnSuccess needs a store that is a sash.Resetter: %w", err)
+		}
+	}
+	if l.Charge == Requests {
+		return nil
+	}
+	if _, _, err := g.limiter.ReserveAll(context.Background()); errors.Is(err, sash.ErrUnsupported) {
+		return fmt.Errorf("what is given back needs a store that is a sash.Settler, and a limiter without CountRefused: %w", err)
+	}
+	if l.Charge == Failures && g.opts.OnUnavailable == FailOpen {
+		return errors.New("limits on failures, such as those of a login, cannot be configured open: make OnUnavailable FailClosed, or the layer's middleware one of its own")
+	}
+	if l.Charge == InFlight {
+		limits := l.Limits
+		if len(limits) == 0 {
+			limits = g.limiter.Limits()
+		}
+		return checkInFlight(limits)
+	}
+	return nil
+}
+
+func checkInFlight(limits []sash.Limit) error {
+	if len(limits) != 1 || limits[0].Period != 0 {
+		return fmt.Errorf("%w: requests in flight have one limit: the most of them, and the longest time that one may take, such as sash.Every(5, 10*time.Minute)", sash.ErrInvalidLimit)
+	}
+	return nil
+}
+
+// A claim is what a request is to be charged in one layer.
+type claim struct {
+	layer   *Layer
+	subject sash.Subject
+}
+
+// claims returns what the request is to be charged in the layers that apply to it.
+func (g *gate) claims(r *http.Request) (claims []claim, err error) {
+	for i := range g.layers {
+		l := &g.layers[i]
+		if l.Match != nil && !l.Match(r) {
+			continue
+		}
+		key, err := layerKey(l.Name, l.Key, r)
+		if errors.Is(err, ErrExempt) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s := sash.Subject{Key: key, Cost: 1, Limits: l.Limits}
+		if cost := l.Cost; cost != nil {
+			s.Cost = cost(r)
+		} else if cost := g.opts.Cost; cost != nil && l.Charge == Requests {
+			s.Cost = cost(r)
+		}
+		if l.LimitsFor != nil {
+			limits, err := l.LimitsFor(r)
+			if err == nil && len(limits) > 0 && l.Charge == InFlight {
+				err = checkInFlight(limits)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if len(limits) > 0 {
+				s.Limits = limits
+			}
+		}
+		claims = append(claims, claim{l, s})
+	}
+	return claims, nil
+}
+
+// layerKey puts the layer's name before the key. The key keeps the form that it has: a hash tag in it
+// still holds keys together on a cluster.
+func layerKey(name string, f KeyFunc, r *http.Request) (string, error) {
+	key, err := f(r)
+	if err != nil || name == "" || key == "" {
+		return key, err
+	}
+	return sash.Key(name) + ":" + key, nil
+}

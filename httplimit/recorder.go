@@ -1,0 +1,67 @@
+package httplimit
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+)
+
+// A statusRecorder remembers the status that a handler sent. It flushes and hijacks for handlers that
+// look for these directly; http.ResponseController reaches all features of the original.
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader remembers the first status that is final; informational ones may come before it.
+func (s *statusRecorder) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		s.sent(status)
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write makes the status 200 if none was sent before, as net/http does.
+func (s *statusRecorder) Write(p []byte) (int, error) {
+	s.sent(http.StatusOK)
+	return s.ResponseWriter.Write(p)
+}
+
+// FlushError sends the header, as net/http does.
+func (s *statusRecorder) FlushError() error {
+	s.sent(http.StatusOK)
+	return http.NewResponseController(s.ResponseWriter).Flush()
+}
+
+// Flush is FlushError for handlers that want an http.Flusher.
+func (s *statusRecorder) Flush() { _ = s.FlushError() }
+
+// Hijack hands the connection over. What is sent on it is not seen here.
+func (s *statusRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
+	if err == nil {
+		s.sent(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+// Unwrap lets http.ResponseController set deadlines.
+func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *statusRecorder) sent(status int) {
+	if s.status == 0 {
+		s.status = status
+	}
+}
+
+// final returns what the client sees: 200 from a handler that sent nothing and returned. One that
+// panicked failed in the server.
+func (s *statusRecorder) final(returned bool) int {
+	switch {
+	case s.status != 0:
+		return s.status
+	case returned:
+		return http.StatusOK
+	}
+	return http.StatusInternalServerError
+}

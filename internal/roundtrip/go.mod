@@ -1,0 +1,32 @@
+module example.com/sash/internal/roundtrip
+
+go 1.26.0
+
+require (
+	example.com/sash v0.0.0
+	example.com/sash/goredisstore v0.0.0-00010101000000-000000000000
+	example.com/sash/grpclimit v0.0.0-00010101000000-000000000000
+	example.com/sash/httplimit v0.0.0
+	example.com/sash/outgoing v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
+	google.golang.org/grpc v1.85.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/dunglas/httpsfv v1.1.2 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+replace (
+	example.com/sash => ../..
+	example.com/sash/goredisstore => ../../goredisstore
+	example.com/sash/grpclimit => ../../grpclimit
+	example.com/sash/httplimit => ../../httplimit
+	example.com/sash/outgoing => ../../outgoing
+)

@@ -1,0 +1,168 @@
+package roundtrip
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+	"example.com/sash/outgoing"
+)
+
+// latency is how long a request and its answer are on their way, each.
+const latency = 5 * time.Millisecond
+
+// An api is a handler behind httplimit, and what it has answered.
+type api struct {
+	handler http.Handler
+
+	mu    sync.Mutex
+	calls []exchange // guarded by mu; in the order of their decisions
+}
+
+// An exchange is one request as the client sees it: when it was sent, and when its answer arrived.
+type exchange struct {
+	sent, arrived time.Time
+	status        int
+	retryAfter    time.Duration
+}
+
+// An arrangement is a middleware to test: its limits, and perhaps layers in place of one key for all.
+type arrangement struct {
+	limits []sash.Limit
+	layers []httplimit.Layer
+	opts   httplimit.Options
+}
+
+func newAPI(t *testing.T, store sash.Store, a arrangement) *api {
+	t.Helper()
+	limiter, err := sash.New(store, nil, a.limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.layers == nil {
+		a.layers = []httplimit.Layer{{Key: httplimit.Shared("client")}}
+	}
+	limit, err := httplimit.NewLayers(limiter, a.layers, &a.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	return &api{handler: limit(served)}
+}
+
+// RoundTrip hands a request to the handler in this process, so that a test's clock holds for both sides. The
+// Date is what net/http sends.
+func (a *api) RoundTrip(req *http.Request) (*http.Response, error) {
+	sent := time.Now()
+	time.Sleep(latency)
+	rec := httptest.NewRecorder()
+	a.handler.ServeHTTP(rec, req)
+	res := rec.Result()
+	res.Request = req
+	res.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	a.mu.Lock()
+	a.calls = append(a.calls, exchange{
+		sent: sent, arrived: time.Now().Add(latency), status: res.StatusCode, retryAfter: time.Duration(seconds) * time.Second,
+	})
+	a.mu.Unlock()
+	time.Sleep(latency)
+	return res, nil
+}
+
+func (a *api) answered(status int) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.calls {
+		if c.status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// repeated returns how many refusals came right after another refusal. For a client that sends one request
+// after the other that is a refusal of somebody who did what the first one asked for.
+func (a *api) repeated() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := 1; i < len(a.calls); i++ {
+		if a.calls[i].status == http.StatusTooManyRequests && a.calls[i-1].status == http.StatusTooManyRequests {
+			n++
+		}
+	}
+	return n
+}
+
+// early returns by how much a client came too early, at the worst: it sent a request after the answer to
+// another had told it, or one that it shares a store with, to come later.
+func (a *api) early() (worst time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, refused := range a.calls {
+		if refused.retryAfter == 0 {
+			continue
+		}
+		for _, c := range a.calls {
+			if c.sent.After(refused.arrived) {
+				worst = max(worst, refused.arrived.Add(refused.retryAfter).Sub(c.sent))
+			}
+		}
+	}
+	return worst
+}
+
+// newClient returns a transport in mode Wait that believes in limits, and shares its charges in store.
+func newClient(t *testing.T, store sash.Store, base http.RoundTripper, limits ...sash.Limit) *outgoing.Transport {
+	t.Helper()
+	transport, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: base}, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return transport
+}
+
+func send(ctx context.Context, rt http.RoundTripper) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test/", nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := rt.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	return res.StatusCode, res.Body.Close()
+}
+
+// stream sends requests one after the other, from each of several workers over each transport, until a
+// time has passed.
+func stream(t *testing.T, transports []*outgoing.Transport, workers int, lasts time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
+	defer cancel()
+	var group sync.WaitGroup
+	for _, transport := range transports {
+		for range workers {
+			group.Go(func() {
+				for {
+					if _, err := send(ctx, transport); err != nil {
+						if ctx.Err() == nil && !late(err) {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+func newStore() *memstore.Store { return memstore.New(nil) }

@@ -1,0 +1,207 @@
+package roundtrip
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+	"example.com/sash/outgoing"
+)
+
+var dialects = []httplimit.Dialect{
+	httplimit.Draft11, httplimit.Draft07, httplimit.Draft06, httplimit.LegacyUnix, httplimit.LegacyRFC3339, httplimit.NoFields,
+}
+
+// A server is an arrangement whose rate over the long run and smallest limit are known.
+type server struct {
+	name      string
+	perMinute int
+	smallest  int
+	arranged  arrangement
+}
+
+var servers = []server{
+	{"one limit", 60, 60, arrangement{limits: []sash.Limit{sash.PerMinute(60)}}},
+	{"burst and sustained", 40, 5, arrangement{limits: []sash.Limit{sash.Every(5, 5*time.Second), sash.PerMinute(40)}}},
+	{"layers", 40, 20, arrangement{limits: []sash.Limit{sash.PerMinute(60)}, layers: []httplimit.Layer{
+		{Name: "customer", Key: httplimit.Shared("c"), Limits: []sash.Limit{sash.PerMinute(40)}},
+		{Name: "all", Key: httplimit.Shared("all"), Limits: []sash.Limit{sash.Every(20, 10*time.Second)}},
+	}}},
+}
+
+// believed are a client's limits: the windows of the servers, with many more units than they have.
+var believed = []sash.Limit{sash.Every(50, 5*time.Second), sash.Every(200, 10*time.Second), sash.PerMinute(600)}
+
+const lasts = 10 * time.Minute
+
+// drive sends what clients can send for ten minutes, and returns what became of it.
+func drive(t *testing.T, d httplimit.Dialect, s server, transports, workers int, limits ...sash.Limit) *api {
+	t.Helper()
+	// Unix seconds are told from seconds by their size, so the clock has to be in this century; and it is
+	// between two seconds, as clocks are.
+	time.Sleep(25*365*24*time.Hour + 370*time.Millisecond)
+	s.arranged.opts.Dialect = d
+	a := newAPI(t, newStore(), s.arranged)
+	store := newStore()
+	var fleet []*outgoing.Transport
+	for range transports {
+		fleet = append(fleet, newClient(t, store, a, limits...))
+	}
+	stream(t, fleet, workers, lasts)
+	return a
+}
+
+// served checks that the clients got at least a percentage of what the server admits in that time.
+func served(t *testing.T, a *api, s server, percent int) {
+	t.Helper()
+	admits := s.perMinute * int(lasts/time.Minute)
+	if n := a.answered(http.StatusOK); n*100 < admits*percent {
+		t.Errorf("%d requests were served, of %d that fit; want %d %%", n, admits, percent)
+	}
+}
+
+func eachServer(t *testing.T, f func(t *testing.T, d httplimit.Dialect, s server)) {
+	for _, d := range dialects {
+		for _, s := range servers {
+			t.Run(d.String()+"/"+s.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { f(t, d, s) })
+			})
+		}
+	}
+}
+
+// A client that sends one request after the other is never refused a second time: after a refusal the next
+// request is admitted. How often there is a first time depends on what the answers tell:
+//   - Draft11 tells of every limit: never.
+//   - The other drafts and X-RateLimit tell of one limit: never where there is one. Where there are several
+//     the client is surprised by the one that was not told, in less than one request of ten.
+//   - Retry-After alone tells nothing beforehand: once for each window that the client fills.
+//
+// Either way it gets 95 % of what the server admits.
+func TestAClientIsNeverRefusedTwice(t *testing.T) {
+	eachServer(t, func(t *testing.T, d httplimit.Dialect, s server) {
+		a := drive(t, d, s, 1, 1, believed...)
+		most := a.answered(http.StatusOK) / 10
+		switch {
+		case d == httplimit.NoFields:
+			most = a.answered(http.StatusOK) / s.smallest
+		case d == httplimit.Draft11, s.name == "one limit":
+			most = 0
+		}
+		refused := a.answered(http.StatusTooManyRequests)
+		if again := a.repeated(); refused > most || again > 0 {
+			t.Errorf("%d refusals, want at most %d; %d came right after another", refused, most, again)
+		}
+		served(t, a, s, 95)
+		t.Logf("%d served, %d refused", a.answered(http.StatusOK), refused)
+	})
+}
+
+// Draft11 says its windows, so a client that was configured for other windows is not refused either.
+func TestAClientWithOtherWindowsIsNotRefused(t *testing.T) {
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := drive(t, httplimit.Draft11, s, 1, 1, sash.PerHour(36_000))
+				if refused := a.answered(http.StatusTooManyRequests); refused > 0 {
+					t.Errorf("%d refusals", refused)
+				}
+				served(t, a, s, 95)
+			})
+		})
+	}
+}
+
+// Workers whose requests are on their way together can be refused together. But once one of them was told
+// when to come back, none sends before that. Draft11 keeps refusals below one request of ten, and mostly at none.
+func TestWorkersKeepToWhatOneOfThemWasTold(t *testing.T) {
+	eachServer(t, func(t *testing.T, d httplimit.Dialect, s server) {
+		a := drive(t, d, s, 1, 4, believed...)
+		if early := a.early(); early > 0 {
+			t.Errorf("a request was sent %v before it should", early)
+		}
+		if refused := a.answered(http.StatusTooManyRequests); d == httplimit.Draft11 && refused > a.answered(http.StatusOK)/10 {
+			t.Errorf("%d refusals, although every answer tells of every limit", refused)
+		}
+		served(t, a, s, 75)
+		t.Logf("%d served, %d refused", a.answered(http.StatusOK), a.answered(http.StatusTooManyRequests))
+	})
+}
+
+// The same over processes, which see each other's cool-downs in the store that they share. Of refusals that
+// come nearly together the store keeps the first, so a process can be early by the time between their answers.
+func TestProcessesKeepToWhatOneOfThemWasTold(t *testing.T) {
+	for _, d := range dialects {
+		t.Run(d.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := drive(t, d, servers[0], 3, 2, believed...)
+				if early := a.early(); early > 2*latency {
+					t.Errorf("a request was sent %v before it should", early)
+				}
+				served(t, a, servers[0], 75)
+				t.Logf("%d served, %d refused", a.answered(http.StatusOK), a.answered(http.StatusTooManyRequests))
+			})
+		})
+	}
+}
+
+// A flaky store fails while it is told to.
+type flaky struct {
+	sash.Store
+	fails bool
+}
+
+func (f *flaky) Decide(ctx context.Context, r sash.Request) (sash.Result, error) {
+	if f.fails {
+		return sash.Result{}, errors.New("the store is down")
+	}
+	return f.Store.Decide(ctx, r)
+}
+
+// A server whose store fails answers 503. The client hands that to its caller, stays away for as long as it
+// was asked to, and believes afterwards in the limits that it believed in before.
+func TestAFailedStoreIsNotALimit(t *testing.T) {
+	for _, d := range dialects {
+		t.Run(d.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &flaky{Store: newStore()}
+				a := newAPI(t, store, arrangement{
+					limits: []sash.Limit{sash.PerMinute(60)},
+					opts:   httplimit.Options{Dialect: d, UnavailableRetry: 7 * time.Second},
+				})
+				rt := newClient(t, newStore(), a, sash.PerMinute(60))
+				if status, err := send(t.Context(), rt); status != http.StatusOK {
+					t.Fatal(status, err)
+				}
+				store.fails = true
+				if status, err := send(t.Context(), rt); status != http.StatusServiceUnavailable || err != nil {
+					t.Fatalf("%d, %v; want the server's 503", status, err)
+				}
+				store.fails = false
+				start := time.Now()
+				if status, err := send(t.Context(), rt); status != http.StatusOK {
+					t.Fatal(status, err)
+				}
+				if waited := time.Since(start); waited < 7*time.Second-2*latency || waited > 8*time.Second {
+					t.Errorf("the next request took %v, want 7 s and a little", waited)
+				}
+				start = time.Now()
+				for range 57 { // what is left of the 60: the client has charged 3, the server 2
+					if status, err := send(t.Context(), rt); status != http.StatusOK {
+						t.Fatal(status, err)
+					}
+				}
+				if took := time.Since(start); took > 57*2*latency {
+					t.Errorf("57 requests that had room took %v", took)
+				}
+			})
+		})
+	}
+}
+
+func late(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
