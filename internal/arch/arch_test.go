@@ -152,6 +152,8 @@ func TestTheRulesSayWhatTheDocumentationSays(t *testing.T) {
 		{"memstore", "internal/window", true},
 		{"memstore", "redisstore", false},
 		{"failover", "memstore", false},
+		{"failover", "redisstore", false},
+		{"failover", "internal/window", true},
 		{"redisstore", "redisstore/script", true},
 		{"storetest", "memstore", false},
 		{"goredisstore", "redisstore", true},
