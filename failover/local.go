@@ -114,7 +114,8 @@ func must(policy *sash.Policy, err error) *sash.Policy {
 // mirror charges a request that was admitted elsewhere.
 func (l *local) mirror(ctx context.Context, req sash.Request) {
 	s := l.share(req.Policy)
-	_, _ = l.store.Decide(ctx, sash.Request{Key: req.Key, Cost: min(req.Cost, s.most), Policy: s.forced})
+	req.Cost, req.Policy = min(req.Cost, s.most), s.forced
+	_, _ = l.store.Decide(ctx, req) // a local store does not fail
 }
 
 // decide decides over this process's share. What costs more than that is refused, and may come back when
@@ -125,7 +126,8 @@ func (l *local) decide(ctx context.Context, reqs []sash.Request, cause error, ag
 	fits := true
 	for i, req := range reqs {
 		shares[i] = l.share(req.Policy)
-		asked[i] = sash.Request{Key: req.Key, Cost: req.Cost, Policy: shares[i].policy}
+		asked[i] = req
+		asked[i].Policy = shares[i].policy
 		fits = fits && req.Cost <= shares[i].least
 	}
 	if !fits {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,6 +235,36 @@ func TestStartingWithoutTheStore(t *testing.T) {
 		}
 		if _, err := l.AllowN(t.Context(), "k", 11); !errors.Is(err, sash.ErrCostAboveLimit) {
 			t.Error(err)
+		}
+	})
+}
+
+// Where every place is taken writing stops, and goes on with the next answer; it does not spin.
+func TestWritingWaitsForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), MaxInFlight: 2})
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		for i := range 20 {
+			allow(t, l, fmt.Sprint(i), 2)
+		}
+		time.Sleep(5 * time.Second)
+		inner.becomes(hangs(30 * time.Millisecond))
+		allow(t, l, "probe", 1)
+		for range 50 {
+			var group sync.WaitGroup
+			for range 8 {
+				group.Go(func() { _, _ = l.Allow(t.Context(), "another") })
+			}
+			group.Wait()
+		}
+		time.Sleep(time.Minute)
+		inner.becomes(nil)
+		allow(t, l, "another", 1)
+		synctest.Wait()
+		if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 {
+			t.Errorf("%+v", got)
 		}
 	})
 }
