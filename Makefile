@@ -6,7 +6,7 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := help
 
 MODULES  = $(shell go list -m -f '{{.Dir}}')
-# The race detector needs a C compiler. Without one the tests run all the same, and say so.
+# The race detector needs a C compiler, as do the tests that move a server's clock.
 RACE     = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 FUZZTIME = 20s
 TIMEOUT  = 20m
@@ -26,13 +26,12 @@ build: ## build the sash command into bin/
 	@go build -o bin/sash ./service/cmd/sash
 
 .PHONY: test
-test: redis ## test everything against real Redis servers (installs Debian's redis-server when missing)
+test: redis cc ## test everything against real Redis servers (installs Debian's redis-server and gcc when missing)
 	go vet work
-	@[ -n "$(RACE)" ] || echo "No C compiler here, so these tests run without the race detector (apt-get install gcc libc6-dev)."
 	go test $(RACE) -timeout $(TIMEOUT) work
 
 .PHONY: test-short
-test-short: redis ## test without the race detector and without the long tests
+test-short: redis cc ## test without the race detector and without the long tests
 	go test -short -timeout $(TIMEOUT) work
 
 .PHONY: redis
@@ -50,6 +49,19 @@ redis: # the tests start redis-server processes of their own; no running service
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q redis-server; \
 	fi
 	@redis-server --version
+
+.PHONY: cc
+cc: # the tests compile a clock that they can move, and the race detector links with C
+	@if ! command -v "$${CC:-cc}" >/dev/null; then \
+		if ! command -v apt-get >/dev/null; then \
+			echo "The tests need a C compiler, cc or what CC names, and there is no apt-get here to install one with." >&2; \
+			exit 1; \
+		fi; \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "a C compiler is missing: installing Debian's packages (apt-get install gcc libc6-dev)."; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q gcc libc6-dev; \
+	fi
 
 .PHONY: fmt
 fmt: ## format all Go code

@@ -21,11 +21,14 @@ type conn struct {
 	r  *bufio.Reader
 }
 
-func (c *conn) do(addr string, args []string) (any, error) {
+// A dialer connects to a server.
+type dialer func() (net.Conn, error)
+
+func (c *conn) do(dial dialer, args []string) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nc == nil {
-		nc, err := net.DialTimeout("tcp", addr, replyTimeout)
+		nc, err := dial()
 		if err != nil {
 			return nil, err
 		}

@@ -1,5 +1,8 @@
 // Package redistest starts real redis-server processes on free loopback ports, and ends them. Tests use
-// [Start]; benchmarks and commands use [Run].
+// [Start]; benchmarks and commands use [Run]. There are replicas ([StartReplica]), sentinels
+// ([StartSentinels]) and clusters ([StartCluster]), servers with TLS, a Unix socket or a user of few
+// rights, and one whose clock is moved ([StartWithClock]). A server can be killed (Stop), paused, resumed,
+// restarted and promoted.
 //
 // The server is the redis-server on the PATH, or the program that the environment variable
 // SASH_REDIS_SERVER names, such as valkey-server. A server ends with the process that started it, also
@@ -42,6 +45,9 @@ type Server struct {
 	ownDir bool
 	args   []string
 	port   int
+	dial   dialer
+	config func() string // text of a configuration file that takes the place of the usual arguments; nil for none
+	env    []string
 	fail   func(error)
 
 	mu   sync.Mutex
@@ -56,6 +62,13 @@ type Server struct {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := &Server{dir: t.TempDir(), args: args}
+	s.begin(t)
+	return s
+}
+
+// begin starts a server for one test.
+func (s *Server) begin(t testing.TB) {
+	t.Helper()
 	s.fail = func(err error) {
 		t.Helper()
 		t.Fatal(err)
@@ -64,7 +77,6 @@ func Start(t testing.TB, args ...string) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	return s
 }
 
 // Run is [Start] without a test. The caller ends the server with Stop.
@@ -125,7 +137,24 @@ func (s *Server) Restart() {
 // Do sends a command on the server's own connection and returns the reply: a string, int64, nil, or
 // []any of these and errors. An error reply is an error, with the server's text. The connection is
 // opened anew after it failed; a command is never sent twice.
-func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.Addr(), args) }
+func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.dialer(), args) }
+
+// Must is [Server.Do] for commands that cannot fail: an error ends the test.
+func (s *Server) Must(t testing.TB, args ...string) any {
+	t.Helper()
+	reply, err := s.Do(args...)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return reply
+}
+
+func (s *Server) dialer() dialer {
+	if s.dial != nil {
+		return s.dial
+	}
+	return func() (net.Conn, error) { return net.DialTimeout("tcp", s.Addr(), replyTimeout) }
+}
 
 // first starts the server on a port that turns out to be free.
 func (s *Server) first() error {
@@ -169,10 +198,20 @@ func (s *Server) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(s.bin, append([]string{
+	args := []string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no",
-	}, s.args...)...)
+		"--repl-diskless-sync-delay", "0", // a replica that comes alone is served at once
+	}
+	if s.config != nil {
+		name := filepath.Join(s.dir, "server.conf")
+		if err := os.WriteFile(name, []byte(s.config()), 0o600); err != nil {
+			return err
+		}
+		args = []string{name}
+	}
+	cmd := exec.Command(s.bin, append(args, s.args...)...)
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if s.proc, err = spawn(cmd); err != nil {
 		return fmt.Errorf("redistest: %w", err)

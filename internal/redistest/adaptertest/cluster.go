@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 
 // A cluster is two primaries, each with half of the slots and a proxy that clients reach it by.
 type cluster struct {
-	servers [2]*redistest.Server
+	*redistest.Cluster
 	proxies [2]*proxy
 	ids     [2]string
 }
@@ -23,51 +22,27 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{}
-	for i := range c.servers {
-		c.proxies[i] = newProxy(t)
-		_, port, err := net.SplitHostPort(c.proxies[i].addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.servers[i] = redistest.Start(t, "--cluster-enabled", "yes",
-			"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port)
-		c.proxies[i].serve(c.servers[i].Addr())
-		c.ids[i] = c.do(t, i, "CLUSTER", "MYID").(string)
-	}
-	c.do(t, 0, "CLUSTER", "ADDSLOTSRANGE", "0", "8191")
-	c.do(t, 1, "CLUSTER", "ADDSLOTSRANGE", "8192", "16383")
-	c.do(t, 1, "CLUSTER", "SET-CONFIG-EPOCH", "2")
-	host, port, err := net.SplitHostPort(c.servers[1].Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.do(t, 0, "CLUSTER", "MEET", host, port)
-	for deadline := time.Now().Add(30 * time.Second); !c.ready(t); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the cluster does not come together")
-		}
+	c.Cluster = redistest.StartCluster(t, redistest.ClusterOptions{
+		Primaries: len(c.proxies),
+		Args: func(node int) []string {
+			c.proxies[node] = newProxy(t)
+			_, port, err := net.SplitHostPort(c.proxies[node].addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port}
+		},
+	})
+	for i, s := range c.Primaries {
+		c.proxies[i].serve(s.Addr())
+		c.ids[i] = s.ID(t)
 	}
 	return c
 }
 
-// ready reports whether both servers know of all slots.
-func (c *cluster) ready(t *testing.T) bool {
-	for i := range c.servers {
-		info := c.do(t, i, "CLUSTER", "INFO").(string)
-		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:16384") {
-			return false
-		}
-	}
-	return true
-}
-
 func (c *cluster) do(t *testing.T, server int, args ...string) any {
 	t.Helper()
-	reply, err := c.servers[server].Do(args...)
-	if err != nil {
-		t.Fatalf("%q: %v", args, err)
-	}
-	return reply
+	return c.Primaries[server].Must(t, args...)
 }
 
 func (c *cluster) scripts() int { return c.proxies[0].scripts() + c.proxies[1].scripts() }

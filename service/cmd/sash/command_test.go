@@ -101,6 +101,15 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		"unknown flag":          {env, []string{"allow", "--limits", "1/1s", "k"}, "(see sash allow --help)"},
 		"unknown command":       {env, []string{"alow"}, "unknown command"},
 		"unknown demo":          {env, []string{"demo", "nothing"}, "unknown command"},
+		"verify without Redis":  {nil, []string{"verify"}, "SASH_REDIS"},
+		"verify, no answer":     {env, []string{"verify"}, "redis at 127.0.0.1:1"},
+		"verify for nothing":    {env, []string{"verify", "--for", "1ms"}, "a second at least"},
+		"verify by nobody":      {env, []string{"verify", "--workers", "0"}, "from 1 to 1000"},
+		"verify by a guess":     {env, []string{"verify", "--algorithm", "leaky"}, "unknown algorithm"},
+		"verify an argument":    {env, []string{"verify", "everything"}, "everything"},
+		"doctor without Redis":  {nil, []string{"doctor"}, "SASH_REDIS"},
+		"doctor in no time":     {env, []string{"doctor", "--budget", "0s"}, "above zero"},
+		"doctor, unknown flag":  {env, []string{"doctor", "--fix"}, "(see sash doctor --help)"},
 		"demo without Redis":    {nil, []string{"demo", "boundary", "--redis", "127.0.0.1:1"}, "redis at 127.0.0.1:1"},
 	} {
 		code, out, err := sash(t, tt.env, tt.args...)
@@ -111,14 +120,17 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 }
 
 func TestHelpStandsAlone(t *testing.T) {
-	for _, args := range [][]string{{}, {"--help"}, {"help", "allow"}, {"serve", "--help"}, {"demo"}, {"config"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"help", "allow"}, {"serve", "--help"}, {"demo"}, {"config"}, {"verify", "--help"}, {"doctor", "--help"}} {
 		code, out, err := sash(t, nil, args...)
 		if code != 0 || !strings.Contains(out, "Usage:") || err != "" {
 			t.Errorf("%v: exit %d, %q", args, code, err)
 		}
 	}
+	if code, out, _ := sash(t, nil, "help", "redis"); code != 0 || !strings.Contains(out, "redis+sentinel://") {
+		t.Errorf("help redis: exit %d, %s", code, out)
+	}
 	_, out, _ := sash(t, nil)
-	for _, want := range []string{"300/5m", "SASH_REDIS", "Exit codes", "sash serve", "sash demo boundary"} {
+	for _, want := range []string{"300/5m", "SASH_REDIS", "Exit codes", "sash serve", "sash demo boundary", "sash doctor", "sash verify"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("sash alone does not mention %q", want)
 		}

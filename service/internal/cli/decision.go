@@ -12,6 +12,8 @@ import (
 	"example.com/sash/service/internal/verdict"
 )
 
+const algorithmUsage = "how windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra"
+
 // subject is the flags of commands on one subject.
 type subject struct {
 	redis      string
@@ -28,7 +30,7 @@ func (s *subject) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.redis, "redis", "", redisUsage+" (default: the environment's "+redisVariable+")")
 	f.StringArrayVarP(&s.limits, "limit", "l", nil, "a `limit` such as 9500/24h; repeat it for several, which all must have room")
-	f.StringVar(&s.algorithm, "algorithm", sash.SlidingLog.String(), "how windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra")
+	f.StringVar(&s.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
 	f.DurationVar(&s.resolution, "resolution", 0, "the step of sliding-buckets, such as 1s")
 	f.StringVar(&s.prefix, "prefix", "", "what keeps this application's keys apart from those of others")
 	f.DurationVar(&s.timeout, "timeout", 2*time.Second, "how long to wait for Redis")

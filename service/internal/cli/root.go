@@ -18,12 +18,15 @@ import (
 // Exit codes of every command.
 const (
 	exitAllowed = 0 // also: the command did what it should
-	exitRefused = 1
+	exitRefused = 1 // also: something was found
 	exitError   = 2
 )
 
 // errRefused ends a command whose answer, which was written, is a refusal.
 var errRefused = errors.New("refused")
+
+// errFound ends a command whose answer, which was written, is that something is wrong.
+var errFound = errors.New("found")
 
 // An app is one run of the command.
 type app struct {
@@ -31,7 +34,8 @@ type app struct {
 	env      func(string) string
 }
 
-// Run runs the command and returns its exit code: 0 for allowed or done, 1 for refused, 2 for an error.
+// Run runs the command and returns its exit code: 0 for allowed or done, 1 for refused or
+// found wrong, 2 for an error.
 // Interrupts and SIGTERM end it cleanly.
 func Run(args []string, out, err io.Writer, env func(string) string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -46,7 +50,7 @@ func Run(args []string, out, err io.Writer, env func(string) string) int {
 	switch {
 	case failed == nil:
 		return exitAllowed
-	case errors.Is(failed, errRefused):
+	case errors.Is(failed, errRefused), errors.Is(failed, errFound):
 		return exitRefused
 	}
 	text := strings.TrimPrefix(failed.Error(), "sash: ")
@@ -80,7 +84,12 @@ In a shell script or a cron job, with a Redis that all of them share:
     search-videos
   fi
 
-Exit codes: 0 allowed or done, 1 refused, 2 an error (including wrong usage).`,
+On your own Redis:
+
+  sash doctor                      what is wrong with how it is set up, and what to do
+  sash verify                      do the guarantees hold there, under load
+
+Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including wrong usage).`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
@@ -90,7 +99,7 @@ Exit codes: 0 allowed or done, 1 refused, 2 an error (including wrong usage).`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo())
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo(), a.doctor(), a.verify(), redisTopic())
 	return root
 }
 

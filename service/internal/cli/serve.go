@@ -46,6 +46,8 @@ does not answer, in which case it is not known whether the call was charged.
 
   GET /healthz     200 {"status":"ok"}, or 503 when the store does not answer
 
+Redis need not be there at the start, or stay: what needs it gets 503 until it answers, without a restart.
+
 SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
 		Example: `  sash serve
@@ -81,8 +83,8 @@ func (a *app) runServe(ctx context.Context, s *serving) error {
 			return err
 		}
 		defer to.close()
-		if err := to.ping(ctx); err != nil {
-			return err
+		if err := to.ping(ctx); err != nil && ctx.Err() == nil {
+			log.Error("Redis does not answer: until it does there are no decisions, and calls get 503", "error", err)
 		}
 		store, where = to.store, "redis at "+to.address
 		opts.Healthy = to.ping

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,12 +18,12 @@ import (
 // redisVariable is the environment variable for commands that are not given --redis.
 const redisVariable = "SASH_REDIS"
 
-const redisUsage = "Redis `URL`: redis://[user:password@]host:port[/db], rediss://…, unix:///path or host:port"
+const redisUsage = "Redis `URL`: host:port, redis://[user:password@]host:port[/db], redis+sentinel://…, redis+cluster://…, rediss://… or unix:///path (see sash help redis)"
 
 // A remote is a store on Redis, with its client.
 type remote struct {
 	store   *redisstore.Store
-	client  *redis.Client
+	client  redis.UniversalClient
 	address string // without the password
 }
 
@@ -35,8 +36,13 @@ func connect(url string) (*remote, error) {
 	return &remote{goredisstore.New(client, nil), client, address}, nil
 }
 
+// pingTimeout bounds a look at whether Redis is there.
+const pingTimeout = time.Second
+
 // ping returns an error that names the address when Redis does not answer.
 func (r *remote) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
 	return r.explain(r.client.Ping(ctx).Err())
 }
 

@@ -1,6 +1,8 @@
 package redisclient
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -8,41 +10,98 @@ import (
 
 func TestURLs(t *testing.T) {
 	for url, address := range map[string]string{
-		"redis://localhost":                     "localhost:6379",
-		"redis://user:secret@cache:7000/3":      "cache:7000",
-		"rediss://cache:7000":                   "cache:7000",
-		"unix:///run/redis.sock?db=1":           "/run/redis.sock",
-		"127.0.0.1:6380":                        "127.0.0.1:6380",
-		"[::1]:6380":                            "[::1]:6380",
-		"redis://cache?read_timeout=3s&db=2":    "cache:6379",
-		"redis://:p%40ss@cache:7000?protocol=2": "cache:7000",
+		"redis://localhost":                                    "localhost:6379",
+		"redis://user:secret@cache:7000/3":                     "cache:7000",
+		"rediss://cache:7000":                                  "cache:7000",
+		"unix:///run/redis.sock?db=1":                          "/run/redis.sock",
+		"127.0.0.1:6380":                                       "127.0.0.1:6380",
+		"[::1]:6380":                                           "[::1]:6380",
+		"redis://cache?read_timeout=3s&db=2":                   "cache:6379",
+		"redis://:p%40ss@cache:7000?protocol=2":                "cache:7000",
+		"redis+sentinel://a:1,b,[::1]:3/main/2":                "main of sentinel a:1,b:26379,[::1]:3",
+		"redis+sentinel://u:secret@a/main?sentinel_password=x": "main of sentinel a:26379",
+		"rediss+sentinel://a/main":                             "main of sentinel a:26379",
+		"redis+cluster://u:se%2Fcret@a:1,b":                    "cluster a:1,b:6379",
+		"rediss+cluster://a/0":                                 "cluster a:6379",
 	} {
 		client, got, err := New(url)
 		if err != nil || got != address {
 			t.Errorf("%s: address %q, error %v; want %q", url, got, err, address)
 			continue
 		}
-		opts := client.Options()
-		want := time.Second
-		if strings.Contains(url, "read_timeout") {
-			want = 3 * time.Second
-		}
-		if opts.ReadTimeout != want || opts.WriteTimeout != time.Second || opts.DialTimeout != time.Second || !opts.ContextTimeoutEnabled {
-			t.Errorf("%s: timeouts %v %v %v", url, opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout)
-		}
 		_ = client.Close()
 	}
 }
 
+func TestParametersAreThoseOfEveryForm(t *testing.T) {
+	for _, url := range []string{"redis://cache/0", "redis+sentinel://a,b/main/0", "redis+cluster://a,b"} {
+		target, err := parse(url + "?read_timeout=3s&protocol=2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		single, failover, cluster := target.single(), target.failover(), target.cluster()
+		if single.ReadTimeout != 3*time.Second || failover.ReadTimeout != 3*time.Second || cluster.ReadTimeout != 3*time.Second {
+			t.Errorf("%s: a parameter is lost", url)
+		}
+		if single.Protocol != 2 || failover.Protocol != 2 || cluster.Protocol != 2 {
+			t.Errorf("%s: the protocol is lost", url)
+		}
+		if single.WriteTimeout != time.Second || single.DialTimeout != time.Second || !single.ContextTimeoutEnabled {
+			t.Errorf("%s: timeouts %v %v", url, single.DialTimeout, single.WriteTimeout)
+		}
+	}
+	target, err := parse("redis+sentinel://user:secret@a/main/7?sentinel_username=watcher&sentinel_password=other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := target.failover()
+	if o.MasterName != "main" || o.DB != 7 || o.Username != "user" || o.Password != "secret" || o.SentinelUsername != "watcher" || o.SentinelPassword != "other" {
+		t.Errorf("sentinel: %+v", o)
+	}
+}
+
 func TestErrorsSayTheFormsAndNeverThePassword(t *testing.T) {
-	for _, url := range []string{"", "cache", "http://cache:6379", "redis://:secret@cache:port", "redis://:sec ret@cache:1", "redis://u:secret/x@cache:1", "u:secret@cache:6379:1", ":"} {
+	for _, url := range []string{
+		"", "cache", "http://cache:6379", "redis://:secret@cache:port", "redis://:sec ret@cache:1", "redis://u:secret/x@cache:1",
+		"u:secret@cache:6379:1", ":", "redis+sentinel://u:secret@a:1", "redis+sentinel://u:secret@a:b/main", "redis+ring://u:secret@a",
+		"redis+cluster://u:secret@a:1/3", "redis+cluster://u:secret@a:1,,b:1", "unix+cluster://secret@a", "redis+sentinel://a/main?sentinel_password=secret&what=1",
+	} {
 		_, _, err := New(url)
-		if err == nil || !strings.Contains(err.Error(), "redis://") {
+		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "redis") {
 			t.Errorf("%q: %v", url, err)
 			continue
 		}
 		if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "sec ret") {
 			t.Errorf("%q: the password is in %v", url, err)
+		}
+	}
+}
+
+func TestTLSFilesThatAreWrongAreNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for url, say := range map[string]string{
+		"rediss://a?tls_ca=/no/such/file":                  "/no/such/file",
+		"rediss://a?tls_ca=" + file:                        "no certificate in PEM",
+		"rediss://a?tls_cert=" + file:                      "belong together",
+		"rediss://a?tls_cert=" + file + "&tls_key=" + file: "tls_cert and tls_key",
+		"redis://a?tls_ca=" + file:                         "write rediss://",
+		"redis+cluster://a,b?tls_cert=x&tls_key=" + file:   "write rediss://",
+	} {
+		if _, _, err := New(url); err == nil || !strings.Contains(err.Error(), say) {
+			t.Errorf("%s: %v, want %q", url, err, say)
+		}
+	}
+}
+
+// TLS names each node by its own address, and a single server by the URL's host.
+func TestTLSNames(t *testing.T) {
+	for url, name := range map[string]string{"rediss://cache": "cache", "rediss+cluster://a,b": "", "rediss+sentinel://a,b/main": ""} {
+		target, err := parse(url)
+		if err != nil || target.tls == nil || target.tls.ServerName != name {
+			t.Errorf("%s: %v, %v", url, target, err)
 		}
 	}
 }

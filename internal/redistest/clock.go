@@ -1,0 +1,65 @@
+package redistest
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+//go:embed clock/clock.c
+var clockSource []byte
+
+// A Clock is a server's time of day, which a test moves. It is safe for concurrent use.
+type Clock struct{ file string }
+
+// StartWithClock starts a server whose clock can be moved while it runs: what scripts see, and what keys
+// expire by. It takes a C compiler, cc or what the environment variable CC names, and runs on Linux.
+func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
+	t.Helper()
+	dir := t.TempDir()
+	c := &Clock{file: filepath.Join(dir, "offset")}
+	if err := os.WriteFile(c.file, make([]byte, 8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{dir: dir, args: args, env: []string{"LD_PRELOAD=" + compile(t, dir), "SASH_CLOCK=" + c.file}}
+	s.begin(t)
+	return s, c
+}
+
+// compile makes the library that stands between a server and the system's clock.
+func compile(t testing.TB, dir string) string {
+	t.Helper()
+	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	out, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source).CombinedOutput()
+	if err != nil {
+		t.Fatalf("redistest: no clock that can be moved without a C compiler: run `make test`, which installs one, or install gcc and libc6-dev: %v\n%s", err, out)
+	}
+	return library
+}
+
+// Move sets how far the server's clock is ahead of the system's; negative is behind. It takes effect at
+// once.
+func (c *Clock) Move(t testing.TB, ahead time.Duration) {
+	t.Helper()
+	f, err := os.OpenFile(c.file, os.O_WRONLY, 0) // as it is: the server has mapped it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], uint64(ahead.Nanoseconds()))
+	if _, err := f.WriteAt(b[:], 0); err != nil {
+		t.Fatal(err)
+	}
+}

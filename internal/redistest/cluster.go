@@ -1,0 +1,173 @@
+package redistest
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Slots is how many slots a cluster has.
+const Slots = 16384
+
+// A Cluster is a Redis Cluster on loopback ports. Its primaries have equal shares of the slots, in order.
+type Cluster struct {
+	Primaries []*Server
+	// Replicas has the replicas of the first primary, then those of the second, and so on.
+	Replicas []*Server
+}
+
+// ClusterOptions for [StartCluster].
+type ClusterOptions struct {
+	// Primaries is how many there are. Zero is 3.
+	Primaries int
+	// Replicas is how many each primary has.
+	Replicas int
+	// NodeTimeout is the time without an answer after which a node is taken to be gone. Zero is a second.
+	NodeTimeout time.Duration
+	// Args, when it is not nil, returns more arguments for a node. Primaries are numbered first.
+	Args func(node int) []string
+}
+
+// StartCluster starts a cluster for one test. It returns when every node knows of all slots and every
+// replica is in step.
+func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
+	t.Helper()
+	if opts.Primaries == 0 {
+		opts.Primaries = 3
+	}
+	if opts.NodeTimeout == 0 {
+		opts.NodeTimeout = time.Second
+	}
+	c := &Cluster{}
+	for node := range opts.Primaries * (1 + opts.Replicas) {
+		args := []string{
+			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(opts.NodeTimeout.Milliseconds(), 10),
+		}
+		if opts.Args != nil {
+			args = append(args, opts.Args(node)...)
+		}
+		s := Start(t, args...)
+		if node < opts.Primaries {
+			c.Primaries = append(c.Primaries, s)
+		} else {
+			c.Replicas = append(c.Replicas, s)
+		}
+	}
+	for i, s := range c.Primaries {
+		first, next := i*Slots/opts.Primaries, (i+1)*Slots/opts.Primaries
+		s.Must(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(next-1))
+		s.Must(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+	}
+	nodes := c.Nodes()
+	for i, s := range nodes {
+		for _, other := range nodes[i+1:] { // gossip would take its time
+			host, port, err := net.SplitHostPort(other.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Must(t, "CLUSTER", "MEET", host, port)
+		}
+	}
+	await(t, "every node knows the others and all slots", func() bool { return c.ready(t) })
+	for i, s := range c.Replicas {
+		s.Must(t, "CLUSTER", "REPLICATE", c.Primaries[i/opts.Replicas].ID(t))
+	}
+	await(t, "the replicas are in step, and every node knows of them", func() bool {
+		for i, s := range c.Replicas {
+			if !s.linked(t) {
+				return false
+			}
+			of := c.Primaries[i/opts.Replicas].ID(t)
+			for _, node := range nodes {
+				if !replicates(node.Must(t, "CLUSTER", "NODES"), s.ID(t), of) {
+					return false
+				}
+			}
+		}
+		return c.ready(t)
+	})
+	return c
+}
+
+// replicates reports whether a node's list of nodes says that one replicates another.
+func replicates(list any, id, of string) bool {
+	text, _ := list.(string)
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 3 && f[0] == id {
+			return f[3] == of
+		}
+	}
+	return false
+}
+
+// Nodes returns all nodes, primaries first.
+func (c *Cluster) Nodes() []*Server {
+	return append(append([]*Server(nil), c.Primaries...), c.Replicas...)
+}
+
+// Addrs returns where the nodes listen.
+func (c *Cluster) Addrs() []string { return addrs(c.Nodes()) }
+
+// ID returns the name of a node in its cluster.
+func (s *Server) ID(t testing.TB) string {
+	t.Helper()
+	return s.Must(t, "CLUSTER", "MYID").(string)
+}
+
+// Slot returns the slot of a Redis key.
+func (c *Cluster) Slot(t testing.TB, key string) int {
+	t.Helper()
+	return int(c.Primaries[0].Must(t, "CLUSTER", "KEYSLOT", key).(int64))
+}
+
+// Home returns which of the primaries had a slot at the start.
+func (c *Cluster) Home(slot int) int {
+	for i := range c.Primaries {
+		if slot < (i+1)*Slots/len(c.Primaries) {
+			return i
+		}
+	}
+	panic("redistest: there is no slot " + strconv.Itoa(slot))
+}
+
+// MoveSlot moves a slot and its keys from one primary to another, as redis-cli does: the keys one by one,
+// while clients are sent on for those that are gone already.
+func (c *Cluster) MoveSlot(t testing.TB, slot int, from, to *Server) {
+	t.Helper()
+	n := strconv.Itoa(slot)
+	to.Must(t, "CLUSTER", "SETSLOT", n, "IMPORTING", from.ID(t))
+	from.Must(t, "CLUSTER", "SETSLOT", n, "MIGRATING", to.ID(t))
+	host, port, err := net.SplitHostPort(to.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		keys, _ := from.Must(t, "CLUSTER", "GETKEYSINSLOT", n, "10").([]any)
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			from.Must(t, "MIGRATE", host, port, key.(string), "0", "5000")
+		}
+	}
+	for _, s := range []*Server{to, from} { // the new owner first, so that somebody has it at any time
+		s.Must(t, "CLUSTER", "SETSLOT", n, "NODE", to.ID(t))
+	}
+}
+
+// ready reports whether every node knows all others and all slots.
+func (c *Cluster) ready(t testing.TB) bool {
+	nodes := c.Nodes()
+	for _, s := range nodes {
+		info, _ := s.Must(t, "CLUSTER", "INFO").(string)
+		if !strings.Contains(info, "cluster_state:ok") ||
+			!strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(Slots)+"\r\n") ||
+			!strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(len(nodes))+"\r\n") ||
+			strings.Contains(s.Must(t, "CLUSTER", "NODES").(string), "handshake") {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,58 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startTime bounds how long servers may take to find each other.
+const startTime = 60 * time.Second
+
+// StartReplica starts a server that replicates the one that answers at an address, directly or behind a
+// proxy. It returns when the replica has all that the primary had.
+func StartReplica(t testing.TB, of string, args ...string) *Server {
+	t.Helper()
+	host, port, err := net.SplitHostPort(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Start(t, append([]string{"--replicaof", host + " " + port}, args...)...)
+	await(t, fmt.Sprintf("the replica of %s is in step", of), func() bool { return s.linked(t) })
+	return s
+}
+
+// linked reports whether a replica follows its primary.
+func (s *Server) linked(t testing.TB) bool {
+	return s.Info(t, "replication", "master_link_status") == "up"
+}
+
+// Info returns a field of INFO, or "" when the section does not have it.
+func (s *Server) Info(t testing.TB, section, field string) string {
+	t.Helper()
+	text, _ := s.Must(t, "INFO", section).(string)
+	_, after, ok := strings.Cut("\r\n"+text, "\r\n"+field+":")
+	if !ok {
+		return ""
+	}
+	value, _, _ := strings.Cut(after, "\r\n")
+	return value
+}
+
+// Promote makes a replica a primary, with what it has.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	s.Must(t, "REPLICAOF", "NO", "ONE")
+}
+
+// await waits until something holds, and fails the test when it takes too long.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(startTime); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("redistest: %v have passed, and this does not hold: %s", startTime, what)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
+)
+
+func TestDoctorExitCodes(t *testing.T) {
+	server := redistest.Start(t)
+	cache := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	for _, c := range []struct {
+		args []string
+		code int
+		say  string
+	}{
+		{[]string{"--redis", server.Addr()}, 0, " 0 to repair"},
+		{[]string{"--redis", server.Addr(), "--strict"}, 1, " 0 to repair"},
+		{[]string{"--redis", server.Addr(), "--budget", "1ns"}, 1, "raise the budget"},
+		{[]string{"--redis", cache.Addr()}, 1, "fail       eviction     allkeys-lru: when memory is full Redis drops keys"},
+	} {
+		code, out, err := sash(t, nil, append([]string{"doctor"}, c.args...)...)
+		if code != c.code || err != "" || !strings.Contains(out, c.say) {
+			t.Errorf("%v: exit %d, %s%s; want %d and %q", c.args, code, out, err, c.code, c.say)
+		}
+	}
+}
+
+// What is set up as the doctor says is fine, for the user whose line it prints.
+func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb")
+	replica := redistest.Start(t, "--replicaof", strings.Replace(server.Addr(), ":", " ", 1), "--repl-diskless-sync-delay", "0")
+	servertest.Wait(t, "the replica has no link to its primary", func() bool {
+		return strings.Contains(replica.Must(t, "INFO", "replication").(string), "master_link_status:up")
+	})
+	server.Must(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+	servertest.Wait(t, "the primary does not count its replica", func() bool {
+		_, err := server.Do("SET", "a", "b", "PX", "1")
+		return err == nil
+	})
+	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
+	if strings.Count(out, "\nwarn ") != 1 || !strings.Contains(out, "\nwarn       acl ") {
+		t.Errorf("as an administrator: %s", out)
+	}
+	_, line, found := strings.Cut(out, "a user of its own: ")
+	if !found {
+		t.Fatalf("no ACL line in %s", out)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
+	code, out, err := sash(t, nil, "doctor", "--strict", "--json", "--redis", "redis://limiter:secret@"+server.Addr())
+	var v struct {
+		Findings                  []struct{ Check, Level, Seen string }
+		OK, Warn, Fail, Unchecked int
+	}
+	if json.Unmarshal([]byte(out), &v) != nil || code != 0 || v.OK < 4 || v.Warn+v.Fail > 0 || v.Unchecked == 0 || strings.Contains(out+err, "secret") {
+		t.Errorf("as the limiter's user: exit %d, %s%s", code, out, err)
+	}
+}
+
+func TestDoctorThatCannotLook(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "right")
+	for url, say := range map[string]string{
+		"redis://:secret@" + server.Addr(): "WRONGPASS",
+		server.Addr():                      "NOAUTH",
+		"redis://:secret@127.0.0.1:1":      "redis at 127.0.0.1:1",
+		"redis+cluster://127.0.0.1:1":      "redis at cluster 127.0.0.1:1",
+		"redis+sentinel://127.0.0.1:1/p":   "redis at p of sentinel 127.0.0.1:1",
+	} {
+		code, out, err := sash(t, nil, "doctor", "--redis", url)
+		if code != 2 || out != "" || !strings.Contains(err, say) || strings.Contains(err, "secret") {
+			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", url, code, out, err, say)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/verify"
+)
+
+// verifying is the flags of sash verify.
+type verifying struct {
+	redis, algorithm string
+	opts             verify.Options
+	json             bool
+}
+
+func (a *app) verify() *cobra.Command {
+	v := &verifying{}
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check the guarantees on your Redis, under load; exit 0 kept, 1 violated",
+		Long: `Ask your Redis for units from many workers at once, record every answer with the server's time, and check
+the whole history by the definition:
+
+  for every instant, the units admitted in the trailing window are at most the limit's units
+  a call was refused only when a limit had no room for it
+  every retry time was the shortest: exact to the microsecond
+
+Limits, costs and keys are drawn from the seed; the timing is the machine's. Keys are under a prefix of
+their own and removed at the end. It loads the server: some ten thousand calls a second.
+
+The exit code is 0 when every promise was kept, 1 when one was broken, and 2 when nothing can be told. It
+ends at the first round of four seconds that breaks one. To see that it finds what is wrong, run it with
+--algorithm fixed-window, sliding-counter or gcra, which are not exact.`,
+		Example: `  sash verify --redis redis://127.0.0.1:6379
+  sash verify --for 10s --algorithm fixed-window     # with SASH_REDIS set; finds up to twice the limit`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("seed") {
+				v.opts.Seed = uint64(rand.Uint32())
+			}
+			return a.runVerify(cmd.Context(), v)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&v.redis, "redis", "", redisUsage+" (default: the environment's "+redisVariable+")")
+	f.DurationVar(&v.opts.For, "for", 30*time.Second, "how long")
+	f.Uint64Var(&v.opts.Seed, "seed", 0, "what limits, costs and keys are drawn from (default: a new one, which is printed)")
+	f.IntVar(&v.opts.Workers, "workers", 16, "how many ask at once: 1 to 1000")
+	f.StringVar(&v.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
+	f.BoolVar(&v.json, "json", false, "answer in JSON")
+	return cmd
+}
+
+func (a *app) runVerify(ctx context.Context, v *verifying) error {
+	if err := v.opts.Algorithm.UnmarshalText([]byte(v.algorithm)); err != nil {
+		return err
+	}
+	if v.opts.For < time.Second {
+		return fmt.Errorf("--for %v: it takes a second at least", v.opts.For)
+	}
+	if v.opts.Workers < 1 || v.opts.Workers > 1000 {
+		return fmt.Errorf("--workers %d: from 1 to 1000", v.opts.Workers)
+	}
+	to, err := a.shared(v.redis)
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	report, err := verify.Run(ctx, to.store, v.opts)
+	switch {
+	case errors.Is(err, verify.ErrClock):
+		return err
+	case err != nil:
+		return to.explain(err)
+	}
+	if v.json {
+		err = writeJSON(a.out, verifyAnswer(v, &report))
+	} else {
+		err = a.verifyText(v, &report)
+	}
+	if err == nil && len(report.Faults) > 0 {
+		return errFound
+	}
+	return err
+}
+
+func (a *app) verifyText(v *verifying, r *verify.Report) error {
+	w := &lines{to: a.out}
+	if len(r.Faults) == 0 {
+		held := ""
+		if v.opts.Algorithm == sash.SlidingBuckets {
+			held = " to the resolution"
+		}
+		w.say("kept: no window held more than its limit, no call was refused that fitted, every retry time was exact%s", held)
+	} else {
+		w.say("violated: %d of %d keys", len(r.Faults), r.Keys)
+	}
+	if f := r.Worst(); f != nil {
+		if o := f.Over; o != nil {
+			w.say("  over the limit: %d units were admitted in the %v that end at %s, and the limit is %s; %d admissions went over",
+				o.Units, o.Limit.Window, stamp(o.Ends), o.Limit, f.OverAdmitted)
+		}
+		if o := f.False; o != nil {
+			w.say("  false refusals: %d; the first, of %s at %s, had room", f.FalseRefusals, units(o.Cost), stamp(o.At))
+		}
+		if o := f.Wrong; o != nil {
+			w.say("  wrong retry times: %d; the first, of %s at %s, said %v where %v was right", f.WrongWaits, units(o.Cost), stamp(o.At), o.Said, between(o.Least, o.Most))
+		}
+		if r.Unanswered > 0 {
+			w.say("  %d calls had no answer: a server that lost its state in between, by a restart or a failover, may admit a limit's units again", r.Unanswered)
+		}
+	}
+	w.say("  %s, %d workers, seed %d, %v", v.opts.Algorithm, v.opts.Workers, v.opts.Seed, r.Took.Round(time.Millisecond))
+	w.say("  %d calls on %d keys: %d admitted (%s), %d refused, %d without an answer",
+		r.Admitted+r.Refused+r.Unanswered, r.Keys, r.Admitted, units(r.Units), r.Refused, r.Unanswered)
+	return w.err
+}
+
+func between(least, most time.Duration) string {
+	if least == most {
+		return least.String()
+	}
+	return fmt.Sprintf("%v to %v", least, most)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
+
+// verifyJSON is the answer of sash verify.
+type verifyJSON struct {
+	Verdict    string      `json:"verdict"`
+	Algorithm  string      `json:"algorithm"`
+	Seed       uint64      `json:"seed"`
+	Workers    int         `json:"workers"`
+	Seconds    float64     `json:"seconds"`
+	Keys       int         `json:"keys"`
+	Admitted   int         `json:"admitted"`
+	Units      int64       `json:"units"`
+	Refused    int         `json:"refused"`
+	Unanswered int         `json:"unanswered"`
+	Faults     []faultJSON `json:"faults"`
+}
+
+// faultJSON is one key whose history breaks a promise.
+type faultJSON struct {
+	Key           string `json:"key"`
+	Limit         string `json:"limit,omitempty"` // the one whose window held the most above it
+	Units         int64  `json:"units,omitempty"` // in that window
+	OverAdmitted  int    `json:"over_admitted"`
+	FalseRefusals int    `json:"false_refusals"`
+	WrongWaits    int    `json:"wrong_retry_times"`
+}
+
+func verifyAnswer(v *verifying, r *verify.Report) verifyJSON {
+	out := verifyJSON{
+		Verdict: "kept", Algorithm: v.opts.Algorithm.String(), Seed: v.opts.Seed, Workers: v.opts.Workers, Seconds: r.Took.Seconds(),
+		Keys: r.Keys, Admitted: r.Admitted, Units: r.Units, Refused: r.Refused, Unanswered: r.Unanswered, Faults: []faultJSON{},
+	}
+	for _, f := range r.Faults {
+		out.Verdict = "violated"
+		row := faultJSON{Key: f.Key, OverAdmitted: f.OverAdmitted, FalseRefusals: f.FalseRefusals, WrongWaits: f.WrongWaits}
+		if f.Over != nil {
+			row.Limit, row.Units = f.Over.Limit.String(), f.Over.Units
+		}
+		out.Faults = append(out.Faults, row)
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/service/internal/redisclient"
+)
+
+const (
+	clockSamples = 5
+	// A difference below this is of no matter: a failover moves the charges by as much.
+	smallOffset = 200 * time.Millisecond
+	largeOffset = 10 * time.Second
+)
+
+// clocks compares the clocks of primaries and their replicas with this machine's.
+func (v *visit) clocks(ctx context.Context, nodes []node) {
+	var read []clock
+	ask := func(address string, c *redis.Client) {
+		ahead, err := offset(ctx, c)
+		if err != nil {
+			v.findings = append(v.findings, Finding{Check: "clock", Node: address, Level: Unchecked, Seen: "TIME is not answered: " + err.Error()})
+			return
+		}
+		read = append(read, clock{address, ahead})
+	}
+	_ = redisclient.Primaries(ctx, v.client, func(_ context.Context, c *redis.Client) error {
+		ask(address(c), c)
+		return nil
+	})
+	for _, n := range nodes {
+		for _, r := range n.replicas() {
+			c, err := redisclient.Node(v.url, r.address)
+			if err != nil {
+				continue // the URL was read before
+			}
+			ask(r.address, c)
+			_ = c.Close()
+		}
+	}
+	v.findings = append(v.findings, judgeClocks(read)...)
+}
+
+// A clock is a server's, compared with this machine's.
+type clock struct {
+	address string
+	ahead   time.Duration
+}
+
+func judgeClocks(read []clock) (out []Finding) {
+	var least, most time.Duration
+	for i, c := range read {
+		if i == 0 {
+			least, most = c.ahead, c.ahead
+		}
+		least, most = min(least, c.ahead), max(most, c.ahead)
+		f := Finding{Check: "clock", Node: c.address, Level: OK, Seen: fmt.Sprintf("%v ahead of this machine's", c.ahead.Round(time.Millisecond))}
+		if c.ahead.Abs() >= smallOffset {
+			f.Level, f.Do = Warn, "let NTP keep both clocks; decisions use the server's, but this machine's places calendar limits and times in logs"
+		}
+		if c.ahead < 0 {
+			f.Seen = fmt.Sprintf("%v behind this machine's", -c.ahead.Round(time.Millisecond))
+		}
+		out = append(out, f)
+	}
+	if apart := most - least; apart >= smallOffset {
+		level := Warn
+		if apart >= largeOffset {
+			level = Fail
+		}
+		out = append(out, Finding{Check: "clock", Level: level, Do: "let NTP keep the servers' clocks", Seen: fmt.Sprintf("the servers' clocks are %v apart: a failover to one that is ahead admits as much early, and to one behind holds units as much longer", apart.Round(time.Millisecond))})
+	}
+	return out
+}
+
+// offset is a server's clock less this machine's, by the sample that took the least time.
+func offset(ctx context.Context, c *redis.Client) (time.Duration, error) {
+	var best, ahead time.Duration
+	for i := range clockSamples {
+		before := time.Now()
+		at, err := c.Time(ctx).Result()
+		if err != nil {
+			return 0, err
+		}
+		if took := time.Since(before); i == 0 || took < best {
+			best, ahead = took, at.Sub(before.Add(took/2))
+		}
+	}
+	return ahead, nil
+}

@@ -1,0 +1,238 @@
+package doctor
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/verify"
+)
+
+func TestMain(m *testing.M) {
+	redisclient.Log(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+func run(t *testing.T, url string) []Finding {
+	t.Helper()
+	client, _, err := redisclient.New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	findings, err := Run(t.Context(), url, client, Options{Budget: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return findings
+}
+
+// worst returns the worst finding of a check.
+func worst(findings []Finding, check string) Finding {
+	order := []Level{OK, Unchecked, Warn, Fail}
+	out := Finding{Level: "none"}
+	for _, f := range findings {
+		if f.Check == check && (slices.Index(order, f.Level) > slices.Index(order, out.Level)) {
+			out = f
+		}
+	}
+	return out
+}
+
+func TestFindings(t *testing.T) {
+	plain := redistest.Start(t)
+	for _, c := range []struct {
+		name string
+		args []string
+		want map[string]Level
+		seen string // somewhere
+	}{
+		{"as Debian starts it", nil, map[string]Level{
+			"version": OK, "eviction": OK, "memory": Warn, "persistence": Warn, "replication": Warn, "clock": OK, "scripts": OK, "latency": OK, "acl": Warn,
+		}, "user default may do what is needed, and read the configuration"},
+		{"a cache", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, map[string]Level{"eviction": Fail, "memory": OK}, "admits a whole limit again"},
+		{"a cache of what expires", []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, map[string]Level{"eviction": Fail}, "volatile-ttl"},
+		{"a cache without a bound", []string{"--maxmemory-policy", "allkeys-lru"}, map[string]Level{"eviction": Warn}, "does nothing yet"},
+		{"full", []string{"--maxmemory", "512kb"}, map[string]Level{"memory": Fail, "scripts": Fail}, "OOM"},
+		{"append-only", []string{"--appendonly", "yes"}, map[string]Level{"persistence": OK}, "appendfsync everysec"},
+		{"snapshots", []string{"--save", "60 1"}, map[string]Level{"persistence": Warn}, "snapshots only"},
+		{"replicas wanted", []string{"--min-replicas-to-write", "1"}, map[string]Level{"replication": Fail, "scripts": Fail}, "NOREPLICAS"},
+		{"a replica", []string{"--replicaof", strings.Replace(plain.Addr(), ":", " ", 1)}, map[string]Level{"replication": Fail, "scripts": Fail}, "give the primary's address"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := redistest.Start(t, c.args...)
+			findings := run(t, "redis://"+server.Addr())
+			all := ""
+			for _, f := range findings {
+				all += f.Seen + "\n" + f.Do + "\n"
+				if f.Level == Fail && f.Do == "" {
+					t.Errorf("%+v does not say what to do", f)
+				}
+			}
+			for check, level := range c.want {
+				if got := worst(findings, check); got.Level != level {
+					t.Errorf("%s: %+v, want %s", check, got, level)
+				}
+			}
+			if !strings.Contains(all, c.seen) {
+				t.Errorf("%q is not in\n%s", c.seen, all)
+			}
+			for _, key := range server.Must(t, "KEYS", "*").([]any) {
+				if !strings.HasPrefix(key.(string), "sash:settled:") || server.Must(t, "PTTL", key.(string)).(int64) > 11_000 {
+					t.Errorf("the key %s is left", key)
+				}
+			}
+		})
+	}
+}
+
+// The line that is printed is enough for all that a limiter does, and the doctor gets by with it.
+func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
+	single := redistest.Start(t)
+	cluster, clusterURL := servertest.StartCluster(t)
+	for name, c := range map[string]struct {
+		servers []*redistest.Server
+		url     string
+		cluster bool
+	}{
+		"one server": {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/0", false},
+		"a cluster":  {cluster.Nodes(), strings.Replace(clusterURL, "://", "://limiter:PASSWORD@", 1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			line := Line("limiter", c.cluster, false)
+			for _, s := range c.servers {
+				s.Must(t, strings.Fields(line)...)
+			}
+			findings := run(t, c.url)
+			for check, level := range map[string]Level{"version": Unchecked, "scripts": OK, "latency": OK, "clock": OK, "acl": OK} {
+				if got := worst(findings, check); got.Level != level {
+					t.Errorf("%s: %+v, want %s", check, got, level)
+				}
+			}
+			if acl := worst(findings, "acl"); !strings.HasSuffix(acl.Do, line) {
+				t.Errorf("the line is %q, want %q", acl.Do, line)
+			}
+			client, _, err := redisclient.New(c.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = client.Close() }()
+			for _, a := range sash.Algorithms() {
+				report, err := verify.Run(context.Background(), goredisstore.New(client, nil), verify.Options{For: time.Second, Workers: 2, Algorithm: a})
+				if err != nil || report.Unanswered > 0 {
+					t.Errorf("%s: %v, %+v", a, err, report)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryRightThatIsPrintedIsNeeded(t *testing.T) {
+	server := redistest.Start(t)
+	line := strings.Fields(Line("limiter", false, false))
+	for _, right := range line {
+		// Only after a clock that went back, after a long time, or of many entries: not within a doctor's visit.
+		rare := []string{"+del", "+zremrangebyscore", "+zremrangebyrank", "+zrank"}
+		if !strings.HasPrefix(right, "+") || right == "+ping" || slices.Contains(rare, right) {
+			continue
+		}
+		server.Must(t, "ACL", "DELUSER", "limiter")
+		server.Must(t, append(slices.Clone(line), "-"+right[1:])...)
+		findings := run(t, "redis://limiter:PASSWORD@"+server.Addr())
+		if got := worst(findings, "scripts"); got.Level != Fail || !strings.Contains(got.Do, "ACL line") {
+			t.Errorf("without %s: %+v", right, got)
+		}
+		if got := worst(findings, "acl"); got.Level != Fail {
+			t.Errorf("without %s: %+v", right, got)
+		}
+	}
+}
+
+func TestTopology(t *testing.T) {
+	w := servertest.StartWatched(t)
+	findings := run(t, w.URL())
+	if got := worst(findings, "sentinel"); got.Level != OK || !strings.Contains(got.Seen, w.Primary.Addr()) {
+		t.Errorf("%+v", got)
+	}
+	clocks := 0
+	for _, f := range findings {
+		if f.Check == "clock" && f.Level == OK {
+			clocks++
+		}
+	}
+	if clocks != 2 {
+		t.Errorf("%d clocks were read, of a primary and a replica", clocks)
+	}
+	if got := worst(findings, "replication"); got.Level != Warn || !strings.Contains(got.Do, "min-replicas-to-write 1") {
+		t.Errorf("%+v", got)
+	}
+	w.Primary.Must(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+	if got := worst(run(t, w.URL()), "replication"); got.Level != OK {
+		t.Errorf("%+v", got)
+	}
+	w.Sentinels.Servers[2].Stop()
+	if got := worst(run(t, w.URL()), "sentinel"); got.Level != Warn || !strings.Contains(got.Seen, "2 of 3 Sentinels answer") {
+		t.Errorf("without one Sentinel: %+v", got)
+	}
+	_, url := servertest.StartCluster(t)
+	servertest.Wait(t, "the doctor does not see all replicas", func() bool { return worst(run(t, url), "cluster").Level == OK })
+	if got := worst(run(t, url), "scripts"); got.Level != OK {
+		t.Errorf("%+v", got)
+	}
+	clocks = 0
+	for _, f := range run(t, url) {
+		if f.Check == "clock" && f.Level == OK {
+			clocks++
+		}
+	}
+	if clocks != 6 {
+		t.Errorf("%d clocks were read, of three primaries with a replica each", clocks)
+	}
+	_, port, _ := strings.Cut(redistest.StartCluster(t, redistest.ClusterOptions{}).Primaries[0].Addr(), ":")
+	if got := worst(run(t, "redis+cluster://127.0.0.1:"+port), "cluster"); got.Level != Warn || !strings.Contains(got.Seen, "3 primaries hold 16384 of 16384 slots; 3 of them have no replica") {
+		t.Errorf("without replicas: %+v", got)
+	}
+}
+
+func TestAClockThatIsAnHourAhead(t *testing.T) {
+	server, clock := redistest.StartWithClock(t)
+	clock.Move(t, time.Hour)
+	got := worst(run(t, server.Addr()), "clock")
+	if got.Level != Warn || !strings.HasPrefix(got.Seen, "1h0m0s ahead") && !strings.HasPrefix(got.Seen, "59m59") && !strings.HasPrefix(got.Seen, "1h0m0.0") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestClocksThatDiffer(t *testing.T) {
+	for _, c := range []struct {
+		ahead []time.Duration
+		want  []Level
+	}{
+		{[]time.Duration{time.Millisecond, -time.Millisecond}, []Level{OK, OK}},
+		{[]time.Duration{time.Second}, []Level{Warn}},
+		{[]time.Duration{150 * time.Millisecond, -150 * time.Millisecond}, []Level{OK, OK, Warn}},
+		{[]time.Duration{time.Hour, 0}, []Level{Warn, OK, Fail}},
+		{nil, nil},
+	} {
+		var read []clock
+		for _, d := range c.ahead {
+			read = append(read, clock{"a:1", d})
+		}
+		var got []Level
+		for _, f := range judgeClocks(read) {
+			got = append(got, f.Level)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.ahead, got, c.want)
+		}
+	}
+}

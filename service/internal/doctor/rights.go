@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/redisstore"
+)
+
+// forbidden reports whether the server answered that the user may not do that.
+func forbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
+
+// Line returns the ACL rules of a user who may do what a limiter needs and nothing else.
+func Line(user string, cluster, database bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ACL SETUSER %s on >PASSWORD ~%s* -@all +ping +eval +evalsha", user, redisstore.DefaultPrefix)
+	if cluster {
+		b.WriteString(" +cluster|slots")
+	}
+	if database {
+		b.WriteString(" +select")
+	}
+	for _, name := range scriptCommands() {
+		b.WriteString(" +" + name)
+	}
+	return b.String()
+}
+
+// rights says what the user may do beyond what is needed. That it may do what is needed, the scripts have shown.
+func (v *visit) rights(ctx context.Context) {
+	user, named := "limiter", "the user"
+	if name, err := v.client.Do(ctx, "ACL", "WHOAMI").Text(); err == nil {
+		named = "user " + name
+		if name != "default" {
+			user = name
+		}
+	}
+	database := false
+	if c, ok := v.client.(*redis.Client); ok {
+		database = c.Options().DB != 0
+	}
+	line := Line(user, v.many, database)
+	var more []string
+	// All of these read, and none of them reads anything of anybody.
+	if may(v.client.Do(ctx, "CONFIG", "GET", "maxmemory").Err()) {
+		more = append(more, "read the configuration")
+	}
+	if may(v.client.Do(ctx, "EXISTS", "doctor-outside").Err()) {
+		more = append(more, "use keys outside "+redisstore.DefaultPrefix+"*")
+	}
+	if may(v.client.Do(ctx, "ACL", "LIST").Err()) {
+		more = append(more, "see all users")
+	}
+	level, needed := OK, "what is needed"
+	for _, f := range v.findings {
+		switch {
+		case f.Check != "scripts" || f.Level != Fail:
+		case strings.Contains(f.Do, "ACL line"):
+			level, needed = Fail, "not all that is needed (see scripts)"
+		case level == OK:
+			level, needed = Unchecked, "perhaps what is needed (see scripts)"
+		}
+	}
+	if len(more) == 0 {
+		v.note("acl", level, named+" may do "+needed+", and not much else", line)
+		return
+	}
+	if level == OK {
+		level = Warn
+	}
+	v.note("acl", level, fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "let the limiter be a user of its own: "+line)
+}
+
+// may reports whether an answer shows that a command was permitted.
+func may(err error) bool { return err == nil }

@@ -1,0 +1,106 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/service/internal/redisclient"
+)
+
+// topology looks at a Cluster, or at the Sentinels of a primary.
+func (v *visit) topology(ctx context.Context) {
+	if c, ok := v.client.(*redis.ClusterClient); ok {
+		v.cluster(ctx, c)
+	}
+	sentinels, master, err := redisclient.Sentinels(v.url)
+	if err == nil && len(sentinels) > 0 {
+		v.sentinels(ctx, sentinels, master)
+	}
+}
+
+func (v *visit) cluster(ctx context.Context, c *redis.ClusterClient) {
+	slots, err := slotsOf(ctx, c)
+	if err != nil {
+		v.note("cluster", Fail, "CLUSTER SLOTS: "+err.Error(), "give the user +cluster|slots: without it the client does not know the nodes")
+		return
+	}
+	covered, primaries, alone := 0, make(map[string]bool), make(map[string]bool)
+	for _, s := range slots {
+		covered += s.End - s.Start + 1
+		if len(s.Nodes) > 0 {
+			primaries[s.Nodes[0].Addr] = true
+			if len(s.Nodes) == 1 {
+				alone[s.Nodes[0].Addr] = true
+			}
+		}
+	}
+	seen := fmt.Sprintf("%d primaries hold %d of 16384 slots", len(primaries), covered)
+	switch {
+	case covered < 16384:
+		v.note("cluster", Fail, seen, "keys of the other slots have no server: see redis-cli --cluster check")
+	case len(alone) > 0:
+		v.note("cluster", Warn, fmt.Sprintf("%s; %d of them have no replica", seen, len(alone)), "add a replica to each: without one its keys have no decisions when it is gone")
+	case len(primaries) < 3:
+		v.note("cluster", Warn, seen, "a failover needs a majority of primaries: have three at least")
+	default:
+		v.note("cluster", OK, seen+", each with a replica", "")
+	}
+}
+
+// slotsOf asks for the nodes of every slot, as the client does itself.
+func slotsOf(ctx context.Context, c *redis.ClusterClient) ([]redis.ClusterSlot, error) {
+	return c.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
+}
+
+func (v *visit) sentinels(ctx context.Context, sentinels []*redis.SentinelClient, master string) {
+	addresses := make(map[string]bool)
+	silent := 0
+	var quorum error
+	var others int
+	var after time.Duration
+	for _, s := range sentinels {
+		addr, err := s.GetMasterAddrByName(ctx, master).Result()
+		if err != nil {
+			silent++
+			_ = s.Close()
+			continue
+		}
+		addresses[net.JoinHostPort(addr[0], addr[1])] = true
+		if err := s.CkQuorum(ctx, master).Err(); err != nil {
+			quorum = err
+		}
+		if fields, err := s.Master(ctx, master).Result(); err == nil {
+			n, _ := strconv.Atoi(fields["num-other-sentinels"])
+			others = max(others, n)
+			ms, _ := strconv.Atoi(fields["down-after-milliseconds"])
+			after = max(after, time.Duration(ms)*time.Millisecond)
+		}
+		_ = s.Close()
+	}
+	var names []string
+	for a := range addresses {
+		names = append(names, a)
+	}
+	seen := fmt.Sprintf("%d of %d Sentinels answer and name %s as %s; they know %d others; a primary that is gone is noticed after %v",
+		len(sentinels)-silent, len(sentinels), strings.Join(names, " and "), master, others, after)
+	switch {
+	case len(addresses) != 1:
+		v.note("sentinel", Fail, seen, "they have to agree: see SENTINEL MASTER "+master+" on each")
+	case quorum != nil && !forbidden(quorum):
+		v.note("sentinel", Fail, seen+"; "+quorum.Error(), "bring the other Sentinels back: there would be no failover now")
+	case silent > 0:
+		v.note("sentinel", Warn, seen, "bring those back that do not answer, or take them out of the URL")
+	case others < 2:
+		v.note("sentinel", Warn, seen, "have three Sentinels at least: two cannot outvote one that is wrong or gone")
+	case after > 10*time.Second:
+		v.note("sentinel", Warn, seen, "until then there are no decisions: SENTINEL SET "+master+" down-after-milliseconds 5000")
+	default:
+		v.note("sentinel", OK, seen, "")
+	}
+}

@@ -1,0 +1,174 @@
+// Package history judges what a rate limiter has decided by the definition of a sliding limit:
+//
+//	for every instant t, the units admitted in (t − window, t] are at most the limit's units;
+//	a call is refused only when a limit has no room for it;
+//	a refusal says how long it takes until the same call fits, if nobody else comes.
+//
+// It knows nothing of algorithms and stores. All times are of the clock that decided, in microseconds.
+package history
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"time"
+
+	"example.com/sash"
+)
+
+// A Call is a call that was decided.
+type Call struct {
+	At      int64 // when it was decided, in microseconds since the Unix epoch
+	Cost    int64
+	Wait    int64 // of a refusal: RetryAfter in microseconds
+	Allowed bool
+}
+
+// An Unknown is a call without an answer. It may have been charged at any time after After, or never. Nobody
+// was told that it was admitted.
+type Unknown struct {
+	After int64
+	Cost  int64
+}
+
+// A Key is everything that was asked of one subject, in any order.
+type Key struct {
+	Limits  []sash.Limit  // sliding ones
+	Hold    time.Duration // how much longer than the window a unit may be held: a resolution
+	Calls   []Call
+	Unknown []Unknown
+}
+
+// A Window is a trailing window that holds more than its limit's units.
+type Window struct {
+	Limit sash.Limit
+	Units int64
+	Ends  time.Time // the instant of the admission with which it ends
+}
+
+// A Refusal is a refusal that was false, or gave a wrong time to wait.
+type Refusal struct {
+	At          time.Time
+	Cost        int64
+	Said        time.Duration
+	Least, Most time.Duration // what the history allows it to say; equal where the order is known
+}
+
+// Findings are what was wrong. The zero value is a history that kept to its limits.
+type Findings struct {
+	Over          *Window  // the window that is the most above its limit
+	OverAdmitted  int      // admissions with which a window held more than its limit
+	False         *Refusal // the first of those that follow
+	FalseRefusals int      // refusals although every limit had room
+	Wrong         *Refusal // the first of those that follow
+	WrongWaits    int      // refusals with a time to wait that is not the shortest
+}
+
+// Kept reports whether nothing was wrong.
+func (f Findings) Kept() bool { return f.OverAdmitted+f.FalseRefusals+f.WrongWaits == 0 }
+
+// Check judges the history of a key. It sorts Calls and Unknown. Calls of the same microsecond may have been
+// decided in any order: refusals get the benefit of the doubt, admissions need none. So do refusals after a
+// call without an answer, which may have been charged.
+func (k *Key) Check() Findings {
+	slices.SortFunc(k.Calls, func(a, b Call) int { return cmp.Compare(a.At, b.At) })
+	slices.SortFunc(k.Unknown, func(a, b Unknown) int { return cmp.Compare(a.After, b.After) })
+	l := log{sums: []int64{0}}
+	for _, c := range k.Calls {
+		if c.Allowed {
+			l.times = append(l.times, c.At)
+			l.sums = append(l.sums, l.sums[len(l.sums)-1]+c.Cost)
+		}
+	}
+	var f Findings
+	for _, limit := range k.Limits {
+		k.checkWindows(&l, limit, &f)
+	}
+	k.checkRefusals(&l, &f)
+	return f
+}
+
+// A log is the admissions by time. The sum at i is of the units before admission i.
+type log struct {
+	times []int64
+	sums  []int64
+}
+
+// after returns the first admission later than an instant.
+func (l *log) after(instant int64) int {
+	return sort.Search(len(l.times), func(i int) bool { return l.times[i] > instant })
+}
+
+// checkWindows looks at every window that ends at an admission. Others hold no more: between admissions use
+// only falls.
+func (k *Key) checkWindows(l *log, limit sash.Limit, f *Findings) {
+	first := 0
+	for i, at := range l.times {
+		for l.times[first] <= at-limit.Window.Microseconds() {
+			first++
+		}
+		units := l.sums[i+1] - l.sums[first]
+		if units <= limit.Units {
+			continue
+		}
+		f.OverAdmitted++
+		if f.Over == nil || units-limit.Units > f.Over.Units-f.Over.Limit.Units {
+			f.Over = &Window{Limit: limit, Units: units, Ends: time.UnixMicro(at)}
+		}
+	}
+}
+
+func (k *Key) checkRefusals(l *log, f *Findings) {
+	var unknown int64 // units that may have been charged by now
+	next := 0
+	for _, c := range k.Calls {
+		for next < len(k.Unknown) && k.Unknown[next].After <= c.At {
+			unknown += k.Unknown[next].Cost
+			next++
+		}
+		if c.Allowed {
+			continue
+		}
+		// The units of the same microsecond may have come before the refusal or after it.
+		least := k.wait(l, c, l.after(c.At-1), 0, 0)
+		most := k.wait(l, c, l.after(c.At), unknown, k.Hold)
+		switch {
+		case most == 0:
+			note(&f.False, &f.FalseRefusals, c, least, most)
+		case c.Wait < least || c.Wait > most && unknown == 0:
+			note(&f.Wrong, &f.WrongWaits, c, least, most)
+		}
+	}
+}
+
+// wait returns the smallest time after which a call fits, if only the admissions before index end were made,
+// more units were charged just now, and units are held longer than their window.
+func (k *Key) wait(l *log, c Call, end int, more int64, hold time.Duration) int64 {
+	var longest int64
+	for _, limit := range k.Limits {
+		window := (limit.Window + hold).Microseconds()
+		first := min(l.after(c.At-window), end)
+		over := l.sums[end] - l.sums[first] + more + c.Cost - limit.Units // units that have to leave
+		if over <= 0 {
+			continue
+		}
+		// The first admission with which as many have left.
+		n := first + sort.Search(end-first, func(i int) bool { return l.sums[first+i+1]-l.sums[first] >= over })
+		at := c.At
+		if n < end {
+			at = l.times[n]
+		}
+		longest = max(longest, at+window-c.At)
+	}
+	return longest
+}
+
+func note(example **Refusal, count *int, c Call, least, most int64) {
+	*count++
+	if *example == nil {
+		*example = &Refusal{
+			At: time.UnixMicro(c.At), Cost: c.Cost, Said: time.Duration(c.Wait) * time.Microsecond,
+			Least: time.Duration(least) * time.Microsecond, Most: time.Duration(most) * time.Microsecond,
+		}
+	}
+}

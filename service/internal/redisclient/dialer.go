@@ -1,0 +1,108 @@
+package redisclient
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// Bounds of the pause after a connection that could not be made.
+const (
+	shortestPause = 50 * time.Millisecond
+	longestPause  = time.Second
+)
+
+// A dialer connects, and spares servers that cannot be reached: after a failure the same address is left
+// alone for a pause that doubles and has jitter, and then tried by one caller at a time. Meanwhile dialling
+// it fails at once. It is safe for concurrent use.
+type dialer struct {
+	timeout time.Duration
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	mu     sync.Mutex
+	failed map[string]*failure // guarded by mu; by address, while it cannot be reached
+}
+
+// A failure is an address that could not be reached.
+type failure struct {
+	err    error
+	times  int
+	until  time.Time
+	trying bool // somebody is finding out
+}
+
+func newDialer(timeout time.Duration, config *tls.Config) *dialer {
+	plain := &net.Dialer{KeepAlive: 30 * time.Second}
+	d := &dialer{timeout: timeout, dial: plain.DialContext, failed: make(map[string]*failure)}
+	if config != nil {
+		d.dial = (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+	}
+	return d
+}
+
+// Dial connects to an address.
+func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if err := d.admit(addr); err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	conn, err := d.dial(limited, network, addr)
+	d.report(addr, err, ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled))
+	return conn, err
+}
+
+// admit returns an error while an address is left alone.
+func (d *dialer) admit(addr string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.failed[addr]
+	if f == nil {
+		return nil
+	}
+	if f.trying || time.Now().Before(f.until) {
+		return fmt.Errorf("not tried again yet: %w", f.err)
+	}
+	f.trying = true
+	return nil
+}
+
+// report notes how dialling an address ended. A caller who gave up says nothing about the address.
+func (d *dialer) report(addr string, err error, gaveUp bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.failed[addr]
+	switch {
+	case err == nil:
+		delete(d.failed, addr)
+	case gaveUp:
+		if f != nil {
+			f.trying = false
+		}
+	default:
+		if f == nil {
+			f = &failure{}
+			d.failed[addr] = f
+		} else if !f.trying {
+			return // one of several that began before the first of them failed
+		}
+		f.err, f.trying = err, false
+		f.times++
+		f.until = time.Now().Add(pause(f.times))
+	}
+}
+
+// pause returns how long to leave a server alone that could not be reached so many times: half to all of a
+// time that doubles.
+func pause(times int) time.Duration {
+	d := longestPause
+	if times < 6 {
+		d = min(d, shortestPause<<(times-1))
+	}
+	return d/2 + rand.N(d/2+1)
+}

@@ -1,0 +1,72 @@
+// Package servertest has what tests of the service share: Redis servers that work together, by the URL that
+// a client is given, and waiting for them.
+package servertest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/internal/redistest"
+)
+
+// A Watched is a primary with a replica, and the Sentinels that watch them. A primary that does not answer
+// for half a second is failed over.
+type Watched struct {
+	Primary, Replica *redistest.Server
+	Sentinels        *redistest.Sentinels
+}
+
+// StartWatched starts a primary, a replica and three Sentinels.
+func StartWatched(t testing.TB) *Watched {
+	t.Helper()
+	w := &Watched{Primary: redistest.Start(t)}
+	w.Replica = redistest.StartReplica(t, w.Primary.Addr())
+	w.Sentinels = redistest.StartSentinels(t, w.Primary, 1, 500*time.Millisecond)
+	return w
+}
+
+// URL is the URL of the primary by its Sentinels.
+func (w *Watched) URL() string {
+	return "redis+sentinel://" + strings.Join(w.Sentinels.Addrs(), ",") + "/" + w.Sentinels.Name
+}
+
+// Listened returns the Sentinel that a client listens to.
+func (w *Watched) Listened(t testing.TB) *redistest.Server {
+	t.Helper()
+	for _, s := range w.Sentinels.Servers {
+		for line := range strings.Lines(s.Must(t, "CLIENT", "LIST").(string)) {
+			if strings.Contains(line, " sub=") && !strings.Contains(line, " sub=0 ") {
+				return s
+			}
+		}
+	}
+	t.Fatal("no Sentinel is listened to")
+	return nil
+}
+
+// StartCluster starts three primaries with a replica each, and returns the URL. A primary that does not answer
+// for a second is failed over.
+func StartCluster(t testing.TB) (*redistest.Cluster, string) {
+	t.Helper()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1, Args: func(int) []string {
+		return []string{"--repl-ping-replica-period", "1"} // a replica shows when something was replicated to it
+	}})
+	var addrs []string
+	for _, s := range c.Primaries {
+		addrs = append(addrs, s.Addr())
+	}
+	return c, "redis+cluster://" + strings.Join(addrs, ",")
+}
+
+// Wait waits until a condition holds, and fails the test when it does not within 30 seconds.
+func Wait(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("after 30 seconds: %s", what)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,103 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+)
+
+// A faulty store changes one answer in two hundred of those that it is asked to.
+type faulty struct {
+	sash.Store
+	calls  atomic.Int64
+	change func(*sash.Result) error
+}
+
+func (f *faulty) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	res, err := f.Store.Decide(ctx, req)
+	if err == nil && req.Cost > 0 && f.calls.Add(1)%200 == 0 {
+		err = f.change(&res)
+	}
+	return res, err
+}
+
+func (f *faulty) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+	return f.Store.(sash.Resetter).Reset(ctx, key, policy)
+}
+
+func TestVerifyFindsWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*sash.Result) error
+		found  func(Fault) int // nil where nothing is to be found
+	}{
+		"a correct store":                {func(*sash.Result) error { return nil }, nil},
+		"a refusal told as an admission": {func(r *sash.Result) error { r.Allowed = true; return nil }, func(f Fault) int { return f.OverAdmitted }},
+		"a refusal while there is room": {func(r *sash.Result) error {
+			if r.Remaining > 0 {
+				r.Allowed, r.RetryAfter = false, time.Millisecond
+			}
+			return nil
+		}, func(f Fault) int { return f.FalseRefusals }},
+		"a retry time that is a microsecond too long": {func(r *sash.Result) error { r.RetryAfter += time.Microsecond; return nil }, func(f Fault) int { return f.WrongWaits }},
+		"an answer that is lost":                      {func(*sash.Result) error { return errors.New("lost") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := &faulty{Store: memstore.New(nil), change: c.change}
+			report, err := Run(t.Context(), store, Options{For: 2 * time.Second, Seed: 7, Workers: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := 0
+			for _, f := range report.Faults {
+				if c.found != nil {
+					found += c.found(f)
+				}
+			}
+			if c.found == nil && len(report.Faults) > 0 || c.found != nil && found == 0 {
+				t.Errorf("%d faults: %+v", len(report.Faults), report.Worst())
+			}
+			if report.Admitted < 100 || report.Refused < 100 || report.Units < int64(report.Admitted) {
+				t.Errorf("too little was done: %+v", report)
+			}
+		})
+	}
+}
+
+func TestAClockThatGoesBackTellsNothing(t *testing.T) {
+	var calls atomic.Int64
+	store := memstore.New(&memstore.Options{Now: func() time.Time {
+		return time.Now().Add(-time.Duration(calls.Add(1)/1000) * time.Second)
+	}})
+	if _, err := Run(t.Context(), store, Options{For: time.Second, Workers: 2}); !errors.Is(err, ErrClock) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestTheSeedDrawsTheLimits(t *testing.T) {
+	limits := func(seed uint64) (out []sash.Limit) {
+		s, err := newStage(memstore.New(nil), Options{Seed: seed, Workers: 1}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sub := range s.subjects {
+			out = append(out, sub.limits...)
+		}
+		return out
+	}
+	a, b, c := limits(1), limits(1), limits(2)
+	if len(a) != len(b) || a[0] != b[0] || a[len(a)-1] != b[len(b)-1] {
+		t.Error("one seed draws different limits")
+	}
+	if a[0] == c[0] && a[1] == c[1] {
+		t.Error("two seeds draw the same limits")
+	}
+	for seed := range uint64(300) { // every one is valid
+		limits(seed)
+	}
+}
