@@ -211,7 +211,11 @@ func FuzzJSON(f *testing.F) {
 	counted := stats.New()
 	h := New(decider, &Options{Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
 	f.Fuzz(func(t *testing.T, body string) {
+		began := time.Now()
 		rec := post(h, body)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v: %q", took, body)
+		}
 		if rec.Code != 200 && rec.Code != 429 && rec.Code != 400 && rec.Code != 413 || counted.Service.Panics.Load() > 0 {
 			t.Errorf("%d: %s", rec.Code, rec.Body)
 		}
