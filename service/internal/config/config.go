@@ -86,6 +86,9 @@ type descriptor struct {
 
 func (d *descriptor) wildcard() bool { return strings.HasSuffix(d.entry.Value, "*") }
 
+// Empty returns a configuration without domains: it limits nothing.
+func Empty() *Config { return &Config{domains: make(map[string]*domain)} }
+
 // Domains returns the names of the domains, in the order of the file.
 func (c *Config) Domains() []string { return slices.Clone(c.names) }
 
