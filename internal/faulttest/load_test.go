@@ -23,7 +23,7 @@ type call struct {
 // A load is callers that ask for units as fast as they are answered, until they are stopped.
 type load struct {
 	limiter  *sash.Limiter
-	patience time.Duration // how long a caller waits for an answer
+	patience time.Duration // of the client
 	quit     chan struct{}
 	group    sync.WaitGroup
 	admitted atomic.Int64 // calls
@@ -37,10 +37,11 @@ type load struct {
 // callers is how many goroutines ask at once.
 const callers = 6
 
-// How long callers and clients wait for an answer. Where a test is about a server that does not answer, they
-// give up soon; where it says that no call fails, a machine that is busy must not be why one does.
+// How long clients wait for a reply. Where a test is about a server that does not answer, they give up soon;
+// where it says that no call fails, a machine that is busy must not be why one does. Callers wait for
+// longer: a client that wanted to ask again, which it must not, would have the time.
 const (
-	hurried = 250 * time.Millisecond
+	hurried = 200 * time.Millisecond
 	patient = 30 * time.Second
 )
 
@@ -80,7 +81,7 @@ func (l *load) quits() bool {
 }
 
 func (l *load) ask(key string, cost int64) call {
-	ctx, cancel := context.WithTimeout(context.Background(), l.patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*l.patience)
 	defer cancel()
 	c := call{key: key, cost: cost, start: time.Now()}
 	c.Result, c.err = l.limiter.AllowN(ctx, key, cost)

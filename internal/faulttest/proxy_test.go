@@ -31,14 +31,14 @@ type spoil struct {
 	attributes map[string]int
 }
 
-// add spoils all connections, also those that there are.
-func (p proxy) add(t testing.TB, s spoil) {
+// add spoils some of the connections that there are and that come, each with the given probability.
+func (p proxy) add(t testing.TB, s spoil, probability float64) {
 	t.Helper()
 	direction := "downstream"
 	if s.upstream {
 		direction = "upstream"
 	}
-	text, err := json.Marshal(map[string]any{"name": s.kind, "type": s.kind, "stream": direction, "attributes": s.attributes})
+	text, err := json.Marshal(map[string]any{"name": s.kind, "type": s.kind, "stream": direction, "attributes": s.attributes, "toxicity": probability})
 	if err != nil {
 		t.Fatal(err)
 	}

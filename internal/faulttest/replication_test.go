@@ -16,7 +16,7 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 		l := limiter(t, a.open(t, to(primary.Addr(), patient)), limits...)
 		load := startOn(t, l, patient)
 		more(t, "admissions that are replicated", &load.admitted, 300)
-		link.add(t, spoil{"latency", false, map[string]int{"latency": 3_600_000}})
+		link.add(t, spoil{"latency", false, map[string]int{"latency": 3_600_000}}, 1)
 		await(t, "the limit is reached", func() bool { return used(t, l, subject) == long.Units })
 		more(t, "refusals after that", &load.refused, 100)
 		primary.Stop() // what is under way now is refused: nothing is charged that was not admitted

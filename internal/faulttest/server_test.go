@@ -39,7 +39,7 @@ func TestClientsArePaused(t *testing.T) {
 		load := startOn(t, l, hurried)
 		for _, what := range []string{"ALL", "WRITE"} {
 			more(t, "admissions before the fault", &load.admitted, 200)
-			server.Must(t, "CLIENT", "PAUSE", strconv.FormatInt((2*hurried).Milliseconds(), 10), what)
+			server.Must(t, "CLIENT", "PAUSE", strconv.FormatInt((4*hurried).Milliseconds(), 10), what)
 			more(t, "calls that give up", &load.failed, callers)
 		}
 		more(t, "admissions after the fault", &load.admitted, 200)
