@@ -58,3 +58,35 @@ func (h history) gap(since time.Time) time.Duration {
 	}
 	return first
 }
+
+// The primary only hangs: it is replaced, comes back, and for a moment there are two of them. What it
+// admits before it learns of the other is lost with it.
+func TestPrimaryComesBackAfterItWasReplaced(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		primary := redistest.Start(t)
+		redistest.StartReplica(t, primary.Addr())
+		sentinels := redistest.StartSentinels(t, primary, 1, time.Second)
+		at := target{addrs: sentinels.Addrs(), sentinel: sentinels.Name, patience: hurried}
+		l := limiter(t, a.open(t, at), limits...)
+		load := startOn(t, l, hurried)
+		// Somebody who does not ask the sentinels stays with the old primary.
+		stray := startOn(t, limiter(t, a.open(t, to(primary.Addr(), hurried)), limits...), hurried)
+		more(t, "admissions before the fault", &load.admitted, 100)
+		primary.Pause()
+		await(t, "a sentinel names another primary", func() bool { return sentinels.Primary(t) != primary.Addr() })
+		more(t, "admissions by the new primary", &load.admitted, 50)
+		primary.Resume()
+		await(t, "the old primary is a replica", func() bool {
+			role, err := primary.Do("ROLE") // it ends its connections when it learns
+			list, _ := role.([]any)
+			return err == nil && len(list) > 0 && list[0] == "slave"
+		})
+		await(t, "the limit is reached", func() bool { return used(t, l, subject) >= long.Units-1 })
+		more(t, "refusals after that", &load.refused, 100)
+		all := append(load.stop(), stray.stop()...)
+
+		all.keepsTo(t, 2, limits...)
+		all.tell(t, "%d units beyond %d; worst %v: %d of %d",
+			max(0, all.admitted().units()-long.Units), long.Units, short.Window, all.worst(short.Window), short.Units)
+	})
+}
