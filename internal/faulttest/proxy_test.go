@@ -2,6 +2,8 @@ package faulttest
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -13,15 +15,27 @@ import (
 type proxy struct{ *toxiproxy.Proxy }
 
 // through returns a proxy for the server at an address.
-func through(t testing.TB, addr string) proxy {
+func through(t testing.TB, addr string) *proxy {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := toxiproxy.NewProxy(server, t.Name(), "127.0.0.1:0", addr)
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
+	p := &proxy{}
+	for range 20 {
+		// Below the ports of outgoing connections: nobody takes it between two lives of the proxy.
+		if err := p.open(t, fmt.Sprintf("127.0.0.1:%d", 22_000+rand.IntN(10_000)), addr); err == nil {
+			break
+		}
 	}
-	t.Cleanup(p.Stop)
-	return proxy{p}
+	if !p.Enabled {
+		t.Fatal("no port is free for a proxy")
+	}
+	t.Cleanup(func() { p.Stop() })
+	return p
+}
+
+// open starts to listen, with nothing spoiled.
+func (p *proxy) open(t testing.TB, listen, upstream string) error {
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p.Proxy = toxiproxy.NewProxy(server, t.Name(), listen, upstream)
+	return p.Start()
 }
 
 // A spoil is a fault of the network. Downstream is from the server to who asked.
@@ -32,7 +46,7 @@ type spoil struct {
 }
 
 // add spoils some of the connections that there are and that come, each with the given probability.
-func (p proxy) add(t testing.TB, s spoil, probability float64) {
+func (p *proxy) add(t testing.TB, s spoil, probability float64) {
 	t.Helper()
 	direction := "downstream"
 	if s.upstream {
@@ -47,8 +61,10 @@ func (p proxy) add(t testing.TB, s spoil, probability float64) {
 	}
 }
 
-// heal spoils nothing any more.
-func (p proxy) heal(t testing.TB) {
+// heal spoils nothing any more. It ends all connections and begins anew: a toxiproxy that takes a spoil off a
+// connection while an end of it leaves can wait forever.
+func (p *proxy) heal(t testing.TB) {
 	t.Helper()
-	p.Toxics.ResetToxics(t.Context())
+	p.Stop()
+	await(t, "the proxy listens again", func() bool { return p.open(t, p.Listen, p.Upstream) == nil })
 }
