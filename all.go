@@ -108,6 +108,7 @@ func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) ([]Result, error
 	}
 	results := make([]Result, 0, len(reqs))
 	for _, req := range reqs {
+		req.MaySettle = true
 		res, err := l.store.Decide(ctx, req)
 		if err == nil && res.Allowed {
 			results = append(results, res)

@@ -115,3 +115,31 @@ func (s cancelling) Decide(ctx context.Context, req sash.Request) (sash.Result, 
 	}
 	return s.apartStore.Decide(ctx, req)
 }
+
+// localFor is a store that decides about one of its subjects elsewhere.
+type localFor struct {
+	sash.MultiStore
+	key   string
+	cause error
+}
+
+func (s localFor) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	results, err := s.MultiStore.DecideAll(ctx, reqs)
+	for i, req := range reqs {
+		if err == nil && req.Key == s.key {
+			results[i].Source, results[i].Cause = sash.FromLocal, s.cause
+		}
+	}
+	return results, err
+}
+
+func TestADecisionComesFromTheLeastOfItsSubjectsSources(t *testing.T) {
+	cause := errors.New("down")
+	for key, want := range map[string]sash.Source{"a": sash.FromLocal, "b": sash.FromLocal, "c": sash.FromStore} {
+		l := newLimiter(t, localFor{memstore.New(nil), key, cause}, nil, sash.PerHour(5))
+		res, err := l.AllowAll(t.Context(), sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1})
+		if err != nil || res.Source != want || (res.Cause == nil) != (want == sash.FromStore) {
+			t.Errorf("%s: from the %v because of %v, %v", key, res.Source, res.Cause, err)
+		}
+	}
+}

@@ -23,6 +23,8 @@ var (
 	ErrCostAboveLimit = errors.New("sash: cost above the limit")
 	// ErrInvalidKey means that a key is empty or longer than [MaxKeyLength].
 	ErrInvalidKey = errors.New("sash: invalid key")
+	// ErrInvalidID means that the ID of a call is empty or longer than [MaxIDLength].
+	ErrInvalidID = errors.New("sash: invalid id")
 	// ErrUnsupported means that the store does not offer what was asked of it.
 	ErrUnsupported = errors.New("sash: not supported by this store")
 	// ErrApart means that a store cannot decide these subjects in one step, because they live in

@@ -72,25 +72,26 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (Result, e
 	if err := l.policy.checkCost(cost); err != nil {
 		return Result{}, err
 	}
-	return l.decide(ctx, key, cost)
+	return l.decide(ctx, key, Request{Cost: cost, Policy: l.policy})
 }
 
 // Peek tells what is left for a subject without charging anything: see Remaining, and ReleaseAfter of
 // each limit. It asks for nothing, so it is Allowed even when nothing is left, unless a limit is already
 // exceeded, because it was lowered or because refused calls are charged.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.decide(ctx, key, 0)
+	return l.decide(ctx, key, Request{Policy: l.policy})
 }
 
-func (l *Limiter) decide(ctx context.Context, key string, cost int64) (Result, error) {
-	key, err := l.key(key)
-	if err != nil {
+// decide asks the store for a request without its key.
+func (l *Limiter) decide(ctx context.Context, key string, req Request) (Result, error) {
+	var err error
+	if req.Key, err = l.key(key); err != nil {
 		return Result{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	res, err := l.store.Decide(ctx, Request{Key: key, Cost: cost, Policy: l.policy})
+	res, err := l.store.Decide(ctx, req)
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}

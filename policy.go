@@ -170,6 +170,24 @@ func (p *Policy) Limits() []Limit { return p.limits }
 // Windows returns the limits in the form of internal/window, for the stores of this module.
 func (p *Policy) Windows() []window.Limit { return p.windows }
 
+// Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the
+// same way. Their names do not matter.
+func (p *Policy) Equal(q *Policy) bool {
+	if p == q {
+		return true
+	}
+	if p.algorithm != q.algorithm || p.resolution != q.resolution || p.countRefused != q.countRefused || len(p.limits) != len(q.limits) {
+		return false
+	}
+	for i, l := range p.limits {
+		m := q.limits[i]
+		if l.Units != m.Units || l.Window != m.Window || l.Period != m.Period || l.Period != 0 && l.zone().String() != m.zone().String() {
+			return false
+		}
+	}
+	return true
+}
+
 // checkCost returns an error for a cost that is wrong or can never fit.
 func (p *Policy) checkCost(cost int64) error {
 	if cost < 1 {

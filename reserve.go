@@ -53,14 +53,18 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if !ok {
 		return nil, fmt.Errorf("%w: Reserve", ErrUnsupported)
 	}
-	res, err := l.AllowN(ctx, key, estimate)
+	if err := l.policy.checkCost(estimate); err != nil {
+		return nil, err
+	}
+	req := Request{Cost: estimate, Policy: l.policy, MaySettle: true}
+	res, err := l.decide(ctx, key, req)
 	if err != nil {
 		return nil, err
 	}
-	if key, err = l.key(key); err != nil {
+	if req.Key, err = l.key(key); err != nil {
 		return nil, err
 	}
-	return newReservation(store, Request{Key: key, Cost: estimate, Policy: l.policy}, res), nil
+	return newReservation(store, req, res), nil
 }
 
 // ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
@@ -77,6 +81,9 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	reqs, err := l.requests(subjects)
 	if err != nil {
 		return Result{}, nil, err
+	}
+	for i := range reqs {
+		reqs[i].MaySettle = true
 	}
 	results, err := l.decideAll(ctx, reqs)
 	if err != nil {

@@ -117,3 +117,21 @@ func TestReserveAllRefusesWhatItCannotDo(t *testing.T) {
 type downSettler struct{ failingStore }
 
 func (downSettler) Settle(context.Context, sash.Settlement) error { return errLost }
+
+func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
+	l, err := sash.New(memstore.New(nil), nil, sash.PerMinute(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rs, err := l.ReserveAll(t.Context(), sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}); err != nil || rs == nil {
+		t.Fatal(rs, err)
+	}
+	if _, err := l.Allow(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	for key, firm := range map[string]bool{"a": false, "b": false, "c": true} {
+		if res, err := l.Allow(t.Context(), key); err != nil || res.Allowed || res.Firm != firm {
+			t.Errorf("%s: %+v, %v", key, res, err)
+		}
+	}
+}

@@ -11,13 +11,19 @@ type Source uint8
 
 // Sources of a result.
 const (
-	FromStore Source = iota // the store decided
+	FromStore  Source = iota // the store decided
+	FromCache                // what the store had said before still holds
+	FromLease                // this process decided, over units that the store had leased to it
+	FromLocal                // the store is unavailable, and this process decided over its share
+	FromPolicy               // the store is unavailable, and nothing was counted
 )
 
-// String returns "store".
+var sourceNames = [...]string{FromStore: "store", FromCache: "cache", FromLease: "lease", FromLocal: "local", FromPolicy: "policy"}
+
+// String returns "store", "cache", "lease", "local" or "policy".
 func (s Source) String() string {
-	if s == FromStore {
-		return "store"
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
 	}
 	return "unknown"
 }
@@ -28,6 +34,12 @@ type Result struct {
 	Allowed bool
 	// Source says where the answer came from.
 	Source Source
+	// Firm says of a refusal that nobody can make room before RetryAfter has passed: no charge that counts
+	// may still be settled. Only a reset can, or a higher limit. A store that does not know says false.
+	Firm bool
+	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is
+	// ErrUnavailable.
+	Cause error
 	// Remaining is how many units are left after this call: the fewest over all limits, never negative.
 	Remaining int64
 	// RetryAfter is zero for a call that was admitted. For a refusal it is the shortest time after
@@ -159,8 +171,8 @@ func join(results []Result) Result {
 		if r.At.After(all.At) {
 			all.At = r.At
 		}
-		if r.Source != FromStore {
-			all.Source = r.Source
+		if r.Source > all.Source {
+			all.Source, all.Cause = r.Source, r.Cause
 		}
 	}
 	if !all.Allowed {

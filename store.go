@@ -14,6 +14,9 @@ type Request struct {
 	Cost int64
 	// Policy is what the subject is held to. The cost is not above any of its limits.
 	Policy *Policy
+	// MaySettle says that what is charged may be settled later, so that a refusal of other calls is not
+	// [Result.Firm] any more.
+	MaySettle bool
 }
 
 // A Store decides. One call is one atomic decision, and one round trip where there is a network.
@@ -33,6 +36,15 @@ type MultiStore interface {
 	// request. All requests have the same algorithm, resolution and CountRefused, and no key twice.
 	// When the store cannot decide them in one step the error is ErrApart, and nothing was charged.
 	DecideAll(ctx context.Context, reqs []Request) ([]Result, error)
+}
+
+// A Deduplicator decides once for each ID.
+type Deduplicator interface {
+	// DecideOnce is Decide for a request that may be repeated. The ID has 1 to MaxIDLength bytes, and
+	// names the request among those of its key, algorithm and resolution. A decision that charged is
+	// remembered for RepeatTime: within it a repetition charges nothing and gets the same Result. Any other
+	// is not remembered. Charging and remembering are one atomic step. It may be repeated after an error.
+	DecideOnce(ctx context.Context, id string, req Request) (Result, error)
 }
 
 // A Settlement says what an admitted request was worth in the end.
@@ -63,8 +75,8 @@ func (s *Settlement) Expires() int64 {
 type Settler interface {
 	// Settle makes a request's charge worth the settlement's units, at the instant at which it was
 	// made: less at once makes room; more is charged whether or not there is room. It does nothing when
-	// the charge has left or the store has applied the settlement already, and is the only call of this
-	// package that may be repeated after an error. After a clock that went back, what is more is
+	// the charge has left or the store has applied the settlement already, and may be repeated
+	// after an error. After a clock that went back, what is more is
 	// charged at a later instant than the request was, and less may be given back by another call of
 	// the same key, or not at all.
 	Settle(ctx context.Context, s Settlement) error

@@ -57,12 +57,21 @@ func (s *scripter) Cluster() bool { return s.cluster }
 
 // Run runs a script.
 func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+	return s.run(ctx, s.client, script, keys, arg)
+}
+
+// A processor sends commands: a client, or a single connection.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+func (s *scripter) run(ctx context.Context, to processor, script *redisstore.Script, keys []string, arg string) (string, error) {
 	if s.ring && !sameTag(keys) {
 		return "", sash.ErrApart // a ring places keys by their tag, not by their slot
 	}
-	reply, err := s.send(ctx, "evalsha", script.SHA1, keys, arg)
+	reply, err := s.send(ctx, to, "evalsha", script.SHA1, keys, arg).Text()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") { // it did not run
-		reply, err = s.send(ctx, "eval", script.Text, keys, arg)
+		reply, err = s.send(ctx, to, "eval", script.Text, keys, arg).Text()
 	}
 	if redis.HasErrorPrefix(err, "CROSSSLOT") { // a cluster behind a client that does not look like one
 		return "", sash.ErrApart
@@ -73,37 +82,48 @@ func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []st
 	return reply, nil
 }
 
-// send sends one command and returns the reply.
-func (s *scripter) send(ctx context.Context, name, script string, keys []string, arg string) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
+// send sends one script and returns what came of it.
+func (s *scripter) send(ctx context.Context, to processor, name, script string, keys []string, arg string) *redis.Cmd {
 	args := make([]any, 0, 4+len(keys))
 	args = append(args, name, script, len(keys))
 	for _, key := range keys {
 		args = append(args, key)
 	}
-	cmd := once{redis.NewCmd(ctx, append(args, arg)...)}
+	return s.process(ctx, to, append(args, arg)...)
+}
+
+// process sends one command, once. It returns the command with its reply, or another one with the context's
+// error when that ended first.
+func (s *scripter) process(ctx context.Context, to processor, args ...any) *redis.Cmd {
+	if err := ctx.Err(); err != nil {
+		return failed(ctx, err)
+	}
+	cmd := once{redis.NewCmd(ctx, args...)}
 	deadline, ends := ctx.Deadline()
 	if !ends || s.deadlines {
-		_ = s.client.Process(ctx, cmd) // cmd has the error
-	} else if err := s.beside(ctx, cmd); err != nil {
-		return "", err
+		_ = to.Process(ctx, cmd) // cmd has the error
+	} else if err := beside(ctx, to, cmd); err != nil {
+		return failed(ctx, err)
 	}
-	reply, err := cmd.Text()
-	if err != nil && ends && !time.Now().Before(deadline) {
+	if cmd.Err() != nil && ends && !time.Now().Before(deadline) {
 		<-ctx.Done() // a connection's deadline can be a moment ahead of its context's
-		return "", ctx.Err()
+		return failed(ctx, ctx.Err())
 	}
-	return reply, err
+	return cmd.Cmd
+}
+
+func failed(ctx context.Context, err error) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(err)
+	return cmd
 }
 
 // beside processes a command and returns nil, or the context's error when that ends first. The command
 // is then still under way and must not be looked at.
-func (s *scripter) beside(ctx context.Context, cmd redis.Cmder) error {
+func beside(ctx context.Context, to processor, cmd redis.Cmder) error {
 	done := make(chan struct{})
 	go func() {
-		_ = s.client.Process(ctx, cmd) // cmd has the error
+		_ = to.Process(ctx, cmd) // cmd has the error
 		close(done)
 	}()
 	select {

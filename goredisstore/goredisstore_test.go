@@ -8,18 +8,23 @@ import (
 
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest/adaptertest"
+	"example.com/sash/redisstore"
 )
 
 func TestAdapter(t *testing.T) {
-	adaptertest.Run(t, func(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
-		var client redis.UniversalClient
-		if opts.Cluster {
-			client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ReadTimeout: opts.Timeout})
-		} else {
-			client = redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout})
-		}
-		return conn(t, client)
-	})
+	adaptertest.Run(t, open)
+}
+
+func FuzzReply(f *testing.F) { adaptertest.FuzzReply(f, open) }
+
+func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
+	var client redis.UniversalClient
+	if opts.Cluster {
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ReadTimeout: opts.Timeout})
+	} else {
+		client = redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout})
+	}
+	return connTo(t, client, opts.Store)
 }
 
 func TestContextTimeoutEnabled(t *testing.T) {
@@ -29,9 +34,11 @@ func TestContextTimeoutEnabled(t *testing.T) {
 }
 
 // conn wraps a client for the shared tests.
-func conn(t testing.TB, client redis.UniversalClient) adaptertest.Conn {
+func conn(t testing.TB, client redis.UniversalClient) adaptertest.Conn { return connTo(t, client, nil) }
+
+func connTo(t testing.TB, client redis.UniversalClient, opts *redisstore.Options) adaptertest.Conn {
 	return adaptertest.Conn{
-		Store: goredisstore.New(client, nil),
+		Store: goredisstore.New(client, opts),
 		Ping:  func() error { return client.Ping(context.Background()).Err() },
 		Close: func() {
 			if err := client.Close(); err != nil {

@@ -30,14 +30,15 @@ type Options struct {
 	// first of those in the new one's shard makes room: its caller may be admitted again by what was
 	// charged to it, at most its limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300
 	// bytes, 16 to 32 more for each charge that its window has held at once, and about 100 for each of
-	// them that was settled.
+	// them that was settled. As many IDs of DecideOnce are remembered, about 500 bytes each; what is
+	// above that forgets the oldest.
 	MaxKeys int
 	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
 	Now func() time.Time
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [sash.MultiStore],
-// [sash.Settler] and [sash.Resetter].
+// [sash.Deduplicator], [sash.Settler] and [sash.Resetter].
 type Store struct {
 	now    func() time.Time
 	seed   maphash.Seed
@@ -47,9 +48,10 @@ type Store struct {
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // New returns an empty store. A nil opts is the default.
@@ -73,6 +75,7 @@ func New(opts *Options) *Store {
 	for i := range s.shards {
 		s.shards[i].store = s
 		s.shards[i].subjects = make(map[id]*subject)
+		s.shards[i].calls.most = max(1, int(s.most)/n)
 	}
 	return s
 }
@@ -86,10 +89,24 @@ func (s *Store) Decide(_ context.Context, req sash.Request) (sash.Result, error)
 	sh := &s.shards[s.shard(req.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	return sh.result(s.now().UnixMicro(), req), nil
+}
+
+// DecideOnce implements [sash.Deduplicator].
+func (s *Store) DecideOnce(_ context.Context, name string, req sash.Request) (sash.Result, error) {
+	sh := &s.shards[s.shard(req.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	now := s.now().UnixMicro()
-	statuses := sh.statuses[:len(req.Policy.Windows())]
-	refusals := sh.decide(now, req, statuses)
-	return sash.NewResult(req, now, refusals, statuses), nil
+	c := call{subject: identify(req.Key, req.Policy), name: name}
+	if res, ok := sh.calls.find(now, c); ok {
+		return res, nil
+	}
+	res := sh.result(now, req)
+	if res.Allowed || req.Policy.CountRefused() {
+		sh.calls.add(now, c, res)
+	}
+	return res, nil
 }
 
 // DecideAll implements [sash.MultiStore].

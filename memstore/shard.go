@@ -14,6 +14,7 @@ type shard struct {
 	mu       sync.Mutex
 	subjects map[id]*subject
 	queue    queue
+	calls    calls
 	store    *Store
 	evicted  uint64
 	statuses [sash.MaxLimits]window.Status // of the decision at hand: here, so that none is allocated
@@ -27,6 +28,7 @@ type subject struct {
 	index int   // in the queue
 
 	settled map[string]int64 // what was settled, and until when a repetition could do harm
+	loose   bool             // a charge may still be settled: once there was one, until the subject goes
 	most    int              // how many of them to hold before those that are over are dropped
 }
 
@@ -62,16 +64,18 @@ func (sh *shard) look(now int64, req sash.Request, statuses []window.Status) (re
 
 // charge records a request, and lets expired keys go.
 func (sh *shard) charge(now int64, req sash.Request) {
-	sh.subject(now, req).state.Charge(now, req.Cost, req.Policy.Windows())
+	sub := sh.subject(now, req)
+	sub.loose = sub.loose || req.MaySettle
+	sub.state.Charge(now, req.Cost, req.Policy.Windows())
 }
 
-// decide looks, and charges when there is room.
-func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (refusals uint64) {
+// decide looks, and charges when there is room. It reports whether a refusal is firm.
+func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (refusals uint64, firm bool) {
 	sub := sh.find(req)
 	fresh := sub == nil
 	if fresh {
 		if req.Cost == 0 {
-			return sh.look(now, req, statuses)
+			return sh.look(now, req, statuses), false
 		}
 		sub = sh.subject(now, req)
 	}
@@ -80,7 +84,19 @@ func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (
 		sub.due = sub.state.Expires()
 		heap.Fix(&sh.queue, sub.index)
 	}
-	return refusals
+	if refusals == 0 && req.Cost > 0 {
+		sub.loose = sub.loose || req.MaySettle
+	}
+	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused()
+}
+
+// result decides.
+func (sh *shard) result(now int64, req sash.Request) sash.Result {
+	statuses := sh.statuses[:len(req.Policy.Windows())]
+	refusals, firm := sh.decide(now, req, statuses)
+	res := sash.NewResult(req, now, refusals, statuses)
+	res.Firm = firm
+	return res
 }
 
 // find returns the request's subject, or nil.

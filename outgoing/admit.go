@@ -71,59 +71,44 @@ func (r *refusal) jitter() time.Duration {
 	return time.Duration(rand.Int64N(int64(r.wait/10) + 1))
 }
 
-// ask asks once: is the bucket cooling down, and if not, does the call fit?
+// ask asks once: is a bucket of the call cooling down, and if not, does the call fit?
 func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *refusal, error) {
-	d, err := t.cool.remaining(ctx, call.Key)
-	if err != nil {
-		return nil, nil, err
+	var stays refusal
+	for key := range call.cooling() {
+		d, err := t.cool.remaining(ctx, key)
+		if err != nil {
+			return nil, nil, err
+		}
+		stays.longer(key, d)
 	}
-	limits, wait := t.learned.apply(call, time.Now())
-	if d = max(d, wait); d > 0 {
-		return nil, &refusal{key: call.Key, wait: d}, nil
+	wholes, now := call.subjects(), time.Now()
+	subjects := slices.Clone(wholes)
+	for i, s := range wholes {
+		limits, wait := t.learned.apply(s, call.percent(i), now)
+		subjects[i].Limits = limits
+		stays.longer(s.Key, wait)
 	}
-	own := sash.Subject{Key: call.Key, Cost: call.Cost, Limits: limits}
-	res, err := t.limiter.AllowAll(ctx, append([]sash.Subject{own}, call.Also...)...)
+	if stays.wait > 0 {
+		return nil, &stays, nil
+	}
+	res, err := t.limiter.AllowAll(ctx, subjects...)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !res.Allowed {
 		by, _ := res.RefusedBy()
+		res.RetryAfter = t.learned.room(call, wholes, res)
 		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: by.Key, Limit: by.Limit, Result: res}}, nil
 	}
-	return res.Limits()[:len(limits)], nil, nil
+	return res.Limits()[:len(call.Limits)], nil, nil
 }
 
-// A stay is what an answer asks of those who send to the bucket: to stay away for a while, because a
-// request was refused or because nothing is left.
-type stay struct {
-	refused bool
-	lasts   time.Duration // zero when it asks for nothing
-}
-
-func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay {
-	exhausted, reset := false, time.Duration(0)
-	for _, q := range quotas {
-		if q.HasRemaining && q.Remaining == 0 && q.Unit != unitConcurrent {
-			exhausted, reset = true, max(reset, q.Reset)
-		}
+// longer makes a refusal the one of a bucket that has to be waited for longer.
+func (r *refusal) longer(key string, wait time.Duration) {
+	if wait > r.wait {
+		r.key, r.wait = key, wait
 	}
-	after, said := retryAfter(res.Header, now)
-	refused := res.StatusCode == http.StatusTooManyRequests ||
-		res.StatusCode == http.StatusServiceUnavailable && said ||
-		slices.Contains(call.Profile.AlsoRefused, res.StatusCode) && (said || exhausted)
-	switch {
-	case !refused:
-		return stay{lasts: reset}
-	case said:
-		reset = after
-	case reset == 0:
-		reset = call.Profile.coolDown()
-	}
-	return stay{refused: true, lasts: max(reset, shortestCoolDown)}
 }
-
-// shortestCoolDown keeps a Retry-After of zero from turning refusals into a tight loop.
-const shortestCoolDown = 100 * time.Millisecond
 
 // tell puts a cool-down where other processes see it. It does not take longer than a second.
 func (t *Transport) tell(req *http.Request, key string, d time.Duration) {

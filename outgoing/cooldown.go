@@ -17,9 +17,8 @@ import (
 //
 //	remaining = units of the newest charge - its age
 //
-// Both are on the store's clock, so that clocks of processes do not matter. Of older charges in the
-// window only the newest counts: nobody sends during a cool-down, so a charge that comes later ends later,
-// but for answers to requests that were on their way.
+// Both are on the store's clock, so that clocks of processes do not matter. Only the newest charge counts: one
+// that would not end later than what is there is not made.
 type coolDowns struct {
 	store   sash.Store
 	options sash.Options
@@ -47,15 +46,24 @@ func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, e
 	if d := c.known(key); d > 0 {
 		return d, nil
 	}
+	d, err := c.stored(ctx, key)
+	c.keep(key, d)
+	return d, err
+}
+
+// stored returns how long a bucket has to be left alone by what the store knows.
+func (c *coolDowns) stored(ctx context.Context, key string) (time.Duration, error) {
 	charges, err := look(ctx, c.all, key)
 	if err != nil || charges.units == 0 {
 		return 0, err
 	}
 	lasts := charges.units
-	if charges.several && charges.age < c.longest/2 {
+	if charges.several {
 		// Ask for the newest alone. The slack is for the time that has passed since the first look.
-		slack := max(c.options.Resolution, 100*time.Millisecond)
-		recent, err := sash.New(c.store, &c.options, sash.Every(sash.MaxUnits, (charges.age+slack).Truncate(time.Millisecond)))
+		if charges.age+c.slack() >= c.longest {
+			return 0, nil
+		}
+		recent, err := sash.New(c.store, &c.options, sash.Every(sash.MaxUnits, (charges.age+c.slack()).Truncate(time.Millisecond)))
 		if err != nil {
 			return 0, err
 		}
@@ -67,9 +75,7 @@ func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, e
 			lasts = newest.units
 		}
 	}
-	d := max(min(lasts, c.longest)-charges.age, 0)
-	c.keep(key, d)
-	return d, nil
+	return max(min(lasts, c.longest)-charges.age, 0), nil
 }
 
 // charges are what a window holds of a bucket's cool-downs.
@@ -92,17 +98,27 @@ func look(ctx context.Context, limiter *sash.Limiter, key string) (charges, erro
 	}, nil
 }
 
-// begin makes a cool-down, here and in the store. Workers that are refused together bring nearly the same
-// one: of those that come within half of it only the first is charged.
+// begin makes a cool-down, here and in the store, unless one is there that ends as late.
+//
+// Workers that are refused together bring nearly the same one, and all find nothing in the store when they
+// look. So the charge is refused when another one came just before, unless that is less than half as long.
+// What is lost then is a cool-down that is up to twice as long as one that another process brought in the
+// same moment: this process keeps to it all the same.
 func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration) error {
 	d = min(d, c.longest)
 	c.keep(key, d)
+	if there, err := c.stored(ctx, key); err != nil || there > 0 && d <= there+c.options.Resolution {
+		return err
+	}
 	cost := max(d.Milliseconds(), 2)
-	half := max(d/2, c.options.Resolution).Truncate(time.Millisecond)
-	limits := []sash.Limit{sash.Every(cost+cost/2, half), c.widest()}
+	together := max(min(d/2, max(time.Second, 2*c.slack())), c.options.Resolution).Truncate(time.Millisecond)
+	limits := []sash.Limit{sash.Every(cost+cost/2, together), c.widest()}
 	_, err := c.all.AllowAll(ctx, sash.Subject{Key: key, Cost: cost, Limits: limits})
 	return err
 }
+
+// slack is the time that may pass between two looks: charges that are so close are not told apart.
+func (c *coolDowns) slack() time.Duration { return max(c.options.Resolution, 100*time.Millisecond) }
 
 func (c *coolDowns) known(key string) time.Duration {
 	c.mu.Lock()

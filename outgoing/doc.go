@@ -22,7 +22,9 @@
 // rises above the limit that was configured. Each process learns its ceilings from its own answers.
 //
 // A 429, a vendor's other form of it (GitHub's 403), a 503 with Retry-After, or an answer that says nothing
-// is left makes a cool-down for that bucket: no process sends to it until it ends. Cool-downs are in the
+// is left makes a cool-down for that bucket: no process sends to it until it ends. A [Sign] in the answer,
+// also in its body, can say more: that the quota is used up until its reset (YouTube), or that the refusal
+// is for every bucket of the account (Discord). Cool-downs are in the
 // store, under a key of their own, and are looked up before every call, which costs one more round trip.
 // A waiting call adds up to a tenth of the cool-down at random, so that not all come back at the same instant.
 //

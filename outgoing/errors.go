@@ -13,7 +13,7 @@ import (
 // stay away for a while, or that less is left than the request costs. It is [sash.ErrLimited]. Like every
 // error of a RoundTripper it arrives inside a *url.Error: use errors.As.
 type CoolDownError struct {
-	// Key is the bucket.
+	// Key is the bucket or the account, see [Call].
 	Key string
 	// RetryAfter is the time until the bucket can be used again.
 	RetryAfter time.Duration

@@ -100,10 +100,10 @@ func Example_twoWindows() {
 	// 300/1m has 275 left
 }
 
-// A nightly job reads a video API for eight regions. Searches have a bucket of their own, everything else
-// shares a pool of units, and both begin anew at midnight Pacific. The job fills at most 95 % of either, so
-// that people who use the same credential find some left. On a refusal it logs what is left and when to come
-// back, and stops.
+// A nightly job reads YouTube for eight regions. Searches and uploads have buckets of 100 a day each,
+// everything else shares a pool of 10,000 units, where one call costs 1 and another 100, and all begin anew
+// at midnight Pacific. The job fills at most 95 % of each, so that people who use the same credential find
+// some left: 9,500 units. On a refusal it logs what is left and when to come back, and stops.
 func Example_cron() {
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer api.Close()
@@ -113,18 +113,22 @@ func Example_cron() {
 		log.Fatal(err)
 	}
 	pool := sash.PerCalendar(10_000, sash.CalendarDay, pacific)
-	searches := sash.PerCalendar(100, sash.CalendarDay, pacific)
-	units := map[string]int64{"/videos": 1, "/captions": 50}
-	poolKey := sash.Key("video-api", "pool")
+	hundred := []sash.Limit{sash.PerCalendar(100, sash.CalendarDay, pacific)}
+	units := map[string]int64{"/videos": 1, "/captions": 100}
+	poolKey := sash.Key("youtube", "pool")
 	route := func(req *http.Request) (outgoing.Call, error) {
-		if req.URL.Path == "/search" {
-			return outgoing.Call{Key: sash.Key("video-api", "search"), Share: 95, Limits: []sash.Limit{searches}}, nil
+		switch {
+		case req.URL.Path == "/search":
+			return outgoing.Call{Key: sash.Key("youtube", "search"), Share: 95, Limits: hundred}, nil
+		case req.URL.Path == "/videos" && req.Method == http.MethodPost:
+			return outgoing.Call{Key: sash.Key("youtube", "upload"), Share: 95, Limits: hundred}, nil
 		}
 		return outgoing.Call{Key: poolKey, Cost: units[req.URL.Path], Share: 95}, nil
 	}
 	noon := func() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, pacific) }
 	store := memstore.New(&memstore.Options{Now: noon})
-	transport, err := outgoing.New(store, route, &outgoing.Options{Mode: outgoing.Refuse}, pool)
+	youtube, _ := outgoing.Vendor("youtube") // knows a quota that is used up from other refusals
+	transport, err := outgoing.New(store, route, &outgoing.Options{Mode: outgoing.Refuse, Profile: youtube}, pool)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -133,7 +137,7 @@ func Example_cron() {
 	ingest := func() (pages int, err error) {
 		for ; ; pages++ {
 			region := []string{"US", "GB", "DE", "FR", "JP", "KR", "BR", "IN"}[pages%8]
-			for _, path := range []string{"/search", "/videos", "/captions"} {
+			for _, path := range []string{"/search", "/videos", "/videos", "/captions"} {
 				res, err := client.Get(api.URL + path + "?regionCode=" + region)
 				if err != nil {
 					return pages, err
@@ -165,6 +169,6 @@ func Example_cron() {
 	}
 	fmt.Println(left.Remaining, "units left in the pool")
 	// Output:
-	// 95 pages; video-api:search has 0 left for this job; retry in 12h0m0s
-	// 5155 units left in the pool
+	// 93 pages; youtube:pool has 12 left for this job; retry in 12h0m0s
+	// 512 units left in the pool
 }

@@ -1,6 +1,8 @@
 package outgoing
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,24 +61,23 @@ func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-// apply returns the call's limits as far as they are known to be lower, less what its class leaves to
-// others. When a ceiling has no room for the cost it returns the time until it has.
-func (c *ceilings) apply(call Call, now time.Time) (limits []sash.Limit, wait time.Duration) {
-	limits = make([]sash.Limit, len(call.Limits))
+// apply returns a bucket's limits as far as they are known to be lower, less what the call's class leaves
+// to others. When a ceiling has no room for the cost it returns the time until it has.
+func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait time.Duration) {
+	limits = make([]sash.Limit, len(s.Limits))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, whole := range call.Limits {
+	for i, whole := range s.Limits {
 		l := whole
-		l.Units = share(whole.Units, call.Share)
+		l.Units = share(whole.Units, percent)
 		if l.Name == "" {
 			l.Name = whole.String() // the name stays that of the limit as it was configured
 		}
-		fallen, lower := c.fallen[idOf(call.Key, whole)]
-		if lower && call.Cost <= l.Units { // a cost that can never fit is left to the limiter to tell
-			l.Units = share(fallen.now(whole, now), call.Share)
-			if missing := call.Cost - l.Units; missing > 0 {
-				rises := float64(whole.Units*int64(call.Share)) / 100 // in one span
-				wait = max(wait, time.Duration(float64(missing)*float64(span(whole))/rises), time.Millisecond)
+		fallen, lower := c.fallen[idOf(s.Key, whole)]
+		if lower && s.Cost <= l.Units { // a cost that can never fit is left to the limiter to tell
+			l.Units = share(fallen.now(whole, now), percent)
+			if missing := s.Cost - l.Units; missing > 0 {
+				wait = max(wait, risesBy(missing, whole, percent))
 			}
 		}
 		limits[i] = l
@@ -84,29 +85,65 @@ func (c *ceilings) apply(call Call, now time.Time) (limits []sash.Limit, wait ti
 	return limits, wait
 }
 
-// sent notes that a call was charged, and returns what was charged to its bucket so far.
-func (c *ceilings) sent(call Call) int64 {
+// room returns how long a call that was refused has to wait: for each limit that refused it until charges
+// have left, or until its ceiling has risen by what is missing, whichever is first.
+func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.flying[call.Key]
-	if f == nil {
-		f = new(flight)
-		c.flying[call.Key] = f
+	refused := res.Limits()
+	for i, s := range subjects {
+		if len(refused) < len(s.Limits) || !strings.HasSuffix(refused[0].Key, s.Key) {
+			continue // a store that charges one by one tells only of the subject that refused
+		}
+		for j, whole := range s.Limits {
+			l := refused[j]
+			if !l.Refused {
+				continue
+			}
+			until := l.RetryAfter
+			if _, lower := c.fallen[idOf(s.Key, whole)]; lower {
+				until = min(until, risesBy(s.Cost-l.Remaining, whole, call.percent(i)))
+			}
+			wait = max(wait, until)
+		}
+		refused = refused[len(s.Limits):]
 	}
-	f.calls++
-	f.charged += call.Cost
-	return f.charged
+	return wait
 }
 
-// landed ends a call and returns what was charged to its bucket by others of this process meanwhile. The
-// API may have counted those or not.
-func (c *ceilings) landed(call Call, before int64) int64 {
+// risesBy returns how long a ceiling takes to rise by some units.
+func risesBy(units int64, whole sash.Limit, percent int) time.Duration {
+	perSpan := float64(whole.Units*int64(percent)) / 100
+	return max(time.Duration(float64(units)*float64(span(whole))/perSpan), time.Millisecond)
+}
+
+// sent notes that a call was charged, and returns what was charged to its own bucket, the first, so far.
+func (c *ceilings) sent(subjects []sash.Subject) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.flying[call.Key]
-	meanwhile := f.charged - before
-	if f.calls--; f.calls == 0 {
-		delete(c.flying, call.Key)
+	for _, s := range subjects {
+		f := c.flying[s.Key]
+		if f == nil {
+			f = new(flight)
+			c.flying[s.Key] = f
+		}
+		f.calls++
+		f.charged += s.Cost
+	}
+	return c.flying[subjects[0].Key].charged
+}
+
+// landed ends a call and returns what was charged to its own bucket by others of this process meanwhile.
+// The API may have counted those or not.
+func (c *ceilings) landed(subjects []sash.Subject, before int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	meanwhile := c.flying[subjects[0].Key].charged - before
+	for _, s := range subjects {
+		f := c.flying[s.Key]
+		if f.calls--; f.calls == 0 {
+			delete(c.flying, s.Key)
+		}
 	}
 	return meanwhile
 }
@@ -153,9 +190,12 @@ func (c *ceilings) lower(id ceilingID, l sash.Limit, units int64, now time.Time)
 }
 
 // describes tells whether a quota is the one that a limit was configured for: by its window, or by its
-// units, or because there is no other.
+// units, or because there is no other. Percentages are of the call's longest limit.
 func describes(q Quota, l sash.Limit, call Call) bool {
-	if q.Unit != call.Unit && q.Unit != unitPercent {
+	if q.Unit == unitPercent {
+		return !slices.ContainsFunc(call.Limits, func(other sash.Limit) bool { return span(other) > span(l) })
+	}
+	if q.Unit != call.Unit {
 		return false
 	}
 	if q.Window > 0 {

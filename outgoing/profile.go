@@ -1,6 +1,10 @@
 package outgoing
 
-import "time"
+import (
+	"time"
+
+	"example.com/sash"
+)
 
 // A Profile says how an API describes its quotas and refusals. It is data: an API that is not listed is
 // described by a Profile of yours. The zero Profile reads what most APIs send: the RateLimit fields of all
@@ -11,11 +15,20 @@ type Profile struct {
 	// Quotas are the field names by which the API describes each quota. The RateLimit and
 	// RateLimit-Policy fields are read beside them. Nil means the usual names.
 	Quotas []QuotaFields
-	// AlsoRefused are status codes beside 429 that mean a refusal when the answer has a Retry-After or
-	// says that nothing is left.
+	// AlsoRefused are status codes beside 429 that mean a refusal when the answer has a Retry-After, says
+	// that nothing is left, or has one of the Signs.
 	AlsoRefused []int
-	// CoolDown is how long to stay away after a refusal that does not say. Zero is a second.
+	// Signs tell what a refusal is about. When one has a Path, up to 64 KiB of the bodies of refusals are
+	// read before the answer is returned, whose body is whole all the same.
+	Signs []Sign
+	// CoolDown is how long to stay away after a refusal, or an answer with nothing left, that does not say.
+	// Zero is a second.
 	CoolDown time.Duration
+	// Resets is the stretch of the calendar, in Zone, with which a quota that is used up begins anew: the
+	// end of the cool-down when the answer does not say. Zero is an hour from the refusal.
+	Resets sash.Period
+	// Zone is where the calendar is. Nil is UTC.
+	Zone *time.Location
 }
 
 // QuotaFields are the names of the fields that describe one quota. Empty names are not read.
@@ -26,8 +39,14 @@ type QuotaFields struct {
 	Limit, Remaining, Used string
 	// UsedOfLimit is a field such as "39/40".
 	UsedOfLimit string
-	// Percent is a field with a JSON object of percentages used, of which the greatest counts.
-	Percent string
+	// Percent is a field with JSON in which the members that Percentages names, at any depth, are
+	// percentages used, of which the greatest counts.
+	Percent     string
+	Percentages []string
+	// Regain is a member of the same JSON, of which the greatest counts: the time until more is available,
+	// in units of RegainIn.
+	Regain   string
+	RegainIn time.Duration
 	// Reset is a field with the time of the reset, in the form that ResetForm says.
 	Reset     string
 	ResetForm ResetForm

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,11 +75,8 @@ func (f *QuotaFields) read(h http.Header, now time.Time) (Quota, bool) {
 			q.setRemaining(max(0, n-u), true)
 		}
 	}
-	if used, ok := percentOf(get(h, f.Percent)); ok {
-		q.Limit = 100
-		q.setRemaining(max(0, 100-math.Ceil(used)), true)
-	}
 	q.Reset, q.HasReset = resetOf(get(h, f.Reset), f.ResetForm, now)
+	f.readPercent(&q, h)
 	return q, q.HasRemaining || q.Limit > 0
 }
 
@@ -119,17 +117,41 @@ func limitOf(s string) (int64, time.Duration, bool) {
 	return units(n), windowFor(units(n), namelessPolicies([]string{policies})), true
 }
 
-// percentOf returns the greatest percentage of a JSON object such as {"call_count":28,"total_time":25}.
-func percentOf(s string) (float64, bool) {
-	var fields map[string]any
-	if s == "" || json.Unmarshal([]byte(s), &fields) != nil {
-		return 0, false
+// readPercent reads a field such as {"call_count":28,"total_time":25}, or the same in lists of a map.
+func (f *QuotaFields) readPercent(q *Quota, h http.Header) {
+	var value any
+	if s := get(h, f.Percent); s == "" || json.Unmarshal([]byte(s), &value) != nil {
+		return
 	}
-	most, found := 0.0, false
-	for _, v := range fields {
-		if n, ok := v.(float64); ok && n >= 0 {
+	if used, ok := greatest(value, f.Percentages); ok {
+		q.Limit = 100
+		q.setRemaining(max(0, 100-math.Ceil(used)), true)
+	}
+	if regain, ok := greatest(value, []string{f.Regain}); ok {
+		q.Reset, q.HasReset = seconds(regain*f.RegainIn.Seconds()), true
+	}
+}
+
+// greatest returns the greatest number, not below zero, of the members with one of the names.
+func greatest(value any, names []string) (most float64, found bool) {
+	keep := func(n float64, ok bool) {
+		if ok && n >= 0 {
 			most, found = max(most, n), true
 		}
 	}
-	return min(most, 100), found
+	switch v := value.(type) {
+	case []any:
+		for _, element := range v {
+			keep(greatest(element, names))
+		}
+	case map[string]any:
+		for name, member := range v {
+			if n, ok := member.(float64); ok && slices.Contains(names, name) {
+				keep(n, true)
+			} else {
+				keep(greatest(member, names))
+			}
+		}
+	}
+	return most, found
 }

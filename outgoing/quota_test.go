@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -86,6 +87,27 @@ func TestReadEveryDialect(t *testing.T) {
 			[]Quota{left(49, "requests", 50, time.Minute)}},
 		{"meta", "meta", fields(`X-App-Usage: {"call_count":28,"total_time":25.4,"total_cputime":31.2}`),
 			[]Quota{noReset(left(68, "percent", 100, 0))}},
+		{"meta, an ad account", "meta", fields(`X-Ad-Account-Usage: {"acc_id_util_pct":9.67,"reset_time_duration":100,"ads_api_access_tier":"standard_access"}`),
+			[]Quota{left(90, "percent", 100, 100*time.Second)}},
+		{"meta, business use cases", "meta", fields(`X-Business-Use-Case-Usage: {"10153848260347724":[{"type":"ads_management","call_count":97,"total_cputime":23,"total_time":23,"estimated_time_to_regain_access":0}],` +
+			`"66782684":[{"type":"pages","call_count":30,"total_cputime":100,"total_time":25,"estimated_time_to_regain_access":19}]}`),
+			[]Quota{left(0, "percent", 100, 19*time.Minute)}},
+		{"meta, several fields", "meta", fields(`X-App-Usage: {"call_count":28,"total_time":25,"total_cputime":25}`, `X-Business-Use-Case-Usage: {"66782684":[{"type":"pages","call_count":95,"total_cputime":20,"total_time":20,"estimated_time_to_regain_access":0}]}`),
+			[]Quota{noReset(left(72, "percent", 100, 0)), left(5, "percent", 100, 0)}},
+		{"meta, beyond what can be", "meta", fields(`X-Business-Use-Case-Usage: {"1":[{"call_count":4e9,"estimated_time_to_regain_access":1e300}],"2":[[{"total_time":-3}]]}`),
+			[]Quota{left(0, "percent", 100, sash.MaxWindow)}},
+		{"meta, other members are not percentages", "meta", fields(`X-App-Usage: {"id":66782684,"call_count":"28"}`), nil},
+		{"discord, all of it", "discord", fields("X-RateLimit-Limit: 50", "X-RateLimit-Remaining: 49", "X-RateLimit-Reset: 1470173023", "X-RateLimit-Reset-After: 1", "X-RateLimit-Bucket: abcd1234"),
+			[]Quota{left(49, "requests", 50, time.Second)}},
+		{"the renamed field beside the unmerged one", "", fields(`RateLimit-Policy: "a";q=10;w=60`, `RateLimit: "a";a=7;w=30;c=1`, `RateLimit-Partition: "a";pk=:AAAA:`),
+			[]Quota{windowed(left(7, "requests", 10, 30*time.Second), "a", time.Minute)}},
+		{"anthropic, all four", "anthropic", fields(
+			"anthropic-ratelimit-requests-limit: 50", "anthropic-ratelimit-requests-remaining: 49", "anthropic-ratelimit-requests-reset: 2026-05-04T12:01:00Z",
+			"anthropic-ratelimit-tokens-limit: 48000", "anthropic-ratelimit-tokens-remaining: 47000", "anthropic-ratelimit-tokens-reset: 2026-05-04T12:00:01Z",
+			"anthropic-ratelimit-input-tokens-limit: 40000", "anthropic-ratelimit-input-tokens-remaining: 39000", "anthropic-ratelimit-input-tokens-reset: 2026-05-04T12:00:01Z",
+			"anthropic-ratelimit-output-tokens-limit: 8000", "anthropic-ratelimit-output-tokens-remaining: 8000", "anthropic-ratelimit-output-tokens-reset: 2026-05-04T12:00:00Z", noonDate),
+			[]Quota{left(49, "requests", 50, time.Minute), left(47000, "tokens", 48000, time.Second), left(39000, "input-tokens", 40000, time.Second), left(8000, "output-tokens", 8000, 0)}},
+		{"youtube says nothing", "youtube", fields("X-RateLimit-Remaining: 3"), nil},
 		{"meta, malformed", "meta", fields(`X-App-Usage: {"call_count":`), nil},
 		{"reddit", "reddit", fields("X-Ratelimit-Remaining: 598.0", "X-Ratelimit-Used: 2", "X-Ratelimit-Reset: 312"),
 			[]Quota{left(598, "requests", 0, 312*time.Second)}},
@@ -136,14 +158,36 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// Whatever a body is, the caller gets it as it was, and what it asks for is bounded.
+func FuzzBody(f *testing.F) {
+	for _, s := range []string{`{"error":{"errors":[{"reason":"quotaExceeded"}],"code":4}}`, `{"global":true,"retry_after":64.57}`,
+		`{"message":"You have exceeded a secondary rate limit."}`, `{"error":{"details":[{"metadata":{"quota_unit":"1/d/{project}"}}]}}`,
+		`[[[[`, `{"error":`, "", "null", `{"error":{"code":1e999}}`, "\xff{\"message\":\"\xff\"}"} {
+		f.Add(403, s, "")
+		f.Add(429, s, "7")
+	}
+	f.Fuzz(func(t *testing.T, status int, body, after string) {
+		for _, p := range append([]Profile{{}}, vendors()...) {
+			res := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}, Body: io.NopCloser(strings.NewReader(body))}
+			away := stayAway(Call{Profile: &p}, res, nil, noon)
+			if away.lasts < 0 || away.lasts > sash.MaxWindow || away.refused && away.lasts < shortestCoolDown || away.account && !away.refused {
+				t.Errorf("%d %q: %s makes it %+v", status, body, p.Name, away)
+			}
+			if got, err := io.ReadAll(res.Body); err != nil || string(got) != body {
+				t.Errorf("%q became %q, %v", body, got, err)
+			}
+		}
+	})
+}
+
 // What an API sends never panics, and never leads to numbers that a limit cannot have.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{`"burst";r=0;t=12`, "limit=100, remaining=50, reset=30", "100, 100;w=60", "40/40", "2.0", "6m0s",
-		"2026-05-04T12:01:00Z", `{"call_count":28}`, "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`} {
+		"2026-05-04T12:01:00Z", `{"call_count":28}`, `{"1":[{"total_time":1e300,"estimated_time_to_regain_access":1e300}]}`, "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`} {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		profiles := append([]Profile{{}}, vendors...)
+		profiles := append([]Profile{{}}, vendors()...)
 		for _, p := range profiles {
 			h := http.Header{"Ratelimit": {a}, "Ratelimit-Policy": {b}, "Retry-After": {a}, "Date": {b}}
 			for _, q := range p.quotas() {

@@ -26,6 +26,9 @@ const (
 // DefaultMaxCoolDown is the longest cool-down when Options do not give one.
 const DefaultMaxCoolDown = time.Hour
 
+// longestDay is a day on which clocks go back.
+const longestDay = 25 * time.Hour
+
 // Options are the rarer choices for a Transport. The zero value is the default.
 type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
@@ -44,7 +47,8 @@ type Options struct {
 	// Profile is how the API describes its quotas. The zero Profile reads what is usual.
 	Profile Profile
 	// MaxCoolDown is the longest cool-down, however long the API asks for: at least a second, at most
-	// 24 hours, and the same in all processes. Zero is DefaultMaxCoolDown.
+	// 25 hours, and the same in all processes. Zero is DefaultMaxCoolDown, or 25 hours, which the longest
+	// day has, when the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
 	// Retries says which answers are tried again. The zero value is none.
 	Retries Retries
@@ -83,9 +87,12 @@ func New(store sash.Store, route Route, opts *Options, limits ...sash.Limit) (*T
 	}
 	if t.opts.MaxCoolDown == 0 {
 		t.opts.MaxCoolDown = DefaultMaxCoolDown
+		if t.opts.Profile.Resets >= sash.CalendarDay {
+			t.opts.MaxCoolDown = longestDay
+		}
 	}
-	if d := t.opts.MaxCoolDown; d < time.Second || d > 24*time.Hour || d%time.Millisecond != 0 {
-		return nil, fmt.Errorf("outgoing: MaxCoolDown is %v; it is whole milliseconds, from a second to 24 hours", d)
+	if d := t.opts.MaxCoolDown; d < time.Second || d > longestDay || d%time.Millisecond != 0 {
+		return nil, fmt.Errorf("outgoing: MaxCoolDown is %v; it is whole milliseconds, from a second to 25 hours", d)
 	}
 	if t.opts.Mode > Refuse {
 		return nil, fmt.Errorf("outgoing: unknown mode %d", t.opts.Mode)
@@ -163,9 +170,10 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		closeBody(req)
 		return nil, stay{}, err
 	}
-	before := t.learned.sent(call)
+	subjects := call.subjects()
+	before := t.learned.sent(subjects)
 	res, err := t.base.RoundTrip(req)
-	meanwhile := t.learned.landed(call, before)
+	meanwhile := t.learned.landed(subjects, before)
 	if err != nil {
 		return nil, stay{}, err
 	}
@@ -178,7 +186,11 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	if away.lasts > 0 {
 		// The answer is right even when the store cannot be told; this process keeps to the cool-down
 		// all the same. It is told even when the caller is about to leave.
-		t.tell(req, call.Key, away.lasts)
+		key := call.Key
+		if away.account && call.Account != "" {
+			key = call.Account
+		}
+		t.tell(req, key, away.lasts)
 	}
 	return res, away, nil
 }

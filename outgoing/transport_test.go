@@ -299,7 +299,7 @@ func TestWrongOptions(t *testing.T) {
 		"no route":               {newStore(), nil, outgoing.Options{}, []sash.Limit{sash.PerDay(1)}},
 		"no limit":               {newStore(), route, outgoing.Options{}, nil},
 		"unknown mode":           {newStore(), route, outgoing.Options{Mode: 7}, []sash.Limit{sash.PerDay(1)}},
-		"cool-downs without end": {newStore(), route, outgoing.Options{MaxCoolDown: 25 * time.Hour}, []sash.Limit{sash.PerDay(1)}},
+		"cool-downs without end": {newStore(), route, outgoing.Options{MaxCoolDown: 26 * time.Hour}, []sash.Limit{sash.PerDay(1)}},
 		"negative retries":       {newStore(), route, outgoing.Options{Retries: outgoing.Retries{Most: -1}}, []sash.Limit{sash.PerDay(1)}},
 	} {
 		if _, err := outgoing.New(c.store, c.route, &c.opts, c.limits...); err == nil {

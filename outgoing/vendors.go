@@ -2,65 +2,112 @@ package outgoing
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"time"
+
+	"example.com/sash"
 )
 
 // vendors are the APIs whose fields are known. The usual profile reads some of them too; these say what
 // cannot be told from an answer alone.
-var vendors = []Profile{
-	{
-		Name: "github",
-		Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
-			Reset: "X-RateLimit-Reset", ResetForm: ResetUnix}},
-		AlsoRefused: []int{http.StatusForbidden},
-		CoolDown:    time.Minute, // what its documentation asks for after a secondary limit without Retry-After
-	},
-	{
-		Name: "discord",
-		// Reset-After needs no clock; X-RateLimit-Reset says the same as Unix seconds.
-		Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining",
-			Reset: "X-RateLimit-Reset-After", ResetForm: ResetSeconds}},
-	},
-	{
-		Name:   "shopify",
-		Quotas: []QuotaFields{{UsedOfLimit: "X-Shopify-Shop-Api-Call-Limit"}},
-	},
-	{
-		Name: "openai",
-		Quotas: []QuotaFields{
-			{Limit: "X-RateLimit-Limit-Requests", Remaining: "X-RateLimit-Remaining-Requests", Reset: "X-RateLimit-Reset-Requests"},
-			{Unit: "tokens", Limit: "X-RateLimit-Limit-Tokens", Remaining: "X-RateLimit-Remaining-Tokens", Reset: "X-RateLimit-Reset-Tokens"},
+func vendors() []Profile {
+	return []Profile{
+		{
+			Name: "github",
+			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
+				Reset: "X-RateLimit-Reset", ResetForm: ResetUnix}},
+			AlsoRefused: []int{http.StatusForbidden},
+			// A secondary limit comes without Retry-After at times, and with most of the primary quota left.
+			Signs:    []Sign{{Path: "message", Has: []string{"secondary rate limit", "rate limit exceeded", "abuse detection"}}},
+			CoolDown: time.Minute, // what its documentation asks for then
 		},
-	},
-	{
-		Name: "anthropic",
-		Quotas: []QuotaFields{
-			anthropic("requests"), anthropic("tokens"), anthropic("input-tokens"), anthropic("output-tokens"),
+		{
+			Name: "discord",
+			// Reset-After needs no clock; X-RateLimit-Reset says the same as Unix seconds.
+			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining",
+				Reset: "X-RateLimit-Reset-After", ResetForm: ResetSeconds}},
+			Signs: []Sign{
+				{Field: "X-RateLimit-Global", Has: []string{"true"}, Means: Everywhere},
+				{Field: "X-RateLimit-Scope", Has: []string{"global"}, Means: Everywhere},
+				{Path: "global", Has: []string{"true"}, Means: Everywhere},
+			},
 		},
-	},
-	{
-		Name: "meta",
-		Quotas: []QuotaFields{
-			{Unit: unitPercent, Percent: "X-App-Usage"},
-			{Unit: unitPercent, Percent: "X-Ad-Account-Usage"},
+		{
+			Name:   "shopify",
+			Quotas: []QuotaFields{{UsedOfLimit: "X-Shopify-Shop-Api-Call-Limit"}},
 		},
-	},
-	{
-		Name: "reddit",
-		Quotas: []QuotaFields{{Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
-			Reset: "X-RateLimit-Reset", ResetForm: ResetSeconds}},
-	},
-	{
-		Name: "atlassian",
-		Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining",
-			Reset: "X-RateLimit-Reset"}},
-	},
-	{
-		Name:   "huggingface",
-		Quotas: []QuotaFields{}, // RateLimit is well formed; its RateLimit-Policy is not, and is ignored
-	},
+		{
+			Name: "openai",
+			Quotas: []QuotaFields{
+				{Limit: "X-RateLimit-Limit-Requests", Remaining: "X-RateLimit-Remaining-Requests", Reset: "X-RateLimit-Reset-Requests"},
+				{Unit: "tokens", Limit: "X-RateLimit-Limit-Tokens", Remaining: "X-RateLimit-Remaining-Tokens", Reset: "X-RateLimit-Reset-Tokens"},
+			},
+			Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}, // nothing is paid for any more
+		},
+		{
+			Name: "anthropic",
+			Quotas: []QuotaFields{
+				anthropic("requests"), anthropic("tokens"), anthropic("input-tokens"), anthropic("output-tokens"),
+			},
+		},
+		{
+			Name: "meta",
+			Quotas: []QuotaFields{
+				{Unit: unitPercent, Percent: "X-App-Usage", Percentages: metaPercentages()},
+				{Unit: unitPercent, Percent: "X-Ad-Account-Usage", Percentages: []string{"acc_id_util_pct"},
+					Regain: "reset_time_duration", RegainIn: time.Second},
+				{Unit: unitPercent, Percent: "X-Business-Use-Case-Usage", Percentages: metaPercentages(),
+					Regain: "estimated_time_to_regain_access", RegainIn: time.Minute},
+			},
+			AlsoRefused: []int{http.StatusBadRequest, http.StatusForbidden},
+			Signs: []Sign{{Path: "error.code", Has: []string{
+				"4", "17", "32", "613", // calls of the application, the user, the page, and a custom limit
+				"80000", "80001", "80002", "80003", "80004", "80005", "80006", "80008", "80009", "80014", // business use cases
+			}}},
+			CoolDown: time.Minute, // its percentages are of an hour that slides, so a little comes back soon
+		},
+		{
+			Name: "reddit",
+			Quotas: []QuotaFields{{Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
+				Reset: "X-RateLimit-Reset", ResetForm: ResetSeconds}},
+		},
+		{
+			Name: "atlassian",
+			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining",
+				Reset: "X-RateLimit-Reset"}},
+		},
+		{
+			Name:   "huggingface",
+			Quotas: []QuotaFields{}, // RateLimit is well formed; its RateLimit-Policy is not, and is ignored
+		},
+		{
+			Name:        "youtube",
+			Quotas:      []QuotaFields{}, // it says nothing before it refuses
+			AlsoRefused: []int{http.StatusForbidden},
+			Signs: []Sign{
+				{Path: "error.errors.reason", Has: []string{"quotaExceeded", "dailyLimitExceeded"}, Means: UsedUp},
+				// The buckets of searches and uploads say rateLimitExceeded for a day, too.
+				{Path: "error.message", Has: []string{"per day", "daily limit"}, Means: UsedUp},
+				{Path: "error.details.metadata.quota_unit", Has: []string{"1/d/{project}"}, Means: UsedUp},
+				{Path: "error.errors.reason", Has: []string{"rateLimitExceeded", "userRateLimitExceeded"}, Means: TooFast},
+			},
+			CoolDown: time.Minute, // beside those of a day its quotas are of a minute
+			Resets:   sash.CalendarDay,
+			Zone:     pacific(),
+		},
+	}
+}
+
+func metaPercentages() []string { return []string{"call_count", "total_time", "total_cputime"} }
+
+// pacific is where YouTube's days begin. Where there is no time zone database it is the zone without its
+// summer time, in which a day begins an hour late.
+func pacific() *time.Location {
+	zone, err := time.LoadLocation("America/Los_Angeles")
+	if err != nil {
+		return time.FixedZone("PST", -8*60*60)
+	}
+	return zone
 }
 
 func anthropic(unit string) QuotaFields {
@@ -69,13 +116,11 @@ func anthropic(unit string) QuotaFields {
 }
 
 // Vendor returns the profile of a known API: anthropic, atlassian, discord, github, huggingface, meta,
-// openai, reddit or shopify. The case of the name does not matter. It returns false for others, whose
-// profile is the zero one or one of your own.
+// openai, reddit, shopify or youtube. The case of the name does not matter. It returns false for others,
+// whose profile is the zero one or one of your own.
 func Vendor(name string) (Profile, bool) {
-	for _, p := range vendors {
+	for _, p := range vendors() {
 		if p.Name == strings.ToLower(name) {
-			p.Quotas = slices.Clone(p.Quotas)
-			p.AlsoRefused = slices.Clone(p.AlsoRefused)
 			return p, true
 		}
 	}

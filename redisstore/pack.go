@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"hash/crc32"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ const (
 	modeDecide = 0
 	modeCharge = 1 // decide, and charge what was refused too
 	modeSettle = 2
+	modeLater  = 3 // decide; what is charged may be settled later
 )
 
 // usualSize is enough bytes for a decision on one subject without calendar limits.
@@ -21,11 +23,13 @@ const usualSize = 64
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
 func pack(reqs []sash.Request, countRefused bool, now int64) string {
 	b := make([]byte, 0, usualSize*len(reqs))
+	mode := byte(modeDecide)
 	if countRefused {
-		b = append(b, modeCharge)
-	} else {
-		b = append(b, modeDecide)
+		mode = modeCharge
+	} else if slices.ContainsFunc(reqs, func(r sash.Request) bool { return r.MaySettle }) {
+		mode = modeLater
 	}
+	b = append(b, mode)
 	b = appendUint(b, 7, max(1, reqs[0].Policy.Resolution().Microseconds()))
 	for i := range reqs {
 		b = appendRequest(b, &reqs[i], now)

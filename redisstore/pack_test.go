@@ -31,7 +31,7 @@ func TestAMarkIsInTheSlotOfItsKey(t *testing.T) {
 		s := New(nil, &Options{Prefix: prefix})
 		for _, key := range []string{"user:42", "{t1}:user:42", "a}b", "a{b", "{}", "}{", "{{a}}"} {
 			key := prefix + "log:" + key
-			mark := s.mark(key, "ID")
+			mark := s.mark("settled", key, "ID")
 			if slot(mark) != slot(key) {
 				t.Errorf("%q is in slot %d, and the mark %q in %d", key, slot(key), mark, slot(mark))
 			}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/internal/window"
@@ -35,27 +36,40 @@ type Scripter interface {
 type Options struct {
 	// Prefix is put before every key, to keep applications on one server apart. Empty is DefaultPrefix.
 	Prefix string
+	// Replicas is how many replicas have to confirm an admission before it is one: so many copies
+	// of a charge outlive the loss of the primary. Fewer in time are an error that is sash.ErrUnavailable;
+	// the call is charged then. Refusals, peeks and settlements do not wait. Zero is none. It takes a
+	// Scripter that is a [Waiter], a connection of its own for each call at a time, and a round trip more.
+	Replicas int
+	// ReplicaTimeout is how long to wait for them: shorter than the client waits for replies, and in whole
+	// milliseconds, rounded up. Zero is DefaultReplicaTimeout.
+	ReplicaTimeout time.Duration
 }
 
 // A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
-// stays the caller's to configure and to close. It implements [sash.MultiStore], [sash.Settler] and
-// [sash.Resetter].
+// stays the caller's to configure and to close. It implements [sash.MultiStore],
+// [sash.Deduplicator], [sash.Settler] and [sash.Resetter].
 type Store struct {
 	scripts Scripter
 	prefix  string
+	wait    Wait
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // New returns a store over a client. A nil opts is the default. New does no I/O.
 func New(scripts Scripter, opts *Options) *Store {
 	s := &Store{scripts: scripts, prefix: DefaultPrefix}
-	if opts != nil && opts.Prefix != "" {
-		s.prefix = opts.Prefix
+	if opts != nil {
+		s.wait = opts.wait()
+		if opts.Prefix != "" {
+			s.prefix = opts.Prefix
+		}
 	}
 	return s
 }
@@ -82,7 +96,17 @@ var tags = [...]string{
 
 // Decide implements [sash.Store].
 func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	results, err := s.decide(ctx, []sash.Request{req})
+	results, err := s.decide(ctx, []sash.Request{req}, "")
+	if err != nil {
+		return sash.Result{}, err
+	}
+	return results[0], nil
+}
+
+// DecideOnce implements [sash.Deduplicator]. What a call got is kept in a key of its own, in the slot of
+// the subject's key. When it is repeated under another number of limits that is an error.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	results, err := s.decide(ctx, []sash.Request{req}, id)
 	if err != nil {
 		return sash.Result{}, err
 	}
@@ -98,25 +122,33 @@ func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Resu
 			}
 		}
 	}
-	return s.decide(ctx, reqs)
+	return s.decide(ctx, reqs, "")
 }
 
-func (s *Store) decide(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+// decide asks for all requests at once; for the first only, when it has an ID.
+func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string) ([]sash.Result, error) {
 	policy := reqs[0].Policy
 	keys := make([]string, len(reqs))
 	for i, req := range reqs {
 		keys[i] = s.Key(req.Key, policy)
 	}
 	script := scripts[policy.Algorithm()]
+	if id != "" {
+		script = onces[policy.Algorithm()]
+		keys = append(keys, s.mark("once", keys[0], sash.Key(keys[0], id)))
+	}
 	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
 	// than a period away says so, with its time, and is asked again with boundaries around that.
 	now := calendarNow(reqs)
 	for range 3 {
-		reply, err := s.scripts.Run(ctx, script, keys, pack(reqs, policy.CountRefused(), now))
+		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused(), now))
 		if err != nil {
 			return nil, err
 		}
 		results, at, err := unpack(reqs, reply)
+		if err != nil && id != "" {
+			err = fmt.Errorf("%w; was the call of this ID charged under other limits?", err)
+		}
 		if err != nil || results != nil {
 			return results, err
 		}
@@ -134,18 +166,19 @@ func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
 	}
 	keys := []string{s.Key(set.Request.Key, set.Request.Policy)}
 	if set.ID != "" {
-		keys = append(keys, s.mark(keys[0], set.ID))
+		keys = append(keys, s.mark("settled", keys[0], set.ID))
 	}
 	_, err := s.scripts.Run(ctx, script, keys, packSettlement(&set))
 	return err
 }
 
-// mark returns the name of the key that tells that a settlement was applied: in the slot of the key that
-// it is about. Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries.
-func (s *Store) mark(key, id string) string {
-	mark := s.prefix + "settled:{" + hashTag(key) + "}:" + id
+// mark returns the name of a key that tells of something that was done once, such as a settlement: in the
+// slot of the key that it is about. Braces in keys or prefixes that are not from sash.Key can make it take a
+// few thousand tries.
+func (s *Store) mark(kind, key, id string) string {
+	mark := s.prefix + kind + ":{" + hashTag(key) + "}:" + id
 	for n := 0; slot(mark) != slot(key); n++ {
-		mark = s.prefix + "settled:{" + strconv.Itoa(n) + "}:" + id
+		mark = s.prefix + kind + ":{" + strconv.Itoa(n) + "}:" + id
 	}
 	return mark
 }
@@ -155,6 +188,9 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 	_, err := s.scripts.Run(ctx, reset, []string{s.Key(key, policy)}, "")
 	return err
 }
+
+// unsettled is the bit of the refusals that says that a charge may still be settled.
+const unsettled = 1 << 40
 
 // unpack reads a script's reply. It returns no results, and the server's time, when nothing was decided
 // because the calendar boundaries did not surround that time.
@@ -170,12 +206,18 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 	if len(b) != 16+32*limits {
 		return nil, 0, fmt.Errorf("redisstore: a script answered %d bytes where %d were due", len(b), 16+32*limits)
 	}
+	var bits uint64 // of all numbers
 	next := func() int64 {
-		n := int64(binary.BigEndian.Uint64(b))
+		n := binary.BigEndian.Uint64(b)
+		bits |= n
 		b = b[8:]
-		return n
+		return int64(n)
 	}
 	refusals, at := uint64(next()), next()
+	// Only the log knows whether a charge may still be settled.
+	firm := refusals&unsettled == 0 && settles[reqs[0].Policy.Algorithm()] != nil
+	refusals &^= unsettled
+	unknown := refusals >> limits
 	results = make([]sash.Result, len(reqs))
 	var room [sash.MaxLimits]window.Status
 	for i, req := range reqs {
@@ -184,7 +226,11 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 			room[j] = window.Status{Remaining: next(), Retry: next(), Release: next(), Reset: next()}
 		}
 		results[i] = sash.NewResult(req, at, refusals&(1<<k-1), room[:k])
+		results[i].Firm = firm && !results[i].Allowed
 		refusals >>= k
+	}
+	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53; so no time overflows
+		return nil, 0, errors.New("redisstore: a script answered numbers that make no sense")
 	}
 	return results, at, nil
 }

@@ -5,6 +5,8 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"example.com/sash"
 )
@@ -28,6 +30,7 @@ var files embed.FS
 var (
 	log       = load("log.lua")
 	logSettle = load("log_settle.lua")
+	logOnce   = once(log)
 	zset      = load("shared.lua", "zset.lua")
 
 	scripts = [...]*Script{
@@ -42,7 +45,16 @@ var (
 		sash.SlidingLog:     logSettle,
 		sash.SlidingBuckets: logSettle,
 	}
-	reset = load("reset.lua")
+	onces = [len(scripts)]*Script{
+		sash.SlidingLog:     logOnce,
+		sash.SortedSetLog:   once(zset),
+		sash.SlidingBuckets: logOnce,
+		sash.SlidingCounter: once(scripts[sash.SlidingCounter]),
+		sash.FixedWindow:    once(scripts[sash.FixedWindow]),
+		sash.GCRA:           once(scripts[sash.GCRA]),
+	}
+	reset     = load("reset.lua")
+	instances = load("instances.lua")
 )
 
 // load joins embedded files to one script, named after the last.
@@ -58,7 +70,17 @@ func load(names ...string) *Script {
 	return NewScript(names[len(names)-1], text)
 }
 
+// once returns a script that decides as another one does, once for each ID: that of once.lua around it.
+func once(script *Script) *Script {
+	around := strings.NewReplacer(
+		"-- DECIDE\n", script.Text,
+		"REPEAT_MS", strconv.FormatInt(sash.RepeatTime.Milliseconds(), 10),
+	)
+	return NewScript(strings.TrimSuffix(script.Name, ".lua")+"_once.lua", around.Replace(load("once.lua").Text))
+}
+
 // Scripts returns every script of the store, to load them ahead of time or to look at them.
 func Scripts() []*Script {
-	return []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset}
+	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset, instances}
+	return append(all, logOnce, onces[sash.SortedSetLog], onces[sash.SlidingCounter], onces[sash.FixedWindow], onces[sash.GCRA])
 }

@@ -35,9 +35,13 @@ func (s *scripter) Cluster() bool { return s.client.Mode() == rueidis.ClientMode
 
 // Run runs a script.
 func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	reply, err := s.send(ctx, "EVALSHA", script.SHA1, keys, arg)
+	return run(ctx, s.client, script, keys, arg)
+}
+
+func run(ctx context.Context, to rueidis.CoreClient, script *redisstore.Script, keys []string, arg string) (string, error) {
+	reply, err := send(ctx, to, "EVALSHA", script.SHA1, keys, arg)
 	if failed, ok := rueidis.IsRedisErr(err); ok && failed.IsNoScript() { // it did not run
-		reply, err = s.send(ctx, "EVAL", script.Text, keys, arg)
+		reply, err = send(ctx, to, "EVAL", script.Text, keys, arg)
 	}
 	if err != nil {
 		return "", fmt.Errorf("rueidisstore: %s: %w", script.Name, err)
@@ -46,12 +50,17 @@ func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []st
 }
 
 // send sends one command. It must not be marked as one that can be sent again.
-func (s *scripter) send(ctx context.Context, name, script string, keys []string, arg string) (string, error) {
-	cmd := s.client.B().Arbitrary(name, script, strconv.Itoa(len(keys))).Keys(keys...).Args(arg).Build()
-	reply, err := s.client.Do(ctx, cmd).ToString()
+func send(ctx context.Context, to rueidis.CoreClient, name, script string, keys []string, arg string) (string, error) {
+	cmd := to.B().Arbitrary(name, script, strconv.Itoa(len(keys))).Keys(keys...).Args(arg).Build()
+	reply, err := to.Do(ctx, cmd).ToString()
+	return reply, ended(ctx, err)
+}
+
+// ended returns the context's error in place of one that came past its deadline.
+func ended(ctx context.Context, err error) error {
 	if deadline, ok := ctx.Deadline(); err != nil && ok && !time.Now().Before(deadline) {
 		<-ctx.Done() // a connection's deadline can be a moment ahead of its context's
-		return "", ctx.Err()
+		return ctx.Err()
 	}
-	return reply, err
+	return err
 }

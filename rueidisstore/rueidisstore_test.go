@@ -11,16 +11,20 @@ import (
 )
 
 func TestAdapter(t *testing.T) {
-	adaptertest.Run(t, func(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
-		// A client finds out by itself whether the server is one of a cluster.
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: opts.Timeout})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return adaptertest.Conn{
-			Store: rueidisstore.New(client, nil),
-			Ping:  func() error { return client.Do(context.Background(), client.B().Ping().Build()).Error() },
-			Close: client.Close,
-		}
-	})
+	adaptertest.Run(t, open)
+}
+
+func FuzzReply(f *testing.F) { adaptertest.FuzzReply(f, open) }
+
+func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
+	// A client finds out by itself whether the server is one of a cluster.
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: opts.Timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return adaptertest.Conn{
+		Store: rueidisstore.New(client, opts.Store),
+		Ping:  func() error { return client.Do(context.Background(), client.B().Ping().Build()).Error() },
+		Close: client.Close,
+	}
 }

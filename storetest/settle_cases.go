@@ -43,6 +43,43 @@ var settleCases = []testCase{
 		},
 	},
 	{
+		name:    "a firm refusal holds",
+		promise: "a refusal that is said to be firm is not followed by room before its RetryAfter, whoever settles",
+		run: func(s *suite) {
+			if _, ok := s.Store.(sash.Settler); !ok {
+				return
+			}
+			for n := range 40 { // through every growth of a log, with the charge to be settled anywhere
+				key := fmt.Sprint("k", n)
+				l := s.limiter(sash.Every(40, window))
+				var r *sash.Reservation
+				for i := range 40 {
+					if i == n {
+						var err error
+						if r, err = l.Reserve(s.Context(), key, 1); err != nil || !r.Allowed() {
+							s.Fatalf("%+v, %v", r, err)
+						}
+					} else {
+						s.fill(l, key, 1)
+					}
+					s.Advance(time.Microsecond)
+				}
+				for range 2 { // the answer to a refusal must not change what the next one says
+					res := s.ask(l, key, 1)
+					if !res.Firm {
+						continue
+					}
+					if err := r.Cancel(s.Context()); err != nil {
+						s.Fatal(err)
+					}
+					if res := s.ask(l, key, 1); res.Allowed {
+						s.broken("a call was refused firmly, charge %d of 40 was given back, and the next was admitted", n)
+					}
+				}
+			}
+		},
+	},
+	{
 		name:    "settling is idempotent",
 		promise: "a settlement is applied once, however often it is repeated, and whatever comes in between",
 		run: func(s *suite) {

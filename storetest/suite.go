@@ -45,7 +45,7 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = concat(windowCases, limitCases, subjectCases, settleCases, clockCases, walkCases)
+var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, walkCases)
 
 func concat(all ...[]testCase) []testCase {
 	var joined []testCase

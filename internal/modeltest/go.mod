@@ -4,6 +4,8 @@ go 1.26.0
 
 require example.com/sash v0.0.0
 
+require go.uber.org/goleak v1.3.0
+
 require (
 	example.com/sash/goredisstore v0.0.0
 	github.com/anishathalye/porcupine v1.3.1

@@ -37,7 +37,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.long, b.deep, b.moved} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.firm, b.long, b.deep, b.moved} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -90,6 +90,38 @@ func (b *bench) quiet() error {
 func (b *bench) changes() (string, error) {
 	return b.scripts.client.Eval(context.Background(),
 		"return string.match(redis.call('INFO', 'persistence'), 'rdb_changes_since_last_save:(%d+)')", nil).Text()
+}
+
+// firm: a refusal is firm unless a charge may be settled, wherever that charge is.
+func (b *bench) firm() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	ctx := context.Background()
+	const units = 20
+	for later := range units + 1 {
+		req, err := b.request(fmt.Sprint("firm", later), 1, sash.Every(units, time.Hour), sash.Every(units, 2*time.Hour))
+		if err != nil {
+			return err
+		}
+		for i := range units {
+			req.MaySettle = i == later
+			if _, err := b.store.Decide(ctx, req); err != nil {
+				return err
+			}
+			b.clock.Advance(time.Minute)
+		}
+		for range 2 {
+			res, err := b.store.Decide(ctx, req)
+			if err != nil {
+				return err
+			}
+			if res.Allowed || res.Firm != (later == units) {
+				return fmt.Errorf("the refusal after charge %d of %d could be settled is firm: %v", later, units, res.Firm)
+			}
+		}
+	}
+	return nil
 }
 
 // lives: a key has an expiry after every call and lives as long as its charges.

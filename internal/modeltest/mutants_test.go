@@ -47,6 +47,10 @@ var mutants = []struct {
 		{"a clock that goes back locks out", "if now < last and head > lo then", "if false then"},
 		{"a clock that goes back forgets",
 			"entries + p % slots * 12, pack('>I7I5', now, units)", "entries + p % slots * 12, pack('>I7I5', now, 0)"},
+		{"a charge to be settled is forgotten when it is written", "if reserves and string.byte(raw, 2) < 128 then", "if false then"},
+		{"a charge to be settled is forgotten when the ring grows", "or raw ~= '' and string.byte(raw, 2) > 127)", ")"},
+		{"a charge to be settled is forgotten when the log is made", "(reserves or raw ~= ''", "(raw ~= ''"},
+		{"refusals are always firm", "refusals + loose, now", "refusals, now"},
 		{"the period before is taken for this one", "if now < b1 then cut, stop = b0 - 1, b1", "if now < b1 then cut, stop = b1 - 1, b2"},
 	}},
 	{"log.lua", sash.SlidingBuckets, []mutant{
@@ -66,6 +70,21 @@ var mutants = []struct {
 		{"more is not charged", "units + worth - cost, 1", "units + math.min(worth, cost) - cost, 1"},
 		{"the entry stays", "pack('>I5', left))", "pack('>I5', units))"},
 		{"what holds nothing stays last", "if left == 0 and x == head - 1 then", "if false then"},
+	}},
+	{"log_once.lua", sash.SlidingLog, []mutant{
+		{"a repetition is decided again", "if known then\n", "if false then\n"},
+		{"a refusal is remembered", "if refusals == 0 or refusals > 0 and string.byte(ARGV[1]) == 1 then", "if refusals >= 0 then"},
+		{"a refusal that was charged is not remembered", "or refusals > 0 and string.byte(ARGV[1]) == 1 then", "then"},
+		{"what was not decided is remembered", "or refusals > 0 and", "or refusals ~= 0 and"},
+		{"nothing is remembered", "if refusals == 0 or refusals > 0 and", "if refusals > 0 and"},
+		{"the mark has no expiry", ", 'PX', '300000')", ")"},
+		{"it is forgotten early", "'PX', '300000'", "'PX', '290000'"},
+		{"it is remembered for too long", "'PX', '300000'", "'PX', '303000'"},
+		{"the mark is another subject", "decide({KEYS[1]})", "decide(KEYS)"},
+		{"the reply is not kept", "'PX', '300000')", "'PX', '300000') reply = string.sub(reply, 1, 16) .. string.rep('\\0', #reply - 16)"},
+	}},
+	{"zset_once.lua", sash.SortedSetLog, []mutant{
+		{"a repetition is decided again", "if known then\n", "if false then\n"},
 	}},
 	{"zset.lua", sash.SortedSetLog, []mutant{
 		{"the timestamp is the member",

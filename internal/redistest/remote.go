@@ -1,5 +1,7 @@
 package redistest
 
+import "net"
+
 // A Remote is a server that another process started, for tests whose work is done by several processes.
 // It is one connection, which lives as long as the process.
 type Remote struct {
@@ -11,4 +13,6 @@ type Remote struct {
 func Dial(addr string) *Remote { return &Remote{addr: addr} }
 
 // Do sends one command and returns its reply, like [Server.Do].
-func (r *Remote) Do(args ...string) (any, error) { return r.conn.do(r.addr, args) }
+func (r *Remote) Do(args ...string) (any, error) {
+	return r.conn.do(func() (net.Conn, error) { return net.DialTimeout("tcp", r.addr, replyTimeout) }, args)
+}

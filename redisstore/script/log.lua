@@ -3,7 +3,8 @@
 --
 -- KEYS     one log per subject
 -- ARGV     1: the request, packed big-endian
---             I1 1 to charge refused calls too   I7 resolution in microseconds
+--             I1 1 to charge refused calls too, 3 when the charge may be settled later   I7 resolution in
+--             microseconds
 --             per subject: I5 cost (0 only looks)   I1 number of limits
 --               per limit: I5 units   I7 window in microseconds
 --               a calendar limit has window 0, then I7 longest period, I4 its identity, and
@@ -11,11 +12,12 @@
 -- Returns  packed: i8 refusals  I8 now, then per limit I8 remaining, retry, release, reset
 --          remaining is never negative; retry: until this call fits; release: until remaining grows;
 --          reset: until nothing is in use; 0 where there is nothing to wait for.
---          Bit i of refusals is set when limit i refused. It is -1, and nothing was decided, when the
+--          Bit i of refusals is set when limit i refused, and bit 40 when a charge that may be settled could
+--          make room before that. Refusals are -1, and nothing was decided, when the
 --          boundaries of a calendar limit do not surround the server's time. Times in microseconds.
 --
 -- The value is one string: cold header, hot header, hints, ring of entries, ring of sums.
---   cold   I1 version  I1 hints  I4 slots  I6 first valid position  I7 keep  I6 keep units  I7 expires
+--   cold   I1 version  I1 hints, and 128 once a charge may be settled  I4 slots  I6 first valid position  I7 keep  I6 keep units  I7 expires
 --   hot    I6 head  I6 total  I7 time of the last entry
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
 --   entry  I7 time  I5 units              position p is in slot p % slots
@@ -27,8 +29,8 @@
 -- Invariants
 --   Entry times rise strictly. Units inside `keep`, the longest window ever asked for, stay. Where
 --   refused calls are charged too, they may go when newer entries hold more than `keep units`, the most
---   ever asked for; and a log of 100,000 entries gives up its oldest: no limit needs more entries than
---   that. What goes cannot matter then, unless newer units are given back.
+--   ever asked for: what goes cannot matter then. The oldest entry of a log of 100,000 joins the next
+--   and counts as long as that. No limit needs more entries, unless many were given back.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once.
 --   The key always has an expiry, at least `keep` after the last entry.
@@ -119,6 +121,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local request, subjects = ARGV[1], #KEYS
 local always, resolution = unpack('>I1I7', request)
+local reserves, loose = always == 3, 0
 always = always == 1
 
 -- One subject is decided and charged in pass 2. Several are looked at in pass 1, and charged in pass
@@ -138,6 +141,7 @@ while pass do
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
       hinted, slots, first, keep, keep_units, expires, head, total, last = unpack('>I1I4I6I7I6I7I6I6I7', raw, 2)
+      if hinted > 127 then hinted, loose = hinted - 128, 1099511627776 end
     end
     local entries, lo, r = 51 + 26 * hinted, head - slots, nil
     if lo < first then lo = first end
@@ -260,6 +264,7 @@ while pass do
         if p >= target then release = reset end
       end
       if single then
+        if mask > 0 then mask = mask + loose end
         admitted = pack('>i8I8I8I8I8I8', mask, now, free, retry, release, reset)
       else
         admitted = admitted .. pack('>I8I8I8I8', free, retry, release, reset)
@@ -280,10 +285,16 @@ while pass do
       if grow and slots > 0 then
         r = r or rare(key, slots, entries, head, total)
         local t, u = unpack('>I7I5', (r.read(lo, 1)))
+        local outweighed = always and (total + cost - r.sum_before(lo) - u) % 281474976710656 > keep_units
         if t <= now - keep then
           grow = false
-        elseif slots >= 100000 or always and (total + cost - r.sum_before(lo) - u) % 281474976710656 > keep_units then
+        elseif slots >= 100000 or outweighed then
           grow = false
+          if not outweighed then -- no sum that is still used lies between the two
+            local o = entries + (lo + 1) % slots * 12 + 7
+            local next = unpack('>I5', call('GETRANGE', key, o, o + 4))
+            call('SETRANGE', key, o, pack('>I5', math.min(next + u, 1099511627775)))
+          end
           hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), k) -- they may name what goes
         end
       end
@@ -300,6 +311,7 @@ while pass do
           call('SETRANGE', key, entries + slots * 12 + 6 * (target / 64 % (math.ceil(slots / 64) + 1)), pack('>I6', total))
         end
         call('SETRANGE', key, '32', hot)
+        if reserves and string.byte(raw, 2) < 128 then call('SETRANGE', key, '1', string.char(hinted + 128)) end
         if expires < now + keep or keep ~= known_keep or keep_units ~= known_units then
           call('PEXPIRE', key, math.ceil(2 * keep / 1000))
           call('SETRANGE', key, '12', pack('>I7I6I7', keep, keep_units, now + 2 * keep))
@@ -346,7 +358,8 @@ while pass do
         local ring = unroll(entries, slots, 12, lo, target) .. entry
         local sums = unroll(entries + slots * 12, math.ceil(slots / 64) + 1, 6, b, math.ceil(head / 64))
         if target % 64 == 0 and target == head then sums = sums .. pack('>I6', total) end
-        local header = pack('>I1I1I4I6I7I6I7', 1, k, size, lo, keep, keep_units, now + 2 * keep) .. hot
+        local marked = (reserves or raw ~= '' and string.byte(raw, 2) > 127) and 128 or 0
+        local header = pack('>I1I1I4I6I7I6I7', 1, k + marked, size, lo, keep, keep_units, now + 2 * keep) .. hot
         if size <= 8192 then
           call('SET', key, header .. roll(ring, size, 12, lo) .. roll(sums, blocks, 6, b), 'PX', math.ceil(2 * keep / 1000))
         else
@@ -375,4 +388,5 @@ while pass do
   end
   admitted, refused, mask, bit, at = '', '', 0, 1, 9
 end
-return pack('>i8I8', refusals, now) .. (refusals > 0 and refused or admitted)
+if refusals > 0 then return pack('>i8I8', refusals + loose, now) .. refused end
+return pack('>i8I8', 0, now) .. admitted

@@ -30,6 +30,7 @@ if #raw < 51 or string.byte(raw) ~= 1 then
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
 local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
+hinted = hinted % 128
 local entries, sums, lo = 51 + 26 * hinted, math.ceil(slots / 64) + 1, math.max(first, head - slots)
 
 local function read(p)
@@ -55,7 +56,8 @@ end
 if head == lo then return '' end
 local x, t, units = search(at), nil, nil
 if x < head then t, units = read(x) end
-if x == head or math.floor(t / resolution) ~= math.floor(at / resolution) then
+local joined = x == lo and slots >= 100000 and head - lo == slots -- earlier ones are in the oldest of a full log
+if x == head or not joined and math.floor(t / resolution) ~= math.floor(at / resolution) then
   if worth < cost then return '' end
   if x == head then
     x = head - 1

@@ -8,6 +8,7 @@
 --   charge(subject)       writes the cost, to the state as it was read
 --   settle(subject, at, more)   adds units to what was charged at an earlier instant, or takes some away
 --                         when more is negative; nothing was read before
+-- I1 3 first, for a charge that may be settled, is a decision like I1 0.
 -- A settlement is packed like a request of one subject, with I1 2 first and I7 instant of the charge, I5 what
 -- it is worth and I7 instant from which it does nothing last. It answers with an empty string. KEYS may
 -- have a second key: the mark that it was applied, which is written first and lives as long as it matters.

@@ -37,6 +37,7 @@ type walk struct {
 	lastReq  sash.Request
 	admitted []admitted        // that may still be settled
 	again    []sash.Settlement // that were applied and may be repeated
+	onces    []onceAsked       // calls with an ID
 }
 
 type admitted struct {
@@ -77,7 +78,7 @@ func (w *walk) note(format string, args ...any) {
 }
 
 func (w *walk) step() error {
-	switch w.Choose(16) {
+	switch w.Choose(17) {
 	default:
 		return w.call(w.request())
 	case 7: // look
@@ -100,6 +101,7 @@ func (w *walk) step() error {
 		if w.Forward {
 			return nil
 		}
+		w.passed()
 		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
 		w.admitted, w.again = nil, nil // what a clock that went back has moved need not be found again
 	case 14:
@@ -109,6 +111,8 @@ func (w *walk) step() error {
 			return nil
 		}
 		return w.reset()
+	case 16:
+		return w.once()
 	}
 	return nil
 }

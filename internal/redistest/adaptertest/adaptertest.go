@@ -21,6 +21,8 @@ type Options struct {
 	Timeout time.Duration
 	// Cluster asks for a client of a cluster.
 	Cluster bool
+	// Store are the options of the store. Nil is the default.
+	Store *redisstore.Options
 }
 
 // A Conn is a client under test, and a store over it.
@@ -48,6 +50,9 @@ func Run(t *testing.T, open Open) {
 		{"decisions go on after the server restarted", testRestart},
 		{"a lost reply is charged at most once", testLostReply},
 		{"a settlement whose reply is lost is applied once", testLostSettlement},
+		{"a call whose reply is lost is repeated with its ID", testLostOnce},
+		{"an admission waits for replicas", testReplicas},
+		{"a primary with too few replicas is an unavailable store", testMinReplicas},
 		{"the end of a context is an error of its own", RunContexts},
 		{"a server that is down is an unavailable store", testDown},
 		{"a script's error keeps what the server said", testScriptError},

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
 // A cluster is two primaries, each with half of the slots and a proxy that clients reach it by.
@@ -126,6 +128,18 @@ func testCluster(t *testing.T, open Open) {
 			}
 		}
 	})
+	t.Run("a call with an ID is charged once", func(t *testing.T) {
+		for _, key := range []string{sash.Key("once"), sash.KeyTogether("t", "once"), "on{tt}ce", "on{tt}}", "on}{}ce", "}{"} {
+			for range 2 {
+				if res, err := l.AllowOnce(patient(t), "id", key, 3); err != nil || !res.Allowed || res.Remaining != 7 {
+					t.Errorf("%q: %+v, %v", key, res, err)
+				}
+			}
+			if got := remaining(t, l, key); got != 7 {
+				t.Errorf("%q: %d of 10 are left after a call of 3", key, got)
+			}
+		}
+	})
 	t.Run("it is the whole Redis key that has a slot", func(t *testing.T) {
 		a, b := c.apart(t, conn)
 		res, err := l.AllowAll(patient(t), sash.Subject{Key: a, Cost: 1}, sash.Subject{Key: b, Cost: 1})
@@ -134,6 +148,19 @@ func testCluster(t *testing.T, open Open) {
 		}
 	})
 	t.Run("a slot that moves is followed", func(t *testing.T) { testMovingSlot(t, c, conn) })
+	t.Run("an admission waits for replicas of its own server", func(t *testing.T) {
+		conn := connect(t, open, addr, Options{Cluster: true, Store: &redisstore.Options{Replicas: 1, ReplicaTimeout: 20 * time.Millisecond}})
+		l := limiter(t, conn.Store)
+		for i := range 2 { // neither has one
+			key := c.key(t, conn, i) + "r"
+			if _, err := l.Allow(patient(t), key); !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+				t.Errorf("%v, want a shortfall", err)
+			}
+			if got := remaining(t, l, key); got != 9 {
+				t.Errorf("%d of 10 are left after a call that was charged", got)
+			}
+		}
+	})
 	t.Run("a lost reply is charged at most once", func(t *testing.T) {
 		conn := connect(t, open, addr, Options{Cluster: true, Timeout: 500 * time.Millisecond})
 		l := limiter(t, conn.Store)

@@ -11,16 +11,17 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A faulty store changes one answer in two hundred of those that it is asked to.
+// A faulty store changes one in twenty of the answers that a fault is about.
 type faulty struct {
 	sash.Store
-	calls  atomic.Int64
-	change func(*sash.Result) error
+	calls   atomic.Int64
+	applies func(sash.Result) bool
+	change  func(*sash.Result) error
 }
 
 func (f *faulty) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
 	res, err := f.Store.Decide(ctx, req)
-	if err == nil && req.Cost > 0 && f.calls.Add(1)%200 == 0 {
+	if err == nil && req.Cost > 0 && f.applies(res) && f.calls.Add(1)%20 == 0 {
 		err = f.change(&res)
 	}
 	return res, err
@@ -31,24 +32,29 @@ func (f *faulty) Reset(ctx context.Context, key string, policy *sash.Policy) err
 }
 
 func TestVerifyFindsWhatIsWrong(t *testing.T) {
+	refused := func(r sash.Result) bool { return !r.Allowed }
+	room := func(r sash.Result) bool { return r.Allowed && r.Remaining > 0 }
+	every := func(sash.Result) bool { return true }
 	for name, c := range map[string]struct {
-		change func(*sash.Result) error
-		found  func(Fault) int // nil where nothing is to be found
+		applies func(sash.Result) bool
+		change  func(*sash.Result) error
+		found   func(Fault) int // nil where nothing is to be found
 	}{
-		"a correct store":                {func(*sash.Result) error { return nil }, nil},
-		"a refusal told as an admission": {func(r *sash.Result) error { r.Allowed = true; return nil }, func(f Fault) int { return f.OverAdmitted }},
-		"a refusal while there is room": {func(r *sash.Result) error {
-			if r.Remaining > 0 {
-				r.Allowed, r.RetryAfter = false, time.Millisecond
-			}
+		"a correct store":                {every, func(*sash.Result) error { return nil }, nil},
+		"an answer that is lost":         {every, func(*sash.Result) error { return errors.New("lost") }, nil},
+		"a refusal told as an admission": {refused, func(r *sash.Result) error { r.Allowed = true; return nil }, func(f Fault) int { return f.OverAdmitted }},
+		"a refusal while there is room": {room, func(r *sash.Result) error {
+			r.Allowed, r.RetryAfter = false, time.Millisecond
 			return nil
 		}, func(f Fault) int { return f.FalseRefusals }},
-		"a retry time that is a microsecond too long": {func(r *sash.Result) error { r.RetryAfter += time.Microsecond; return nil }, func(f Fault) int { return f.WrongWaits }},
-		"an answer that is lost":                      {func(*sash.Result) error { return errors.New("lost") }, nil},
+		"a retry time that is a microsecond too long": {refused, func(r *sash.Result) error {
+			r.RetryAfter += time.Microsecond
+			return nil
+		}, func(f Fault) int { return f.WrongWaits }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := &faulty{Store: memstore.New(nil), change: c.change}
+			store := &faulty{Store: memstore.New(nil), applies: c.applies, change: c.change}
 			report, err := Run(t.Context(), store, Options{For: 2 * time.Second, Seed: 7, Workers: 4})
 			if err != nil {
 				t.Fatal(err)
@@ -99,5 +105,17 @@ func TestTheSeedDrawsTheLimits(t *testing.T) {
 	}
 	for seed := range uint64(300) { // every one is valid
 		limits(seed)
+	}
+}
+
+// What is found of a fixed window is close to its worst, twice the limit, and not just a little more.
+func TestAFixedWindowIsFoundAtTwiceItsLimit(t *testing.T) {
+	report, err := Run(t.Context(), memstore.New(nil), Options{For: 3 * time.Second, Workers: 2, Algorithm: sash.FixedWindow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := report.Worst()
+	if worst == nil || worst.Over == nil || worst.Over.Units < worst.Over.Limit.Units*3/2 {
+		t.Errorf("%+v", worst)
 	}
 }

@@ -1,0 +1,183 @@
+package coalesce
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.com/sash"
+)
+
+// A call waits for a decision that a goroutine of the store makes.
+type call struct {
+	ctx    context.Context
+	req    sash.Request
+	batch  *batch        // guarded by the shard's mu; nil while it is in the queue
+	done   chan struct{} // closed when result and err are set
+	result sash.Result
+	err    error
+}
+
+func (c *call) answer(res sash.Result, err error) {
+	c.result, c.err = res, err
+	close(c.done)
+}
+
+// A batch is the calls of one key that are decided together. They have equal policies.
+type batch struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	open    []*call // not yet answered; those that the next question is about come first
+	waiting int     // guarded by the shard's mu: callers that have not given up
+}
+
+// take removes the next batch from the queue, or the queue when it is empty.
+func (sh *shard) take(key string, q *queue) *batch {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if len(q.calls) == 0 {
+		delete(sh.busy, key)
+		return nil
+	}
+	policy := q.calls[0].req.Policy
+	n := 1
+	for n < len(q.calls) && policy.Equal(q.calls[n].req.Policy) {
+		n++
+	}
+	b := &batch{open: slices.Clone(q.calls[:n]), waiting: n}
+	q.calls = slices.Delete(q.calls, 0, n)
+	for _, c := range b.open {
+		c.batch = b
+	}
+	b.ctx, b.cancel = b.context()
+	return b
+}
+
+// context returns what the batch runs under: the values of its first call, and the deadline of the call
+// that can wait longest, so that no caller's end is another's.
+func (b *batch) context() (context.Context, context.CancelFunc) {
+	var last time.Time
+	first := context.WithoutCancel(b.open[0].ctx)
+	for _, c := range b.open {
+		deadline, ok := c.ctx.Deadline()
+		if !ok {
+			return context.WithCancel(first)
+		}
+		if deadline.After(last) {
+			last = deadline
+		}
+	}
+	return context.WithDeadline(first, last)
+}
+
+// giveUp takes a call back whose caller has gone. A batch that nobody waits for is called off.
+func (sh *shard) giveUp(q *queue, c *call) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if c.batch == nil {
+		q.calls = slices.DeleteFunc(q.calls, func(o *call) bool { return o == c })
+		return
+	}
+	if c.batch.waiting--; c.batch.waiting == 0 {
+		c.batch.cancel()
+	}
+}
+
+// decide answers every call, whatever the store does, and reports whether the last answer was a refusal.
+//
+// Each question is about the first ask calls. With room for all, or for none, it takes one question: after
+// a refusal the first call asks alone, and answers for all that cost as much.
+func (b *batch) decide(store sash.Store, refused bool) (refusedLast bool) {
+	defer b.cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			b.fail(fmt.Errorf("coalesce: the store panicked: %v", p))
+		}
+	}()
+	ask := 1
+	if !refused {
+		ask = b.fit(mostUnits(b.open[0].req.Policy))
+	}
+	for len(b.open) > 0 {
+		req := b.open[0].req
+		req.Cost = sum(b.open[:ask])
+		req.MaySettle = slices.ContainsFunc(b.open[:ask], func(c *call) bool { return c.req.MaySettle })
+		res, err := store.Decide(b.ctx, req)
+		if err != nil {
+			b.fail(err)
+			return refused
+		}
+		refused = !res.Allowed
+		switch {
+		case res.Allowed:
+			b.admit(ask, res)
+			ask = b.fit(res.Remaining)
+		case ask == 1:
+			b.refuse(res, req.Cost)
+		default: // nothing was charged
+			ask = b.fit(res.Remaining)
+		}
+	}
+	return refused
+}
+
+// fit puts the calls first that fit into the units that are left, in the order in which they came, and
+// returns how many to ask for: one when none fits.
+func (b *batch) fit(remaining int64) int {
+	var fits, rest []*call
+	for _, c := range b.open {
+		if c.req.Cost <= remaining {
+			remaining -= c.req.Cost
+			fits = append(fits, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	b.open = append(fits, rest...)
+	return max(1, len(fits))
+}
+
+// admit answers the first n calls, whose sum was charged.
+func (b *batch) admit(n int, res sash.Result) {
+	later := sum(b.open[:n])
+	for _, c := range b.open[:n] {
+		later -= c.req.Cost
+		c.answer(res.Part(c.req, later), nil)
+	}
+	b.open = b.open[n:]
+}
+
+// refuse answers every call that costs as much as the one that was refused.
+func (b *batch) refuse(res sash.Result, cost int64) {
+	b.open = slices.DeleteFunc(b.open, func(c *call) bool {
+		if c.req.Cost != cost {
+			return false
+		}
+		c.answer(res.Part(c.req, 0), nil)
+		return true
+	})
+}
+
+func (b *batch) fail(err error) {
+	for _, c := range b.open {
+		c.answer(sash.Result{}, err)
+	}
+	b.open = nil
+}
+
+// mostUnits returns the most that a policy's smallest limit can ever admit at once.
+func mostUnits(policy *sash.Policy) int64 {
+	most := int64(sash.MaxUnits)
+	for _, l := range policy.Limits() {
+		most = min(most, l.Units)
+	}
+	return most
+}
+
+func sum(calls []*call) (units int64) {
+	for _, c := range calls {
+		units += c.req.Cost
+	}
+	return units
+}

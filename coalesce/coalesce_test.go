@@ -1,0 +1,387 @@
+package coalesce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest"
+	"example.com/sash/storetest/oracle"
+)
+
+func TestTheSuite(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Harness {
+		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
+		return storetest.Harness{
+			Store:   coalesce.New(memstore.New(&memstore.Options{Now: clock.Now})),
+			Now:     clock.Now,
+			Advance: clock.Advance,
+		}
+	})
+}
+
+// A far store is in memory, a round trip away. It works only in a synctest bubble.
+type far struct {
+	*memstore.Store
+	trip     time.Duration
+	calls    atomic.Int64
+	underWay atomic.Int64
+	most     atomic.Int64 // decisions under way at the same time
+	err      error
+}
+
+func (f *far) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	f.calls.Add(1)
+	if n := f.underWay.Add(1); n > f.most.Load() {
+		f.most.Store(n)
+	}
+	defer f.underWay.Add(-1)
+	select {
+	case <-time.After(f.trip / 2):
+	case <-ctx.Done():
+		return sash.Result{}, ctx.Err()
+	}
+	if f.err != nil {
+		return sash.Result{}, f.err
+	}
+	res, err := f.Store.Decide(ctx, req)
+	select {
+	case <-time.After(f.trip / 2):
+	case <-ctx.Done():
+		return sash.Result{}, ctx.Err()
+	}
+	return res, err
+}
+
+func newFar() *far { return &far{Store: memstore.New(nil), trip: time.Millisecond} }
+
+func limiter(t *testing.T, store sash.Store, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	l, err := sash.New(store, nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestCallsThatComeTogetherAreOneRoundTripAndOneEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		l := limiter(t, coalesce.New(store), sash.PerMinute(1000))
+		start := time.Now()
+		instants := make(map[time.Time]int)
+		left := make(map[int64]bool)
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil || !res.Allowed {
+					t.Errorf("%+v, %v", res, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				instants[res.At]++
+				left[res.Remaining] = true
+			})
+		}
+		wg.Wait()
+		if n := store.calls.Load(); n != 2 {
+			t.Errorf("%d calls of the store; one for the first caller and one for the other 99 are enough", n)
+		}
+		if len(instants) != 2 {
+			t.Errorf("charged at %d instants; two entries are enough", len(instants))
+		}
+		if took := time.Since(start); took != 2*store.trip {
+			t.Errorf("took %v; two round trips are %v", took, 2*store.trip)
+		}
+		for n := int64(900); n < 1000; n++ {
+			if !left[n] {
+				t.Errorf("nobody was told that %d are left; one by one somebody is", n)
+			}
+		}
+	})
+}
+
+func TestOneRoundTripWhileNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		l := limiter(t, coalesce.New(store), sash.Every(10, time.Minute))
+		if _, err := l.AllowN(t.Context(), "k", 10); err != nil {
+			t.Fatal(err)
+		}
+		charged := time.Now().Add(-store.trip / 2)
+		store.calls.Store(0)
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil || res.Allowed {
+					t.Errorf("%+v, %v", res, err)
+				}
+				if free := res.At.Add(res.RetryAfter); !free.Equal(charged.Add(time.Minute)) {
+					t.Errorf("to be retried at %v; room is at %v", free, charged.Add(time.Minute))
+				}
+			})
+		}
+		wg.Wait()
+		if n := store.calls.Load(); n != 2 {
+			t.Errorf("%d calls of the store; one for the first caller and one for the others are enough", n)
+		}
+	})
+}
+
+func TestABatchThatFitsInPartAdmitsExactlyWhatFits(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			store := newFar()
+			limits := []sash.Limit{sash.Every(1+random.Int64N(60), 20*time.Millisecond), sash.Every(1+random.Int64N(90), 50*time.Millisecond)}
+			l := limiter(t, coalesce.New(store), limits...)
+			most := min(limits[0].Units, limits[1].Units)
+			var mu sync.Mutex
+			var admitted, refused []storetest.Admission
+			var wg sync.WaitGroup
+			for range 200 {
+				cost := 1 + random.Int64N(min(most, 7))
+				pause := time.Duration(random.Int64N(int64(30 * time.Millisecond)))
+				wg.Go(func() {
+					time.Sleep(pause)
+					res, err := l.AllowN(t.Context(), "k", cost)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if res.Allowed {
+						admitted = append(admitted, storetest.Admission{At: res.At, Cost: cost})
+					} else {
+						refused = append(refused, storetest.Admission{At: res.At, Cost: cost})
+					}
+				})
+			}
+			wg.Wait()
+			if err := storetest.CheckHistory(limits, admitted); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+			if err := storetest.CheckRefusals(limits, admitted, refused); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+			if n := store.most.Load(); n != 1 {
+				t.Errorf("seed %d: %d decisions of one key were under way at once", seed, n)
+			}
+		})
+	}
+}
+
+func TestACallerThatGivesUpWhileItWaitsIsNotCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() {
+			if _, err := l.AllowN(ctx, "k", 5); !errors.Is(err, context.Canceled) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+		wg.Go(func() {
+			if res, err := l.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed || res.Remaining != 7 {
+				t.Errorf("the other one: %+v, %v", res, err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestACallerThatGivesUpOnTheWayLeavesTheOthersTheirVerdicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), store.trip+store.trip/4) // within the batch's trip
+		defer cancel()
+		wg.Go(func() {
+			start := time.Now()
+			if _, err := l.Allow(impatient, "k"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the error is %v", err)
+			}
+			if took := time.Since(start); took != store.trip+store.trip/4 {
+				t.Errorf("it took %v", took)
+			}
+		})
+		synctest.Wait() // so that the batch begins with the impatient one
+		wg.Go(func() {
+			if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+				t.Errorf("the other one: %+v, %v", res, err)
+			}
+		})
+		wg.Wait()
+	})
+}
+
+func TestABatchThatAllHaveGivenUpIsCalledOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		store.trip = time.Hour
+		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		first, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = l.Allow(first, "k") })
+		synctest.Wait()
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(2*time.Second, cancel)
+			wg.Go(func() { _, _ = l.Allow(ctx, "k") })
+		}
+		start := time.Now()
+		wg.Wait()
+		synctest.Wait()
+		if took := time.Since(start); took != 2*time.Second || store.underWay.Load() != 0 {
+			t.Errorf("after %v there are %d decisions under way", took, store.underWay.Load())
+		}
+	}) // the bubble fails when a goroutine is left
+}
+
+func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		store.err = errors.New("out of order")
+		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
+					t.Errorf("the error is %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := store.calls.Load(); n != 2 {
+			t.Errorf("the store was asked %d times", n)
+		}
+	})
+}
+
+type panicking struct{ far }
+
+func (p *panicking) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	res, err := p.far.Decide(ctx, req)
+	if req.Cost > 1 {
+		panic("a bug")
+	}
+	return res, err
+}
+
+func TestAStoreThatPanicsLeavesNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, coalesce.New(&panicking{far{Store: memstore.New(nil), trip: time.Millisecond}}), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		var failed atomic.Int64
+		for range 4 {
+			wg.Go(func() {
+				if _, err := l.Allow(t.Context(), "k"); err != nil {
+					failed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if failed.Load() != 3 {
+			t.Errorf("%d calls failed; the batch of three should", failed.Load())
+		}
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("afterwards: %+v, %v", res, err)
+		}
+	})
+}
+
+func TestPlansAreDecidedByTheirOwnLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		free := limiter(t, coalesce.New(store), sash.PerMinute(5))
+		paid, err := free.With(sash.PerMinute(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var allowed [2]atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 60 {
+			wg.Go(func() {
+				l := [...]*sash.Limiter{free, paid}[i%2]
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+				}
+				if res.Allowed {
+					allowed[i%2].Add(1)
+				}
+				if limit := res.Limits()[0].Limit; limit.Units != [...]int64{5, 100}[i%2] {
+					t.Errorf("answered with %v", limit)
+				}
+			})
+		}
+		wg.Wait()
+		if allowed[0].Load() > 5 || allowed[1].Load() != 30 {
+			t.Errorf("admitted %d on the free plan, %d on the paid one", allowed[0].Load(), allowed[1].Load())
+		}
+	})
+}
+
+func TestASettledCallOfABatchGivesBackItsOwnUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		l := limiter(t, coalesce.New(store), sash.PerMinute(100))
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				r, err := l.Reserve(t.Context(), "k", 10)
+				if err != nil || !r.Allowed() {
+					t.Errorf("%+v, %v", r, err)
+					return
+				}
+				if err := r.Settle(t.Context(), int64(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 100-(0+1+2+3+4) {
+			t.Errorf("%d left, %v", res.Remaining, err)
+		}
+	})
+}
+
+func BenchmarkHotKey(b *testing.B) {
+	for _, n := range []int{1, 8, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l, err := sash.New(coalesce.New(memstore.New(nil)), nil, sash.Every(100_000, time.Second))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetParallelism(n)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					_, _ = l.Allow(context.Background(), "k")
+				}
+			})
+		})
+	}
+}

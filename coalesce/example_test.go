@@ -1,0 +1,34 @@
+package coalesce_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"sync/atomic"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/memstore"
+)
+
+// A hot key that many goroutines ask for: still exactly its units.
+func Example() {
+	store := coalesce.New(memstore.New(nil)) // in earnest: one on Redis, such as goredisstore.New(client, nil)
+	limiter, err := sash.New(store, nil, sash.PerMinute(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range 500 {
+		wg.Go(func() {
+			if res, err := limiter.Allow(context.Background(), "everybody"); err == nil && res.Allowed {
+				admitted.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println(admitted.Load())
+	// Output: 100
+}

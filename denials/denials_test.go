@@ -1,0 +1,300 @@
+package denials_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/denials"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest"
+	"example.com/sash/storetest/oracle"
+)
+
+// A counted store is in memory, and up to two trips away when it is in a synctest bubble.
+type counted struct {
+	*memstore.Store
+	calls     atomic.Int64
+	out, back time.Duration
+}
+
+func (c *counted) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	c.calls.Add(1)
+	time.Sleep(c.out)
+	res, err := c.Store.Decide(ctx, req)
+	time.Sleep(c.back)
+	return res, err
+}
+
+func newStore(t testing.TB, inner sash.Store, opts *denials.Options) *denials.Store {
+	t.Helper()
+	s, err := denials.New(inner, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newLimiter(t testing.TB, store sash.Store, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	l, err := sash.New(store, nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func ask(t testing.TB, l *sash.Limiter, key string, cost int64) sash.Result {
+	t.Helper()
+	res, err := l.AllowN(t.Context(), key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// Nothing is kept long enough to be answered again, so this is about what goes through to the store. The
+// test of differences below is about what is kept.
+func TestTheSuite(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+		return storetest.Harness{
+			Store:   newStore(t, memstore.New(&memstore.Options{Now: clock.Now}), &denials.Options{MaxAge: 1}),
+			Now:     clock.Now,
+			Advance: clock.Advance,
+		}
+	})
+}
+
+func TestARefusalIsAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &counted{Store: memstore.New(nil), out: time.Millisecond, back: 2 * time.Millisecond}
+		store := newStore(t, inner, nil)
+		l := newLimiter(t, store, sash.Every(5, 500*time.Millisecond))
+		first := ask(t, l, "k", 5)
+		refused := ask(t, l, "k", 1)
+		room := first.At.Add(500 * time.Millisecond)
+		if free := refused.At.Add(refused.RetryAfter); !free.Equal(room) || refused.Source != sash.FromStore {
+			t.Fatalf("%+v", refused)
+		}
+		inner.calls.Store(0)
+		for range 100 {
+			time.Sleep(time.Millisecond)
+			res := ask(t, l, "k", 1)
+			if res.Allowed || res.Source != sash.FromCache {
+				t.Fatalf("%+v", res)
+			}
+			if free := res.At.Add(res.RetryAfter); !free.Equal(room) {
+				t.Fatalf("room at %v; said to be at %v", room, free)
+			}
+			if l := res.Limits()[0]; !l.Refused || l.RetryAfter != res.RetryAfter || l.Limit.Units != 5 {
+				t.Fatalf("%+v", l)
+			}
+		}
+		if n := inner.calls.Load(); n != 0 || store.Answered() != 100 {
+			t.Errorf("the store was asked %d times; %d were answered from memory", n, store.Answered())
+		}
+		ask(t, l, "k", 2)
+		ask(t, l, "k", 2)
+		if n := inner.calls.Load(); n != 1 {
+			t.Errorf("the store was asked %d times for another cost; once is right", n)
+		}
+	})
+}
+
+func TestACallThatReachesTheStoreWhenThereIsRoomIsAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &counted{Store: memstore.New(nil), out: time.Millisecond, back: 2 * time.Millisecond}
+		l := newLimiter(t, newStore(t, inner, nil), sash.Every(1, 500*time.Millisecond))
+		room := ask(t, l, "k", 1).At.Add(500 * time.Millisecond)
+		ask(t, l, "k", 1)
+		time.Sleep(time.Until(room.Add(-inner.out)))
+		if res := ask(t, l, "k", 1); !res.Allowed {
+			t.Errorf("refused by the %v at %v; there is room from %v on", res.Source, res.At, room)
+		}
+	})
+}
+
+func TestARefusalIsNotKeptLongerThanMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &counted{Store: memstore.New(nil)}
+		l := newLimiter(t, newStore(t, inner, &denials.Options{MaxAge: 100 * time.Millisecond}), sash.PerHour(1))
+		other := newLimiter(t, inner, sash.PerHour(1)) // of another process
+		ask(t, l, "k", 1)
+		ask(t, l, "k", 1)
+		if err := other.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100*time.Millisecond - time.Nanosecond)
+		if res := ask(t, l, "k", 1); res.Allowed {
+			t.Error("admitted before MaxAge: the refusal was not kept")
+		}
+		time.Sleep(time.Nanosecond)
+		if res := ask(t, l, "k", 1); !res.Allowed {
+			t.Error("refused after MaxAge, though another process has reset the subject")
+		}
+	})
+}
+
+func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memstore.New(nil)
+		store := newStore(t, inner, nil)
+		l := newLimiter(t, store, sash.PerHour(2))
+
+		ask(t, l, "reset", 2)
+		ask(t, l, "reset", 1)
+		if err := l.Reset(t.Context(), "reset"); err != nil {
+			t.Fatal(err)
+		}
+		if res := ask(t, l, "reset", 1); !res.Allowed {
+			t.Error("refused after a reset")
+		}
+
+		r, err := newLimiter(t, inner, sash.PerHour(2)).Reserve(t.Context(), "settled", 2) // of another process
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(t, l, "settled", 1)
+		if err := r.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if res := ask(t, l, "settled", 1); !res.Allowed {
+			t.Error("refused after another process gave back")
+		}
+
+		ask(t, l, "raised", 2)
+		ask(t, l, "raised", 1)
+		raised, err := l.With(sash.PerHour(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res := ask(t, raised, "raised", 1); !res.Allowed {
+			t.Error("refused after the limit was raised")
+		}
+	})
+}
+
+func TestARefusalThatWasOnItsWayDuringAResetIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &counted{Store: memstore.New(nil)}
+		l := newLimiter(t, newStore(t, inner, nil), sash.PerHour(1))
+		ask(t, l, "k", 1)
+		inner.back = 10 * time.Millisecond
+		var wg sync.WaitGroup
+		wg.Go(func() { ask(t, l, "k", 1) })
+		synctest.Wait() // decided, and on its way back
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if res := ask(t, l, "k", 1); !res.Allowed {
+			t.Error("refused after a reset by a refusal from before it")
+		}
+	})
+}
+
+// Two runs of the same arrivals, with and without the cache, give the same verdicts. In both, another
+// process charges, reserves and settles in between. What a kept refusal says of the time is as of the
+// store's answer: what others did since can only make it later.
+func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
+	kept := 0
+	for seed := range uint64(200) {
+		type verdict struct {
+			call    string
+			allowed bool
+			retry   time.Duration
+			kept    bool
+		}
+		verdicts := func(cached bool) (log []verdict) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				inner := memstore.New(nil)
+				var store sash.Store = inner
+				if cached {
+					store = newStore(t, inner, &denials.Options{MaxAge: time.Hour, MaxKeys: 1 + random.IntN(4)})
+				} else {
+					random.IntN(4)
+				}
+				plans := [][]sash.Limit{ // with one longest window: a store may forget what a shorter one does not need
+					{sash.Every(12, 3*time.Second)},
+					{sash.Every(10, time.Second), sash.Every(15, 3*time.Second)},
+					{sash.Every(20, time.Second), sash.Every(25, 3*time.Second)},
+				}
+				var open []*sash.Reservation
+				for range 400 {
+					time.Sleep(time.Duration(random.IntN(100_000)) * time.Microsecond)
+					key := fmt.Sprint("k", random.IntN(3))
+					plan := plans[random.IntN(len(plans))]
+					ours, others := newLimiter(t, store, plan...), newLimiter(t, inner, plan...)
+					cost := 1 + random.Int64N(5)
+					switch random.IntN(20) {
+					case 0:
+						if r, err := ours.Reserve(t.Context(), key, cost); err == nil && r.Allowed() {
+							open = append(open, r)
+						}
+					case 1:
+						if r, err := others.Reserve(t.Context(), key, cost); err == nil && r.Allowed() {
+							open = append(open, r)
+						}
+					case 2:
+						if len(open) > 0 {
+							_ = open[0].Settle(t.Context(), random.Int64N(3))
+							open = open[1:]
+						}
+					case 3:
+						_ = ours.Reset(t.Context(), key)
+					case 4, 5:
+						ask(t, others, key, cost)
+					default:
+						res := ask(t, ours, key, cost)
+						call := fmt.Sprintf("at %v: %s cost %d under %v", res.At, key, cost, plan)
+						log = append(log, verdict{call, res.Allowed, res.RetryAfter, res.Source == sash.FromCache})
+					}
+				}
+			})
+			return log
+		}
+		with, without := verdicts(true), verdicts(false)
+		for i, w := range with {
+			o := without[i]
+			if w.call != o.call || w.allowed != o.allowed || w.retry > o.retry || !w.kept && w.retry != o.retry {
+				t.Fatalf("seed %d, call %d: with the cache %+v, without %+v", seed, i, w, o)
+			}
+			if w.kept {
+				kept++
+			}
+		}
+	}
+	if kept < 1000 {
+		t.Errorf("only %d calls were answered from memory", kept)
+	}
+}
+
+func TestWrongOptionsAreRefused(t *testing.T) {
+	for _, opts := range []denials.Options{{MaxKeys: -1}, {MaxAge: -1}} {
+		if _, err := denials.New(memstore.New(nil), &opts); err == nil {
+			t.Errorf("%+v was accepted", opts)
+		}
+	}
+}
+
+func BenchmarkRefused(b *testing.B) {
+	l := newLimiter(b, newStore(b, memstore.New(nil), nil), sash.PerHour(1))
+	ctx := context.Background()
+	_, _ = l.Allow(ctx, "k")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if res, _ := l.Allow(ctx, "k"); res.Allowed {
+				b.Error("admitted")
+			}
+		}
+	})
+}

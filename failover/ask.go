@@ -1,0 +1,158 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"example.com/sash"
+)
+
+// An outcome is what became of asking the store.
+type outcome[T any] struct {
+	value  T
+	err    error // when failed, an ErrUnavailable that says why
+	failed bool  // the policy answers
+	unsent bool  // failed, and the store certainly did not charge
+	late   *attempt[T]
+}
+
+// An attempt is a call that the store works on, maybe for longer than anybody waits.
+type attempt[T any] struct {
+	done  chan struct{} // closed when value and err are there
+	value T
+	err   error
+
+	mu   sync.Mutex
+	over bool           // guarded by mu
+	then func(T, error) // guarded by mu: told at the end, when the caller has left
+}
+
+// ends arranges for f to be told what became of the attempt, at once if it is over.
+func (a *attempt[T]) ends(f func(T, error)) {
+	a.mu.Lock()
+	over := a.over
+	if !over {
+		a.then = f
+	}
+	a.mu.Unlock()
+	if over {
+		f(a.value, a.err)
+	}
+}
+
+func (a *attempt[T]) finish(value T, err error) {
+	a.value, a.err = value, err
+	a.mu.Lock()
+	a.over = true
+	then := a.then
+	a.mu.Unlock()
+	close(a.done)
+	if then != nil {
+		then(value, err)
+	}
+}
+
+// ask runs a call on the store, in a goroutine so that the caller has its answer within the budget also
+// when the store does not heed its context.
+func ask[T any](ctx context.Context, g *guard, f func(context.Context) (T, error)) (out outcome[T]) {
+	if g.slots.Add(1) > g.most {
+		g.slots.Add(-1)
+		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, unsent: true}
+	}
+	t, err := g.enter()
+	if err != nil {
+		g.slots.Add(-1)
+		return outcome[T]{err: err, failed: true, unsent: true}
+	}
+	timed, cancel := context.WithTimeout(ctx, g.budget)
+	a := &attempt[T]{done: make(chan struct{})}
+	go func() {
+		value, err := f(timed)
+		g.slots.Add(-1)
+		a.finish(value, err)
+		cancel() // after done is closed: who sees this looks there again
+	}()
+	select {
+	case <-a.done:
+	case <-timed.Done():
+		select {
+		case <-a.done:
+		default:
+			return leave(ctx, g, a, t)
+		}
+	}
+	return judge(ctx, g, a, t)
+}
+
+// leave is what a caller does whose time is over before the store's answer is there.
+func leave[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
+	if err := ctx.Err(); err != nil { // the caller's own end says nothing of the store; what follows may
+		a.ends(func(_ T, err error) { g.hear(t, err) })
+		return outcome[T]{err: err}
+	}
+	g.breaker.fail(t, ErrBudget)
+	g.tell(ErrBudget, Unknown)
+	return outcome[T]{err: &sash.StoreError{Err: ErrBudget}, failed: true, late: a}
+}
+
+// judge tells apart a store that answered, a caller that gave up and a store that failed.
+func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
+	switch {
+	case a.err == nil, answers(a.err):
+		g.hear(t, a.err)
+		return outcome[T]{value: a.value, err: a.err}
+	case ctx.Err() != nil:
+		g.breaker.skip(t)
+		return outcome[T]{err: ctx.Err()}
+	}
+	err, kind := a.err, g.kind(a.err)
+	switch { // what is wrapped must not pass for the caller's end
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w (%v)", ErrBudget, err)
+	case errors.Is(err, context.Canceled):
+		err = errors.New(err.Error())
+	}
+	g.breaker.fail(t, err)
+	g.tell(err, kind)
+	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, unsent: kind != Unknown, late: a}
+}
+
+// hear tells the breaker of an attempt that failed for no reason of the store's, or did not fail.
+func (g *guard) hear(t ticket, err error) {
+	if err == nil {
+		g.breaker.succeed(t)
+	} else {
+		g.breaker.skip(t)
+	}
+}
+
+// answers reports whether an error is about the call and not about the store's health.
+func answers(err error) bool {
+	for _, about := range [...]error{
+		sash.ErrUnsupported, sash.ErrApart, sash.ErrInvalidLimit, sash.ErrInvalidCost,
+		sash.ErrInvalidKey, sash.ErrCostAboveLimit,
+	} {
+		if errors.Is(err, about) {
+			return true
+		}
+	}
+	return false
+}
+
+// kind says what kind of failure an error is.
+func (g *guard) kind(err error) Kind {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return Unsent
+	}
+	return g.classify(err)
+}
+
+func (g *guard) tell(err error, kind Kind) {
+	if g.onError != nil {
+		g.onError(err, kind)
+	}
+}

@@ -1,0 +1,185 @@
+package failover
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/sash"
+)
+
+// A State is what is known of the store.
+type State uint8
+
+// The states.
+const (
+	Up      State = iota // the store is asked
+	Down                 // the store failed and is not asked
+	Probing              // one call asks whether it is back
+)
+
+var stateNames = [...]string{Up: "up", Down: "down", Probing: "probing"}
+
+// String returns "up", "down" or "probing".
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// What opens the breaker, and how long it stays so. Pauses are between half and all of their length, at
+// random, so that processes which saw the same failure do not come back together.
+const (
+	failuresInARow = 5
+	firstPause     = 100 * time.Millisecond
+	longestPause   = 2 * time.Second
+)
+
+// A breaker keeps calls away from a store that fails.
+//
+//	Up --5 failures in a row--> Down --pause over, next call--> Probing --answer--> Up
+//	                             ^                                 |
+//	                             +------ failure: longer pause ----+
+//
+// The pause doubles with each failed probe, up to longestPause. A probe that never reports, because its
+// caller left and the store hangs, counts as failed when its patience is over; no timer runs for it.
+type breaker struct {
+	patience time.Duration // after which a probe that did not report has failed
+	onChange func(State, error)
+	random   func() float64
+
+	state    atomic.Uint32 // a State; written under mu
+	failures atomic.Int32  // in a row, while Up; written under mu
+
+	mu     sync.Mutex
+	pause  time.Duration // guarded by mu: the last pause; 0 while Up
+	until  time.Time     // guarded by mu: end of the pause, or of the probe's patience
+	probes uint64        // guarded by mu: numbers the probes
+	cause  error         // guarded by mu: why the store is not asked
+}
+
+// A ticket is what a call got from enter: zero for a call while Up, the number of a probe otherwise.
+type ticket uint64
+
+func (b *breaker) init(budget time.Duration, onChange func(State, error)) {
+	b.patience = 2 * budget
+	b.onChange = onChange
+	b.random = rand.Float64
+}
+
+func (b *breaker) now() State { return State(b.state.Load()) }
+
+// enter says whether a call may ask the store. The error is an ErrUnavailable that is ErrDown.
+func (b *breaker) enter() (ticket, error) {
+	if b.now() == Up {
+		return 0, nil
+	}
+	b.mu.Lock()
+	now := time.Now()
+	if b.now() == Probing && !now.Before(b.until) {
+		b.fall(b.until)
+	}
+	if b.now() == Up {
+		b.mu.Unlock()
+		return 0, nil
+	}
+	if b.now() == Probing || now.Before(b.until) {
+		defer b.mu.Unlock()
+		return 0, b.cause
+	}
+	b.probes++
+	b.until = now.Add(b.patience)
+	b.state.Store(uint32(Probing))
+	t, cause := ticket(b.probes), b.cause
+	b.mu.Unlock()
+	b.tell(Probing, cause)
+	return t, nil
+}
+
+// succeed takes note of an answer.
+func (b *breaker) succeed(t ticket) {
+	if t == 0 && b.failures.Load() == 0 {
+		return
+	}
+	b.mu.Lock()
+	if t == 0 {
+		b.failures.Store(0)
+	}
+	back := b.mine(t)
+	if back {
+		b.pause, b.cause = 0, nil
+		b.failures.Store(0)
+		b.state.Store(uint32(Up))
+	}
+	b.mu.Unlock()
+	if back {
+		b.tell(Up, nil)
+	}
+}
+
+// fail takes note of a failure.
+func (b *breaker) fail(t ticket, err error) {
+	b.mu.Lock()
+	down := b.mine(t)
+	if t == 0 && b.now() == Up {
+		down = b.failures.Add(1) >= failuresInARow
+	}
+	if down {
+		b.cause = &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrDown, err)}
+		b.fall(time.Now())
+	}
+	cause := b.cause
+	b.mu.Unlock()
+	if down {
+		b.tell(Down, cause)
+	}
+}
+
+// skip takes note of a call that told nothing of the store: the next call may probe instead.
+func (b *breaker) skip(t ticket) {
+	if t == 0 {
+		return
+	}
+	b.mu.Lock()
+	mine := b.mine(t)
+	if mine {
+		b.until = time.Now()
+		b.state.Store(uint32(Down))
+	}
+	cause := b.cause
+	b.mu.Unlock()
+	if mine {
+		b.tell(Down, cause)
+	}
+}
+
+// mine reports whether a ticket is the one of the probe under way. The caller holds mu.
+func (b *breaker) mine(t ticket) bool {
+	return t != 0 && uint64(t) == b.probes && b.now() == Probing
+}
+
+// fall begins a pause. The caller holds mu.
+func (b *breaker) fall(from time.Time) {
+	b.pause = min(longestPause, max(firstPause, 2*b.pause))
+	b.until = from.Add(b.pause/2 + time.Duration(b.random()*float64(b.pause/2)))
+	b.state.Store(uint32(Down))
+}
+
+// wait returns the time until the store may be asked again.
+func (b *breaker) wait() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now() == Up {
+		return firstPause
+	}
+	return max(firstPause, time.Until(b.until))
+}
+
+func (b *breaker) tell(now State, cause error) {
+	if b.onChange != nil {
+		b.onChange(now, cause)
+	}
+}

@@ -1,0 +1,158 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+)
+
+func TestFiveFailuresInARowTakeTheStoreDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		var changes []string
+		store := guarded(t, inner, failover.Options{OnChange: func(now failover.State, cause error) {
+			changes = append(changes, fmt.Sprint(now, " ", errors.Is(cause, errBroken)))
+		}})
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		for range 3 { // an answer in between begins the count anew
+			inner.becomes(fails(errBroken))
+			for range 4 {
+				_, _ = l.Allow(t.Context(), "k")
+			}
+			inner.becomes(nil)
+			allow(t, l, "k", 1)
+		}
+		if store.State() != failover.Up {
+			t.Fatalf("the store is %v after four failures in a row", store.State())
+		}
+		inner.becomes(fails(errBroken))
+		for i := range 100 {
+			_, err := l.Allow(t.Context(), "k")
+			if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, errBroken) || errors.Is(err, failover.ErrDown) != (i >= 5) {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		if calls, _ := inner.seen(); calls != 5 || store.State() != failover.Down {
+			t.Errorf("the store is %v and was asked %d times, want 5", store.State(), calls)
+		}
+		bringBack(t, inner, store)
+		if want := []string{"down true", "probing true", "up false"}; !slices.Equal(changes, want) {
+			t.Errorf("changes %v, want %v", changes, want)
+		}
+	})
+}
+
+func TestOneCallAtATimeProbes(t *testing.T) {
+	for name, does := range map[string]func(context.Context) error{
+		"failing at once": fails(errBroken), "stalling": stalls, "hanging": hangs(time.Minute),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{})
+				bringDown(t, inner, store)
+				inner.becomes(nil)
+				l := newLimiter(t, store, nil, sash.PerHour(1000))
+				var mu sync.Mutex
+				var probes []time.Time
+				inner.becomes(func(ctx context.Context) error {
+					mu.Lock()
+					probes = append(probes, time.Now())
+					mu.Unlock()
+					return does(ctx)
+				})
+				start := time.Now()
+				for time.Since(start) < time.Minute {
+					var group sync.WaitGroup
+					for range 4 {
+						group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+					}
+					time.Sleep(10 * time.Millisecond)
+					if name != "stalling" {
+						group.Wait()
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				var pauses []time.Duration
+				for i := 1; i < len(probes); i++ {
+					pauses = append(pauses, probes[i].Sub(probes[i-1]))
+				}
+				const most = 2*time.Second + failover.DefaultBudget + 60*time.Millisecond
+				if len(pauses) < 20 || len(pauses) > 70 || slices.Max(pauses) > most || slices.Min(pauses) < 50*time.Millisecond {
+					t.Errorf("%d pauses between probes, of %v to %v", len(pauses), slices.Min(pauses), slices.Max(pauses))
+				}
+				if pauses[0] > 400*time.Millisecond || slices.Max(pauses[5:]) < 1100*time.Millisecond || slices.Max(pauses[5:]) == slices.Min(pauses[5:]) {
+					t.Errorf("the pauses do not grow, or are not spread: %v", pauses)
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// A probe whose caller leaves while the store hangs must not keep others from probing.
+func TestAProbeWhoseCallerLeavesIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{})
+		bringDown(t, inner, store)
+		inner.becomes(hangs(time.Hour))
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if store.State() != failover.Probing {
+			t.Fatalf("the store is %v", store.State())
+		}
+		bringBack(t, inner, store)
+		time.Sleep(2 * time.Hour)
+		if store.State() != failover.Up {
+			t.Errorf("an answer that came an hour late made the store %v", store.State())
+		}
+	})
+}
+
+func TestFailuresAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		errAuth := errors.New("NOAUTH authentication required")
+		told := make(map[failover.Kind]int)
+		store := guarded(t, inner, failover.Options{
+			Policy:  always(failover.Open),
+			OnError: func(_ error, kind failover.Kind) { told[kind]++ },
+			Classify: func(err error) failover.Kind {
+				if errors.Is(err, errAuth) {
+					return failover.Misconfigured
+				}
+				return failover.Unknown
+			},
+		})
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		for _, does := range []func(context.Context) error{fails(errAuth), fails(errRefused), fails(errBroken), stalls} {
+			inner.becomes(does)
+			if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromPolicy || !errors.Is(res.Cause, sash.ErrUnavailable) {
+				t.Errorf("%+v", res)
+			}
+		}
+		if told[failover.Misconfigured] != 1 || told[failover.Unsent] != 1 || told[failover.Unknown] != 2 {
+			t.Errorf("told %v", told)
+		}
+		inner.becomes(nil)
+		allow(t, l, "k", 1)
+		if len(told) != 3 {
+			t.Errorf("told %v", told)
+		}
+	})
+}

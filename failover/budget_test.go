@@ -1,0 +1,164 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+)
+
+func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
+	for name, does := range map[string]func(context.Context) error{
+		"it hangs and does not heed its context": hangs(time.Hour),
+		"it heeds its context":                   stalls,
+		"it answers a little late":               hangs(51 * time.Millisecond),
+		"it drips": func(context.Context) error {
+			for range 1000 {
+				<-time.After(time.Millisecond)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				inner.becomes(does)
+				l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
+				start := time.Now()
+				_, err := l.Allow(t.Context(), "k")
+				if took := time.Since(start); took != failover.DefaultBudget {
+					t.Errorf("the answer took %v", took)
+				}
+				if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, failover.ErrBudget) || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("the error is %v", err)
+				}
+				time.Sleep(2 * time.Hour) // the store lets go
+			})
+		})
+	}
+}
+
+func TestAnAnswerWithinTheBudgetIsTheStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		inner.becomes(hangs(49 * time.Millisecond))
+		l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
+		res := allow(t, l, "k", 3)
+		if !res.Allowed || res.Remaining != 7 || res.Source != sash.FromStore || res.Cause != nil {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
+func TestCallsUnderWayAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		inner.becomes(hangs(time.Hour))
+		store := guarded(t, inner, failover.Options{MaxInFlight: 20})
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		var busy int
+		for range 50 {
+			var group sync.WaitGroup
+			var mu sync.Mutex
+			for range 100 {
+				group.Go(func() {
+					start := time.Now()
+					_, err := l.Allow(t.Context(), "k")
+					mu.Lock()
+					defer mu.Unlock()
+					if errors.Is(err, failover.ErrBusy) {
+						busy++
+						if time.Since(start) != 0 {
+							t.Errorf("a call that had no place waited %v", time.Since(start))
+						}
+					}
+					if !errors.Is(err, sash.ErrUnavailable) {
+						t.Errorf("the error is %v", err)
+					}
+				})
+			}
+			group.Wait()
+			time.Sleep(10 * time.Second)
+		}
+		_, most := inner.seen()
+		if most > 20 || busy == 0 || store.Stats().InFlight > 20 {
+			t.Errorf("%d calls at once; %d had no place; %+v", most, busy, store.Stats())
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if got := store.Stats().InFlight; got != 0 {
+			t.Errorf("%d are under way when the store has let go of all", got)
+		}
+	})
+}
+
+func TestACallerWhoGivesUpTripsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		for _, does := range []func(context.Context) error{stalls, hangs(30 * time.Millisecond)} {
+			inner.becomes(does)
+			for range 50 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				start := time.Now()
+				_, err := l.Allow(ctx, "k")
+				if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sash.ErrUnavailable) {
+					t.Fatalf("the error is %v", err)
+				}
+				if took := time.Since(start); took != 10*time.Millisecond {
+					t.Fatalf("a caller who gave up after 10 ms waited %v", took)
+				}
+				cancel()
+			}
+		}
+		time.Sleep(time.Second)
+		if store.State() != failover.Up {
+			t.Errorf("the store is %v", store.State())
+		}
+	})
+}
+
+func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+		policy, err := sash.NewPolicy(nil, sash.PerHour(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []error{sash.ErrApart, sash.ErrUnsupported, sash.ErrInvalidLimit} {
+			inner.becomes(fails(want))
+			for range 10 {
+				if _, err := store.Decide(t.Context(), sash.Request{Key: "k", Cost: 1, Policy: policy}); !errors.Is(err, want) {
+					t.Fatalf("the error is %v, want %v", err, want)
+				}
+			}
+		}
+		if store.State() != failover.Up {
+			t.Errorf("the store is %v", store.State())
+		}
+	})
+}
+
+type onlyDecides struct{ sash.Store }
+
+func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
+	store := guarded(t, onlyDecides{newFake()}, failover.Options{Policy: always(failover.Local)})
+	l := newLimiter(t, store, nil, sash.PerHour(10))
+	if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnsupported) {
+		t.Errorf("Reset: %v", err)
+	}
+	subjects := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
+	if _, err := l.AllowAll(t.Context(), subjects...); !errors.Is(err, sash.ErrUnsupported) {
+		t.Errorf("AllowAll: %v", err)
+	}
+	if left, err := l.Peek(t.Context(), "a"); err != nil || left.Remaining != 10 {
+		t.Errorf("%d of 10 are left after what is not supported: %v", left.Remaining, err)
+	}
+}

@@ -1,0 +1,67 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+// unplugged is a store that nobody can reach.
+type unplugged struct{}
+
+func (unplugged) Decide(context.Context, sash.Request) (sash.Result, error) {
+	return sash.Result{}, errors.New("connection refused")
+}
+
+// While the store is unavailable single units are admitted, up to 20 units are decided here over a
+// quarter of the limit, and more than that is an error.
+func Example() {
+	store, err := failover.New(unplugged{}, &failover.Options{
+		Policy: failover.Policy{Rules: []failover.Rule{
+			{MaxCost: 1, Mode: failover.Open},
+			{MaxCost: 20, Mode: failover.Local},
+		}},
+		Local:     memstore.New(nil),
+		Instances: func() int { return 4 },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := sash.New(store, nil, sash.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, cost := range []int64{1, 20, 20, 50} {
+		res, err := limiter.AllowN(context.Background(), "user:42", cost)
+		if errors.Is(err, sash.ErrUnavailable) {
+			fmt.Println(cost, "units:", err)
+			continue
+		}
+		fmt.Println(cost, "units:", res.Allowed, "from the", res.Source)
+	}
+	// Output:
+	// 1 units: true from the policy
+	// 20 units: true from the local
+	// 20 units: false from the local
+	// 50 units: sash: the store is unavailable: connection refused
+}
+
+// Limits that guard a secret share everything with others but the policy, and are never open.
+func ExampleStore_With() {
+	store, err := failover.New(memstore.New(nil), &failover.Options{Local: memstore.New(nil)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = store.With(failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}})
+	fmt.Println(err)
+	logins, err := store.With(failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}})
+	fmt.Println(logins.State(), err)
+	// Output:
+	// failover: rule 0 says open, but these limits guard a secret: use local or closed
+	// up <nil>
+}

@@ -1,0 +1,163 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+var (
+	errBroken  = errors.New("broken pipe")
+	errRefused = &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+)
+
+// A fake is a store whose calls do first what a test says.
+type fake struct {
+	*memstore.Store
+
+	mu    sync.Mutex
+	do    func(ctx context.Context) error // guarded by mu: nil is nothing
+	calls int                             // guarded by mu
+	most  int                             // guarded by mu: calls at once
+	now   int                             // guarded by mu
+}
+
+func newFake() *fake { return &fake{Store: memstore.New(nil)} }
+
+// becomes makes the store do f before each call from now on. With an error the call is not made.
+func (s *fake) becomes(f func(context.Context) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.do, s.calls, s.most = f, 0, 0
+}
+
+func (s *fake) seen() (calls, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls, s.most
+}
+
+func (s *fake) enter(ctx context.Context) error {
+	s.mu.Lock()
+	s.calls++
+	s.now++
+	s.most = max(s.most, s.now)
+	do := s.do
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.now--
+		s.mu.Unlock()
+	}()
+	if do == nil {
+		return nil
+	}
+	return do(ctx)
+}
+
+func (s *fake) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if err := s.enter(ctx); err != nil {
+		return sash.Result{}, err
+	}
+	return s.Store.Decide(ctx, req)
+}
+
+func (s *fake) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.DecideAll(ctx, reqs)
+}
+
+func (s *fake) Settle(ctx context.Context, set sash.Settlement) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	return s.Store.Settle(ctx, set)
+}
+
+// What a store can do wrong.
+func fails(err error) func(context.Context) error {
+	return func(context.Context) error { return err }
+}
+
+func hangs(d time.Duration) func(context.Context) error { // whatever its context says
+	return func(context.Context) error {
+		<-time.After(d)
+		return nil
+	}
+}
+
+func stalls(ctx context.Context) error { // until its context ends
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// guarded returns a store before a fake. A nil opts gets a local store.
+func guarded(t *testing.T, inner sash.Store, opts failover.Options) *failover.Store {
+	t.Helper()
+	if opts.Local == nil {
+		opts.Local = memstore.New(nil)
+	}
+	store, err := failover.New(inner, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func always(mode failover.Mode) failover.Policy {
+	return failover.Policy{Rules: []failover.Rule{{Mode: mode}}}
+}
+
+func four() int { return 4 }
+
+// bring takes a store down, or brings it back, by asking.
+func bringDown(t *testing.T, inner *fake, store *failover.Store) {
+	t.Helper()
+	inner.becomes(fails(errRefused))
+	l := newLimiter(t, store, nil, sash.PerHour(1000))
+	for range 5 {
+		_, _ = l.Allow(t.Context(), "to bring it down")
+	}
+	if store.State() != failover.Down {
+		t.Fatalf("the store is %v after five failures", store.State())
+	}
+}
+
+func bringBack(t *testing.T, inner *fake, store *failover.Store) {
+	t.Helper()
+	inner.becomes(nil)
+	time.Sleep(5 * time.Second)
+	l := newLimiter(t, store, nil, sash.PerHour(1000))
+	if _, err := l.Peek(t.Context(), "to bring it back"); err != nil || store.State() != failover.Up {
+		t.Fatalf("the store is %v after a probe: %v", store.State(), err)
+	}
+}
+
+func allow(t *testing.T, l *sash.Limiter, key string, cost int64) sash.Result {
+	t.Helper()
+	res, err := l.AllowN(t.Context(), key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// admit asks for single units and returns how many were admitted.
+func admit(t *testing.T, l *sash.Limiter, key string, calls int) (admitted int) {
+	t.Helper()
+	for range calls {
+		if allow(t, l, key, 1).Allowed {
+			admitted++
+		}
+	}
+	return admitted
+}

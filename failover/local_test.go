@@ -1,0 +1,259 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+)
+
+func TestLocallyThisProcessHasItsShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		instances := 4
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: func() int { return instances }})
+		bringDown(t, inner, store)
+		for units, c := range map[int64]struct{ instances, share int }{
+			100: {4, 25}, 99: {4, 24}, 3: {4, 0}, 4: {4, 1}, 7: {1, 7}, 8: {0, 0}, 9: {-1, 0},
+		} {
+			instances = c.instances
+			for _, a := range sash.Algorithms() {
+				opts := &sash.Options{Algorithm: a}
+				if a == sash.SlidingBuckets {
+					opts.Resolution = time.Millisecond
+				}
+				l := newLimiter(t, store, opts, sash.PerHour(units))
+				key := sash.Key(time.Duration(units).String(), a.String())
+				if got := admit(t, l, key, 40); got != c.share {
+					t.Errorf("%v: %d of %d units were admitted by one of %d", a, got, units, c.instances)
+				}
+			}
+		}
+	})
+}
+
+func TestAPolicyForgetsNoShareWhenTheInstancesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		instances := 2
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: func() int { return instances }})
+		bringDown(t, inner, store)
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		if got := admit(t, l, "k", 60); got != 50 {
+			t.Errorf("%d were admitted by one of two", got)
+		}
+		instances = 1
+		if got := admit(t, l, "k", 110); got != 50 {
+			t.Errorf("%d more were admitted by the only one, want the other 50", got)
+		}
+		instances = 5
+		if got := admit(t, l, "k", 10); got != 0 {
+			t.Errorf("%d were admitted by one of five", got)
+		}
+	})
+}
+
+func TestARefusalTellsOfTheShareInTheCallersTerms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		bringDown(t, inner, store)
+		limits := []sash.Limit{sash.Every(8, 10*time.Second), sash.PerHour(100)}
+		limits[0].Name = "burst"
+		l := newLimiter(t, store, nil, limits...)
+		allow(t, l, "k", 2)
+		time.Sleep(3 * time.Second)
+		res := allow(t, l, "k", 1)
+		by, ok := res.RefusedBy()
+		if !ok || by.Limit.Name != "burst" || by.Limit.Units != 8 || by.Key != "k" || res.Remaining != 0 || res.RetryAfter != 7*time.Second {
+			t.Errorf("%+v by %+v", res, by)
+		}
+		time.Sleep(res.RetryAfter - time.Microsecond)
+		inner.becomes(fails(errRefused))
+		if allow(t, l, "k", 1).Allowed {
+			t.Error("admitted a microsecond before RetryAfter")
+		}
+		time.Sleep(time.Microsecond)
+		if !allow(t, l, "k", 1).Allowed {
+			t.Error("refused after RetryAfter")
+		}
+		if res := allow(t, l, "another", 3); res.Allowed || res.RetryAfter < 50*time.Millisecond || res.RetryAfter > 2*time.Second || res.Remaining != 2 {
+			t.Errorf("more than the share: %+v", res)
+		}
+	})
+}
+
+func TestSwitchingOverHandsOutNoFreshLimit(t *testing.T) {
+	for _, a := range sash.Algorithms() {
+		for name, c := range map[string]struct {
+			instances, before, after int
+			limits                   []sash.Limit
+		}{
+			"the share is used":             {4, 30, 0, []sash.Limit{sash.PerHour(100)}},
+			"some of the share is left":     {4, 20, 5, []sash.Limit{sash.PerHour(100)}},
+			"there is no share":             {200, 20, 0, []sash.Limit{sash.PerHour(100)}},
+			"all but the long one has left": {2, 20, 5, []sash.Limit{sash.PerSecond(60), sash.PerHour(50)}},
+		} {
+			t.Run(a.String()+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(time.Second) // from a boundary
+					inner := newFake()
+					store := guarded(t, inner, failover.Options{
+						Policy: always(failover.Local), Instances: func() int { return c.instances },
+					})
+					opts := &sash.Options{Algorithm: a}
+					if a == sash.SlidingBuckets {
+						opts.Resolution = time.Millisecond
+					}
+					l := newLimiter(t, store, opts, c.limits...)
+					if got := admit(t, l, "k", c.before); got != c.before {
+						t.Fatalf("%d of %d were admitted while the store worked", got, c.before)
+					}
+					if len(c.limits) > 1 {
+						time.Sleep(2 * time.Second)
+					}
+					bringDown(t, inner, store)
+					if got := admit(t, l, "k", 100); got != c.after {
+						t.Errorf("%d more were admitted locally, want %d", got, c.after)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestCalendarLimitsAreSharedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zone, err := time.LoadLocation("America/Los_Angeles")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, sash.PerCalendar(40, sash.CalendarDay, zone))
+		if got := admit(t, l, "k", 5); got != 5 {
+			t.Fatal(got)
+		}
+		bringDown(t, inner, store)
+		if got := admit(t, l, "k", 20); got != 5 {
+			t.Errorf("%d were admitted locally, want the other 5", got)
+		}
+		res := allow(t, l, "k", 1)
+		now := time.Now().In(zone)
+		year, month, day := now.Date()
+		if midnight := time.Date(year, month, day+1, 0, 0, 0, 0, zone); !now.Add(res.RetryAfter).Equal(midnight) {
+			t.Errorf("RetryAfter is %v, at %v", res.RetryAfter, now)
+		}
+		time.Sleep(res.RetryAfter)
+		inner.becomes(fails(errRefused))
+		if got := admit(t, l, "k", 20); got != 10 {
+			t.Errorf("%d were admitted the next day, want 10", got)
+		}
+	})
+}
+
+func TestSeveralSubjectsAreDecidedTogetherLocally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		both := []sash.Subject{{Key: "user", Cost: 4, Limits: []sash.Limit{sash.PerMinute(20)}}, {Key: "all", Cost: 1}}
+		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != sash.FromStore {
+			t.Fatal(res, err)
+		}
+		bringDown(t, inner, store)
+		res, err := l.AllowAll(t.Context(), both...)
+		by, _ := res.RefusedBy()
+		if err != nil || res.Allowed || res.Source != sash.FromLocal || by.Key != "user" || by.Limit.Units != 20 {
+			t.Errorf("%+v by %+v, %v", res, by, err)
+		}
+		if got := admit(t, l, "all", 20); got != 9 {
+			t.Errorf("%d were admitted, want what a refusal for another subject left: 9", got)
+		}
+		both[0].Key, both[1] = "other", sash.Subject{Key: "large", Cost: 11}
+		res, err = l.AllowAll(t.Context(), both...)
+		by, _ = res.RefusedBy()
+		if err != nil || res.Allowed || by.Key != "large" {
+			t.Errorf("%+v by %+v, %v", res, by, err)
+		}
+		if left, err := l.With(sash.PerMinute(20)); err != nil || allow(t, left, "other", 5).Remaining != 0 {
+			t.Error("a refusal for another subject charged something")
+		}
+	})
+}
+
+func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		there, err := l.Reserve(t.Context(), "k", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bringDown(t, inner, store)
+		here, err := l.Reserve(t.Context(), "k", 15)
+		if err != nil || !here.Allowed() {
+			t.Fatal(here.Allowed(), err)
+		}
+		if allow(t, l, "k", 1).Allowed {
+			t.Error("more than the share was admitted")
+		}
+		if err := there.Settle(t.Context(), 2); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("settling at a store that is down: %v", err)
+		}
+		if err := here.Settle(t.Context(), 5); err != nil {
+			t.Error(err)
+		}
+		if got := admit(t, l, "k", 20); got != 10 {
+			t.Errorf("%d were admitted after 10 were given back", got)
+		}
+		bringBack(t, inner, store)
+		if err := there.Settle(t.Context(), 2); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(100)); left != 100-2-5-10 {
+			t.Errorf("%d of 100 are left in the store", left)
+		}
+	})
+}
+
+func TestResetForgetsHereAndThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local)})
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		admit(t, l, "k", 7)
+		bringDown(t, inner, store)
+		admit(t, l, "k", 2)
+		if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("resetting at a store that is down: %v", err)
+		}
+		if got := admit(t, l, "k", 20); got != 10 {
+			t.Errorf("%d were admitted after a reset", got)
+		}
+		inner.becomes(nil)
+		time.Sleep(5 * time.Second)
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+		if left := allow(t, l, "k", 1).Remaining; left != 9 {
+			t.Errorf("%d of 10 are left after a reset and a call", left)
+		}
+	})
+}
+
+// remaining asks a store itself what is left of the key k.
+func remaining(t *testing.T, store *fake, limits ...sash.Limit) int64 {
+	t.Helper()
+	res, err := newLimiter(t, store.Store, nil, limits...).Peek(context.Background(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Remaining
+}

@@ -1,0 +1,121 @@
+package failover_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+func TestTheModeGoesByCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: failover.Policy{Rules: []failover.Rule{
+			{MaxCost: 1, Mode: failover.Open}, {MaxCost: 20, Mode: failover.Local},
+		}}})
+		bringDown(t, inner, store)
+		l := newLimiter(t, store, nil, sash.PerHour(50))
+		for range 100 {
+			res := allow(t, l, "k", 1)
+			if !res.Allowed || res.Source != sash.FromPolicy || !errors.Is(res.Cause, failover.ErrDown) {
+				t.Fatalf("one unit: %+v", res)
+			}
+		}
+		for i, want := range []bool{true, true, false} {
+			if res := allow(t, l, "k", 20); res.Allowed != want || res.Source != sash.FromLocal || res.Cause == nil {
+				t.Errorf("20 units, call %d: %+v", i, res)
+			}
+		}
+		if _, err := l.AllowN(t.Context(), "k", 21); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("21 units: %v", err)
+		}
+		both := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 21}}
+		if _, err := l.AllowAll(t.Context(), both...); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("1 and 21 units: %v", err)
+		}
+		both[1].Cost = 20
+		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != sash.FromLocal || res.Cause == nil {
+			t.Errorf("1 and 20 units: %+v, %v", res, err)
+		}
+	})
+}
+
+func TestPoliciesThatMeanNothingAreErrors(t *testing.T) {
+	local := memstore.New(nil)
+	rules := func(r ...failover.Rule) failover.Policy { return failover.Policy{Rules: r} }
+	for name, opts := range map[string]failover.Options{
+		"local without a store": {Policy: always(failover.Local)},
+		"open for a guard":      {Local: local, Policy: failover.Policy{Guard: true, Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}}}},
+		"any cost first":        {Local: local, Policy: rules(failover.Rule{Mode: failover.Local}, failover.Rule{MaxCost: 5, Mode: failover.Open})},
+		"the same cost twice":   {Local: local, Policy: rules(failover.Rule{MaxCost: 5, Mode: failover.Local}, failover.Rule{MaxCost: 5, Mode: failover.Open})},
+		"the wrong way round":   {Local: local, Policy: rules(failover.Rule{MaxCost: 5, Mode: failover.Local}, failover.Rule{MaxCost: 1, Mode: failover.Open})},
+		"a negative cost":       {Policy: rules(failover.Rule{MaxCost: -1, Mode: failover.Open})},
+		"an unknown mode":       {Policy: always(77)},
+		"a negative budget":     {Budget: -1},
+		"a negative bound":      {MaxInFlight: -1},
+	} {
+		if _, err := failover.New(newFake(), &opts); err == nil {
+			t.Errorf("%s is not an error", name)
+		}
+	}
+	if _, err := failover.New(nil, nil); err == nil {
+		t.Error("no store is not an error")
+	}
+	guard := failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}}
+	if _, err := failover.New(newFake(), &failover.Options{Local: local, Policy: guard}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStoresWithOtherPoliciesShareTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		closed := guarded(t, inner, failover.Options{})
+		open, err := closed.With(always(failover.Open))
+		if err != nil {
+			t.Fatal(err)
+		}
+		login := failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}}
+		if _, err := open.With(login); err == nil {
+			t.Error("limits that guard a secret may be open")
+		}
+		bringDown(t, inner, closed)
+		inner.becomes(nil)
+		if open.State() != failover.Down {
+			t.Errorf("one store is down, the other %v", open.State())
+		}
+		if res := allow(t, newLimiter(t, open, nil, sash.PerHour(1)), "k", 1); !res.Allowed || res.Source != sash.FromPolicy {
+			t.Errorf("%+v", res)
+		}
+		if _, err := newLimiter(t, closed, nil, sash.PerHour(1)).Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+		if calls, _ := inner.seen(); calls != 0 {
+			t.Errorf("the store was asked %d times while it was down", calls)
+		}
+	})
+}
+
+func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+		bringDown(t, inner, store)
+		l := newLimiter(t, store, nil, sash.PerMinute(10), sash.PerHour(50))
+		r, err := l.Reserve(t.Context(), "k", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := r.Result()
+		if !res.Allowed || res.Remaining != 7 || res.RetryAfter != 0 || len(res.Limits()) != 2 || !res.At.Equal(time.Now()) {
+			t.Errorf("%+v", res)
+		}
+		if err := r.Settle(t.Context(), 2); err != nil {
+			t.Errorf("settling what was charged nowhere: %v", err)
+		}
+	})
+}

@@ -1,0 +1,96 @@
+package failover
+
+import (
+	"context"
+	"crypto/rand"
+
+	"example.com/sash"
+)
+
+// owe notes what was admitted locally, so that the store is told when it is back. Where it is not known
+// yet whether the store charged the call itself, that is waited for, without holding up anybody.
+func owe[T any](g *guard, out *outcome[T], reqs []sash.Request, results []sash.Result, charged func(T) bool) {
+	if results[0].Source != sash.FromLocal || !admitted(results) && !reqs[0].Policy.CountRefused() {
+		return
+	}
+	note := func() {
+		for i, req := range reqs {
+			g.local.lost.Add(g.local.backlog.add(req, results[i].At))
+		}
+	}
+	if out.unsent {
+		note()
+		return
+	}
+	out.late.ends(func(value T, err error) {
+		switch {
+		case err == nil && charged(value): // and not once more
+		case err == nil, answers(err), g.kind(err) != Unknown:
+			note()
+		default:
+			for _, req := range reqs {
+				g.local.doubtful.Add(req.Cost)
+			}
+		}
+	})
+}
+
+// repay charges the backlog to a store that answers, in the background.
+func (g *guard) repay() {
+	if g.local != nil && g.local.backlog.start() {
+		go g.payAll()
+	}
+}
+
+// payAll ends when there is nothing left to charge, or the store fails.
+func (g *guard) payAll() {
+	l := g.local
+	for g.breaker.now() == Up {
+		req, d, ok := l.backlog.take()
+		if !ok {
+			return
+		}
+		paid, unsent := g.pay(req)
+		l.written.Add(paid)
+		switch {
+		case paid == req.Cost:
+		case unsent: // also where too many calls are under way: the next answer starts this again
+			l.lost.Add(l.backlog.putBack(req, d))
+			l.backlog.stop()
+			return
+		default:
+			l.lost.Add(req.Cost - paid)
+		}
+	}
+	l.backlog.stop()
+}
+
+// pay charges units to the store, whether or not there is room for them. Unsent means that none were
+// charged. A call's cost is at most a limit's units, so more than that is added by settling what was charged.
+func (g *guard) pay(req sash.Request) (paid int64, unsent bool) {
+	total := req.Cost
+	for _, l := range req.Policy.Limits() {
+		req.Cost = min(req.Cost, l.Units)
+	}
+	req.Policy = forced(req.Policy)
+	out := ask(context.Background(), g, func(ctx context.Context) (sash.Result, error) {
+		return g.store.Decide(ctx, req)
+	})
+	if out.failed || out.err != nil {
+		return 0, out.unsent
+	}
+	settler, ok := g.store.(sash.Settler)
+	if !ok || total == req.Cost {
+		return req.Cost, false
+	}
+	set := sash.Settlement{Request: req, Result: out.value, Units: total, ID: rand.Text()}
+	for range 3 { // a settlement may be repeated
+		settled := ask(context.Background(), g, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, settler.Settle(ctx, set)
+		})
+		if !settled.failed && settled.err == nil {
+			return total, false
+		}
+	}
+	return req.Cost, false
+}

@@ -1,0 +1,270 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+// local returns a store in mode Local before a fake that keeps failing in one way.
+func localStore(t *testing.T, inner *fake) *failover.Store {
+	return guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+}
+
+func TestLocalChargesAreWrittenWhenTheStoreIsBack(t *testing.T) {
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := localStore(t, inner)
+				opts := &sash.Options{Algorithm: a}
+				if a == sash.SlidingBuckets {
+					opts.Resolution = time.Millisecond
+				}
+				limits := []sash.Limit{sash.Every(100, 10*time.Minute), sash.Every(20, time.Second)}
+				l := newLimiter(t, store, opts, limits...)
+				bringDown(t, inner, store)
+				used := 0
+				for range 6 { // more in all than the smaller limit has units
+					used += admit(t, l, "k", 5)
+					time.Sleep(1100 * time.Millisecond)
+					inner.becomes(fails(errRefused))
+				}
+				bringBack(t, inner, store)
+				synctest.Wait()
+				time.Sleep(3 * time.Second)
+				res, err := newLimiter(t, inner.Store, opts, limits...).Peek(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				left := res.Limits()[0].Remaining
+				// Five units are of the calls that took the store down.
+				if used < 18 || left != 100-int64(used) || store.Stats() != (failover.Stats{Written: int64(used) + 5}) {
+					t.Errorf("%d were admitted; %d of 100 are left in the store; %+v", used, left, store.Stats())
+				}
+			})
+		})
+	}
+}
+
+func TestWhatHasLeftTheWindowIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(40))
+		midnight := newLimiter(t, store, nil, sash.PerCalendar(40, sash.CalendarDay, time.UTC))
+		time.Sleep(time.Until(time.Now().Truncate(24 * time.Hour).Add(24*time.Hour - 10*time.Second)))
+		bringDown(t, inner, store)
+		admit(t, l, "k", 4)
+		admit(t, midnight, "m", 7)
+		time.Sleep(30 * time.Second)
+		inner.becomes(fails(errRefused))
+		admit(t, l, "k", 3)
+		admit(t, midnight, "m", 2)
+		time.Sleep(35 * time.Second)
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerMinute(40)); left != 37 {
+			t.Errorf("%d of 40 are left, want all but the 3 of this minute", left)
+		}
+		if res := allow(t, midnight, "m", 1); res.Remaining != 37 {
+			t.Errorf("%d of 40 are left, want all but the 3 of today", res.Remaining)
+		}
+	})
+}
+
+// What a call was charged by the store and what the store is told later are never both.
+func TestNoCallIsChargedTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		does                       func(*fake) func(context.Context) error
+		charges, written, doubtful int64
+	}{
+		"not sent":              {func(*fake) func(context.Context) error { return fails(errRefused) }, 1, 1, 0},
+		"failed, and who knows": {func(*fake) func(context.Context) error { return fails(errBroken) }, 0, 0, 1},
+		"charged late":          {func(*fake) func(context.Context) error { return hangs(time.Second) }, 1, 0, 0},
+		"not sent, late": {func(*fake) func(context.Context) error {
+			return func(context.Context) error { <-time.After(time.Second); return errRefused }
+		}, 1, 1, 0},
+		"ended with the budget": {func(*fake) func(context.Context) error { return stalls }, 0, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := localStore(t, inner)
+				l := newLimiter(t, store, nil, sash.PerHour(40))
+				inner.becomes(c.does(inner))
+				if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+					t.Fatalf("%+v", res)
+				}
+				time.Sleep(time.Minute)
+				inner.becomes(nil)
+				allow(t, l, "another", 1)
+				synctest.Wait()
+				stats := store.Stats()
+				if left := remaining(t, inner, sash.PerHour(40)); left != 40-c.charges {
+					t.Errorf("%d of 40 are left", left)
+				}
+				if stats.Written != c.written || stats.Doubtful != c.doubtful || stats.Lost != 0 || stats.Backlog != 0 {
+					t.Errorf("%+v", stats)
+				}
+			})
+		})
+	}
+}
+
+// A call that was refused by the store too late was not charged there.
+func TestALateRefusalLeavesTheLocalChargeToBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(8))
+		for range 8 { // by others
+			allow(t, newLimiter(t, inner.Store, nil, sash.PerHour(8)), "k", 1)
+		}
+		inner.becomes(hangs(time.Second))
+		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+			t.Fatalf("%+v", res)
+		}
+		time.Sleep(time.Minute)
+		inner.becomes(nil)
+		allow(t, l, "another", 1)
+		synctest.Wait()
+		if got := store.Stats(); got != (failover.Stats{Written: 1}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestWritingStopsWhenTheStoreFailsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		for i := range 100 {
+			allow(t, l, fmt.Sprint(i), 2)
+		}
+		inner.becomes(nil)
+		time.Sleep(5 * time.Second)
+		calls := 0
+		inner.becomes(func(context.Context) error {
+			if calls++; calls > 11 {
+				return errRefused
+			}
+			return nil
+		})
+		allow(t, l, "probe", 1)
+		synctest.Wait()
+		stats := store.Stats()
+		// Ten subjects: of two units, or one of them the five of the calls that took the store down.
+		if stats.Written != 20 && stats.Written != 23 || stats.Backlog != 91 || stats.Lost != 0 {
+			t.Errorf("%+v", stats)
+		}
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 || got.Written != 200+5 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestTheBacklogIsBoundedAndWhatIsLostIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		for i := range 10_100 {
+			allow(t, l, fmt.Sprint(i), 2)
+		}
+		if got := store.Stats(); got.Backlog != 10_000 || got.Lost < 200 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		for i := range 100 {
+			allow(t, l, fmt.Sprint(i), 2)
+		}
+		time.Sleep(5 * time.Second)
+		inner.becomes(hangs(10 * time.Millisecond))
+		for range 20 {
+			start := time.Now()
+			res := allow(t, l, "k", 1)
+			if took := time.Since(start); took != 10*time.Millisecond || res.Source != sash.FromStore {
+				t.Errorf("an answer from the %v took %v", res.Source, took)
+			}
+		}
+		if got := store.Stats(); got.Backlog == 0 || got.Written == 0 {
+			t.Errorf("the backlog is not written beside decisions: %+v", got)
+		}
+		time.Sleep(time.Minute)
+		if got := store.Stats(); got.Backlog != 0 || got.InFlight != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestStartingWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		inner.becomes(fails(errRefused))
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Local: memstore.New(nil)})
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		if got := admit(t, l, "k", 20); got != 10 {
+			t.Errorf("%d of 10 were admitted", got)
+		}
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(10)); left != 0 {
+			t.Errorf("%d of 10 are left when the store is back", left)
+		}
+		if _, err := l.AllowN(t.Context(), "k", 11); !errors.Is(err, sash.ErrCostAboveLimit) {
+			t.Error(err)
+		}
+	})
+}
+
+// Where every place is taken writing stops, and goes on with the next answer; it does not spin.
+func TestWritingWaitsForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), MaxInFlight: 2})
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		for i := range 20 {
+			allow(t, l, fmt.Sprint(i), 2)
+		}
+		time.Sleep(5 * time.Second)
+		inner.becomes(hangs(30 * time.Millisecond))
+		allow(t, l, "probe", 1)
+		for range 50 {
+			var group sync.WaitGroup
+			for range 8 {
+				group.Go(func() { _, _ = l.Allow(t.Context(), "another") })
+			}
+			group.Wait()
+		}
+		time.Sleep(time.Minute)
+		inner.becomes(nil)
+		allow(t, l, "another", 1)
+		synctest.Wait()
+		if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}

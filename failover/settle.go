@@ -1,0 +1,64 @@
+package failover
+
+import (
+	"context"
+
+	"example.com/sash"
+)
+
+// Settle implements [sash.Settler]. A charge is settled where it was made. What was admitted by an open
+// policy was charged nowhere, and there is nothing to settle. A store that is unavailable is an error in
+// every mode: the settlement can be repeated.
+func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
+	switch set.Result.Source {
+	case sash.FromPolicy:
+		return nil
+	case sash.FromLocal:
+		return s.settleLocally(ctx, set)
+	}
+	store, ok := s.store.(sash.Settler)
+	if !ok {
+		return sash.ErrUnsupported
+	}
+	out := ask(ctx, s.guard, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, store.Settle(ctx, set)
+	})
+	// What is given back stays charged in this process's share: it does not know which charge it was.
+	if more := set.Units - set.Request.Cost; out.err == nil && more > 0 {
+		set.Request.Cost = more
+		s.mirror(ctx, set.Request, true)
+	}
+	return out.err
+}
+
+func (s *Store) settleLocally(ctx context.Context, set sash.Settlement) error {
+	if s.local == nil {
+		return nil // a result of another store
+	}
+	here := set
+	here.Request.Policy = s.local.share(set.Request.Policy).policy
+	if err := s.local.store.Settle(ctx, here); err != nil {
+		return err
+	}
+	s.local.backlog.correct(set)
+	return nil
+}
+
+// Reset implements [sash.Resetter]. The subject is forgotten locally at once; the error tells whether the
+// store has forgotten it too.
+func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+	store, ok := s.store.(sash.Resetter)
+	if !ok {
+		return sash.ErrUnsupported
+	}
+	if s.local != nil {
+		s.local.backlog.forget(key, policy)
+		if err := s.local.store.Reset(ctx, key, policy); err != nil {
+			return err
+		}
+	}
+	out := ask(ctx, s.guard, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, store.Reset(ctx, key, policy)
+	})
+	return out.err
+}

@@ -1,0 +1,344 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+)
+
+// A bug changes how a simulated process is built, so that it does something wrong.
+type bug struct {
+	store     func(sash.Store) sash.Store
+	local     func(LocalStore) LocalStore
+	instances func() int
+	classify  func(error) Kind
+	policy    Policy
+	guard     func(*guard)
+
+	found string // a part of what the simulation says of it
+}
+
+// A simulation is processes that share a server and limits.
+type simulation struct {
+	server    *server
+	limits    []sash.Limit
+	instances int
+	policy    Policy
+	keys      []string
+
+	mu       sync.Mutex
+	calls    []simCall // guarded by mu
+	problems []string  // guarded by mu: the first hundred
+}
+
+// A simCall is a call that a caller made.
+type simCall struct {
+	id      uint64
+	process string
+	keys    []string
+	cost    int64
+	began   time.Time
+	ended   time.Time
+	timeout time.Duration
+	res     sash.Result
+	err     error
+}
+
+func (s *simulation) broken(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.problems) < 100 {
+		s.problems = append(s.problems, fmt.Sprintf("at %v: %s", time.Now().Format("05.000000"), fmt.Sprintf(format, args...)))
+	}
+}
+
+const simLength = 6 * time.Second
+
+// simulate runs one seed and returns the promises that were broken.
+func simulate(t *testing.T, seed uint64, b *bug) (problems []string, calls int) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		s := newSimulation(rng)
+		var group sync.WaitGroup
+		group.Go(func() { s.makeWeather(rand.New(rand.NewPCG(seed, 5))) })
+		var stores []*Store
+		for i := range s.instances {
+			store, err := s.process(fmt.Sprintf("p%d ", i), rng, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stores = append(stores, store)
+			for w := range 2 {
+				worker := rand.New(rand.NewPCG(seed, uint64(100*i+w+10)))
+				group.Go(func() { s.work(t, store, i, w, worker) })
+			}
+		}
+		group.Wait()
+		time.Sleep(20 * time.Second) // clients give up, pauses end
+		for i, store := range stores {
+			s.rest(t, i, store)
+		}
+		s.judge()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		problems, calls = s.problems, len(s.calls)
+	})
+	return problems, calls
+}
+
+func newSimulation(rng *rand.Rand) *simulation {
+	s := &simulation{
+		server: &server{
+			charges: make(map[string][]simCharge), settled: make(map[string]bool), written: make(map[string]int64),
+			executions: make(map[uint64]int), admissions: make(map[uint64]simTime),
+		},
+		limits:    []sash.Limit{sash.Every(4+rng.Int64N(12), time.Second+time.Duration(rng.IntN(3000))*time.Millisecond)},
+		instances: 1 + rng.IntN(4),
+		keys:      []string{"a", "b"},
+	}
+	if rng.IntN(2) == 0 {
+		s.limits = append(s.limits, sash.Every(20+rng.Int64N(20), 6*time.Second))
+	}
+	s.policy = [...]Policy{
+		{},
+		{Rules: []Rule{{Mode: Local}}},
+		{Rules: []Rule{{Mode: Local}}},
+		{Rules: []Rule{{MaxCost: 1, Mode: Open}, {MaxCost: 2, Mode: Local}}},
+		{Guard: true, Rules: []Rule{{MaxCost: 2, Mode: Local}}},
+	}[rng.IntN(5)]
+	return s
+}
+
+func (s *simulation) process(name string, rng *rand.Rand, b *bug) (*Store, error) {
+	l := &link{
+		server: s.server, process: name, heeds: rng.IntN(2) == 0, timeout: time.Duration(30+rng.IntN(2000)) * time.Millisecond,
+		budget: DefaultBudget, most: 8, broken: s.broken, probes: make(map[*int]time.Time),
+		rng: rand.New(rand.NewPCG(rng.Uint64(), 6)),
+	}
+	var inner sash.Store = l
+	if b.store != nil {
+		inner = b.store(inner)
+	}
+	var local LocalStore = memstore.New(nil)
+	if b.local != nil {
+		local = b.local(local)
+	}
+	opts := &Options{
+		Policy: s.policy, MaxInFlight: l.most, Local: local,
+		Instances: func() int { return s.instances }, Classify: b.classify,
+	}
+	if b.instances != nil {
+		opts.Instances = b.instances
+	}
+	if b.policy.Rules != nil {
+		opts.Policy = b.policy
+	}
+	store, err := New(inner, opts)
+	if err != nil {
+		return nil, err
+	}
+	jitter := rand.New(rand.NewPCG(rng.Uint64(), 7))
+	store.breaker.random = jitter.Float64 // under the breaker's lock
+	l.probe = func() bool { return store.State() != Up }
+	if b.guard != nil {
+		b.guard(store.guard)
+	}
+	return store, nil
+}
+
+// makeWeather lets the server and the network fail in one way after the other.
+func (s *simulation) makeWeather(rng *rand.Rand) {
+	end := time.Now().Add(simLength)
+	for time.Now().Before(end) {
+		w, d := fine, time.Duration(200+rng.IntN(900))*time.Millisecond
+		if rng.IntN(2) == 0 {
+			w = weather(rng.IntN(int(weathers)))
+		}
+		switch rng.IntN(6) {
+		case 0: // a replica takes over
+			w = refused
+			s.server.lose(time.Duration(rng.IntN(800)) * time.Millisecond)
+		case 1:
+			s.server.jump(time.Duration(rng.IntN(8000)-4000) * time.Millisecond)
+		}
+		s.server.become(w, d)
+		time.Sleep(d)
+	}
+	s.server.become(fine, time.Hour)
+}
+
+// work makes the calls of one caller.
+func (s *simulation) work(t *testing.T, store sash.Store, process, worker int, rng *rand.Rand) {
+	limiter, err := sash.New(store, nil, s.limits...)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	end := time.Now().Add(simLength)
+	for n := uint64(1); time.Now().Before(end); n++ {
+		gap := 16 * time.Millisecond << rng.IntN(5)
+		time.Sleep(time.Duration(rng.Int64N(int64(gap))))
+		c := simCall{
+			id:      uint64(process+1)<<32 | uint64(worker)<<24 | n,
+			process: fmt.Sprintf("p%d ", process),
+			keys:    []string{s.keys[rng.IntN(2)]},
+			cost:    1 + rng.Int64N(3),
+			timeout: time.Hour,
+		}
+		if rng.IntN(8) == 0 {
+			c.timeout = time.Duration(rng.IntN(60)) * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), callKey{}, c.id), c.timeout)
+		c.began = time.Now()
+		if rng.IntN(6) == 0 {
+			c.keys = s.keys
+			c.res, c.err = limiter.AllowAll(ctx, sash.Subject{Key: "a", Cost: c.cost}, sash.Subject{Key: "b", Cost: c.cost})
+		} else {
+			c.res, c.err = limiter.AllowN(ctx, c.keys[0], c.cost)
+		}
+		c.ended = time.Now()
+		cancel()
+		s.mu.Lock()
+		s.calls = append(s.calls, c)
+		s.mu.Unlock()
+	}
+}
+
+// rest lets a process find the server working again, and looks at what it still holds.
+func (s *simulation) rest(t *testing.T, i int, store *Store) {
+	limiter, err := sash.New(store, nil, s.limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.Peek(t.Context(), "rest"); err != nil {
+		s.broken("process %d has no answer when all is well: %v", i, err)
+	}
+	time.Sleep(time.Second)
+	if got := store.Stats(); store.State() != Up || got.InFlight != 0 || got.Backlog != 0 {
+		s.broken("process %d is not at rest: %v, %+v", i, store.State(), got)
+	}
+}
+
+// judge looks at everything that was done.
+func (s *simulation) judge() {
+	for i := range s.calls {
+		s.judgeCall(&s.calls[i])
+	}
+	for call, n := range s.server.executions {
+		if n > 1 {
+			s.broken("call %x was charged or refused %d times", call, n)
+		}
+	}
+	for _, key := range s.keys {
+		s.judgeStore(key)
+		for i := range s.instances {
+			s.judgeLocal(fmt.Sprintf("p%d ", i), key)
+		}
+	}
+}
+
+// judgeCall looks at one answer: in time, from where the policy says, and charged where it says.
+func (s *simulation) judgeCall(c *simCall) {
+	took := c.ended.Sub(c.began)
+	if took > min(DefaultBudget, c.timeout)+10*time.Millisecond {
+		s.broken("call %x: the answer took %v", c.id, took)
+	}
+	admission, charged := s.server.admissions[c.id]
+	mode := s.policy.mode(c.cost)
+	switch {
+	case c.err != nil:
+		if gaveUp := errors.Is(c.err, context.DeadlineExceeded); gaveUp && took < c.timeout || !gaveUp && !errors.Is(c.err, sash.ErrUnavailable) {
+			s.broken("call %x: %v after %v", c.id, c.err, took)
+		} else if !gaveUp && mode != Closed {
+			s.broken("call %x has an error under mode %v: %v", c.id, mode, c.err)
+		}
+	case c.res.Source == sash.FromStore:
+		if c.res.Allowed != charged || c.res.Cause != nil {
+			s.broken("call %x: the store's answer is %v, and it admitted: %v %v", c.id, c.res.Allowed, charged, admission)
+		}
+	case mode == Closed,
+		mode == Open && (c.res.Source != sash.FromPolicy || !c.res.Allowed),
+		mode == Local && c.res.Source != sash.FromLocal,
+		!errors.Is(c.res.Cause, sash.ErrUnavailable):
+		s.broken("call %x under mode %v: %v from the %v because of %v", c.id, mode, c.res.Allowed, c.res.Source, c.res.Cause)
+	}
+}
+
+// judgeStore checks the bound of what callers were told that the store admitted: N in every window, what
+// was lost besides, and N for a clock that jumped ahead.
+func (s *simulation) judgeStore(key string) {
+	type admission struct {
+		when  time.Time
+		units int64
+	}
+	var all []admission
+	for _, c := range s.calls {
+		if a := s.server.admissions[c.id]; c.has(key) && c.admitted(sash.FromStore) && !a.lost {
+			all = append(all, admission{a.when, c.cost})
+		}
+	}
+	for _, l := range s.limits {
+		for _, last := range all {
+			from, units, bound := last.when.Add(-l.Window), int64(0), l.Units
+			for _, a := range all {
+				if a.when.After(from) && !a.when.After(last.when) {
+					units += a.units
+				}
+			}
+			for _, jump := range s.server.jumps {
+				if jump.After(from) && !jump.After(last.when) {
+					bound += l.Units
+				}
+			}
+			if units > bound {
+				s.broken("%d units of %s were admitted by the store in %v, at most %d", units, key, l.Window, bound)
+			}
+		}
+	}
+}
+
+// judgeLocal checks that a process admitted locally no more than its share, with what it knew of, and that
+// the store was told of nothing twice.
+func (s *simulation) judgeLocal(process, key string) {
+	var owed int64
+	for i, c := range s.calls {
+		if c.process != process || !c.has(key) || !c.admitted(sash.FromLocal) {
+			continue
+		}
+		if _, charged := s.server.admissions[c.id]; !charged {
+			owed += c.cost
+		}
+		for _, l := range s.limits {
+			share, units := l.Units/int64(s.instances), int64(0)
+			for j, d := range s.calls {
+				if d.process != process || !d.has(key) || !d.ended.Truncate(time.Microsecond).After(c.ended.Truncate(time.Microsecond).Add(-l.Window)) {
+					continue
+				}
+				known := d.admitted(sash.FromLocal) && j <= i || d.admitted(sash.FromStore) && d.ended.Before(c.ended)
+				if known {
+					units += d.cost
+				}
+			}
+			if units > share {
+				s.broken("%s admitted %d units of %s locally in %v: its share is %d", process, units, key, l.Window, share)
+			}
+		}
+	}
+	if written := s.server.written[process+key]; written > owed {
+		s.broken("the store was told of %d units of %s that %s admitted locally; it did not know of %d", written, key, process, owed)
+	}
+}
+
+func (c *simCall) has(key string) bool { return c.keys[0] == key || len(c.keys) > 1 }
+
+func (c *simCall) admitted(by sash.Source) bool {
+	return c.err == nil && c.res.Allowed && c.res.Source == by
+}

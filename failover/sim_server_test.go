@@ -1,0 +1,291 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/window"
+)
+
+// A weather is how a simulated server and its network are.
+type weather uint8
+
+const (
+	fine    weather = iota // answers take up to 2 ms
+	slow                   // up to 120 ms
+	lossy                  // requests and replies get lost, and replies come twice
+	refused                // connections are refused
+	deaf                   // requests get lost, all of them
+	hung                   // the server stops, and does what it was asked when it goes on
+	weathers
+)
+
+// A server is a simulated Redis: it keeps to the definition of a sliding log by counting every charge,
+// on a clock of its own that can jump, and can lose its last charges.
+type server struct {
+	mu      sync.Mutex
+	offset  time.Duration
+	weather weather
+	since   time.Time
+	until   time.Time // of the weather
+	charges map[string][]simCharge
+	settled map[string]bool
+
+	executions map[uint64]int     // of each call that a caller made
+	admissions map[uint64]simTime // when such a call was admitted
+	written    map[string]int64   // units charged for nobody's call, by process and key
+	lost       []simCharge
+	jumps      []time.Time // forward
+}
+
+type simCharge struct {
+	key   string
+	at    int64 // the server's clock
+	when  time.Time
+	units int64
+	call  uint64
+}
+
+type simTime struct {
+	when time.Time
+	lost bool
+}
+
+type callKey struct{}
+
+// callOf returns the number of a caller's call, or 0 for what a store does by itself.
+func callOf(ctx context.Context) uint64 {
+	call, _ := ctx.Value(callKey{}).(uint64)
+	return call
+}
+
+func (s *server) clock() int64 { return time.Now().Add(s.offset).UnixMicro() }
+
+// use returns the units of a key that a limit counts now.
+func (s *server) use(key string, l sash.Limit, now int64) (used int64) {
+	for i := range s.charges[key] {
+		c := &s.charges[key][i]
+		c.at = min(c.at, now) // after a clock that went back
+		if c.at > now-l.Window.Microseconds() {
+			used += c.units
+		}
+	}
+	return used
+}
+
+// decide decides over requests for a process, all or nothing.
+func (s *server) decide(process string, call uint64, reqs []sash.Request) []sash.Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock()
+	results := make([]sash.Result, len(reqs))
+	allowed := true
+	for i, req := range reqs {
+		var refusals uint64
+		statuses := make([]window.Status, len(req.Policy.Limits()))
+		for j, l := range req.Policy.Limits() {
+			used := s.use(req.Key, l, now)
+			statuses[j].Remaining = max(0, l.Units-used)
+			if used+req.Cost > l.Units {
+				refusals |= 1 << j
+				statuses[j].Retry = 1
+			}
+		}
+		allowed = allowed && refusals == 0
+		results[i] = sash.NewResult(req, now, refusals, statuses)
+	}
+	if call != 0 {
+		s.executions[call]++
+		if allowed {
+			s.admissions[call] = simTime{when: time.Now()}
+		}
+	}
+	for _, req := range reqs {
+		if allowed || req.Policy.CountRefused() {
+			s.charges[req.Key] = append(s.charges[req.Key], simCharge{req.Key, now, time.Now(), req.Cost, call})
+			if call == 0 {
+				s.written[process+req.Key] += req.Cost
+			}
+		}
+	}
+	return results
+}
+
+func (s *server) settle(process string, set sash.Settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.settled[set.ID] {
+		return
+	}
+	s.settled[set.ID] = true
+	for i := range s.charges[set.Request.Key] {
+		c := &s.charges[set.Request.Key][i]
+		if c.call == 0 && c.at == set.Result.At.UnixMicro() && c.units == set.Request.Cost {
+			c.units = set.Units
+			s.written[process+c.key] += set.Units - set.Request.Cost
+			return
+		}
+	}
+}
+
+// lose makes the server what it was a while ago, as a replica that takes over is.
+func (s *server) lose(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, charges := range s.charges {
+		var kept []simCharge
+		for _, c := range charges {
+			if time.Since(c.when) >= d {
+				kept = append(kept, c)
+				continue
+			}
+			s.lost = append(s.lost, c)
+			if a, ok := s.admissions[c.call]; ok {
+				a.lost = true
+				s.admissions[c.call] = a
+			}
+		}
+		s.charges[key] = kept
+	}
+}
+
+// become changes the weather.
+func (s *server) become(w weather, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.weather, s.since, s.until = w, time.Now(), time.Now().Add(d)
+}
+
+func (s *server) jump(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offset += d
+	if d > 0 {
+		s.jumps = append(s.jumps, time.Now())
+	}
+}
+
+// A link is one process's client of the server.
+type link struct {
+	*server
+	process string
+	heeds   bool          // contexts
+	timeout time.Duration // of its own
+	probe   func() bool   // whether a call that comes now is one
+	budget  time.Duration
+	most    int
+	broken  func(format string, args ...any)
+
+	rngMu sync.Mutex
+	rng   *rand.Rand // guarded by rngMu
+
+	state  sync.Mutex
+	now    int                // guarded by state: calls under way
+	probes map[*int]time.Time // guarded by state: when those under way began
+}
+
+func (l *link) draw(n time.Duration) time.Duration {
+	l.rngMu.Lock()
+	defer l.rngMu.Unlock()
+	return time.Duration(l.rng.Int64N(int64(n))) + 1
+}
+
+// watch notes a call and returns what ends it.
+func (l *link) watch() (done func()) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if l.now++; l.now > l.most {
+		l.broken("%d calls under way, at most %d", l.now, l.most)
+	}
+	name := new(int)
+	if l.probe() {
+		for _, began := range l.probes {
+			if time.Since(began) < l.budget {
+				l.broken("two probes at a time")
+			}
+		}
+		l.probes[name] = time.Now()
+	}
+	return func() {
+		l.state.Lock()
+		defer l.state.Unlock()
+		l.now--
+		delete(l.probes, name)
+	}
+}
+
+// send has f done by the server, as the weather allows, and returns nil when the reply is there.
+func (l *link) send(ctx context.Context, f func()) error {
+	defer l.watch()()
+	l.mu.Lock()
+	w, until := l.weather, l.until
+	l.mu.Unlock()
+	if w == refused {
+		return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	}
+	var transit = [...]time.Duration{fine: time.Millisecond, slow: 60 * time.Millisecond, lossy: 10 * time.Millisecond, deaf: 1, hung: time.Millisecond}
+	there, back := l.draw(transit[w]), l.draw(transit[w])
+	luck := l.draw(100)
+	reply := make(chan struct{}, 2)
+	if !(w == deaf || w == lossy && luck <= 30) {
+		go func() {
+			time.Sleep(there)
+			if w == hung {
+				time.Sleep(time.Until(until))
+			}
+			f()
+			time.Sleep(back)
+			if w == lossy && luck <= 60 {
+				return
+			}
+			reply <- struct{}{}
+			reply <- struct{}{} // once more; nobody listens
+		}()
+	}
+	ended := ctx.Done()
+	if !l.heeds {
+		ended = nil
+	}
+	select {
+	case <-reply:
+		return nil
+	case <-ended:
+		return ctx.Err()
+	case <-time.After(l.timeout):
+		return errors.New("i/o timeout")
+	}
+}
+
+func (l *link) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	results, err := l.DecideAll(ctx, []sash.Request{req})
+	if err != nil {
+		return sash.Result{}, err
+	}
+	return results[0], nil
+}
+
+func (l *link) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	var mu sync.Mutex
+	var results []sash.Result
+	err := l.send(ctx, func() {
+		decided := l.decide(l.process, callOf(ctx), reqs)
+		mu.Lock()
+		defer mu.Unlock()
+		results = decided
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+func (l *link) Settle(ctx context.Context, set sash.Settlement) error {
+	return l.send(ctx, func() { l.settle(l.process, set) })
+}

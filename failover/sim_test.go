@@ -1,0 +1,113 @@
+package failover
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"example.com/sash"
+)
+
+var (
+	simSeed  = flag.Uint64("seed", 0, "run this seed of the simulation only")
+	simSeeds = flag.Uint64("seeds", 2000, "how many seeds of the simulation to run")
+)
+
+// Processes decide over a simulated server that is slow, loses requests and replies, hangs, is gone, loses
+// its last charges and has a clock that jumps, in virtual time. Every promise is checked over all calls.
+func TestSimulation(t *testing.T) {
+	first, last := uint64(1), *simSeeds
+	if testing.Short() {
+		last = min(last, 200)
+	}
+	if *simSeed != 0 {
+		first, last = *simSeed, *simSeed
+	}
+	var calls atomic.Int64
+	t.Run("seeds", func(t *testing.T) {
+		const shards = 4
+		for shard := range uint64(shards) {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				for seed := first + shard; seed <= last && !t.Failed(); seed += shards {
+					problems, n := simulate(t, seed, &bug{})
+					calls.Add(int64(n))
+					if len(problems) > 0 {
+						t.Errorf("%v\nagain: go test ./failover -run TestSimulation -seed %d", problems[0], seed)
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d seeds, %d calls", last-first+1, calls.Load())
+}
+
+// retries sends again what may have run, as clients do that are not told otherwise.
+type retries struct{ *link }
+
+func (s retries) Decide(ctx context.Context, req sash.Request) (res sash.Result, err error) {
+	for range 3 {
+		brief, cancel := context.WithTimeout(ctx, DefaultBudget/3)
+		res, err = s.link.Decide(brief, req)
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	return res, err
+}
+
+// forgets is a local store that is not told what the other store admitted.
+type forgets struct{ LocalStore }
+
+func (s forgets) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if req.Policy.CountRefused() {
+		return sash.Result{}, nil
+	}
+	return s.LocalStore.Decide(ctx, req)
+}
+
+// The simulation finds what is put in on purpose.
+func TestTheSimulationFindsBugs(t *testing.T) {
+	for name, b := range map[string]bug{
+		"a call is sent again and charged twice": {store: func(s sash.Store) sash.Store { return retries{s.(*link)} }, found: "times"},
+		"the share is not divided":               {instances: func() int { return 1 }, found: "its share is"},
+		"everyone probes": {found: "two probes at a time", guard: func(g *guard) {
+			g.enter = func() (ticket, error) {
+				t, err := g.breaker.enter()
+				if g.breaker.now() == Probing {
+					return t, nil
+				}
+				return t, err
+			}
+		}},
+		"switching over hands out a fresh share": {local: func(s LocalStore) LocalStore { return forgets{s} }, found: "its share is"},
+		"what may be charged is charged again":   {classify: func(error) Kind { return Unsent }, found: "the store was told of"},
+		"the budget is not kept":                 {guard: func(g *guard) { g.budget *= 2 }, found: "the answer took"},
+		"closed is open":                         {policy: Policy{Rules: []Rule{{Mode: Open}}}, found: "under mode closed: true"},
+		"nobody probes": {found: "not at rest: down", guard: func(g *guard) {
+			g.enter = func() (ticket, error) {
+				if g.breaker.now() != Up {
+					return 0, g.breaker.cause
+				}
+				return 0, nil
+			}
+		}},
+		"calls under way are not bounded": {guard: func(g *guard) { g.most = 1000 }, found: "calls under way"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := uint64(1); seed <= 200; seed++ {
+				problems, _ := simulate(t, seed, &b)
+				if i := slices.IndexFunc(problems, func(p string) bool { return strings.Contains(p, b.found) }); i >= 0 {
+					t.Logf("found with seed %d: %v", seed, problems[i])
+					return
+				}
+			}
+			t.Error("200 seeds did not find it")
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"example.com/sash"
+)
+
+// A call with an ID may be repeated when its reply was lost. The server has run it twice then, and charged it
+// once; both replies are the same.
+func testLostOnce(t *testing.T, open Open) {
+	for _, c := range []struct {
+		name  string
+		fault fault
+		opts  Options
+	}{
+		{"it comes later than the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
+		{"the connection breaks", cut, Options{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn, direct, p, _ := through(t, open, c.opts)
+			for _, algorithm := range sash.Algorithms() {
+				opts := &sash.Options{Algorithm: algorithm}
+				if algorithm == sash.SlidingBuckets {
+					opts.Resolution = time.Second
+				}
+				loseOnce(t, conn, direct, p, c.fault, opts)
+			}
+		})
+	}
+}
+
+func loseOnce(t *testing.T, conn, direct Conn, p *proxy, f fault, opts *sash.Options) {
+	t.Helper()
+	l, err := sash.New(conn.Store, opts, sash.PerDay(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	look, err := sash.New(direct.Store, opts, sash.PerDay(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := look.AllowOnce(patient(t), "before", "other", 1); err != nil { // the server knows the script
+		t.Fatal(err)
+	}
+	p.forget()
+	p.lose(f, nil)
+	res, err := l.AllowOnce(context.Background(), "id", "k", 4)
+	if !errors.Is(err, sash.ErrUnavailable) || res.Allowed || p.scripts() != 1 {
+		t.Errorf("%v: %+v, %v after %d scripts, want an unavailable store after one", opts.Algorithm, res, err, p.scripts())
+	}
+	p.heal()
+	usable(t, conn)
+	if got := remaining(t, look, "k"); got != 6 {
+		t.Errorf("%v: %d of 10 are left after a call of 4 whose reply was lost", opts.Algorithm, got)
+	}
+	first, err := l.AllowOnce(patient(t), "id", "k", 4)
+	if err != nil || !first.Allowed || first.Remaining != 6 {
+		t.Errorf("%v: repeated, it got %+v, %v", opts.Algorithm, first, err)
+	}
+	if second, err := l.AllowOnce(patient(t), "id", "k", 4); err != nil || !reflect.DeepEqual(first.Limits(), second.Limits()) || !first.At.Equal(second.At) {
+		t.Errorf("%v: repeated again, it got %+v, %v", opts.Algorithm, second, err)
+	}
+	if got := remaining(t, look, "k"); got != 6 {
+		t.Errorf("%v: %d of 10 are left after a call of 4 and two repetitions", opts.Algorithm, got)
+	}
+}

@@ -1,0 +1,50 @@
+package memstore
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"example.com/sash"
+)
+
+// What is remembered of calls with an ID is bounded, and goes with time.
+func TestIDsAreBounded(t *testing.T) {
+	now := time.UnixMicro(1_700_000_000_000_000)
+	s := New(&Options{MaxKeys: 50, Now: func() time.Time { return now }})
+	l, err := sash.New(s, nil, sash.PerDay(10_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(id string) {
+		t.Helper()
+		if res, err := l.AllowOnce(t.Context(), id, "k", 1); err != nil || !res.Allowed {
+			t.Fatal(res.Allowed, err)
+		}
+	}
+	held := func() int {
+		c := &s.shards[0].calls
+		if len(c.answers) != len(c.order) {
+			t.Fatalf("%d answers, and %d in the order", len(c.answers), len(c.order))
+		}
+		return len(c.answers)
+	}
+	for i := range 200 {
+		ask(fmt.Sprint(i))
+		if held() > 50 {
+			t.Fatalf("%d IDs are remembered in a store of 50", held())
+		}
+	}
+	ask("199") // the newest are there
+	ask("150")
+	if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 10_000-200 {
+		t.Errorf("%d left, %v", res.Remaining, err)
+	}
+	now = now.Add(sash.RepeatTime)
+	for i := range 17 { // each forgets up to four
+		ask(fmt.Sprint("later ", i))
+	}
+	if held() != 17 {
+		t.Errorf("%d IDs are remembered, want the last 17", held())
+	}
+}

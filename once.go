@@ -1,0 +1,59 @@
+package sash
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// MaxIDLength is the most bytes that the ID of a call can have.
+const MaxIDLength = 128
+
+// RepeatTime is how long a store remembers the ID of a call that it charged, from the charge on.
+const RepeatTime = 5 * time.Minute
+
+// AllowOnce is AllowN for a call that may be asked again because its answer was lost. The ID names the
+// call: 1 to [MaxIDLength] bytes, the caller's own, such as the name of a job or of a message. A call that
+// was admitted is charged once: asked again with its ID and key within [RepeatTime], it gets the same
+// Result and charges nothing, also under another cost and however often and concurrently it is asked.
+//
+//	res, err := limiter.AllowOnce(ctx, msg.ID, key, 1)
+//	if errors.Is(err, sash.ErrUnavailable) {
+//		res, err = limiter.AllowOnce(ctx, msg.ID, key, 1)
+//	}
+//
+// A refusal charges nothing and is not remembered: the same call is decided anew, and may be admitted.
+// With Options.CountRefused a refusal is charged, and so it is remembered: come back with another ID.
+// The same ID on another key, or under another algorithm or resolution, is another call. Under other
+// limits an answer that is remembered still tells of those it was given under, or is an error where the
+// store cannot tell; so an ID should not outlive the limits that it was used with. After RepeatTime a call
+// is charged again, like any new one.
+//
+// Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
+func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {
+	store, ok := l.store.(Deduplicator)
+	if !ok {
+		return Result{}, fmt.Errorf("%w: AllowOnce", ErrUnsupported)
+	}
+	if id == "" {
+		return Result{}, fmt.Errorf("%w: it is empty; every call would be taken for the first", ErrInvalidID)
+	}
+	if len(id) > MaxIDLength {
+		return Result{}, fmt.Errorf("%w: %d bytes, more than %d; hash what is longer", ErrInvalidID, len(id), MaxIDLength)
+	}
+	if err := l.policy.checkCost(cost); err != nil {
+		return Result{}, err
+	}
+	key, err := l.key(key)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Result{}, storeError(ctx, err)
+	}
+	res, err := store.DecideOnce(ctx, id, Request{Key: key, Cost: cost, Policy: l.policy})
+	if err != nil {
+		return Result{}, storeError(ctx, err)
+	}
+	return res, nil
+}

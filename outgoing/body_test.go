@@ -1,0 +1,121 @@
+package outgoing_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+)
+
+// A told is a transport that gives one answer.
+type told struct{ res *http.Response }
+
+func (r told) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.res.Request = req
+	return r.res, nil
+}
+
+type watched struct {
+	io.Reader
+	closed int
+}
+
+func (w *watched) Close() error {
+	w.closed++
+	return nil
+}
+
+func TestABodyThatWasLookedAtIsWholeAndClosedByTheCaller(t *testing.T) {
+	cut := errors.New("connection reset")
+	long := `{"error":{"errors":[{"reason":"quotaExceeded"}]},"more":"` + strings.Repeat("x", 200<<10) + `"}`
+	for name, c := range map[string]struct {
+		text string
+		err  error
+		cool bool
+	}{
+		"short":                {youtubeQuota, nil, true},
+		"empty":                {"", nil, false},
+		"longer than is read":  {long, nil, false},
+		"cut off":              {youtubeQuota[:40], cut, false},
+		"whole, then cut off":  {youtubeQuota, cut, false},
+		"longer, then cut off": {long, cut, false},
+		"not JSON":             {"quotaExceeded", nil, false},
+		"deep":                 {strings.Repeat(`[`, 60_000), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parts := []io.Reader{strings.NewReader(c.text)}
+			if c.err != nil {
+				parts = append(parts, errorReader{c.err})
+			}
+			body := &watched{Reader: io.MultiReader(parts...)}
+			res := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: body, ContentLength: int64(len(c.text))}
+			rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
+				&outgoing.Options{Mode: outgoing.Refuse, Base: told{res}, Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(got.Body)
+			if string(text) != c.text || !errors.Is(err, c.err) {
+				t.Errorf("%d bytes of %d, and %v", len(text), len(c.text), err)
+			}
+			if body.closed != 0 {
+				t.Error("closed before the caller did")
+			}
+			if got.Body.Close(); body.closed != 1 {
+				t.Errorf("closed %d times", body.closed)
+			}
+			next, err := rt.RoundTrip(req)
+			if errors.Is(err, sash.ErrLimited) != c.cool {
+				t.Errorf("the next call: %v", err)
+			}
+			if err == nil {
+				_ = next.Body.Close()
+			}
+		})
+	}
+}
+
+type errorReader struct{ err error }
+
+func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
+
+// What is not a refusal is not read, and neither is a refusal of an API that says nothing in bodies.
+func TestOtherBodiesAreLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		vendor string
+		status int
+	}{
+		"a success": {"youtube", 200}, "not found": {"youtube", 404}, "an API with fields only": {"reddit", 429},
+	} {
+		body := &watched{Reader: errorReader{errors.New("it was read")}}
+		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Profile: vendor(t, c.vendor),
+			Base: told{&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body}}}, sash.PerDay(10_000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := rt.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Body != body {
+			t.Errorf("%s: the body was replaced", name)
+		}
+		res.Body.Close()
+	}
+}

@@ -1,0 +1,93 @@
+package outgoing
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash/memstore"
+)
+
+func twoProcesses(t *testing.T, longest time.Duration) (a, b *coolDowns) {
+	t.Helper()
+	store := memstore.New(nil)
+	var both [2]*coolDowns
+	for i := range both {
+		var err error
+		if both[i], err = newCoolDowns(store, "p", longest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return both[0], both[1]
+}
+
+func stays(t *testing.T, c *coolDowns) time.Duration {
+	t.Helper()
+	d, err := c.remaining(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestALongerCoolDownReplacesAShorterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := twoProcesses(t, time.Hour)
+		for _, d := range []time.Duration{11 * time.Second, 20 * time.Second, 5 * time.Second} {
+			if err := here.begin(t.Context(), "k", d); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if d := stays(t, there); d < 15*time.Second || d > 17*time.Second {
+			t.Errorf("after 11 s, 2 s later 20 s, and 2 s later 5 s, the other process stays away for another %v; 16 s is right", d)
+		}
+	})
+}
+
+func TestOldCoolDownsDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := twoProcesses(t, time.Hour)
+		for range 2 {
+			if err := here.begin(t.Context(), "k", 20*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(25 * time.Minute)
+		}
+		time.Sleep(8 * time.Minute) // the first was 58 minutes ago
+		if d := stays(t, there); d != 0 {
+			t.Errorf("the other process stays away for another %v, after both cool-downs have ended", d)
+		}
+	})
+}
+
+// Cool-downs that come at random from several processes: who asks the store stays away at least until the
+// latest end, but for one that came in the same moment as another, and not much longer.
+func TestCoolDownsEndWithTheLatest(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 5))
+			longest := time.Duration(1+random.IntN(60)) * time.Minute
+			here, _ := twoProcesses(t, longest)
+			var latest time.Time
+			for range 60 {
+				time.Sleep(1100*time.Millisecond + time.Duration(random.Int64N(int64(longest/20))))
+				d := time.Duration(random.Int64N(int64(longest)))
+				here.ends = map[string]time.Time{} // another process each time
+				if err := here.begin(t.Context(), "k", d); err != nil {
+					t.Fatal(err)
+				}
+				if end := time.Now().Add(d); end.After(latest) {
+					latest = end
+				}
+				here.ends = map[string]time.Time{}
+				time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
+				got, want := stays(t, here), max(0, time.Until(latest))
+				if slack := 2*here.slack() + 5*time.Millisecond; got < want-slack || got > want+slack {
+					t.Fatalf("seed %d: stays away for %v; the latest ends in %v (longest %v)", seed, got, want, longest)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,292 @@
+package outgoing_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/outgoing"
+	"example.com/sash/redisstore"
+)
+
+// childEnv holds an errand: with it, the test binary is one more process of a fleet.
+const childEnv = "SASH_OUTGOING_CHILD"
+
+// An errand is what one process does.
+type errand struct {
+	Name, Redis, API string
+	Workers, Calls   int
+	Limit            sash.Limit
+	Mode             outgoing.Mode
+}
+
+// A report is what came of it.
+type report struct {
+	Status   map[int]int
+	CoolDown time.Duration // of the last call that was not sent because of one
+}
+
+func TestMain(m *testing.M) {
+	text, isChild := os.LookupEnv(childEnv)
+	if !isChild {
+		os.Exit(m.Run())
+	}
+	var e errand
+	err := json.Unmarshal([]byte(text), &e)
+	if err == nil {
+		var r report
+		if r, err = e.run(); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(r)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// asked notes when the last decision was begun, which is not later than the charge.
+type asked struct {
+	*redisstore.Store
+	at time.Time
+}
+
+func (a *asked) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	a.at = time.Now()
+	return a.Store.Decide(ctx, req)
+}
+
+// stamped sends along who asks, and since when.
+type stamped struct {
+	name  string
+	store *asked
+}
+
+func (s stamped) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("X-Process", s.name)
+	req.Header.Set("X-Asked", strconv.FormatInt(s.store.at.UnixNano(), 10))
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// run makes the calls. Each worker has a transport of its own, so that it knows when it asked.
+func (e errand) run() (report, error) {
+	var (
+		mu     sync.Mutex
+		r      = report{Status: map[int]int{}}
+		failed error
+		group  sync.WaitGroup
+	)
+	for range e.Workers {
+		store := &asked{Store: redisstore.New(&redisClient{addr: e.Redis}, nil)}
+		rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Mode: e.Mode, Base: stamped{e.Name, store}}, e.Limit)
+		if err != nil {
+			return r, err
+		}
+		group.Go(func() {
+			for range e.Calls {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.API, nil)
+				var res *http.Response
+				if err == nil {
+					res, err = rt.RoundTrip(req)
+				}
+				mu.Lock()
+				var cool *outgoing.CoolDownError
+				switch {
+				case errors.As(err, &cool):
+					r.CoolDown = cool.RetryAfter
+				case err != nil:
+					failed = err
+				default:
+					res.Body.Close()
+					r.Status[res.StatusCode]++
+				}
+				mu.Unlock()
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	return r, failed
+}
+
+// start runs errands in processes of their own, all at once.
+func start(t *testing.T, errands ...errand) []report {
+	t.Helper()
+	reports, errs := make([]report, len(errands)), make([]error, len(errands))
+	var group sync.WaitGroup
+	for i, e := range errands {
+		text, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+			out, err := cmd.Output()
+			if err == nil {
+				err = json.Unmarshal(out, &reports[i])
+			}
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				err = fmt.Errorf("%w: %s", err, exit.Stderr)
+			}
+			errs[i] = err
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return reports
+}
+
+// A ledger is an API that notes every request: when it came, and since when at most it was on its way.
+type ledger struct {
+	mu       sync.Mutex
+	arrivals []time.Time
+	delay    time.Duration // the longest
+	from     map[string]int
+	refuse   bool
+}
+
+func (l *ledger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	asked, _ := strconv.ParseInt(req.Header.Get("X-Asked"), 10, 64)
+	l.delay = max(l.delay, now.Sub(time.Unix(0, asked)))
+	l.arrivals = append(l.arrivals, now)
+	l.from[req.Header.Get("X-Process")]++
+	if l.refuse {
+		w.Header().Set("Retry-After", "1000")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+}
+
+// most returns the most requests that arrived in any window.
+func (l *ledger) most(window time.Duration) (most int) {
+	slices.SortFunc(l.arrivals, time.Time.Compare)
+	first := 0
+	for i, at := range l.arrivals {
+		for !l.arrivals[first].After(at.Add(-window)) {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// An API sees requests as much later than they were charged as they are on their way, and that differs. So
+// N in any window W at the store are N in any W less the longest way at the API.
+func TestTwoProcessesShareOneQuota(t *testing.T) {
+	redis, api := redistest.Start(t), &ledger{from: map[string]int{}}
+	server := httptest.NewServer(api)
+	defer server.Close()
+	const units, window = 40, 1500 * time.Millisecond
+	job := errand{Name: "first", Redis: redis.Addr(), API: server.URL, Workers: 4, Calls: 15, Limit: sash.Every(units, window)}
+	second := job
+	second.Name = "second"
+	reports := start(t, job, second)
+
+	if n := reports[0].Status[http.StatusOK] + reports[1].Status[http.StatusOK]; n != 120 || len(api.arrivals) != n {
+		t.Errorf("%d of 120 calls were answered, and %d arrived", n, len(api.arrivals))
+	}
+	if api.from["first"] != 60 || api.from["second"] != 60 {
+		t.Errorf("both should have made progress: %v", api.from)
+	}
+	slices.SortFunc(api.arrivals, time.Time.Compare)
+	if took := api.arrivals[119].Sub(api.arrivals[0]); took < 2*window-api.delay {
+		t.Errorf("120 calls took %v", took)
+	}
+	within := max(window-api.delay, time.Millisecond)
+	if n := api.most(within); n > units {
+		t.Errorf("%d requests arrived within %v; the longest way took %v; the limit is %v", n, within, api.delay, job.Limit)
+	}
+	t.Logf("at most %d in any %v; the longest way took %v", api.most(within), within, api.delay)
+}
+
+func TestOneProcessLearnsACoolDownAndTheOtherHoldsBack(t *testing.T) {
+	redis, api := redistest.Start(t), &ledger{from: map[string]int{}, refuse: true}
+	server := httptest.NewServer(api)
+	defer server.Close()
+	job := errand{Name: "first", Redis: redis.Addr(), API: server.URL, Workers: 1, Calls: 1, Limit: sash.PerHour(5000), Mode: outgoing.Refuse}
+	if r := start(t, job); r[0].Status[http.StatusTooManyRequests] != 1 {
+		t.Fatalf("the first process: %+v", r[0])
+	}
+	job.Name, job.Workers, job.Calls = "second", 2, 3
+	r := start(t, job)[0]
+	if r.CoolDown <= 900*time.Second || r.CoolDown > 1000*time.Second || len(r.Status) != 0 || api.from["second"] != 0 {
+		t.Errorf("the second process sent %d requests: %+v", api.from["second"], r)
+	}
+}
+
+// redisClient is as much of a Redis client as a process needs to run scripts.
+type redisClient struct {
+	addr string
+	mu   sync.Mutex
+	conn net.Conn      // guarded by mu
+	r    *bufio.Reader // guarded by mu
+}
+
+func (c *redisClient) Cluster() bool { return false }
+
+func (c *redisClient) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+	tail := append([]string{strconv.Itoa(len(keys))}, append(slices.Clone(keys), arg)...)
+	text, err := c.do(ctx, append([]string{"EVALSHA", script.SHA1}, tail...))
+	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
+		return c.do(ctx, append([]string{"EVAL", script.Text}, tail...))
+	}
+	return text, err
+}
+
+func (c *redisClient) do(ctx context.Context, args []string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.addr)
+		if err != nil {
+			return "", err
+		}
+		c.conn, c.r = conn, bufio.NewReader(conn)
+	}
+	command := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, arg := range args {
+		command = fmt.Appendf(command, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := c.conn.Write(command); err != nil {
+		return "", err
+	}
+	head, err := c.r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	head = strings.TrimSpace(head)
+	if !strings.HasPrefix(head, "$") {
+		return "", errors.New(head)
+	}
+	n, err := strconv.Atoi(head[1:])
+	if err != nil || n < 0 {
+		return "", fmt.Errorf("reply %q", head)
+	}
+	text := make([]byte, n+2)
+	_, err = io.ReadFull(c.r, text)
+	return string(text[:n]), err
+}

@@ -1,0 +1,75 @@
+package outgoing
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"example.com/sash"
+)
+
+// A stay is what an answer asks of those who send to the bucket: to stay away for a while, because a
+// request was refused or because nothing is left.
+type stay struct {
+	refused bool
+	account bool          // for all buckets of the account
+	lasts   time.Duration // zero when it asks for nothing
+}
+
+// shortestCoolDown keeps a Retry-After of zero from turning refusals into a tight loop.
+const shortestCoolDown = 100 * time.Millisecond
+
+func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay {
+	exhausted, known, reset := false, false, time.Duration(0)
+	for _, q := range quotas {
+		if q.HasRemaining && q.Remaining == 0 && q.Unit != unitConcurrent {
+			exhausted, known, reset = true, known || q.HasReset, max(reset, q.Reset)
+		}
+	}
+	after, said := retryAfter(res.Header, now)
+	means, refused := TooFast, false
+	switch {
+	case res.StatusCode == http.StatusTooManyRequests:
+		means, _ = call.Profile.signOf(res)
+		refused = true
+	case slices.Contains(call.Profile.AlsoRefused, res.StatusCode):
+		var signed bool
+		means, signed = call.Profile.signOf(res)
+		refused = signed || said || exhausted
+	case res.StatusCode == http.StatusServiceUnavailable:
+		refused = said
+	}
+	switch {
+	case !refused && exhausted && !known:
+		return stay{lasts: call.Profile.coolDown()}
+	case !refused:
+		return stay{lasts: reset}
+	case said:
+		reset = after
+	case reset > 0:
+	case means == UsedUp:
+		reset = call.Profile.untilReset(dateOf(res.Header, now))
+	default:
+		reset = call.Profile.coolDown()
+	}
+	return stay{refused: true, account: means == Everywhere, lasts: max(reset, shortestCoolDown)}
+}
+
+// untilReset returns the time until the quotas begin anew.
+func (p *Profile) untilReset(now time.Time) time.Duration {
+	zone := p.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	local := now.In(zone)
+	year, month, day := local.Date()
+	switch p.Resets {
+	case sash.CalendarHour:
+		return local.Truncate(time.Hour).Add(time.Hour).Sub(now)
+	case sash.CalendarDay:
+		return time.Date(year, month, day+1, 0, 0, 0, 0, zone).Sub(now)
+	case sash.CalendarMonth:
+		return time.Date(year, month+1, 1, 0, 0, 0, 0, zone).Sub(now)
+	}
+	return max(time.Hour, p.coolDown())
+}

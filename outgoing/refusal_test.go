@@ -1,0 +1,260 @@
+package outgoing_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+)
+
+// Refusals as the APIs send them.
+const (
+	youtubeQuota = `{"error":{"code":403,"message":"The request cannot be completed because you have exceeded your <a href=\"/youtube/v3/getting-started#quota\">quota</a>.",
+		"errors":[{"message":"The request cannot be completed because you have exceeded your <a href=\"/youtube/v3/getting-started#quota\">quota</a>.","domain":"youtube.quota","reason":"quotaExceeded"}]}}`
+	youtubeDaily = `{"error":{"errors":[{"domain":"usageLimits","reason":"dailyLimitExceeded",
+		"message":"Daily Limit Exceeded. The quota will be reset at midnight Pacific Time (PT). You may monitor your quota usage and adjust limits in the API Console."}],
+		"code":403,"message":"Daily Limit Exceeded. The quota will be reset at midnight Pacific Time (PT)."}}`
+	youtubeSearches = `{"error":{"code":429,"message":"Quota exceeded for quota metric 'Search Queries' and limit 'Search Queries per day' of service 'youtube.googleapis.com' for consumer 'project_number:123'.",
+		"errors":[{"message":"Quota exceeded","domain":"global","reason":"rateLimitExceeded"}],"status":"RESOURCE_EXHAUSTED"}}`
+	youtubeRate   = `{"error":{"errors":[{"domain":"usageLimits","reason":"rateLimitExceeded","message":"Rate Limit Exceeded"}],"code":403,"message":"Rate Limit Exceeded"}}`
+	youtubeRights = `{"error":{"errors":[{"domain":"youtube.common","reason":"forbidden","message":"Forbidden"}],"code":403,"message":"Forbidden"}}`
+
+	githubSecondary = `{"documentation_url":"https://docs.github.com/free-pro-team@latest/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits",
+		"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}`
+	githubRights = `{"message":"Resource not accessible by integration","documentation_url":"https://docs.github.com/rest","status":"403"}`
+
+	discordGlobal = `{"message":"You are being rate limited.","retry_after":64.57,"global":true}`
+	discordRoute  = `{"message":"You are being rate limited.","retry_after":1.336,"global":false}`
+
+	metaApp   = `{"error":{"message":"(#4) Application request limit reached","type":"OAuthException","is_transient":true,"code":4,"fbtrace_id":"A1b"}}`
+	metaAds   = `{"error":{"message":"There have been too many calls from this ad-account. Wait a bit and try again.","type":"OAuthException","code":80004,"error_subcode":2446079}}`
+	metaProof = `{"error":{"message":"(#104) This API call requires an appsecret_proof","type":"OAuthException","code":104}}`
+
+	openaiPaid = `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`
+	openaiRate = `{"error":{"message":"Rate limit reached for requests","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
+)
+
+func says(status int, body string, lines ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		answer(status, lines...)(w, req)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+func TestWhatABodySaysOfARefusal(t *testing.T) {
+	// Clocks of the tests begin at 2000-01-01 00:00 UTC, when it is four in the afternoon at YouTube.
+	const untilMidnight = 8 * time.Hour
+	for name, c := range map[string]struct {
+		vendor string
+		base   http.HandlerFunc
+		want   time.Duration
+	}{
+		"youtube, units used up":            {"youtube", says(403, youtubeQuota), untilMidnight},
+		"youtube, units used up, older":     {"youtube", says(403, youtubeDaily), untilMidnight},
+		"youtube, searches of the day":      {"youtube", says(429, youtubeSearches), untilMidnight},
+		"youtube, on the server's clock":    {"youtube", says(403, youtubeQuota, "Date: Sat, 01 Jan 2000 07:59:00 GMT"), time.Minute},
+		"youtube, a day of 25 hours":        {"youtube", says(403, youtubeQuota, "Date: Sun, 01 Nov 2026 07:00:00 GMT"), 25 * time.Hour},
+		"youtube, a day of 23 hours":        {"youtube", says(403, youtubeQuota, "Date: Sun, 08 Mar 2026 08:00:00 GMT"), 23 * time.Hour},
+		"youtube, Retry-After wins":         {"youtube", says(403, youtubeQuota, "Retry-After: 90"), 90 * time.Second},
+		"youtube, too fast":                 {"youtube", says(403, youtubeRate), time.Minute},
+		"youtube, another 403":              {"youtube", says(403, youtubeRights), 0},
+		"youtube, a success with the words": {"youtube", says(200, youtubeQuota), 0},
+		"youtube, not JSON":                 {"youtube", says(403, "<html>quotaExceeded</html>"), 0},
+		"github, secondary by its message":  {"github", says(403, githubSecondary, "X-RateLimit-Limit: 5000", "X-RateLimit-Remaining: 4893"), time.Minute},
+		"github, secondary, Retry-After":    {"github", says(403, githubSecondary, "Retry-After: 30"), 30 * time.Second},
+		"github, another 403":               {"github", says(403, githubRights, "X-RateLimit-Remaining: 4893"), 0},
+		"discord, a route":                  {"discord", says(429, discordRoute, "Retry-After: 2", "X-RateLimit-Scope: user"), 2 * time.Second},
+		"meta, the application":             {"meta", says(400, metaApp), time.Minute},
+		"meta, a business use case": {"meta", says(400, metaAds,
+			`X-Business-Use-Case-Usage: {"66782684":[{"type":"ads_management","call_count":100,"total_cputime":25,"total_time":25,"estimated_time_to_regain_access":19}]}`), 19 * time.Minute},
+		"meta, code 104 is not code 4":    {"meta", says(400, metaProof), 0},
+		"meta, full before it refuses":    {"meta", answer(200, `X-Ad-Account-Usage: {"acc_id_util_pct":100,"reset_time_duration":100,"ads_api_access_tier":"standard_access"}`), 100 * time.Second},
+		"meta, regained in a week":        {"meta", answer(200, `X-Business-Use-Case-Usage: {"1":[{"call_count":100,"estimated_time_to_regain_access":10080}]}`), time.Hour},
+		"openai, nothing is paid for":     {"openai", says(429, openaiPaid), time.Hour},
+		"openai, too fast":                {"openai", says(429, openaiRate, "X-RateLimit-Remaining-Requests: 0", "X-RateLimit-Reset-Requests: 8.64s"), 8640 * time.Millisecond},
+		"an API that is not known at all": {"", says(403, youtubeQuota), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, opts := newStore(), outgoing.Options{Mode: outgoing.Refuse}
+				if c.vendor != "" {
+					opts.Profile = vendor(t, c.vendor)
+				}
+				if _, err := get(t.Context(), newTransport(t, store, c.base, opts, sash.PerHour(5000))); err != nil {
+					t.Fatal(err)
+				}
+				other := newTransport(t, store, answer(200), opts, sash.PerHour(5000))
+				_, err := get(t.Context(), other)
+				var cool *outgoing.CoolDownError
+				if errors.As(err, &cool) != (c.want > 0) || c.want > 0 && cool.RetryAfter != c.want {
+					t.Errorf("want %v: %v", c.want, err)
+				}
+				time.Sleep(c.want)
+				ok(t, other)
+			})
+		})
+	}
+}
+
+// A used-up quota is left alone for an hour when nobody knows when it is reset.
+func TestOtherResets(t *testing.T) {
+	used := []outgoing.Sign{{Path: "why", Has: []string{"all used"}, Means: outgoing.UsedUp}}
+	for name, c := range map[string]struct {
+		profile outgoing.Profile
+		want    time.Duration
+	}{
+		"unknown":     {outgoing.Profile{Signs: used}, time.Hour},
+		"by the hour": {outgoing.Profile{Signs: used, Resets: sash.CalendarHour}, 30 * time.Minute},
+		"by the day":  {outgoing.Profile{Signs: used, Resets: sash.CalendarDay}, 13*time.Hour + 30*time.Minute},
+		"by the month, and no cool-down is longer than a day": {outgoing.Profile{Signs: used, Resets: sash.CalendarMonth}, 25 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := newTransport(t, newStore(), says(429, `[{"why":"It is all used."}]`, "Date: Mon, 04 May 2026 10:30:00 GMT"),
+					outgoing.Options{Mode: outgoing.Refuse, Profile: c.profile}, sash.PerHour(5000))
+				if _, err := get(t.Context(), rt); err != nil {
+					t.Fatal(err)
+				}
+				_, err := get(t.Context(), rt)
+				var cool *outgoing.CoolDownError
+				if !errors.As(err, &cool) || cool.RetryAfter != c.want {
+					t.Errorf("want %v: %v", c.want, err)
+				}
+			})
+		})
+	}
+}
+
+// routes has a bucket for each path, all of one account.
+func routes(account string) outgoing.Route {
+	return func(req *http.Request) (outgoing.Call, error) {
+		return outgoing.Call{Key: sash.Key("bot", req.URL.Path), Account: account}, nil
+	}
+}
+
+func getPath(t *testing.T, rt http.RoundTripper, path string) error {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&http.Client{Transport: rt}).Do(req)
+	if err == nil {
+		res.Body.Close()
+	}
+	return err
+}
+
+func TestARefusalForEverythingStopsAllBucketsOfTheAccount(t *testing.T) {
+	for name, c := range map[string]struct {
+		base      http.HandlerFunc
+		account   string
+		elsewhere bool // another route of the account is stopped too
+	}{
+		"a route's own":           {says(429, discordRoute, "Retry-After: 65", "X-RateLimit-Scope: user", "X-RateLimit-Bucket: abcd1234"), "bot", false},
+		"global, by its scope":    {answer(429, "Retry-After: 65", "X-RateLimit-Scope: global"), "bot", true},
+		"global, by its field":    {answer(429, "Retry-After: 65", "X-RateLimit-Global: true"), "bot", true},
+		"global, by its body":     {says(429, discordGlobal, "Retry-After: 65"), "bot", true},
+		"global, without account": {says(429, discordGlobal, "Retry-After: 65"), "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newStore()
+				transport := func(account string, base http.HandlerFunc) http.RoundTripper {
+					rt, err := outgoing.New(store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return rt
+				}
+				if err := getPath(t, transport(c.account, c.base), "/channels"); err != nil {
+					t.Fatal(err)
+				}
+				other := transport(c.account, answer(200)) // of another process
+				if err := getPath(t, other, "/channels"); !errors.Is(err, sash.ErrLimited) {
+					t.Errorf("the route that was refused: %v", err)
+				}
+				err := getPath(t, other, "/guilds")
+				var cool *outgoing.CoolDownError
+				if errors.As(err, &cool) != c.elsewhere {
+					t.Errorf("another route: %v", err)
+				}
+				if c.elsewhere && (cool.Key != "bot" || cool.RetryAfter != 65*time.Second) {
+					t.Errorf("%+v", cool)
+				}
+				if err := getPath(t, transport("another bot", answer(200)), "/users"); err != nil {
+					t.Errorf("another account: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// An answer is about the Key. What is learnt of it holds wherever the bucket is charged, and does not
+// spread to the buckets that were charged with it.
+func TestWhatIsLearntHoldsForTheKeyAndForWhoeverChargesIt(t *testing.T) {
+	pool := sash.Subject{Key: "pool", Cost: 1}
+	route := func(req *http.Request) (outgoing.Call, error) {
+		switch req.URL.Path {
+		case "/search":
+			return outgoing.Call{Key: "search", Also: []sash.Subject{pool}}, nil
+		case "/upload":
+			return outgoing.Call{Key: "upload", Also: []sash.Subject{pool}}, nil
+		}
+		return outgoing.Call{Key: "pool"}, nil
+	}
+	for name, c := range map[string]struct {
+		base    http.HandlerFunc
+		asked   string
+		stopped map[string]bool
+	}{
+		"a cool-down of one key":              {answer(429, "Retry-After: 60"), "/search", map[string]bool{"/search": true, "/upload": false, "/videos": false}},
+		"a cool-down of what others charge":   {answer(429, "Retry-After: 60"), "/videos", map[string]bool{"/search": true, "/upload": true, "/videos": true}},
+		"a lower limit of one key":            {answer(200, "X-RateLimit-Remaining: 1"), "/search", map[string]bool{"/search": true, "/upload": false, "/videos": false}},
+		"a lower limit of what others charge": {answer(200, "X-RateLimit-Remaining: 1"), "/videos", map[string]bool{"/search": true, "/upload": true, "/videos": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := c.base
+				rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse,
+					Base: handled(func(w http.ResponseWriter, req *http.Request) { base(w, req) })}, sash.PerHour(100))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := getPath(t, rt, c.asked); err != nil {
+					t.Fatal(err)
+				}
+				base = answer(200)
+				if err := getPath(t, rt, c.asked); (err != nil) != strings.Contains(name, "cool-down") {
+					t.Fatal("the last of a lower limit:", err)
+				}
+				for path, stopped := range c.stopped {
+					if err := getPath(t, rt, path); errors.Is(err, sash.ErrLimited) != stopped {
+						t.Errorf("%s: %v", path, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Percentages are of the longest of several limits.
+func TestAPercentageLowersTheLongestLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(200, `X-App-Usage: {"call_count":97,"total_time":25,"total_cputime":25}`),
+			outgoing.Options{Mode: outgoing.Refuse, Profile: vendor(t, "meta")}, sash.Every(100, time.Second), sash.PerHour(200))
+		for i := range 7 { // 3 % of 200 are left after the first
+			if err := getPath(t, rt, "/"); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		if err := getPath(t, rt, "/"); !errors.Is(err, sash.ErrLimited) {
+			t.Error("the eighth:", err)
+		}
+	})
+}

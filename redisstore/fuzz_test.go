@@ -1,0 +1,77 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"example.com/sash"
+)
+
+// FuzzReply reads replies of any bytes: an answer that makes sense, or an error that says who is wrong.
+func FuzzReply(f *testing.F) {
+	answer := func(numbers ...int64) []byte {
+		var b []byte
+		for _, n := range numbers {
+			b = binary.BigEndian.AppendUint64(b, uint64(n))
+		}
+		return b
+	}
+	f.Add([]byte{})
+	f.Add(answer(-1, 1_700_000_000_000_000))
+	f.Add(answer(0, 1_700_000_000_000_000, 9, 0, 5, 5))
+	f.Add(answer(1, 1_700_000_000_000_000, 0, 7, 7, 9))
+	f.Add(answer(2, 1_700_000_000_000_000, 0, 7, 7, 9))
+	f.Add(answer(0, 1_700_000_000_000_000, 0, -7, 7, 9))
+	f.Add(answer(2, 1_700_000_000_000_000, 9, 0, 5, 5, 9, 0, 5, 5, 0, 1<<62, 5, 5))
+	one, err := sash.NewPolicy(nil, sash.PerMinute(10))
+	if err != nil {
+		f.Fatal(err)
+	}
+	two, err := sash.NewPolicy(nil, sash.PerMinute(10), sash.PerHour(20))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		if n, err := unpackCount(string(reply)); (err == nil) != (n > 0) {
+			t.Errorf("%d instances, %v", n, err)
+		}
+		for _, reqs := range [][]sash.Request{
+			{{Key: "k", Cost: 1, Policy: one}},
+			{{Key: "k", Cost: 1, Policy: two}, {Key: "l", Cost: 2, Policy: one}},
+		} {
+			results, _, err := unpack(reqs, string(reply))
+			if err != nil {
+				if !strings.HasPrefix(err.Error(), "redisstore: ") || results != nil {
+					t.Errorf("%d results, and the error %q", len(results), err)
+				}
+				continue
+			}
+			if results == nil {
+				continue // nothing was decided
+			}
+			if len(results) != len(reqs) {
+				t.Fatalf("%d results for %d requests", len(results), len(reqs))
+			}
+			refused := false
+			for i, res := range results {
+				limits := res.Limits()
+				if len(limits) != len(reqs[i].Policy.Limits()) {
+					t.Fatalf("%d limits", len(limits))
+				}
+				refused = refused || !res.Allowed
+				for _, l := range limits {
+					if l.Remaining < 0 || l.RetryAfter < 0 || l.ReleaseAfter < 0 || l.ResetAfter < 0 {
+						t.Errorf("%+v", l)
+					}
+				}
+				if by, ok := res.RefusedBy(); ok == res.Allowed || ok && !by.Refused {
+					t.Errorf("allowed %v, and refused by %+v", res.Allowed, by)
+				}
+			}
+			if bits := binary.BigEndian.Uint64(reply); refused != (bits != 0) {
+				t.Errorf("refused %v, and the bits are %x", refused, bits)
+			}
+		}
+	})
+}

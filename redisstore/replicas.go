@@ -1,0 +1,66 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/sash"
+)
+
+// DefaultReplicaTimeout is how long an admission waits for replicas when Options do not say.
+const DefaultReplicaTimeout = 100 * time.Millisecond
+
+// A Waiter is a Scripter that can wait for replicas, which Options.Replicas needs. The adapters of this
+// project are.
+type Waiter interface {
+	Scripter
+	// RunWait runs a script as Run does. When wait.For says so of its reply, it then sends WAIT on the
+	// connection that the script was sent on, for WAIT knows of no other's writes, and returns how many
+	// replicas have confirmed. Neither is sent again when it may have run.
+	RunWait(ctx context.Context, script *Script, keys []string, arg string, wait Wait) (reply string, confirmed int64, err error)
+}
+
+// A Wait is what a Waiter waits for.
+type Wait struct {
+	Replicas int
+	Timeout  time.Duration           // whole milliseconds, at least one
+	For      func(reply string) bool // whether to wait at all
+}
+
+// charges reports whether any request asks for units.
+func charges(reqs []sash.Request) bool {
+	return slices.ContainsFunc(reqs, func(r sash.Request) bool { return r.Cost > 0 })
+}
+
+// run runs the script of a decision. What was admitted is on as many replicas as it has to be, or the
+// error is a *sash.StoreError.
+func (s *Store) run(ctx context.Context, reqs []sash.Request, script *Script, keys []string, arg string) (string, error) {
+	if s.wait.Replicas <= 0 || !charges(reqs) {
+		return s.scripts.Run(ctx, script, keys, arg)
+	}
+	scripts, ok := s.scripts.(Waiter)
+	if !ok {
+		return "", fmt.Errorf("%w: waiting for replicas, by %T", sash.ErrUnsupported, s.scripts)
+	}
+	reply, confirmed, err := scripts.RunWait(ctx, script, keys, arg, s.wait)
+	if err == nil && s.wait.For(reply) && confirmed < int64(s.wait.Replicas) {
+		err = &sash.StoreError{Err: fmt.Errorf("redisstore: the call was charged, but %d of %d replicas confirmed it within %v",
+			confirmed, s.wait.Replicas, s.wait.Timeout)}
+	}
+	return reply, err
+}
+
+// admitted reports whether a reply admits: no limit refused.
+func admitted(reply string) bool { return strings.HasPrefix(reply, "\x00\x00\x00\x00\x00\x00\x00\x00") }
+
+func (o *Options) wait() Wait {
+	w := Wait{Replicas: o.Replicas, Timeout: o.ReplicaTimeout, For: admitted}
+	if w.Timeout <= 0 {
+		w.Timeout = DefaultReplicaTimeout
+	}
+	w.Timeout = (w.Timeout + time.Millisecond - 1).Truncate(time.Millisecond)
+	return w
+}

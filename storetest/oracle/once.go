@@ -1,0 +1,88 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"example.com/sash"
+)
+
+// onceAsked is a call with an ID, and what it got.
+type onceAsked struct {
+	id         string
+	req        sash.Request
+	res        sash.Result
+	remembered bool
+}
+
+// leeway is how much longer than it must a store may remember an ID in a walk.
+const leeway = time.Second
+
+// once makes a call with an ID: a new one, or one that was used before, sometimes on another key.
+func (w *walk) once() error {
+	store, ok := w.Store.(sash.Deduplicator)
+	if !ok {
+		return nil
+	}
+	if len(w.onces) == 0 || w.Choose(3) == 0 {
+		return w.askOnce(store, onceAsked{id: fmt.Sprint("call ", len(w.trace)), req: w.request()})
+	}
+	i := w.Choose(len(w.onces))
+	before := w.onces[i]
+	if w.Choose(4) == 0 { // that is another call
+		other := onceAsked{id: before.id, req: before.req}
+		other.req.Key = fmt.Sprint(w.Prefix, "other", len(w.trace))
+		return w.askOnce(store, other)
+	}
+	if w.Choose(6) == 0 { // just before it is forgotten, or later
+		end := before.res.At.Add(sash.RepeatTime - time.Microsecond + time.Duration(w.Choose(2))*2*leeway)
+		if d := end.Sub(w.Now()); d > 0 {
+			w.move(d)
+		}
+	}
+	if age := w.Now().Sub(before.res.At); before.remembered && age >= sash.RepeatTime {
+		if age <= sash.RepeatTime+leeway {
+			return nil
+		}
+		before.remembered = false
+	}
+	if !before.remembered {
+		w.onces = append(w.onces[:i:i], w.onces[i+1:]...)
+		return w.askOnce(store, before)
+	}
+	req := before.req
+	req.Cost = int64(1 + w.Choose(int(req.Cost))) // it is the first that counts
+	w.note("%q again, with cost %d", before.id, req.Cost)
+	res, err := store.DecideOnce(context.Background(), before.id, req)
+	if err != nil {
+		return fmt.Errorf("DecideOnce: %w", err)
+	}
+	if !reflect.DeepEqual(res, before.res) {
+		return fmt.Errorf("the call %q got %+v, and repeated %+v", before.id, before.res, res)
+	}
+	look := req
+	look.Cost = 0
+	return w.call(look)
+}
+
+// askOnce asks with an ID that is not remembered.
+func (w *walk) askOnce(store sash.Deduplicator, c onceAsked) error {
+	w.note("a call %q", c.id)
+	var err error
+	if c.res, err = store.DecideOnce(context.Background(), c.id, c.req); err != nil {
+		return fmt.Errorf("DecideOnce: %w", err)
+	}
+	c.remembered = c.res.Allowed || c.req.Policy.CountRefused()
+	w.onces = append(w.onces, c)
+	return w.check([]sash.Request{c.req}, []sash.Result{c.res})
+}
+
+// passed forgets the calls that a store may have forgotten, before the clock goes back.
+func (w *walk) passed() {
+	w.onces = slices.DeleteFunc(w.onces, func(c onceAsked) bool {
+		return c.remembered && w.Now().Sub(c.res.At) >= sash.RepeatTime
+	})
+}
