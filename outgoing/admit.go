@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"net/http"
+	"slices"
 	"time"
 
 	"example.com/sash"

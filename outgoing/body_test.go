@@ -76,8 +76,12 @@ func TestABodyThatWasLookedAtIsWholeAndClosedByTheCaller(t *testing.T) {
 			if got.Body.Close(); body.closed != 1 {
 				t.Errorf("closed %d times", body.closed)
 			}
-			if _, err := rt.RoundTrip(req); errors.Is(err, sash.ErrLimited) != c.cool {
+			next, err := rt.RoundTrip(req)
+			if errors.Is(err, sash.ErrLimited) != c.cool {
 				t.Errorf("the next call: %v", err)
+			}
+			if err == nil {
+				_ = next.Body.Close()
 			}
 		})
 	}

@@ -201,7 +201,9 @@ func (s *Server) start() error {
 	args := []string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no",
-		"--repl-diskless-sync-delay", "0", // a replica that comes alone is served at once
+		// A replica gets all at once, and writes from then on. Without the disk it would wait for
+		// others to come, and for its next sign of life until it gets writes.
+		"--repl-diskless-sync", "no",
 	}
 	if s.config != nil {
 		name := filepath.Join(s.dir, "server.conf")

@@ -15,9 +15,10 @@ import "math/bits"
 //
 // An entry goes when it is older than the longest span ever asked for. Where refused calls are charged
 // too, it also goes when the entries after it hold more units than the largest limit ever asked for. And
-// a log of [MaxEntries] gives up its oldest: a limit that may be used has at most that many units, or at
-// most that many steps of the resolution in its span, so what is left decides. (Unless units of it are
-// given back.)
+// the oldest entry of a full log, which has [MaxEntries], joins the next: its units count for longer than
+// they should, never shorter. A limit that may be used has at most that many units, or at most that many
+// steps of the resolution in its span, so this matters only where units are given back: then many entries
+// can hold nothing, before which somebody still holds something.
 type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
@@ -28,6 +29,8 @@ type Log struct {
 	gone  uint64  // the sum before position lo
 	keep  int64   // the longest span ever asked for
 	units int64   // the most units ever asked for
+
+	joined int64 // the time of the latest entry that has joined the oldest; zero when none has
 }
 
 // MaxEntries is the most entries of a log.
@@ -137,7 +140,11 @@ func (l *Log) Charge(now, cost int64, limits []Limit) {
 		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < MaxEntries {
 			break
 		}
-		l.gone = oldest.sum
+		if oldest.at > now-l.keep && !outweighed {
+			l.joined = oldest.at
+		} else {
+			l.gone, l.joined = oldest.sum, 0
+		}
 		l.lo++
 	}
 	if l.head-l.lo == len(l.ring) {
@@ -157,6 +164,7 @@ func (l *Log) Settle(_, at, more int64, _ []Limit) {
 	p := l.after(at - 1)
 	switch {
 	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution:
+	case p == l.lo && at <= l.joined: // it is part of the oldest entry by now
 	case more < 0:
 		return
 	case p == l.head:

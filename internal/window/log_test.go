@@ -1,24 +1,72 @@
 package window_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
 	"example.com/sash/internal/window"
 )
 
-// A log ends at MaxEntries, whatever is asked of it: the oldest entries go, and what is left is counted.
+const start = int64(1_790_000_000_000_000)
+
+// A log ends at MaxEntries, whatever is asked of it: the oldest entries join the next, and all count.
 func TestALogEndsAtItsLongest(t *testing.T) {
 	log := &window.Log{Resolution: 1}
 	limits := []window.Limit{{Units: 1 << 39, Span: window.Span{Window: (30 * 24 * time.Hour).Microseconds()}}}
-	now := int64(1_790_000_000_000_000)
-	for range window.MaxEntries + 50_000 {
+	now := start
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const charges = 10 * window.MaxEntries
+	for range charges {
 		now++
 		log.Charge(now, 1, limits)
 	}
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64*window.MaxEntries {
+		t.Errorf("%d charges hold %d bytes", charges, grown)
+	}
 	var status [1]window.Status
 	log.Look(now, 0, limits, status[:])
-	if held := limits[0].Units - status[0].Remaining; held != window.MaxEntries {
-		t.Errorf("%d entries are held, not %d", held, window.MaxEntries)
+	if used := limits[0].Units - status[0].Remaining; used != charges {
+		t.Errorf("%d units are in use, of %d that were charged", used, charges)
+	}
+}
+
+// Calls in flight that overlap, each given back, while one is held: however many there were, the one that
+// is held counts, and can be given back.
+func TestWhatIsHeldCountsHoweverManyWereGivenBack(t *testing.T) {
+	for _, resolution := range []int64{1, 1000} {
+		log := &window.Log{Resolution: resolution}
+		hold := (24 * time.Hour).Microseconds()
+		limits := []window.Limit{{Units: 3, Span: window.Span{Window: hold}}}
+		now := start
+		log.Charge(now, 1, limits)
+		previous := int64(0)
+		for range window.MaxEntries + 5000 {
+			now += 2 * resolution
+			log.Charge(now, 1, limits)
+			if previous != 0 {
+				log.Settle(now, previous, -1, limits)
+			}
+			previous = now
+		}
+		used := func() int64 {
+			var status [1]window.Status
+			log.Look(now, 0, limits, status[:])
+			return limits[0].Units - status[0].Remaining
+		}
+		if used() != 2 {
+			t.Errorf("%d are in flight, want the one that is held and the last", used())
+		}
+		log.Settle(now, start, -1, limits)
+		if used() != 1 {
+			t.Errorf("%d are in flight after the held one ended, want the last", used())
+		}
+		log.Settle(now, start-1, -1, limits) // nothing was charged then
+		log.Settle(now, previous, -1, limits)
+		if used() != 0 {
+			t.Errorf("%d are in flight after all ended", used())
+		}
 	}
 }

@@ -29,8 +29,8 @@
 -- Invariants
 --   Entry times rise strictly. Units inside `keep`, the longest window ever asked for, stay. Where
 --   refused calls are charged too, they may go when newer entries hold more than `keep units`, the most
---   ever asked for; and a log of 100,000 entries gives up its oldest: no limit needs more entries than
---   that. What goes cannot matter then, unless newer units are given back.
+--   ever asked for: what goes cannot matter then. The oldest entry of a log of 100,000 joins the next
+--   and counts as long as that. No limit needs more entries, unless many were given back.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once.
 --   The key always has an expiry, at least `keep` after the last entry.
@@ -285,10 +285,16 @@ while pass do
       if grow and slots > 0 then
         r = r or rare(key, slots, entries, head, total)
         local t, u = unpack('>I7I5', (r.read(lo, 1)))
+        local outweighed = always and (total + cost - r.sum_before(lo) - u) % 281474976710656 > keep_units
         if t <= now - keep then
           grow = false
-        elseif slots >= 100000 or always and (total + cost - r.sum_before(lo) - u) % 281474976710656 > keep_units then
+        elseif slots >= 100000 or outweighed then
           grow = false
+          if not outweighed then -- no sum that is still used lies between the two
+            local o = entries + (lo + 1) % slots * 12 + 7
+            local next = unpack('>I5', call('GETRANGE', key, o, o + 4))
+            call('SETRANGE', key, o, pack('>I5', math.min(next + u, 1099511627775)))
+          end
           hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), k) -- they may name what goes
         end
       end

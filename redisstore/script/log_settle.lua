@@ -56,7 +56,8 @@ end
 if head == lo then return '' end
 local x, t, units = search(at), nil, nil
 if x < head then t, units = read(x) end
-if x == head or math.floor(t / resolution) ~= math.floor(at / resolution) then
+local joined = x == lo and slots >= 100000 and head - lo == slots -- earlier ones are in the oldest of a full log
+if x == head or not joined and math.floor(t / resolution) ~= math.floor(at / resolution) then
   if worth < cost then return '' end
   if x == head then
     x = head - 1

@@ -60,7 +60,7 @@ type process struct {
 // serve starts sash serve on a free port and returns when it listens. It ends with the test.
 func serve(t *testing.T, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)
+	cmd := exec.Command(binary, append([]string{"serve", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, args...)...)
 	cmd.Env = []string{}
 	p := &process{cmd: cmd, logs: new(bytes.Buffer), ended: make(chan error, 1)}
 	cmd.Stderr = p.logs

@@ -39,7 +39,7 @@ func (a *app) configCheck() *cobra.Command {
 		Short: "Check a configuration and list its limits; exit 0 if it is right, 2 if not",
 		Args:  exactly("a FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, cfg, err := load(args[0])
+			_, cfg, err := load(config.Source{Path: args[0]})
 			if err != nil {
 				return err
 			}

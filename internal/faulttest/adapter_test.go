@@ -1,0 +1,109 @@
+package faulttest
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/rueidis"
+
+	"example.com/sash/goredisstore"
+	"example.com/sash/redisstore"
+	"example.com/sash/rueidisstore"
+)
+
+// TestMain silences a client library that tells of every connection that it cannot make, and runs more
+// tests at once than there are processors: most of their time they wait.
+func TestMain(m *testing.M) {
+	redis.SetLogger(&logging.VoidLogger{})
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// A target says how a server is reached. The zero value of each field but addrs is the usual way.
+type target struct {
+	addrs          []string // the server, the sentinels, or nodes of the cluster
+	sentinel       string   // what sentinels call the primary
+	cluster        bool
+	unix           bool
+	tls            *tls.Config
+	user, password string
+	patience       time.Duration // how long the client waits for a reply
+}
+
+// An adapter is a store over a client library, as a user would set it up.
+type adapter struct {
+	name string
+	open func(testing.TB, target) *redisstore.Store
+}
+
+var adapters = []adapter{{"go-redis", openGoRedis}, {"rueidis", openRueidis}}
+
+// each runs a test with every adapter, side by side.
+func each(t *testing.T, f func(*testing.T, adapter)) {
+	t.Parallel()
+	for _, a := range adapters {
+		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, a)
+		})
+	}
+}
+
+// to is a server at an address.
+func to(addr string, patience time.Duration) target {
+	return target{addrs: []string{addr}, patience: patience}
+}
+
+func openGoRedis(t testing.TB, at target) *redisstore.Store {
+	opts := redis.UniversalOptions{
+		Addrs: at.addrs, MasterName: at.sentinel, IsClusterMode: at.cluster,
+		Username: at.user, Password: at.password, TLSConfig: at.tls,
+		ReadTimeout: at.patience, DialTimeout: time.Second,
+	}
+	var client redis.UniversalClient
+	switch {
+	case at.cluster:
+		cluster := opts.Cluster()
+		cluster.ClusterStateReloadInterval = time.Second // the default of a minute is how long a failover takes
+		client = redis.NewClusterClient(cluster)
+	case at.unix:
+		simple := opts.Simple()
+		simple.Network, simple.Addr = "unix", at.addrs[0]
+		client = redis.NewClient(simple)
+	default:
+		client = redis.NewUniversalClient(&opts)
+	}
+	t.Cleanup(func() { client.Close() })
+	return goredisstore.New(client, nil)
+}
+
+func openRueidis(t testing.TB, at target) *redisstore.Store {
+	opts := rueidis.ClientOption{
+		InitAddress: at.addrs, Sentinel: rueidis.SentinelOption{MasterSet: at.sentinel},
+		Username: at.user, Password: at.password, TLSConfig: at.tls,
+		ConnWriteTimeout: at.patience, Dialer: net.Dialer{Timeout: time.Second},
+		ClusterOption: rueidis.ClusterOption{ShardsRefreshInterval: time.Second},
+		DisableCache:  at.user != "", // its invalidations are a right of their own
+	}
+	if at.unix {
+		opts.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", path)
+		}
+	}
+	client, err := rueidis.NewClient(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return rueidisstore.New(client, nil)
+}

@@ -1,0 +1,83 @@
+package faulttest
+
+import (
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+)
+
+// Somebody sets the server's clock an hour forward and then back again, in the middle of the load.
+func TestClockIsMovedByAnHour(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		server, clock := redistest.StartWithClock(t)
+		// Both windows are shorter than the jump: going forward, all charges leave.
+		limits := []sash.Limit{sash.Every(60, 50*time.Millisecond), sash.Every(900, 20*time.Minute)}
+		l := limiter(t, a.open(t, to(server.Addr(), patient)), limits...)
+		load := startOn(t, l, patient)
+		more(t, "admissions before the jump", &load.admitted, 200)
+		clock.Move(t, time.Hour)
+		forward := time.Now()
+		more(t, "admissions after the jump", &load.admitted, 200)
+		await(t, "the limit is reached again", func() bool { return used(t, l, subject) == limits[1].Units })
+		clock.Move(t, 0)
+		more(t, "refusals after the jump back", &load.refused, 300)
+		all := load.stop()
+
+		ahead := all.admitted().after(forward.Add(30 * time.Minute))
+		here := all.admitted().before(forward.Add(30 * time.Minute))
+		if here.after(forward).units() != 0 {
+			t.Errorf("%d units were admitted after the clock went back", here.after(forward).units())
+		}
+		here.keepsTo(t, 1, limits...)
+		ahead.keepsTo(t, 1, limits...)
+		all.refused().waitsAtMost(t, limits[1].Window)
+		// Seen by the callers' clock, which did not jump.
+		steady := append(history(nil), here...)
+		for _, c := range ahead {
+			c.At = c.At.Add(-time.Hour)
+			steady = append(steady, c)
+		}
+		steady.keepsTo(t, 2, limits...)
+		all.tell(t, "%d units before the jump, %d after it, %d after the way back; worst %v: %d of %d",
+			here.units(), ahead.units(), here.after(forward).units(), limits[0].Window, steady.worst(limits[0].Window), limits[0].Units)
+	})
+}
+
+// After the clock went back nobody is locked out for longer than the window, and none more is admitted.
+func TestClockGoesBackAndTheWindowGoesOn(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		server, clock := redistest.StartWithClock(t)
+		clock.Move(t, time.Hour)
+		limit := sash.Every(60, 100*time.Millisecond)
+		l := limiter(t, a.open(t, to(server.Addr(), patient)), limit)
+		load := startOn(t, l, patient)
+		more(t, "admissions before the jump", &load.admitted, 200)
+		clock.Move(t, 0)
+		back := time.Now()
+		more(t, "admissions after the jump", &load.admitted, 200)
+		all := load.stop()
+
+		all.refused().waitsAtMost(t, limit.Window)
+		steady := append(history(nil), all.admitted().before(back.Add(30*time.Minute))...)
+		for _, c := range all.admitted().after(back.Add(30 * time.Minute)) {
+			c.At = c.At.Add(-time.Hour)
+			steady = append(steady, c)
+		}
+		// Both parts by one clock: none more than without the jump.
+		steady.keepsTo(t, 1, limit)
+		all.tell(t, "worst %v over the jump: %d of %d", limit.Window, steady.worst(limit.Window), limit.Units)
+	})
+}
+
+// waitsAtMost reports refusals that tell of a longer wait.
+func (h history) waitsAtMost(t testing.TB, longest time.Duration) {
+	t.Helper()
+	for _, c := range h {
+		if c.RetryAfter > longest {
+			t.Errorf("a refusal tells to wait for %v, longer than the window of %v", c.RetryAfter, longest)
+			return
+		}
+	}
+}

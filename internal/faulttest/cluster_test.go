@@ -1,0 +1,86 @@
+package faulttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
+)
+
+// Slots are moved from node to node and back while their subjects ask. No caller notices.
+func TestSlotsAreMoved(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		cluster := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1, NodeTimeout: 5 * time.Second})
+		store := a.open(t, target{addrs: cluster.Addrs(), cluster: true, patience: patient})
+		l := limiter(t, store, limits...)
+		keys := subjectsOn(t, cluster, store, 0, 4)
+		load := start(t, l, patient, func(caller, i int) string { return keys[(caller+i)%len(keys)] })
+		for round := range 3 {
+			for _, key := range keys {
+				slot := cluster.Slot(t, redisKey(t, store, key))
+				from, to := cluster.Primaries[round], cluster.Primaries[(round+1)%3]
+				more(t, "admissions before a move", &load.admitted, 20)
+				cluster.MoveSlot(t, slot, from, to)
+				more(t, "admissions after a move", &load.admitted, 20)
+			}
+		}
+		all := load.stop()
+
+		for _, c := range all.failed() {
+			t.Errorf("a call failed while slots moved: %v", c.err)
+			break
+		}
+		for _, key := range keys {
+			all.where(func(c call) bool { return c.key == key }).isExact(t, used(t, l, key), limits...)
+		}
+		all.tell(t, "%d slots were moved", 3*len(keys))
+	})
+}
+
+// A primary of the cluster is killed under load, and its replica takes over.
+func TestClusterFailsOver(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		cluster := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1})
+		store := a.open(t, target{addrs: cluster.Addrs(), cluster: true, patience: hurried})
+		l := limiter(t, store, limits...)
+		key := subjectsOn(t, cluster, store, 1, 1)[0]
+		load := start(t, l, hurried, func(int, int) string { return key })
+		more(t, "admissions before the fault", &load.admitted, 200)
+		cluster.Primaries[1].Stop()
+		killed := time.Now()
+		more(t, "admissions after the fault", &load.admitted, 200)
+		await(t, "the limit is reached again", func() bool { return used(t, l, key) >= long.Units-1 })
+		all := load.stop()
+
+		all.failsOver(t, killed, used(t, l, key))
+		all.tell(t, "the callers took %v to be admitted again", all.gap(killed).Round(time.Millisecond))
+	})
+}
+
+// subjectsOn returns subjects of different slots that live on one of the primaries.
+func subjectsOn(t testing.TB, c *redistest.Cluster, store *redisstore.Store, node, n int) []string {
+	t.Helper()
+	var keys []string
+	seen := map[int]bool{}
+	for i := 0; len(keys) < n; i++ {
+		key := sash.Key(subject, fmt.Sprint(i))
+		slot := c.Slot(t, redisKey(t, store, key))
+		if c.Home(slot) == node && !seen[slot] {
+			keys, seen[slot] = append(keys, key), true
+		}
+	}
+	return keys
+}
+
+// redisKey returns where a store keeps a subject.
+func redisKey(t testing.TB, store *redisstore.Store, key string) string {
+	t.Helper()
+	policy, err := sash.NewPolicy(nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Key(key, policy)
+}

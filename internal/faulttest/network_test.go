@@ -1,0 +1,70 @@
+package faulttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+)
+
+// The network between callers and server spoils what passes. Every call asks for a subject of its own, so
+// that what the server holds tells how often each call was charged.
+func TestNetworkFaults(t *testing.T) {
+	faults := []struct {
+		name    string
+		spoil   spoil
+		answers bool // calls get through
+	}{
+		{"replies are late, and in time", spoil{"latency", false, map[string]int{"latency": 40, "jitter": 20}}, true},
+		{"replies are too late", spoil{"latency", false, map[string]int{"latency": 800}}, false},
+		{"replies are swallowed", spoil{"timeout", false, nil}, false},
+		{"requests are swallowed", spoil{"timeout", true, nil}, false},
+		{"replies drip", spoil{"slicer", false, map[string]int{"average_size": 7, "size_variation": 3, "delay": 40_000}}, false},
+		{"connections are reset in place of a reply", spoil{"reset_peer", false, nil}, false},
+		{"connections are reset while requests come", spoil{"reset_peer", true, nil}, false},
+		{"connections break within a reply", spoil{"limit_data", false, map[string]int{"bytes": 21}}, false},
+		{"connections break within a request", spoil{"limit_data", true, map[string]int{"bytes": 130}}, false},
+	}
+	each(t, func(t *testing.T, a adapter) {
+		for _, fault := range faults {
+			t.Run(fault.name, func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Start(t)
+				p := through(t, server.Addr())
+				limit := sash.Every(10, time.Hour)
+				l := limiter(t, a.open(t, to(p.Listen, hurried)), limit)
+				load := start(t, l, hurried, func(caller, i int) string { return fmt.Sprint(caller, ":", i) })
+				for round := range 6 {
+					more(t, "admissions before the fault", &load.admitted, 2*callers)
+					failed, admitted, since := load.failed.Load(), load.admitted.Load(), time.Now()
+					// All connections, or half of them: a client that asked again would get through.
+					all := round%2 == 0
+					p.add(t, fault.spoil, map[bool]float64{true: 1, false: 0.5}[all])
+					await(t, "calls in the fault", func() bool {
+						if fault.answers {
+							return load.admitted.Load() >= admitted+2*callers
+						}
+						return load.failed.Load() >= failed+2 || !all && time.Since(since) > 3*hurried
+					})
+					p.heal(t)
+				}
+				more(t, "admissions after the fault", &load.admitted, 2*callers)
+				all := load.stop()
+
+				look := limiter(t, a.open(t, to(server.Addr(), hurried)), limit)
+				lost := 0
+				for _, c := range all {
+					history{c}.charged(t, used(t, look, c.key))
+					if c.err != nil {
+						lost++
+					} else if !c.Allowed {
+						t.Errorf("%s asked once and was refused", c.key)
+					}
+				}
+				all.tell(t, "%d calls of the fault failed, none was charged twice", lost)
+			})
+		}
+	})
+}
