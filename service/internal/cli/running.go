@@ -10,16 +10,12 @@ import (
 	"strings"
 	"sync"
 
-	"example.com/sash"
-	"example.com/sash/memstore"
-	"example.com/sash/redisstore"
 	"example.com/sash/service"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
-	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/stats"
 )
@@ -71,11 +67,12 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	loading.Note(err)
 
 	opts := &httpapi.Options{}
-	store, where, done, err := a.serveStore(ctx, s, env, log, opts)
+	backend, err := a.backend(ctx, s, env, log, opts)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer backend.done()
+	store, where := backend.store, backend.where
 	log = log.With("store", where)
 	opts.Log = log
 	decider, err := decide.New(cfg, store)
@@ -112,6 +109,9 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 			return httpapi.Serve(ctx, on.http, httpapi.New(decider, opts), log)
 		},
 	}
+	if backend.run != nil {
+		running = append(running, backend.run)
+	}
 	if on.grpc != nil {
 		running = append(running, func(ctx context.Context) error { return server.Serve(ctx, on.grpc, protocol) })
 	}
@@ -138,30 +138,6 @@ func together(ctx context.Context, all []func(context.Context) error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// serveStore makes the store and says where it is.
-func (a *app) serveStore(ctx context.Context, s *serving, env *envoyenv.Settings, log *slog.Logger, opts *httpapi.Options) (sash.Store, string, func(), error) {
-	url := a.redisURL(s.redis)
-	if url == "" {
-		url = env.Redis
-	}
-	if url == "" {
-		return memstore.New(nil), "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)", func() {}, nil
-	}
-	redisclient.Log(log)
-	to, err := connectAs(url, &redisstore.Options{Prefix: env.RedisPrefix})
-	if err != nil {
-		return nil, "", nil, err
-	}
-	if err := to.ping(ctx); err != nil && ctx.Err() == nil {
-		log.Error("Redis does not answer: until it does there are no decisions, and calls get 503", "error", err)
-	}
-	opts.Healthy = to.ping
-	if env.HealthNeedsRedis {
-		opts.Ready = to.ping
-	}
-	return to.store, "redis at " + to.address, to.close, nil
 }
 
 // reload puts a configuration that was read again into use, or says why not.

@@ -3,9 +3,11 @@ package cli
 import (
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/envoyenv"
 )
 
@@ -14,6 +16,8 @@ type serving struct {
 	config, redis, level    string
 	addr, grpcAddr, admin   string
 	json, merge, chargeEach bool
+	budget                  time.Duration
+	instances               int
 }
 
 func (a *app) serve() *cobra.Command {
@@ -28,13 +32,16 @@ memory, or a Redis that any number of instances share.
 
 answers 200 when the call is allowed and 429, with Retry-After, when it is refused. Both have the same
 body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name or null),
-limits (name, units, window in seconds, remaining) and at (the store's clock). Without a cost it is the
+limits (name, units, window in seconds, remaining), at (the store's clock) and source (see below). Without a cost it is the
 matching descriptor's, which is 1 unless configured. A request that matches no limit is allowed with
 remaining null and limits []. Other answers are {"error":"…"}: 400 a wrong request, 404 an unknown
-domain, 413 a body over 64 KiB, 415 not JSON, 422 a cost that could never fit, and 503 a store that
-does not answer, in which case it is not known whether the call was charged.
+domain, 413 a body over 64 KiB, 415 not JSON, 422 a cost that could never fit, and 503 where Redis does not
+answer and the rule is closed.
 
-  GET /healthz     200 {"status":"ok"}, or 503 when the store does not answer
+  GET /healthz     200 {"status":"ok","store":"up","instances":2}, or "degraded" and a cause
+
+It is 200 also while Redis is down, because ending or avoiding an instance would not bring Redis back. Use it
+for liveness and readiness.
 
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
@@ -44,7 +51,13 @@ and /debug/pprof/.
 The configuration is read again when its files change. One that is wrong is logged, counted and shown on
 /rlconfig, and the last good one stays in use.
 
-Redis need not be there at the start, or stay: what needs it gets 503 until it answers, without a restart.
+Redis need not be there at the start, or stay. A decision that it does not make within --budget is made by the
+rule's on_unavailable: closed is 503, the default; open lets the call through; local decides over this
+instance's share, the units of each limit divided by the number of instances. That is counted by heart-beats
+on Redis, or given by --instances; while it is not known, local admits nothing. Without a restart Redis decides
+again when it answers, and is told what was admitted locally. Answers say their source: store; cache, a
+refusal of Redis that still holds; or local or policy, with the cause: budget (no answer in time), down (it
+failed before and is not asked for now), busy, misconfigured or error.
 
 SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
@@ -68,6 +81,8 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.StringVar(&s.grpcAddr, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty is none")
 	f.StringVar(&s.admin, "admin-addr", "127.0.0.1:6070", "`address` of counters and the configuration in use; empty is none")
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
+	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
+	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
 	f.BoolVar(&s.json, "json", false, "say where it listens in JSON, and log in JSON")
 	return cmd

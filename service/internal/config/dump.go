@@ -57,6 +57,12 @@ func (r *Rule) Describe() string {
 	if r.Detailed {
 		words = append(words, "detailed_metric")
 	}
+	if modes := describeModes(&r.OnUnavailable); modes != "" {
+		words = append(words, "on_unavailable "+modes)
+	}
+	if r.OnUnavailable.Guard {
+		words = append(words, "guard")
+	}
 	if len(r.Replaces) > 0 {
 		words = append(words, "replaces "+strings.Join(r.Replaces, " and "))
 	}

@@ -19,7 +19,7 @@ const (
 )
 
 // Keys of ours that are not supported yet.
-var laterDescriptor = []string{"on_unavailable", "reserve_below"}
+var laterDescriptor = []string{"reserve_below"}
 
 // A File is the text of one file. The name is for errors, which start with "name:line: ".
 type File struct {

@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"example.com/sash"
+	"example.com/sash/failover"
 )
 
 // A Rule is what one descriptor holds its subjects to.
@@ -32,6 +33,8 @@ type Rule struct {
 	Quota bool
 	// Name is what Replaces of other rules call this one.
 	Name string
+	// OnUnavailable is what to answer when the store is unavailable: the key of that name, and guard.
+	OnUnavailable failover.Policy
 	// Replaces are the names of rules that do not count in a request that also meets this one.
 	Replaces []string
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
@@ -45,8 +48,9 @@ func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
+	onUnavailable                                  *yaml.Node
 
-	shadow, quota, detailed bool
+	shadow, quota, detailed, guard bool
 }
 
 func (b *ruleBody) fields() map[string]field {
@@ -61,6 +65,9 @@ func (b *ruleBody) fields() map[string]field {
 		"cost":        keep(&b.cost),
 		"shadow_mode": b.boolean("shadow_mode", &b.shadow),
 		"quota_mode":  b.boolean("quota_mode", &b.quota),
+
+		"on_unavailable": keep(&b.onUnavailable),
+		"guard":          b.boolean("guard", &b.guard),
 
 		"detailed_metric": b.boolean("detailed_metric", &b.detailed),
 	}
@@ -88,9 +95,9 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost} {
+		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution and cost belong beside rate_limit or limits")
+				return nil, b.errorf(stray, "algorithm, resolution, cost and on_unavailable belong beside rate_limit or limits")
 			}
 		}
 		if rule.Unlimited {
@@ -150,9 +157,11 @@ func (b *ruleBody) options(rule *Rule) error {
 		}
 	}
 	if b.cost != nil {
-		return b.units("cost", &rule.Cost)(b.cost)
+		if err := b.units("cost", &rule.Cost)(b.cost); err != nil {
+			return err
+		}
 	}
-	return nil
+	return b.unavailable(rule)
 }
 
 // plain is an error's text without the name of the library.

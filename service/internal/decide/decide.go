@@ -44,7 +44,11 @@ func (d *Decider) Use(cfg *config.Config) error {
 		if !rule.Limited() {
 			continue
 		}
-		limiter, err := sash.New(d.store, &rule.Options, rule.Limits...)
+		store, err := storeOf(d.store, rule)
+		if err != nil {
+			return fmt.Errorf("%s: %w", rule, err)
+		}
+		limiter, err := sash.New(store, &rule.Options, rule.Limits...)
 		if err != nil {
 			return fmt.Errorf("%s: %w", rule, err)
 		}
@@ -88,6 +92,9 @@ func (d *Decider) Decide(ctx context.Context, domain string, entries []config.En
 	}
 	if soft && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
 		v := verdict.Unlimited() // a rule that is tried out stops nothing
+		if errors.Is(err, sash.ErrUnavailable) {
+			v = verdict.Undecided(err)
+		}
 		v.Shadow = true
 		return v, nil
 	}

@@ -35,9 +35,11 @@ func (r *run) giveBack(ctx context.Context, a *asked, admitted bool) error {
 			break
 		}
 		try = min(try, left, used)
+		of := sash.NewResult(a.req, before.oldest, 0, nil)
+		of.Source = before.source
 		err = settler.Settle(ctx, sash.Settlement{
 			Request: sash.Request{Key: a.req.Key, Cost: try, Policy: a.req.Policy},
-			Result:  sash.NewResult(a.req, before.oldest, 0, nil),
+			Result:  of,
 		})
 		if err != nil {
 			break
@@ -65,13 +67,14 @@ func (r *run) giveBack(ctx context.Context, a *asked, admitted bool) error {
 type looked struct {
 	units, remaining int64
 	oldest, newest   int64 // microseconds since the Unix epoch
+	source           sash.Source
 }
 
 func (l looked) used() int64 { return l.units - l.remaining }
 
 // peek looks at the limit that counts longest: what leaves it has left all others.
 func (r *run) peek(ctx context.Context, a *asked) (looked, error) {
-	res, err := r.store.Decide(ctx, sash.Request{Key: a.req.Key, Policy: a.req.Policy})
+	res, err := r.ask(ctx, a, sash.Request{Key: a.req.Key, Policy: a.req.Policy})
 	if err != nil {
 		return looked{}, err
 	}
@@ -83,7 +86,7 @@ func (r *run) peek(ctx context.Context, a *asked) (looked, error) {
 			widest = l
 		}
 	}
-	l := looked{units: widest.Limit.Units, remaining: widest.Remaining, oldest: at, newest: at}
+	l := looked{units: widest.Limit.Units, remaining: widest.Remaining, oldest: at, newest: at, source: res.Source}
 	switch a.req.Policy.Algorithm() {
 	case sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets:
 		if widest.Limit.Period == 0 {

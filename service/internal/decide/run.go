@@ -124,7 +124,11 @@ func (b *batch) tooLarge() bool {
 
 // decide decides a batch, in one step where the store can.
 func (r *run) decide(ctx context.Context, b *batch) (bool, error) {
-	if many, ok := r.store.(sash.MultiStore); ok && len(b.reqs) > 1 {
+	store, err := r.storeFor(b)
+	if err != nil {
+		return false, err
+	}
+	if many, ok := store.(sash.MultiStore); ok && len(b.reqs) > 1 {
 		results, err := many.DecideAll(ctx, b.reqs)
 		if err == nil {
 			return r.note(b, results), nil
@@ -141,7 +145,7 @@ func (r *run) decide(ctx context.Context, b *batch) (bool, error) {
 			}
 			continue
 		}
-		res, err := r.store.Decide(ctx, b.reqs[i])
+		res, err := store.Decide(ctx, b.reqs[i])
 		if err != nil {
 			return false, err
 		}
@@ -191,7 +195,7 @@ func (r *run) alone(ctx context.Context, a *asked, charge bool) error {
 	if !charge || a.tooLarge {
 		return r.look(ctx, a)
 	}
-	res, err := r.store.Decide(ctx, a.req)
+	res, err := r.ask(ctx, a, a.req)
 	if err == nil {
 		a.tell(res)
 	}
@@ -213,7 +217,7 @@ func (r *run) look(ctx context.Context, a *asked) error {
 		a.tellNever()
 		return nil
 	}
-	res, err := r.store.Decide(ctx, sash.Request{Key: a.req.Key, Policy: a.req.Policy})
+	res, err := r.ask(ctx, a, sash.Request{Key: a.req.Key, Policy: a.req.Policy})
 	if err != nil {
 		return err
 	}
