@@ -20,8 +20,9 @@
 //
 // So nothing is refused that the store would admit, as long as this machine's clock runs as fast as the
 // store's. (A store's clock that jumps forward would admit earlier; see the guarantees.) The verdict is what the
-// store would say. What is left and when there is room is as of the store's answer, with the time that has
-// passed taken off: what others did since can only have made it less and later.
+// store would say. When there is room is as of the store's answer, with the time that has passed
+// taken off: what others did since can only have made it later. What is left is as of that answer too: what has
+// left another limit since is not added.
 //
 // # What an administrator does
 //

@@ -25,11 +25,13 @@ const (
 
 // A trial is a limiter on keys that are removed.
 type trial struct {
+	store   *redisstore.Store
 	limiter *sash.Limiter
 	keys    map[string]string // by the address of the primary that holds them
 }
 
-// window is that of trials. What is not removed, the marks of settlements, expires after two of them.
+// window is that of trials. What is not removed expires: the marks of settlements after two of them, that of a
+// call with an ID after sash.RepeatTime, and a heart-beat after a second.
 const window = 5 * time.Second
 
 // try makes a limiter with one key on every primary.
@@ -43,7 +45,7 @@ func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) 
 	if err != nil {
 		return nil, err
 	}
-	t := &trial{limiter: limiter, keys: make(map[string]string)}
+	t := &trial{store: store, limiter: limiter, keys: make(map[string]string)}
 	cluster, ok := v.client.(*redis.ClusterClient)
 	if !ok {
 		t.keys[""] = "key"
@@ -111,7 +113,7 @@ func (v *visit) scripts(ctx context.Context) {
 		}
 	}
 	if worked == len(algorithms) {
-		v.note("scripts", OK, fmt.Sprintf("all %d algorithms decide, settle and reset", worked), "")
+		v.note("scripts", OK, fmt.Sprintf("all %d algorithms decide, settle and reset; calls with an ID and heart-beats work", worked), "")
 	}
 }
 
@@ -138,6 +140,17 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 	}
 	if r.Allowed() {
 		if err := r.Cancel(ctx); err != nil {
+			return err
+		}
+	}
+	if err := t.limiter.Reset(ctx, key); err != nil {
+		return err
+	}
+	if exact { // once is enough for what is the same for all algorithms
+		if _, err := t.limiter.AllowOnce(ctx, crand.Text(), key, 1); err != nil {
+			return err
+		}
+		if _, err := t.store.Instances(ctx, "doctor", crand.Text(), time.Second); err != nil {
 			return err
 		}
 	}
@@ -203,9 +216,9 @@ func (v *visit) latency(ctx context.Context) {
 		level, do := OK, ""
 		switch {
 		case p99 > v.budget:
-			level, do = Fail, "calls will often end without a decision: move nearer to the server, look at its load (SLOWLOG GET), or raise the budget"
+			level, do = Fail, "calls will often be answered by policy instead (on_unavailable, or an error): move nearer to the server, look at its load (SLOWLOG GET), or raise the budget"
 		case most > v.budget || p50 > v.budget/2:
-			level, do = Warn, "some calls will end without a decision: look at the network and the server's load (SLOWLOG GET)"
+			level, do = Warn, "some calls will be answered by policy instead (on_unavailable, or an error): look at the network and the server's load (SLOWLOG GET)"
 		}
 		v.add("latency", node{address: address}, level, seen, do)
 	}
