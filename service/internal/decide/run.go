@@ -20,8 +20,9 @@ type run struct {
 
 // A charge is what a run can give back.
 type charge struct {
-	req sash.Request
-	res sash.Result
+	req  sash.Request
+	res  sash.Result
+	asks []*asked // those that were told
 }
 
 // A batch is what is decided in one step.
@@ -50,17 +51,20 @@ func (r *run) together(ctx context.Context, asks []*asked) (bool, error) {
 		if admitted && err == nil {
 			continue
 		}
-		err = errors.Join(err, r.undo(ctx))
-		if err != nil {
+		undone := r.charged
+		if err = errors.Join(err, r.undo(ctx)); err != nil {
 			return false, err
 		}
-		// The other batches are told what is left; nothing of them is charged.
-		for j := range batches {
-			if j != i {
-				for _, of := range batches[j].asks {
-					if err := r.lookAll(ctx, of); err != nil {
-						return false, err
-					}
+		// Those that were given back, and those that were not asked, are told what is left.
+		for _, c := range undone {
+			if err := r.lookAll(ctx, c.asks); err != nil {
+				return false, err
+			}
+		}
+		for _, b := range batches[i+1:] {
+			for _, asks := range b.asks {
+				if err := r.lookAll(ctx, asks); err != nil {
+					return false, err
 				}
 			}
 		}
@@ -161,7 +165,7 @@ func (r *run) note(b *batch, results []sash.Result) bool {
 			a.tell(res)
 		}
 		if admitted && b.reqs[i].Cost > 0 {
-			r.charged = append(r.charged, charge{b.reqs[i], res})
+			r.charged = append(r.charged, charge{b.reqs[i], res, b.asks[i]})
 		}
 	}
 	return admitted
