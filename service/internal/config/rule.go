@@ -46,7 +46,7 @@ type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
 
-	shadow, quota, detailed bool
+	shadow, quota, detailed, countRefused bool
 }
 
 func (b *ruleBody) fields() map[string]field {
@@ -63,12 +63,14 @@ func (b *ruleBody) fields() map[string]field {
 		"quota_mode":  b.boolean("quota_mode", &b.quota),
 
 		"detailed_metric": b.boolean("detailed_metric", &b.detailed),
+		"count_refused":   b.boolean("count_refused", &b.countRefused),
 	}
 }
 
 // rule returns the rule, or nil for a descriptor that limits nothing.
 func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
+	rule.Options.CountRefused = b.countRefused
 	at := n // the line that an error about the limits is on
 	switch {
 	case b.rateLimit != nil && b.limits != nil:

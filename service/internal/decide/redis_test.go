@@ -37,23 +37,27 @@ descriptors:
 - {key: big, limits: [1000000/6h]}
 - {key: never, rate_limit: {unit: day, requests_per_unit: 0}}
 - {key: shadow, limits: [1/6h], shadow_mode: true}
+- {key: tokens, limits: [9/6h], count_refused: true}
 `
 
 func allOrNothing(t *testing.T, d *Decider) {
 	t.Helper()
-	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 ok:0")
-	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 OVER:0")
-	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 ok:9 ok:1000000 OVER:0")
-	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("shadow", 1)), "ok:3 ok:6 ok:999993 ok:0")
-	want(t, "a shadow stops nothing", ask(t, d, Together, part("a", 1), part("shadow", 1)), "ok:2 OVER:0")
-	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:2 OVER:0")
+	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
+	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
+	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("shadow", 1)), "ok:3 | ok:6 | ok:999993 | ok:0")
+	want(t, "a shadow stops nothing", ask(t, d, Together, part("a", 1), part("shadow", 1)), "ok:2 | OVER:0")
+	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:2 | OVER:0")
+	want(t, "refusals that count", ask(t, d, Together, part("tokens", 7)), "ok:2")
+	want(t, "over", ask(t, d, Together, part("tokens", 7)), "OVER:0")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "OVER:0 | ok:2")
 	var parts []Part
 	for i := range 9 {
 		parts = append(parts, part(fmt.Sprint("a=", i), 1))
 	}
 	parts = append(parts, part("b", 1))
-	want(t, "many", ask(t, d, Together, parts...), strings.Repeat("ok:5 ", 9)+"OVER:0")
-	want(t, "many, admitted", ask(t, d, Together, parts[:9]...), strings.TrimSpace(strings.Repeat("ok:4 ", 9)))
+	want(t, "many", ask(t, d, Together, parts...), strings.Repeat("ok:5 | ", 9)+"OVER:0")
+	want(t, "many, admitted", ask(t, d, Together, parts[:9]...), strings.TrimSuffix(strings.Repeat("ok:4 | ", 9), " | "))
 }
 
 func TestOnRedis(t *testing.T) {

@@ -38,7 +38,12 @@ func (r *run) together(ctx context.Context, asks []*asked) (bool, error) {
 		possible = possible && !a.tooLarge
 	}
 	if !possible {
-		return false, r.lookAll(ctx, asks)
+		for _, a := range asks {
+			if err := r.impossible(ctx, a); err != nil {
+				return false, err
+			}
+		}
+		return false, nil
 	}
 	batches := batchesOf(asks)
 	for _, b := range batches {
@@ -192,14 +197,33 @@ func (r *run) undo(ctx context.Context) error {
 
 // alone decides a part by itself, or, where the request is refused already, only looks.
 func (r *run) alone(ctx context.Context, a *asked, charge bool) error {
-	if !charge || a.tooLarge {
+	switch {
+	case !charge:
 		return r.look(ctx, a)
+	case a.tooLarge:
+		return r.impossible(ctx, a)
 	}
 	res, err := r.store.Decide(ctx, a.req)
 	if err == nil {
 		a.tell(res)
 	}
 	return err
+}
+
+// impossible answers a part of a request that has more units than a limit. A part that has and that counts
+// what it refuses is charged with as many as it holds.
+func (r *run) impossible(ctx context.Context, a *asked) error {
+	if !a.tooLarge || a.req.Policy == nil || !a.req.Policy.CountRefused() {
+		return r.look(ctx, a)
+	}
+	all := a.req
+	for _, l := range all.Policy.Limits() {
+		all.Cost = min(all.Cost, l.Units)
+	}
+	if _, err := r.store.Decide(ctx, all); err != nil {
+		return err
+	}
+	return r.look(ctx, a)
 }
 
 func (r *run) lookAll(ctx context.Context, asks []*asked) error {
