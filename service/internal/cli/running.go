@@ -189,7 +189,9 @@ func (s *serving) listen(ctx context.Context) (*listeners, error) {
 		network := "tcp"
 		if path, local := strings.CutPrefix(want.addr, "unix://"); local {
 			network, want.addr = "unix", path
-			_ = os.Remove(path) // of a process that was killed; one that is alive keeps its connections
+			if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+				_ = os.Remove(path) // of a process that was killed; one that is alive keeps its connections
+			}
 		}
 		l, err := new(net.ListenConfig).Listen(ctx, network, want.addr)
 		if err != nil {

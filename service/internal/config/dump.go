@@ -48,6 +48,9 @@ func (r *Rule) Describe() string {
 	if r.Cost > 1 {
 		words = append(words, fmt.Sprintf("cost %d", r.Cost))
 	}
+	if r.Options.CountRefused {
+		words = append(words, "count_refused")
+	}
 	if r.Shadow {
 		words = append(words, "shadow_mode")
 	}

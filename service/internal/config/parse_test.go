@@ -1,6 +1,7 @@
 package config
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -152,7 +153,7 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"YAML key twice":               {head + "  key: b\n", "4", "twice, first on line 3"},
 		"composite key twice":          {head + "- key: b\n- key: a\n", "5", "descriptor d / a is there twice, first on line 3"},
 		"composite key twice, nested":  {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "d / a=x / b is there twice, first on line 6"},
-		"unknown key":                  {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor has algorithm, cost, descriptors, detailed_metric, guard, key, limits`},
+		"unknown key":                  {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor has algorithm, cost, count_refused, descriptors, detailed_metric, guard, key, limits`},
 		"ours, not supported yet":      {head + "  reserve_below: 5\n", "4", `"reserve_below" is not supported yet`},
 		"on_unavailable, no limits":    {head + "  on_unavailable: open\n", "4", "belong beside"},
 		"an unknown mode":              {head + "  limits: [5/1s]\n  on_unavailable: ajar\n", "5", `on_unavailable "ajar": it is open, local or closed`},
@@ -216,12 +217,22 @@ func TestKeysOfDifferentEntriesDiffer(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(service.Example)
 	f.Add([]byte("domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n"))
+	f.Add([]byte(envoyText))
+	f.Add([]byte("domain: d\ndescriptors:\n- {key: a, value: '*', share_threshold: true, rate_limit: {unit: year, requests_per_unit: 4294967295, name: n, replaces: [{name: m}]}}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		cfg, err := Parse("f", text)
 		if err != nil {
 			return
 		}
+		if err := cfg.Dump(io.Discard); err != nil {
+			t.Error(err)
+		}
 		for _, rule := range cfg.Rules() {
+			entries := make([]Entry, len(rule.Path)) // what the rule itself asks for comes to it, or to a value before it
+			copy(entries, rule.Path)
+			if found, err := cfg.Find(rule.Domain, entries); err != nil || found.Rule == nil || found.Key == "" {
+				t.Errorf("%s is not found: %v", rule, err)
+			}
 			if !rule.Limited() {
 				continue
 			}

@@ -50,7 +50,7 @@ type ruleBody struct {
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
 	onUnavailable                                  *yaml.Node
 
-	shadow, quota, detailed, guard bool
+	shadow, quota, detailed, guard, countRefused bool
 }
 
 func (b *ruleBody) fields() map[string]field {
@@ -70,12 +70,14 @@ func (b *ruleBody) fields() map[string]field {
 		"guard":          b.boolean("guard", &b.guard),
 
 		"detailed_metric": b.boolean("detailed_metric", &b.detailed),
+		"count_refused":   b.boolean("count_refused", &b.countRefused),
 	}
 }
 
 // rule returns the rule, or nil for a descriptor that limits nothing.
 func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
+	rule.Options.CountRefused = b.countRefused
 	at := n // the line that an error about the limits is on
 	switch {
 	case b.rateLimit != nil && b.limits != nil:

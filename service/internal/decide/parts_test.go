@@ -41,7 +41,7 @@ func part(text string, units int64) Part {
 	return p
 }
 
-// ask returns which parts were refused and what is left of each: "ok:4 OVER:0".
+// ask returns which parts were refused and what is left of each: "ok:4 | OVER:0".
 func ask(t *testing.T, d *Decider, how Charging, parts ...Part) string {
 	t.Helper()
 	answers, err := d.DecideParts(t.Context(), "d", parts, how)
@@ -59,7 +59,7 @@ func ask(t *testing.T, d *Decider, how Charging, parts ...Part) string {
 		}
 		words = append(words, word)
 	}
-	return strings.Join(words, " ")
+	return strings.Join(words, " | ")
 }
 
 func want(t *testing.T, what, got, want string) {
@@ -86,13 +86,13 @@ descriptors:
 
 func TestARefusedRequestChargesNothing(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 ok:0")
-	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 OVER:0")
-	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 ok:9 ok:1000000 OVER:0")
-	want(t, "as before, b first", ask(t, d, Together, part("b", 1), part("c", 3), part("big", 7), part("a", 1)), "OVER:0 ok:9 ok:1000000 ok:4")
-	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7)), "ok:3 ok:6 ok:999993")
-	want(t, "units that never fit", ask(t, d, Together, part("a", 1), part("c", 10)), "ok:3 OVER:6")
-	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:3 OVER:0")
+	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
+	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
+	want(t, "as before, b first", ask(t, d, Together, part("b", 1), part("c", 3), part("big", 7), part("a", 1)), "OVER:0 | ok:9 | ok:1000000 | ok:4")
+	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7)), "ok:3 | ok:6 | ok:999993")
+	want(t, "units that never fit", ask(t, d, Together, part("a", 1), part("c", 10)), "ok:3 | OVER:6")
+	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:3 | OVER:0")
 }
 
 func TestMoreSubjectsThanOneStepHolds(t *testing.T) {
@@ -101,36 +101,36 @@ func TestMoreSubjectsThanOneStepHolds(t *testing.T) {
 	for i := range 11 {
 		parts = append(parts, part(fmt.Sprint("a=", i), 1))
 	}
-	all := strings.TrimSuffix(strings.Repeat("ok:4 ", 11), " ")
+	all := strings.TrimSuffix(strings.Repeat("ok:4 | ", 11), " | ")
 	want(t, "eleven subjects", ask(t, d, Together, parts...), all)
 	parts = append(parts, part("b", 2))
 	ask(t, d, Together, part("b", 1))
-	want(t, "the last one refuses", ask(t, d, Together, parts...), all+" OVER:1")
+	want(t, "the last one refuses", ask(t, d, Together, parts...), all+" | OVER:1")
 }
 
 func TestTheSameSubjectTwice(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "both are charged", ask(t, d, Together, part("a", 2), part("a", 2)), "ok:1 ok:1")
-	want(t, "both or none", ask(t, d, Together, part("a", 1), part("a", 1)), "OVER:1 OVER:1")
-	want(t, "together too many for ever", ask(t, d, Together, part("b", 2), part("b", 2)), "OVER:2 OVER:2")
+	want(t, "both are charged", ask(t, d, Together, part("a", 2), part("a", 2)), "ok:1 | ok:1")
+	want(t, "both or none", ask(t, d, Together, part("a", 1), part("a", 1)), "OVER:1 | OVER:1")
+	want(t, "together too many for ever", ask(t, d, Together, part("b", 2), part("b", 2)), "OVER:2 | OVER:2")
 }
 
 func TestEachChargesThoseThatHaveRoom(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, Each, part("a", 1), part("b", 2)), "ok:4 ok:0")
-	want(t, "a pays although b refuses", ask(t, d, Each, part("a", 1), part("b", 1)), "ok:3 OVER:0")
+	want(t, "first", ask(t, d, Each, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "a pays although b refuses", ask(t, d, Each, part("a", 1), part("b", 1)), "ok:3 | OVER:0")
 }
 
 func TestSoftLimitsDoNotStopOthers(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, Together, part("a", 1), part("shadow", 1), part("quota", 1)), "ok:4 ok:0 ok:0")
-	want(t, "over", ask(t, d, Together, part("a", 1), part("shadow", 1), part("quota", 1)), "ok:3 OVER:0 OVER:0")
-	want(t, "refused by another", ask(t, d, Together, part("shadow=other", 1), part("never", 1)), "ok:1 OVER:0")
+	want(t, "first", ask(t, d, Together, part("a", 1), part("shadow", 1), part("quota", 1)), "ok:4 | ok:0 | ok:0")
+	want(t, "over", ask(t, d, Together, part("a", 1), part("shadow", 1), part("quota", 1)), "ok:3 | OVER:0 | OVER:0")
+	want(t, "refused by another", ask(t, d, Together, part("shadow=other", 1), part("never", 1)), "ok:1 | OVER:0")
 }
 
 func TestNothingLimits(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "no rule, unlimited", ask(t, d, Together, part("unknown", 1), part("free", 1)), "ok ok")
+	want(t, "no rule, unlimited", ask(t, d, Together, part("unknown", 1), part("free", 1)), "ok | ok")
 	answers, err := d.DecideParts(t.Context(), "other", []Part{part("a", 1)}, Together)
 	if err != nil || len(answers) != 1 || answers[0].Refused {
 		t.Errorf("an unknown domain: %v, %v", answers, err)
@@ -139,8 +139,8 @@ func TestNothingLimits(t *testing.T) {
 
 func TestAReplacedRuleDoesNotCount(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "both", ask(t, d, Together, part("small", 1), part("large", 1)), "ok ok:99")
-	want(t, "again", ask(t, d, Together, part("large", 1), part("small", 1)), "ok:98 ok")
+	want(t, "both", ask(t, d, Together, part("small", 1), part("large", 1)), "ok | ok:99")
+	want(t, "again", ask(t, d, Together, part("large", 1), part("small", 1)), "ok:98 | ok")
 	want(t, "alone", ask(t, d, Together, part("small", 1)), "ok:0")
 }
 
@@ -167,10 +167,26 @@ func TestALimitOfTheRequest(t *testing.T) {
 
 func TestAPeekChargesNothing(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "peek", ask(t, d, Together, part("b", 0), part("a", 1)), "ok:2 ok:4")
+	want(t, "peek", ask(t, d, Together, part("b", 0), part("a", 1)), "ok:2 | ok:4")
 	want(t, "still", ask(t, d, Together, part("b", 0)), "ok:2")
 	want(t, "all of it", ask(t, d, Together, part("b", 2)), "ok:0")
 	want(t, "at the limit is not over it", ask(t, d, Together, part("b", 0)), "ok:0")
+}
+
+// What Envoy asks at the end of a stream was used already; the next stream begins with a look.
+func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
+	const text = "domain: d\ndescriptors:\n- {key: tokens, limits: [100/1h], count_refused: true}\n- {key: a, limits: [5/1m]}\n"
+	d, c := decider(t, text)
+	want(t, "used", ask(t, d, Together, part("tokens", 60)), "ok:40")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "ok:40 | ok:4")
+	want(t, "more than is left", ask(t, d, Together, part("tokens", 60)), "OVER:0")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "OVER:0 | ok:4")
+	c.move(time.Hour)
+	want(t, "more than there ever is", ask(t, d, Together, part("tokens", 1000)), "OVER:0")
+	want(t, "any more", ask(t, d, Together, part("tokens", 1)), "OVER:0")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0)), "OVER:0")
+	c.move(time.Hour)
+	want(t, "it slides out", ask(t, d, Together, part("tokens", 0)), "ok:100")
 }
 
 func TestARefundMakesRoom(t *testing.T) {
@@ -194,7 +210,7 @@ func TestARefundMakesRoom(t *testing.T) {
 				return
 			}
 			want(t, "full", ask(t, d, Together, part("a", 1)), "OVER:0")
-			want(t, "not where the request is refused", ask(t, d, Together, back(1), part("full", 1)), "ok:0 OVER:0")
+			want(t, "not where the request is refused", ask(t, d, Together, back(1), part("full", 1)), "ok:0 | OVER:0")
 			want(t, "one unit", ask(t, d, Together, back(1)), "ok:1")
 			want(t, "across charges", ask(t, d, Together, back(5)), "ok:6")
 			want(t, "more than is used", ask(t, d, Together, back(100)), "ok:10")

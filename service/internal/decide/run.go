@@ -20,8 +20,9 @@ type run struct {
 
 // A charge is what a run can give back.
 type charge struct {
-	req sash.Request
-	res sash.Result
+	req  sash.Request
+	res  sash.Result
+	asks []*asked // those that were told
 }
 
 // A batch is what is decided in one step.
@@ -37,7 +38,12 @@ func (r *run) together(ctx context.Context, asks []*asked) (bool, error) {
 		possible = possible && !a.tooLarge
 	}
 	if !possible {
-		return false, r.lookAll(ctx, asks)
+		for _, a := range asks {
+			if err := r.impossible(ctx, a); err != nil {
+				return false, err
+			}
+		}
+		return false, nil
 	}
 	batches := batchesOf(asks)
 	for _, b := range batches {
@@ -50,17 +56,20 @@ func (r *run) together(ctx context.Context, asks []*asked) (bool, error) {
 		if admitted && err == nil {
 			continue
 		}
-		err = errors.Join(err, r.undo(ctx))
-		if err != nil {
+		undone := r.charged
+		if err = errors.Join(err, r.undo(ctx)); err != nil {
 			return false, err
 		}
-		// The other batches are told what is left; nothing of them is charged.
-		for j := range batches {
-			if j != i {
-				for _, of := range batches[j].asks {
-					if err := r.lookAll(ctx, of); err != nil {
-						return false, err
-					}
+		// Those that were given back, and those that were not asked, are told what is left.
+		for _, c := range undone {
+			if err := r.lookAll(ctx, c.asks); err != nil {
+				return false, err
+			}
+		}
+		for _, b := range batches[i+1:] {
+			for _, asks := range b.asks {
+				if err := r.lookAll(ctx, asks); err != nil {
+					return false, err
 				}
 			}
 		}
@@ -165,7 +174,7 @@ func (r *run) note(b *batch, results []sash.Result) bool {
 			a.tell(res)
 		}
 		if admitted && b.reqs[i].Cost > 0 {
-			r.charged = append(r.charged, charge{b.reqs[i], res})
+			r.charged = append(r.charged, charge{b.reqs[i], res, b.asks[i]})
 		}
 	}
 	return admitted
@@ -192,14 +201,33 @@ func (r *run) undo(ctx context.Context) error {
 
 // alone decides a part by itself, or, where the request is refused already, only looks.
 func (r *run) alone(ctx context.Context, a *asked, charge bool) error {
-	if !charge || a.tooLarge {
+	switch {
+	case !charge:
 		return r.look(ctx, a)
+	case a.tooLarge:
+		return r.impossible(ctx, a)
 	}
 	res, err := r.ask(ctx, a, a.req)
 	if err == nil {
 		a.tell(res)
 	}
 	return err
+}
+
+// impossible answers a part of a request that has more units than a limit. A part that has and that counts
+// what it refuses is charged with as many as it holds.
+func (r *run) impossible(ctx context.Context, a *asked) error {
+	if !a.tooLarge || a.req.Policy == nil || !a.req.Policy.CountRefused() {
+		return r.look(ctx, a)
+	}
+	all := a.req
+	for _, l := range all.Policy.Limits() {
+		all.Cost = min(all.Cost, l.Units)
+	}
+	if _, err := r.store.Decide(ctx, all); err != nil {
+		return err
+	}
+	return r.look(ctx, a)
 }
 
 func (r *run) lookAll(ctx context.Context, asks []*asked) error {

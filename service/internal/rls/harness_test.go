@@ -117,7 +117,7 @@ func (w *world) ask(req *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return res
 }
 
-// says checks an answer, written as "OVER_LIMIT: OK 5/SECOND 4 left 1s, OVER_LIMIT …".
+// says checks an answer, written as "OVER_LIMIT: OK 5/SECOND 4 left 1s | OVER_LIMIT …".
 func (w *world) says(what string, req *pb.RateLimitRequest, want string) *pb.RateLimitResponse {
 	w.t.Helper()
 	res := w.ask(req)
@@ -140,5 +140,5 @@ func spell(res *pb.RateLimitResponse) string {
 		}
 		statuses = append(statuses, text)
 	}
-	return res.OverallCode.String() + ": " + strings.Join(statuses, ", ")
+	return res.OverallCode.String() + ": " + strings.Join(statuses, " | ")
 }

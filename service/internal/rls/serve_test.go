@@ -149,15 +149,7 @@ func TestCallsInFlightEndBeforeTheServer(t *testing.T) {
 
 func handler(t *testing.T) http.Handler {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(decider, nil)
+	return New(deciderOf(t), nil)
 }
 
 func post(h http.Handler, body string) *httptest.ResponseRecorder {

@@ -79,9 +79,9 @@ func TestAFixedWindowOnRequest(t *testing.T) {
 func TestStatusesAreInTheOrderOfTheRequest(t *testing.T) {
 	w := begin(t, text, nil)
 	w.says("all kinds", request("week", "free", "unknown", "ip=a", "odd", "both"),
-		"OK: OK 10/WEEK 9 left 168h0m0s, OK, OK, OK 3/MINUTE 2 left 1m0s, OK 2/SECOND*90 1 left 1m30s, OK 2/SECOND*10 1 left 10s")
+		"OK: OK 10/WEEK 9 left 168h0m0s | OK | OK | OK 3/MINUTE 2 left 1m0s | OK 2/SECOND*90 1 left 1m30s | OK 2/SECOND*10 1 left 10s")
 	w.says("one refuses, no other is charged", request("ip=a", "ip=192.0.2.66", "month"),
-		"OVER_LIMIT: OK 3/MINUTE 2 left 1m0s, OVER_LIMIT 0/SECOND 0 left 0s, OK 10/MONTH 10 left 0s")
+		"OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s | OK 10/MONTH 10 left 0s")
 	if res := w.ask(request("free")); res.Statuses[0].LimitRemaining != math.MaxUint32 {
 		t.Errorf("unlimited: %d left", res.Statuses[0].LimitRemaining)
 	}
@@ -184,8 +184,8 @@ func TestWrongRequests(t *testing.T) {
 func TestShadowAndQuota(t *testing.T) {
 	counted := stats.New()
 	w := begin(t, text, &Options{Stats: counted})
-	w.says("first", request("shadow", "quota"), "OK: OK 1/HOUR 0 left 1h0m0s, OK 1/HOUR 0 left 1h0m0s")
-	res := w.says("over", request("ip=a", "shadow", "quota"), "OK: OK 3/MINUTE 2 left 1m0s, OK 1/HOUR 0 left 1h0m0s, OK 1/HOUR 0 left 1h0m0s")
+	w.says("first", request("shadow", "quota"), "OK: OK 1/HOUR 0 left 1h0m0s | OK 1/HOUR 0 left 1h0m0s")
+	res := w.says("over", request("ip=a", "shadow", "quota"), "OK: OK 3/MINUTE 2 left 1m0s | OK 1/HOUR 0 left 1h0m0s | OK 1/HOUR 0 left 1h0m0s")
 	metadata, err := protojson.Marshal(res.DynamicMetadata)
 	if err != nil {
 		t.Fatal(err)
@@ -246,6 +246,6 @@ func TestUnitsAreCounted(t *testing.T) {
 
 func TestChargingEach(t *testing.T) {
 	w := begin(t, text, &Options{Charging: decide.Each})
-	w.says("refused", request("ip=a", "ip=192.0.2.66"), "OVER_LIMIT: OK 3/MINUTE 2 left 1m0s, OVER_LIMIT 0/SECOND 0 left 0s")
+	w.says("refused", request("ip=a", "ip=192.0.2.66"), "OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s")
 	w.says("the other paid", request("ip=a"), "OK: OK 3/MINUTE 1 left 1m0s")
 }

@@ -48,19 +48,15 @@ type keeper struct {
 	mu     sync.Mutex
 	config *tls.Config  // guarded by mu
 	stamps [3]time.Time // guarded by mu: when the files were changed
-	looked time.Time    // guarded by mu
 }
 
-// current returns the configuration, after a look at the files at most once a second. Files that are wrong,
-// as while they are being replaced, leave it as it is.
+// current returns the configuration, after a look at the files. Those that are wrong, as while they are being
+// replaced, leave it as it is.
 func (k *keeper) current() *tls.Config {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if time.Since(k.looked) > time.Second {
-		k.looked = time.Now()
-		if k.stamp() != k.stamps {
-			_ = k.read()
-		}
+	if k.stamp() != k.stamps {
+		_ = k.read()
 	}
 	return k.config
 }
