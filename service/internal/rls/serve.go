@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"errors"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -91,5 +92,8 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		o.Log.Warn("stopped with gRPC calls in flight")
 		server.Stop()
 	}
-	return <-failed
+	if err := <-failed; !errors.Is(err, grpc.ErrServerStopped) { // which it is when it ends before it began
+		return err
+	}
+	return nil
 }
