@@ -97,7 +97,7 @@ func TestCause(t *testing.T) {
 		"down":          &sash.StoreError{Err: fmt.Errorf("%w: %w", failover.ErrDown, failover.ErrBudget)},
 		"busy":          &sash.StoreError{Err: failover.ErrBusy},
 		"budget":        &sash.StoreError{Err: failover.ErrBudget},
-		"misconfigured": &sash.StoreError{Err: errors.New("NOAUTH Authentication required.")},
+		"misconfigured": &sash.StoreError{Err: errors.New("NOAUTH Authentication required")},
 		"error":         &sash.StoreError{Err: errors.New("connection reset by peer")},
 	} {
 		if got := Cause(err); got != want {

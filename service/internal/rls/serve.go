@@ -2,8 +2,8 @@ package rls
 
 import (
 	"context"
-	"errors"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"time"
