@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,21 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // A counter answers heart-beats in a synctest bubble.
 type counter struct {
-	n     int
-	err   error
-	beats []time.Time
+	mu    sync.Mutex
+	n     int         // guarded by mu
+	err   error       // guarded by mu
+	beats []time.Time // guarded by mu
+}
+
+func (c *counter) says(n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n, c.err = n, err
 }
 
 func (c *counter) beat(context.Context) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.beats = append(c.beats, time.Now())
 	return c.n, c.err
 }
@@ -56,6 +66,8 @@ func TestAFleetIsCountedAtOnceAndThenAFewTimesInEachLife(t *testing.T) {
 		f.is(t, 3, "at the start")
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		var shortest, longest = time.Hour, time.Duration(0)
 		for i := 1; i < len(c.beats); i++ {
 			d := c.beats[i].Sub(c.beats[i-1])
@@ -72,18 +84,18 @@ func TestTheGreatestNumberOfAWhileCounts(t *testing.T) {
 		c := &counter{err: errors.New("connection refused")}
 		f := start(t, c)
 		f.is(t, 0, "nobody has counted")
-		c.n, c.err = 5, nil
+		c.says(5, nil)
 		time.Sleep(every)
 		f.is(t, 5, "Redis is there")
-		c.err = errors.New("connection refused")
+		c.says(5, errors.New("connection refused"))
 		time.Sleep(time.Hour)
 		f.is(t, 5, "Redis is gone for an hour")
-		c.n, c.err = 1, nil // it has forgotten
+		c.says(1, nil) // it has forgotten
 		time.Sleep(every)
 		f.is(t, 5, "the others have not called yet")
 		time.Sleep(lives)
 		f.is(t, 1, "the others would have called")
-		c.n = 2
+		c.says(2, nil)
 		time.Sleep(every)
 		f.is(t, 2, "another one came")
 	})
