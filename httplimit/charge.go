@@ -3,9 +3,13 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"example.com/sash"
 )
+
+// settleTime is how long giving back may take, whatever became of the client.
+const settleTime = time.Second
 
 // A Charge says what a layer counts.
 type Charge uint8
@@ -15,8 +19,10 @@ type Charge uint8
 // limit together, over all processes that share the store, as long as its algorithm is exact.
 //
 // Giving back needs a store that settles, as those of sash do. It is done also when the client has gone,
-// and before the client has the whole answer, unless the handler flushes. What cannot be given back
-// because the store fails leaves with its window; Options.OnError is told.
+// and before the client has the whole answer, unless the handler flushes or the store takes longer than
+// Options.Timeout. What cannot be given back because the store fails leaves with its window; Options.OnError
+// is told. A client that hangs up while the store decides is charged nothing (see [sash.Limiter.Reserve]),
+// and one that has gone by the time it has decided nothing here either: the handler does not run.
 const (
 	// Requests counts every request that is admitted.
 	Requests Charge = iota
@@ -83,26 +89,41 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held
 	returned = true
 }
 
-// settle gives back what the request is not to be charged. Who hangs up early changes nothing.
+// settle gives back what the request is not to be charged, all at once. Who hangs up early changes nothing.
+// The client's answer waits for it no longer than for a decision; what takes longer goes on by itself, for
+// settleTime in all.
 func (g *gate) settle(r *http.Request, claims []claim, held []*sash.Reservation, outcome Outcome) {
-	timeout := g.opts.Timeout
-	if timeout < 0 {
-		timeout = DefaultTimeout // nobody waits for it any more, so it must end
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), timeout)
-	defer cancel()
+	told := make(chan struct{}, len(claims))
+	pending := 0
 	for i, c := range claims {
-		var err error
+		back := held[i].Release // once and without a mark in the store: nobody is there to repeat it
 		switch {
 		case c.layer.Charge == Requests, c.layer.Charge == Failures && outcome == Failed:
 			continue
 		case c.layer.ResetOnSuccess && outcome == Succeeded:
-			err = g.limiter.Reset(ctx, c.subject.Key) // its own charge too
-		default:
-			err = held[i].Cancel(ctx)
+			back = func(ctx context.Context) error { return g.limiter.Reset(ctx, c.subject.Key) } // its own charge too
 		}
-		if err != nil {
-			g.opts.OnError(r, err)
+		pending++
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), settleTime)
+			defer cancel()
+			if err := back(ctx); err != nil {
+				g.opts.OnError(r, err)
+			}
+			told <- struct{}{}
+		}()
+	}
+	timeout := g.opts.Timeout
+	if timeout < 0 {
+		timeout = DefaultTimeout
+	}
+	late := time.NewTimer(timeout)
+	defer late.Stop()
+	for ; pending > 0; pending-- {
+		select {
+		case <-told:
+		case <-late.C:
+			return
 		}
 	}
 }
