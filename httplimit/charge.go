@@ -54,10 +54,15 @@ const (
 // An OutcomeFunc tells the outcome of a request from its answer: the status and the header fields that
 // the handler sent. A handler that sent no status has sent 200 when it returned, and 500 when it
 // panicked; a connection that it hijacked has 101.
+//
+// A handler that sent nothing because the request's context had ended has not succeeded: its status is 499
+// when the client hung up, and 503 at a deadline of the server. Nobody knows how far it came. So a hang-up
+// counts as a failure where Outcome is ByStatus: what an attacker ends early is charged like what he sees
+// through, and somebody whose connection breaks has used up an attempt of his own.
 type OutcomeFunc func(r *http.Request, status int, header http.Header) Outcome
 
-// ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, and the
-// rest is Neutral. It is wrong for a login page that answers a bad password with 200 or a redirect.
+// ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, also 499 for
+// a client that hung up, and the rest is Neutral. It is wrong for a login page that answers a bad password with 200 or a redirect.
 func ByStatus(_ *http.Request, status int, _ http.Header) Outcome {
 	switch {
 	case status >= 200 && status < 300:
@@ -81,7 +86,7 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held
 	defer func() {
 		outcome := Neutral
 		if rec != nil {
-			outcome = g.opts.Outcome(r, rec.final(returned), w.Header())
+			outcome = g.opts.Outcome(r, rec.final(returned, r.Context().Err()), w.Header())
 		}
 		g.settle(r, claims, held, outcome)
 	}()
