@@ -132,7 +132,7 @@ func (g *gate) claims(r *http.Request) (claims []claim, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, &requestError{err}
 		}
 		s := sash.Subject{Key: key, Cost: 1, Limits: l.Limits}
 		if cost := l.Cost; cost != nil {
@@ -146,7 +146,7 @@ func (g *gate) claims(r *http.Request) (claims []claim, err error) {
 				err = checkInFlight(limits)
 			}
 			if err != nil {
-				return nil, err
+				return nil, &requestError{err}
 			}
 			if len(limits) > 0 {
 				s.Limits = limits

@@ -172,7 +172,7 @@ func (g *gate) decide(r *http.Request, claims []claim) (res sash.Result, held []
 		res, err = g.limiter.AllowAll(ctx, subjects...)
 	}
 	if err != nil && ctx.Err() != nil {
-		err = &sash.StoreError{Err: err} // fail looks first whether the request itself has ended
+		err = &sash.StoreError{Err: err} // or of the server's deadline; fail looks first whether the client has gone
 	}
 	return res, held, err
 }
