@@ -169,3 +169,20 @@ func TestClientsMetadataIsTheOutgoing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// They cannot be returned as an error, so each call tells of them.
+func TestKeysThatCannotBeMadeAreErrorsThatSaySo(t *testing.T) {
+	for says, key := range map[string]grpclimit.KeyFunc{
+		"HMAC key":          grpclimit.APIKey("x-api-key", nil),
+		"User":              grpclimit.User(nil),
+		"Join needs":        grpclimit.Join(),
+		"Join needs key":    grpclimit.Join(grpclimit.PeerAddress, nil),
+		"FirstOf needs":     grpclimit.FirstOf(),
+		"FirstOf needs key": grpclimit.FirstOf(nil, grpclimit.PeerAddress),
+	} {
+		_, err := key(from(tcp("203.0.113.9:1")), grpclimit.Call{})
+		if err == nil || errors.Is(err, grpclimit.ErrNoKey) || !strings.Contains(err.Error(), says) {
+			t.Errorf("the error is %v, want one that says %q", err, says)
+		}
+	}
+}

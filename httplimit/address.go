@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -101,6 +102,9 @@ func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 // Addr returns the client's address, without a zone, and as IPv4 if it is one. The error is [ErrNoKey]
 // when the peer has no address, as on a Unix socket.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
+	if c == nil {
+		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: look at the error of NewClientAddress")
+	}
 	client, ok := parseHop(r.RemoteAddr)
 	if !ok {
 		return netip.Addr{}, fmt.Errorf("%w: the peer %q has no address", ErrNoKey, r.RemoteAddr)

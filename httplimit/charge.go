@@ -16,7 +16,7 @@ type Charge uint8
 
 // What can be counted. Everything but Requests is charged before the handler runs, in the same decision
 // as the other layers, and given back after it: what was let in and what is on its way never exceed a
-// limit together, over all processes that share the store, as long as its algorithm is exact.
+// limit together, over all processes that share the store. So the limiter's algorithm has to be exact.
 //
 // Giving back needs a store that settles, as those of sash do. It is done also when the client has gone,
 // and before the client has the whole answer, unless the handler flushes or the store takes longer than
