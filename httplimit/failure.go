@@ -79,7 +79,7 @@ func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result
 	d := Denial{Status: http.StatusTooManyRequests, Result: res}
 	for _, q := range quotas {
 		d.RetryAfter = max(d.RetryAfter, q.retry)
-		if q.refused {
+		if q.refused && o.Dialect != NoFields {
 			d.Policies = append(d.Policies, q.name)
 		}
 	}
