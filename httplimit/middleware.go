@@ -56,6 +56,11 @@ type Options struct {
 }
 
 // New returns a middleware that holds every key to the limiter's limits.
+//
+// What counts together is decided by store, [sash.Options].Prefix and key, and not by the middleware: two
+// limiters on one store without a Prefix count the same requests, so that a login with 5 a minute is refused
+// after 5 requests to the API. Give each limiter a Prefix of its own, such as "api" and "login", or each
+// [Layer] a Name.
 func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) {
 	return NewLayers(limiter, []Layer{{Key: key}}, opts)
 }
