@@ -109,7 +109,7 @@ func TestWrongKeyFunctionsAreNotErrNoKey(t *testing.T) {
 }
 
 func TestCallersAtOneAddressShareALimit(t *testing.T) {
-	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(2)), grpclimit.PeerAddress, nil)
+	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(2)), grpclimit.PeerAddress, &grpclimit.ServerOptions{Subject: grpclimit.SubjectKey})
 	for range 2 { // connections from different ports
 		client := dialTCP(t, &service{}, limited(limit))
 		wantCode(t, call(t.Context(), client), codes.OK)
