@@ -84,11 +84,11 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held
 	}
 	returned := false
 	defer func() {
-		outcome := Neutral
+		outcome := Failed // what an Outcome function that panics leaves; a slot is given back all the same
+		defer func() { g.settle(r, claims, held, outcome) }()
 		if rec != nil {
 			outcome = g.opts.Outcome(r, rec.final(returned, r.Context().Err()), w.Header())
 		}
-		g.settle(r, claims, held, outcome)
 	}()
 	next.ServeHTTP(w, r)
 	returned = true

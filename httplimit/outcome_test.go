@@ -65,3 +65,22 @@ func TestAFlushThatIsNotPossibleSendsNothing(t *testing.T) {
 	wantStatus(t, get(h, "POST", "/", nil), 401)
 	wantStatus(t, get(h, "POST", "/", nil), 429)
 }
+
+// The failure stays, since nobody can say that it was none; what was in flight is not any more.
+func TestAnOutcomeThatPanicsKeepsNoSlot(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), nil, sash.PerHour(3))
+	failed := failures(httplimit.Shared("x"))
+	failed.Name = "failed"
+	h := newLayers(t, limiter, &httplimit.Options{Outcome: func(*http.Request, int, http.Header) httplimit.Outcome { panic("broken") }},
+		failed, httplimit.Layer{Name: "download", Key: httplimit.Shared("x"), Charge: httplimit.InFlight})(ok)
+	func() {
+		defer func() {
+			if p := recover(); p != "broken" {
+				t.Errorf("the panic has become %v", p)
+			}
+		}()
+		get(h, "GET", "/", nil)
+	}()
+	wantLeft(t, limiter, "failed:shared:x", 2)
+	wantLeft(t, limiter, "download:shared:x", 3)
+}
