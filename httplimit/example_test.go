@@ -19,13 +19,14 @@ import (
 // An API with 60 requests a minute for each client address. The prefix keeps it apart from other limiters on
 // the store.
 func Example() {
-	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "api"}, sash.PerMinute(60))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	store := memstore.New(nil)
+
+	limiter, err := sash.New(store, &sash.Options{Prefix: "api"}, sash.PerMinute(60))
 	if err != nil {
 		log.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-
 	limit, err := httplimit.New(limiter, httplimit.PeerAddress, &httplimit.Options{
 		OnError: func(r *http.Request, err error) { slog.ErrorContext(r.Context(), "limit", "error", err) },
 	})
