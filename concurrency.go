@@ -22,8 +22,8 @@ const inFlight = "in-flight#"
 // Each holds a slot until it ends. A call whose process dies gives its slot back when the longest hold
 // time is over. A call that runs longer than that is no longer counted, so choose a hold time that no
 // call outlives, and end calls that would: with it, at most n are in flight at every instant on the
-// store's clock, over all processes that share the store. One exception: a call during which more than
-// [MaxEntries] others of its subject begin is no longer counted either.
+// store's clock, over all processes that share the store. After more than [MaxEntries] calls within a
+// hold time, the slot of one whose process died can stay taken for longer.
 //
 // It is a sliding window as long as the hold time, out of which a call takes its unit when it ends. So
 // what a refusal calls RetryAfter is an upper bound: the time until the slot that is held longest frees

@@ -2,6 +2,7 @@ package sash
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -29,7 +30,7 @@ func (l *Limiter) decideForHolder(ctx context.Context, store Settler, reqs []Req
 	within, cancel := outlive(ctx)
 	go func() {
 		defer cancel()
-		results, err := l.decideAll(within, reqs)
+		results, err := l.decideSafely(within, reqs)
 		select {
 		case answered <- answer{results, err}:
 		case <-left:
@@ -46,6 +47,16 @@ func (l *Limiter) decideForHolder(ctx context.Context, store Settler, reqs []Req
 		time.AfterFunc(settleTime, cancel)
 		return nil, storeError(ctx, ctx.Err())
 	}
+}
+
+// decideSafely is decideAll in a goroutine of ours, where a store that panics would end the process.
+func (l *Limiter) decideSafely(ctx context.Context, reqs []Request) (results []Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &StoreError{Err: fmt.Errorf("it panicked: %v", p)}
+		}
+	}()
+	return l.decideAll(ctx, reqs)
 }
 
 // outlive returns a context that goes on for settleTime after the deadline of ctx, so that clients which

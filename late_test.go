@@ -208,3 +208,17 @@ func BenchmarkReserve(b *testing.B) {
 		})
 	}
 }
+
+type panickingStore struct{ *memstore.Store }
+
+func (panickingStore) Decide(context.Context, sash.Request) (sash.Result, error) { panic("a bug") }
+
+func TestAStoreThatPanicsWhileItReservesDoesNotEndTheProcess(t *testing.T) {
+	l, err := sash.New(panickingStore{memstore.New(nil)}, nil, sash.PerMinute(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnavailable) {
+		t.Errorf("the error is %v", err)
+	}
+}
