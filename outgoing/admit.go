@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"example.com/sash"
@@ -97,8 +98,9 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 	}
 	if !res.Allowed {
 		by, _ := res.RefusedBy()
-		res.RetryAfter = t.learned.room(call, wholes, res)
-		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: by.Key, Limit: by.Limit, Result: res}}, nil
+		res.RetryAfter = t.learned.room(call, wholes, res, t.prefix)
+		key := strings.TrimPrefix(by.Key, t.prefix) // as the route gave it
+		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}, nil
 	}
 	return res.Limits()[:len(call.Limits)], nil, nil
 }

@@ -2,7 +2,6 @@ package outgoing
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -87,12 +86,13 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 
 // room returns how long a call that was refused has to wait: for each limit that refused it until charges
 // have left, or until its ceiling has risen by what is missing, whichever is first.
-func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result) (wait time.Duration) {
+// Results name a bucket with the prefix.
+func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused := res.Limits()
 	for i, s := range subjects {
-		if len(refused) < len(s.Limits) || !strings.HasSuffix(refused[0].Key, s.Key) {
+		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
 			continue // a store that charges one by one tells only of the subject that refused
 		}
 		for j, whole := range s.Limits {

@@ -65,6 +65,7 @@ type Transport struct {
 	route   Route
 	opts    Options
 	limits  []sash.Limit
+	prefix  string // of the keys in the store
 	limiter *sash.Limiter
 	cool    *coolDowns
 	learned *ceilings
@@ -101,6 +102,9 @@ func New(store sash.Store, route Route, opts *Options, limits ...sash.Limit) (*T
 		return nil, err
 	}
 	t.budget = newBudget(t.opts.Retries)
+	if t.opts.Prefix != "" {
+		t.prefix = sash.Key(t.opts.Prefix) + ":"
+	}
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
 	if t.limiter, err = sash.New(store, counting, limits...); err != nil {
