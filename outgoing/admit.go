@@ -112,11 +112,14 @@ func (r *refusal) longer(key string, wait time.Duration) {
 	}
 }
 
-// tell puts a cool-down where other processes see it. It does not take longer than a second.
-func (t *Transport) tell(req *http.Request, key string, d time.Duration) {
+// tell puts a cool-down where other processes see it, and returns how long it lasts. The answer that asked for
+// it is right even when the store cannot be told; this process keeps to it all the same. The store is told even
+// when the caller is about to leave, and that does not take longer than a second.
+func (t *Transport) tell(req *http.Request, key string, away stay) time.Duration {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()
-	_ = t.cool.begin(ctx, key, d)
+	lasts, _ := t.cool.begin(ctx, key, away.lasts, away.guessed)
+	return lasts
 }
 
 // sleep returns early, with the context's cause, when the context ends.
