@@ -98,12 +98,23 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 	}
 	if !res.Allowed {
 		by, _ := res.RefusedBy()
-		res.RetryAfter = t.learned.room(call, wholes, res, t.prefix)
+		if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {
+			res.RetryAfter = wait
+		}
+		res.RetryAfter = max(res.RetryAfter, time.Millisecond) // whatever a store says: not a loop
 		key := strings.TrimPrefix(by.Key, t.prefix) // as the route gave it
 		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}, nil
 	}
-	return res.Limits()[:len(call.Limits)], nil, nil
+	counted := res.Limits()
+	if !counts(res) || len(counted) < len(call.Limits) {
+		return nil, nil, nil
+	}
+	return counted[:len(call.Limits)], nil, nil
 }
+
+// counts tells whether a result shows what the whole fleet has used, and not what one process has decided while
+// the store was unavailable.
+func counts(res sash.Result) bool { return res.Source < sash.FromLocal }
 
 // longer makes a refusal the one of a bucket that has to be waited for longer.
 func (r *refusal) longer(key string, wait time.Duration) {

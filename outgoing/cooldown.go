@@ -112,7 +112,7 @@ func look(ctx context.Context, limiter *sash.Limiter, key string) (charges, erro
 		return charges{}, err
 	}
 	limits := res.Limits()
-	if len(limits) == 0 { // a store that answers without having looked
+	if !counts(res) || len(limits) == 0 {
 		return charges{}, nil
 	}
 	seen := limits[0]
