@@ -102,7 +102,7 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 			res.RetryAfter = wait
 		}
 		res.RetryAfter = max(res.RetryAfter, time.Millisecond) // whatever a store says: not a loop
-		key := strings.TrimPrefix(by.Key, t.prefix) // as the route gave it
+		key := strings.TrimPrefix(by.Key, t.prefix)            // as the route gave it
 		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}, nil
 	}
 	counted := res.Limits()
