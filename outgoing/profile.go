@@ -31,7 +31,8 @@ type Profile struct {
 	Zone *time.Location
 }
 
-// QuotaFields are the names of the fields that describe one quota. Empty names are not read.
+// QuotaFields are the names of the fields that describe one quota. Empty names are not read, and neither are
+// values of more than 16 KiB.
 type QuotaFields struct {
 	// Unit is what is counted. Empty is "requests".
 	Unit string

@@ -28,12 +28,13 @@ func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay
 		}
 	}
 	after, said := retryAfter(res.Header, now)
-	means, signed, refused, guessed := TooFast, false, false, false
+	means, refused, guessed := TooFast, false, false
 	switch {
 	case res.StatusCode == http.StatusTooManyRequests:
 		means, _ = call.Profile.signOf(res)
 		refused = true
 	case slices.Contains(call.Profile.AlsoRefused, res.StatusCode):
+		signed := false
 		means, signed = call.Profile.signOf(res)
 		refused = signed || said || exhausted
 	case res.StatusCode == http.StatusServiceUnavailable:
