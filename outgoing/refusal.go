@@ -34,7 +34,7 @@ func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay
 		means, _ = call.Profile.signOf(res)
 		refused = true
 	case slices.Contains(call.Profile.AlsoRefused, res.StatusCode):
-		signed := false
+		var signed bool
 		means, signed = call.Profile.signOf(res)
 		refused = signed || said || exhausted
 	case res.StatusCode == http.StatusServiceUnavailable:
