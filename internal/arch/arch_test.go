@@ -24,6 +24,7 @@ var layers = []layer{
 	{"rueidisstore", []string{".", "redisstore"}},
 	{"grpclimit", []string{"."}},
 	{"outgoing", []string{"."}},
+	{"replay/...", []string{".", "memstore", "replay/..."}},
 	{"internal/redistest", nil},
 	{"internal/redistest/adaptertest", []string{".", "redisstore", "internal/redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},
