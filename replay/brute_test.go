@@ -291,4 +291,3 @@ func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
 		t.Logf("%v: %v affects %d of %d", affect, s.Limits, s.Affected, tr.Clients())
 	}
 }
-

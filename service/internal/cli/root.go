@@ -90,7 +90,7 @@ Exit codes: 0 allowed or done, 1 refused, 2 an error (including wrong usage).`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo())
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo(), a.replay(), a.suggest())
 	return root
 }
 
