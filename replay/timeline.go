@@ -51,6 +51,10 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 	return all, nil
 }
 
+// Client returns the name of one of the worst-hit clients as the key's expression had it, which outcomes may
+// not show.
+func (t *Trace) Client(w Worst) string { return t.clients[w.client].name }
+
 // Busiest returns the clients with the most requests, at most n of them.
 func (t *Trace) Busiest(n int) []string {
 	g := t.byClient()

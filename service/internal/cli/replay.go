@@ -61,6 +61,8 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error.`,
 	f.StringArrayVar(&r.policy.entries, "entry", nil, "an entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=remote_address)")
 	f.IntVar(&r.worst, "worst", 5, "how many of the worst-hit clients and routes to list")
 	f.StringArrayVar(&r.failIf, "fail-if", nil, "exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")
+	f.StringVar(&r.html, "html", "", "write a report with plots to this `file` too: one page that needs nothing else")
+	f.StringVar(&r.client, "client", "", "the client whose window the report shows (default: the one that the first candidate hits worst)")
 	return cmd
 }
 
@@ -124,6 +126,9 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 			return err
 		}
 	}
+	if r.client != "" && (r.html == "" || r.policy.file != "") {
+		return errors.New("--client is for --html, and not for --policy")
+	}
 	if r.worst < 0 {
 		return errors.New("--worst must be at least 0")
 	}
@@ -150,6 +155,11 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	}
 	for _, w := range replay.Windows(candidates) {
 		report.Demand = append(report.Demand, trace.Demand(w).Report())
+	}
+	if r.html != "" {
+		if err := a.page(cmd.Context(), r, trace, candidates, report); err != nil {
+			return err
+		}
 	}
 	if r.json {
 		err = writeJSON(a.out, report)
