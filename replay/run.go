@@ -17,7 +17,7 @@ import (
 
 // RunOptions are the rarer choices of Run. The zero value is the default.
 type RunOptions struct {
-	// Worst is how many of the worst-hit clients and routes are listed. Zero is 5.
+	// Worst is how many of the worst-hit clients and routes are listed. Zero is 5, and below zero is none.
 	Worst int
 	// Name writes a client's name in outcomes. Nil writes it as it is.
 	Name func(client string) string
@@ -279,7 +279,7 @@ func (s *tally) oneClient() {
 }
 
 func (s *tally) worst(opts *RunOptions) (clients, routes []Worst) {
-	n := cmp.Or(opts.Worst, 5)
+	n := max(0, cmp.Or(opts.Worst, 5))
 	for i := range s.clients {
 		if c := &s.clients[i]; c.refused > 0 {
 			clients = append(clients, Worst{Name: s.trace.clients[i].name, Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), client: i})

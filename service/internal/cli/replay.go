@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -148,7 +149,7 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	}
 	report := replayReport{logReport: log, Demand: []replay.DemandReport{}}
 	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
-	report.Candidates, err = trace.Run(cmd.Context(), candidates, &replay.RunOptions{Worst: r.worst, Name: r.names, Progress: bar.set})
+	report.Candidates, err = trace.Run(cmd.Context(), candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names, Progress: bar.set})
 	bar.end()
 	if err != nil {
 		return err
@@ -224,7 +225,7 @@ func (a *app) replayText(r replayReport) error {
 
 // outcomeText is whom a candidate hits.
 func (a *app) outcomeText(o *replay.Outcome) {
-	if o.Refused == 0 {
+	if len(o.WorstClients) == 0 && (o.Retries == nil || o.Refused == 0) {
 		return
 	}
 	_, _ = fmt.Fprintf(a.out, "\n%s by %s", strings.Join(o.Limits, " and "), o.Algorithm)

@@ -106,8 +106,8 @@ func (a *app) suggestText(s *suggestFlags, r suggestReport) error {
 	a.logText(r.logReport)
 	_, _ = fmt.Fprintf(a.out, "\nAt most %s of the clients may be affected: %d of %d.\n\n    %s\n\n", s.affect, r.Allowed, r.Clients, strings.Join(r.Limits, ","))
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
-	_, _ = fmt.Fprintf(a.out, "would have refused %d of %d requests (%.2f%%), of %d clients (%.2f%%).\n", o.Refused, o.Requests, 100*o.RefusedShare, o.ClientsLimited, 100*o.ClientsLimitedShare)
-	_, _ = fmt.Fprintf(a.out, "Fixed windows of the same limits: %d requests, of %d clients; one client gets %s.\n", fixed.Refused, fixed.ClientsLimited, oneClient(fixed))
+	_, _ = fmt.Fprintf(a.out, "would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).\n", o.Refused, o.Requests, 100*o.RefusedShare, clientCount(o.ClientsLimited), 100*o.ClientsLimitedShare)
+	_, _ = fmt.Fprintf(a.out, "Fixed windows of the same limits: %d requests, of %s; one client gets up to %s.\n", fixed.Refused, clientCount(fixed.ClientsLimited), oneClient(fixed))
 	for i, d := range r.Demand {
 		_, _ = fmt.Fprintf(a.out, "\nIn any %s a client asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).\n", d.Window, d.P50, d.P90, d.P99, d.P999, d.Most)
 		if err := a.curveText(d, r.Limits[i]); err != nil {
@@ -170,4 +170,11 @@ func parseLength(flag, text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s %q: write the length of a window, such as 10s, 5m or 1d", flag, text)
 	}
 	return limit.Window, nil
+}
+
+func clientCount(n int64) string {
+	if n == 1 {
+		return "1 client"
+	}
+	return fmt.Sprintf("%d clients", n)
 }
