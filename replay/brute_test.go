@@ -57,7 +57,6 @@ type call struct {
 	at            time.Time
 	address, path string
 	bytes         int64
-	refused       bool
 }
 
 func calls(t *testing.T, text string) (all []call) {

@@ -12,6 +12,8 @@ type Outcome struct {
 	Requests     int64   `json:"requests"`
 	Refused      int64   `json:"refused"`
 	RefusedShare float64 `json:"refused_share"`
+	// FirstRefused is when the first of them was: when a quota runs out. RFC 3339; empty without refusals.
+	FirstRefused string `json:"first_refused,omitempty"`
 	// AboveLimit are the refused requests that cost more than a limit has units: they never fit.
 	AboveLimit int64 `json:"above_limit"`
 	// RefusedBy counts the refused requests by limit.

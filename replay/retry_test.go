@@ -69,8 +69,8 @@ func TestTimeSpentLimited(t *testing.T) {
 	// The one at 30 and its neighbours are refused at 31 until 40: nine seconds more.
 	tr := made("a", 0, 0, 1, 3, 30, 30, 31)
 	o := outcome(t, tr, Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}})
-	if o.LimitedSeconds != 18 || o.Refused != 3 {
-		t.Errorf("%v s, %d refused, want 18 and 3", o.LimitedSeconds, o.Refused)
+	if o.LimitedSeconds != 18 || o.Refused != 3 || o.FirstRefused != "2015-05-17T10:05:01Z" {
+		t.Errorf("%v s, %d refused, the first at %s; want 18, 3 and 1 s after the start", o.LimitedSeconds, o.Refused, o.FirstRefused)
 	}
 }
 

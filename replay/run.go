@@ -165,7 +165,9 @@ func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
 	if fresh {
 		who.refused++
 		s.routes[a.route]++
-		s.out.Refused++
+		if s.out.Refused++; s.out.Refused == 1 {
+			s.out.FirstRefused = time.UnixMicro(a.at).UTC().Format(time.RFC3339Nano)
+		}
 		if tooMuch {
 			s.out.AboveLimit++
 		}

@@ -48,7 +48,7 @@ func TestWrongExpressionsSayWhy(t *testing.T) {
 		e    Expressions
 		want string
 	}{
-		"unknown field": {Expressions{Key: "remote_adress"}, "the expression for the key: unknown name remote_adress"},
+		"unknown field": {Expressions{Key: "remote_addr"}, "the expression for the key: unknown name remote_addr"},
 		"no text":       {Expressions{Key: "status"}, "the expression for the key: expected string"},
 		"no number":     {Expressions{Cost: "path"}, "the expression for the cost: expected int64"},
 		"no yes or no":  {Expressions{Where: "status"}, "the expression for the requests that count: expected bool"},

@@ -185,7 +185,7 @@ func TestReplayMistakes(t *testing.T) {
 		"the wrong format":   {append(try, "--format", "combined", words), "no line of the log could be read"},
 		"an unknown format":  {append(try, "--format", "xml", sampleLog), "unknown format"},
 		"an unknown field":   {append(try, "--field", "tine=x", sampleLog), "unknown field"},
-		"a wrong key":        {append(try, "--key", "adress", sampleLog), "the expression for the key: unknown name adress"},
+		"a wrong key":        {append(try, "--key", "addr", sampleLog), "the expression for the key: unknown name addr"},
 		"a wrong cost":       {append(try, "--cost", "-bytes - 1", sampleLog), "a cost is 0 to"},
 		"nothing left":       {append(try, "--where", "status == 999", sampleLog), "--where leaves out"},
 		"unknown algorithm":  {append(try, "--algorithm", "x", sampleLog), "unknown algorithm"},

@@ -241,7 +241,7 @@ func (a *app) brokenText(r logReport) {
 
 // logText is the first paragraph of a summary.
 func (a *app) logText(r logReport) {
-	_, _ = fmt.Fprintf(a.out, "%d requests of %d clients, from %s to %s\n", r.Requests, r.Clients, r.First, r.Last)
+	_, _ = fmt.Fprintf(a.out, "%d requests of %s, from %s to %s\n", r.Requests, clientCount(int64(r.Clients)), r.First, r.Last)
 	var more []string
 	for _, part := range []struct {
 		n    int64

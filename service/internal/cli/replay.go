@@ -233,7 +233,7 @@ func (a *app) outcomeText(o *replay.Outcome) {
 		_, _ = fmt.Fprintf(a.out, ", retries %s: %d attempts, %d of them refused; %d requests never admitted; the others waited %gs (median), %gs at most",
 			o.Retry, r.Attempts, r.RefusedAttempts, r.GaveUp, r.DelayMedian, r.DelayMost)
 	}
-	_, _ = fmt.Fprintln(a.out)
+	_, _ = fmt.Fprintf(a.out, " (first refused at %s)\n", o.FirstRefused)
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, w := range o.WorstClients {
 		_, _ = fmt.Fprintf(t, "  %s\t%d of %d refused\tlimited for %v\n", printable(w.Name), w.Refused, w.Requests, time.Duration(w.LimitedSeconds*1e9).Round(time.Second))

@@ -72,6 +72,7 @@ Start here:
 
   sash serve                       a service that answers over HTTP; it prints a curl line to try
   sash demo boundary               what a sliding window is for, in one table
+  sash suggest access.log          a limit to start with, from an access log
 
 In a shell script or a cron job, with a Redis that all of them share:
 
