@@ -15,7 +15,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 .PHONY: help
 help: ## list these targets
 	@echo "Sash: a rate limiter whose window really slides. Targets:"
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
 run: build ## run the service on the in-memory store with the example configuration
@@ -33,6 +33,15 @@ test: redis cc ## test everything against real Redis servers (installs Debian's 
 .PHONY: test-short
 test-short: redis cc ## test without the race detector and without the long tests
 	go test -short -timeout $(TIMEOUT) work
+
+.PHONY: test-browser
+test-browser: ## look at the reports in headless Chromium (installs Debian's chromium when it is missing; not part of make test)
+	@if ! command -v chromium >/dev/null; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q chromium; \
+	fi
+	go test -tags browser -count 1 -run Browser ./service/cmd/sash
 
 .PHONY: redis
 redis: # the tests start redis-server processes of their own; no running service is needed or used
