@@ -32,8 +32,8 @@ type coolDowns struct {
 func newCoolDowns(store sash.Store, prefix string, longest time.Duration) (*coolDowns, error) {
 	c := &coolDowns{store: store, longest: longest, ends: make(map[string]time.Time)}
 	// Charges are merged in steps, because their units are more than a log has entries.
-	step := (longest / 36_000).Truncate(time.Millisecond)
-	c.options = sash.Options{Prefix: prefix + "/cool-down", Algorithm: sash.SlidingBuckets, Resolution: max(step, time.Millisecond)}
+	step := (longest/90_000 + time.Millisecond).Truncate(time.Millisecond)
+	c.options = sash.Options{Prefix: prefix + "/cool-down", Algorithm: sash.SlidingBuckets, Resolution: step}
 	var err error
 	c.all, err = sash.New(store, &c.options, c.widest())
 	return c, err
@@ -101,20 +101,29 @@ func look(ctx context.Context, limiter *sash.Limiter, key string) (charges, erro
 // begin makes a cool-down, here and in the store, unless one is there that ends as late.
 //
 // Workers that are refused together bring nearly the same one, and all find nothing in the store when they
-// look. So the charge is refused when another one came just before, unless that is less than half as long.
-// What is lost then is a cool-down that is up to twice as long as one that another process brought in the
-// same moment: this process keeps to it all the same.
+// look. Charges that readers cannot tell apart would add up, so one is refused that comes too soon after
+// another. Then it is tried again, as long as it would end later than what is there, and until ctx ends.
 func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration) error {
-	d = min(d, c.longest)
-	c.keep(key, d)
-	if there, err := c.stored(ctx, key); err != nil || there > 0 && d <= there+c.options.Resolution {
-		return err
+	end := time.Now().Add(min(d, c.longest))
+	c.keep(key, time.Until(end))
+	apart := sash.Every(1, max(2*c.slack(), time.Millisecond))
+	for {
+		there, err := c.stored(ctx, key)
+		if d = time.Until(end); err != nil || d <= 0 || there > 0 && d <= there+c.options.Resolution {
+			return err
+		}
+		apart.Units = max(d.Milliseconds(), 2)
+		if d < 2*apart.Window { // a short one may follow another that has ended
+			apart.Window = max(d/2, c.options.Resolution).Truncate(time.Millisecond)
+		}
+		res, err := c.all.AllowAll(ctx, sash.Subject{Key: key, Cost: apart.Units, Limits: []sash.Limit{apart, c.widest()}})
+		if err != nil || res.Allowed {
+			return err
+		}
+		if err := sleep(ctx, res.RetryAfter); err != nil {
+			return err
+		}
 	}
-	cost := max(d.Milliseconds(), 2)
-	together := max(min(d/2, max(time.Second, 2*c.slack())), c.options.Resolution).Truncate(time.Millisecond)
-	limits := []sash.Limit{sash.Every(cost+cost/2, together), c.widest()}
-	_, err := c.all.AllowAll(ctx, sash.Subject{Key: key, Cost: cost, Limits: limits})
-	return err
 }
 
 // slack is the time that may pass between two looks: charges that are so close are not told apart.

@@ -29,7 +29,8 @@ type trial struct {
 	keys    map[string]string // by the address of the primary that holds them
 }
 
-// window is that of trials. What is not removed, the marks of settlements, expires after two of them.
+// window is that of trials. What is not removed are the marks of settlements,
+// which expire after two of them, and those of IDs, which expire after sash.RepeatTime.
 const window = 5 * time.Second
 
 // try makes a limiter with one key on every primary.
@@ -138,6 +139,11 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 	}
 	if r.Allowed() {
 		if err := r.Cancel(ctx); err != nil {
+			return err
+		}
+	}
+	for range 2 {
+		if _, err := t.limiter.AllowOnce(ctx, "doctor", key, 1); err != nil {
 			return err
 		}
 	}
