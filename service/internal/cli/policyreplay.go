@@ -39,7 +39,7 @@ type policySelector struct {
 
 func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error) {
 	var err error
-	if _, p.cfg, err = load(p.file); err != nil {
+	if _, p.cfg, err = load(config.Source{Path: p.file}); err != nil {
 		return nil, err
 	}
 	if p.domain == "" {

@@ -1,4 +1,5 @@
-// Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON.
+// Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON, and what
+// Envoy's rate limit service has there, POST /json and GET /healthcheck.
 package httpapi
 
 import (
@@ -29,6 +30,11 @@ type Options struct {
 	Timeout time.Duration
 	// Healthy is asked by GET /healthz; nil means always healthy. It returns what is wrong.
 	Healthy func(context.Context) error
+	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
+	JSON http.Handler
+	// Ready is asked by GET /healthcheck, which is for load balancers; nil means always ready. It returns
+	// what is wrong.
+	Ready func(context.Context) error
 	// Log gets the store's failures, at most one a second. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -48,6 +54,10 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h.log.to = h.opts.Log
 	h.mux.HandleFunc("/v1/allow", h.allow)
 	h.mux.HandleFunc("/healthz", h.health)
+	h.mux.HandleFunc("/healthcheck", h.check)
+	if h.opts.JSON != nil {
+		h.mux.Handle("/json", h.opts.JSON)
+	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "no such path: there are POST /v1/allow and GET /healthz")
 	})
@@ -121,6 +131,21 @@ func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	write(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// check answers as Envoy's rate limit service does: OK, or 500 when something it was told to need is missing.
+func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if h.opts.Ready != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+		defer cancel()
+		if err := h.opts.Ready(ctx); err != nil {
+			h.log.error("not ready", err)
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+	}
+	_, _ = w.Write([]byte("OK"))
 }
 
 // fail answers {"error": text}.
