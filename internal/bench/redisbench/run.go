@@ -155,7 +155,15 @@ func (r *run) flat() error {
 		}
 	}
 	most := 0.0
+	plot := &report.Plot{File: "cost-against-entries.svg", Title: "server time of a decision against calls in the window",
+		Horizontal: "calls in the window", Vertical: "µs of server time", Curves: []report.Curve{
+			{Name: r.compact.name, Ours: true}, {Name: r.hand.name},
+		}}
 	for i, n := range sizes {
+		for k := range plot.Curves {
+			curve := &plot.Curves[k]
+			curve.At, curve.Figures = append(curve.At, float64(n)), append(curve.Figures, &cells[i][k].time)
+		}
 		ratio := report.Ratio(&cells[i][0].time, &cells[0][0].time)
 		most = max(most, ratio)
 		table.Row(n, &cells[i][0].time, fmt.Sprintf("%.2f", ratio),
@@ -166,6 +174,7 @@ func (r *run) flat() error {
 	r.doc.Section("Server time against calls in the window", `
 Filled before, and then as many leave as come. Below 1,000 calls the load is spread over several keys, so that the window
 is not shorter than a millisecond.`)
+	r.doc.Plot(plot)
 	r.doc.Table(table)
 	return nil
 }

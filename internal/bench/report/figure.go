@@ -76,9 +76,15 @@ func Ratio(a, b *Figure) float64 {
 // A Target is a figure that the project set itself.
 type Target struct {
 	Name     string
-	Want     float64 // at most
+	Want     float64 // at most, or at least
+	Least    bool    // the figure is to be Want or more, not less
 	Measured float64
 }
 
 // Met reports whether the target is reached.
-func (t Target) Met() bool { return t.Measured <= t.Want }
+func (t Target) Met() bool {
+	if t.Least {
+		return t.Measured >= t.Want
+	}
+	return t.Measured <= t.Want
+}
