@@ -31,7 +31,7 @@ func emptyCalls() []contender {
 			}, err
 		}},
 		{name: "empty EVALSHA, rueidis", open: func(addr string, _ quota) (*opened, error) {
-			c, err := openRueidis(addr)
+			c, err := openRueidis(addr, 0)
 			if err != nil {
 				return nil, err
 			}

@@ -5,6 +5,7 @@ package netbench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,13 +59,20 @@ var (
 		return goredisstore.New(pipes, nil), func() { pipes.Close(); c.Close() }, nil
 	}}
 	pipelinedRueidis = client{"rueidis", func(addr string) (sash.Store, func(), error) {
-		c, err := openRueidis(addr)
-		if err != nil {
-			return nil, nil, err
-		}
-		return rueidisstore.New(c, nil), c.Close, nil
+		return rueidisStore(openRueidis(addr, 0))
+	}}
+	// A deeper pipeline makes fewer, larger writes and reads, at both ends.
+	singleRueidis = client{"rueidis, one connection", func(addr string) (sash.Store, func(), error) {
+		return rueidisStore(openRueidis(addr, -1))
 	}}
 )
+
+func rueidisStore(c rueidis.Client, err error) (sash.Store, func(), error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	return rueidisstore.New(c, nil), c.Close, nil
+}
 
 // openGoRedis returns a client as its users have it, with the pool of its default size. It repeats nothing:
 // a contender that charges twice is not what is measured.
@@ -72,8 +80,10 @@ func openGoRedis(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 }
 
-func openRueidis(addr string) (rueidis.Client, error) {
-	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+// openRueidis returns a client with 2 to the power of multiplex connections: 0 is rueidis's default, which
+// is 4 of them, and -1 is one.
+func openRueidis(addr string, multiplex int) (rueidis.Client, error) {
+	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, PipelineMultiplex: multiplex})
 }
 
 // A layer is what stands before the store. The function it returns ends it.
@@ -141,7 +151,7 @@ func sashOn(c client, l layer) contender {
 // lineup is who takes part.
 type lineup struct {
 	plain     []contender // Sash without a layer: over go-redis and over rueidis
-	pipelined contender   // the same over go-redis's automatic pipelining
+	pipelined []contender // the same over clients that pipeline more
 	layered   []contender // denials, coalesce and lease, each over both clients
 	rivals    []contender // as their users have them, over go-redis
 	lifted    contender   // a rival over go-redis's automatic pipelining
@@ -158,7 +168,7 @@ func contenders() lineup {
 			}
 		}
 	}
-	l.pipelined = sashOn(pipelinedGoRedis, layers[0])
+	l.pipelined = []contender{sashOn(pipelinedGoRedis, layers[0]), sashOn(singleRueidis, layers[0])}
 	l.rivals = []contender{redisRate(), throttledOnRedis(), ululeOnRedis(), sortedSet()}
 	l.lifted = pipelinedRedisRate()
 	return l
@@ -166,10 +176,13 @@ func contenders() lineup {
 
 // all is everybody.
 func (l lineup) all() []contender {
-	return append(append(append([]contender{}, l.plain...), append(l.layered, l.pipelined)...), append(l.rivals, l.lifted)...)
+	return append(l.ours(), append(slices.Clone(l.rivals), l.lifted)...)
 }
+
+// ours is Sash in every form.
+func (l lineup) ours() []contender { return slices.Concat(l.plain, l.pipelined, l.layered) }
 
 // bare is everybody who asks Redis for each call.
 func (l lineup) bare() []contender {
-	return append(append(append([]contender{}, l.plain...), l.pipelined), append(l.rivals, l.lifted)...)
+	return append(slices.Concat(l.plain, l.pipelined, l.rivals), l.lifted)
 }

@@ -9,9 +9,12 @@ import (
 	"time"
 )
 
-// sampled is of how many calls one has its time taken: looking at a clock costs as much as a call that is
-// decided in memory.
-const sampled = 8
+// sampled is of how many quick calls one has its time taken: looking at a clock costs as much as a call that
+// is decided in memory. After a slow call the next one is timed too.
+const (
+	sampled  = 8
+	slowCall = 10 * time.Microsecond
+)
 
 // A phase of a run.
 const (
@@ -39,6 +42,7 @@ func drive(o *opened, chosen []string, goroutines int, warm, long time.Duration,
 		w := &workers[i]
 		next := i * (picks / goroutines)
 		group.Go(func() {
+			slow := true
 			for {
 				now := phase.Load()
 				if now == over {
@@ -46,12 +50,17 @@ func drive(o *opened, chosen []string, goroutines int, warm, long time.Duration,
 				}
 				key := chosen[next&(picks-1)]
 				next++
-				timed := next%sampled == 0
+				timed := slow || next%sampled == 0
 				var asked time.Time
 				if timed {
 					asked = time.Now()
 				}
 				allowed, err := o.decide(ctx, key)
+				var took time.Duration
+				if timed {
+					took = time.Since(asked)
+					slow = took > slowCall
+				}
 				if now != measuring {
 					continue
 				}
@@ -65,7 +74,7 @@ func drive(o *opened, chosen []string, goroutines int, warm, long time.Duration,
 				}
 				w.decisions++
 				if timed {
-					w.times.add(time.Since(asked))
+					w.times.add(took)
 				}
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -16,6 +17,7 @@ import (
 type Config struct {
 	Rounds   int           // alternating rounds of every figure
 	Long     time.Duration // how long each contender is measured in a round
+	Window   time.Duration // of the limit whose worst window is looked for
 	Progress io.Writer     // told what is being measured
 }
 
@@ -132,17 +134,13 @@ func (r *run) sweeps() error {
 
 // sweepers is who takes part in the sweep of the hot key: refusals have no part in it.
 func (r *run) sweepers() []contender {
-	all := append([]contender{}, r.plain...)
-	for _, c := range r.layered[2:] { // coalesce and lease
-		all = append(all, c)
-	}
-	return append(all, r.rivals...)
+	return slices.Concat(r.plain, r.layered[2:], r.rivals) // coalesce and lease
 }
 
-var (
-	memoryQuota = quota{limits: []sash.Limit{sash.PerHour(5000)}, cost: 1}
-	exactQuota  = quota{limits: []sash.Limit{sash.PerSecond(1000)}, cost: 1}
-)
+var memoryQuota = quota{limits: []sash.Limit{sash.PerHour(5000)}, cost: 1}
+
+// exactUnits is the limit whose worst window is looked for.
+const exactUnits = 1000
 
 // exact counts what each contender admits in the worst window, and what it keeps for it.
 func (r *run) exact() error {
@@ -156,11 +154,11 @@ func (r *run) exact() error {
 		if err := flush(r.server); err != nil {
 			return err
 		}
-		o, err := c.open(r.server.Addr(), exactQuota)
+		o, err := c.open(r.server.Addr(), quota{limits: []sash.Limit{sash.Every(exactUnits, r.Window)}, cost: 1})
 		if err != nil {
 			return err
 		}
-		r.counts[c.name] = exactness.Run(exactQuota.limits[0].Window, func() (bool, error) {
+		r.counts[c.name] = exactness.Run(r.Window, func() (bool, error) {
 			return o.decide(context.Background(), "hot")
 		})
 		o.close()

@@ -47,13 +47,23 @@ func processor(server *redistest.Server) (float64, error) {
 	return v[0] + v[1], nil
 }
 
-// memory returns the bytes that the server keeps for other things than connections.
+// memory returns the bytes that the server keeps for all keys.
 func memory(server *redistest.Server) (float64, error) {
-	v, err := info(server, "memory", "used_memory", "mem_clients_normal")
+	keys, err := server.Do("KEYS", "*")
 	if err != nil {
 		return 0, err
 	}
-	return v[0] - v[1], nil
+	all, _ := keys.([]any)
+	sum := 0.0
+	for _, key := range all {
+		n, err := server.Do("MEMORY", "USAGE", fmt.Sprint(key), "SAMPLES", "0")
+		if err != nil {
+			return 0, err
+		}
+		bytes, _ := n.(int64) // nothing when the key has just expired
+		sum += float64(bytes)
+	}
+	return sum, nil
 }
 
 func flush(server *redistest.Server) error {
@@ -109,13 +119,6 @@ func (r *run) perAdmitted(c contender) (float64, error) {
 	}
 	defer o.close()
 	ctx := context.Background()
-	if _, err := o.decide(ctx, "warm"); err != nil { // scripts are kept too
-		return 0, err
-	}
-	base, err := memory(r.server)
-	if err != nil {
-		return 0, err
-	}
 	var asked, admitted atomic.Int64
 	var group sync.WaitGroup
 	for range callers {
@@ -129,6 +132,21 @@ func (r *run) perAdmitted(c contender) (float64, error) {
 	}
 	group.Wait()
 	time.Sleep(longest(memoryQuota)) // what a lease has left goes back
-	after, err := memory(r.server)
-	return max(0, after-base) / float64(max(1, admitted.Load())), err
+	bytes, err := memory(r.server)
+	return bytes / float64(max(1, admitted.Load())), err
+}
+
+// scriptTime returns the microseconds that an EVALSHA took on average since the statistics were reset.
+func scriptTime(server *redistest.Server) (float64, error) {
+	text, err := server.Do("INFO", "commandstats")
+	if err != nil {
+		return 0, err
+	}
+	_, line, found := strings.Cut(fmt.Sprint(text), "cmdstat_evalsha:")
+	_, value, named := strings.Cut(line, "usec_per_call=")
+	value, _, _ = strings.Cut(value, ",")
+	if !found || !named {
+		return 0, fmt.Errorf("netbench: no EVALSHA in the command statistics")
+	}
+	return strconv.ParseFloat(value, 64)
 }

@@ -37,6 +37,10 @@ func run() error {
 	if *quick {
 		*rounds, *calls, *netRounds, *long = 1, 1000, 1, 50*time.Millisecond
 	}
+	most, window := 1_000_000, time.Second
+	if *quick {
+		most, window = 100_000, 200*time.Millisecond
+	}
 	chosen := strings.Split(*parts, ",")
 	through, redis, inGo := slices.Contains(chosen, "net"), slices.Contains(chosen, "redis"), slices.Contains(chosen, "go")
 	var body report.Document
@@ -44,7 +48,7 @@ func run() error {
 	versions := report.Versions("github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/go-redis/redis_rate/v10", "github.com/ulule/limiter/v3", "golang.org/x/time", "github.com/sethvargo/go-limiter",
 		"github.com/throttled/throttled/v2", "github.com/caddyserver/certmagic")
 	if through {
-		met, err := netbench.Run(netbench.Config{Rounds: *netRounds, Long: *long, Progress: os.Stderr}, &body)
+		met, err := netbench.Run(netbench.Config{Rounds: *netRounds, Long: *long, Window: window, Progress: os.Stderr}, &body)
 		if err != nil {
 			return err
 		}
@@ -59,31 +63,43 @@ func run() error {
 		versions = append([]string{server}, versions...)
 	}
 	if inGo {
-		met, err := gobench.Run(gobench.Config{Rounds: *rounds, Progress: os.Stderr}, &body)
+		met, err := gobench.Run(gobench.Config{Rounds: *rounds, Window: window, Progress: os.Stderr}, &body)
 		if err != nil {
 			return err
 		}
 		targets = append(targets, met...)
 	}
-	return write(*out, head(*rounds, *calls, versions, targets), &body)
+	if slices.Contains(chosen, "scale") {
+		inMemory, err := gobench.Scale(os.Stderr, most, &body)
+		if err != nil {
+			return err
+		}
+		onRedis, err := netbench.Scale(os.Stderr, most, *netRounds, *long, &body)
+		if err != nil {
+			return err
+		}
+		targets = append(append(targets, inMemory...), onRedis...)
+	}
+	return write(*out, head(versions, targets), &body)
 }
 
 // head is the first part of the document: what it is, how it was made, and which targets are met.
-func head(rounds, calls int, versions []string, targets []report.Target) *report.Document {
+func head(versions []string, targets []report.Target) *report.Document {
 	var doc report.Document
+	command := "cd internal/bench && go run ./cmd/sashbench"
+	if args := strings.Join(os.Args[1:], " "); args != "" {
+		command += " " + args
+	}
 	doc.Section("Benchmarks", fmt.Sprintf(`
-Written by `+"`make bench`"+`; run it for your own machine. Ratios within one run are what counts: contenders take turns within each
-round, so that what else the machine does meets all of them. Absolute figures differ from machine to machine.
+Written by `+"`make bench`"+` (or `+"`make bench-scale`"+`); run it for your own machine. Ratios within one run are what counts: contenders take
+turns within each round, so that what else the machine does meets all of them. Absolute figures are hints: they differ from machine to
+machine, and this one is virtual and shared.
 
-- Machine: %s.
+- Machine: %s. Redis and the program that asks it run on these same processors.
 - Versions: %s.
-- Command: `+"`cd internal/bench && go run ./cmd/sashbench -rounds %d -calls %d`"+`.
-- Rounds: %d, alternating; medians, with the lowest and the highest round in brackets.
-- Server time: `+"`usec`"+` of EVALSHA in Redis's own INFO commandstats, reset before each round. Calls are pipelined from one connection, %s
-  Requests are the bytes that redisstore sends.
-- The baseline is the sorted-set script as the field writes it: TIME, ZREMRANGEBYSCORE, ZCARD, a ZADD for each unit, PEXPIRE, and the
-  oldest member by ZRANGE on a refusal (internal/bench/redisbench/sortedset.lua).`,
-		report.Machine(), strings.Join(versions, ", "), rounds, calls, rounds, "64 at a time, so that the server is busy."))
+- Command: `+"`%s`"+`.
+- Figures are medians over alternating rounds, with the lowest and the highest round in brackets.`,
+		report.Machine(), strings.Join(versions, ", "), command))
 	table := &report.Table{Head: []string{"target", "wanted", "measured", "met"}}
 	for _, t := range targets {
 		met, bound := "no", "≤"
