@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -63,12 +64,25 @@ func (p *Plot) write(w io.Writer, format string) error {
 	canvas.X.Tick.Marker = ticks
 	if p.Logarithmic {
 		canvas.Y.Scale = plot.LogScale{}
-		canvas.Y.Tick.Marker = plot.LogTicks{Prec: -1}
+		canvas.Y.Tick.Marker = plainTicks{}
 	} else {
 		canvas.Y.Min = 0
 	}
 	canvas.Add(plotter.NewGrid())
 	return p.save(canvas, w, format)
+}
+
+// plainTicks writes powers of ten in full.
+type plainTicks struct{}
+
+func (plainTicks) Ticks(low, high float64) []plot.Tick {
+	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = strconv.FormatFloat(ticks[i].Value, 'f', -1, 64)
+		}
+	}
+	return ticks
 }
 
 func (p *Plot) curve(c Curve, i int) (*plotter.Line, *plotter.Scatter, error) {
@@ -95,10 +109,11 @@ func (p *Plot) curve(c Curve, i int) (*plotter.Line, *plotter.Scatter, error) {
 
 // save draws the curves, and beside them, where it hides nothing, what they are.
 func (p *Plot) save(canvas *plot.Plot, w io.Writer, format string) error {
-	const width, height = 22 * vg.Centimeter, 11 * vg.Centimeter
+	const width, height = 25 * vg.Centimeter, 11 * vg.Centimeter
 	legend := canvas.Legend
 	legend.Top, legend.Left = true, true
 	legend.YOffs = -vg.Centimeter
+	legend.Padding = vg.Points(2)
 	canvas.Legend = plot.NewLegend()
 	page, err := draw.NewFormattedCanvas(width, height, format)
 	if err != nil {
@@ -107,7 +122,7 @@ func (p *Plot) save(canvas *plot.Plot, w io.Writer, format string) error {
 	all := draw.New(page)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
-	const beside = 7 * vg.Centimeter
+	const beside = 9 * vg.Centimeter
 	canvas.Draw(draw.Crop(all, 0, -beside, 0, 0))
 	legend.Draw(draw.Crop(all, width-beside+vg.Points(8), 0, 0, 0))
 	_, err = page.WriteTo(w)

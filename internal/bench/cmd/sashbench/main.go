@@ -27,7 +27,7 @@ func main() {
 
 func run() error {
 	out := flag.String("o", "", "write the document to this file as Markdown")
-	rounds := flag.Int("rounds", 11, "alternating rounds of every figure")
+	rounds := flag.Int("rounds", 7, "alternating rounds of every figure")
 	calls := flag.Int("calls", 10_000, "decisions a round on Redis")
 	netRounds := flag.Int("net-rounds", 5, "alternating rounds of every figure of decisions through a client")
 	long := flag.Duration("long", 250*time.Millisecond, "how long each contender decides through a client in a round")
@@ -109,7 +109,7 @@ machine, and this one is virtual and shared.
 		if t.Least {
 			bound = "≥"
 		}
-		table.Row(t.Name, fmt.Sprintf("%s %.4g", bound, t.Want), fmt.Sprintf("%.3g", t.Measured), met)
+		table.Row(t.Name, fmt.Sprintf("%s %.4g", bound, t.Want), report.Number(t.Measured), met)
 	}
 	doc.Section("Targets", "What the project set itself, and this run. A ratio is the median of the ratios of the rounds.")
 	doc.Table(table)
