@@ -2,7 +2,6 @@ package netbench
 
 import (
 	"context"
-	_ "embed"
 	"strconv"
 	"sync/atomic"
 
