@@ -60,13 +60,16 @@ func Run(window time.Duration, decide func() (allowed bool, err error)) Count {
 	return count
 }
 
+// tick is how finely the clocks of stores count: an instant is up to a tick later than its count says.
+const tick = time.Microsecond
+
 // worst returns the most admissions that surely happened within one window: those that were asked for
-// after its start and answered before its end. The true figure is that or more.
+// after its start and answered a tick before its end. The true figure is that or more.
 func worst(admitted []admission, window time.Duration) int {
 	slices.SortFunc(admitted, func(a, b admission) int { return a.asked.Compare(b.asked) })
 	most := 0
 	for i, first := range admitted {
-		end := first.asked.Add(window)
+		end := first.asked.Add(window - tick)
 		n := 0
 		for _, a := range admitted[i:] {
 			if !a.asked.Before(end) {
