@@ -66,7 +66,7 @@ func (c *cell) add(o outcome) {
 	c.p99.Add(o.p99)
 	c.server.Add(o.server)
 	c.allocs.Add(o.allocs)
-	c.failed.Add(100 * float64(o.failed) / float64(o.decisions+o.failed))
+	c.failed.Add(100 * float64(o.failed) / float64(max(1, o.decisions+o.failed)))
 }
 
 func (r *run) say(format string, args ...any) {
