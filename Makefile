@@ -92,8 +92,16 @@ fuzz: ## fuzz every fuzz test for FUZZTIME each (FUZZTIME=20s)
 		done
 
 .PHONY: bench
-bench: redis ## measure, print the table and write it to docs/benchmarks.md (about 5 minutes)
+bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 12 minutes)
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
+
+.PHONY: bench-quick
+bench-quick: redis ## see that every benchmark runs (about a minute and a half; writes nothing)
+	cd internal/bench && go run ./cmd/sashbench -quick
+
+.PHONY: bench-scale
+bench-scale: redis ## measure a million keys in memory and on Redis, and write docs/benchmarks-scale.md (about a minute)
+	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
 .PHONY: tidy
 tidy: ## tidy every go.mod, and check that each module builds without go.work
