@@ -22,7 +22,8 @@ const inFlight = "in-flight#"
 // Each holds a slot until it ends. A call whose process dies gives its slot back when the longest hold
 // time is over. A call that runs longer than that is no longer counted, so choose a hold time that no
 // call outlives, and end calls that would: with it, at most n are in flight at every instant on the
-// store's clock, over all processes that share the store.
+// store's clock, over all processes that share the store. After more than [MaxEntries] calls within a
+// hold time, the slot of one whose process died can stay taken for longer.
 //
 // It is a sliding window as long as the hold time, out of which a call takes its unit when it ends. So
 // what a refusal calls RetryAfter is an upper bound: the time until the slot that is held longest frees
@@ -69,15 +70,20 @@ func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context
 	if !slot.Allowed() {
 		return tooMany(key, slot, nil)
 	}
-	defer func() { _ = slot.Cancel(ctx) }()
+	defer func() { _ = slot.Release(ctx) }()
 	return f(ctx)
 }
 
-// Start takes a slot if one is free, for a call that ends elsewhere: Cancel of the Reservation, called
-// once or several times, gives it back. A refusal is a Reservation that is not Allowed, never an error.
-// Errors are those of [Limiter.AllowN].
-func (c *Concurrency) Start(ctx context.Context, key string) (*Reservation, error) {
-	return c.limiter.Reserve(ctx, key, 1)
+// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. A refusal
+// is a Slot that is not Allowed, never an error. A caller whose context ends before the store has answered
+// holds no slot: one that is still taken for him, for up to a second, is given back. Errors are those of
+// [Limiter.AllowN].
+func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
+	reserved, err := c.limiter.Reserve(ctx, key, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &Slot{reserved}, nil
 }
 
 // Wait takes a slot as soon as it sees one free. Nobody can know when that is, so it asks again and
@@ -85,24 +91,48 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Reservation, erro
 // held longest frees itself. Of several that wait, any one wins.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also
-// context.DeadlineExceeded; when it is cancelled, the context's error. Other errors are those of Start.
-func (c *Concurrency) Wait(ctx context.Context, key string) (*Reservation, error) {
+// context.DeadlineExceeded, unless the store has not answered even once; when it is cancelled, the context's
+// error. Other errors are those of Start.
+func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
+	var refused *Slot
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		slot, err := c.Start(ctx, key)
-		if err != nil || slot.Allowed() {
-			return slot, err
-		}
-		jittered := pause/2 + rand.N(pause/2)
-		if err := sleep(ctx, min(jittered, slot.Result().RetryAfter)); err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				return nil, tooMany(key, slot, context.DeadlineExceeded)
+		if err == nil {
+			if slot.Allowed() {
+				return slot, nil
 			}
+			refused = slot
+			jittered := pause/2 + rand.N(pause/2)
+			err = sleep(ctx, min(jittered, slot.Result().RetryAfter))
+		}
+		switch {
+		case err == nil:
+		case refused != nil && errors.Is(err, context.DeadlineExceeded):
+			return nil, tooMany(key, refused, context.DeadlineExceeded)
+		default:
 			return nil, err
 		}
 	}
 }
 
-func tooMany(key string, slot *Reservation, cause error) error {
+// A Slot is one call in flight, or the refusal of one. It is safe for concurrent use and holds nothing that
+// has to be closed; what is not released frees itself when the hold time is over.
+type Slot struct {
+	reserved *Reservation
+}
+
+// Allowed reports whether there was a slot, which is now taken.
+func (s *Slot) Allowed() bool { return s.reserved.Allowed() }
+
+// Result returns the answer. What it calls RetryAfter is an upper bound.
+func (s *Slot) Result() Result { return s.reserved.Result() }
+
+// Release gives the slot back. Called again it does nothing, and neither does it after the hold time or for a
+// slot that was not taken. The store is told once, also when ctx has ended, for at most a second. When it
+// fails, the error is [ErrUnavailable] and the slot frees itself when the hold time is over.
+func (s *Slot) Release(ctx context.Context) error { return s.reserved.Release(ctx) }
+
+func tooMany(key string, slot *Slot, cause error) error {
 	by, _ := slot.Result().RefusedBy()
 	return &LimitedError{Key: key, Limit: by.Limit, Result: slot.Result(), AtOnce: true, Cause: cause}
 }

@@ -22,7 +22,7 @@ func newConcurrency(t *testing.T, store sash.Store, n int64, maxHold time.Durati
 	return c
 }
 
-func start(t *testing.T, c *sash.Concurrency, key string) *sash.Reservation {
+func start(t *testing.T, c *sash.Concurrency, key string) *sash.Slot {
 	t.Helper()
 	slot, err := c.Start(t.Context(), key)
 	if err != nil {
@@ -94,7 +94,7 @@ func TestAllThatWaitGetASlot(t *testing.T) {
 				g.enter()
 				time.Sleep(100 * time.Millisecond)
 				g.leave()
-				if err := slot.Cancel(t.Context()); err != nil {
+				if err := slot.Release(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -116,7 +116,7 @@ func TestASlotIsTakenSoonAfterItComesFree(t *testing.T) {
 		c := newConcurrency(t, settling{store}, 1, time.Hour)
 		slot := start(t, c, "k")
 		const held = 10 * time.Minute
-		time.AfterFunc(held, func() { _ = slot.Cancel(t.Context()) })
+		time.AfterFunc(held, func() { _ = slot.Release(t.Context()) })
 		began := time.Now()
 		if _, err := c.Wait(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -150,14 +150,14 @@ func TestAHolderThatDiesFreesItsSlotAfterTheHoldTime(t *testing.T) {
 			t.Errorf("the slot was free after %v; the hold time is 10s", waited)
 		}
 		// It was not dead but slow: its slot is another's by now, and is not given back by it.
-		if err := dead.Cancel(t.Context()); err != nil {
+		if err := dead.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if start(t, c, "k").Allowed() {
 			t.Error("the late holder gave back a slot that was not its own")
 		}
 		for range 2 {
-			if err := slot.Cancel(t.Context()); err != nil {
+			if err := slot.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -33,7 +33,7 @@ func ExampleConcurrency() {
 			return reports.Do(ctx, "reports", func(context.Context) error { return nil })
 		}
 		fmt.Println("a third is refused:", errors.Is(third(ctx), sash.ErrLimited))
-		if err := first.Cancel(ctx); err != nil {
+		if err := first.Release(ctx); err != nil {
 			return err
 		}
 		fmt.Println("when the first has ended:", third(ctx))
@@ -51,7 +51,7 @@ func ExampleConcurrency() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			defer slot.Cancel(ctx)
+			defer slot.Release(ctx)
 		})
 	}
 	group.Wait()

@@ -59,6 +59,9 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) { return New(l.store, 
 // Limits returns the limits that every subject is held to. The caller must not change them.
 func (l *Limiter) Limits() []Limit { return l.policy.Limits() }
 
+// Algorithm returns how windows are counted.
+func (l *Limiter) Algorithm() Algorithm { return l.policy.Algorithm() }
+
 // Allow asks for one unit: AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 	return l.AllowN(ctx, key, 1)

@@ -11,10 +11,10 @@ import (
 // settleTime is how long settling may take, whatever became of the caller.
 const settleTime = time.Second
 
-// A Reservation is a charge whose amount is an estimate, until Settle or Cancel says what the call was
-// worth. The first of the two that is called decides; what is called after it repeats that as long as it has
+// A Reservation is a charge whose amount is an estimate, until Settle, Cancel or Release says what the call
+// was worth. The first of them that is called decides; what is called after it repeats that as long as it has
 // not succeeded, and does nothing once it has. So `defer r.Cancel(ctx)` beside a Settle is right, and a
-// failed Settle can be tried again: it is applied once.
+// failed Settle can be tried again: it is applied once. Release is never repeated.
 //
 // A Reservation that is never settled stays charged with its estimate until that leaves the window. It
 // is safe for concurrent use and holds nothing that has to be closed.
@@ -46,6 +46,9 @@ type Reservation struct {
 // is room; until it leaves, nothing else is admitted. Estimates that are never too low keep every
 // window within its units.
 //
+// A caller whose context ends first has its error at once. The store may go on deciding for up to a second;
+// what it then still admits is given back.
+//
 // Errors are those of AllowN, and [ErrUnsupported] when the store does not settle or the limiter charges
 // refused calls.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
@@ -56,20 +59,22 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if err := l.policy.checkCost(estimate); err != nil {
 		return nil, err
 	}
-	req := Request{Cost: estimate, Policy: l.policy, MaySettle: true}
-	res, err := l.decide(ctx, key, req)
+	key, err := l.key(key)
 	if err != nil {
 		return nil, err
 	}
-	if req.Key, err = l.key(key); err != nil {
+	reqs := []Request{{Key: key, Cost: estimate, Policy: l.policy, MaySettle: true}}
+	results, err := l.decideForHolder(ctx, store, reqs)
+	if err != nil {
 		return nil, err
 	}
-	return newReservation(store, req, res), nil
+	return newReservation(store, reqs[0], results[0]), nil
 }
 
 // ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
 // for each in their order: every charge is settled by itself. Of a refusal there is nothing to settle, and
-// the reservations are nil.
+// the reservations are nil. Of a caller whose context ends first all that is still admitted is given back,
+// as with Reserve.
 //
 // Errors are those of AllowAll, and [ErrUnsupported], which comes first, when the store does not settle or
 // the limiter charges refused calls.
@@ -85,7 +90,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	for i := range reqs {
 		reqs[i].MaySettle = true
 	}
-	results, err := l.decideAll(ctx, reqs)
+	results, err := l.decideForHolder(ctx, store, reqs)
 	if err != nil {
 		return Result{}, nil, err
 	}
@@ -132,14 +137,11 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 || actual > MaxUnits {
 		return fmt.Errorf("%w: %d units; a call is worth 0 to %d", ErrInvalidCost, actual, int64(MaxUnits))
 	}
-	set, pending := r.decide(actual)
+	set, pending := r.decide(actual, true)
 	if !pending {
 		return nil
 	}
-	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
-	// Not the caller's end but the store's failure, whatever the error is.
-	if err := storeError(context.Background(), r.store.Settle(told, set)); err != nil {
+	if err := tell(ctx, r.store, set); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -151,17 +153,43 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 // Cancel gives back the whole estimate: Settle with 0.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// decide fixes what the call was worth, and returns the settlement to apply, if any.
-func (r *Reservation) decide(actual int64) (set Settlement, pending bool) {
+// Release gives back the whole estimate like Cancel, but tells the store once and never again, whatever
+// comes of it. So the store need not remember that it was told, which Cancel costs it an entry until the
+// charge leaves the window. It suits many short calls of long windows. After the error [ErrUnavailable]
+// the estimate may stay charged.
+func (r *Reservation) Release(ctx context.Context) error {
+	set, pending := r.decide(0, false)
+	if !pending {
+		return nil
+	}
+	return tell(ctx, r.store, set)
+}
+
+// decide fixes what the call was worth, and returns the settlement to apply, if any. One that is not
+// repeatable has no ID.
+func (r *Reservation) decide(actual int64, repeatable bool) (set Settlement, pending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.decided && !r.done {
-		r.decided = true
-		r.set.Units = actual
-		r.done = actual == r.set.Request.Cost
-		if !r.done {
-			r.set.ID = rand.Text()
-		}
+	if r.done {
+		return r.set, false
 	}
-	return r.set, !r.done
+	if r.decided {
+		return r.set, true
+	}
+	r.decided = true
+	r.set.Units = actual
+	pending = actual != r.set.Request.Cost
+	r.done = !pending || !repeatable
+	if pending && repeatable {
+		r.set.ID = rand.Text()
+	}
+	return r.set, pending
+}
+
+// tell applies a settlement, also for a caller that is gone.
+func tell(ctx context.Context, store Settler, set Settlement) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	// Not the caller's end but the store's failure, whatever the error is.
+	return storeError(context.Background(), store.Settle(ctx, set))
 }

@@ -3,6 +3,7 @@ package coalesce
 import (
 	"context"
 	"hash/maphash"
+	"runtime"
 	"sync"
 
 	"example.com/sash"
@@ -90,9 +91,11 @@ func (s *Store) leave(sh *shard, key string, q *queue) {
 	go s.run(sh, key, q)
 }
 
-// run decides batch after batch until nobody waits.
+// run decides batch after batch until nobody waits. Those who were just answered often have the next call
+// ready: yielding lets them run first and put it into the batch, and returns at once when nobody can run.
 func (s *Store) run(sh *shard, key string, q *queue) {
 	for {
+		runtime.Gosched()
 		b := sh.take(key, q)
 		if b == nil {
 			return

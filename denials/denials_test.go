@@ -182,6 +182,30 @@ func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
 	})
 }
 
+// A store that takes settlements of any charge for harmless is not trusted with them.
+type wronglyFirm struct{ *memstore.Store }
+
+func (w wronglyFirm) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	res, err := w.Store.Decide(ctx, req)
+	res.Firm = !res.Allowed
+	return res, err
+}
+
+func TestASettlementThroughThisStoreIsSeenAtOnce(t *testing.T) {
+	l := newLimiter(t, newStore(t, wronglyFirm{memstore.New(nil)}, nil), sash.PerHour(2))
+	r, err := l.Reserve(t.Context(), "k", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(t, l, "k", 1)
+	if err := r.Cancel(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res := ask(t, l, "k", 1); !res.Allowed {
+		t.Error("refused after this process gave back")
+	}
+}
+
 func TestARefusalThatWasOnItsWayDuringAResetIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memstore.New(nil)}

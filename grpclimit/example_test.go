@@ -58,7 +58,7 @@ func ExampleNewServerInterceptor() {
 	for _, detail := range status.Convert(err).Details() {
 		if failure, ok := detail.(*errdetails.QuotaFailure); ok {
 			for _, v := range failure.GetViolations() {
-				fmt.Println(v.GetSubject(), "has", v.GetDescription())
+				fmt.Println(v.GetQuotaId(), "is", v.GetDescription())
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func ExampleNewServerInterceptor() {
 	// OK
 	// ResourceExhausted
 	// retry after 5s
-	// addr:127.0.0.1 has 2 calls per 5 seconds
+	// 2/5s is 2 calls per 5 seconds
 }
 
 // A client that keeps to somebody else's limit of 60 calls a minute for each method. On a store on Redis

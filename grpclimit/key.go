@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
@@ -42,6 +43,12 @@ var (
 	// its next function.
 	ErrNoKey = errors.New("grpclimit: the call does not tell whom to charge")
 )
+
+// unusable is the KeyFunc of arguments that cannot be right: an error on every call, of which OnError is told.
+func unusable(text string) KeyFunc {
+	err := errors.New("grpclimit: " + text)
+	return func(context.Context, Call) (string, error) { return "", err }
+}
 
 // Shared returns one key for all calls, for limits on everybody together.
 func Shared(name string) KeyFunc {
@@ -84,11 +91,11 @@ func Metadata(name string) KeyFunc {
 // A client who makes up API keys makes up subjects. Authenticate first, or add a second interceptor
 // with a limit per address before this one.
 func APIKey(name string, hmacKey []byte) KeyFunc {
+	if len(hmacKey) == 0 {
+		return unusable("APIKey needs an HMAC key, such as 32 random bytes that all instances share")
+	}
 	name = strings.ToLower(name)
 	return func(ctx context.Context, call Call) (string, error) {
-		if len(hmacKey) == 0 {
-			return "", errors.New("grpclimit: APIKey needs an HMAC key, such as 32 random bytes that all instances share")
-		}
 		value, err := single(ctx, call, name)
 		if err != nil {
 			return "", err
@@ -123,8 +130,12 @@ func single(ctx context.Context, call Call, name string) (string, error) {
 }
 
 // User returns the authenticated user as the key. The function gets the call's context, where an
-// interceptor that ran before has put the user, and returns false when there is none.
+// interceptor that ran before has put the user, and returns false when there is none. A nil function is an error
+// on every call.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
+	if user == nil {
+		return unusable("User needs a function that finds the user in the context")
+	}
 	return func(ctx context.Context, _ Call) (string, error) {
 		id, ok := user(ctx)
 		if !ok || id == "" {
@@ -138,8 +149,11 @@ func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 const maxJoined = 300
 
 // Join returns the keys of all functions as one, such as a user's calls of one method. The first error
-// is the result.
+// is the result. No function at all, or a nil one, is an error on every call.
 func Join(keys ...KeyFunc) KeyFunc {
+	if missing(keys) {
+		return unusable("Join needs key functions, and none of them nil")
+	}
 	return func(ctx context.Context, call Call) (string, error) {
 		parts := make([]string, len(keys))
 		for i, key := range keys {
@@ -157,9 +171,16 @@ func Join(keys ...KeyFunc) KeyFunc {
 	}
 }
 
+func missing(keys []KeyFunc) bool {
+	return len(keys) == 0 || slices.ContainsFunc(keys, func(key KeyFunc) bool { return key == nil })
+}
+
 // FirstOf returns the first key that the call has: it goes on to the next function on [ErrNoKey], and on
-// no other error.
+// no other error. No function at all, or a nil one, is an error on every call.
 func FirstOf(keys ...KeyFunc) KeyFunc {
+	if missing(keys) {
+		return unusable("FirstOf needs key functions, and none of them nil")
+	}
 	return func(ctx context.Context, call Call) (string, error) {
 		err := ErrNoKey
 		for _, key := range keys {

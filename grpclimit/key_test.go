@@ -109,7 +109,7 @@ func TestWrongKeyFunctionsAreNotErrNoKey(t *testing.T) {
 }
 
 func TestCallersAtOneAddressShareALimit(t *testing.T) {
-	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(2)), grpclimit.PeerAddress, nil)
+	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(2)), grpclimit.PeerAddress, &grpclimit.ServerOptions{Subject: grpclimit.SubjectKey})
 	for range 2 { // connections from different ports
 		client := dialTCP(t, &service{}, limited(limit))
 		wantCode(t, call(t.Context(), client), codes.OK)
@@ -167,5 +167,22 @@ func TestClientsMetadataIsTheOutgoing(t *testing.T) {
 	var refused *sash.LimitedError
 	if err := call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// They cannot be returned as an error, so each call tells of them.
+func TestKeysThatCannotBeMadeAreErrorsThatSaySo(t *testing.T) {
+	for says, key := range map[string]grpclimit.KeyFunc{
+		"HMAC key":          grpclimit.APIKey("x-api-key", nil),
+		"User":              grpclimit.User(nil),
+		"Join needs":        grpclimit.Join(),
+		"Join needs key":    grpclimit.Join(grpclimit.PeerAddress, nil),
+		"FirstOf needs":     grpclimit.FirstOf(),
+		"FirstOf needs key": grpclimit.FirstOf(nil, grpclimit.PeerAddress),
+	} {
+		_, err := key(from(tcp("203.0.113.9:1")), grpclimit.Call{})
+		if err == nil || errors.Is(err, grpclimit.ErrNoKey) || !strings.Contains(err.Error(), says) {
+			t.Errorf("the error is %v, want one that says %q", err, says)
+		}
 	}
 }

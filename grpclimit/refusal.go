@@ -19,9 +19,9 @@ type Subject uint8
 
 // The forms of a violation's subject.
 const (
-	SubjectKey    Subject = iota // the key, with the limiter's prefix
+	SubjectHidden Subject = iota // nothing
 	SubjectHMAC                  // the HMAC of the key under ServerOptions.PartitionKey, see sash.Secret
-	SubjectHidden                // nothing
+	SubjectKey                   // the key as the store has it, with the limiter's prefix, for clients that may know it
 )
 
 // refusal is the status for a result that is not admitted: RetryInfo, and a QuotaFailure with one

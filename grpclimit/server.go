@@ -24,7 +24,7 @@ type ServerOptions struct {
 	// Messages charges each message that a stream receives, besides the stream's start. A stream of
 	// answers to one request receives that one.
 	Messages bool
-	// Subject is what a refusal tells of the key. Zero is SubjectKey.
+	// Subject is what a refusal tells of the key. Zero is SubjectHidden.
 	Subject Subject
 	// PartitionKey is the HMAC key for SubjectHMAC.
 	PartitionKey []byte
@@ -64,11 +64,11 @@ func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOption
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+	if len(opts.PartitionKey) > 0 && opts.Subject != SubjectHMAC {
+		return nil, errors.New("grpclimit: a PartitionKey without Subject: SubjectHMAC would not be used")
+	}
 	switch opts.Subject {
 	case SubjectKey:
-		if len(opts.PartitionKey) > 0 {
-			return nil, errors.New("grpclimit: a PartitionKey without Subject: SubjectHMAC would not be used")
-		}
 		s.subject = func(key string) string { return key }
 	case SubjectHMAC:
 		if len(opts.PartitionKey) == 0 {

@@ -33,7 +33,7 @@ func TestRefusalSaysWhenAndWhy(t *testing.T) {
 		t.Errorf("message %q, want %q", got, want)
 	}
 	v := violations(t, err)
-	if len(v) != 1 || v[0].GetSubject() != "shared:all" || v[0].GetDescription() != "2 calls per 1 minute" ||
+	if len(v) != 1 || v[0].GetSubject() != "" || v[0].GetDescription() != "2 calls per 1 minute" ||
 		v[0].GetQuotaId() != "2/1m" || v[0].GetQuotaValue() != 2 {
 		t.Errorf("violations %v", v)
 	}
@@ -104,7 +104,8 @@ func TestSubjectOfAViolation(t *testing.T) {
 		opts grpclimit.ServerOptions
 		want string
 	}{
-		{"the key", grpclimit.ServerOptions{}, "shared:all"},
+		{"nothing by default", grpclimit.ServerOptions{}, ""}, // the key may be that of a user, and is how the store names it
+		{"the key", grpclimit.ServerOptions{Subject: grpclimit.SubjectKey}, "shared:all"},
 		{"its HMAC", grpclimit.ServerOptions{Subject: grpclimit.SubjectHMAC, PartitionKey: hmacKey}, sash.Secret(hmacKey, "shared:all")},
 		{"hidden", grpclimit.ServerOptions{Subject: grpclimit.SubjectHidden}, ""},
 	} {
@@ -130,7 +131,7 @@ func TestRefusalOfAnOddKeyKeepsItsDetails(t *testing.T) {
 	limit.Name = "caf\xe9"
 	limiter := newLimiter(t, newClock().store(), limit)
 	odd := func(context.Context, grpclimit.Call) (string, error) { return "\xff\xfe", nil }
-	client := dial(t, &service{}, limited(onServer(t, limiter, odd, nil)))
+	client := dial(t, &service{}, limited(onServer(t, limiter, odd, &grpclimit.ServerOptions{Subject: grpclimit.SubjectKey})))
 	wantCode(t, call(t.Context(), client), codes.OK)
 	err := call(t.Context(), client)
 	wantRetryAfter(t, err, time.Minute)

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -39,8 +40,11 @@ const DefaultIPv6Bits = 64
 type AddressOptions struct {
 	// Header is the one header that is read, and only from Trusted peers.
 	Header Forwarding
-	// Trusted are the addresses of your proxies. It is empty exactly when Header is NotForwarded.
+	// Trusted are the addresses of your proxies.
 	Trusted []netip.Prefix
+	// TrustUnix says that a peer without an address, as on a Unix socket, is your proxy. Without it such a
+	// request has no key. With a Header there is at least one of Trusted and TrustUnix, and without none.
+	TrustUnix bool
 	// IPv6Bits is how much of an IPv6 address is one client: 1 to 128. Zero is DefaultIPv6Bits.
 	IPv6Bits int
 }
@@ -50,11 +54,13 @@ type AddressOptions struct {
 // The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are
 // read from the right, over all its lines: each trusted hop vouches for the next, the first that is not
 // trusted is the client, and what stands to its left is only what the client said. A hop that is not an
-// address ends the walk too: the client is then the hop that reported it.
+// address, such as "unknown", ends the walk too: the request is then charged to the hop that reported it, a
+// proxy of yours, and for [ClientAddress.In] its client is nobody.
 type ClientAddress struct {
-	header   Forwarding
-	trusted  []netip.Prefix
-	ipv6Bits int
+	header    Forwarding
+	trusted   []netip.Prefix
+	trustUnix bool
+	ipv6Bits  int
 }
 
 // NewClientAddress checks the options; nil is the default.
@@ -62,7 +68,7 @@ func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	if opts == nil {
 		opts = &AddressOptions{}
 	}
-	c := &ClientAddress{header: opts.Header, ipv6Bits: opts.IPv6Bits}
+	c := &ClientAddress{header: opts.Header, trustUnix: opts.TrustUnix, ipv6Bits: opts.IPv6Bits}
 	if c.ipv6Bits == 0 {
 		c.ipv6Bits = DefaultIPv6Bits
 	}
@@ -72,10 +78,11 @@ func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	if c.ipv6Bits < 1 || c.ipv6Bits > 128 {
 		return nil, fmt.Errorf("httplimit: IPv6Bits must be 1 to 128, not %d", c.ipv6Bits)
 	}
-	if c.header == NotForwarded && len(opts.Trusted) > 0 {
+	trusting := len(opts.Trusted) > 0 || opts.TrustUnix
+	if c.header == NotForwarded && trusting {
 		return nil, fmt.Errorf("httplimit: trusted proxies, but no Header to read from them")
 	}
-	if c.header != NotForwarded && len(opts.Trusted) == 0 {
+	if c.header != NotForwarded && !trusting {
 		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only, and there are none: anybody could write it", c.header)
 	}
 	var err error
@@ -98,39 +105,59 @@ func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// Addr returns the client's address, without a zone, and as IPv4 if it is one. The error is [ErrNoKey]
-// when the peer has no address, as on a Unix socket.
+// Addr returns the client's address, without a zone, and as IPv4 if it is one; where a proxy does not tell it,
+// that of the proxy. The error is [ErrNoKey] when there is none, as on a Unix socket.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
-	client, ok := parseHop(r.RemoteAddr)
-	if !ok {
-		return netip.Addr{}, fmt.Errorf("%w: the peer %q has no address", ErrNoKey, r.RemoteAddr)
+	addr, _, err := c.find(r)
+	return addr, err
+}
+
+// find returns the address that a request is charged to, and whether it is the client's.
+func (c *ClientAddress) find(r *http.Request) (addr netip.Addr, known bool, err error) {
+	if c == nil {
+		return addr, false, errors.New("httplimit: a nil ClientAddress: look at the error of NewClientAddress")
 	}
-	if c.header == NotForwarded || !contains(c.trusted, client) {
-		return client, nil
+	addr, ok := parseHop(r.RemoteAddr)
+	if !ok && !(c.trustUnix && socket(r.RemoteAddr)) {
+		return addr, false, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
 	}
-	lines := r.Header.Values(c.header.String())
-	if c.header == XRealIP {
-		if len(lines) == 1 {
-			if hop, ok := parseHop(strings.Trim(lines[0], " \t")); ok {
-				return hop, nil
-			}
+	if ok && (c.header == NotForwarded || !contains(c.trusted, addr)) {
+		return addr, true, nil
+	}
+	addr, known = c.walk(r.Header.Values(c.header.String()), addr)
+	if !addr.IsValid() {
+		return addr, false, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
+	}
+	return addr, known, nil
+}
+
+// socket reports whether a peer's name is what net/http calls one on a Unix socket.
+func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] == '/' }
+
+// walk follows the hops from a trusted peer on.
+func (c *ClientAddress) walk(lines []string, client netip.Addr) (addr netip.Addr, known bool) {
+	if c.header == XRealIP && len(lines) > 0 {
+		hop, ok := parseHop(strings.Trim(lines[0], " \t"))
+		if ok && len(lines) == 1 {
+			return hop, true
 		}
-		return client, nil
+		return client, false
 	}
 	for i := len(lines) - 1; i >= 0; i-- {
 		for rest, more := lines[i], true; more; {
 			var hop netip.Addr
+			var ok bool
 			hop, rest, more, ok = c.lastHop(rest)
 			if !ok {
-				return client, nil
+				return client, false
 			}
 			client = hop
 			if !contains(c.trusted, client) {
-				return client, nil
+				return client, true
 			}
 		}
 	}
-	return client, nil
+	return client, true
 }
 
 // lastHop cuts the last hop off a line.
@@ -190,7 +217,8 @@ func (c *ClientAddress) Key(r *http.Request) (string, error) {
 }
 
 // In returns a function for Options.Exempt or Options.Block: whether the client's address is in one of
-// the prefixes. An invalid prefix has no addresses, and neither has a request without an address.
+// the prefixes. An invalid prefix has no addresses, and neither has a request without an address or one whose
+// proxy does not tell for whom it asks: who hides is not the proxy.
 func (c *ClientAddress) In(prefixes ...netip.Prefix) func(*http.Request) bool {
 	var list []netip.Prefix
 	for _, p := range prefixes {
@@ -199,8 +227,8 @@ func (c *ClientAddress) In(prefixes ...netip.Prefix) func(*http.Request) bool {
 		}
 	}
 	return func(r *http.Request) bool {
-		addr, err := c.Addr(r)
-		return err == nil && contains(list, addr)
+		addr, known, err := c.find(r)
+		return err == nil && known && contains(list, addr)
 	}
 }
 

@@ -213,3 +213,78 @@ func FuzzClientAddress(f *testing.F) {
 		}
 	})
 }
+
+// Your proxies may be exempt, for their health checks. Whoever comes through them and is not told is not.
+func TestAClientThatIsNotToldIsNotTheProxy(t *testing.T) {
+	inside := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	for _, c := range []struct {
+		header httplimit.Forwarding
+		value  string
+		exempt bool
+	}{
+		{httplimit.Forwarded, "for=unknown", false},
+		{httplimit.Forwarded, "for=_hidden", false},
+		{httplimit.Forwarded, `for="203.0.113.9" , `, false},
+		{httplimit.Forwarded, "", true},
+		{httplimit.Forwarded, "for=10.9.9.9", true},
+		{httplimit.XForwardedFor, "203.0.113.9, ", false},
+		{httplimit.XForwardedFor, "unknown, 10.0.0.2", false},
+		{httplimit.XForwardedFor, "", true},
+		{httplimit.XForwardedFor, "10.9.9.9, 10.0.0.2", true},
+		{httplimit.XRealIP, "unknown", false},
+		{httplimit.XRealIP, "", true},
+	} {
+		client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{Header: c.header, Trusted: inside})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = "10.0.0.1:1"
+		if c.value != "" {
+			r.Header.Set(c.header.String(), c.value)
+		}
+		if exempt := client.In(inside...)(r); exempt != c.exempt {
+			t.Errorf("%v: %q: in the proxies' prefix: %v, want %v", c.header, c.value, exempt, c.exempt)
+		}
+		if _, err := client.Key(r); err != nil {
+			t.Errorf("%v: %q: %v", c.header, c.value, err)
+		}
+	}
+}
+
+func TestAProxyOnAUnixSocket(t *testing.T) {
+	proxied, err := httplimit.NewClientAddress(&httplimit.AddressOptions{Header: httplimit.XForwardedFor, TrustUnix: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := httplimit.NewClientAddress(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := httplimit.NewClientAddress(&httplimit.AddressOptions{TrustUnix: true}); err == nil {
+		t.Error("a proxy is trusted, and no header is read from it")
+	}
+	for _, c := range []struct {
+		name   string
+		client *httplimit.ClientAddress
+		peer   string
+		header string
+		want   string // empty for none
+	}{
+		{"told", proxied, "@", "192.0.2.1, 203.0.113.9", "203.0.113.9"},
+		{"with a path", proxied, "/run/web.sock", "203.0.113.9", "203.0.113.9"},
+		{"not told", proxied, "@", "", ""},
+		{"hidden", proxied, "@", "unknown", ""},
+		{"no proxy", proxied, "198.51.100.7:1", "203.0.113.9", "198.51.100.7"},
+		{"not trusted", direct, "@", "203.0.113.9", ""},
+		{"no socket", proxied, "pipe", "203.0.113.9", ""},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = c.peer
+		r.Header.Set("X-Forwarded-For", c.header)
+		addr, err := c.client.Addr(r)
+		if c.want == "" && !errors.Is(err, httplimit.ErrNoKey) || c.want != "" && (err != nil || addr.String() != c.want) {
+			t.Errorf("%s: %v, %v; want %q", c.name, addr, err, c.want)
+		}
+	}
+}

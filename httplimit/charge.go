@@ -1,22 +1,19 @@
 package httplimit
 
-import (
-	"context"
-	"net/http"
-
-	"example.com/sash"
-)
+import "net/http"
 
 // A Charge says what a layer counts.
 type Charge uint8
 
 // What can be counted. Everything but Requests is charged before the handler runs, in the same decision
 // as the other layers, and given back after it: what was let in and what is on its way never exceed a
-// limit together, over all processes that share the store, as long as its algorithm is exact.
+// limit together, over all processes that share the store. So the limiter's algorithm has to be exact.
 //
 // Giving back needs a store that settles, as those of sash do. It is done also when the client has gone,
-// and before the client has the whole answer, unless the handler flushes. What cannot be given back
-// because the store fails leaves with its window; Options.OnError is told.
+// and before the client has the whole answer, unless the handler flushes or the store takes longer than
+// Options.Timeout. What cannot be given back because the store fails leaves with its window; Options.OnError
+// is told. A client that hangs up while the store decides is charged nothing (see [sash.Limiter.Reserve]),
+// and one that has gone by the time it has decided nothing here either: the handler does not run.
 const (
 	// Requests counts every request that is admitted.
 	Requests Charge = iota
@@ -48,10 +45,15 @@ const (
 // An OutcomeFunc tells the outcome of a request from its answer: the status and the header fields that
 // the handler sent. A handler that sent no status has sent 200 when it returned, and 500 when it
 // panicked; a connection that it hijacked has 101.
+//
+// A handler that sent nothing because the request's context had ended has not succeeded: its status is 499
+// when the client hung up, and 503 at a deadline of the server. Nobody knows how far it came. So a hang-up
+// counts as a failure where Outcome is ByStatus: what an attacker ends early is charged like what he sees
+// through, and somebody whose connection breaks has used up an attempt of his own.
 type OutcomeFunc func(r *http.Request, status int, header http.Header) Outcome
 
-// ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, and the
-// rest is Neutral. It is wrong for a login page that answers a bad password with 200 or a redirect.
+// ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, also 499 for
+// a client that hung up, and the rest is Neutral. It is wrong for a login page that answers a bad password with 200 or a redirect.
 func ByStatus(_ *http.Request, status int, _ http.Header) Outcome {
 	switch {
 	case status >= 200 && status < 300:
@@ -60,49 +62,4 @@ func ByStatus(_ *http.Request, status int, _ http.Header) Outcome {
 		return Failed
 	}
 	return Neutral
-}
-
-// hold runs the handler and settles what was reserved for it, also when it panics; the panic goes on.
-func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held []*sash.Reservation, next http.Handler) {
-	var rec *statusRecorder
-	for _, c := range claims {
-		if c.layer.Charge == Failures && rec == nil {
-			rec = &statusRecorder{ResponseWriter: w}
-			w = rec
-		}
-	}
-	returned := false
-	defer func() {
-		outcome := Neutral
-		if rec != nil {
-			outcome = g.opts.Outcome(r, rec.final(returned), w.Header())
-		}
-		g.settle(r, claims, held, outcome)
-	}()
-	next.ServeHTTP(w, r)
-	returned = true
-}
-
-// settle gives back what the request is not to be charged. Who hangs up early changes nothing.
-func (g *gate) settle(r *http.Request, claims []claim, held []*sash.Reservation, outcome Outcome) {
-	timeout := g.opts.Timeout
-	if timeout < 0 {
-		timeout = DefaultTimeout // nobody waits for it any more, so it must end
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), timeout)
-	defer cancel()
-	for i, c := range claims {
-		var err error
-		switch {
-		case c.layer.Charge == Requests, c.layer.Charge == Failures && outcome == Failed:
-			continue
-		case c.layer.ResetOnSuccess && outcome == Succeeded:
-			err = g.limiter.Reset(ctx, c.subject.Key) // its own charge too
-		default:
-			err = held[i].Cancel(ctx)
-		}
-		if err != nil {
-			g.opts.OnError(r, err)
-		}
-	}
 }

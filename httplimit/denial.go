@@ -23,7 +23,8 @@ type Denial struct {
 	Status int
 	// Result is the decision behind a 429, and zero otherwise.
 	Result sash.Result
-	// Policies are the names of the limits that refused, as in the fields. Empty unless a 429.
+	// Policies are the names of the limits that refused, as in the fields. Empty unless a 429, and with
+	// NoFields.
 	Policies []string
 	// RetryAfter is when to come back: for a 429 that of the Result, but a second for a limit on requests
 	// in flight; Options.UnavailableRetry for a 503; zero otherwise. The header Retry-After has it in

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,5 +91,17 @@ func TestADenialCanBeAnsweredOtherwise(t *testing.T) {
 	by, _ := got.Result.RefusedBy()
 	if got.RetryAfter != 1500*time.Millisecond || len(got.Policies) != 1 || by.Limit.Name != "1/1.5s" {
 		t.Errorf("denial %+v", got)
+	}
+}
+
+// Who guesses passwords need not know which of the limits he has met.
+func TestWithoutFieldsAnAnswerNamesNoLimit(t *testing.T) {
+	h := newFailures(t, newClock().store(), 1, &httplimit.Options{Dialect: httplimit.NoFields})(answers)
+	get(h, "POST", "/?status=401", nil)
+	res := get(h, "POST", "/?status=401", nil)
+	wantStatus(t, res, 429)
+	wantField(t, res, "Retry-After", "60")
+	if p := problemOf(t, res); len(p.Violated) != 0 || strings.Contains(res.body, "1/1m") {
+		t.Errorf("the answer names limits: %s", res.body)
 	}
 }

@@ -1,10 +1,15 @@
 // Package httplimit puts a [sash.Limiter] in front of an HTTP handler.
 //
-//	limiter, err := sash.New(store, nil, sash.PerMinute(60))
+//	limiter, err := sash.New(store, &sash.Options{Prefix: "api"}, sash.PerMinute(60))
 //	...
-//	limit, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
+//	limit, err := httplimit.New(limiter, httplimit.PeerAddress, &httplimit.Options{
+//		OnError: func(r *http.Request, err error) { slog.ErrorContext(r.Context(), "limit", "error", err) },
+//	})
 //	...
 //	server := http.Server{Handler: limit(mux)}
+//
+// The Prefix keeps what this limiter counts apart from other limiters on the store. OnError hears of a store
+// that fails and of key functions that are wrong; without it nobody does.
 //
 // New and [NewLayers] return a func(http.Handler) http.Handler, which is what chi and every other router
 // of net/http takes as a middleware. A [KeyFunc] says whose request it is; a [Layer] adds limits on
@@ -20,7 +25,7 @@
 //	403  Options.Block says so
 //	400  the request has no key (ErrNoKey), or costs more than a limit has units and could never be admitted
 //	500  the key function, the cost or the limits are wrong
-//	499  the client has gone before there was a decision; nobody reads it but the access log
+//	499  the client has gone before the handler could run; nobody reads it but the access log
 //
 // A failure is never a 429: a client that is told to slow down would believe that it did something.
 //

@@ -1,8 +1,10 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -14,16 +16,20 @@ import (
 	"example.com/sash/memstore"
 )
 
-// An API with 60 requests a minute for each client address.
+// An API with 60 requests a minute for each client address. The prefix keeps it apart from other limiters on
+// the store.
 func Example() {
-	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(60))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	store := memstore.New(nil)
+
+	limiter, err := sash.New(store, &sash.Options{Prefix: "api"}, sash.PerMinute(60))
 	if err != nil {
 		log.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-
-	limit, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
+	limit, err := httplimit.New(limiter, httplimit.PeerAddress, &httplimit.Options{
+		OnError: func(r *http.Request, err error) { slog.ErrorContext(r.Context(), "limit", "error", err) },
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,6 +85,47 @@ func ExampleNewLayers() {
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a quota","status":429,"detail":"Send it again in 60 seconds.","violated-policies":["write:1/1m"]}
 }
 
+// Users on plans: the limits come with each request. Whoever changes to a larger plan keeps what was charged,
+// and goes on at once.
+func ExampleLayer_plans() {
+	type user struct{ id, plan string }
+	type userKey struct{} // under which the authentication, which ran before, put the user
+	of := func(ctx context.Context) user { u, _ := ctx.Value(userKey{}).(user); return u }
+	plans := map[string][]sash.Limit{
+		"free": {sash.PerMinute(2)},
+		"paid": {sash.PerSecond(20), sash.PerMinute(600)},
+	}
+
+	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "plans"}, sash.PerMinute(1)) // for a plan that is not listed
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{{
+		Key:       httplimit.User(func(ctx context.Context) (string, bool) { u := of(ctx); return u.id, u.id != "" }),
+		LimitsFor: func(r *http.Request) ([]sash.Limit, error) { return plans[of(r.Context()).plan], nil },
+	}}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	api := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	visit := func(u user) {
+		r := httptest.NewRequest("GET", "/", nil)
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, u)))
+		fmt.Println(u.plan, w.Code, w.Header().Get("RateLimit-Policy"))
+	}
+	for range 3 {
+		visit(user{"ann", "free"})
+	}
+	visit(user{"ann", "paid"})
+	// Output:
+	// free 200 "2/1m";q=2;w=60
+	// free 200 "2/1m";q=2;w=60
+	// free 429 "2/1m";q=2;w=60
+	// paid 200 "20/1s";q=20;w=1, "600/1m";q=600;w=60
+}
+
 // Downloads: 100 an hour for an address, and at most two at once. One whose process dies counts for half
 // an hour. All processes that share the store count together.
 func ExampleLayer_inFlight() {
@@ -120,15 +167,24 @@ func ExampleLayer_inFlight() {
 	// again: 200 "downloads:100/1h";r=97;t=3600, "connections:2 at once";r=1
 }
 
-// A login that slows down guessing and cannot be used to lock somebody out.
+// A login that slows down guessing and cannot be used from another address to lock somebody out.
 //
 // Failures count for the address, and for the account together with the address. There is no limit on
 // the account alone: with one, whoever knows a name could keep its owner out from anywhere. The owner at
-// another address has a count of her own. A success forgets the failures of that account at that address,
+// another address has a count of her own. So the address has to be the client's: with PeerAddress behind a
+// proxy all have the proxy's, and anybody could lock out everybody. Those who share an address with an
+// attacker, such as behind one NAT, share his limit per address. A success forgets the failures of that account at that address,
 // which are the owner's typing mistakes. It does not forget those of the address: an attacker would log
 // in to an account of his own between the guesses at others.
 func ExampleLayer_failures() {
 	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute)) // or a store on Redis, for all instances
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{
+		Header:  httplimit.XForwardedFor,
+		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, // our proxies; without any, nil instead of options
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -140,12 +196,15 @@ func ExampleLayer_failures() {
 		return sash.Key("account", name), nil
 	}
 	limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{
-		{Name: "address", Key: httplimit.PeerAddress, Charge: httplimit.Failures},
+		{Name: "address", Key: client.Key, Charge: httplimit.Failures},
 		{
-			Name: "account", Key: httplimit.Join(account, httplimit.PeerAddress), Limits: []sash.Limit{sash.Every(3, 10*time.Minute)},
+			Name: "account", Key: httplimit.Join(account, client.Key), Limits: []sash.Limit{sash.Every(3, 10*time.Minute)},
 			Charge: httplimit.Failures, ResetOnSuccess: true,
 		},
-	}, &httplimit.Options{Dialect: httplimit.NoFields}) // an attacker need not know what is left
+	}, &httplimit.Options{
+		Dialect: httplimit.NoFields, // an attacker need not know what is left
+		OnError: func(r *http.Request, err error) { slog.ErrorContext(r.Context(), "login limit", "error", err) },
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -158,7 +217,8 @@ func ExampleLayer_failures() {
 	try := func(address, password string) int {
 		r := httptest.NewRequest("POST", "/login", strings.NewReader("user=ann&password="+password))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.RemoteAddr = address + ":4711"
+		r.RemoteAddr = "10.0.0.1:4711"
+		r.Header.Set("X-Forwarded-For", address)
 		w := httptest.NewRecorder()
 		login.ServeHTTP(w, r)
 		return w.Code

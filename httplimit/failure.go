@@ -17,7 +17,8 @@ const (
 	// something, and a failing store is often one that has too much to do already: who wants the limits
 	// to vanish just then should say so.
 	FailClosed Unavailable = iota
-	// FailOpen lets the request pass, without fields. There is no limit at all while the store fails.
+	// FailOpen lets the request pass, without fields. There is no limit at all while the store fails. When
+	// it was a deadline of the server that came before the answer, the handler has no time left.
 	// It suits limits that are a courtesy rather than a protection, and is an error beside a layer of
 	// Failures. Watch Options.OnError.
 	FailOpen
@@ -39,23 +40,29 @@ func (o *Options) early(w http.ResponseWriter, r *http.Request, next http.Handle
 	return true
 }
 
-// fail answers a request for which there is no decision.
+// A requestError is an error of a function of the application, such as that for the key. Whatever it wraps, the
+// store has not failed, and no policy for that lets the request pass.
+type requestError struct{ err error }
+
+func (e *requestError) Error() string { return e.err.Error() }
+func (e *requestError) Unwrap() error { return e.err }
+
+// fail answers a request for which there is no decision. A deadline of the server that comes while the store is
+// asked is the store's failure as much as Timeout is: the client may still be there.
 func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next http.Handler) {
-	switch gone := r.Context().Err(); {
-	case errors.Is(gone, context.Canceled):
+	var ofRequest *requestError
+	switch isRequest := errors.As(err, &ofRequest); {
+	case errors.Is(r.Context().Err(), context.Canceled):
 		w.WriteHeader(statusClientClosed)
-	case gone != nil:
-		// A deadline that the server set; the client may still be there. The handler would have no time.
-		o.unavailable(w, r, err)
-	case errors.Is(err, sash.ErrUnavailable):
+	case errors.Is(err, ErrNoKey), !isRequest && errors.Is(err, sash.ErrCostAboveLimit):
+		o.Denied(w, r, Denial{Status: http.StatusBadRequest, Err: err})
+	case !isRequest && errors.Is(err, sash.ErrUnavailable):
 		o.OnError(r, err)
 		if o.OnUnavailable == FailOpen {
 			next.ServeHTTP(w, r)
 			return
 		}
 		o.unavailable(w, r, err)
-	case errors.Is(err, ErrNoKey), errors.Is(err, sash.ErrCostAboveLimit):
-		o.Denied(w, r, Denial{Status: http.StatusBadRequest, Err: err})
 	default:
 		o.OnError(r, err)
 		o.Denied(w, r, Denial{Status: http.StatusInternalServerError, Err: err})
@@ -72,7 +79,7 @@ func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result
 	d := Denial{Status: http.StatusTooManyRequests, Result: res}
 	for _, q := range quotas {
 		d.RetryAfter = max(d.RetryAfter, q.retry)
-		if q.refused {
+		if q.refused && o.Dialect != NoFields {
 			d.Policies = append(d.Policies, q.name)
 		}
 	}

@@ -321,15 +321,20 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		open    bool
 		says    string
 	}{
-		"failures with a store that cannot settle":  {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), failures(key), false, "sash.Settler"},
-		"in flight with a store that cannot settle": {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "sash.Settler"},
-		"refused calls that count":                  {newLimiter(t, store, &sash.Options{CountRefused: true}, sash.PerMinute(1)), failures(key), false, "CountRefused"},
-		"failures that fail open":                   {limiter, failures(key), true, "cannot be configured open"},
-		"requests that are forgotten":               {limiter, httplimit.Layer{Key: key, ResetOnSuccess: true}, false, "Failures"},
-		"a store that cannot forget":                {newLimiter(t, brokenSettler{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "sash.Resetter"},
-		"in flight with two limits":                 {two, httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "one limit"},
-		"in flight until midnight":                  {limiter, httplimit.Layer{Key: key, Charge: httplimit.InFlight, Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}}, false, "one limit"},
-		"an unknown charge":                         {limiter, httplimit.Layer{Key: key, Charge: 9}, false, "unknown charge"},
+		"failures with a store that cannot settle":   {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), failures(key), false, "sash.Settler"},
+		"in flight with a store that cannot settle":  {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "sash.Settler"},
+		"refused calls that count":                   {newLimiter(t, store, &sash.Options{CountRefused: true}, sash.PerMinute(1)), failures(key), false, "CountRefused"},
+		"failures by an algorithm that is not exact": {newLimiter(t, store, &sash.Options{Algorithm: sash.GCRA}, sash.PerMinute(1)), failures(key), false, "gcra"},
+		"in flight by a fixed window":                {newLimiter(t, store, &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "fixed-window"},
+		"steps that are reset":                       {newLimiter(t, store, &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second}, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "sliding-buckets"},
+		"two limits over one window":                 {limiter, httplimit.Layer{Key: key, Limits: []sash.Limit{sash.PerMinute(60), sash.PerMinute(30)}}, false, "same window"},
+		"more entries than a log has":                {limiter, httplimit.Layer{Key: key, Limits: []sash.Limit{sash.PerHour(200_000)}}, false, "sliding-buckets"},
+		"failures that fail open":                    {limiter, failures(key), true, "cannot be configured open"},
+		"requests that are forgotten":                {limiter, httplimit.Layer{Key: key, ResetOnSuccess: true}, false, "Failures"},
+		"a store that cannot forget":                 {newLimiter(t, brokenSettler{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "sash.Resetter"},
+		"in flight with two limits":                  {two, httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "one limit"},
+		"in flight until midnight":                   {limiter, httplimit.Layer{Key: key, Charge: httplimit.InFlight, Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}}, false, "one limit"},
+		"an unknown charge":                          {limiter, httplimit.Layer{Key: key, Charge: 9}, false, "unknown charge"},
 	} {
 		opts := &httplimit.Options{}
 		if c.open {

@@ -45,7 +45,8 @@ const (
 	LegacyUnix
 	// LegacyRFC3339 is LegacyUnix with the reset as a date and time in UTC.
 	LegacyRFC3339
-	// NoFields sends none. Retry-After is sent with every dialect.
+	// NoFields sends none, and its answers do not name the limits that refused. Retry-After is sent with
+	// every dialect.
 	NoFields
 )
 

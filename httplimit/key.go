@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"example.com/sash"
@@ -25,6 +26,24 @@ var (
 	ErrNoKey = errors.New("httplimit: the request does not tell whom to charge")
 )
 
+// unusable is the KeyFunc of arguments that cannot be right: an error on every request, of which
+// Options.OnError is told.
+func unusable(format string, args ...any) KeyFunc {
+	err := fmt.Errorf("httplimit: "+format, args...)
+	return func(*http.Request) (string, error) { return "", err }
+}
+
+// unreadable says why a header of that name is never there.
+func unreadable(name string) (why string, is bool) {
+	switch {
+	case name == "":
+		return "a header needs a name", true
+	case strings.EqualFold(name, "Host"):
+		return "net/http keeps Host apart from the headers: take Request.Host in a KeyFunc of your own", true
+	}
+	return "", false
+}
+
 // Shared returns one key for all requests, for limits on everybody together.
 func Shared(name string) KeyFunc {
 	key := sash.Key("shared", name)
@@ -33,8 +52,12 @@ func Shared(name string) KeyFunc {
 
 // Header returns the value of a header as the key. Whoever can choose the header can choose the key: it
 // has to come from something that you trust, such as your gateway. A request with no value, or with
-// more than one, has no key.
+// more than one, has no key. Host is not a header to net/http: that name is an error on every request, and so
+// is an empty one.
 func Header(name string) KeyFunc {
+	if why, is := unreadable(name); is {
+		return unusable("Header(%q): %s", name, why)
+	}
 	kind := strings.ToLower(name)
 	return func(r *http.Request) (string, error) {
 		value, err := single(r, name)
@@ -47,15 +70,19 @@ func Header(name string) KeyFunc {
 
 // APIKey returns the HMAC of the API key in a header, see [sash.Secret]: neither the store nor a log
 // sees the API key. Of the header Authorization it takes the token of the scheme Bearer. A request
-// without an API key has no key. An empty hmacKey is an error on every request.
+// without an API key has no key. An empty hmacKey is an error on every request, and so is a name that [Header]
+// does not take.
 //
 // A client who makes up API keys makes up subjects. Authenticate first, or add a [Layer] per address.
 func APIKey(header string, hmacKey []byte) KeyFunc {
+	if why, is := unreadable(header); is {
+		return unusable("APIKey(%q): %s", header, why)
+	}
+	if len(hmacKey) == 0 {
+		return unusable("APIKey needs an HMAC key, such as 32 random bytes that all instances share")
+	}
 	bearer := strings.EqualFold(header, "Authorization")
 	return func(r *http.Request) (string, error) {
-		if len(hmacKey) == 0 {
-			return "", errors.New("httplimit: APIKey needs an HMAC key, such as 32 random bytes that all instances share")
-		}
 		value, err := single(r, header)
 		if err != nil {
 			return "", err
@@ -84,8 +111,12 @@ func single(r *http.Request, name string) (string, error) {
 }
 
 // User returns the authenticated user as the key. The function gets the request's context, where an
-// authentication that ran before has put the user, and returns false when there is none.
+// authentication that ran before has put the user, and returns false when there is none. A nil function is an
+// error on every request.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
+	if user == nil {
+		return unusable("User needs a function that finds the user in the context")
+	}
 	return func(r *http.Request) (string, error) {
 		id, ok := user(r.Context())
 		if !ok || id == "" {
@@ -106,8 +137,11 @@ func Pattern(r *http.Request) (string, error) {
 }
 
 // PatternOf returns the pattern that mux will match as the key, for a middleware in front of it.
-// Requests that match none share a key.
+// Requests that match none share a key. A nil mux is an error on every request.
 func PatternOf(mux *http.ServeMux) KeyFunc {
+	if mux == nil {
+		return unusable("PatternOf needs the mux that the requests go to")
+	}
 	return func(r *http.Request) (string, error) {
 		_, pattern := mux.Handler(r)
 		if pattern == "" {
@@ -121,8 +155,11 @@ func PatternOf(mux *http.ServeMux) KeyFunc {
 const maxJoined = 300
 
 // Join returns the keys of all functions as one, such as a user's requests to one route. The first
-// error is the result.
+// error is the result. No function at all, or a nil one, is an error on every request.
 func Join(keys ...KeyFunc) KeyFunc {
+	if missing(keys) {
+		return unusable("Join needs key functions, and none of them nil")
+	}
 	return func(r *http.Request) (string, error) {
 		parts := make([]string, len(keys))
 		for i, key := range keys {
@@ -140,9 +177,16 @@ func Join(keys ...KeyFunc) KeyFunc {
 	}
 }
 
+func missing(keys []KeyFunc) bool {
+	return len(keys) == 0 || slices.ContainsFunc(keys, func(key KeyFunc) bool { return key == nil })
+}
+
 // FirstOf returns the first key that the request has: it goes on to the next function on [ErrNoKey],
-// and on no other error.
+// and on no other error. No function at all, or a nil one, is an error on every request.
 func FirstOf(keys ...KeyFunc) KeyFunc {
+	if missing(keys) {
+		return unusable("FirstOf needs key functions, and none of them nil")
+	}
 	return func(r *http.Request) (string, error) {
 		err := ErrNoKey
 		for _, key := range keys {

@@ -57,7 +57,6 @@ func TestKeys(t *testing.T) {
 		{"the first", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42", nil},
 		{"the second", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), plain, "addr:203.0.113.9", nil},
 		{"none", httplimit.FirstOf(httplimit.User(userOf)), plain, "", httplimit.ErrNoKey},
-		{"none to choose from", httplimit.FirstOf(), plain, "", httplimit.ErrNoKey},
 		{"a failure is not skipped", httplimit.FirstOf(fails, httplimit.PeerAddress), plain, "", failed},
 		{"nor is an exemption", httplimit.FirstOf(exempt, httplimit.PeerAddress), plain, "", httplimit.ErrExempt},
 	} {
@@ -104,6 +103,34 @@ func TestReadsAndWrites(t *testing.T) {
 		r := httptest.NewRequest(method, "/", nil)
 		if httplimit.Reads(r) != reads || httplimit.Writes(r) == reads {
 			t.Errorf("%s reads: %v, writes: %v", method, httplimit.Reads(r), httplimit.Writes(r))
+		}
+	}
+}
+
+// They cannot be returned as an error, so each request tells of them, and OnError hears what to do.
+func TestKeysThatCannotBeMadeAreErrorsThatSaySo(t *testing.T) {
+	var nobody *httplimit.ClientAddress
+	for says, key := range map[string]httplimit.KeyFunc{
+		`Header("Host")`:      httplimit.Header("Host"),
+		`Header("")`:          httplimit.Header(""),
+		`APIKey("host")`:      httplimit.APIKey("host", []byte("secret")),
+		"HMAC key":            httplimit.APIKey("X-API-Key", nil),
+		"User":                httplimit.User(nil),
+		"PatternOf":           httplimit.PatternOf(nil),
+		"Join needs":          httplimit.Join(),
+		"Join needs key":      httplimit.Join(httplimit.PeerAddress, nil),
+		"FirstOf needs":       httplimit.FirstOf(),
+		"FirstOf needs key":   httplimit.FirstOf(nil),
+		"NewClientAddress":    nobody.Key,
+		"a nil ClientAddress": httplimit.FirstOf(nobody.Key, httplimit.PeerAddress),
+	} {
+		var told error
+		h := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), key, &httplimit.Options{
+			OnError: func(_ *http.Request, err error) { told = err },
+		})(ok)
+		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { r.Host = "example.com" }), 500)
+		if told == nil || !strings.Contains(told.Error(), says) {
+			t.Errorf("OnError was told %v, want what says %q", told, says)
 		}
 	}
 }

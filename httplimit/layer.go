@@ -59,8 +59,8 @@ func (g *gate) check() error {
 		if l.Match == nil {
 			always++
 		}
-		for _, limit := range l.Limits {
-			if err := limit.Validate(); err != nil {
+		if len(l.Limits) > 0 {
+			if _, err := g.limiter.With(l.Limits...); err != nil {
 				return fmt.Errorf("httplimit: layer %d %q: %w", i, l.Name, err)
 			}
 		}
@@ -87,12 +87,18 @@ func (g *gate) checkCharge(l *Layer) error {
 		if err := g.limiter.Reset(context.Background(), ""); errors.Is(err, sash.ErrUnsupported) {
 			return fmt.Errorf("ResetOnSuccess needs a store that is a sash.Resetter: %w", err)
 		}
+		if g.limiter.Algorithm() == sash.SlidingBuckets {
+			return fmt.Errorf("%w: ResetOnSuccess with sliding-buckets: an attempt on its way would give back a failure that came after the reset in the same step; use sliding-log", sash.ErrInvalidLimit)
+		}
 	}
 	if l.Charge == Requests {
 		return nil
 	}
 	if _, _, err := g.limiter.ReserveAll(context.Background()); errors.Is(err, sash.ErrUnsupported) {
 		return fmt.Errorf("what is given back needs a store that is a sash.Settler, and a limiter without CountRefused: %w", err)
+	}
+	if a := g.limiter.Algorithm(); !a.Exact() {
+		return fmt.Errorf("%w: algorithm %v lets through more than the limit, and forgets when a request was charged; what is given back needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
 	}
 	if l.Charge == Failures && g.opts.OnUnavailable == FailOpen {
 		return errors.New("limits on failures, such as those of a login, cannot be configured open: make OnUnavailable FailClosed, or the layer's middleware one of its own")
@@ -132,7 +138,7 @@ func (g *gate) claims(r *http.Request) (claims []claim, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, &requestError{err}
 		}
 		s := sash.Subject{Key: key, Cost: 1, Limits: l.Limits}
 		if cost := l.Cost; cost != nil {
@@ -146,7 +152,7 @@ func (g *gate) claims(r *http.Request) (claims []claim, err error) {
 				err = checkInFlight(limits)
 			}
 			if err != nil {
-				return nil, err
+				return nil, &requestError{err}
 			}
 			if len(limits) > 0 {
 				s.Limits = limits

@@ -39,8 +39,9 @@ type Options struct {
 	Outcome OutcomeFunc
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
 	OnUnavailable Unavailable
-	// Timeout is the longest that a decision may take; after it the store has failed. Zero is
-	// DefaultTimeout, negative is as long as the request's context allows.
+	// Timeout is the longest that a decision may take; after it the store has failed. It is also the longest
+	// that an answer waits for what is given back. Zero is DefaultTimeout, negative is as long as the
+	// request's context allows, and DefaultTimeout for what is given back.
 	Timeout time.Duration
 	// UnavailableRetry is the Retry-After of a 503. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
@@ -48,11 +49,18 @@ type Options struct {
 	// already. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
 	// OnError is told of every error: the store's, also when FailOpen hides it from the client or the
-	// handler has answered already, and wrong keys, costs and limits. It is not told of refusals, of ErrNoKey and of clients that left.
+	// request has been answered already, and wrong keys, costs and limits. It is not told of refusals, of
+	// ErrNoKey and of clients that left. Nil tells nobody, and a library does not log by itself: set it,
+	// or a mistake in a key function shows only as answers of 500.
 	OnError func(r *http.Request, err error)
 }
 
 // New returns a middleware that holds every key to the limiter's limits.
+//
+// What counts together is decided by store, [sash.Options].Prefix and key, and not by the middleware: two
+// limiters on one store without a Prefix count the same requests, so that a login with 5 a minute is refused
+// after 5 requests to the API. Give each limiter a Prefix of its own, such as "api" and "login", or each
+// [Layer] a Name.
 func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) {
 	return NewLayers(limiter, []Layer{{Key: key}}, opts)
 }
@@ -135,6 +143,11 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		g.opts.refuse(w, r, res, quotas)
 		return
 	}
+	if held != nil && errors.Is(r.Context().Err(), context.Canceled) {
+		g.settle(r, claims, held, Neutral) // nobody is there to do anything for
+		w.WriteHeader(statusClientClosed)
+		return
+	}
 	g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: res.At})
 	if held == nil {
 		next.ServeHTTP(w, r)
@@ -164,7 +177,7 @@ func (g *gate) decide(r *http.Request, claims []claim) (res sash.Result, held []
 		res, err = g.limiter.AllowAll(ctx, subjects...)
 	}
 	if err != nil && ctx.Err() != nil {
-		err = &sash.StoreError{Err: err} // fail looks first whether the request itself has ended
+		err = &sash.StoreError{Err: err} // or of the server's deadline; fail looks first whether the client has gone
 	}
 	return res, held, err
 }

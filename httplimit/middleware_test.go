@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -263,10 +264,46 @@ func TestAClientThatLeftIsNeitherRefusedNorAFailure(t *testing.T) {
 	}
 }
 
-func TestADeadlineOfTheServerIsA503(t *testing.T) {
-	h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress,
-		&httplimit.Options{OnUnavailable: httplimit.FailOpen})(ok)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-	defer cancel()
-	wantStatus(t, get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), 503)
+// It is shorter than Timeout here, and must not take away what the policy says, nor hide from OnError that the
+// store hangs.
+func TestADeadlineOfTheServerIsTheStoresFailure(t *testing.T) {
+	for policy, want := range map[httplimit.Unavailable]int{httplimit.FailClosed: 503, httplimit.FailOpen: 200} {
+		var told error
+		h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
+			OnUnavailable: policy,
+			OnError:       func(_ *http.Request, err error) { told = err },
+		})(ok)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), want)
+		cancel()
+		if !errors.Is(told, sash.ErrUnavailable) {
+			t.Errorf("OnError was told %v, want ErrUnavailable", told)
+		}
+	}
+}
+
+// A key that is looked up in a database which is down is not the store of the limits: no limit is open for that.
+func TestAFailureOfAKeyOrAPlanIsNoFailureOfTheStore(t *testing.T) {
+	broken := func(err error) httplimit.KeyFunc {
+		return func(*http.Request) (string, error) { return "", fmt.Errorf("looking up: %w", err) }
+	}
+	for _, cause := range []error{sash.ErrUnavailable, sash.ErrCostAboveLimit, &sash.StoreError{Err: errors.New("down")}} {
+		for name, layer := range map[string]httplimit.Layer{
+			"key": {Key: broken(cause)},
+			"plan": {Key: httplimit.PeerAddress, LimitsFor: func(r *http.Request) ([]sash.Limit, error) {
+				_, err := broken(cause)(r)
+				return nil, err
+			}},
+		} {
+			var told error
+			h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), &httplimit.Options{
+				OnUnavailable: httplimit.FailOpen,
+				OnError:       func(_ *http.Request, err error) { told = err },
+			}, layer)(ok)
+			wantStatus(t, get(h, "GET", "/", nil), 500)
+			if !errors.Is(told, cause) {
+				t.Errorf("%s: OnError was told %v, want %v", name, told, cause)
+			}
+		}
+	}
 }

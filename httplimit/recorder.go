@@ -2,6 +2,8 @@ package httplimit
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"net"
 	"net/http"
 )
@@ -27,10 +29,14 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// FlushError sends the header, as net/http does.
+// FlushError sends the header, as net/http does, unless what is below cannot flush: then a status can still
+// come.
 func (s *statusRecorder) FlushError() error {
-	s.sent(http.StatusOK)
-	return http.NewResponseController(s.ResponseWriter).Flush()
+	err := http.NewResponseController(s.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) {
+		s.sent(http.StatusOK)
+	}
+	return err
 }
 
 // Flush is FlushError for handlers that want an http.Flusher.
@@ -54,14 +60,18 @@ func (s *statusRecorder) sent(status int) {
 	}
 }
 
-// final returns what the client sees: 200 from a handler that sent nothing and returned. One that
-// panicked failed in the server.
-func (s *statusRecorder) final(returned bool) int {
+// final returns what came of a request whose context has ended with gone, or not. A handler that sent nothing
+// and returned has sent 200, if anybody was there; one that panicked failed in the server.
+func (s *statusRecorder) final(returned bool, gone error) int {
 	switch {
 	case s.status != 0:
 		return s.status
-	case returned:
-		return http.StatusOK
+	case !returned:
+		return http.StatusInternalServerError
+	case errors.Is(gone, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	case gone != nil:
+		return statusClientClosed
 	}
-	return http.StatusInternalServerError
+	return http.StatusOK
 }

@@ -36,7 +36,8 @@
 // # And how much less
 //
 // A caller who never stops gets N units every W + τ: with a minute and 100 ms that is 0.2 % less. Units that
-// lie unspent in other processes are missing for up to τ. A result's RetryAfter is the store's, for the
+// lie unspent in other processes are missing for up to τ. A block whose answer is lost stays charged until it
+// leaves the window; the next ones are smaller. A result's RetryAfter is the store's, for the
 // longer window, and can be too late by what goes back meanwhile.
 //
 // Leases are for sliding windows. Policies with a calendar limit, and those that charge refused calls, are

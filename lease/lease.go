@@ -15,6 +15,7 @@ const (
 	shards       = 64          // a power of two
 	keysPerShard = 256         // keys whose demand is known; the others are decided by the store, call by call
 	shareOfRest  = 8           // a block is at most this part of what is left
+	fillWithin   = time.Second // how long a block may take to come
 	returnWithin = time.Second // how long giving back may take
 )
 
@@ -73,23 +74,20 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 		return s.ask(ctx, req, 0)
 	}
 	sh := s.shard(req.Key)
-	for {
-		res, step := sh.spend(req)
+	for first := true; ; first = false {
+		res, step := sh.spend(req, first)
 		switch {
 		case step.spent:
 			return res, nil
 		case step.wait != nil:
+			if step.block > 0 {
+				go s.fill(ctx, sh, req, step.block)
+			}
 			select {
 			case <-step.wait:
 			case <-ctx.Done():
 				return sash.Result{}, ctx.Err()
 			}
-		case step.block > req.Cost:
-			res, err := s.fill(ctx, sh, req, step.block)
-			if err != nil || res.Allowed {
-				return res, err
-			}
-			return s.exact(ctx, sh, req) // a smaller block would fit sometimes; the call alone is what is due
 		default:
 			return s.exact(ctx, sh, req)
 		}
@@ -104,7 +102,6 @@ func (s *Store) ask(ctx context.Context, req sash.Request, cost int64) (sash.Res
 	}
 	asked := req
 	asked.Cost, asked.Policy = cost, longer
-	asked.MaySettle = req.MaySettle || cost > req.Cost
 	res, err := s.inner.Decide(ctx, asked)
 	if err != nil {
 		return sash.Result{}, err
@@ -121,14 +118,21 @@ func (s *Store) exact(ctx context.Context, sh *shard, req sash.Request) (sash.Re
 	return res, err
 }
 
-// fill asks for a block and takes the call's units out of it. The key's other calls wait meanwhile.
-func (s *Store) fill(ctx context.Context, sh *shard, req sash.Request, block int64) (res sash.Result, err error) {
+// fill asks for a block, also when the caller who needed it has gone: others can spend it, and what is
+// charged should not be lost.
+func (s *Store) fill(ctx context.Context, sh *shard, req sash.Request, block int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fillWithin)
+	defer cancel()
+	var res sash.Result
+	err := errors.New("lease: the store panicked") // unless it answers
 	sent := time.Now()
-	defer func() { sh.filled(req, res, block, sent) }()
-	if res, err = s.ask(ctx, req, block); err != nil {
-		res = sash.Result{}
-	}
-	return res, err
+	defer func() {
+		_ = recover() // the calls that wait ask the store themselves
+		sh.filled(req, res, err, block, sent)
+	}()
+	whole := req
+	whole.Cost, whole.MaySettle = block, true
+	res, err = s.ask(ctx, whole, block)
 }
 
 // Release gives back what all leases have left, at once: for a process that ends. Calls that come later get
@@ -228,7 +232,9 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 	if !ok {
 		return sash.ErrUnsupported
 	}
+	// What is charged before the reset must not be spent after it, and what is on its way may be either.
 	s.shard(key).forget(key)
+	defer s.shard(key).forget(key)
 	return inner.Reset(ctx, key, policy)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,9 +14,12 @@ import (
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.com/sash/internal/redistest"
 )
@@ -253,5 +257,59 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 	}
 	if !strings.Contains(p.logs.String(), "USE_STATSD: there is no statsd") {
 		t.Errorf("what has no effect is not logged: %s", p.logs)
+	}
+}
+
+// A management is a server of configurations: it sends one, and then only listens.
+type management struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	resource *anypb.Any
+}
+
+func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
+	for sent := false; ; sent = true {
+		req, err := stream.Recv()
+		if err != nil || sent {
+			<-stream.Context().Done()
+			return err
+		}
+		err = stream.Send(&discovery.DiscoveryResponse{VersionInfo: "1", Nonce: "1", TypeUrl: req.GetTypeUrl(), Resources: []*anypb.Any{m.resource}})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func TestConfigurationFromAManagementServer(t *testing.T) {
+	resource, err := anypb.New(&rls.RateLimitConfig{Name: "edge", Domain: "edge", Descriptors: []*rls.RateLimitDescriptor{
+		{Key: "remote_address", RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: 1}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(server, &management{resource: resource})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+
+	redis := redistest.Start(t)
+	p := serveIn(t, []string{
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + listener.Addr().String(),
+		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
+	})
+	e := dialEnvoy(t, p.grpc)
+	e.domain, e.descriptors = "edge", [][]action{{remoteAddress}}
+	for i, want := range []int{200, 429} {
+		if got, _ := e.handle(t, &http.Request{RemoteAddr: "192.0.2.9:1"}); got != want {
+			t.Errorf("call %d: %d, want %d", i+1, got, want)
+		}
+	}
+	if err := p.stop(t); err != nil {
+		t.Errorf("it ended with %v: %s", err, p.logs)
 	}
 }

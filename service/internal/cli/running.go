@@ -26,6 +26,9 @@ func (s *serving) deployed(env *envoyenv.Settings, given func(flag string) bool)
 	if !env.Deployed {
 		return
 	}
+	if given("config") {
+		env.Management = nil
+	}
 	grpcAddr := env.GRPC
 	if env.GRPCNetwork == "unix" {
 		grpcAddr = "unix://" + env.GRPC
@@ -56,7 +59,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		log.Warn("a variable of the environment has no effect", "variable", reason)
 	}
 	source := config.Source{Path: s.config, Merge: s.merge}
-	name, cfg, err := load(source)
+	name, cfg, err := begin(source, env)
 	if err != nil && env.StartWithoutConfig {
 		log.Error("there is no configuration yet: nothing is limited", "error", err)
 		name, cfg = source.Path, config.Empty()
@@ -81,12 +84,11 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	counted := stats.New()
 	counted.Service.ConfigLoaded.Add(1)
-	if source.Path != "" {
-		err := source.Watch(ctx, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
-		if err != nil {
-			return fmt.Errorf("watching the configuration: %w", err)
-		}
+	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
+	if err != nil {
+		return err
 	}
+	cfg = decider.Config()
 	protocol := rls.New(decider, protocolOptions(s, env, counted, log))
 	opts.JSON = protocol
 	server := rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace, Log: log}

@@ -21,6 +21,8 @@ type Settings struct {
 	Deployed bool
 	// Config is the directory of the configuration.
 	Config string
+	// Management is the server that the configuration comes from; nil for files.
+	Management *Management
 	// Merge lets several files configure one domain.
 	Merge bool
 	// StartWithoutConfig starts before there is a configuration.
@@ -58,6 +60,7 @@ var ignored = [][2]string{
 	{"REDIS_PERSECOND", "one Redis decides all limits: a request over several limits is one decision"},
 	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are not remembered: units that were given back would be refused"},
 	{"TRACING_ENABLED", "there is no tracing"},
+	{"CONFIG_GRPC_XDS_NODE_METADATA", "the management server is told the node's ID only"},
 	{"REDIS_PIPELINE_WINDOW", "the client needs no pipelining by time"},
 	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal charges nothing in any case"},
 }
@@ -98,8 +101,12 @@ func Read(env func(string) string) (*Settings, error) {
 
 // deployment reads what is read only where Envoy's service was deployed.
 func (s *Settings) deployment(r *reader) {
-	if kind := r.text("CONFIG_TYPE", "FILE"); !strings.EqualFold(kind, "FILE") {
-		r.fail("CONFIG_TYPE=%s is not supported: it is FILE", kind)
+	switch kind := strings.ToUpper(r.text("CONFIG_TYPE", "FILE")); kind {
+	case "FILE":
+	case "GRPC_XDS_SOTW":
+		s.Management = r.management()
+	default:
+		r.fail("CONFIG_TYPE=%s: it is FILE or GRPC_XDS_SOTW", kind)
 	}
 	s.Config = filepath.Join(r.text("RUNTIME_ROOT", "/srv/runtime_data/current"), r.env("RUNTIME_SUBDIRECTORY"), r.text("RUNTIME_APPDIRECTORY", "config"))
 	s.HTTP = r.address("HOST", "PORT", "8080")

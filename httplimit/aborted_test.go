@@ -1,0 +1,182 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+)
+
+// A slowStore decides at once and answers later, as a store on a network; what it is told hangs.
+type slowStore struct {
+	*memstore.Store
+	decides, settles time.Duration
+}
+
+func pass(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *slowStore) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	res, err := s.Store.Decide(ctx, req)
+	if late := pass(ctx, s.decides); late != nil {
+		return sash.Result{}, late
+	}
+	return res, err
+}
+
+func (s *slowStore) Settle(ctx context.Context, set sash.Settlement) error {
+	if err := pass(ctx, s.settles); err != nil {
+		return err
+	}
+	return s.Store.Settle(ctx, set)
+}
+
+// hangUp sends a request whose client is gone after a time.
+func hangUp(h http.Handler, after time.Duration) int {
+	ctx, gone := context.WithCancel(context.Background())
+	defer gone()
+	time.AfterFunc(after, gone)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("POST", "/", nil).WithContext(ctx))
+	return w.Code
+}
+
+// Clients that hang up while the store decides would hold every slot until the hold time is over.
+func TestClientsThatHangUpDoNotFillALimit(t *testing.T) {
+	for _, charge := range []httplimit.Charge{httplimit.InFlight, httplimit.Failures} {
+		for _, timeout := range []time.Duration{0, -1} {
+			synctest.Test(t, func(t *testing.T) {
+				store := &slowStore{Store: memstore.New(nil), decides: 20 * time.Millisecond}
+				limiter := newLimiter(t, store, nil, sash.Every(3, 10*time.Minute))
+				ran := 0
+				h := newLayers(t, limiter, &httplimit.Options{Timeout: timeout}, httplimit.Layer{Key: httplimit.Shared("x"), Charge: charge})(
+					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
+				for range 10 {
+					if status := hangUp(h, time.Millisecond); status != 499 {
+						t.Errorf("answered %d", status)
+					}
+					time.Sleep(time.Second)
+				}
+				if ran != 0 {
+					t.Errorf("the handler ran %d times for nobody", ran)
+				}
+				wantLeft(t, limiter, "shared:x", 3)
+			})
+		}
+	}
+}
+
+// A leavingStore admits, and the client has gone by the time that this is known.
+type leavingStore struct {
+	*memstore.Store
+	client *leaver
+}
+
+func (s leavingStore) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	res, err := s.Store.Decide(ctx, req)
+	s.client.gone = true
+	return res, err
+}
+
+// A leaver is the context of a client whose end wakes nobody.
+type leaver struct {
+	context.Context
+	gone bool
+}
+
+func (l *leaver) Err() error {
+	if l.gone {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestTheHandlerDoesNotRunForAClientThatHasGone(t *testing.T) {
+	client := &leaver{Context: context.Background()}
+	limiter := newLimiter(t, leavingStore{memstore.New(nil), client}, nil, sash.Every(3, 10*time.Minute))
+	h := newLayers(t, limiter, nil, failures(httplimit.Shared("x")))(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
+	wantStatus(t, get(h, "POST", "/", func(r *http.Request) { *r = *r.WithContext(client) }), 499)
+	wantLeft(t, limiter, "shared:x", 3)
+}
+
+// Four layers of a store that hangs: the answer waits for the Timeout, and not for a second for each.
+func TestAnAnswerDoesNotWaitForAStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{Store: memstore.New(nil), settles: time.Hour}
+		var layers []httplimit.Layer
+		for _, name := range []string{"a", "b", "c", "d"} {
+			layers = append(layers, httplimit.Layer{Name: name, Key: httplimit.Shared("x"), Charge: httplimit.InFlight})
+		}
+		var told atomic.Int64
+		h := newLayers(t, newLimiter(t, store, nil, sash.Every(5, time.Minute)), &httplimit.Options{
+			Timeout: 50 * time.Millisecond,
+			OnError: func(_ *http.Request, err error) {
+				if !errors.Is(err, sash.ErrUnavailable) {
+					t.Error(err)
+				}
+				told.Add(1)
+			},
+		}, layers...)(ok)
+		began := time.Now()
+		wantStatus(t, get(h, "GET", "/", nil), 200)
+		if took := time.Since(began); took != 50*time.Millisecond {
+			t.Errorf("the answer took %v", took)
+		}
+		time.Sleep(time.Second)
+		if told.Load() != 4 {
+			t.Errorf("OnError was told %d times of 4 that could not be given back", told.Load())
+		}
+	})
+}
+
+// A store that needs longer than the Timeout to be told, and less than a second, is told all the same.
+func TestASlowStoreIsToldAfterTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{Store: memstore.New(nil), settles: 500 * time.Millisecond}
+		limiter := newLimiter(t, store, nil, sash.Every(1, time.Minute))
+		h := newLayers(t, limiter, &httplimit.Options{Timeout: 50 * time.Millisecond},
+			httplimit.Layer{Key: httplimit.Shared("x"), Charge: httplimit.InFlight})(ok)
+		wantStatus(t, get(h, "GET", "/", nil), 200)
+		wantLeft(t, limiter, "shared:x", 0)
+		time.Sleep(500 * time.Millisecond)
+		wantLeft(t, limiter, "shared:x", 1)
+	})
+}
+
+// A namelessStore refuses to remember settlements.
+type namelessStore struct {
+	*memstore.Store
+	t *testing.T
+}
+
+func (s namelessStore) Settle(ctx context.Context, set sash.Settlement) error {
+	if set.ID != "" {
+		s.t.Error("the store has to remember a settlement that nobody repeats")
+	}
+	return s.Store.Settle(ctx, set)
+}
+
+func TestWhatIsGivenBackLeavesNoMark(t *testing.T) {
+	limiter := newLimiter(t, namelessStore{memstore.New(nil), t}, nil, sash.Every(2, time.Minute))
+	failed, flying := failures(httplimit.Shared("x")), inFlight(2)
+	failed.Name = "failed"
+	h := newLayers(t, limiter, nil, failed, flying)(ok)
+	for range 5 {
+		wantStatus(t, get(h, "GET", "/", nil), 200)
+	}
+}

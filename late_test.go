@@ -1,0 +1,224 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+)
+
+// A slowStore decides, and answers later, as a store on a network does.
+type slowStore struct {
+	*memstore.Store
+	takes time.Duration
+}
+
+func (s *slowStore) answer(ctx context.Context) error {
+	select {
+	case <-time.After(s.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *slowStore) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	res, err := s.Store.Decide(ctx, req)
+	if late := s.answer(ctx); late != nil {
+		return sash.Result{}, late
+	}
+	return res, err
+}
+
+func (s *slowStore) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	res, err := s.Store.DecideAll(ctx, reqs)
+	if late := s.answer(ctx); late != nil {
+		return nil, late
+	}
+	return res, err
+}
+
+// Callers who leave while the store decides would fill the limit for a whole window, though none of them
+// does anything.
+func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
+	for name, leave := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"at a deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 10*time.Millisecond)
+		},
+		"of his own accord": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, stop := context.WithCancel(ctx)
+			time.AfterFunc(10*time.Millisecond, stop)
+			return ctx, stop
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &slowStore{memstore.New(nil), 900 * time.Millisecond}
+				l := newLimiter(t, store, nil, sash.PerHour(3))
+				c := newConcurrency(t, store, 3, time.Hour)
+				for call, ask := range map[string]func(context.Context) error{
+					"Reserve": func(ctx context.Context) error { _, err := l.Reserve(ctx, "k", 3); return err },
+					"ReserveAll": func(ctx context.Context) error {
+						_, _, err := l.ReserveAll(ctx, sash.Subject{Key: "k", Cost: 3}, sash.Subject{Key: "other", Cost: 1})
+						return err
+					},
+					"Start": func(ctx context.Context) error { _, err := c.Start(ctx, "k"); return err },
+				} {
+					ctx, stop := leave(t.Context())
+					began := time.Now()
+					if err := ask(ctx); err == nil || !errors.Is(err, ctx.Err()) {
+						t.Errorf("%s: the error is %v, want %v", call, err, ctx.Err())
+					}
+					if took := time.Since(began); took != 10*time.Millisecond {
+						t.Errorf("%s: the caller was kept for %v after he had left", call, took)
+					}
+					stop()
+				}
+				time.Sleep(time.Second)
+				for _, key := range []string{"k", "other"} {
+					if left := remaining(t, l, key); left != 3 {
+						t.Errorf("%d of 3 are left for %s", left, key)
+					}
+				}
+				for range 3 {
+					if !start(t, c, "k").Allowed() {
+						t.Error("a caller who left has kept his slot")
+					}
+				}
+			})
+		})
+	}
+}
+
+// A refusal has charged nothing, so nothing is given back that belongs to others.
+func TestARefusalForACallerWhoLeftGivesNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{Store: memstore.New(nil)}
+		l := newLimiter(t, store, nil, sash.PerHour(3))
+		reserve(t, l, "k", 3)
+		store.takes = 100 * time.Millisecond
+		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		if _, _, err := l.ReserveAll(ctx, sash.Subject{Key: "other", Cost: 1}, sash.Subject{Key: "k", Cost: 1}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if k, other := remaining(t, l, "k"), remaining(t, l, "other"); k != 0 || other != 3 {
+			t.Errorf("%d and %d are left, want 0 and 3", k, other)
+		}
+	})
+}
+
+// The store has a second more than its caller; synctest fails if anything runs on after that.
+func TestAStoreThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, &slowStore{memstore.New(nil), time.Hour}, nil, sash.PerHour(3))
+		ctx, stop := context.WithCancel(context.Background())
+		time.AfterFunc(time.Minute, stop)
+		began := time.Now()
+		if _, err := l.Reserve(ctx, "k", 1); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("the caller waited %v", took)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+func TestWaitingForASlotEndsAsLimitedAlsoWhileTheStoreIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrency(t, &slowStore{memstore.New(nil), 40 * time.Millisecond}, 1, time.Hour)
+		start(t, c, "k")
+		for ms := 41; ms < 200; ms++ {
+			ctx, stop := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
+			if _, err := c.Wait(ctx, "k"); !errors.Is(err, sash.ErrLimited) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("after %d ms: %v", ms, err)
+			}
+			stop()
+		}
+		time.Sleep(time.Second) // for the store to end the last question
+	})
+}
+
+// onceStore counts the settlements that a store has to remember.
+type onceStore struct {
+	*memstore.Store
+	told, named int
+	fails       error
+}
+
+func (s *onceStore) Settle(ctx context.Context, set sash.Settlement) error {
+	s.told++
+	if set.ID != "" {
+		s.named++
+	}
+	if s.fails != nil {
+		return s.fails
+	}
+	return s.Store.Settle(ctx, set)
+}
+
+func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
+	store := &onceStore{Store: memstore.New(nil)}
+	c := newConcurrency(t, store, 1, time.Hour)
+	for range 5 {
+		slot := start(t, c, "k")
+		for range 3 {
+			if err := slot.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.told != 10 || store.named != 0 {
+		t.Errorf("the store was told %d times, and %d times with a name to remember; want 10 and 0", store.told, store.named)
+	}
+	store.fails = errLost
+	slot := start(t, c, "k")
+	if err := slot.Release(t.Context()); !errors.Is(err, sash.ErrUnavailable) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := slot.Release(t.Context()); err != nil || store.told != 11 {
+		t.Errorf("a release that may have been made was repeated: %d times, %v", store.told, err)
+	}
+}
+
+func BenchmarkReserve(b *testing.B) {
+	l, err := sash.New(memstore.New(nil), nil, sash.PerSecond(1000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	leaves, stop := context.WithCancel(context.Background())
+	defer stop()
+	for name, ctx := range map[string]context.Context{"of a caller who stays": context.Background(), "of a caller who may leave": leaves} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				r, err := l.Reserve(ctx, "k", 1)
+				if err != nil || r.Release(ctx) != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+type panickingStore struct{ *memstore.Store }
+
+func (panickingStore) Decide(context.Context, sash.Request) (sash.Result, error) { panic("a bug") }
+
+func TestAStoreThatPanicsWhileItReservesDoesNotEndTheProcess(t *testing.T) {
+	l, err := sash.New(panickingStore{memstore.New(nil)}, nil, sash.PerMinute(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnavailable) {
+		t.Errorf("the error is %v", err)
+	}
+}
