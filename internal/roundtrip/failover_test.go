@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -156,6 +157,35 @@ func TestAGRPCServerWhoseStoreIsDown(t *testing.T) {
 			time.Sleep(time.Microsecond)
 			if err := call(); err != nil {
 				t.Errorf("at the time that the refusal told: %v", err)
+			}
+		}
+	})
+}
+
+// Behind a store that is open, an answer does not tell of limits that nobody counts, and guesses at a login are
+// not let in at all.
+func TestAnOpenStoreTellsNothingAndOpensNoLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &fallible{Store: newStore()}
+		inner.down.Store(true)
+		limiter, err := sash.New(guard(t, inner, failover.Open), nil, sash.PerMinute(5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for charge, want := range map[httplimit.Charge]int{
+			httplimit.Requests: http.StatusOK,
+			httplimit.Failures: http.StatusServiceUnavailable,
+		} {
+			limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{{Key: httplimit.PeerAddress, Charge: charge}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reached := false
+			handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+			if w.Code != want || reached != (want == http.StatusOK) || w.Header().Get("RateLimit") != "" {
+				t.Errorf("%v: %d, %v, the handler ran: %v", charge, w.Code, w.Header(), reached)
 			}
 		}
 	})
