@@ -29,6 +29,30 @@ type Store interface {
 	Decide(ctx context.Context, req Request) (Result, error)
 }
 
+// A Decorator is a store before another one, which it needs for its work. A Limiter credits it with a power,
+// such as settling, only when the store behind it has that too: so it has the methods of every power that it
+// can pass on.
+type Decorator interface {
+	Store
+	// Unwrap returns the store behind it.
+	Unwrap() Store
+}
+
+// able returns the store as a T if it is one, and so is every store behind it.
+func able[T any](store Store) (T, bool) {
+	first, ok := store.(T)
+	for ok {
+		d, decorates := store.(Decorator)
+		if !decorates {
+			return first, true
+		}
+		store = d.Unwrap()
+		_, ok = store.(T)
+	}
+	var none T
+	return none, false
+}
+
 // A MultiStore decides over several subjects at once, all or nothing.
 type MultiStore interface {
 	Store

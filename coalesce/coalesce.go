@@ -20,9 +20,11 @@ type Store struct {
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.Decorator    = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // New returns a store that decides through inner, which it does not own.
@@ -97,6 +99,18 @@ func (s *Store) run(sh *shard, key string, q *queue) {
 		}
 		q.refused = b.decide(s.inner, q.refused)
 	}
+}
+
+// Unwrap implements [sash.Decorator].
+func (s *Store) Unwrap() sash.Store { return s.inner }
+
+// DecideOnce implements [sash.Deduplicator]. It goes straight to the store. The error is
+// [sash.ErrUnsupported] when the store does not know IDs.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	if inner, ok := s.inner.(sash.Deduplicator); ok {
+		return inner.DecideOnce(ctx, id, req)
+	}
+	return sash.Result{}, sash.ErrUnsupported
 }
 
 // DecideAll implements [sash.MultiStore]. It goes straight to the store.

@@ -2,6 +2,7 @@ package denials_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -297,4 +298,26 @@ func BenchmarkRefused(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What the store behind cannot do is not offered, and what it can is.
+func TestPowersAreThoseOfTheStore(t *testing.T) {
+	l := newLimiter(t, newStore(t, struct{ sash.Store }{memstore.New(nil)}, nil), sash.PerHour(10))
+	_, reserve := l.Reserve(t.Context(), "k", 1)
+	_, once := l.AllowOnce(t.Context(), "id", "k", 1)
+	for call, err := range map[string]error{"Reserve": reserve, "AllowOnce": once, "Reset": l.Reset(t.Context(), "k")} {
+		if !errors.Is(err, sash.ErrUnsupported) {
+			t.Errorf("%s: %v, want ErrUnsupported", call, err)
+		}
+	}
+	l = newLimiter(t, newStore(t, memstore.New(nil), nil), sash.PerHour(10))
+	for range 3 {
+		if res, err := l.AllowOnce(t.Context(), "id", "k", 10); err != nil || !res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+		// A refusal that is kept is not the answer to a call that was admitted before.
+		if res := ask(t, l, "k", 10); res.Allowed {
+			t.Errorf("%+v", res)
+		}
+	}
 }

@@ -21,6 +21,7 @@ type outcome[T any] struct {
 
 // An attempt is a call that the store works on, maybe for longer than anybody waits.
 type attempt[T any] struct {
+	asked func(T) bool  // whether the store itself said so; nil means always
 	done  chan struct{} // closed when value and err are there
 	value T
 	err   error
@@ -56,8 +57,9 @@ func (a *attempt[T]) finish(value T, err error) {
 }
 
 // ask runs a call on the store, in a goroutine so that the caller has its answer within the budget also
-// when the store does not heed its context.
-func ask[T any](ctx context.Context, g *guard, f func(context.Context) (T, error)) (out outcome[T]) {
+// when the store does not heed its context. An answer that asked says is not the store's, such as one from a
+// cache, tells nothing of its health.
+func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
 	if g.slots.Add(1) > g.most {
 		g.slots.Add(-1)
 		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, unsent: true}
@@ -68,7 +70,7 @@ func ask[T any](ctx context.Context, g *guard, f func(context.Context) (T, error
 		return outcome[T]{err: err, failed: true, unsent: true}
 	}
 	timed, cancel := context.WithTimeout(ctx, g.budget)
-	a := &attempt[T]{done: make(chan struct{})}
+	a := &attempt[T]{asked: asked, done: make(chan struct{})}
 	go func() {
 		value, err := f(timed)
 		g.slots.Add(-1)
@@ -90,7 +92,7 @@ func ask[T any](ctx context.Context, g *guard, f func(context.Context) (T, error
 // leave is what a caller does whose time is over before the store's answer is there.
 func leave[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
 	if err := ctx.Err(); err != nil { // the caller's own end says nothing of the store; what follows may
-		a.ends(func(_ T, err error) { g.hear(t, err) })
+		a.ends(func(T, error) { a.hear(g, t) })
 		return outcome[T]{err: err}
 	}
 	g.breaker.fail(t, ErrBudget)
@@ -102,7 +104,7 @@ func leave[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcom
 func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
 	switch {
 	case a.err == nil, answers(a.err):
-		g.hear(t, a.err)
+		a.hear(g, t)
 		return outcome[T]{value: a.value, err: a.err}
 	case ctx.Err() != nil:
 		g.breaker.skip(t)
@@ -121,13 +123,16 @@ func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcom
 }
 
 // hear tells the breaker of an attempt that failed for no reason of the store's, or did not fail.
-func (g *guard) hear(t ticket, err error) {
-	if err == nil {
+func (a *attempt[T]) hear(g *guard, t ticket) {
+	if a.err == nil && (a.asked == nil || a.asked(a.value)) {
 		g.breaker.succeed(t)
 	} else {
 		g.breaker.skip(t)
 	}
 }
+
+// decided reports whether a result tells of the store's health.
+func decided(res sash.Result) bool { return res.Source == sash.FromStore }
 
 // answers reports whether an error is about the call and not about the store's health.
 func answers(err error) bool {

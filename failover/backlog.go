@@ -12,16 +12,18 @@ import (
 // Bounds of the backlog.
 const (
 	mostSubjects = 10_000 // units of further ones are lost, and counted
+	mostCalls    = 10_000 // with an ID, likewise
 	steps        = 8      // parts of the longest window in which charges of a subject are added up
 )
 
 // A backlog is what was admitted locally and the store does not know of, subject by subject. A charge is
 // dropped when it has left every window: then it does not matter to the store either.
 type backlog struct {
-	size atomic.Int64 // of subjects
+	size atomic.Int64 // of subjects and calls
 
 	mu       sync.Mutex
 	subjects map[subject]*debt // guarded by mu
+	calls    map[call]due      // guarded by mu: those that have an ID
 	paying   bool              // guarded by mu: a goroutine empties it
 }
 
@@ -41,6 +43,14 @@ type debt struct {
 	policy  *sash.Policy // the last that it was charged under
 	charges []localCharge
 	settled map[string]bool // what was settled since
+}
+
+// A due is something to charge to the store: a call with an ID, or else what a subject owes.
+type due struct {
+	id  string
+	at  time.Time // of a call
+	req sash.Request
+	d   *debt // of a subject
 }
 
 // A localCharge is the units of some charges, dated to the latest of them.
@@ -75,10 +85,13 @@ func (b *backlog) debt(req sash.Request) *debt {
 		}
 		d = &debt{policy: req.Policy}
 		b.subjects[name] = d
-		b.size.Store(int64(len(b.subjects)))
+		b.count()
 	}
 	return d
 }
+
+// count keeps the size. The caller holds mu.
+func (b *backlog) count() { b.size.Store(int64(len(b.subjects) + len(b.calls))) }
 
 // add puts a charge with the last one when they are close. What has left goes now and then.
 func (d *debt) add(c localCharge) {
@@ -113,14 +126,21 @@ func (d *debt) joins(a, b localCharge) bool {
 func (d *debt) drop(now time.Time) {
 	kept := d.charges[:0]
 	for _, c := range d.charges {
-		for _, w := range d.policy.Windows() {
-			if cut, _ := w.Cut(now.UnixMicro()); c.last.UnixMicro() > cut {
-				kept = append(kept, c)
-				break
-			}
+		if counts(d.policy, c.last, now) {
+			kept = append(kept, c)
 		}
 	}
 	d.charges = kept
+}
+
+// counts reports whether any limit still counts what was charged at an instant.
+func counts(policy *sash.Policy, at, now time.Time) bool {
+	for _, w := range policy.Windows() {
+		if cut, _ := w.Cut(now.UnixMicro()); at.UnixMicro() > cut {
+			return true
+		}
+	}
+	return false
 }
 
 // start reports whether there is something to charge and nobody does it yet; then the caller does.
@@ -130,7 +150,7 @@ func (b *backlog) start() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.paying || len(b.subjects) == 0 {
+	if b.paying || len(b.subjects)+len(b.calls) == 0 {
 		return false
 	}
 	b.paying = true
@@ -144,35 +164,44 @@ func (b *backlog) stop() {
 	b.mu.Unlock()
 }
 
-// take removes a subject and returns what it owes. It returns false, and has stopped, when there is none.
-func (b *backlog) take() (req sash.Request, d *debt, ok bool) {
+// take removes a call, or a subject, and returns what it owes. It returns false, and has stopped, when there
+// is none.
+func (b *backlog) take() (due, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now()
+	for of, d := range b.calls {
+		delete(b.calls, of)
+		b.count()
+		if counts(d.req.Policy, d.at, now) {
+			return d, true
+		}
+	}
 	for name, d := range b.subjects {
 		delete(b.subjects, name)
-		b.size.Store(int64(len(b.subjects)))
-		d.drop(time.Now())
+		b.count()
+		d.drop(now)
 		req := sash.Request{Key: name.key, Policy: d.policy}
 		for _, c := range d.charges {
 			req.Cost += c.units
 		}
 		if req.Cost > 0 {
-			return req, d, true
+			return due{req: req, d: d}, true
 		}
 	}
 	b.paying = false
-	return sash.Request{}, nil, false
+	return due{}, false
 }
 
 // putBack returns what was taken and not charged. It returns the units that there is no room for.
-func (b *backlog) putBack(req sash.Request, d *debt) (lost int64) {
+func (b *backlog) putBack(of due) (lost int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.debt(req)
+	now := b.debt(of.req)
 	if now == nil {
-		return req.Cost
+		return of.req.Cost
 	}
-	now.charges = append(d.charges, now.charges...)
+	now.charges = append(of.d.charges, now.charges...)
 	return 0
 }
 
@@ -210,6 +239,12 @@ func (b *backlog) correct(set sash.Settlement) {
 func (b *backlog) forget(key string, policy *sash.Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.subjects, subjectOf(key, policy))
-	b.size.Store(int64(len(b.subjects)))
+	name := subjectOf(key, policy)
+	delete(b.subjects, name)
+	for of := range b.calls {
+		if of.subject == name {
+			delete(b.calls, of)
+		}
+	}
+	b.count()
 }

@@ -69,6 +69,13 @@ func (s *fake) Decide(ctx context.Context, req sash.Request) (sash.Result, error
 	return s.Store.Decide(ctx, req)
 }
 
+func (s *fake) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	if err := s.enter(ctx); err != nil {
+		return sash.Result{}, err
+	}
+	return s.Store.DecideOnce(ctx, id, req)
+}
+
 func (s *fake) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -46,16 +46,23 @@ func (g *guard) repay() {
 func (g *guard) payAll() {
 	l := g.local
 	for g.breaker.now() == Up {
-		req, d, ok := l.backlog.take()
+		d, ok := l.backlog.take()
 		if !ok {
 			return
 		}
+		if d.id != "" {
+			if !g.payCall(d) {
+				break
+			}
+			continue
+		}
+		req := d.req
 		paid, unsent := g.pay(req)
 		l.written.Add(paid)
 		switch {
 		case paid == req.Cost:
 		case unsent: // also where too many calls are under way: the next answer starts this again
-			l.lost.Add(l.backlog.putBack(req, d))
+			l.lost.Add(l.backlog.putBack(d))
 			l.backlog.stop()
 			return
 		default:
@@ -73,7 +80,7 @@ func (g *guard) pay(req sash.Request) (paid int64, unsent bool) {
 		req.Cost = min(req.Cost, l.Units)
 	}
 	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, func(ctx context.Context) (sash.Result, error) {
+	out := ask(context.Background(), g, decided, func(ctx context.Context) (sash.Result, error) {
 		return g.store.Decide(ctx, req)
 	})
 	if out.failed || out.err != nil {
@@ -85,7 +92,7 @@ func (g *guard) pay(req sash.Request) (paid int64, unsent bool) {
 	}
 	set := sash.Settlement{Request: req, Result: out.value, Units: total, ID: rand.Text()}
 	for range 3 { // a settlement may be repeated
-		settled := ask(context.Background(), g, func(ctx context.Context) (struct{}, error) {
+		settled := ask(context.Background(), g, nil, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, settler.Settle(ctx, set)
 		})
 		if !settled.failed && settled.err == nil {

@@ -36,9 +36,11 @@ type Store struct {
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.Decorator    = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // New returns a store that leases units from inner, which it does not own, for at most longest: whole
@@ -145,6 +147,33 @@ func (s *Store) Release(ctx context.Context) error {
 		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, sash.ErrUnavailable)
 	}
 	return nil
+}
+
+// Unwrap implements [sash.Decorator].
+func (s *Store) Unwrap() sash.Store { return s.inner }
+
+// DecideOnce implements [sash.Deduplicator]: the store decides, under the longer windows. A lease is not spent, because
+// it could not tell whether a call is repeated. The error is [sash.ErrUnsupported] when the store does not know
+// IDs.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	inner, ok := s.inner.(sash.Deduplicator)
+	if !ok {
+		return sash.Result{}, sash.ErrUnsupported
+	}
+	if !leasable(req.Policy) {
+		return inner.DecideOnce(ctx, id, req)
+	}
+	longer, err := s.policies.of(req.Policy, s.longest)
+	if err != nil {
+		return sash.Result{}, err
+	}
+	asked := req
+	asked.Policy = longer
+	res, err := inner.DecideOnce(ctx, id, asked)
+	if err != nil {
+		return sash.Result{}, err
+	}
+	return res.Part(req, 0), nil
 }
 
 // DecideAll implements [sash.MultiStore]: the store decides, under the longer windows.
