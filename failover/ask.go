@@ -72,7 +72,7 @@ func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(contex
 	timed, cancel := context.WithTimeout(ctx, g.budget)
 	a := &attempt[T]{asked: asked, done: make(chan struct{})}
 	go func() {
-		value, err := f(timed)
+		value, err := attend(timed, f)
 		g.slots.Add(-1)
 		a.finish(value, err)
 		cancel() // after done is closed: who sees this looks there again
@@ -87,6 +87,17 @@ func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(contex
 		}
 	}
 	return judge(ctx, g, a, t)
+}
+
+// attend calls f. A store that panics has failed, whether or not it has charged: in a goroutine that is not
+// the caller's, nobody else could stop the panic from ending the process.
+func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &sash.StoreError{Err: fmt.Errorf("failover: the store panicked: %v", p)}
+		}
+	}()
+	return f(ctx)
 }
 
 // leave is what a caller does whose time is over before the store's answer is there.
