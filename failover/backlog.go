@@ -25,6 +25,8 @@ type backlog struct {
 	subjects map[subject]*debt // guarded by mu
 	calls    map[call]due      // guarded by mu: those that have an ID
 	paying   bool              // guarded by mu: a goroutine empties it
+	pause    time.Duration     // guarded by mu: the last pause after a payment that failed; 0 after one that did not
+	until    time.Time         // guarded by mu: end of the pause
 }
 
 // A subject is a key under an algorithm and its resolution, which do not share a count.
@@ -150,7 +152,7 @@ func (b *backlog) start() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.paying || len(b.subjects)+len(b.calls) == 0 {
+	if b.paying || len(b.subjects)+len(b.calls) == 0 || time.Now().Before(b.until) {
 		return false
 	}
 	b.paying = true
@@ -161,6 +163,23 @@ func (b *backlog) start() bool {
 func (b *backlog) stop() {
 	b.mu.Lock()
 	b.paying = false
+	b.mu.Unlock()
+}
+
+// rest ends what start began, and nothing starts for a while: between half and all of a pause that doubles
+// with each failure. Random is at least 0 and below 1.
+func (b *backlog) rest(random float64) {
+	b.mu.Lock()
+	b.paying = false
+	b.pause = min(longestPause, max(firstPause, 2*b.pause))
+	b.until = time.Now().Add(b.pause/2 + time.Duration(random*float64(b.pause/2)))
+	b.mu.Unlock()
+}
+
+// calm takes note of a payment that did not fail.
+func (b *backlog) calm() {
+	b.mu.Lock()
+	b.pause = 0
 	b.mu.Unlock()
 }
 
