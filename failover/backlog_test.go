@@ -148,3 +148,14 @@ func TestManyWindowsOfASubjectAreAddedUp(t *testing.T) {
 		t.Errorf("%d units at %d instants", due.req.Cost, len(due.d.units))
 	}
 }
+
+// Calls that each bring limits of their own do not fill the memory with shares.
+func TestSharesAreBounded(t *testing.T) {
+	l := newLocal(nil, nil)
+	for i := range 3 * mostShares {
+		l.share(request(t, "k", 1, sash.Every(5, time.Hour+time.Duration(i)*time.Second)).Policy)
+		if len(l.shares) > mostShares {
+			t.Fatalf("%d shares are remembered, at most %d", len(l.shares), mostShares)
+		}
+	}
+}

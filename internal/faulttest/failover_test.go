@@ -102,7 +102,7 @@ func TestFailover(t *testing.T) {
 		for _, fault := range faults {
 			t.Run(a.name+"/"+fault.name, func(t *testing.T) {
 				server := redistest.Start(t)
-				defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), servers, proxies)
+				defer goleak.VerifyNone(t, append(leftovers, goleak.IgnoreCurrent())...)
 				t.Run("fault", func(t *testing.T) {
 					p := through(t, server.Addr())
 					at := to(p.Listen, time.Second)
@@ -158,11 +158,14 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// servers is what waits for a process that was started again.
-var servers = goleak.IgnoreAnyFunction("os/exec.(*Cmd).Wait")
-
-// proxies is what a toxiproxy leaves behind when a connection ends while it is spoiled.
-var proxies = goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")
+// leftovers are goroutines of the tests: what waits for a process that was started again, and what a toxiproxy
+// leaves behind when a connection ends while it is spoiled.
+var leftovers = []goleak.Option{
+	goleak.IgnoreAnyFunction("os/exec.(*Cmd).Wait"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"),
+}
 
 func spoilt(s spoil) func(*testing.T, *redistest.Server, *proxy) {
 	return func(t *testing.T, _ *redistest.Server, p *proxy) { p.add(t, s, 1) }
