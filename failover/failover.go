@@ -34,8 +34,8 @@
 // # One breaker
 //
 // There is one breaker, whatever is behind the store. When that is a cluster of which some nodes hang, calls
-// to the others suffer: with a third of the keys hanging, 25 to 61 % of the calls to healthy keys were answered
-// by policy in one measurement. Calls to nodes that work keep closing the breaker and calls to those that do
+// to the others suffer: with a third of the keys hanging, from none (4 callers) to 95 % (16 callers and more) of
+// the calls to healthy keys were answered by policy in virtual time. Calls to nodes that work keep closing the breaker and calls to those that do
 // not keep opening it. A cluster's own failover ends that; until then, the fewer keys a Store is asked for,
 // the fewer are hit: a Store for each group of keys that lie on one node has a breaker for that node.
 //
