@@ -38,6 +38,29 @@ type Decorator interface {
 	Unwrap() Store
 }
 
+// A Substitute is a decorator that may answer in place of the store behind it, differently for each call. What
+// asks for several calls at once, or for units that are spent later, has no use for such an answer: it belongs
+// behind the Substitute, not before it.
+type Substitute interface {
+	Decorator
+	// Substitutes does nothing; it tells this decorator from others.
+	Substitutes()
+}
+
+// Substituted reports whether a store, or one behind it, is a Substitute.
+func Substituted(store Store) bool {
+	for {
+		if _, ok := store.(Substitute); ok {
+			return true
+		}
+		d, decorates := store.(Decorator)
+		if !decorates {
+			return false
+		}
+		store = d.Unwrap()
+	}
+}
+
 // able returns the store as a T if it is one, and so is every store behind it.
 func able[T any](store Store) (T, bool) {
 	first, ok := store.(T)

@@ -16,6 +16,7 @@ const shards = 64 // a power of two
 // key any more.
 type Store struct {
 	inner  sash.Store
+	apart  bool // each call is decided by itself
 	seed   maphash.Seed
 	shards [shards]shard
 }
@@ -30,7 +31,7 @@ var (
 
 // New returns a store that decides through inner, which it does not own.
 func New(inner sash.Store) *Store {
-	s := &Store{inner: inner, seed: maphash.MakeSeed()}
+	s := &Store{inner: inner, apart: sash.Substituted(inner), seed: maphash.MakeSeed()}
 	for i := range s.shards {
 		s.shards[i].busy = make(map[string]*queue)
 	}
@@ -52,7 +53,7 @@ type queue struct {
 // Decide implements [sash.Store]. When ctx ends while the call waits for others it is not charged; when it
 // ends while the call is decided it may be.
 func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	if req.Cost == 0 || req.Policy.CountRefused() {
+	if s.apart || req.Cost == 0 || req.Policy.CountRefused() {
 		return s.inner.Decide(ctx, req)
 	}
 	sh := &s.shards[maphash.String(s.seed, req.Key)&(shards-1)]

@@ -30,5 +30,11 @@
 // is seen after [Options].MaxAge at the latest: a refusal is not kept longer than that, whatever its
 // RetryAfter. As one question a MaxAge and key is next to nothing, MaxAge is short.
 //
+// # Its place
+//
+// Behind failover, whose own answers are no store's, and before lease and coalesce: what is answered from memory
+// waits for no batch. Before failover it works too, for it keeps only what the store itself has refused; but then
+// the time that failover allows does not cover it.
+//
 // Decisions over several subjects and policies that charge refused calls go straight to the store.
 package denials

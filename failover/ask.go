@@ -15,7 +15,7 @@ type outcome[T any] struct {
 	value  T
 	err    error // when failed, an ErrUnavailable that says why
 	failed bool  // the policy answers
-	unsent bool  // failed, and the store certainly did not charge
+	kind   Kind  // of the failure
 	late   *attempt[T]
 }
 
@@ -62,17 +62,17 @@ func (a *attempt[T]) finish(value T, err error) {
 func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
 	if g.slots.Add(1) > g.most {
 		g.slots.Add(-1)
-		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, unsent: true}
+		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, kind: Unsent}
 	}
 	t, err := g.enter()
 	if err != nil {
 		g.slots.Add(-1)
-		return outcome[T]{err: err, failed: true, unsent: true}
+		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
 	timed, cancel := context.WithTimeout(ctx, g.budget)
 	a := &attempt[T]{asked: asked, done: make(chan struct{})}
 	go func() {
-		value, err := f(timed)
+		value, err := attend(timed, f)
 		g.slots.Add(-1)
 		a.finish(value, err)
 		cancel() // after done is closed: who sees this looks there again
@@ -87,6 +87,17 @@ func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(contex
 		}
 	}
 	return judge(ctx, g, a, t)
+}
+
+// attend calls f. A store that panics has failed, whether or not it has charged: in a goroutine that is not
+// the caller's, nobody else could stop the panic from ending the process.
+func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &sash.StoreError{Err: fmt.Errorf("failover: the store panicked: %v", p)}
+		}
+	}()
+	return f(ctx)
 }
 
 // leave is what a caller does whose time is over before the store's answer is there.
@@ -119,7 +130,7 @@ func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcom
 	}
 	g.breaker.fail(t, err)
 	g.tell(err, kind)
-	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, unsent: kind != Unknown, late: a}
+	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
 }
 
 // hear tells the breaker of an attempt that failed for no reason of the store's, or did not fail.

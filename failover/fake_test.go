@@ -168,3 +168,11 @@ func admit(t *testing.T, l *sash.Limiter, key string, calls int) (admitted int) 
 	}
 	return admitted
 }
+
+// look asks about a subject and charges nothing.
+func look(t *testing.T, l *sash.Limiter) {
+	t.Helper()
+	if _, err := l.Peek(t.Context(), "another"); err != nil {
+		t.Fatal(err)
+	}
+}

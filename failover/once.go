@@ -79,13 +79,13 @@ func (g *guard) payCall(d due) bool {
 		return store.DecideOnce(ctx, d.id, req)
 	})
 	switch {
-	case out.failed: // it may be repeated
+	case out.failed && out.kind != Misconfigured: // it may be repeated
 		l.lost.Add(l.backlog.addCall(call{subjectOf(req.Key, req.Policy), d.id}, d.req, d.at))
 		return false
-	case out.err != nil:
+	case out.failed || out.err != nil:
 		l.lost.Add(d.req.Cost)
-	default:
-		l.written.Add(d.req.Cost)
+		return !out.failed
 	}
+	l.written.Add(d.req.Cost)
 	return true
 }

@@ -40,7 +40,7 @@ func (s *Store) settleLocally(ctx context.Context, set sash.Settlement) error {
 	if err := s.local.store.Settle(ctx, here); err != nil {
 		return err
 	}
-	s.local.backlog.correct(set)
+	s.local.lost.Add(s.local.backlog.correct(set))
 	return nil
 }
 

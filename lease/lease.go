@@ -45,11 +45,15 @@ var (
 )
 
 // New returns a store that leases units from inner, which it does not own, for at most longest: whole
-// microseconds, MinLease to MaxLease. All processes have to use the same. The longer it is, the fewer
+// microseconds, MinLease to MaxLease. A store of failover cannot be inner: it belongs before this one. All processes have to use the same. The longer it is, the fewer
 // decisions reach inner and the more units lie unspent: a hundredth of the shortest window is a good start.
 func New(inner sash.Store, longest time.Duration) (*Store, error) {
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
 		return nil, fmt.Errorf("lease: the longest lease is whole microseconds from %v to %v, not %v", MinLease, MaxLease, longest)
+	}
+	if sash.Substituted(inner) {
+		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
+			"put failover before lease, not behind it")
 	}
 	s := &Store{inner: inner, longest: longest, seed: maphash.MakeSeed()}
 	s.policies.longer = make(map[*sash.Policy]*sash.Policy)
