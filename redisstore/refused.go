@@ -23,12 +23,18 @@ var unable = [...]string{
 // credentials, missing permissions, a key of another type, keys of several slots, commands that it does
 // not have. It does not mend by itself, and the call was not charged. Clients wrap what a server said:
 // every error of the chain is looked at.
-func Misconfigured(err error) bool { return said(err, misconfigured[:]) }
+func Misconfigured(err error) bool {
+	var after *waitError
+	if errors.As(err, &after) {
+		return Misconfigured(after.err)
+	}
+	return said(err, misconfigured[:])
+}
 
 // Uncharged reports whether the server has said that it did not run the script, or refused its first
 // write: the call was certainly not charged. Misconfigured errors are among them; an error that is not
 // Uncharged may have been charged or not.
-func Uncharged(err error) bool { return Misconfigured(err) || said(err, unable[:]) }
+func Uncharged(err error) bool { return said(err, misconfigured[:]) || said(err, unable[:]) }
 
 // said reports whether an error of the chain begins in one of these ways.
 func said(err error, starts []string) bool {

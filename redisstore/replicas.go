@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,8 @@ type Waiter interface {
 	Scripter
 	// RunWait runs a script as Run does. When wait.For says so of its reply, it then sends WAIT on the
 	// connection that the script was sent on, for WAIT knows of no other's writes, and returns how many
-	// replicas have confirmed. Neither is sent again when it may have run.
+	// replicas have confirmed. Neither is sent again when it may have run. When the script has run, the reply
+	// is what it answered, also beside an error of WAIT.
 	RunWait(ctx context.Context, script *Script, keys []string, arg string, wait Wait) (reply string, confirmed int64, err error)
 }
 
@@ -46,11 +48,31 @@ func (s *Store) run(ctx context.Context, reqs []sash.Request, script *Script, ke
 		return "", fmt.Errorf("%w: waiting for replicas, by %T", sash.ErrUnsupported, s.scripts)
 	}
 	reply, confirmed, err := scripts.RunWait(ctx, script, keys, arg, s.wait)
-	if err == nil && s.wait.For(reply) && confirmed < int64(s.wait.Replicas) {
+	switch {
+	case err != nil && reply != "":
+		err = &waitError{err}
+	case err == nil && s.wait.For(reply) && confirmed < int64(s.wait.Replicas):
 		err = &sash.StoreError{Err: fmt.Errorf("redisstore: the call was charged, but %d of %d replicas confirmed it within %v",
 			confirmed, s.wait.Replicas, s.wait.Timeout)}
 	}
 	return reply, err
+}
+
+// A waitError is a WAIT that failed after the script had run. It is the caller's context that ended, or nothing
+// else: what the server said of WAIT must not pass for what it says of a call that it did not charge.
+type waitError struct{ err error }
+
+func (e *waitError) Error() string {
+	return "redisstore: the call was charged, but replicas were not waited for: " + e.err.Error()
+}
+
+func (e *waitError) Unwrap() error {
+	for _, ended := range [...]error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(e.err, ended) {
+			return ended
+		}
+	}
+	return nil
 }
 
 // admitted reports whether a reply admits: no limit refused.

@@ -28,12 +28,12 @@ func TestFailoverWhileTheServerIsStopped(t *testing.T) {
 			Instances:   func() int { return 2 },
 			Classify: func(err error) failover.Kind {
 				switch {
+				case !redisstore.Uncharged(err):
+					return failover.Unknown
 				case redisstore.Misconfigured(err):
 					return failover.Misconfigured
-				case redisstore.Uncharged(err):
-					return failover.Unsent
 				}
-				return failover.Unknown
+				return failover.Unsent
 			},
 		})
 		if err != nil {
