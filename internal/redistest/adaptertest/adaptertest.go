@@ -58,6 +58,8 @@ func Run(t *testing.T, open Open) {
 		{"the end of a context is an error of its own", RunContexts},
 		{"a server that is down is an unavailable store", testDown},
 		{"a script's error keeps what the server said", testScriptError},
+		{"what a server refuses is known", testRefusals},
+		{"a permission that is missing after a write", testLatePermission},
 		{"a permission that is missing for WAIT", testWaitPermission},
 		{"a cluster is followed and never asked for two slots at once", testCluster},
 	} {
