@@ -38,7 +38,7 @@ The exit code is 0 when nothing failed, 1 when something did (with --strict: als
 when Redis does not answer or does not let the user in.`,
 		Example: `  sash doctor --redis redis://127.0.0.1:6379
   sash doctor --strict --json      # in CI, with SASH_REDIS set`,
-		Args: cobra.NoArgs,
+		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), c) },
 	}
 	f := cmd.Flags()

@@ -40,7 +40,7 @@ ends at the first round of four seconds that breaks one. To see that it finds wh
 --algorithm fixed-window, sliding-counter or gcra, which are not exact.`,
 		Example: `  sash verify --redis redis://127.0.0.1:6379
   sash verify --for 10s --algorithm fixed-window     # with SASH_REDIS set; finds up to twice the limit`,
-		Args: cobra.NoArgs,
+		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("seed") {
 				v.opts.Seed = uint64(rand.Uint32())
