@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash/service/internal/doctor"
+	"example.com/sash/service/internal/redisclient"
 )
 
 // A checkup is the flags of sash doctor.
@@ -60,7 +61,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 	defer to.close()
 	findings, err := doctor.Run(ctx, a.redisURL(c.redis), to.client, doctor.Options{Budget: c.budget})
 	if err != nil {
-		return to.explain(err)
+		return to.explain(redisclient.Remedy(err))
 	}
 	count := make(map[doctor.Level]int)
 	for _, f := range findings {

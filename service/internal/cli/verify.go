@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/verify"
 )
 
@@ -78,7 +79,7 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 	case errors.Is(err, verify.ErrClock):
 		return err
 	case err != nil:
-		return to.explain(err)
+		return to.explain(redisclient.Remedy(err))
 	}
 	if v.json {
 		err = writeJSON(a.out, verifyAnswer(v, &report))

@@ -21,6 +21,8 @@ import (
 const (
 	round       = 4 * time.Second
 	callTimeout = time.Second
+	// lookTimeout is longer than a client takes to connect, so that its error tells why it could not.
+	lookTimeout = 3 * time.Second
 	// resolution is that of sliding-buckets, which hold a unit so much longer at most.
 	resolution = 10 * time.Millisecond
 )
