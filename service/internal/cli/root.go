@@ -29,6 +29,9 @@ var errRefused = errors.New("refused")
 // errFound ends a command whose answer, which was written, is that something is wrong.
 var errFound = errors.New("found")
 
+// errPartial ends a command whose answer, which was written, says why it is not complete.
+var errPartial = errors.New("partial")
+
 // An app is one run of the command.
 type app struct {
 	out, err io.Writer
@@ -53,6 +56,8 @@ func Run(args []string, out, err io.Writer, env func(string) string) int {
 		return exitAllowed
 	case errors.Is(failed, errRefused), errors.Is(failed, errFound):
 		return exitRefused
+	case errors.Is(failed, errPartial):
+		return exitError
 	}
 	text := hide(strings.TrimPrefix(failed.Error(), "sash: "), args)
 	if slices.Contains(args, "--json") {
