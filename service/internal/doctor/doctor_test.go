@@ -3,11 +3,12 @@ package doctor
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
@@ -17,9 +18,10 @@ import (
 	"example.com/sash/service/internal/verify"
 )
 
+// What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) {
 	redisclient.Log(slog.New(slog.DiscardHandler))
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func run(t *testing.T, url string) []Finding {
