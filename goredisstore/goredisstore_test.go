@@ -22,7 +22,7 @@ func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn 
 	if opts.Cluster {
 		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ReadTimeout: opts.Timeout})
 	} else {
-		client = redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout})
+		client = redis.NewClient(&redis.Options{Addr: addr, DB: opts.DB, ReadTimeout: opts.Timeout})
 	}
 	return connTo(t, client, opts.Store)
 }

@@ -55,7 +55,7 @@ func (s *scripter) exchange(ctx context.Context, script *redisstore.Script, keys
 	}
 	confirmed, err := s.process(ctx, conn, "wait", wait.Replicas, wait.Timeout.Milliseconds()).Int64()
 	if err != nil {
-		return "", 0, fmt.Errorf("goredisstore: %s has run, but WAIT: %w", script.Name, err)
+		return reply, 0, fmt.Errorf("goredisstore: WAIT after %s: %w", script.Name, err)
 	}
 	return reply, confirmed, nil
 }

@@ -41,8 +41,9 @@ type Options struct {
 	// the call is charged then. Refusals, peeks and settlements do not wait. Zero is none. It takes a
 	// Scripter that is a [Waiter], a connection of its own for each call at a time, and a round trip more.
 	Replicas int
-	// ReplicaTimeout is how long to wait for them: shorter than the client waits for replies, and in whole
-	// milliseconds, rounded up. Zero is DefaultReplicaTimeout.
+	// ReplicaTimeout is how long to wait for them: shorter than the client waits for replies and than a call
+	// may take, such as a failover store's Budget, and in whole milliseconds, rounded up. Zero is
+	// DefaultReplicaTimeout.
 	ReplicaTimeout time.Duration
 }
 

@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"example.com/sash"
 	"example.com/sash/redisstore"
+)
+
+const (
+	after7 = " script: 25b3209615a82311c4343b147a23923f4d94c920, on @user_script:1." // Redis 7 within a script
+	ahead6 = "ERR Error running script (call to f_25b3209615a82311c4343b147a23923f4d94c920): @user_script:12: "
 )
 
 func TestWhatTheServerRefuses(t *testing.T) {
@@ -19,21 +25,45 @@ func TestWhatTheServerRefuses(t *testing.T) {
 		"CROSSSLOT Keys in request don't hash to the same slot":                     {true, true},
 		"NOSCRIPT No matching script. Please use EVAL.":                             {true, true},
 		"ERR unknown command 'EVALSHA', with args beginning with: ":                 {true, true},
-		"ERR The user executing the script can't run this command or subcommand":    {true, true},
+		"ERR DB index is out of range":                                              {true, true},
 		"SASH the key sash:log:k holds something that is not a log of this version": {true, true},
 		"LOADING Redis is loading the dataset in memory":                            {false, true},
 		"OOM command not allowed when used memory > 'maxmemory'.":                   {false, true},
 		"READONLY You can't write against a read only replica.":                     {false, true},
 		"NOREPLICAS Not enough good replicas to write.":                             {false, true},
 		"CLUSTERDOWN The cluster is down":                                           {false, true},
+		"ERR max number of clients reached":                                         {false, true},
 		"dial tcp 127.0.0.1:1: connect: connection refused":                         {false, false},
+
+		// Within a script: perhaps after a write.
+		"ERR The user executing the script can't run this command or subcommand" + after7:                                     {true, false},
+		"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + after7: {true, false},
+		"WRONGTYPE Operation against a key holding the wrong kind of value" + after7:                                          {true, false},
+		"ERR Unknown Redis command called from script" + after7:                                                               {true, false},
+		"ERR user_script:1: attempt to index local 'x' (a nil value)" + after7:                                                {true, false},
+		"ERR Error running script, Script killed by user with SCRIPT KILL." + after7:                                          {false, false},
+		// Of its first write.
+		"OOM command not allowed when used memory > 'maxmemory'." + after7: {false, true},
+		"READONLY You can't write against a read only replica." + after7:   {false, true},
+		"NOREPLICAS Not enough good replicas to write." + after7:           {false, true},
+
+		ahead6 + "@user_script: 12: The user executing the script can't run this command or subcommand": {true, false},
+		ahead6 + "@user_script: 12: Unknown Redis command called from Lua script":                       {true, false},
+		ahead6 + "WRONGTYPE Operation against a key holding the wrong kind of value":                    {true, false},
+		ahead6 + "Script killed by user with SCRIPT KILL...":                                            {false, false},
+		ahead6 + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.":           {false, true},
+		ahead6 + "@user_script: 12: -READONLY You can't write against a read only replica.":             {false, true},
 	} {
-		err := error(&sash.StoreError{Err: fmt.Errorf("goredisstore: log: %w", errors.New(said))})
-		if got := redisstore.Misconfigured(err); got != want.misconfigured {
-			t.Errorf("%s: Misconfigured is %v", said, got)
-		}
-		if got := redisstore.Uncharged(err); got != want.uncharged {
-			t.Errorf("%s: Uncharged is %v", said, got)
+		for _, text := range []string{said, strings.TrimPrefix(said, "ERR ")} { // which some clients cut off
+			err := error(&sash.StoreError{Err: fmt.Errorf("goredisstore: log: %w", errors.New(text))})
+			for _, err := range []error{err, errors.Join(errors.New("one more"), err)} {
+				if got := redisstore.Misconfigured(err); got != want.misconfigured {
+					t.Errorf("%s: Misconfigured is %v", text, got)
+				}
+				if got := redisstore.Uncharged(err); got != want.uncharged {
+					t.Errorf("%s: Uncharged is %v", text, got)
+				}
+			}
 		}
 	}
 	if redisstore.Misconfigured(nil) || redisstore.Uncharged(context.DeadlineExceeded) {

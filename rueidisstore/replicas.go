@@ -20,7 +20,7 @@ func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys 
 		cmd := conn.B().Arbitrary("WAIT", strconv.Itoa(wait.Replicas), strconv.FormatInt(wait.Timeout.Milliseconds(), 10)).Build()
 		confirmed, err = conn.Do(ctx, cmd).AsInt64()
 		if err = ended(ctx, err); err != nil {
-			return fmt.Errorf("rueidisstore: %s has run, but WAIT: %w", script.Name, err)
+			return fmt.Errorf("rueidisstore: WAIT after %s: %w", script.Name, err)
 		}
 		return nil
 	})

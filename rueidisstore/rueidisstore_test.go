@@ -18,7 +18,7 @@ func FuzzReply(f *testing.F) { adaptertest.FuzzReply(f, open) }
 
 func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
 	// A client finds out by itself whether the server is one of a cluster.
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: opts.Timeout})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, SelectDB: opts.DB, ConnWriteTimeout: opts.Timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

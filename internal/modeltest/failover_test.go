@@ -12,7 +12,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
-	"example.com/sash/redisstore"
 )
 
 // A server that is stopped holds nobody up. When it goes on it does what it was sent meanwhile, and that is
@@ -26,15 +25,7 @@ func TestFailoverWhileTheServerIsStopped(t *testing.T) {
 			MaxInFlight: 50,
 			Local:       memstore.New(nil),
 			Instances:   func() int { return 2 },
-			Classify: func(err error) failover.Kind {
-				switch {
-				case redisstore.Misconfigured(err):
-					return failover.Misconfigured
-				case redisstore.Uncharged(err):
-					return failover.Unsent
-				}
-				return failover.Unknown
-			},
+			Classify:    classify,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -21,6 +21,8 @@ type Options struct {
 	Timeout time.Duration
 	// Cluster asks for a client of a cluster.
 	Cluster bool
+	// DB is the number of the database.
+	DB int
 	// Store are the options of the store. Nil is the default.
 	Store *redisstore.Options
 }
@@ -56,6 +58,9 @@ func Run(t *testing.T, open Open) {
 		{"the end of a context is an error of its own", RunContexts},
 		{"a server that is down is an unavailable store", testDown},
 		{"a script's error keeps what the server said", testScriptError},
+		{"what a server refuses is known", testRefusals},
+		{"a permission that is missing after a write", testLatePermission},
+		{"a permission that is missing for WAIT", testWaitPermission},
 		{"a cluster is followed and never asked for two slots at once", testCluster},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })

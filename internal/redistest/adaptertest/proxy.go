@@ -23,10 +23,10 @@ const (
 // A proxy stands between a client and a server. It counts the scripts that the client sends, and can
 // lose their replies after the server ran them.
 type proxy struct {
-	ln     net.Listener
-	target string
+	ln net.Listener
 
 	mu     sync.Mutex
+	target string         // guarded by mu
 	fault  fault          // guarded by mu
 	counts map[string]int // commands seen, by name in capitals; guarded by mu
 	onLost func()         // called when a script's reply is lost; guarded by mu
@@ -46,14 +46,17 @@ func newProxy(t testing.TB) *proxy {
 
 // serve accepts connections for the server at target.
 func (p *proxy) serve(target string) {
-	p.target = target
+	p.move(target)
 	go func() {
 		for {
 			client, err := p.ln.Accept()
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", p.target)
+			p.mu.Lock()
+			target := p.target
+			p.mu.Unlock()
+			server, err := net.Dial("tcp", target)
 			if err != nil {
 				client.Close()
 				continue
@@ -66,6 +69,16 @@ func (p *proxy) serve(target string) {
 			go l.replies()
 		}
 	}()
+}
+
+// move ends all connections. New ones are to another server.
+func (p *proxy) move(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+	for _, l := range p.links {
+		l.end()
+	}
 }
 
 func (p *proxy) addr() string { return p.ln.Addr().String() }

@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/doctor"
+	"example.com/sash/service/internal/redisclient"
 )
 
 // A checkup is the flags of sash doctor.
@@ -39,7 +40,7 @@ The exit code is 0 when nothing failed, 1 when something did (with --strict: als
 when Redis does not answer or does not let the user in.`,
 		Example: `  sash doctor --redis redis://127.0.0.1:6379
   sash doctor --strict --json      # in CI, with SASH_REDIS set`,
-		Args: cobra.NoArgs,
+		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), c) },
 	}
 	f := cmd.Flags()
@@ -61,7 +62,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 	defer to.close()
 	findings, err := doctor.Run(ctx, a.redisURL(c.redis), to.client, doctor.Options{Budget: c.budget})
 	if err != nil {
-		return to.explain(err)
+		return to.explain(redisclient.Remedy(err))
 	}
 	count := make(map[doctor.Level]int)
 	for _, f := range findings {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -27,6 +28,9 @@ var errRefused = errors.New("refused")
 
 // errFound ends a command whose answer, which was written, is that something is wrong.
 var errFound = errors.New("found")
+
+// errPartial ends a command whose answer, which was written, says why it is not complete.
+var errPartial = errors.New("partial")
 
 // An app is one run of the command.
 type app struct {
@@ -52,8 +56,10 @@ func Run(args []string, out, err io.Writer, env func(string) string) int {
 		return exitAllowed
 	case errors.Is(failed, errRefused), errors.Is(failed, errFound):
 		return exitRefused
+	case errors.Is(failed, errPartial):
+		return exitError
 	}
-	text := strings.TrimPrefix(failed.Error(), "sash: ")
+	text := hide(strings.TrimPrefix(failed.Error(), "sash: "), args)
 	if slices.Contains(args, "--json") {
 		_ = json.NewEncoder(out).Encode(map[string]string{"error": text})
 		return exitError
@@ -102,6 +108,31 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	})
 	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo(), a.doctor(), a.verify(), a.replay(), a.suggest(), redisTopic())
 	return root
+}
+
+// hide removes arguments that may hold a password from a message: those with a colon before an "@".
+func hide(text string, args []string) string {
+	for _, arg := range args {
+		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		if i := strings.LastIndex(arg, "@"); i < 0 || !strings.Contains(arg[:i], ":") {
+			continue
+		}
+		quoted := strconv.Quote(arg)
+		text = strings.NewReplacer(quoted, hidden, quoted[1:len(quoted)-1], hidden, arg, hidden).Replace(text)
+	}
+	return text
+}
+
+const hidden = "(not shown: it may hold a password)"
+
+// noAddress wants no arguments, and shows none: what was given may be an address with a password.
+func noAddress(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no arguments: give the address with --redis (see %s --help)", cmd.Name(), cmd.CommandPath())
 }
 
 // exactly wants the named arguments, no more and no fewer.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/verify"
 )
 
@@ -35,12 +36,13 @@ the whole history by the definition:
 Limits, costs and keys are drawn from the seed; the timing is the machine's. Keys are under a prefix of
 their own and removed at the end. It loads the server: some ten thousand calls a second.
 
-The exit code is 0 when every promise was kept, 1 when one was broken, and 2 when nothing can be told. It
-ends at the first round of four seconds that breaks one. To see that it finds what is wrong, run it with
---algorithm fixed-window, sliding-counter or gcra, which are not exact.`,
+The exit code is 0 when every promise was kept, 1 when one was broken, and 2 when nothing can be told, or it
+could not go on: what was seen until then is printed. It ends at the first round of four seconds that breaks
+one. To see that it finds what is wrong, run it with --algorithm fixed-window, sliding-counter or gcra, which
+are not exact.`,
 		Example: `  sash verify --redis redis://127.0.0.1:6379
   sash verify --for 10s --algorithm fixed-window     # with SASH_REDIS set; finds up to twice the limit`,
-		Args: cobra.NoArgs,
+		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("seed") {
 				v.opts.Seed = uint64(rand.Uint32())
@@ -73,34 +75,50 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 		return err
 	}
 	defer to.close()
-	report, err := verify.Run(ctx, to.store, v.opts)
-	switch {
-	case errors.Is(err, verify.ErrClock):
-		return err
-	case err != nil:
-		return to.explain(err)
+	report, ended := verify.Run(ctx, to.store, v.opts)
+	if ended != nil && !errors.Is(ended, verify.ErrClock) {
+		ended = to.explain(redisclient.Remedy(ended))
+	}
+	if ended != nil && !report.Answered() {
+		return fmt.Errorf("%w; nothing was judged (seed %d)", ended, v.opts.Seed)
 	}
 	if v.json {
-		err = writeJSON(a.out, verifyAnswer(v, &report))
+		err = writeJSON(a.out, verifyAnswer(v, &report, ended))
 	} else {
-		err = a.verifyText(v, &report)
+		err = a.verifyText(v, &report, ended)
 	}
-	if err == nil && len(report.Faults) > 0 {
+	switch {
+	case err != nil:
+		return err
+	case ended != nil && v.json:
+		return errPartial
+	case ended != nil:
+		return ended
+	case len(report.Faults) > 0:
 		return errFound
 	}
-	return err
+	return nil
 }
 
-func (a *app) verifyText(v *verifying, r *verify.Report) error {
+func (a *app) verifyText(v *verifying, r *verify.Report, ended error) error {
 	w := &lines{to: a.out}
-	if len(r.Faults) == 0 {
-		held := ""
-		if v.opts.Algorithm == sash.SlidingBuckets {
-			held = " to the resolution"
-		}
-		w.say("kept: no window held more than its limit, no call was refused that fitted, every retry time was exact%s", held)
-	} else {
+	kept := "kept"
+	if ended != nil {
+		kept = "kept so far"
+	}
+	held := ""
+	if v.opts.Algorithm == sash.SlidingBuckets {
+		held = " to the resolution"
+	}
+	switch {
+	case len(r.Faults) > 0:
 		w.say("violated: %d of %d keys", len(r.Faults), r.Keys)
+	case r.Doubtful == 0:
+		w.say("%s: no window held more than its limit, no call was refused that fitted, every retry time was exact%s", kept, held)
+	default:
+		w.say("%s: no window held more than its limit; %d of %d refusals were right, with retry times that were exact%s", kept, r.Refused-r.Doubtful, r.Refused, held)
+		w.say("  the other %d came after a call without an answer, which may have been charged: no retry time was too short;", r.Doubtful)
+		w.say("  whether one was too long, or was for units that were never charged, cannot be told")
 	}
 	if f := r.Worst(); f != nil {
 		if o := f.Over; o != nil {
@@ -143,8 +161,10 @@ type verifyJSON struct {
 	Admitted   int         `json:"admitted"`
 	Units      int64       `json:"units"`
 	Refused    int         `json:"refused"`
+	Doubtful   int         `json:"doubtful_refusals"` // after a call without an answer, of which less can be checked
 	Unanswered int         `json:"unanswered"`
 	Faults     []faultJSON `json:"faults"`
+	Error      string      `json:"error,omitempty"` // why it ended before its time; the rest is what was seen until then
 }
 
 // faultJSON is one key whose history breaks a promise.
@@ -157,10 +177,13 @@ type faultJSON struct {
 	WrongWaits    int    `json:"wrong_retry_times"`
 }
 
-func verifyAnswer(v *verifying, r *verify.Report) verifyJSON {
+func verifyAnswer(v *verifying, r *verify.Report, ended error) verifyJSON {
 	out := verifyJSON{
 		Verdict: "kept", Algorithm: v.opts.Algorithm.String(), Seed: v.opts.Seed, Workers: v.opts.Workers, Seconds: r.Took.Seconds(),
-		Keys: r.Keys, Admitted: r.Admitted, Units: r.Units, Refused: r.Refused, Unanswered: r.Unanswered, Faults: []faultJSON{},
+		Keys: r.Keys, Admitted: r.Admitted, Units: r.Units, Refused: r.Refused, Doubtful: r.Doubtful, Unanswered: r.Unanswered, Faults: []faultJSON{},
+	}
+	if ended != nil {
+		out.Verdict, out.Error = "kept so far", ended.Error()
 	}
 	for _, f := range r.Faults {
 		out.Verdict = "violated"

@@ -73,6 +73,7 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 	v.topology(ctx)
 	v.clocks(ctx, nodes)
 	v.scripts(ctx)
+	v.waits(ctx)
 	v.latency(ctx)
 	v.rights(ctx)
 	return v.findings, ctx.Err()

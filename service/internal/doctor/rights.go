@@ -16,7 +16,7 @@ func forbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 // Line returns the ACL rules of a user who may do what a limiter needs and nothing else.
 func Line(user string, cluster, database bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ACL SETUSER %s on >PASSWORD ~%s* -@all +ping +eval +evalsha", user, redisstore.DefaultPrefix)
+	fmt.Fprintf(&b, "ACL SETUSER %s on >PASSWORD ~%s* -@all +ping +eval +evalsha +wait", user, redisstore.DefaultPrefix)
 	if cluster {
 		b.WriteString(" +cluster|slots")
 	}

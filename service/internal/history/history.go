@@ -62,6 +62,9 @@ type Findings struct {
 	FalseRefusals int      // refusals although every limit had room
 	Wrong         *Refusal // the first of those that follow
 	WrongWaits    int      // refusals with a time to wait that is not the shortest
+	// Doubtful is how many refusals came after a call without an answer. Its units may have been charged, so these
+	// refusals are false only when there was room beside them, and wrong only when the time is too short.
+	Doubtful int
 }
 
 // Kept reports whether nothing was wrong.
@@ -128,6 +131,9 @@ func (k *Key) checkRefusals(l *log, f *Findings) {
 		}
 		if c.Allowed {
 			continue
+		}
+		if unknown > 0 {
+			f.Doubtful++
 		}
 		// The units of the same microsecond may have come before the refusal or after it.
 		least := k.wait(l, c, l.after(c.At-1), 0, 0)

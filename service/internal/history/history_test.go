@@ -161,16 +161,17 @@ func TestACallWithoutAnAnswerExcusesRefusals(t *testing.T) {
 	limits := []sash.Limit{sash.Every(3, 10*time.Microsecond)}
 	refusal := Call{At: 20, Cost: 1, Wait: 9}
 	for name, c := range map[string]struct {
-		unknown []Unknown
-		kept    bool
+		unknown  []Unknown
+		kept     bool
+		doubtful int
 	}{
-		"none":               {nil, false},
-		"that was too small": {[]Unknown{{After: 15, Cost: 2}}, false},
-		"before":             {[]Unknown{{After: 15, Cost: 3}}, true},
-		"afterwards":         {[]Unknown{{After: 21, Cost: 3}}, false},
+		"none":               {nil, false, 0},
+		"that was too small": {[]Unknown{{After: 15, Cost: 2}}, false, 1},
+		"before":             {[]Unknown{{After: 15, Cost: 3}}, true, 1},
+		"afterwards":         {[]Unknown{{After: 21, Cost: 3}}, false, 0},
 	} {
 		k := &Key{Limits: limits, Calls: []Call{refusal}, Unknown: c.unknown}
-		if f := k.Check(); f.Kept() != c.kept {
+		if f := k.Check(); f.Kept() != c.kept || f.Doubtful != c.doubtful {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

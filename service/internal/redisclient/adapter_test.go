@@ -2,6 +2,7 @@ package redisclient
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	"example.com/sash/goredisstore"
@@ -11,7 +12,7 @@ import (
 // The clients keep what every client of a store keeps: nothing is charged twice, also on a cluster.
 func TestClientsKeepTheStoresPromises(t *testing.T) {
 	adaptertest.Run(t, func(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
-		url := "redis://" + addr
+		url := "redis://" + addr + "/" + strconv.Itoa(opts.DB)
 		if opts.Cluster {
 			url = "redis+cluster://" + addr
 		}

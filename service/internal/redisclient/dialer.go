@@ -40,7 +40,13 @@ func newDialer(timeout time.Duration, config *tls.Config) *dialer {
 	plain := &net.Dialer{KeepAlive: 30 * time.Second}
 	d := &dialer{timeout: timeout, dial: plain.DialContext, failed: make(map[string]*failure)}
 	if config != nil {
-		d.dial = (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+		d.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := plain.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return secure(ctx, conn, config, addr)
+		}
 	}
 	return d
 }
@@ -66,7 +72,7 @@ func (d *dialer) admit(addr string) error {
 		return nil
 	}
 	if f.trying || time.Now().Before(f.until) {
-		return fmt.Errorf("not tried again yet: %w", f.err)
+		return fmt.Errorf("%w (not tried again yet)", f.err)
 	}
 	f.trying = true
 	return nil

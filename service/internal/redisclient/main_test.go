@@ -2,11 +2,13 @@ package redisclient
 
 import (
 	"log/slog"
-	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
+// What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) {
 	Log(slog.New(slog.DiscardHandler))
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }

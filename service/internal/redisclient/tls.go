@@ -1,10 +1,12 @@
 package redisclient
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 )
 
@@ -40,4 +42,32 @@ func (f tlsFiles) config(base *tls.Config) (*tls.Config, error) {
 		base.Certificates = []tls.Certificate{pair}
 	}
 	return base, nil
+}
+
+// secure makes a connection one of TLS, with a server of the name that the address has when the configuration has
+// none. An error closes it, and says that nothing but the connection failed: it is one of dialling.
+func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string) (net.Conn, error) {
+	if config.ServerName == "" {
+		config = config.Clone()
+		if host, _, err := net.SplitHostPort(addr); err == nil {
+			config.ServerName = host
+		}
+	}
+	over := tls.Client(conn, config)
+	err := over.HandshakeContext(ctx)
+	if err == nil {
+		return over, nil
+	}
+	_ = conn.Close()
+	var wrong *tls.CertificateVerificationError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &wrong):
+		err = fmt.Errorf("TLS handshake: %w (name its authority with tls_ca=FILE, and the host as the certificate does)", err)
+	case errors.As(err, &alert):
+		err = fmt.Errorf("TLS handshake: %w", err)
+	default:
+		err = fmt.Errorf("TLS handshake: %w (is it a TLS port? redis:// is without TLS)", err)
+	}
+	return nil, &net.OpError{Op: "dial", Net: conn.RemoteAddr().Network(), Addr: conn.RemoteAddr(), Err: err}
 }

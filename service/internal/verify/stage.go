@@ -80,7 +80,7 @@ func limits(draw *rand.Rand, i int) []sash.Limit {
 // run lets all workers ask for a time.
 func (s *stage) run(ctx context.Context, length time.Duration) error {
 	for _, sub := range s.subjects {
-		limited, cancel := context.WithTimeout(ctx, callTimeout)
+		limited, cancel := context.WithTimeout(ctx, lookTimeout)
 		before := time.Now()
 		res, err := sub.limiter.Peek(limited, sub.key)
 		cancel()

@@ -21,6 +21,8 @@ import (
 const (
 	round       = 4 * time.Second
 	callTimeout = time.Second
+	// lookTimeout is longer than a client takes to connect, so that its error tells why it could not.
+	lookTimeout = 3 * time.Second
 	// resolution is that of sliding-buckets, which hold a unit so much longer at most.
 	resolution = 10 * time.Millisecond
 )
@@ -40,6 +42,7 @@ type Report struct {
 	Admitted   int   // calls
 	Units      int64 // of them
 	Refused    int
+	Doubtful   int // refusals after a call without an answer to the same key, of which less can be checked
 	Unanswered int // calls without an answer
 	LastError  error
 	Took       time.Duration
@@ -56,7 +59,8 @@ type Fault struct {
 var ErrClock = errors.New("the server's clock went back while calls were made (or another server took over whose clock is behind): nothing can be told from the times; run it again, and see sash doctor")
 
 // Run verifies a store. It ends after opts.For, after a round that broke a promise, or when the context does.
-// The keys are removed. An error means that nothing can be told.
+// The keys are removed. An error means that nothing can be told, or nothing more: the report has the rounds that
+// ended before.
 func Run(ctx context.Context, store sash.Store, opts Options) (Report, error) {
 	var report Report
 	began := time.Now()
@@ -67,13 +71,13 @@ func Run(ctx context.Context, store sash.Store, opts Options) (Report, error) {
 		}
 		err = s.run(ctx, min(round, opts.For-time.Since(began)))
 		s.clean(ctx)
+		report.Took = time.Since(began)
 		if err != nil && ctx.Err() == nil {
 			return report, err
 		}
 		s.judge(&report)
 	}
-	report.Took = time.Since(began)
-	if report.Admitted+report.Refused == 0 {
+	if !report.Answered() {
 		if report.LastError != nil {
 			return report, report.LastError
 		}
@@ -81,6 +85,9 @@ func Run(ctx context.Context, store sash.Store, opts Options) (Report, error) {
 	}
 	return report, nil
 }
+
+// Answered reports whether any call was answered: without one there is no verdict.
+func (r *Report) Answered() bool { return r.Admitted+r.Refused > 0 }
 
 // judge checks every key of a stage and adds to the report.
 func (s *stage) judge(report *Report) {
@@ -101,7 +108,9 @@ func (s *stage) judge(report *Report) {
 			}
 		}
 		report.Unanswered += len(k.Unknown)
-		if f := k.Check(); !f.Kept() {
+		f := k.Check()
+		report.Doubtful += f.Doubtful
+		if !f.Kept() {
 			report.Faults = append(report.Faults, Fault{Key: subject.key, Findings: f})
 		}
 	}

@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,6 +69,9 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			if c.found == nil && len(report.Faults) > 0 || c.found != nil && found == 0 {
 				t.Errorf("%d faults: %+v", len(report.Faults), report.Worst())
 			}
+			if lost := report.Unanswered > 0; lost != (report.Doubtful > 0) {
+				t.Errorf("%d calls had no answer, and %d refusals are in doubt", report.Unanswered, report.Doubtful)
+			}
 			if report.Admitted < 100 || report.Refused < 100 || report.Units < int64(report.Admitted) {
 				t.Errorf("too little was done: %+v", report)
 			}
@@ -82,6 +86,31 @@ func TestAClockThatGoesBackTellsNothing(t *testing.T) {
 	}})
 	if _, err := Run(t.Context(), store, Options{For: time.Second, Workers: 2}); !errors.Is(err, ErrClock) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A forgetful store does not answer looks any more after a while.
+type forgetful struct {
+	*memstore.Store
+	until time.Time
+}
+
+func (f forgetful) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if req.Cost == 0 && time.Now().After(f.until) {
+		return sash.Result{}, errors.New("gone")
+	}
+	return f.Store.Decide(ctx, req)
+}
+
+func TestARoundThatCannotBeginKeepsWhatWasSeenBefore(t *testing.T) {
+	t.Parallel()
+	store := forgetful{memstore.New(nil), time.Now().Add(round / 2)}
+	report, err := Run(t.Context(), store, Options{For: time.Minute, Workers: 2})
+	if err == nil || !strings.Contains(err.Error(), "gone") {
+		t.Errorf("error %v", err)
+	}
+	if report.Rounds != 1 || !report.Answered() || report.Took < round || len(report.Faults) > 0 {
+		t.Errorf("%+v", report)
 	}
 }
 

@@ -1,0 +1,10 @@
+package goredisstore_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// What is closed leaves no goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,0 +1,119 @@
+package adaptertest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
+)
+
+// testRefusals makes real servers refuse, and wants to be told what that means through this client.
+func testRefusals(t *testing.T, open Open) {
+	for _, c := range []struct {
+		name                     string
+		refuse                   [][]string // commands that make the server refuse
+		again                    bool       // it refuses new connections
+		misconfigured, uncharged bool
+	}{
+		{"no password", [][]string{{"CONFIG", "SET", "requirepass", "secret"}}, true, true, true},
+		{"a user who is gone", [][]string{{"ACL", "SETUSER", "default", "off"}}, true, true, true},
+		{"scripts are not permitted", [][]string{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}}, false, true, true},
+		{"the keys are not permitted", [][]string{{"ACL", "SETUSER", "default", "resetkeys", "~other:*"}}, false, true, true},
+		{"a command of the script is not permitted", [][]string{{"ACL", "SETUSER", "default", "-getrange"}}, false, true, false},
+		{"a key of another type", [][]string{{"LPUSH", "sash:log:k", "x"}}, false, true, false},
+		{"something else in the key", [][]string{{"SET", "sash:log:k", "x"}}, false, true, true},
+		{"a replica", [][]string{{"REPLICAOF", "127.0.0.1", "1"}}, false, false, true},
+		{"no memory", [][]string{{"CONFIG", "SET", "maxmemory", "1"}}, false, false, true},
+		{"too few replicas", [][]string{{"CONFIG", "SET", "min-replicas-to-write", "1"}}, false, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := redistest.Start(t)
+			conn := connect(t, open, server.Addr(), Options{})
+			if err := conn.Ping(); err != nil {
+				t.Fatal(err)
+			}
+			server.Must(t, "PING") // on a connection that stays
+			for _, command := range c.refuse {
+				server.Must(t, command...)
+			}
+			if c.again {
+				server.Must(t, "CLIENT", "KILL", "SKIPME", "yes")
+			}
+			refused(t, conn.Store, func(l *sash.Limiter) error { _, err := l.Allow(patient(t), "k"); return err }, nil, c.misconfigured, c.uncharged)
+		})
+	}
+	t.Run("a database that is not there", func(t *testing.T) {
+		two, one := redistest.Start(t), redistest.Start(t, "--databases", "1")
+		p := newProxy(t)
+		p.serve(two.Addr())
+		conn := connect(t, open, p.addr(), Options{DB: 1})
+		if err := conn.Ping(); err != nil {
+			t.Fatal(err)
+		}
+		p.move(one.Addr())
+		refused(t, conn.Store, func(l *sash.Limiter) error { _, err := l.Allow(patient(t), "k"); return err }, nil, true, true)
+	})
+}
+
+// refused asks until the answer is not that of a connection that ended, and looks at what it means.
+func refused(t *testing.T, store sash.Store, ask func(*sash.Limiter) error, opts *sash.Options, misconfigured, uncharged bool) {
+	t.Helper()
+	l, err := sash.New(store, opts, sash.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err = ask(l); redisstore.Misconfigured(err) == misconfigured && redisstore.Uncharged(err) == uncharged {
+			break
+		}
+	}
+	if !errors.Is(err, sash.ErrUnavailable) || redisstore.Misconfigured(err) != misconfigured || redisstore.Uncharged(err) != uncharged {
+		t.Errorf("%v: Misconfigured is %v, Uncharged is %v", err, redisstore.Misconfigured(err), redisstore.Uncharged(err))
+	}
+}
+
+// A permission that is missing for a command after the first write: the call was charged.
+func testLatePermission(t *testing.T, open Open) {
+	for _, algorithm := range sash.Algorithms() {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			opts := &sash.Options{Algorithm: algorithm}
+			if algorithm == sash.SlidingBuckets {
+				opts.Resolution = time.Second
+			}
+			server := redistest.Start(t)
+			conn := connect(t, open, server.Addr(), Options{})
+			once := func(l *sash.Limiter) error { _, err := l.AllowOnce(patient(t), "id", "k", 1); return err }
+			server.Must(t, "ACL", "SETUSER", "default", "-set")
+			refused(t, conn.Store, once, opts, true, false)
+			server.Must(t, "ACL", "SETUSER", "default", "+@all", "-pexpire")
+			if slices.Contains([]sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets}, algorithm) {
+				return // PEXPIRE is for logs that grow old
+			}
+			refused(t, conn.Store, func(l *sash.Limiter) error { _, err := l.Allow(patient(t), "other"); return err }, opts, true, false)
+		})
+	}
+}
+
+// A WAIT that the server refuses says nothing of the script before it.
+func testWaitPermission(t *testing.T, open Open) {
+	server := redistest.Start(t)
+	conn := connect(t, open, server.Addr(), Options{Store: &redisstore.Options{Replicas: 1, ReplicaTimeout: time.Millisecond}})
+	look := limiter(t, connect(t, open, server.Addr(), Options{}).Store)
+	server.Must(t, "ACL", "SETUSER", "default", "-wait")
+	_, err := limiter(t, conn.Store).Allow(patient(t), "k")
+	if !errors.Is(err, sash.ErrUnavailable) || !redisstore.Misconfigured(err) || redisstore.Uncharged(err) {
+		t.Errorf("%v: Misconfigured is %v, Uncharged is %v", err, redisstore.Misconfigured(err), redisstore.Uncharged(err))
+	}
+	for err := err; err != nil; err = errors.Unwrap(err) {
+		if text := err.Error(); len(text) > 6 && text[:6] == "NOPERM" {
+			t.Errorf("what the server said of WAIT is in the chain: %v", err)
+		}
+	}
+	if got := remaining(t, look, "k"); got != 9 {
+		t.Errorf("%d of 10 are left", got)
+	}
+}

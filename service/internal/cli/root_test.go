@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestWhatMayBeAPasswordIsNotShown(t *testing.T) {
+	const url = `redis://:se"cret@127.0.0.1:1`
+	for _, c := range []struct {
+		args []string
+		say  string
+	}{
+		{[]string{"doctor", url}, "give the address with --redis"},
+		{[]string{"doctor", "secret"}, "give the address with --redis"},
+		{[]string{"verify", url}, "give the address with --redis"},
+		{[]string{"verify", "--json", url}, "give the address with --redis"},
+		{[]string{url}, "not shown"},
+		{[]string{"user:se\"cret@127.0.0.1:1"}, "not shown"},
+		{[]string{"serve", url}, "not shown"},
+		{[]string{"doctor", "--budget", url}, "not shown"},
+		{[]string{"doctor", "--budget=" + url}, "not shown"},
+		{[]string{"allow", "--limit", url, "k"}, "not shown"},
+	} {
+		var out, err strings.Builder
+		code := Run(c.args, &out, &err, func(string) string { return "" })
+		all := out.String() + err.String()
+		if code != exitError || !strings.Contains(all, c.say) || strings.Contains(all, "cret") {
+			t.Errorf("%q: exit %d, %s", c.args, code, all)
+		}
+	}
+	var out, err strings.Builder
+	Run([]string{"allow", "--limit", "x/day@Mars/Base", "k"}, &out, &err, func(string) string { return "" })
+	if !strings.Contains(err.String(), "x/day@Mars/Base") {
+		t.Errorf("a limit with a zone is not shown: %s", err.String())
+	}
+}

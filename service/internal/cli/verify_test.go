@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"example.com/sash/service/internal/verify"
+)
+
+// What is printed says no more than what was checked.
+func TestWhatVerifySays(t *testing.T) {
+	v := &verifying{opts: verify.Options{Seed: 42, Workers: 3}}
+	for _, c := range []struct {
+		name      string
+		report    verify.Report
+		ended     error
+		say, not  []string
+		inVerdict string
+	}{
+		{"all was answered", verify.Report{Rounds: 1, Admitted: 7, Refused: 5}, nil, []string{"kept: ", "every retry time was exact"}, []string{"cannot be told"}, "kept"},
+		{"some calls had no answer", verify.Report{Rounds: 1, Admitted: 7, Refused: 5, Unanswered: 2, Doubtful: 3}, nil, []string{"kept: ", "2 of 5 refusals were right", "the other 3", "cannot be told", "2 without an answer"}, []string{"every retry time"}, "kept"},
+		{"a round could not begin", verify.Report{Rounds: 1, Admitted: 7, Refused: 5}, errors.New("gone"), []string{"kept so far: "}, nil, "kept so far"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			a := &app{out: &out}
+			if err := a.verifyText(v, &c.report, c.ended); err != nil {
+				t.Fatal(err)
+			}
+			for _, say := range append(c.say, "seed 42", "7 admitted") {
+				if !strings.Contains(out.String(), say) {
+					t.Errorf("%q is not in\n%s", say, out.String())
+				}
+			}
+			for _, not := range c.not {
+				if strings.Contains(out.String(), not) {
+					t.Errorf("%q is in\n%s", not, out.String())
+				}
+			}
+			text, err := json.Marshal(verifyAnswer(v, &c.report, c.ended))
+			if err != nil || !strings.Contains(string(text), `"verdict":"`+c.inVerdict+`"`) || strings.Contains(string(text), `"error"`) != (c.ended != nil) {
+				t.Errorf("%s, %v", text, err)
+			}
+		})
+	}
+}
