@@ -15,7 +15,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 .PHONY: help
 help: ## list these targets
 	@echo "Sash: a rate limiter whose window really slides. Targets:"
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
 run: build ## run the service on the in-memory store with the example configuration
@@ -33,6 +33,15 @@ test: redis cc ## test everything against real Redis servers (installs Debian's 
 .PHONY: test-short
 test-short: redis cc ## test without the race detector and without the long tests
 	go test -short -timeout $(TIMEOUT) work
+
+.PHONY: test-browser
+test-browser: ## look at the reports in headless Chromium (installs Debian's chromium when it is missing; not part of make test)
+	@if ! command -v chromium >/dev/null; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q chromium; \
+	fi
+	go test -tags browser -count 1 -run Browser ./service/cmd/sash
 
 .PHONY: redis
 redis: # the tests start redis-server processes of their own; no running service is needed or used
@@ -83,8 +92,16 @@ fuzz: ## fuzz every fuzz test for FUZZTIME each (FUZZTIME=20s)
 		done
 
 .PHONY: bench
-bench: redis ## measure, print the table and write it to docs/benchmarks.md (about 5 minutes)
+bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 12 minutes)
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
+
+.PHONY: bench-quick
+bench-quick: redis ## see that every benchmark runs (about a minute and a half; writes nothing)
+	cd internal/bench && go run ./cmd/sashbench -quick
+
+.PHONY: bench-scale
+bench-scale: redis ## measure a million keys in memory and on Redis, and write docs/benchmarks-scale.md (about a minute)
+	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
 .PHONY: tidy
 tidy: ## tidy every go.mod, and check that each module builds without go.work

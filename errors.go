@@ -44,7 +44,8 @@ type LimitedError struct {
 	// AtOnce says that the limit is that of a [Concurrency]: Limit.Units calls in flight. A slot can come
 	// free at any moment, and Result.RetryAfter is the longest that this takes.
 	AtOnce bool
-	// Cause is nil, or why Wait did not wait any longer: an error that is context.DeadlineExceeded.
+	// Cause is nil, or why the caller did not wait any longer: an error that is context.DeadlineExceeded
+	// from Wait, or what else stopped a wait.
 	Cause error
 }
 
@@ -55,8 +56,11 @@ func (e *LimitedError) Error() string {
 	}
 	s := fmt.Sprintf("%s is constrained to %d %s per %s; retry after %v",
 		e.Key, e.Limit.Units, plural(e.Limit.Units, "call"), e.Limit.per(), e.Result.RetryAfter.Round(time.Microsecond))
-	if e.Cause != nil {
+	switch {
+	case errors.Is(e.Cause, context.DeadlineExceeded):
 		s += ", which is past the deadline"
+	case e.Cause != nil:
+		s += ": " + e.Cause.Error()
 	}
 	return s
 }

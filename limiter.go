@@ -117,7 +117,7 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 // Reset forgets what a subject was charged with, under this limiter's algorithm. The error is
 // [ErrUnsupported] when the store cannot, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	store, ok := l.store.(Resetter)
+	store, ok := able[Resetter](l.store)
 	if !ok {
 		return fmt.Errorf("%w: Reset", ErrUnsupported)
 	}

@@ -31,7 +31,7 @@ const RepeatTime = 5 * time.Minute
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {
-	store, ok := l.store.(Deduplicator)
+	store, ok := able[Deduplicator](l.store)
 	if !ok {
 		return Result{}, fmt.Errorf("%w: AllowOnce", ErrUnsupported)
 	}

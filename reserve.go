@@ -108,7 +108,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 // settler returns the store if charges can be corrected: one that was refused and charged all the same
 // cannot.
 func (l *Limiter) settler() (Settler, bool) {
-	store, ok := l.store.(Settler)
+	store, ok := able[Settler](l.store)
 	return store, ok && !l.policy.countRefused
 }
 

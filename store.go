@@ -29,6 +29,53 @@ type Store interface {
 	Decide(ctx context.Context, req Request) (Result, error)
 }
 
+// A Decorator is a store before another one, which it needs for its work. A Limiter credits it with a power,
+// such as settling, only when the store behind it has that too: so it has the methods of every power that it
+// can pass on.
+type Decorator interface {
+	Store
+	// Unwrap returns the store behind it.
+	Unwrap() Store
+}
+
+// A Substitute is a decorator that may answer in place of the store behind it, differently for each call. What
+// asks for several calls at once, or for units that are spent later, has no use for such an answer: it belongs
+// behind the Substitute, not before it.
+type Substitute interface {
+	Decorator
+	// Substitutes does nothing; it tells this decorator from others.
+	Substitutes()
+}
+
+// Substituted reports whether a store, or one behind it, is a Substitute.
+func Substituted(store Store) bool {
+	for {
+		if _, ok := store.(Substitute); ok {
+			return true
+		}
+		d, decorates := store.(Decorator)
+		if !decorates {
+			return false
+		}
+		store = d.Unwrap()
+	}
+}
+
+// able returns the store as a T if it is one, and so is every store behind it.
+func able[T any](store Store) (T, bool) {
+	first, ok := store.(T)
+	for ok {
+		d, decorates := store.(Decorator)
+		if !decorates {
+			return first, true
+		}
+		store = d.Unwrap()
+		_, ok = store.(T)
+	}
+	var none T
+	return none, false
+}
+
 // A MultiStore decides over several subjects at once, all or nothing.
 type MultiStore interface {
 	Store

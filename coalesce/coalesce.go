@@ -3,6 +3,7 @@ package coalesce
 import (
 	"context"
 	"hash/maphash"
+	"runtime"
 	"sync"
 
 	"example.com/sash"
@@ -15,19 +16,22 @@ const shards = 64 // a power of two
 // key any more.
 type Store struct {
 	inner  sash.Store
+	apart  bool // each call is decided by itself
 	seed   maphash.Seed
 	shards [shards]shard
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.Decorator    = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // New returns a store that decides through inner, which it does not own.
 func New(inner sash.Store) *Store {
-	s := &Store{inner: inner, seed: maphash.MakeSeed()}
+	s := &Store{inner: inner, apart: sash.Substituted(inner), seed: maphash.MakeSeed()}
 	for i := range s.shards {
 		s.shards[i].busy = make(map[string]*queue)
 	}
@@ -49,7 +53,7 @@ type queue struct {
 // Decide implements [sash.Store]. When ctx ends while the call waits for others it is not charged; when it
 // ends while the call is decided it may be.
 func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	if req.Cost == 0 || req.Policy.CountRefused() {
+	if s.apart || req.Cost == 0 || req.Policy.CountRefused() {
 		return s.inner.Decide(ctx, req)
 	}
 	sh := &s.shards[maphash.String(s.seed, req.Key)&(shards-1)]
@@ -88,15 +92,29 @@ func (s *Store) leave(sh *shard, key string, q *queue) {
 	go s.run(sh, key, q)
 }
 
-// run decides batch after batch until nobody waits.
+// run decides batch after batch until nobody waits. Those who were just answered often have the next call
+// ready: yielding lets them run first and put it into the batch, and returns at once when nobody can run.
 func (s *Store) run(sh *shard, key string, q *queue) {
 	for {
+		runtime.Gosched()
 		b := sh.take(key, q)
 		if b == nil {
 			return
 		}
 		q.refused = b.decide(s.inner, q.refused)
 	}
+}
+
+// Unwrap implements [sash.Decorator].
+func (s *Store) Unwrap() sash.Store { return s.inner }
+
+// DecideOnce implements [sash.Deduplicator]. It goes straight to the store. The error is
+// [sash.ErrUnsupported] when the store does not know IDs.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	if inner, ok := s.inner.(sash.Deduplicator); ok {
+		return inner.DecideOnce(ctx, id, req)
+	}
+	return sash.Result{}, sash.ErrUnsupported
 }
 
 // DecideAll implements [sash.MultiStore]. It goes straight to the store.

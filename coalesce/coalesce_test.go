@@ -260,6 +260,45 @@ func TestABatchThatAllHaveGivenUpIsCalledOff(t *testing.T) {
 	}) // the bubble fails when a goroutine is left
 }
 
+func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		for _, patience := range []time.Duration{store.trip + store.trip/4, time.Minute} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			wg.Go(func() {
+				res, err := l.Allow(ctx, "k")
+				if patient := patience == time.Minute; patient != (err == nil && res.Allowed) {
+					t.Errorf("with %v: %+v, %v", patience, res, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+	})
+}
+
+func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFar()
+		l := limiter(t, coalesce.New(store), sash.PerMinute(3))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		wg.Go(func() { _, _ = l.Reserve(t.Context(), "k", 1) })
+		wg.Wait()
+		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Firm {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
 func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFar()

@@ -30,6 +30,13 @@
 // time a cheap one can be admitted where an earlier, dearer one was refused, as it would be if they came
 // one by one; and a result's ResetAfter covers the whole batch.
 //
+// # Its place
+//
+// It stands nearest to the store: failover, denials and lease come before it (see [sash.Substitute]). What they
+// answer by themselves needs no batch. A store that is behind it and answers by policy, as one of failover
+// does, would see the sum of a batch in place of a call's cost, and one error would be everybody's: then no
+// calls are joined.
+//
 // Looks (Peek), decisions over several subjects, policies that charge refused calls, resets and
 // settlements go straight to the store.
 package coalesce

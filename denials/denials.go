@@ -45,9 +45,11 @@ type Store struct {
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.Decorator    = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // A denial is the refusals of a key under one policy. It does not change once made.
@@ -167,6 +169,19 @@ func (s *Store) forget(key string) {
 
 func (s *Store) epoch(key string) *atomic.Uint64 {
 	return &s.epochs[maphash.String(s.seed, key)&(epochs-1)]
+}
+
+// Unwrap implements [sash.Decorator].
+func (s *Store) Unwrap() sash.Store { return s.inner }
+
+// DecideOnce implements [sash.Deduplicator]. It goes straight to the store: what a
+// repeated call got before holds, whatever was refused since. The error is
+// [sash.ErrUnsupported] when the store does not know IDs.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	if inner, ok := s.inner.(sash.Deduplicator); ok {
+		return inner.DecideOnce(ctx, id, req)
+	}
+	return sash.Result{}, sash.ErrUnsupported
 }
 
 // DecideAll implements [sash.MultiStore]. It goes straight to the store.

@@ -2,6 +2,7 @@ package denials_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -181,6 +182,30 @@ func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
 	})
 }
 
+// A store that takes settlements of any charge for harmless is not trusted with them.
+type wronglyFirm struct{ *memstore.Store }
+
+func (w wronglyFirm) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	res, err := w.Store.Decide(ctx, req)
+	res.Firm = !res.Allowed
+	return res, err
+}
+
+func TestASettlementThroughThisStoreIsSeenAtOnce(t *testing.T) {
+	l := newLimiter(t, newStore(t, wronglyFirm{memstore.New(nil)}, nil), sash.PerHour(2))
+	r, err := l.Reserve(t.Context(), "k", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(t, l, "k", 1)
+	if err := r.Cancel(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res := ask(t, l, "k", 1); !res.Allowed {
+		t.Error("refused after this process gave back")
+	}
+}
+
 func TestARefusalThatWasOnItsWayDuringAResetIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memstore.New(nil)}
@@ -297,4 +322,26 @@ func BenchmarkRefused(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What the store behind cannot do is not offered, and what it can is.
+func TestPowersAreThoseOfTheStore(t *testing.T) {
+	l := newLimiter(t, newStore(t, struct{ sash.Store }{memstore.New(nil)}, nil), sash.PerHour(10))
+	_, reserve := l.Reserve(t.Context(), "k", 1)
+	_, once := l.AllowOnce(t.Context(), "id", "k", 1)
+	for call, err := range map[string]error{"Reserve": reserve, "AllowOnce": once, "Reset": l.Reset(t.Context(), "k")} {
+		if !errors.Is(err, sash.ErrUnsupported) {
+			t.Errorf("%s: %v, want ErrUnsupported", call, err)
+		}
+	}
+	l = newLimiter(t, newStore(t, memstore.New(nil), nil), sash.PerHour(10))
+	for range 3 {
+		if res, err := l.AllowOnce(t.Context(), "id", "k", 10); err != nil || !res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+		// A refusal that is kept is not the answer to a call that was admitted before.
+		if res := ask(t, l, "k", 10); res.Allowed {
+			t.Errorf("%+v", res)
+		}
+	}
 }

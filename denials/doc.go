@@ -20,14 +20,21 @@
 //
 // So nothing is refused that the store would admit, as long as this machine's clock runs as fast as the
 // store's. (A store's clock that jumps forward would admit earlier; see the guarantees.) The verdict is what the
-// store would say. What is left and when there is room is as of the store's answer, with the time that has
-// passed taken off: what others did since can only have made it less and later.
+// store would say. When there is room is as of the store's answer, with the time that has passed
+// taken off: what others did since can only have made it later. What is left is as of that answer too: what has
+// left another limit since is not added.
 //
 // # What an administrator does
 //
 // A Reset through this store is seen at once. One through another process, and every other loss of state,
 // is seen after [Options].MaxAge at the latest: a refusal is not kept longer than that, whatever its
 // RetryAfter. As one question a MaxAge and key is next to nothing, MaxAge is short.
+//
+// # Its place
+//
+// Behind failover, whose own answers are no store's, and before lease and coalesce: what is answered from memory
+// waits for no batch. Before failover it works too, for it keeps only what the store itself has refused; but then
+// the time that failover allows does not cover it.
 //
 // Decisions over several subjects and policies that charge refused calls go straight to the store.
 package denials

@@ -15,12 +15,13 @@ type outcome[T any] struct {
 	value  T
 	err    error // when failed, an ErrUnavailable that says why
 	failed bool  // the policy answers
-	unsent bool  // failed, and the store certainly did not charge
+	kind   Kind  // of the failure
 	late   *attempt[T]
 }
 
 // An attempt is a call that the store works on, maybe for longer than anybody waits.
 type attempt[T any] struct {
+	asked func(T) bool  // whether the store itself said so; nil means always
 	done  chan struct{} // closed when value and err are there
 	value T
 	err   error
@@ -56,21 +57,22 @@ func (a *attempt[T]) finish(value T, err error) {
 }
 
 // ask runs a call on the store, in a goroutine so that the caller has its answer within the budget also
-// when the store does not heed its context.
-func ask[T any](ctx context.Context, g *guard, f func(context.Context) (T, error)) (out outcome[T]) {
+// when the store does not heed its context. An answer that asked says is not the store's, such as one from a
+// cache, tells nothing of its health.
+func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
 	if g.slots.Add(1) > g.most {
 		g.slots.Add(-1)
-		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, unsent: true}
+		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, kind: Unsent}
 	}
 	t, err := g.enter()
 	if err != nil {
 		g.slots.Add(-1)
-		return outcome[T]{err: err, failed: true, unsent: true}
+		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
 	timed, cancel := context.WithTimeout(ctx, g.budget)
-	a := &attempt[T]{done: make(chan struct{})}
+	a := &attempt[T]{asked: asked, done: make(chan struct{})}
 	go func() {
-		value, err := f(timed)
+		value, err := attend(timed, f)
 		g.slots.Add(-1)
 		a.finish(value, err)
 		cancel() // after done is closed: who sees this looks there again
@@ -87,10 +89,21 @@ func ask[T any](ctx context.Context, g *guard, f func(context.Context) (T, error
 	return judge(ctx, g, a, t)
 }
 
+// attend calls f. A store that panics has failed, whether or not it has charged: in a goroutine that is not
+// the caller's, nobody else could stop the panic from ending the process.
+func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &sash.StoreError{Err: fmt.Errorf("failover: the store panicked: %v", p)}
+		}
+	}()
+	return f(ctx)
+}
+
 // leave is what a caller does whose time is over before the store's answer is there.
 func leave[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
 	if err := ctx.Err(); err != nil { // the caller's own end says nothing of the store; what follows may
-		a.ends(func(_ T, err error) { g.hear(t, err) })
+		a.ends(func(T, error) { a.hear(g, t) })
 		return outcome[T]{err: err}
 	}
 	g.breaker.fail(t, ErrBudget)
@@ -102,7 +115,7 @@ func leave[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcom
 func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
 	switch {
 	case a.err == nil, answers(a.err):
-		g.hear(t, a.err)
+		a.hear(g, t)
 		return outcome[T]{value: a.value, err: a.err}
 	case ctx.Err() != nil:
 		g.breaker.skip(t)
@@ -117,17 +130,20 @@ func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcom
 	}
 	g.breaker.fail(t, err)
 	g.tell(err, kind)
-	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, unsent: kind != Unknown, late: a}
+	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
 }
 
 // hear tells the breaker of an attempt that failed for no reason of the store's, or did not fail.
-func (g *guard) hear(t ticket, err error) {
-	if err == nil {
+func (a *attempt[T]) hear(g *guard, t ticket) {
+	if a.err == nil && (a.asked == nil || a.asked(a.value)) {
 		g.breaker.succeed(t)
 	} else {
 		g.breaker.skip(t)
 	}
 }
+
+// decided reports whether a result tells of the store's health.
+func decided(res sash.Result) bool { return res.Source == sash.FromStore }
 
 // answers reports whether an error is about the call and not about the store's health.
 func answers(err error) bool {

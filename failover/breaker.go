@@ -49,7 +49,7 @@ const (
 type breaker struct {
 	patience time.Duration // after which a probe that did not report has failed
 	onChange func(State, error)
-	random   func() float64
+	random   func() float64 // called under mu
 
 	state    atomic.Uint32 // a State; written under mu
 	failures atomic.Int32  // in a row, while Up; written under mu
@@ -176,6 +176,13 @@ func (b *breaker) wait() time.Duration {
 		return firstPause
 	}
 	return max(firstPause, time.Until(b.until))
+}
+
+// draw returns a number for a pause of something else.
+func (b *breaker) draw() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.random()
 }
 
 func (b *breaker) tell(now State, cause error) {

@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -161,4 +162,36 @@ func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
 	if left, err := l.Peek(t.Context(), "a"); err != nil || left.Remaining != 10 {
 		t.Errorf("%d of 10 are left after what is not supported: %v", left.Remaining, err)
 	}
+}
+
+// A store that panics has failed: the policy answers, and the process goes on.
+func TestAStoreThatPanicsHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		var told error
+		store := guarded(t, inner, failover.Options{
+			Policy:  failover.Policy{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Local}}},
+			OnError: func(err error, _ failover.Kind) { told = err },
+		})
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		inner.becomes(func(context.Context) error { panic("index out of range") })
+		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+			t.Errorf("%+v", res)
+		}
+		if !errors.Is(told, sash.ErrUnavailable) || !strings.Contains(told.Error(), "index out of range") {
+			t.Errorf("told: %v", told)
+		}
+		if _, err := l.AllowN(t.Context(), "k", 2); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("in mode closed: %v", err)
+		}
+		if got := store.Stats(); got.InFlight != 0 || got.Doubtful != 1 {
+			t.Errorf("%+v", got)
+		}
+		for range 5 {
+			allow(t, l, "k", 1)
+		}
+		if store.State() != failover.Down {
+			t.Errorf("a store that panics each time is %v", store.State())
+		}
+	})
 }

@@ -69,6 +69,13 @@ func (s *fake) Decide(ctx context.Context, req sash.Request) (sash.Result, error
 	return s.Store.Decide(ctx, req)
 }
 
+func (s *fake) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	if err := s.enter(ctx); err != nil {
+		return sash.Result{}, err
+	}
+	return s.Store.DecideOnce(ctx, id, req)
+}
+
 func (s *fake) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -160,4 +167,12 @@ func admit(t *testing.T, l *sash.Limiter, key string, calls int) (admitted int) 
 		}
 	}
 	return admitted
+}
+
+// look asks about a subject and charges nothing.
+func look(t *testing.T, l *sash.Limiter) {
+	t.Helper()
+	if _, err := l.Peek(t.Context(), "another"); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -13,6 +13,7 @@ import (
 // A LocalStore decides in this process, as memstore does.
 type LocalStore interface {
 	sash.MultiStore
+	sash.Deduplicator
 	sash.Settler
 	sash.Resetter
 }
@@ -112,15 +113,15 @@ func must(policy *sash.Policy, err error) *sash.Policy {
 }
 
 // mirror charges a request that was admitted elsewhere.
-func (l *local) mirror(ctx context.Context, req sash.Request) {
+func (l *local) mirror(ctx context.Context, id string, req sash.Request) {
 	s := l.share(req.Policy)
 	req.Cost, req.Policy = min(req.Cost, s.most), s.forced
-	_, _ = l.store.Decide(ctx, req) // a local store does not fail
+	_, _ = l.ask(ctx, id, []sash.Request{req}) // a local store does not fail
 }
 
 // decide decides over this process's share. What costs more than that is refused, and may come back when
 // the store is asked again.
-func (l *local) decide(ctx context.Context, reqs []sash.Request, cause error, again time.Duration) ([]sash.Result, error) {
+func (l *local) decide(ctx context.Context, id string, reqs []sash.Request, cause error, again time.Duration) ([]sash.Result, error) {
 	shares := make([]*share, len(reqs))
 	asked := make([]sash.Request, len(reqs))
 	fits := true
@@ -133,12 +134,13 @@ func (l *local) decide(ctx context.Context, reqs []sash.Request, cause error, ag
 	if !fits {
 		for i := range asked {
 			if reqs[i].Policy.CountRefused() {
-				l.mirror(ctx, reqs[i])
+				l.mirror(ctx, id, reqs[i])
 			}
 			asked[i].Cost = 0
 		}
+		id = "" // a look is not what the call is remembered by
 	}
-	results, err := l.ask(ctx, asked)
+	results, err := l.ask(ctx, id, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -149,9 +151,13 @@ func (l *local) decide(ctx context.Context, reqs []sash.Request, cause error, ag
 	return results, nil
 }
 
-func (l *local) ask(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+func (l *local) ask(ctx context.Context, id string, reqs []sash.Request) ([]sash.Result, error) {
 	if len(reqs) > 1 {
 		return l.store.DecideAll(ctx, reqs)
+	}
+	if id != "" {
+		res, err := l.store.DecideOnce(ctx, id, reqs[0])
+		return []sash.Result{res}, err
 	}
 	res, err := l.store.Decide(ctx, reqs[0])
 	return []sash.Result{res}, err

@@ -223,6 +223,43 @@ func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
 	})
 }
 
+// A settlement that is repeated after its charge was written to the store counts once.
+func TestASettlementIsRepeatedAfterItWasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		policy, err := sash.NewPolicy(nil, sash.PerHour(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bringDown(t, inner, store)
+		req := sash.Request{Key: "k", Policy: policy, Cost: 5, MaySettle: true}
+		res, err := store.Decide(t.Context(), req)
+		if err != nil || !res.Allowed {
+			t.Fatal(res, err)
+		}
+		set := sash.Settlement{Request: req, Result: res, Units: 8, ID: "one"}
+		for range 3 {
+			if err := store.Settle(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(100)); left != 92 {
+			t.Errorf("%d of 100 are left, want 92", left)
+		}
+		if err := store.Settle(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		allow(t, newLimiter(t, store, nil, sash.PerHour(100)), "another", 1)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(100)); left != 92 {
+			t.Errorf("%d of 100 are left after a repetition, want 92", left)
+		}
+	})
+}
+
 func TestResetForgetsHereAndThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()

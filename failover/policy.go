@@ -56,8 +56,8 @@ type Policy struct {
 	Guard bool
 }
 
-// mode returns the mode for a cost.
-func (p *Policy) mode(cost int64) Mode {
+// Mode returns the mode for a call of a cost.
+func (p *Policy) Mode(cost int64) Mode {
 	for _, r := range p.Rules {
 		if r.MaxCost == 0 || cost <= r.MaxCost {
 			return r.Mode
@@ -94,15 +94,15 @@ func (p *Policy) validate(hasLocal bool) error {
 	return nil
 }
 
-// answer answers requests by policy.
-func (s *Store) answer(ctx context.Context, reqs []sash.Request, cause error) ([]sash.Result, error) {
+// answer answers requests by policy: a single one that may be repeated if the ID is not empty.
+func (s *Store) answer(ctx context.Context, id string, reqs []sash.Request, cause error) ([]sash.Result, error) {
 	mode := Open
 	for _, req := range reqs {
-		mode = min(mode, s.policy.mode(req.Cost))
+		mode = min(mode, s.policy.Mode(req.Cost))
 	}
 	switch mode {
 	case Local:
-		return s.local.decide(ctx, reqs, cause, s.breaker.wait())
+		return s.local.decide(ctx, id, reqs, cause, s.breaker.wait())
 	case Open:
 		results := make([]sash.Result, len(reqs))
 		for i, req := range reqs {

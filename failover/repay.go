@@ -18,7 +18,7 @@ func owe[T any](g *guard, out *outcome[T], reqs []sash.Request, results []sash.R
 			g.local.lost.Add(g.local.backlog.add(req, results[i].At))
 		}
 	}
-	if out.unsent {
+	if out.kind != Unknown {
 		note()
 		return
 	}
@@ -42,55 +42,71 @@ func (g *guard) repay() {
 	}
 }
 
-// payAll ends when there is nothing left to charge, or the store fails.
+// payAll ends when there is nothing left to charge, or a payment fails. Then there is a pause, so that a store
+// that refuses payments only is not asked for them with every answer.
 func (g *guard) payAll() {
 	l := g.local
 	for g.breaker.now() == Up {
-		req, d, ok := l.backlog.take()
+		d, ok := l.backlog.take()
 		if !ok {
 			return
 		}
-		paid, unsent := g.pay(req)
-		l.written.Add(paid)
-		switch {
-		case paid == req.Cost:
-		case unsent: // also where too many calls are under way: the next answer starts this again
-			l.lost.Add(l.backlog.putBack(req, d))
-			l.backlog.stop()
+		if !g.payOne(d) {
+			l.backlog.rest(g.breaker.draw())
 			return
-		default:
-			l.lost.Add(req.Cost - paid)
 		}
+		l.backlog.calm()
 	}
 	l.backlog.stop()
 }
 
-// pay charges units to the store, whether or not there is room for them. Unsent means that none were
-// charged. A call's cost is at most a limit's units, so more than that is added by settling what was charged.
-func (g *guard) pay(req sash.Request) (paid int64, unsent bool) {
+// payOne charges what is due, and reports whether the store did not fail. What it certainly did not charge is
+// kept for later. What may have been charged is not charged again, and neither is what the store refuses for
+// a misconfiguration: that would fail again and again.
+func (g *guard) payOne(d due) bool {
+	if d.id != "" {
+		return g.payCall(d)
+	}
+	l := g.local
+	paid, kind := g.pay(d.req)
+	l.written.Add(paid)
+	switch {
+	case paid == d.req.Cost:
+		return true
+	case paid == 0 && kind == Unsent: // also where too many calls are under way
+		l.lost.Add(l.backlog.putBack(d))
+	default:
+		l.lost.Add(d.req.Cost - paid)
+	}
+	return false
+}
+
+// pay charges units to the store, whether or not there is room for them. When none were, kind is
+// the kind of failure. A call's cost is at most a limit's units, so more than that is added by settling what was charged.
+func (g *guard) pay(req sash.Request) (paid int64, kind Kind) {
 	total := req.Cost
 	for _, l := range req.Policy.Limits() {
 		req.Cost = min(req.Cost, l.Units)
 	}
 	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, func(ctx context.Context) (sash.Result, error) {
+	out := ask(context.Background(), g, decided, func(ctx context.Context) (sash.Result, error) {
 		return g.store.Decide(ctx, req)
 	})
 	if out.failed || out.err != nil {
-		return 0, out.unsent
+		return 0, out.kind
 	}
 	settler, ok := g.store.(sash.Settler)
 	if !ok || total == req.Cost {
-		return req.Cost, false
+		return req.Cost, Unknown
 	}
 	set := sash.Settlement{Request: req, Result: out.value, Units: total, ID: rand.Text()}
 	for range 3 { // a settlement may be repeated
-		settled := ask(context.Background(), g, func(ctx context.Context) (struct{}, error) {
+		settled := ask(context.Background(), g, nil, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, settler.Settle(ctx, set)
 		})
 		if !settled.failed && settled.err == nil {
-			return total, false
+			return total, Unknown
 		}
 	}
-	return req.Cost, false
+	return req.Cost, Unknown
 }

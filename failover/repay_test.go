@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,4 +268,79 @@ func TestWritingWaitsForAPlace(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// payments lets the store do something wrong with payments only, and counts them.
+type payments struct {
+	*fake
+	wrong atomic.Pointer[error]
+	tried atomic.Int64
+}
+
+func (s *payments) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if req.Policy.CountRefused() { // as no call of these tests does
+		s.tried.Add(1)
+		if err := s.wrong.Load(); err != nil {
+			return sash.Result{}, *err
+		}
+	}
+	return s.fake.Decide(ctx, req)
+}
+
+var (
+	errKey  = errors.New("WRONGTYPE this key is something else")
+	errFull = errors.New("OOM there is no memory left")
+)
+
+// What the store will not take is not offered again with every answer.
+func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		err           error
+		written, lost int64
+		tries         int64 // at most, in ten seconds with a thousand answers
+	}{
+		"misconfigured: lost":         {errKey, 0, 7, 1},
+		"who knows: lost":             {errBroken, 0, 7, 1},
+		"certainly not charged: kept": {errFull, 7, 0, 15},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := &payments{fake: newFake()}
+				inner.wrong.Store(&c.err)
+				store := guarded(t, inner, failover.Options{
+					Policy: always(failover.Local),
+					Classify: func(err error) failover.Kind {
+						switch err {
+						case errKey:
+							return failover.Misconfigured
+						case errFull:
+							return failover.Unsent
+						}
+						return failover.Unknown
+					},
+				})
+				l := newLimiter(t, store, nil, sash.PerHour(40))
+				inner.becomes(fails(errRefused))
+				allow(t, l, "k", 7)
+				inner.becomes(nil)
+				for range 1000 {
+					look(t, l)
+					time.Sleep(10 * time.Millisecond)
+				}
+				if n := inner.tried.Load(); n < 1 || n > c.tries {
+					t.Errorf("a payment was tried %d times in ten seconds, want 1 to %d", n, c.tries)
+				}
+				inner.wrong.Store(nil)
+				time.Sleep(2 * time.Second)
+				look(t, l)
+				synctest.Wait()
+				if got := store.Stats(); got != (failover.Stats{Written: c.written, Lost: c.lost}) {
+					t.Errorf("%+v", got)
+				}
+				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 40-c.written {
+					t.Errorf("%d of 40 are left", left)
+				}
+			})
+		})
+	}
 }

@@ -20,13 +20,13 @@ func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
 	if !ok {
 		return sash.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, func(ctx context.Context) (struct{}, error) {
+	out := ask(ctx, s.guard, nil, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, store.Settle(ctx, set)
 	})
 	// What is given back stays charged in this process's share: it does not know which charge it was.
 	if more := set.Units - set.Request.Cost; out.err == nil && more > 0 {
 		set.Request.Cost = more
-		s.mirror(ctx, set.Request, true)
+		s.mirror(ctx, "", set.Request, true)
 	}
 	return out.err
 }
@@ -40,7 +40,7 @@ func (s *Store) settleLocally(ctx context.Context, set sash.Settlement) error {
 	if err := s.local.store.Settle(ctx, here); err != nil {
 		return err
 	}
-	s.local.backlog.correct(set)
+	s.local.lost.Add(s.local.backlog.correct(set))
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 			return err
 		}
 	}
-	out := ask(ctx, s.guard, func(ctx context.Context) (struct{}, error) {
+	out := ask(ctx, s.guard, nil, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, store.Reset(ctx, key, policy)
 	})
 	return out.err

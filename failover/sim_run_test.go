@@ -252,7 +252,7 @@ func (s *simulation) judgeCall(c *simCall) {
 		s.broken("call %x: the answer took %v", c.id, took)
 	}
 	admission, charged := s.server.admissions[c.id]
-	mode := s.policy.mode(c.cost)
+	mode := s.policy.Mode(c.cost)
 	switch {
 	case c.err != nil:
 		if gaveUp := errors.Is(c.err, context.DeadlineExceeded); gaveUp && took < c.timeout || !gaveUp && !errors.Is(c.err, sash.ErrUnavailable) {

@@ -14,7 +14,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("seed", 0, "run this seed of the simulation only")
-	simSeeds = flag.Uint64("seeds", 2000, "how many seeds of the simulation to run")
+	simSeeds = flag.Uint64("seeds", seedsByDefault, "how many seeds of the simulation to run")
 )
 
 // Processes decide over a simulated server that is slow, loses requests and replies, hangs, is gone, loses

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -148,7 +149,9 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		w.WriteHeader(statusClientClosed)
 		return
 	}
-	g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: res.At})
+	if res.Source != sash.FromPolicy { // which counted nothing: there is nothing to tell
+		g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: res.At})
+	}
 	if held == nil {
 		next.ServeHTTP(w, r)
 		return
@@ -175,6 +178,10 @@ func (g *gate) decide(r *http.Request, claims []claim) (res sash.Result, held []
 		res, held, err = g.limiter.ReserveAll(ctx, subjects...)
 	} else {
 		res, err = g.limiter.AllowAll(ctx, subjects...)
+	}
+	if err == nil && res.Source == sash.FromPolicy && slices.ContainsFunc(claims, func(c claim) bool { return c.layer.Charge == Failures }) {
+		// Whatever the store was told to do when it fails: guesses that nobody counts are not let in.
+		return res, held, &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", res.Cause)}
 	}
 	if err != nil && ctx.Err() != nil {
 		err = &sash.StoreError{Err: err} // or of the server's deadline; fail looks first whether the client has gone

@@ -36,8 +36,16 @@
 // # And how much less
 //
 // A caller who never stops gets N units every W + τ: with a minute and 100 ms that is 0.2 % less. Units that
-// lie unspent in other processes are missing for up to τ. A result's RetryAfter is the store's, for the
+// lie unspent in other processes are missing for up to τ. A block whose answer is lost stays charged until it
+// leaves the window; the next ones are smaller. A result's RetryAfter is the store's, for the
 // longer window, and can be too late by what goes back meanwhile.
+//
+// # Its place
+//
+// Behind failover and denials, and before coalesce, which joins the calls and blocks that are asked for. Units that
+// an unavailable store's policy admitted are not charged anywhere, so they cannot be leased: New refuses a
+// store of failover. Blocks may be given back, so while one counts no refusal is firm, and denials has little
+// to keep.
 //
 // Leases are for sliding windows. Policies with a calendar limit, and those that charge refused calls, are
 // decided by the store as they are. Decisions over several subjects and looks (Peek) go to the store too.

@@ -15,6 +15,7 @@ const (
 	shards       = 64          // a power of two
 	keysPerShard = 256         // keys whose demand is known; the others are decided by the store, call by call
 	shareOfRest  = 8           // a block is at most this part of what is left
+	fillWithin   = time.Second // how long a block may take to come
 	returnWithin = time.Second // how long giving back may take
 )
 
@@ -36,17 +37,23 @@ type Store struct {
 }
 
 var (
-	_ sash.MultiStore = (*Store)(nil)
-	_ sash.Settler    = (*Store)(nil)
-	_ sash.Resetter   = (*Store)(nil)
+	_ sash.Decorator    = (*Store)(nil)
+	_ sash.MultiStore   = (*Store)(nil)
+	_ sash.Deduplicator = (*Store)(nil)
+	_ sash.Settler      = (*Store)(nil)
+	_ sash.Resetter     = (*Store)(nil)
 )
 
 // New returns a store that leases units from inner, which it does not own, for at most longest: whole
-// microseconds, MinLease to MaxLease. All processes have to use the same. The longer it is, the fewer
+// microseconds, MinLease to MaxLease. A store of failover cannot be inner: it belongs before this one. All processes have to use the same. The longer it is, the fewer
 // decisions reach inner and the more units lie unspent: a hundredth of the shortest window is a good start.
 func New(inner sash.Store, longest time.Duration) (*Store, error) {
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
 		return nil, fmt.Errorf("lease: the longest lease is whole microseconds from %v to %v, not %v", MinLease, MaxLease, longest)
+	}
+	if sash.Substituted(inner) {
+		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
+			"put failover before lease, not behind it")
 	}
 	s := &Store{inner: inner, longest: longest, seed: maphash.MakeSeed()}
 	s.policies.longer = make(map[*sash.Policy]*sash.Policy)
@@ -71,23 +78,20 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 		return s.ask(ctx, req, 0)
 	}
 	sh := s.shard(req.Key)
-	for {
-		res, step := sh.spend(req)
+	for first := true; ; first = false {
+		res, step := sh.spend(req, first)
 		switch {
 		case step.spent:
 			return res, nil
 		case step.wait != nil:
+			if step.block > 0 {
+				go s.fill(ctx, sh, req, step.block)
+			}
 			select {
 			case <-step.wait:
 			case <-ctx.Done():
 				return sash.Result{}, ctx.Err()
 			}
-		case step.block > req.Cost:
-			res, err := s.fill(ctx, sh, req, step.block)
-			if err != nil || res.Allowed {
-				return res, err
-			}
-			return s.exact(ctx, sh, req) // a smaller block would fit sometimes; the call alone is what is due
 		default:
 			return s.exact(ctx, sh, req)
 		}
@@ -102,7 +106,6 @@ func (s *Store) ask(ctx context.Context, req sash.Request, cost int64) (sash.Res
 	}
 	asked := req
 	asked.Cost, asked.Policy = cost, longer
-	asked.MaySettle = req.MaySettle || cost > req.Cost
 	res, err := s.inner.Decide(ctx, asked)
 	if err != nil {
 		return sash.Result{}, err
@@ -119,14 +122,21 @@ func (s *Store) exact(ctx context.Context, sh *shard, req sash.Request) (sash.Re
 	return res, err
 }
 
-// fill asks for a block and takes the call's units out of it. The key's other calls wait meanwhile.
-func (s *Store) fill(ctx context.Context, sh *shard, req sash.Request, block int64) (res sash.Result, err error) {
+// fill asks for a block, also when the caller who needed it has gone: others can spend it, and what is
+// charged should not be lost.
+func (s *Store) fill(ctx context.Context, sh *shard, req sash.Request, block int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fillWithin)
+	defer cancel()
+	var res sash.Result
+	err := errors.New("lease: the store panicked") // unless it answers
 	sent := time.Now()
-	defer func() { sh.filled(req, res, block, sent) }()
-	if res, err = s.ask(ctx, req, block); err != nil {
-		res = sash.Result{}
-	}
-	return res, err
+	defer func() {
+		_ = recover() // the calls that wait ask the store themselves
+		sh.filled(req, res, err, block, sent)
+	}()
+	whole := req
+	whole.Cost, whole.MaySettle = block, true
+	res, err = s.ask(ctx, whole, block)
 }
 
 // Release gives back what all leases have left, at once: for a process that ends. Calls that come later get
@@ -145,6 +155,33 @@ func (s *Store) Release(ctx context.Context) error {
 		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, sash.ErrUnavailable)
 	}
 	return nil
+}
+
+// Unwrap implements [sash.Decorator].
+func (s *Store) Unwrap() sash.Store { return s.inner }
+
+// DecideOnce implements [sash.Deduplicator]: the store decides, under the longer windows. A lease is not spent, because
+// it could not tell whether a call is repeated. The error is [sash.ErrUnsupported] when the store does not know
+// IDs.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	inner, ok := s.inner.(sash.Deduplicator)
+	if !ok {
+		return sash.Result{}, sash.ErrUnsupported
+	}
+	if !leasable(req.Policy) {
+		return inner.DecideOnce(ctx, id, req)
+	}
+	longer, err := s.policies.of(req.Policy, s.longest)
+	if err != nil {
+		return sash.Result{}, err
+	}
+	asked := req
+	asked.Policy = longer
+	res, err := inner.DecideOnce(ctx, id, asked)
+	if err != nil {
+		return sash.Result{}, err
+	}
+	return res.Part(req, 0), nil
 }
 
 // DecideAll implements [sash.MultiStore]: the store decides, under the longer windows.
@@ -199,7 +236,9 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 	if !ok {
 		return sash.ErrUnsupported
 	}
+	// What is charged before the reset must not be spent after it, and what is on its way may be either.
 	s.shard(key).forget(key)
+	defer s.shard(key).forget(key)
 	return inner.Reset(ctx, key, policy)
 }
 

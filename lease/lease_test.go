@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,10 @@ type far struct {
 	out, back time.Duration
 	calls     atomic.Int64
 	most      atomic.Int64 // units that were asked for at once
+	silent    atomic.Bool  // charges, and then fails
 }
+
+var errLost = errors.New("the answer was lost")
 
 func (f *far) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
 	f.calls.Add(1)
@@ -38,6 +42,9 @@ func (f *far) Decide(ctx context.Context, req sash.Request) (sash.Result, error)
 	res, err := f.Store.Decide(ctx, req)
 	select {
 	case <-time.After(f.back):
+		if f.silent.Load() {
+			return sash.Result{}, errLost
+		}
 		return res, err
 	case <-ctx.Done():
 		return sash.Result{}, ctx.Err()
@@ -373,6 +380,191 @@ func TestAResetEndsTheLease(t *testing.T) {
 			t.Errorf("%d left of 1000 after a reset, %v", res.Remaining, err)
 		}
 	})
+}
+
+// warm makes a key busy.
+func warm(t *testing.T, l *sash.Limiter) {
+	t.Helper()
+	for range 300 {
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+}
+
+func TestAStoreThatLosesAnswersIsChargedLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		warm(t, l)
+		time.Sleep(longest) // the lease ends, the demand is remembered
+		left := func() int64 {
+			res, err := newLimiter(t, inner, nil, sash.PerMinute(1000)).Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Remaining
+		}
+		before := left()
+		inner.silent.Store(true)
+		for range 30 {
+			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		inner.silent.Store(false)
+		if charged := before - left(); charged < 30 || charged > 30+1000/8 {
+			t.Errorf("30 calls were charged %d units; their own and one block are what may be lost", charged)
+		}
+	})
+}
+
+func TestABlockThatComesAfterItsCallerLeftIsSpentByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		store := newStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(1000))
+		warm(t, l)
+		if err := store.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		inner.out = 10 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		inner.calls.Store(0)
+		res, err := l.Allow(t.Context(), "k")
+		if err != nil || res.Source != sash.FromLease || inner.calls.Load() != 0 {
+			t.Errorf("%+v, %v, after %d questions", res, err, inner.calls.Load())
+		}
+	})
+}
+
+func TestABlockThatWasOnItsWayDuringAResetIsNotSpent(t *testing.T) {
+	for name, decided := range map[string]bool{"charged before": true, "charged after": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFar()
+				store := newStore(t, inner)
+				l := newLimiter(t, store, nil, sash.PerMinute(1000))
+				warm(t, l)
+				if err := store.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				inner.out, inner.back = time.Millisecond, time.Millisecond
+				var wg sync.WaitGroup
+				wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+				time.Sleep(500 * time.Microsecond)
+				if decided {
+					time.Sleep(time.Millisecond)
+				}
+				if err := l.Reset(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+				wg.Wait()
+				admitted := int64(0)
+				for {
+					res, err := l.Allow(t.Context(), "k")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !res.Allowed {
+						break
+					}
+					admitted++
+				}
+				if admitted > 1000 {
+					t.Errorf("%d of 1000 were admitted after a reset", admitted)
+				}
+			})
+		})
+	}
+}
+
+// slowToReset takes a while until it has reset.
+type slowToReset struct{ *far }
+
+func (s slowToReset) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+	time.Sleep(10 * time.Millisecond)
+	return s.far.Reset(ctx, key, policy)
+}
+
+func TestALeaseThatBeganDuringAResetIsNotSpentAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newStore(t, slowToReset{newFar()}), nil, sash.PerMinute(1000))
+		warm(t, l)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := l.Reset(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Millisecond)
+		for leased := false; !leased; {
+			res, err := l.Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			leased = res.Source == sash.FromLease
+		}
+		wg.Wait()
+		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source == sash.FromLease {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+func TestALeaseThatIsReplacedGivesBackWhatItHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
+		spent := int64(0)
+		for i := range 2000 { // dear calls find too little in the lease, and get a new one
+			cost := int64(1)
+			if i%10 == 0 {
+				cost = 40
+			}
+			res, err := l.AllowN(t.Context(), "k", cost)
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			spent += cost
+			time.Sleep(200 * time.Microsecond)
+		}
+		time.Sleep(2 * longest)
+		res, err := newLimiter(t, inner, nil, sash.PerMinute(100_000)).Peek(t.Context(), "k")
+		if err != nil || res.Remaining != 100_000-spent {
+			t.Errorf("%d were spent, and %d are left, %v", spent, res.Remaining, err)
+		}
+	})
+}
+
+func TestAStoreThatPanicsLeavesNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &panicking{far: newFar()}
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		warm(t, l)
+		time.Sleep(longest)
+		inner.panics.Store(true) // for blocks
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+type panicking struct {
+	*far
+	panics atomic.Bool
+}
+
+func (p *panicking) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if p.panics.Load() && req.Cost > 1 {
+		panic("a bug")
+	}
+	return p.far.Decide(ctx, req)
 }
 
 func TestWrongLeasesAreRefused(t *testing.T) {

@@ -26,6 +26,8 @@ type subject struct {
 	answer sash.Result     // to the block
 	timer  *time.Timer
 	filled chan struct{} // not nil while a block is asked for; closed when it is there
+	void   bool          // the subject was reset while a block was asked for
+	lost   int           // blocks in a row whose answer was lost: they stay charged, so the next is smaller
 
 	// The demand, in units, within spans of the longest lease.
 	since     time.Time
@@ -37,19 +39,22 @@ type subject struct {
 type step struct {
 	spent bool            // out of the lease
 	wait  <-chan struct{} // until a block is there
-	block int64           // otherwise: what to ask the store for
+	block int64           // with wait: ask the store for so many units, meanwhile
 }
 
-// spend takes a call's units out of the lease, if that has enough, and otherwise says how to go on.
-func (sh *shard) spend(req sash.Request) (sash.Result, step) {
+// spend takes a call's units out of the lease, if that has enough, and otherwise says how to go on. The first
+// time that a call is there it counts as demand.
+func (sh *shard) spend(req sash.Request, first bool) (sash.Result, step) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sub := sh.subject(req)
 	if sub == nil {
-		return sash.Result{}, step{block: req.Cost}
+		return sash.Result{}, step{}
 	}
 	now := time.Now()
-	sub.count(now, req.Cost, sh.store.longest)
+	if first {
+		sub.count(now, req.Cost, sh.store.longest)
+	}
 	if sub.left >= req.Cost && now.Before(sub.until) {
 		sub.left -= req.Cost
 		sub.grant.Units += req.Cost
@@ -58,12 +63,12 @@ func (sh *shard) spend(req sash.Request) (sash.Result, step) {
 	if sub.filled != nil {
 		return sash.Result{}, step{wait: sub.filled}
 	}
-	block := min(max(sub.now, sub.past), sub.rest/shareOfRest)
+	block := min(max(sub.now, sub.past), sub.rest/shareOfRest) >> min(sub.lost, 62)
 	if block < 2*req.Cost {
-		return sash.Result{}, step{block: req.Cost}
+		return sash.Result{}, step{}
 	}
-	sub.filled = make(chan struct{})
-	return sash.Result{}, step{block: block}
+	sub.filled, sub.void = make(chan struct{}), false
+	return sash.Result{}, step{wait: sub.filled, block: block}
 }
 
 // count adds to the demand of the span that now is in.
@@ -124,33 +129,42 @@ func (sh *shard) saw(req sash.Request, res sash.Result) {
 		if !res.Allowed {
 			sub.rest = 0
 		}
+		sub.lost = max(0, sub.lost-1)
 	}
 }
 
 // filled takes in the answer to a block that was asked for at sent, and lets those go on that wait for it.
-// A result that is not allowed is a refusal or an error.
-func (sh *shard) filled(req sash.Request, res sash.Result, block int64, sent time.Time) {
+func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int64, sent time.Time) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sub := sh.subjects[req.Key]
 	close(sub.filled)
 	sub.filled = nil
+	if err != nil {
+		sub.rest = 0 // until the store says otherwise
+		sub.lost++
+		return
+	}
 	sub.rest = res.Remaining
 	if !res.Allowed {
-		sub.rest = 0 // until the store says otherwise
+		sub.rest = 0
 		return
 	}
 	if rest, ok := sub.end(); ok { // of the lease before
 		go sh.giveBack(rest)
 	}
-	sub.left = block - req.Cost
+	req.Cost = block
+	sub.left = block
 	sub.until = sent.Add(sh.store.longest)
 	sub.answer = res
 	sub.answer.Source = sash.FromLease
-	asked := req
-	asked.Cost = block
-	sub.grant = sash.Settlement{Request: asked, Result: res, Units: req.Cost}
+	sub.grant = sash.Settlement{Request: req, Result: res}
 	sub.timer = time.AfterFunc(time.Until(sub.until), func() { sh.expire(sub) })
+	if sub.void {
+		if rest, ok := sub.end(); ok {
+			go sh.giveBack(rest)
+		}
+	}
 }
 
 // end takes what a lease has left, and returns the correction of its charge.
@@ -204,6 +218,6 @@ func (sh *shard) forget(key string) {
 	defer sh.mu.Unlock()
 	if sub := sh.subjects[key]; sub != nil {
 		sub.end()
-		sub.rest = 0
+		sub.rest, sub.void = 0, true
 	}
 }

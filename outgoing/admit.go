@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/sash"
@@ -97,11 +98,23 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 	}
 	if !res.Allowed {
 		by, _ := res.RefusedBy()
-		res.RetryAfter = t.learned.room(call, wholes, res)
-		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: by.Key, Limit: by.Limit, Result: res}}, nil
+		if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {
+			res.RetryAfter = wait
+		}
+		res.RetryAfter = max(res.RetryAfter, time.Millisecond) // whatever a store says: not a loop
+		key := strings.TrimPrefix(by.Key, t.prefix)            // as the route gave it
+		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}, nil
 	}
-	return res.Limits()[:len(call.Limits)], nil, nil
+	counted := res.Limits()
+	if !counts(res) || len(counted) < len(call.Limits) {
+		return nil, nil, nil
+	}
+	return counted[:len(call.Limits)], nil, nil
 }
+
+// counts tells whether a result shows what the whole fleet has used, and not what one process has decided while
+// the store was unavailable.
+func counts(res sash.Result) bool { return res.Source < sash.FromLocal }
 
 // longer makes a refusal the one of a bucket that has to be waited for longer.
 func (r *refusal) longer(key string, wait time.Duration) {
@@ -110,11 +123,14 @@ func (r *refusal) longer(key string, wait time.Duration) {
 	}
 }
 
-// tell puts a cool-down where other processes see it. It does not take longer than a second.
-func (t *Transport) tell(req *http.Request, key string, d time.Duration) {
+// tell puts a cool-down where other processes see it, and returns how long it lasts. The answer that asked for
+// it is right even when the store cannot be told; this process keeps to it all the same. The store is told even
+// when the caller is about to leave, and that does not take longer than a second.
+func (t *Transport) tell(req *http.Request, key string, away stay) time.Duration {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()
-	_ = t.cool.begin(ctx, key, d)
+	lasts, _ := t.cool.begin(ctx, key, away.lasts, away.guessed)
+	return lasts
 }
 
 // sleep returns early, with the context's cause, when the context ends.

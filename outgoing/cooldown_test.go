@@ -35,7 +35,7 @@ func TestALongerCoolDownReplacesAShorterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := twoProcesses(t, time.Hour)
 		for _, d := range []time.Duration{11 * time.Second, 20 * time.Second, 5 * time.Second} {
-			if err := here.begin(t.Context(), "k", d); err != nil {
+			if _, err := here.begin(t.Context(), "k", d, false); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Second)
@@ -50,7 +50,7 @@ func TestOldCoolDownsDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := twoProcesses(t, time.Hour)
 		for range 2 {
-			if err := here.begin(t.Context(), "k", 20*time.Minute); err != nil {
+			if _, err := here.begin(t.Context(), "k", 20*time.Minute, false); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(25 * time.Minute)
@@ -74,14 +74,14 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 			for range 60 {
 				time.Sleep(1100*time.Millisecond + time.Duration(random.Int64N(int64(longest/20))))
 				d := time.Duration(random.Int64N(int64(longest)))
-				here.ends = map[string]time.Time{} // another process each time
-				if err := here.begin(t.Context(), "k", d); err != nil {
+				here.spells = newMemory[string](spell.forgotten) // another process each time
+				if _, err := here.begin(t.Context(), "k", d, false); err != nil {
 					t.Fatal(err)
 				}
 				if end := time.Now().Add(d); end.After(latest) {
 					latest = end
 				}
-				here.ends = map[string]time.Time{}
+				here.spells = newMemory[string](spell.forgotten)
 				time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
 				got, want := stays(t, here), max(0, time.Until(latest))
 				if slack := 2*here.slack() + 5*time.Millisecond; got < want-slack || got > want+slack {
@@ -90,4 +90,22 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// With the longest cool-downs the store counts in steps of seconds.
+func TestShortCoolDownsGrowBesideLongOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, _ := twoProcesses(t, 25*time.Hour)
+		last := time.Duration(0)
+		for range 10 {
+			d, err := here.begin(t.Context(), "k", time.Second, true)
+			if most := max(2*last, time.Second); err != nil || d > most || d < most*9/10-time.Millisecond {
+				t.Errorf("after %v a cool-down of %v, %v", last, d, err)
+			}
+			for left := d; left > 0; left = stays(t, here) {
+				time.Sleep(left)
+			}
+			last = d
+		}
+	})
 }

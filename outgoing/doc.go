@@ -28,6 +28,12 @@
 // store, under a key of their own, and are looked up before every call, which costs one more round trip.
 // A waiting call adds up to a tenth of the cool-down at random, so that not all come back at the same instant.
 //
+// When a refusal gives no time the cool-down is [Profile].CoolDown, and twice the last one, less up to a tenth at
+// random, while refusals repeat, up to [Options].MaxCoolDown. It is short again once the API serves a request
+// that was sent after the last one, or when that is as long ago as it lasted and ten seconds at least. Processes
+// learn the last cool-down from the store, so that it grows with the refusals of all; what was served is known to
+// the process that was served.
+//
 // What an API says is not trusted: malformed fields are ignored, and no cool-down is longer than
 // [Options].MaxCoolDown.
 package outgoing

@@ -2,7 +2,6 @@ package outgoing
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 // fell; when it reaches the limit it is gone.
 type ceilings struct {
 	mu     sync.Mutex
-	fallen map[ceilingID]ceiling // guarded by mu
-	flying map[string]*flight    // guarded by mu
+	fallen *memory[ceilingID, ceiling] // guarded by mu
+	flying map[string]*flight          // guarded by mu
 }
 
 // A ceilingID names a limit of a bucket, whatever units a call's share leaves of it.
@@ -38,7 +37,7 @@ type flight struct {
 }
 
 func newCeilings() *ceilings {
-	return &ceilings{fallen: make(map[ceilingID]ceiling), flying: make(map[string]*flight)}
+	return &ceilings{fallen: newMemory[ceilingID](ceiling.risen), flying: make(map[string]*flight)}
 }
 
 func idOf(key string, l sash.Limit) ceilingID { return ceilingID{key, l.Window, l.Period} }
@@ -55,6 +54,9 @@ func span(l sash.Limit) time.Duration {
 	}
 	return l.Window
 }
+
+// risen tells whether a ceiling is gone.
+func (c ceiling) risen(now time.Time) bool { return now.Sub(c.at) >= c.span }
 
 func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
 	risen := float64(limit.Units) * float64(now.Sub(c.at)) / float64(c.span)
@@ -73,7 +75,7 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 		if l.Name == "" {
 			l.Name = whole.String() // the name stays that of the limit as it was configured
 		}
-		fallen, lower := c.fallen[idOf(s.Key, whole)]
+		fallen, lower := c.fallen.get(idOf(s.Key, whole))
 		if lower && s.Cost <= l.Units { // a cost that can never fit is left to the limiter to tell
 			l.Units = share(fallen.now(whole, now), percent)
 			if missing := s.Cost - l.Units; missing > 0 {
@@ -87,12 +89,13 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 
 // room returns how long a call that was refused has to wait: for each limit that refused it until charges
 // have left, or until its ceiling has risen by what is missing, whichever is first.
-func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result) (wait time.Duration) {
+// Results name a bucket with the prefix.
+func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused := res.Limits()
 	for i, s := range subjects {
-		if len(refused) < len(s.Limits) || !strings.HasSuffix(refused[0].Key, s.Key) {
+		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
 			continue // a store that charges one by one tells only of the subject that refused
 		}
 		for j, whole := range s.Limits {
@@ -101,7 +104,7 @@ func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result) (wa
 				continue
 			}
 			until := l.RetryAfter
-			if _, lower := c.fallen[idOf(s.Key, whole)]; lower {
+			if _, lower := c.fallen.get(idOf(s.Key, whole)); lower {
 				until = min(until, risesBy(s.Cost-l.Remaining, whole, call.percent(i)))
 			}
 			wait = max(wait, until)
@@ -173,20 +176,13 @@ func (c *ceilings) learn(call Call, counted []sash.LimitResult, meanwhile int64,
 
 func (c *ceilings) lower(id ceilingID, l sash.Limit, units int64, now time.Time) {
 	known := l.Units
-	if fallen, ok := c.fallen[id]; ok {
+	if fallen, ok := c.fallen.get(id); ok {
 		known = fallen.now(l, now)
 	}
 	if units >= known {
 		return
 	}
-	if len(c.fallen) >= 1024 {
-		for other, fallen := range c.fallen {
-			if now.Sub(fallen.at) >= fallen.span {
-				delete(c.fallen, other)
-			}
-		}
-	}
-	c.fallen[id] = ceiling{units: units, at: now, span: span(l)}
+	c.fallen.set(id, ceiling{units: units, at: now, span: span(l)}, now)
 }
 
 // describes tells whether a quota is the one that a limit was configured for: by its window, or by its

@@ -21,8 +21,8 @@ type Profile struct {
 	// Signs tell what a refusal is about. When one has a Path, up to 64 KiB of the bodies of refusals are
 	// read before the answer is returned, whose body is whole all the same.
 	Signs []Sign
-	// CoolDown is how long to stay away after a refusal, or an answer with nothing left, that does not say.
-	// Zero is a second.
+	// CoolDown is how long to stay away after a refusal, or an answer with nothing left, that does not say:
+	// the first time, because it grows while refusals repeat. Zero is a second.
 	CoolDown time.Duration
 	// Resets is the stretch of the calendar, in Zone, with which a quota that is used up begins anew: the
 	// end of the cool-down when the answer does not say. Zero is an hour from the refusal.
@@ -31,7 +31,8 @@ type Profile struct {
 	Zone *time.Location
 }
 
-// QuotaFields are the names of the fields that describe one quota. Empty names are not read.
+// QuotaFields are the names of the fields that describe one quota. Empty names are not read, and neither are
+// values of more than 16 KiB.
 type QuotaFields struct {
 	// Unit is what is counted. Empty is "requests".
 	Unit string

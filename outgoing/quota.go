@@ -60,7 +60,7 @@ func (f *QuotaFields) read(h http.Header, now time.Time) (Quota, bool) {
 	if n, window, ok := limitOf(get(h, f.Limit)); ok {
 		q.Limit, q.Window = n, window
 		if window == 0 {
-			q.Window = windowFor(n, namelessPolicies(h.Values("RateLimit-Policy")))
+			q.Window = windowFor(n, namelessPolicies(lines(h, "RateLimit-Policy")))
 		}
 	}
 	q.setRemaining(number(get(h, f.Remaining)))
@@ -86,12 +86,28 @@ func (q *Quota) setRemaining(n float64, ok bool) {
 	}
 }
 
-// get returns a field's first line; a name that is not set has none.
+// longestField is the most bytes of a field that are worth reading: what an API says of its quotas is short, and
+// a longer one costs more to read than it can tell.
+const longestField = 16 << 10
+
+// get returns a field's first line; a name that is not set has none, and neither has one that is too long.
 func get(h http.Header, name string) string {
-	if name == "" {
+	if name == "" || len(h.Get(name)) > longestField {
 		return ""
 	}
 	return strings.TrimSpace(h.Get(name))
+}
+
+// lines returns a field's lines, or nil when they are too long.
+func lines(h http.Header, name string) []string {
+	all, size := h.Values(name), 0
+	for _, line := range all {
+		size += len(line)
+	}
+	if size > longestField {
+		return nil
+	}
+	return all
 }
 
 // number reads a number that is finite and not negative.

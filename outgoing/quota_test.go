@@ -120,6 +120,10 @@ func TestReadEveryDialect(t *testing.T) {
 		{"more than any limit is clamped", "", fields("X-RateLimit-Remaining: 99999999999999999999", "X-RateLimit-Reset: 999999999"),
 			[]Quota{left(sash.MaxUnits, "requests", 0, sash.MaxWindow)}},
 		{"what is not a number is ignored", "", fields("X-RateLimit-Limit: -1", "X-RateLimit-Remaining: NaN", "X-RateLimit-Reset: soon"), nil},
+		{"a field that is too long", "", fields(`RateLimit: `+strings.Repeat(`"a";r=1;t=1, `, 2000)+`"a";r=1`, "X-RateLimit-Remaining: 9"),
+			[]Quota{noReset(left(9, "requests", 0, 0))}},
+		{"lines that are too long together", "", http.Header{"Ratelimit": slices.Repeat([]string{`"a";r=1;t=1`}, 2000)}, nil},
+		{"a number that is too long", "", fields("X-RateLimit-Remaining: " + strings.Repeat("0", 20_000)), nil},
 		{"nothing", "", http.Header{}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,20 +12,20 @@ import (
 // readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of
 // named quotas (drafts 08 to 11), and one nameless quota (draft 07). The two forms cannot be confused.
 func readRateLimit(h http.Header) []Quota {
-	lines := h.Values("RateLimit")
-	if len(lines) == 0 {
+	list := lines(h, "RateLimit")
+	if len(list) == 0 {
 		return nil
 	}
-	if list, err := httpsfv.UnmarshalList(lines); err == nil {
-		if quotas := named(list, policiesByName(h.Values("RateLimit-Policy"))); len(quotas) > 0 {
+	if all, err := httpsfv.UnmarshalList(list); err == nil {
+		if quotas := named(all, policiesByName(lines(h, "RateLimit-Policy"))); len(quotas) > 0 {
 			return quotas
 		}
 	}
-	dict, err := httpsfv.UnmarshalDictionary(lines)
+	dict, err := httpsfv.UnmarshalDictionary(list)
 	if err != nil {
 		return nil
 	}
-	return nameless(dict, namelessPolicies(h.Values("RateLimit-Policy")))
+	return nameless(dict, namelessPolicies(lines(h, "RateLimit-Policy")))
 }
 
 // named reads "name";r=50;t=30. A branch of the draft calls them a and w.

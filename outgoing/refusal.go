@@ -14,9 +14,10 @@ type stay struct {
 	refused bool
 	account bool          // for all buckets of the account
 	lasts   time.Duration // zero when it asks for nothing
+	guessed bool          // the answer does not say how long, so that it grows while refusals repeat
 }
 
-// shortestCoolDown keeps a Retry-After of zero from turning refusals into a tight loop.
+// shortestCoolDown keeps a Retry-After of zero, which says nothing, from turning refusals into a tight loop.
 const shortestCoolDown = 100 * time.Millisecond
 
 func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay {
@@ -27,7 +28,7 @@ func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay
 		}
 	}
 	after, said := retryAfter(res.Header, now)
-	means, refused := TooFast, false
+	means, refused, guessed := TooFast, false, false
 	switch {
 	case res.StatusCode == http.StatusTooManyRequests:
 		means, _ = call.Profile.signOf(res)
@@ -50,9 +51,10 @@ func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay
 	case means == UsedUp:
 		reset = call.Profile.untilReset(dateOf(res.Header, now))
 	default:
-		reset = call.Profile.coolDown()
+		reset, guessed = call.Profile.coolDown(), true
 	}
-	return stay{refused: true, account: means == Everywhere, lasts: max(reset, shortestCoolDown)}
+	guessed = guessed || reset < shortestCoolDown
+	return stay{refused: true, account: means == Everywhere, lasts: max(reset, shortestCoolDown), guessed: guessed}
 }
 
 // untilReset returns the time until the quotas begin anew.

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"example.com/sash"
 )
 
 // Retries says which answers are tried again: 429, what the profile says is the same, and 503, of requests
@@ -74,7 +76,7 @@ func (r *Retries) backoff(attempt int) time.Duration {
 		}
 		most *= 2
 	}
-	return time.Duration(rand.Int64N(int64(min(most, r.Max)) + 1))
+	return time.Duration(rand.Int64N(int64(min(most, r.Max, sash.MaxWindow)) + 1)) // its sum with a cool-down is a time
 }
 
 func repeatable(req *http.Request) bool {

@@ -48,7 +48,7 @@ func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
 	read := false
 	for _, s := range p.Signs {
 		if s.Field != "" {
-			if s.in(res.Header.Get(s.Field)) {
+			if s.in(get(res.Header, s.Field)) {
 				return s.Means, true
 			}
 			continue

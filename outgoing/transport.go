@@ -65,6 +65,7 @@ type Transport struct {
 	route   Route
 	opts    Options
 	limits  []sash.Limit
+	prefix  string // of the keys in the store
 	limiter *sash.Limiter
 	cool    *coolDowns
 	learned *ceilings
@@ -101,6 +102,9 @@ func New(store sash.Store, route Route, opts *Options, limits ...sash.Limit) (*T
 		return nil, err
 	}
 	t.budget = newBudget(t.opts.Retries)
+	if t.opts.Prefix != "" {
+		t.prefix = sash.Key(t.opts.Prefix) + ":"
+	}
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
 	if t.limiter, err = sash.New(store, counting, limits...); err != nil {
@@ -171,7 +175,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		return nil, stay{}, err
 	}
 	subjects := call.subjects()
-	before := t.learned.sent(subjects)
+	before, sent := t.learned.sent(subjects), time.Now()
 	res, err := t.base.RoundTrip(req)
 	meanwhile := t.learned.landed(subjects, before)
 	if err != nil {
@@ -183,14 +187,16 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		t.learned.learn(call, counted, meanwhile, quotas, now)
 	}
 	away := stayAway(call, res, quotas, now)
+	if !away.refused && res.StatusCode < http.StatusInternalServerError {
+		t.cool.served(call.Key, sent)
+		t.cool.served(call.Account, sent)
+	}
 	if away.lasts > 0 {
-		// The answer is right even when the store cannot be told; this process keeps to the cool-down
-		// all the same. It is told even when the caller is about to leave.
 		key := call.Key
 		if away.account && call.Account != "" {
 			key = call.Account
 		}
-		t.tell(req, key, away.lasts)
+		away.lasts = t.tell(req, key, away)
 	}
 	return res, away, nil
 }

@@ -25,6 +25,7 @@ var layers = []layer{
 	{"denials", []string{"."}},
 	{"grpclimit", []string{"."}},
 	{"outgoing", []string{"."}},
+	{"replay/...", []string{".", "memstore", "replay/..."}},
 	{"internal/redistest", nil},
 	{"internal/redistest/adaptertest", []string{".", "redisstore", "internal/redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},

@@ -38,6 +38,8 @@ type target struct {
 	tls            *tls.Config
 	user, password string
 	patience       time.Duration // how long the client waits for a reply
+	pool           int           // connections, or calls on their way where one is shared; 0 is many
+	options        *redisstore.Options
 }
 
 // An adapter is a store over a client library, as a user would set it up.
@@ -68,7 +70,7 @@ func openGoRedis(t testing.TB, at target) *redisstore.Store {
 	opts := redis.UniversalOptions{
 		Addrs: at.addrs, MasterName: at.sentinel, IsClusterMode: at.cluster,
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
-		ReadTimeout: at.patience, DialTimeout: time.Second,
+		ReadTimeout: at.patience, DialTimeout: time.Second, PoolSize: at.pool, PoolTimeout: time.Minute,
 	}
 	var client redis.UniversalClient
 	switch {
@@ -84,7 +86,7 @@ func openGoRedis(t testing.TB, at target) *redisstore.Store {
 		client = redis.NewUniversalClient(&opts)
 	}
 	t.Cleanup(func() { client.Close() })
-	return goredisstore.New(client, nil)
+	return goredisstore.New(client, at.options)
 }
 
 func openRueidis(t testing.TB, at target) *redisstore.Store {
@@ -100,10 +102,13 @@ func openRueidis(t testing.TB, at target) *redisstore.Store {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
+	if at.pool > 0 {
+		opts.RingScaleEachConn, opts.PipelineMultiplex = 1, -1 // a ring of two places, on one connection
+	}
 	client, err := rueidis.NewClient(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return rueidisstore.New(client, nil)
+	return rueidisstore.New(client, at.options)
 }

@@ -19,35 +19,45 @@ import (
 	"example.com/sash/grpclimit"
 )
 
+// serveGRPC starts a server that limits everybody together, and returns a function that calls it. Both end with
+// the test.
+func serveGRPC(t *testing.T, store sash.Store, limits ...sash.Limit) (call func() error) {
+	t.Helper()
+	limiter, err := sash.New(store, nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everybody := func(context.Context, grpclimit.Call) (string, error) { return "client", nil }
+	limit, err := grpclimit.NewServerInterceptor(limiter, everybody, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary))
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	lis := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(lis) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	client := healthpb.NewHealthClient(conn)
+	return func() error {
+		_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{})
+		return err
+	}
+}
+
 // A client that waits for what RetryInfo says is admitted then, also with several limits, and waits for
 // nothing: RetryInfo is exact.
 func TestAGRPCClientThatWaitsIsNeverRefusedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := sash.New(newStore(), nil, sash.Every(5, 5*time.Second), sash.PerMinute(40))
-		if err != nil {
-			t.Fatal(err)
-		}
-		everybody := func(context.Context, grpclimit.Call) (string, error) { return "client", nil }
-		limit, err := grpclimit.NewServerInterceptor(limiter, everybody, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary))
-		healthpb.RegisterHealthServer(server, health.NewServer())
-		lis := bufconn.Listen(1 << 16)
-		go func() { _ = server.Serve(lis) }()
-		defer server.Stop()
-		conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		client := healthpb.NewHealthClient(conn)
-
+		call := serveGRPC(t, newStore(), sash.Every(5, 5*time.Second), sash.PerMinute(40))
 		start := time.Now()
 		for served := 0; served < 400; {
-			_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{})
+			err := call()
 			if err == nil {
 				served++
 				continue
@@ -57,7 +67,7 @@ func TestAGRPCClientThatWaitsIsNeverRefusedTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(wait)
-			if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+			if err := call(); err != nil {
 				t.Fatalf("refused again, after %v: %v", wait, err)
 			}
 			served++

@@ -73,6 +73,9 @@ func (l *Log) after(cut int64) int {
 // leaves returns the time of the entry with which the sum reaches goal, from position p on.
 func (l *Log) leaves(p int, goal uint64) int64 {
 	base := l.before(p)
+	if first := l.slot(p); first.sum-base >= goal {
+		return first.at // of one unit, nearly always
+	}
 	x, y := p, l.head-1
 	for x < y {
 		mid := int(uint(x+y) / 2)

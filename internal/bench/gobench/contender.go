@@ -20,6 +20,7 @@ type contender struct {
 	multi bool
 	waits bool // allow waits until there is room
 	rival bool // sash should be no slower
+	keyed bool // a library that does less, for any key
 }
 
 // A limiter decides for one unit. Close ends what it started.
@@ -52,9 +53,9 @@ func contenders() []contender {
 		{name: "slice log by hand", exact: true, open: openSliceLog, rival: true},
 		{name: "ring log by hand (floor)", exact: true, open: openRingLog},
 		{name: "certmagic ring buffer (Wait)", open: openCertmagic, waits: true, rival: true},
-		{name: "x/time/rate a key (token bucket)", open: openTokenBucket},
-		{name: "go-limiter memorystore (fixed window)", open: openGoLimiter},
-		{name: "throttled memstore (GCRA)", open: openThrottled},
+		{name: "x/time/rate a key (token bucket)", open: openTokenBucket, keyed: true},
+		{name: "go-limiter memorystore (fixed window)", open: openGoLimiter, keyed: true},
+		{name: "throttled memstore (GCRA)", open: openThrottled, keyed: true},
 	}
 }
 

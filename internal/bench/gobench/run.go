@@ -7,13 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"example.com/sash"
+	"example.com/sash/internal/bench/exactness"
 	"example.com/sash/internal/bench/report"
 )
 
 // Config says how much to measure.
 type Config struct {
-	Rounds   int       // alternating rounds of every figure
-	Progress io.Writer // told what is being measured
+	Rounds   int           // alternating rounds of every figure
+	Window   time.Duration // of the limit whose worst window is looked for
+	Progress io.Writer     // told what is being measured
 }
 
 // Run measures everything, adds it to the document, and returns the targets.
@@ -73,6 +76,7 @@ The figure after "sash ×" is the time of sash divided by that contender's, in t
 window of "one key" is a millisecond, so it holds thousands of calls; that of "1,000 keys" holds about a hundred for each.`)
 	doc.Table(table)
 	doc.Table(allocs)
+	worst(cfg, all, doc)
 	return targets, nil
 }
 
@@ -88,5 +92,41 @@ func target(l load, all []contender, times, allocated []report.Figure) []report.
 			})
 		}
 	}
-	return targets
+	if !l.parallel {
+		return targets
+	}
+	fastest := -1
+	for i, c := range all {
+		if c.keyed && (fastest < 0 || times[i].Median() < times[fastest].Median()) {
+			fastest = i
+		}
+	}
+	return append(targets, report.Target{
+		Name:     fmt.Sprintf("speed of memstore : fastest keyed library (%s), %s", all[fastest].name, l.name),
+		Want:     1,
+		Least:    true,
+		Measured: report.Ratio(&times[fastest], &times[0]),
+	})
+}
+
+// worst counts what each contender admits in its worst window.
+func worst(cfg Config, all []contender, doc *report.Document) {
+	limit := sash.Every(1000, cfg.Window)
+	table := &report.Table{Head: []string{"contender", fmt.Sprintf("worst window (limit %d)", limit.Units), "in all"}}
+	for _, c := range all {
+		if c.waits {
+			continue
+		}
+		fmt.Fprintf(cfg.Progress, "%s go: worst window, %s\n", time.Now().Format(time.TimeOnly), c.name)
+		l := c.open(limit)
+		count := exactness.Run(limit.Window, func() (bool, error) { return l.allow("hot"), nil })
+		l.close()
+		units := fmt.Sprint(count.Worst)
+		if int64(count.Worst) > limit.Units {
+			units = "**" + units + "**"
+		}
+		table.Row(c.name, units, count.All)
+	}
+	doc.Section("Exactness beside speed, in this process", fmt.Sprintf("As on Redis: a limit of 1,000 in %v, and the worst window that was seen.", cfg.Window))
+	doc.Table(table)
 }

@@ -12,8 +12,10 @@ import (
 	"example.com/sash/redisstore"
 )
 
+// SortedSet is the script of a sliding log as it is usually written.
+//
 //go:embed sortedset.lua
-var sortedSetText string
+var SortedSet string
 
 // A contender is a way to decide on Redis.
 type contender struct {
@@ -107,7 +109,7 @@ func (a answering) Cluster() bool { return false }
 
 // sortedSet is the script that the field writes by hand: one call for each limit.
 func sortedSet() contender {
-	script := redisstore.NewScript("sortedset.lua", sortedSetText)
+	script := redisstore.NewScript("sortedset.lua", SortedSet)
 	serial := 0
 	return contender{
 		name: "sorted set by hand",

@@ -17,6 +17,7 @@ type part struct {
 	title string
 	prose string
 	table *Table
+	plot  *Plot
 }
 
 // A Table has a head and rows of the same length.
@@ -41,6 +42,19 @@ func (d *Document) Section(title, prose string) {
 
 // Table adds a table to the section.
 func (d *Document) Table(t *Table) { d.parts = append(d.parts, part{table: t}) }
+
+// Plot adds a picture to the section.
+func (d *Document) Plot(p *Plot) { d.parts = append(d.parts, part{plot: p}) }
+
+// Plots returns the pictures.
+func (d *Document) Plots() (all []*Plot) {
+	for _, p := range d.parts {
+		if p.plot != nil {
+			all = append(all, p.plot)
+		}
+	}
+	return all
+}
 
 // Prose adds a paragraph to the section.
 func (d *Document) Prose(text string) {
@@ -81,6 +95,9 @@ func (d *Document) WriteMarkdown(w io.Writer, title bool) error {
 		}
 		if p.prose != "" {
 			b.WriteString(p.prose + "\n\n")
+		}
+		if p.plot != nil {
+			fmt.Fprintf(&b, "![%s](%s)\n\n", p.plot.Title, p.plot.File)
 		}
 		if p.table != nil {
 			line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }

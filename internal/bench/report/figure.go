@@ -47,12 +47,14 @@ func (f *Figure) String() string {
 	if len(f.rounds) == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%s (%s-%s)", number(f.Median()), number(f.Min()), number(f.Max()))
+	return fmt.Sprintf("%s (%s-%s)", Number(f.Median()), Number(f.Min()), Number(f.Max()))
 }
 
-// number writes three significant digits at most, and none after the point above 100.
-func number(v float64) string {
+// Number writes three significant digits, and none after the point from 100 on.
+func Number(v float64) string {
 	switch {
+	case v < 1 && v != 0:
+		return fmt.Sprintf("%.3g", v)
 	case v >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
@@ -76,9 +78,15 @@ func Ratio(a, b *Figure) float64 {
 // A Target is a figure that the project set itself.
 type Target struct {
 	Name     string
-	Want     float64 // at most
+	Want     float64 // at most, or at least
+	Least    bool    // the figure is to be Want or more, not less
 	Measured float64
 }
 
 // Met reports whether the target is reached.
-func (t Target) Met() bool { return t.Measured <= t.Want }
+func (t Target) Met() bool {
+	if t.Least {
+		return t.Measured >= t.Want
+	}
+	return t.Measured <= t.Want
+}

@@ -61,6 +61,24 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	}
 }
 
+// A user with the rights of the line decides, and counts instances, with all that sash serve does.
+func TestServeNeedsNoMoreThanTheDoctorSays(t *testing.T) {
+	server := redistest.Start(t)
+	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
+	_, line, found := strings.Cut(out, "a user of its own: ")
+	if !found {
+		t.Fatalf("no ACL line in %s", out)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
+	p := servePolicies(t, "--redis", "redis://limiter:secret@"+server.Addr())
+	p.normal(t)
+	servertest.Wait(t, "the instance is not counted", func() bool { return p.health(t).Instances == 1 })
+	if logs := p.stopped(t); strings.Contains(logs, "level=ERROR") || strings.Contains(logs, "level=WARN") {
+		t.Errorf("logs: %s", logs)
+	}
+}
+
 func TestDoctorThatCannotLook(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	for url, say := range map[string]string{

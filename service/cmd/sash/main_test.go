@@ -52,16 +52,24 @@ func sash(t *testing.T, env []string, args ...string) (code int, stdout, stderr 
 type process struct {
 	cmd    *exec.Cmd
 	url    string
+	grpc   string // an address
+	admin  string // a URL
 	greets string // what it said on starting
 	logs   *bytes.Buffer
 	ended  chan error
 }
 
-// serve starts sash serve on a free port and returns when it listens. It ends with the test.
+// serve starts sash serve on free ports and returns when it listens. It ends with the test.
 func serve(t *testing.T, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)
-	cmd.Env = []string{}
+	return serveIn(t, nil, append([]string{"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, args...)...)
+}
+
+// serveIn starts sash serve in an environment that holds only what is given.
+func serveIn(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"serve"}, args...)...)
+	cmd.Env = append([]string{}, env...)
 	p := &process{cmd: cmd, logs: new(bytes.Buffer), ended: make(chan error, 1)}
 	cmd.Stderr = p.logs
 	stdout, err := cmd.StdoutPipe()
@@ -80,6 +88,12 @@ func serve(t *testing.T, args ...string) *process {
 		p.greets += lines.Text() + "\n"
 		if url, ok := strings.CutPrefix(lines.Text(), "sash listens on "); ok {
 			p.url = url
+		}
+		if addr, ok := strings.CutPrefix(lines.Text(), "  gRPC "); ok {
+			p.grpc, _, _ = strings.Cut(strings.TrimSpace(addr), ": ")
+		}
+		if url, ok := strings.CutPrefix(lines.Text(), "  admin "); ok {
+			p.admin = strings.TrimSpace(url)
 		}
 		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") {
 			break // the last of it

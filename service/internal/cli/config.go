@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,7 @@ import (
 func (a *app) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print the example configuration, or check one",
+		Short: "Print the example configuration, check one, compare two, or explain a request",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -28,34 +27,46 @@ func (a *app) config() *cobra.Command {
 			_, err := a.out.Write(service.Example)
 			return err
 		},
-	}, a.configCheck())
+	}, a.configCheck(), a.configDiff(), a.configExplain())
 	return cmd
 }
 
 func (a *app) configCheck() *cobra.Command {
-	var asJSON bool
+	var asJSON, merge bool
 	cmd := &cobra.Command{
-		Use:   "check FILE",
+		Use:   "check PATH",
 		Short: "Check a configuration and list its limits; exit 0 if it is right, 2 if not",
-		Args:  exactly("a FILE"),
+		Args:  exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, cfg, err := load(args[0])
+			_, cfg, err := load(config.Source{Path: args[0], Merge: merge})
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(a.out, map[string]any{"domains": cfg.Domains(), "rules": rows(cfg)})
 			}
+			out := &lines{to: a.out}
 			for _, row := range rows(cfg) {
-				if _, err := fmt.Fprintf(a.out, "%s: %s by %s\n", row.Descriptor, strings.Join(row.Limits, " and "), row.Algorithm); err != nil {
-					return err
+				limits := strings.Join(row.Limits, " and ")
+				switch {
+				case row.Unlimited:
+					out.say("%s: unlimited", row.Descriptor)
+				case row.Refuses:
+					out.say("%s: refuses everything", row.Descriptor)
+				default:
+					out.say("%s: %s by %s", row.Descriptor, limits, row.Algorithm)
 				}
 			}
-			return nil
+			return out.err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "answer in JSON")
+	mergeFlag(cmd, &merge)
 	return cmd
+}
+
+func mergeFlag(cmd *cobra.Command, merge *bool) {
+	cmd.Flags().BoolVar(merge, "merge-domains", false, "let several files configure one domain")
 }
 
 // A ruleRow is one rule in the list that config check prints.
@@ -65,12 +76,14 @@ type ruleRow struct {
 	Algorithm  sash.Algorithm `json:"algorithm"`
 	Cost       int64          `json:"cost"`
 	Shadow     bool           `json:"shadow_mode"`
+	Unlimited  bool           `json:"unlimited,omitempty"`
+	Refuses    bool           `json:"refuses,omitempty"`
 }
 
 func rows(cfg *config.Config) []ruleRow {
 	out := []ruleRow{}
 	for _, r := range cfg.Rules() {
-		row := ruleRow{Descriptor: r.String(), Algorithm: r.Options.Algorithm, Cost: r.Cost, Shadow: r.Shadow}
+		row := ruleRow{Descriptor: r.String(), Algorithm: r.Options.Algorithm, Cost: r.Cost, Shadow: r.Shadow, Unlimited: r.Unlimited, Refuses: r.Refuses}
 		for _, l := range r.Limits {
 			row.Limits = append(row.Limits, cmp.Or(l.Name, l.String()))
 		}

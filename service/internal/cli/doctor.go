@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/doctor"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -44,7 +45,7 @@ when Redis does not answer or does not let the user in.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.redis, "redis", "", redisUsage+" (default: the environment's "+redisVariable+")")
-	f.DurationVar(&c.budget, "budget", 50*time.Millisecond, "the time that one decision may take")
+	f.DurationVar(&c.budget, "budget", failover.DefaultBudget, "the time that one decision may take: that of sash serve --budget")
 	f.BoolVar(&c.strict, "strict", false, "exit 1 for warnings too")
 	f.BoolVar(&c.json, "json", false, "answer in JSON")
 	return cmd

@@ -82,6 +82,7 @@ Start here:
 
   sash serve                       a service that answers over HTTP; it prints a curl line to try
   sash demo boundary               what a sliding window is for, in one table
+  sash suggest access.log          a limit to start with, from an access log
 
 In a shell script or a cron job, with a Redis that all of them share:
 
@@ -105,7 +106,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo(), a.doctor(), a.verify(), redisTopic())
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.config(), a.demo(), a.doctor(), a.verify(), a.replay(), a.suggest(), redisTopic())
 	return root
 }
 

@@ -1,171 +1,101 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"example.com/sash"
-	"example.com/sash/memstore"
-	"example.com/sash/service"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/httpapi"
-	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/envoyenv"
 )
 
 // serving is the flags of sash serve.
 type serving struct {
-	config, redis, addr, level string
-	json                       bool
+	config, redis, level    string
+	addr, grpcAddr, admin   string
+	json, merge, chargeEach bool
+	budget                  time.Duration
+	instances               int
 }
 
 func (a *app) serve() *cobra.Command {
 	s := &serving{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Answer decisions over HTTP",
-		Long: `Answer decisions over HTTP, by a configuration (see sash config) and on a store: this process's memory,
-or a Redis that any number of instances share.
+		Short: "Answer decisions over HTTP and Envoy's gRPC protocol",
+		Long: `Answer decisions over HTTP and gRPC, by a configuration (see sash config) and on a store: this process's
+memory, or a Redis that any number of instances share.
 
   POST /v1/allow   {"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}],"cost":1}
 
 answers 200 when the call is allowed and 429, with Retry-After, when it is refused. Both have the same
 body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name or null),
-limits (name, units, window in seconds, remaining) and at (the store's clock). Without a cost it is the
+limits (name, units, window in seconds, remaining), at (the store's clock) and source (see below). Without a cost it is the
 matching descriptor's, which is 1 unless configured. A request that matches no limit is allowed with
 remaining null and limits []. Other answers are {"error":"…"}: 400 a wrong request, 404 an unknown
-domain, 413 a body over 64 KiB, 415 not JSON, 422 a cost that could never fit, and 503 a store that
-does not answer, in which case it is not known whether the call was charged.
+domain, 413 a body over 64 KiB, 415 not JSON, 422 a cost that could never fit, and 503 where Redis does not
+answer and the rule is closed.
 
-  GET /healthz     200 {"status":"ok"}, or 503 when the store does not answer
+  GET /healthz     200 {"status":"ok","store":"up","instances":2}, or "degraded" and a cause
 
-Redis need not be there at the start, or stay: what needs it gets 503 until it answers, without a restart.
+It is 200 also while Redis is down, because ending or avoiding an instance would not bring Redis back. Use it
+for liveness and readiness.
+
+On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
+service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
+same in JSON, and GET /healthcheck is for load balancers. The admin address has /rlconfig, /stats, /metrics
+and /debug/pprof/.
+
+The configuration is read again when its files change. One that is wrong is logged, counted and shown on
+/rlconfig, and the last good one stays in use.
+
+Redis need not be there at the start, or stay. A decision that it does not make within --budget is made by the
+rule's on_unavailable: closed is 503, the default; open lets the call through; local decides over this
+instance's share, the units of each limit divided by the number of instances. That is counted by heart-beats
+on Redis, or given by --instances; while it is not known, local admits nothing. Without a restart Redis decides
+again when it answers, and is told what was admitted locally. Answers say their source: store; cache, a
+refusal of Redis that still holds; or local or policy, with the cause: budget (no answer in time), down (it
+failed before and is not asked for now), busy, misconfigured or error.
 
 SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
 		Example: `  sash serve
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runServe(cmd.Context(), s) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := envoyenv.Read(a.env)
+			if err != nil {
+				return err
+			}
+			s.deployed(settings, cmd.Flags().Changed)
+			return a.runServe(cmd.Context(), s, settings)
+		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.config, "config", "", "configuration `file` (default: the built-in example, see sash config example)")
+	f.StringVar(&s.config, "config", "", "configuration `file`, or a directory of .yaml files (default: the built-in example, see sash config example)")
+	f.BoolVar(&s.merge, "merge-domains", false, "let several files configure one domain")
 	f.StringVar(&s.redis, "redis", "", redisUsage+" (default: the environment's "+redisVariable+", or else this process's memory)")
-	f.StringVar(&s.addr, "addr", ":8080", "`address` to listen on; port 0 takes a free one")
+	f.StringVar(&s.addr, "addr", ":8080", "`address` of HTTP; port 0 takes a free one")
+	f.StringVar(&s.grpcAddr, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty is none")
+	f.StringVar(&s.admin, "admin-addr", "127.0.0.1:6070", "`address` of counters and the configuration in use; empty is none")
+	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
+	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
+	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
 	f.BoolVar(&s.json, "json", false, "say where it listens in JSON, and log in JSON")
 	return cmd
 }
 
-func (a *app) runServe(ctx context.Context, s *serving) error {
-	log, err := a.logger(s)
-	if err != nil {
-		return err
-	}
-	name, cfg, err := load(s.config)
-	if err != nil {
-		return err
-	}
-	opts := &httpapi.Options{Log: log}
-	var store sash.Store = memstore.New(nil)
-	where := "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)"
-	if url := a.redisURL(s.redis); url != "" {
-		redisclient.Log(log)
-		to, err := connect(url)
-		if err != nil {
-			return err
-		}
-		defer to.close()
-		if err := to.ping(ctx); err != nil && ctx.Err() == nil {
-			log.Error("Redis does not answer: until it does there are no decisions, and calls get 503", "error", err)
-		}
-		store, where = to.store, "redis at "+to.address
-		opts.Healthy = to.ping
-		opts.Log = log.With("store", where)
-	}
-	decider, err := decide.New(cfg, store)
-	if err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.addr)
-	if err != nil {
-		return fmt.Errorf("cannot listen on %s: %w (choose another with --addr)", s.addr, err)
-	}
-	if err := a.announce(s, listener.Addr(), where, name, cfg); err != nil {
-		_ = listener.Close()
-		return err
-	}
-	return httpapi.Serve(ctx, listener, httpapi.New(decider, opts), log)
-}
-
-func (a *app) logger(s *serving) (*slog.Logger, error) {
+func (a *app) logger(s *serving, asJSON bool) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.level)); err != nil {
 		return nil, fmt.Errorf("--log-level %q: it is debug, info, warn or error", s.level)
 	}
 	opts := &slog.HandlerOptions{Level: level}
-	if s.json {
+	if s.json || asJSON {
 		return slog.New(slog.NewJSONHandler(a.err, opts)), nil
 	}
 	return slog.New(slog.NewTextHandler(a.err, opts)), nil
-}
-
-// load reads a configuration; no file is the example.
-func load(file string) (name string, cfg *config.Config, err error) {
-	name, text := file, service.Example
-	if file == "" {
-		name = "the built-in example"
-	} else if text, err = os.ReadFile(file); err != nil {
-		return "", nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	cfg, err = config.Parse(name, text)
-	return name, cfg, err
-}
-
-// announce says where the service is and how to try it.
-func (a *app) announce(s *serving, addr net.Addr, store, name string, cfg *config.Config) error {
-	url := "http://" + reachable(addr)
-	if s.json {
-		return writeJSON(a.out, map[string]any{"url": url, "addr": addr.String(), "store": store, "configuration": name, "domains": cfg.Domains()})
-	}
-	_, err := fmt.Fprintf(a.out, "sash listens on %s\n  store          %s\n  configuration  %s: domains %s\n", url, store, name, strings.Join(cfg.Domains(), ", "))
-	if err == nil && len(cfg.Rules()) > 0 {
-		_, err = fmt.Fprintf(a.out, "\nTry it:\n\n  %s\n\n", curl(url, cfg.Rules()[0]))
-	}
-	return err
-}
-
-// reachable is an address as a client on the same machine writes it.
-func reachable(addr net.Addr) string {
-	host, port, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return net.JoinHostPort(host, port)
-}
-
-// curl is a command line that asks for a rule's subject.
-func curl(url string, rule *config.Rule) string {
-	entries := make([]config.Entry, len(rule.Path))
-	for i, e := range rule.Path {
-		if e.Value == "" {
-			e.Value = "example"
-			if e.Key == "remote_address" {
-				e.Value = "192.0.2.7"
-			}
-		}
-		entries[i] = e
-	}
-	body, _ := json.Marshal(map[string]any{"domain": rule.Domain, "entries": entries}) // texts only
-	return fmt.Sprintf("curl -i -H 'Content-Type: application/json' -d '%s' %s/v1/allow", strings.ReplaceAll(string(body), "'", `'\''`), url)
 }

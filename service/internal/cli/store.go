@@ -28,12 +28,14 @@ type remote struct {
 }
 
 // connect makes a store on Redis. It does no I/O.
-func connect(url string) (*remote, error) {
+func connect(url string) (*remote, error) { return connectAs(url, nil) }
+
+func connectAs(url string, opts *redisstore.Options) (*remote, error) {
 	client, address, err := redisclient.New(url)
 	if err != nil {
 		return nil, err
 	}
-	return &remote{goredisstore.New(client, nil), client, address}, nil
+	return &remote{goredisstore.New(client, opts), client, address}, nil
 }
 
 // pingTimeout bounds a look at whether Redis is there.

@@ -11,21 +11,20 @@
 // # How a request finds its descriptor
 //
 // A request has a domain and entries, each a key and a value. The entries are taken in order, one level
-// of descriptors each: a descriptor with exactly that key and value comes before one with the key alone.
+// of descriptors each: a descriptor with exactly that key and value comes first, then the first one in the
+// file whose value ends in * and begins the entry's value, then one with the key alone.
 // The descriptor of the last entry decides. When an entry finds none, or the last one's descriptor has
 // no limits, nothing limits the request: it is allowed and not counted, as Envoy does. There is no way
 // back: once an exact value matched, the descriptor with the bare key is not tried any more.
 //
-// A descriptor with the key alone counts every value by itself: what is charged is the list of entries.
+// A descriptor with the key alone, or with a value that ends in *, counts every value by itself: what is
+// charged is the list of entries. With share_threshold all values under a * are charged together.
 package config
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-
-	"example.com/sash"
 )
 
 // An Entry is one key and value of a request's descriptor. The value may be empty.
@@ -46,68 +45,55 @@ type Config struct {
 
 type domain struct {
 	name        string
-	descriptors level
+	descriptors *level
 }
 
 // A level is the descriptors below one descriptor. A bare key has the value "".
-type level map[Entry]*descriptor
+type level struct {
+	exact     map[Entry]*descriptor
+	wildcards []*descriptor // in the order of the file
+}
+
+func newLevel() *level { return &level{exact: make(map[Entry]*descriptor)} }
+
+func (l *level) add(d *descriptor) {
+	l.exact[d.entry] = d
+	if d.wildcard() {
+		l.wildcards = append(l.wildcards, d)
+	}
+}
+
+// find returns the descriptor for an entry, or nil.
+func (l *level) find(e Entry) *descriptor {
+	if d := l.exact[e]; d != nil {
+		return d
+	}
+	for _, d := range l.wildcards {
+		if d.entry.Key == e.Key && strings.HasPrefix(e.Value, d.entry.Value[:len(d.entry.Value)-1]) {
+			return d
+		}
+	}
+	return l.exact[Entry{Key: e.Key}]
+}
 
 type descriptor struct {
+	entry    Entry
 	rule     *Rule // nil: nothing is limited here
-	children level
+	share    bool  // values under the wildcard are charged together
+	inMetric bool  // the value of the request is part of the metric's name
+	children *level
 }
 
-// A Rule is what one descriptor holds its subjects to.
-type Rule struct {
-	// Domain and Path say where the rule is. A bare key has an empty value there.
-	Domain string
-	Path   []Entry
-	// Limits are one or more, and pass sash.NewPolicy with Options.
-	Limits []sash.Limit
-	// Options are for sash.New.
-	Options sash.Options
-	// Cost is the units of a request that does not say: at least 1, not above any limit.
-	Cost int64
-	// Shadow lets every request through, whatever the limits say.
-	Shadow bool
-}
+func (d *descriptor) wildcard() bool { return strings.HasSuffix(d.entry.Value, "*") }
+
+// Empty returns a configuration without domains: it limits nothing.
+func Empty() *Config { return &Config{domains: make(map[string]*domain)} }
 
 // Domains returns the names of the domains, in the order of the file.
 func (c *Config) Domains() []string { return slices.Clone(c.names) }
 
 // Rules returns all rules in the order of the file. The caller must not change them.
 func (c *Config) Rules() []*Rule { return c.rules }
-
-// Match returns the rule for a request, or nil when nothing limits it. The error is ErrUnknownDomain.
-func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
-	d := c.domains[domain]
-	if d == nil {
-		return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(domain), strings.Join(c.names, ", "))
-	}
-	here := d.descriptors
-	var rule *Rule
-	for _, e := range entries {
-		found := here[e]
-		if found == nil {
-			found = here[Entry{Key: e.Key}]
-		}
-		if found == nil {
-			return nil, nil
-		}
-		here, rule = found.children, found.rule
-	}
-	return rule, nil
-}
-
-// Key returns the subject that a request is charged to: different domains and entries never share one.
-func Key(domain string, entries []Entry) string {
-	parts := make([]string, 1, 1+2*len(entries))
-	parts[0] = domain
-	for _, e := range entries {
-		parts = append(parts, e.Key, e.Value)
-	}
-	return sash.Key(parts...)
-}
 
 func clip(s string) string {
 	if len(s) > 80 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -17,43 +18,66 @@ const (
 	maxDescriptors = 200_000
 )
 
-// Keys of Envoy's configuration, and of ours, that are not supported yet.
-var (
-	laterDescriptor = []string{"detailed_metric", "value_to_metric", "share_threshold", "quota_mode", "on_unavailable", "reserve_below"}
-	laterRateLimit  = []string{"replaces"}
-)
+// Keys of ours that are not supported yet.
+var laterDescriptor = []string{"reserve_below"}
 
-// Parse reads a configuration. The name is the file's, for errors, which start with "name:line: ".
+// A File is the text of one file. The name is for errors, which start with "name:line: ".
+type File struct {
+	Name string
+	Text []byte
+}
+
+// Parse reads a configuration of one file.
 func Parse(name string, data []byte) (*Config, error) {
+	return ParseAll(false, File{name, data})
+}
+
+// ParseAll reads a configuration of several files. With merge, several documents can add descriptors to
+// one domain; without, a domain is there once.
+func ParseAll(merge bool, files ...File) (*Config, error) {
 	p := &parser{
-		reader: reader{file: name},
 		config: &Config{domains: make(map[string]*domain)},
-		lines:  make(map[string]int),
+		seen:   make(map[string]string),
+		merge:  merge,
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var document yaml.Node
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		if err := p.document(&document); err != nil {
+	for _, file := range files {
+		p.reader = reader{file: file.Name}
+		if err := p.documents(file.Text); err != nil {
 			return nil, err
 		}
 	}
 	if len(p.config.names) == 0 {
+		name := p.file
+		if name == "" {
+			name = "no file"
+		}
 		return nil, fmt.Errorf("%s: no domain: a configuration starts with \"domain: name\" and has descriptors", name)
 	}
 	return p.config, nil
 }
 
+func (p *parser) documents(text []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %s", p.file, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if err := p.document(&document); err != nil {
+			return err
+		}
+	}
+}
+
 type parser struct {
 	reader
 	config      *Config
-	lines       map[string]int // where a domain, or a composite key, was first
+	seen        map[string]string // where a domain, or a composite key, was first
+	merge       bool
 	descriptors int
 }
 
@@ -65,7 +89,7 @@ func (p *parser) document(n *yaml.Node) error {
 	if root.ShortTag() == "!!null" { // nothing but comments
 		return nil
 	}
-	d := &domain{descriptors: make(level)}
+	d := &domain{descriptors: newLevel()}
 	var descriptors *yaml.Node
 	domainLine := root
 	err := p.mapping(root, "a document", map[string]field{
@@ -78,11 +102,14 @@ func (p *parser) document(n *yaml.Node) error {
 	if d.name == "" {
 		return p.errorf(domainLine, "the domain is missing or empty")
 	}
-	if err := p.once(domainLine, "domain", d.name); err != nil {
+	if known := p.config.domains[d.name]; known != nil && p.merge {
+		d = known
+	} else if err := p.once(domainLine, "domain", d.name); err != nil {
 		return err
+	} else {
+		p.config.domains[d.name] = d
+		p.config.names = append(p.config.names, d.name)
 	}
-	p.config.domains[d.name] = d
-	p.config.names = append(p.config.names, d.name)
 	if descriptors == nil {
 		return nil
 	}
@@ -90,7 +117,7 @@ func (p *parser) document(n *yaml.Node) error {
 }
 
 // level reads a list of descriptors below a path.
-func (p *parser) level(n *yaml.Node, domain string, path []Entry, into level) error {
+func (p *parser) level(n *yaml.Node, domain string, path []Entry, into *level) error {
 	if len(path) >= maxDepth {
 		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
 	}
@@ -102,13 +129,16 @@ func (p *parser) level(n *yaml.Node, domain string, path []Entry, into level) er
 	})
 }
 
-func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into level) error {
-	var entry Entry
+func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *level) error {
+	d := &descriptor{children: newLevel()}
+	entry := &d.entry
 	var children *yaml.Node
 	body := &ruleBody{reader: &p.reader}
 	fields := body.fields()
 	fields["key"] = p.text("the key of a descriptor", &entry.Key)
 	fields["value"] = p.text("the value of a descriptor", &entry.Value)
+	fields["share_threshold"] = p.boolean("share_threshold", &d.share)
+	fields["value_to_metric"] = p.boolean("value_to_metric", &d.inMetric)
 	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
 	if err := p.mapping(n, "a descriptor", fields, laterDescriptor...); err != nil {
 		return err
@@ -116,10 +146,10 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into leve
 	switch {
 	case entry.Key == "":
 		return p.errorf(n, "the key of a descriptor is missing or empty")
-	case strings.HasSuffix(entry.Value, "*"):
-		return p.errorf(n, "value %q: values that end in * match by prefix in Envoy, which is not supported yet", clip(entry.Value))
+	case d.share && !d.wildcard():
+		return p.errorf(n, "share_threshold belongs to a value that ends in *, not to %q", clip(entry.Value))
 	}
-	path = append(slices.Clip(path), entry)
+	path = append(slices.Clip(path), *entry)
 	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
 		return err
 	}
@@ -127,13 +157,12 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into leve
 	if err != nil {
 		return err
 	}
-	d := &descriptor{children: make(level)}
 	if rule != nil {
 		rule.Domain, rule.Path = domain, path
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule
 	}
-	into[entry] = d
+	into.add(d)
 	if children == nil {
 		return nil
 	}
@@ -143,10 +172,15 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into leve
 // once refuses what was there before.
 func (p *parser) once(n *yaml.Node, what, name string) error {
 	id := what + " " + name
-	if line, twice := p.lines[id]; twice {
-		return p.errorf(n, "%s is there twice, first on line %d", clip(id), line)
+	if first, twice := p.seen[id]; twice {
+		if in, line, _ := strings.Cut(first, "\x00"); in == p.file {
+			first = "line " + line
+		} else {
+			first = in + ":" + line
+		}
+		return p.errorf(n, "%s is there twice, first on %s", clip(id), first)
 	}
-	p.lines[id] = n.Line
+	p.seen[id] = p.file + "\x00" + strconv.Itoa(n.Line)
 	return nil
 }
 

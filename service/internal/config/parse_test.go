@@ -1,6 +1,7 @@
 package config
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ descriptors:
 			t.Errorf("%s: rule %+v, error %v, want %v", key, rule, err, want)
 		}
 	}
-	if rule, err := cfg.Match("envoy", []Entry{{"d", ""}, {"free", ""}}); rule != nil || err != nil {
+	if rule, err := cfg.Match("envoy", []Entry{{"d", ""}, {"free", ""}}); rule == nil || !rule.Unlimited || rule.Limits != nil || err != nil {
 		t.Errorf("unlimited: %v, %v", rule, err)
 	}
 }
@@ -139,42 +140,52 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		line string
 		say  string
 	}{
-		"no document":                 {"# nothing\n", "", "no domain"},
-		"not a mapping":               {"- a\n", "1", "must be a mapping"},
-		"broken YAML":                 {"domain: d\ndescriptors: [\n", "", "line 2"},
-		"no domain":                   {"descriptors: []\n", "1", "domain is missing"},
-		"empty domain":                {"descriptors: []\ndomain: ''\n", "2", "domain is missing"},
-		"domain twice":                {"domain: d\n---\ndomain: e\n---\n\ndomain: d\n", "6", "first on line 1"},
-		"unknown key at the top":      {"domain: d\ndescriptor: []\n", "2", `unknown key "descriptor"`},
-		"descriptors not a list":      {"domain: d\ndescriptors: {key: a}\n", "2", "must be a list"},
-		"key missing":                 {"domain: d\ndescriptors:\n- value: a\n", "3", "key of a descriptor is missing"},
-		"key empty":                   {"domain: d\ndescriptors:\n- key: ''\n", "3", "key of a descriptor is missing"},
-		"YAML key twice":              {head + "  key: b\n", "4", "twice, first on line 3"},
-		"composite key twice":         {head + "- key: b\n- key: a\n", "5", "descriptor d / a is there twice, first on line 3"},
-		"composite key twice, nested": {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "d / a=x / b is there twice, first on line 6"},
-		"unknown key":                 {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor has algorithm, cost, descriptors, key, limits`},
-		"not supported yet":           {head + "  detailed_metric: true\n", "4", `"detailed_metric" is not supported yet`},
-		"ours, not supported yet":     {head + "  on_unavailable: open\n", "4", `"on_unavailable" is not supported yet`},
-		"wildcard":                    {head + "  value: foo*\n", "3", "not supported yet"},
-		"bad limit":                   {head + "  limits:\n  - 5/1s\n  - 5 per second\n", "6", "write units, a slash and a window"},
-		"limit below 1":               {head + "  limits: [0/1s]\n", "4", "units must be at least 1"},
-		"limits empty":                {head + "  limits: []\n", "4", "limits is empty"},
-		"limits a text":               {head + "  limits: 5/1s\n", "4", "limits must be a list"},
-		"same window twice":           {head + "  limits: [5/1m, 6/60s]\n", "4", "keep the smaller"},
-		"both forms":                  {head + "  limits: [5/1m]\n  rate_limit: {unit: day, requests_per_unit: 1}\n", "4", "not both"},
-		"bad unit":                    {head + "  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n", "5", `unit "fortnight"`},
-		"units missing":               {head + "  rate_limit: {unit: day}\n", "4", "requests_per_unit is missing"},
-		"zero units":                  {head + "  rate_limit: {unit: day, requests_per_unit: 0}\n", "4", "at least 1"},
-		"unlimited with a unit":       {head + "  rate_limit: {unlimited: true, unit: day}\n", "4", "stands alone"},
-		"replaces":                    {head + "  rate_limit:\n    replaces: [{name: a}]\n", "5", `"replaces" is not supported yet`},
-		"bad algorithm":               {head + "  limits: [5/1s]\n  algorithm: leaky\n", "5", `unknown algorithm "leaky"`},
-		"buckets without resolution":  {head + "  limits: [5/1s]\n  algorithm: sliding-buckets\n", "4", "needs a resolution"},
-		"bad resolution":              {head + "  limits: [5/1s]\n  resolution: fine\n", "5", `resolution "fine"`},
-		"cost above the limit":        {head + "  limits: [5/1s]\n  cost: 6\n", "5", "can never fit into 5/1s"},
-		"cost zero":                   {head + "  limits: [5/1s]\n  cost: 0\n", "5", "cost must be a whole number of at least 1"},
-		"cost without limits":         {head + "  cost: 2\n", "4", "belong beside"},
-		"shadow_mode not a boolean":   {head + "  limits: [5/1s]\n  shadow_mode: 1\n", "5", "true or false"},
-		"an alias into itself":        {"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "4", "nested more than"},
+		"no document":                  {"# nothing\n", "", "no domain"},
+		"not a mapping":                {"- a\n", "1", "must be a mapping"},
+		"broken YAML":                  {"domain: d\ndescriptors: [\n", "", "line 2"},
+		"no domain":                    {"descriptors: []\n", "1", "domain is missing"},
+		"empty domain":                 {"descriptors: []\ndomain: ''\n", "2", "domain is missing"},
+		"domain twice":                 {"domain: d\n---\ndomain: e\n---\n\ndomain: d\n", "6", "first on line 1"},
+		"unknown key at the top":       {"domain: d\ndescriptor: []\n", "2", `unknown key "descriptor"`},
+		"descriptors not a list":       {"domain: d\ndescriptors: {key: a}\n", "2", "must be a list"},
+		"key missing":                  {"domain: d\ndescriptors:\n- value: a\n", "3", "key of a descriptor is missing"},
+		"key empty":                    {"domain: d\ndescriptors:\n- key: ''\n", "3", "key of a descriptor is missing"},
+		"YAML key twice":               {head + "  key: b\n", "4", "twice, first on line 3"},
+		"composite key twice":          {head + "- key: b\n- key: a\n", "5", "descriptor d / a is there twice, first on line 3"},
+		"composite key twice, nested":  {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "d / a=x / b is there twice, first on line 6"},
+		"unknown key":                  {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor has algorithm, cost, count_refused, descriptors, detailed_metric, guard, key, limits`},
+		"ours, not supported yet":      {head + "  reserve_below: 5\n", "4", `"reserve_below" is not supported yet`},
+		"on_unavailable, no limits":    {head + "  on_unavailable: open\n", "4", "belong beside"},
+		"an unknown mode":              {head + "  limits: [5/1s]\n  on_unavailable: ajar\n", "5", `on_unavailable "ajar": it is open, local or closed`},
+		"modes in a list":              {head + "  limits: [5/1s]\n  on_unavailable: [open]\n", "5", "such a mode for each cost"},
+		"no modes":                     {head + "  limits: [5/1s]\n  on_unavailable: {}\n", "5", "leave it out for closed"},
+		"an unknown mode for a cost":   {head + "  limits: [5/1s]\n  on_unavailable:\n    1: open\n    2: shut\n", "7", `on_unavailable "shut"`},
+		"a cost that is not one":       {head + "  limits: [5/1s]\n  on_unavailable: {few: open}\n", "5", `"few" is not the highest cost`},
+		"a cost of zero":               {head + "  limits: [5/1s]\n  on_unavailable: {0: open}\n", "5", "at least 1"},
+		"costs that do not grow":       {head + "  limits: [5/1s]\n  on_unavailable:\n    20: local\n    1: open\n", "7", "1 comes after 20"},
+		"else not last":                {head + "  limits: [5/1s]\n  on_unavailable: {else: closed, 1: open}\n", "5", "comes last"},
+		"guarded and open":             {head + "  limits: [5/1s]\n  guard: true\n  on_unavailable: open\n", "6", "could guess without a limit"},
+		"guarded and open, for a cost": {head + "  limits: [5/1s]\n  on_unavailable: {1: local, 2: open}\n  guard: true\n", "5", "use local or closed"},
+		"share_threshold, no wildcard": {head + "  value: foo\n  share_threshold: true\n", "3", "ends in *"},
+		"bad limit":                    {head + "  limits:\n  - 5/1s\n  - 5 per second\n", "6", "write units, a slash and a window"},
+		"limit below 1":                {head + "  limits: [0/1s]\n", "4", "units must be at least 1"},
+		"limits empty":                 {head + "  limits: []\n", "4", "limits is empty"},
+		"limits a text":                {head + "  limits: 5/1s\n", "4", "limits must be a list"},
+		"same window twice":            {head + "  limits: [5/1m, 6/60s]\n", "4", "keep the smaller"},
+		"both forms":                   {head + "  limits: [5/1m]\n  rate_limit: {unit: day, requests_per_unit: 1}\n", "4", "not both"},
+		"bad unit":                     {head + "  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n", "5", `unit "fortnight"`},
+		"units missing":                {head + "  rate_limit: {unit: day}\n", "4", "requests_per_unit is missing"},
+		"units below zero":             {head + "  rate_limit: {unit: day, requests_per_unit: -1}\n", "4", "at least 0"},
+		"unlimited with a unit":        {head + "  rate_limit: {unlimited: true, unit: day}\n", "4", "stands alone"},
+		"replaces without a name":      {head + "  rate_limit:\n    replaces: [{name: ''}]\n", "5", "has no name"},
+		"replaces itself":              {head + "  rate_limit: {name: a, replaces: [{name: a}], unit: day, requests_per_unit: 1}\n", "4", "the rule itself"},
+		"bad algorithm":                {head + "  limits: [5/1s]\n  algorithm: leaky\n", "5", `unknown algorithm "leaky"`},
+		"bad resolution":               {head + "  limits: [5/1s]\n  resolution: fine\n", "5", `resolution "fine"`},
+		"cost above the limit":         {head + "  limits: [5/1s]\n  cost: 6\n", "5", "can never fit into 5/1s"},
+		"cost zero":                    {head + "  limits: [5/1s]\n  cost: 0\n", "5", "cost must be a whole number of at least 1"},
+		"cost without limits":          {head + "  cost: 2\n", "4", "belong beside"},
+		"shadow_mode not a boolean":    {head + "  limits: [5/1s]\n  shadow_mode: 1\n", "5", "true or false"},
+		"an alias into itself":         {"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "4", "nested more than"},
 	} {
 		_, err := Parse("f.yaml", []byte(tt.text))
 		want := "f.yaml:" + tt.line + ":"
@@ -206,12 +217,25 @@ func TestKeysOfDifferentEntriesDiffer(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(service.Example)
 	f.Add([]byte("domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n"))
+	f.Add([]byte(envoyText))
+	f.Add([]byte("domain: d\ndescriptors:\n- {key: a, value: '*', share_threshold: true, rate_limit: {unit: year, requests_per_unit: 4294967295, name: n, replaces: [{name: m}]}}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		cfg, err := Parse("f", text)
 		if err != nil {
 			return
 		}
+		if err := cfg.Dump(io.Discard); err != nil {
+			t.Error(err)
+		}
 		for _, rule := range cfg.Rules() {
+			entries := make([]Entry, len(rule.Path)) // what the rule itself asks for comes to it, or to a value before it
+			copy(entries, rule.Path)
+			if found, err := cfg.Find(rule.Domain, entries); err != nil || found.Rule == nil || found.Key == "" {
+				t.Errorf("%s is not found: %v", rule, err)
+			}
+			if !rule.Limited() {
+				continue
+			}
 			if _, err := sash.New(nowhere{}, &rule.Options, rule.Limits...); err != nil {
 				t.Errorf("%s was read and makes no limiter: %v", rule, err)
 			}

@@ -8,25 +8,49 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"example.com/sash"
+	"example.com/sash/failover"
 )
 
-// envoyUnits are the windows of rate_limit. Envoy counts a month as 30 days and a year as 365.
-var envoyUnits = map[string]time.Duration{
-	"second": time.Second,
-	"minute": time.Minute,
-	"hour":   time.Hour,
-	"day":    24 * time.Hour,
-	"week":   7 * 24 * time.Hour,
-	"month":  30 * 24 * time.Hour,
-	"year":   365 * 24 * time.Hour,
+// A Rule is what one descriptor holds its subjects to.
+type Rule struct {
+	// Domain and Path say where the rule is. A bare key has an empty value there.
+	Domain string
+	Path   []Entry
+	// Limits are one or more, and pass sash.NewPolicy with Options. A rule that is Unlimited has none, and
+	// one that Refuses has a single limit of no units, which no policy takes.
+	Limits []sash.Limit
+	// Options are for sash.New.
+	Options sash.Options
+	// Cost is the units of a request that does not say: at least 1, not above any limit.
+	Cost int64
+	// Unlimited lets every request through without counting it.
+	Unlimited bool
+	// Refuses lets nothing through: requests_per_unit is 0.
+	Refuses bool
+	// Shadow lets every request through, whatever the limits say.
+	Shadow bool
+	// Quota is a limit that is told of and never refuses: quota_mode.
+	Quota bool
+	// Name is what Replaces of other rules call this one.
+	Name string
+	// OnUnavailable is what to answer when the store is unavailable: the key of that name, and guard.
+	OnUnavailable failover.Policy
+	// Replaces are the names of rules that do not count in a request that also meets this one.
+	Replaces []string
+	// Detailed puts the values of requests into the names of metrics: detailed_metric.
+	Detailed bool
 }
+
+// Limited reports whether the rule is one that a store decides.
+func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 
 // A ruleBody collects the keys of a descriptor that make its rule.
 type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
+	onUnavailable                                  *yaml.Node
 
-	shadow bool
+	shadow, quota, detailed, guard, countRefused bool
 }
 
 func (b *ruleBody) fields() map[string]field {
@@ -40,12 +64,20 @@ func (b *ruleBody) fields() map[string]field {
 		"resolution":  keep(&b.resolution),
 		"cost":        keep(&b.cost),
 		"shadow_mode": b.boolean("shadow_mode", &b.shadow),
+		"quota_mode":  b.boolean("quota_mode", &b.quota),
+
+		"on_unavailable": keep(&b.onUnavailable),
+		"guard":          b.boolean("guard", &b.guard),
+
+		"detailed_metric": b.boolean("detailed_metric", &b.detailed),
+		"count_refused":   b.boolean("count_refused", &b.countRefused),
 	}
 }
 
 // rule returns the rule, or nil for a descriptor that limits nothing.
 func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
-	rule := &Rule{Cost: 1, Shadow: b.shadow}
+	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
+	rule.Options.CountRefused = b.countRefused
 	at := n // the line that an error about the limits is on
 	switch {
 	case b.rateLimit != nil && b.limits != nil:
@@ -64,18 +96,24 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 			return nil, b.errorf(b.limits, "limits is empty: leave it out for a descriptor that limits nothing")
 		}
 	}
-	if len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost} {
+	if rule.Unlimited || len(rule.Limits) == 0 {
+		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution and cost belong beside rate_limit or limits")
+				return nil, b.errorf(stray, "algorithm, resolution, cost and on_unavailable belong beside rate_limit or limits")
 			}
+		}
+		if rule.Unlimited {
+			return rule, nil
 		}
 		return nil, nil
 	}
 	if err := b.options(rule); err != nil {
 		return nil, err
 	}
-	if _, err := sash.NewPolicy(&rule.Options, rule.Limits...); err != nil {
+	if rule.Refuses {
+		return rule, nil
+	}
+	if err := Fit(&rule.Options, rule.Limits); err != nil {
 		return nil, b.errorf(at, "%s", plain(err))
 	}
 	for _, l := range rule.Limits {
@@ -101,39 +139,6 @@ func (b *ruleBody) limit(n *yaml.Node, rule *Rule) error {
 	return nil
 }
 
-// envoy reads rate_limit.
-func (b *ruleBody) envoy(rule *Rule) error {
-	var unit, name string
-	var units int64
-	var unlimited bool
-	err := b.mapping(b.rateLimit, "rate_limit", map[string]field{
-		"unit":              b.text("unit", &unit),
-		"requests_per_unit": b.units("requests_per_unit", &units),
-		"unlimited":         b.boolean("unlimited", &unlimited),
-		"name":              b.text("name", &name),
-	}, laterRateLimit...)
-	if err != nil {
-		return err
-	}
-	if unlimited {
-		if unit != "" || units != 0 {
-			return b.errorf(b.rateLimit, "unlimited stands alone: without unit and requests_per_unit")
-		}
-		return nil
-	}
-	window, ok := envoyUnits[strings.ToLower(unit)]
-	if !ok {
-		return b.errorf(b.rateLimit, "unit %q: it is second, minute, hour, day, week, month or year", clip(unit))
-	}
-	if units == 0 {
-		return b.errorf(b.rateLimit, "requests_per_unit is missing")
-	}
-	limit := sash.Every(units, window)
-	limit.Name = name
-	rule.Limits = []sash.Limit{limit}
-	return nil
-}
-
 func (b *ruleBody) options(rule *Rule) error {
 	var text string
 	if b.algorithm != nil {
@@ -154,9 +159,11 @@ func (b *ruleBody) options(rule *Rule) error {
 		}
 	}
 	if b.cost != nil {
-		return b.units("cost", &rule.Cost)(b.cost)
+		if err := b.units("cost", &rule.Cost)(b.cost); err != nil {
+			return err
+		}
 	}
-	return nil
+	return b.unavailable(rule)
 }
 
 // plain is an error's text without the name of the library.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
@@ -14,43 +15,86 @@ import (
 
 // A Decider decides. It is safe for concurrent use.
 type Decider struct {
+	store   sash.Store
+	current atomic.Pointer[snapshot]
+}
+
+// A snapshot is a configuration with what the store needs of it.
+type snapshot struct {
 	config   *config.Config
 	limiters map[*config.Rule]*sash.Limiter
+	policies map[*config.Rule]*sash.Policy
 }
 
 // New returns a decider over a store, which stays the caller's.
 func New(cfg *config.Config, store sash.Store) (*Decider, error) {
-	d := &Decider{config: cfg, limiters: make(map[*config.Rule]*sash.Limiter)}
+	d := &Decider{store: store}
+	return d, d.Use(cfg)
+}
+
+// Use changes the configuration. Requests that are being decided end under the one before. After an
+// error the configuration is unchanged.
+func (d *Decider) Use(cfg *config.Config) error {
+	s := &snapshot{
+		config:   cfg,
+		limiters: make(map[*config.Rule]*sash.Limiter),
+		policies: make(map[*config.Rule]*sash.Policy),
+	}
 	for _, rule := range cfg.Rules() {
+		if !rule.Limited() {
+			continue
+		}
+		store, err := storeOf(d.store, rule)
+		if err != nil {
+			return fmt.Errorf("%s: %w", rule, err)
+		}
 		limiter, err := sash.New(store, &rule.Options, rule.Limits...)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", rule, err)
+			return fmt.Errorf("%s: %w", rule, err)
 		}
-		d.limiters[rule] = limiter
+		s.limiters[rule] = limiter
+		if s.policies[rule], err = sash.NewPolicy(&rule.Options, rule.Limits...); err != nil {
+			return fmt.Errorf("%s: %w", rule, err)
+		}
 	}
-	return d, nil
+	d.current.Store(s)
+	return nil
 }
+
+// Config returns the configuration in use.
+func (d *Decider) Config() *config.Config { return d.current.Load().config }
 
 // Decide asks for cost units; a nil cost is that of the matching rule. Errors are
 // config.ErrUnknownDomain and those of sash.Limiter.AllowN.
 func (d *Decider) Decide(ctx context.Context, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
-	rule, err := d.config.Match(domain, entries)
+	snapshot := d.current.Load()
+	found, err := snapshot.config.Find(domain, entries)
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
 	if cost != nil && *cost < 1 {
 		return verdict.Verdict{}, fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, *cost)
 	}
-	if rule == nil {
+	rule := found.Rule
+	if rule == nil || rule.Unlimited {
 		return verdict.Unlimited(), nil
 	}
 	units := rule.Cost
 	if cost != nil {
 		units = *cost
 	}
-	res, err := d.limiters[rule].AllowN(ctx, config.Key(domain, entries), units)
-	if rule.Shadow && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
+	soft := rule.Shadow || rule.Quota
+	var res sash.Result
+	if rule.Refuses {
+		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, units, rule.Limits[0])
+	} else {
+		res, err = snapshot.limiters[rule].AllowN(ctx, found.Key, units)
+	}
+	if soft && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
 		v := verdict.Unlimited() // a rule that is tried out stops nothing
+		if errors.Is(err, sash.ErrUnavailable) {
+			v = verdict.Undecided(err)
+		}
 		v.Shadow = true
 		return v, nil
 	}
@@ -58,7 +102,7 @@ func (d *Decider) Decide(ctx context.Context, domain string, entries []config.En
 		return verdict.Verdict{}, err
 	}
 	v := verdict.Of(res)
-	if rule.Shadow {
+	if soft {
 		v.Shadow, v.Allowed = true, true
 	}
 	return v, nil

@@ -1,4 +1,5 @@
-// Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON.
+// Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON, and what
+// Envoy's rate limit service has there, POST /json and GET /healthcheck.
 package httpapi
 
 import (
@@ -13,6 +14,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
 )
 
 // A Handler answers requests.
@@ -27,8 +29,13 @@ type Handler struct {
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
-	// Healthy is asked by GET /healthz; nil means always healthy. It returns what is wrong.
-	Healthy func(context.Context) error
+	// Health is told by GET /healthz. It must not wait for the store. Nil is degrade.Memory.
+	Health func() degrade.Health
+	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
+	JSON http.Handler
+	// Ready is asked by GET /healthcheck, which is for load balancers; nil means always ready. It returns
+	// what is wrong.
+	Ready func(context.Context) error
 	// Log gets the store's failures, at most one a second. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -45,9 +52,16 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	if h.opts.Log == nil {
 		h.opts.Log = slog.Default()
 	}
+	if h.opts.Health == nil {
+		h.opts.Health = degrade.Memory
+	}
 	h.log.to = h.opts.Log
 	h.mux.HandleFunc("/v1/allow", h.allow)
 	h.mux.HandleFunc("/healthz", h.health)
+	h.mux.HandleFunc("/healthcheck", h.check)
+	if h.opts.JSON != nil {
+		h.mux.Handle("/json", h.opts.JSON)
+	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "no such path: there are POST /v1/allow and GET /healthz")
 	})
@@ -100,27 +114,39 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			h.log.error("no decision", err) // the store's words may tell where it is: not for the client
 		}
 		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusServiceUnavailable, "the store did not answer: there is no decision, and whether the call was charged is not known")
+		text := "the store did not answer: there is no decision, and whether the call was charged is not known"
+		cause := degrade.Cause(err)
+		if cause == "down" || cause == "busy" {
+			text = "the store is not asked for now: there is no decision, and nothing was charged"
+		}
+		write(w, http.StatusServiceUnavailable, map[string]string{"error": text, "source": sash.FromPolicy.String(), "cause": cause})
 	}
 }
 
+// health answers 200 as long as the service answers at all, in which state it may be: neither ending nor
+// avoiding it would bring its store back.
 func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the health here")
 		return
 	}
-	if h.opts.Healthy != nil {
+	write(w, http.StatusOK, h.opts.Health())
+}
+
+// check answers as Envoy's rate limit service does: OK, or 500 when something it was told to need is missing.
+func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if h.opts.Ready != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 		defer cancel()
-		if err := h.opts.Healthy(ctx); err != nil {
-			h.log.error("unhealthy", err)
-			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusServiceUnavailable, "the store does not answer")
+		if err := h.opts.Ready(ctx); err != nil {
+			h.log.error("not ready", err)
+			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 	}
-	write(w, http.StatusOK, map[string]string{"status": "ok"})
+	_, _ = w.Write([]byte("OK"))
 }
 
 // fail answers {"error": text}.

@@ -16,6 +16,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
 )
 
 const limits = `
@@ -93,13 +94,13 @@ func TestAllowedAndRefusedHaveTheSameBody(t *testing.T) {
 	h, clock := virtual(t)
 	const user = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
 	expect(t, allow(h, user), 200, "", `{"allowed":true,"remaining":2,"retry_after":0,"reset_after":60,"refused_by":null,`+
-		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":2},{"name":"4/1m","units":4,"window":60,"remaining":3}],"at":"2026-01-01T23:59:00.000000Z"}`)
+		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":2},{"name":"4/1m","units":4,"window":60,"remaining":3}],"at":"2026-01-01T23:59:00.000000Z","source":"store"}`)
 	clock.now = clock.now.Add(2500*time.Millisecond + time.Microsecond)
 	allow(h, user)
 	allow(h, user)
 	// The first unit leaves the ten seconds 7.499999 s from now.
 	expect(t, allow(h, user), 429, "8", `{"allowed":false,"remaining":0,"retry_after":7.499999,"reset_after":60,"refused_by":"3/10s",`+
-		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":0},{"name":"4/1m","units":4,"window":60,"remaining":1}],"at":"2026-01-01T23:59:02.500001Z"}`)
+		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":0},{"name":"4/1m","units":4,"window":60,"remaining":1}],"at":"2026-01-01T23:59:02.500001Z","source":"store"}`)
 	clock.now = clock.now.Add(7499998 * time.Microsecond)
 	if w := allow(h, user); w.Code != 429 {
 		t.Errorf("one microsecond early: status %d", w.Code)
@@ -134,7 +135,7 @@ func TestCost(t *testing.T) {
 func TestNoMatchIsAllowedAndHasNoLimits(t *testing.T) {
 	h, _ := virtual(t)
 	expect(t, allow(h, `{"domain":"d","entries":[{"key":"nobody","value":"a"}]}`), 200, "",
-		`{"allowed":true,"remaining":null,"retry_after":0,"reset_after":0,"refused_by":null,"limits":[],"at":null}`)
+		`{"allowed":true,"remaining":null,"retry_after":0,"reset_after":0,"refused_by":null,"limits":[],"at":null,"source":null}`)
 }
 
 func TestShadowLetsThroughAndSaysWhatItWouldHaveSaid(t *testing.T) {
@@ -142,13 +143,13 @@ func TestShadowLetsThroughAndSaysWhatItWouldHaveSaid(t *testing.T) {
 	const watched = `{"domain":"d","entries":[{"key":"watched","value":"a"}]}`
 	allow(h, watched)
 	expect(t, allow(h, watched), 200, "", `{"allowed":true,"remaining":0,"retry_after":10,"reset_after":10,"refused_by":"1/10s","shadow":true,`+
-		`"limits":[{"name":"1/10s","units":1,"window":10,"remaining":0}],"at":"2026-01-01T23:59:00.000000Z"}`)
+		`"limits":[{"name":"1/10s","units":1,"window":10,"remaining":0}],"at":"2026-01-01T23:59:00.000000Z","source":"store"}`)
 }
 
 func TestCalendarLimitNamesItsPeriod(t *testing.T) {
 	h, _ := virtual(t)
 	expect(t, allow(h, `{"domain":"d","entries":[{"key":"day","value":"a"}]}`), 200, "", `{"allowed":true,"remaining":1,"retry_after":0,"reset_after":60,"refused_by":null,`+
-		`"limits":[{"name":"2/day@UTC","units":2,"window":0,"period":"day@UTC","remaining":1}],"at":"2026-01-01T23:59:00.000000Z"}`)
+		`"limits":[{"name":"2/day@UTC","units":2,"window":0,"period":"day@UTC","remaining":1}],"at":"2026-01-01T23:59:00.000000Z","source":"store"}`)
 }
 
 func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
@@ -233,9 +234,12 @@ func TestStoreThatDoesNotAnswerIs503(t *testing.T) {
 	}
 }
 
+// A service that works as its policy says is alive and ready, and says that it is degraded.
 func TestHealth(t *testing.T) {
 	h, _ := virtual(t)
-	expect(t, send(h, "GET", "/healthz", ""), 200, "", `{"status":"ok"}`)
-	h = newHandler(t, broken{}, &Options{Healthy: func(context.Context) error { return errors.New("gone") }})
-	expect(t, send(h, "GET", "/healthz", ""), 503, "1", `{"error":"the store does not answer"}`)
+	expect(t, send(h, "GET", "/healthz", ""), 200, "", `{"status":"ok","store":"memory","instances":1}`)
+	h = newHandler(t, broken{}, &Options{Health: func() degrade.Health {
+		return degrade.Health{Status: "degraded", Store: "down", Cause: "budget", Instances: 3}
+	}})
+	expect(t, send(h, "GET", "/healthz", ""), 200, "", `{"status":"degraded","store":"down","cause":"budget","instances":3}`)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/degrade"
 )
 
 // A Verdict is a decision. Durations are seconds as decimals, exact to the microsecond.
@@ -28,6 +29,13 @@ type Verdict struct {
 	Limits []Limit `json:"limits"`
 	// At is the store's clock when it decided; null when the store was not asked.
 	At *Instant `json:"at"`
+	// Source says who decided: store; cache, for what the store had said before and still holds; and while the
+	// store is unavailable local, for this process over its share, or policy, where nothing was counted. Null
+	// when nothing limits the call.
+	Source *string `json:"source"`
+	// Cause is there when the source is local or policy, and says why the store did not decide: see
+	// degrade.Cause.
+	Cause string `json:"cause,omitempty"`
 }
 
 // A Limit is one limit's part of a verdict.
@@ -55,6 +63,7 @@ func Of(res sash.Result) Verdict {
 		Limits:     []Limit{},
 		At:         &at,
 	}
+	v.source(res.Source, res.Cause)
 	if by, refused := res.RefusedBy(); refused {
 		v.RefusedBy = &by.Limit.Name
 	}
@@ -70,6 +79,21 @@ func Of(res sash.Result) Verdict {
 
 // Unlimited is the verdict on a call that nothing limits.
 func Unlimited() Verdict { return Verdict{Allowed: true, Limits: []Limit{}} }
+
+// Undecided is the verdict on a call that is let through although the store is unavailable.
+func Undecided(cause error) Verdict {
+	v := Unlimited()
+	v.source(sash.FromPolicy, cause)
+	return v
+}
+
+func (v *Verdict) source(source sash.Source, cause error) {
+	name := source.String()
+	v.Source = &name
+	if cause != nil {
+		v.Cause = degrade.Cause(cause)
+	}
+}
 
 // Seconds is a duration that JSON has in seconds, to the microsecond: 90 for a minute and a half,
 // 0.000001 for a microsecond.

@@ -1,0 +1,81 @@
+package failover
+
+import (
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/window"
+)
+
+// Bounds of a debt.
+const (
+	steps    = 8  // parts of the longest window in which charges of a subject are added up
+	mostEnds = 64 // of a debt: only calls that all bring other limits need more than a few
+)
+
+// A debt is what one subject was charged locally: units by the instant at which they have left, in
+// microseconds since the epoch. So a charge, and what is settled of it later, is found in any order.
+type debt struct {
+	policy *sash.Policy // the last that it was charged under
+	units  map[int64]int64
+}
+
+// end returns the instant from which no limit counts a charge any more. Where windows slide it is rounded up
+// to a part of the longest window; the end of a calendar period is exact.
+func end(policy *sash.Policy, at time.Time) (last int64) {
+	windows := policy.Windows()
+	step := max(1, window.Keep(windows)/steps)
+	for _, w := range windows {
+		_, stop := w.Cut(at.UnixMicro())
+		if w.Period == 0 {
+			stop = (at.UnixMicro() + w.Window + step - 1) / step * step
+		}
+		last = max(last, stop)
+	}
+	return last
+}
+
+// add notes units that leave at an instant.
+func (d *debt) add(units, end, now int64) {
+	if _, joins := d.units[end]; !joins && len(d.units) > 2*steps {
+		d.drop(now)
+		if len(d.units) >= mostEnds {
+			units, end = d.join(units, end)
+		}
+	}
+	d.units[end] += units
+}
+
+// join takes out what leaves last, to be held with further units until the later of both.
+func (d *debt) join(units, end int64) (all, later int64) {
+	var last int64
+	for other := range d.units {
+		last = max(last, other)
+	}
+	units += d.units[last]
+	delete(d.units, last)
+	return units, max(end, last)
+}
+
+// remove takes units back from those that leave at an instant.
+func (d *debt) remove(units, end int64) {
+	if d.units[end] -= units; d.units[end] <= 0 {
+		delete(d.units, end)
+	}
+}
+
+// drop forgets what has left.
+func (d *debt) drop(now int64) {
+	for end := range d.units {
+		if end <= now {
+			delete(d.units, end)
+		}
+	}
+}
+
+func (d *debt) sum() (units int64) {
+	for _, n := range d.units {
+		units += n
+	}
+	return units
+}

@@ -1,0 +1,91 @@
+package failover
+
+import (
+	"context"
+	"time"
+
+	"example.com/sash"
+)
+
+// DecideOnce implements [sash.Deduplicator]. While the store is unavailable mode Local knows an ID too: the call
+// is charged locally once, and the store is told with the ID when it is back. So a call that is repeated after
+// a failure is charged to the store once, whoever admitted it, and none is [Stats.Doubtful] whose store is back
+// within [sash.RepeatTime]. Mode Open knows no IDs, and has nothing to charge.
+//
+// What the store admitted is not known locally when it costs more than this process's share, nor what this
+// process was not asked: repeated while the store is unavailable, such a call is decided anew. So is, by the
+// store, a call that was refused there when it was told.
+func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	store, ok := s.store.(sash.Deduplicator)
+	if !ok {
+		return sash.Result{}, sash.ErrUnsupported
+	}
+	out := ask(ctx, s.guard, decided, func(ctx context.Context) (sash.Result, error) {
+		return store.DecideOnce(ctx, id, req)
+	})
+	if !out.failed {
+		if out.err == nil {
+			s.mirror(ctx, id, req, out.value.Allowed)
+			s.repay()
+		}
+		return out.value, out.err
+	}
+	results, err := s.answer(ctx, id, []sash.Request{req}, out.err)
+	if err != nil {
+		return sash.Result{}, err
+	}
+	res := results[0]
+	if res.Source == sash.FromLocal && charges(req, res.Allowed) {
+		s.local.lost.Add(s.local.backlog.addCall(call{subjectOf(req.Key, req.Policy), id}, req, res.At))
+	}
+	return res, nil
+}
+
+// A call is one that may be repeated, by its ID.
+type call struct {
+	subject subject
+	id      string
+}
+
+// addCall notes a call that was charged locally. It returns the units that there was no room for.
+func (b *backlog) addCall(of call, req sash.Request, at time.Time) (lost int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.calls[of]; known {
+		return 0
+	}
+	if len(b.calls) >= mostCalls {
+		return req.Cost
+	}
+	if b.calls == nil {
+		b.calls = make(map[call]due)
+	}
+	b.calls[of] = due{id: of.id, req: req, at: at}
+	b.count()
+	return 0
+}
+
+// payCall charges a call to the store if that has not charged it before. It reports whether to go on.
+func (g *guard) payCall(d due) bool {
+	l := g.local
+	store, ok := g.store.(sash.Deduplicator)
+	if !ok || time.Since(d.at) > sash.RepeatTime-2*g.budget { // the store may have forgotten the ID
+		l.doubtful.Add(d.req.Cost)
+		return true
+	}
+	req := d.req
+	req.Policy = forced(req.Policy)
+	out := ask(context.Background(), g, decided, func(ctx context.Context) (sash.Result, error) {
+		return store.DecideOnce(ctx, d.id, req)
+	})
+	switch {
+	case out.failed && out.kind != Misconfigured: // it may be repeated
+		l.lost.Add(l.backlog.addCall(call{subjectOf(req.Key, req.Policy), d.id}, d.req, d.at))
+		return false
+	case out.failed || out.err != nil:
+		l.lost.Add(d.req.Cost)
+		return !out.failed
+	}
+	l.written.Add(d.req.Cost)
+	return true
+}

@@ -1,0 +1,213 @@
+package failover_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+)
+
+func once(t *testing.T, l *sash.Limiter, id, key string, cost int64) sash.Result {
+	t.Helper()
+	res, err := l.AllowOnce(t.Context(), id, key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// A lossy store charges, and then fails or hangs: its reply is lost.
+type lossy struct {
+	*fake
+	after atomic.Pointer[func(context.Context) error] // nil: nothing is lost
+}
+
+func loseReplies(inner *fake, after func(context.Context) error) *lossy {
+	s := &lossy{fake: inner}
+	if after != nil {
+		s.after.Store(&after)
+	}
+	return s
+}
+
+func (s *lossy) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+	res, err := s.fake.DecideOnce(ctx, id, req)
+	if after := s.after.Load(); after != nil && err == nil {
+		err = (*after)(ctx)
+	}
+	return res, err
+}
+
+// Whatever became of the first try, and whoever answered it, a call with an ID is charged to the store once.
+func TestACallWithAnIDIsChargedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after func(context.Context) error
+	}{
+		"not sent":                  {before: fails(errRefused)},
+		"failed before it charged":  {before: fails(errBroken)},
+		"failed after it charged":   {after: fails(errBroken)},
+		"hung before it charged":    {before: stalls},
+		"hung, and then charged":    {before: hangs(time.Second)},
+		"charged, and then hung":    {after: hangs(time.Second)},
+		"charged, and then stalled": {after: stalls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := loseReplies(newFake(), c.after)
+				store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+				l := newLimiter(t, store, nil, sash.PerHour(40))
+				inner.becomes(c.before)
+				for try := range 3 {
+					if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != sash.FromLocal || res.Remaining != 8 {
+						t.Fatalf("try %d: %+v", try, res)
+					}
+				}
+				time.Sleep(time.Minute)
+				inner.becomes(nil)
+				inner.after.Store(nil)
+				if res := once(t, l, "job 8", "another", 1); res.Source != sash.FromStore {
+					t.Fatalf("the store is back, and the answer is from the %v", res.Source)
+				}
+				synctest.Wait()
+				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
+					t.Errorf("%d of 40 are left, want 38", left)
+				}
+				if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != sash.FromStore {
+					t.Errorf("repeated when the store is back: %+v", res)
+				}
+				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
+					t.Errorf("%d of 40 are left after a repetition, want 38", left)
+				}
+				if stats := store.Stats(); stats != (failover.Stats{Written: 2}) {
+					t.Errorf("%+v", stats)
+				}
+			})
+		})
+	}
+}
+
+// A call that the store admitted is known when it is repeated while the store is gone, and charged to neither.
+func TestACallIsRepeatedAfterTheStoreWentAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		for range 3 {
+			once(t, l, "job 7", "k", 4)
+		}
+		bringDown(t, inner, store)
+		if res := once(t, l, "job 7", "k", 4); !res.Allowed || res.Source != sash.FromLocal {
+			t.Errorf("repeated: %+v", res)
+		}
+		if n := admit(t, l, "k", 10); n != 6 {
+			t.Errorf("%d more were admitted, want the 6 of the share of 10", n)
+		}
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(40)); left != 30 {
+			t.Errorf("%d of 40 are left, want 30", left)
+		}
+	})
+}
+
+// A refusal is not remembered, and what costs more than the share is refused and not remembered either.
+func TestARefusalIsDecidedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(40))
+		bringDown(t, inner, store)
+		if res := once(t, l, "dear", "k", 11); res.Allowed {
+			t.Errorf("11 units of a share of 10: %+v", res)
+		}
+		admit(t, l, "k", 10)
+		if res := once(t, l, "late", "k", 1); res.Allowed {
+			t.Errorf("the 11th unit: %+v", res)
+		}
+		time.Sleep(time.Minute)
+		inner.becomes(fails(errRefused))
+		if res := once(t, l, "late", "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+			t.Errorf("a minute later: %+v", res)
+		}
+		bringBack(t, inner, store)
+		if res := once(t, l, "dear", "k", 11); !res.Allowed || res.Source != sash.FromStore {
+			t.Errorf("when the store is back: %+v", res)
+		}
+	})
+}
+
+// After the time for which the store remembers IDs it is not known any more whether it charged.
+func TestACallThatIsTooOldIsNotChargedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := loseReplies(newFake(), fails(errBroken))
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		once(t, l, "job 7", "k", 2)
+		time.Sleep(sash.RepeatTime + time.Second)
+		inner.after.Store(nil)
+		once(t, l, "job 8", "another", 1)
+		synctest.Wait()
+		if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
+			t.Errorf("%d of 40 are left, want 38", left)
+		}
+		if stats := store.Stats(); stats != (failover.Stats{Doubtful: 2}) {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestAResetForgetsCallsWithAnID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		once(t, l, "job 7", "k", 2)
+		_ = l.Reset(t.Context(), "k") // the error says that the store has not heard of it
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(40)); left != 40 {
+			t.Errorf("%d of 40 are left after a reset", left)
+		}
+	})
+}
+
+// An answer from a cache between this store and the other says nothing of the other: a probe that got one
+// has not found it back.
+func TestAnAnswerFromACacheIsNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		cache := &cached{fake: inner}
+		store := guarded(t, cache, failover.Options{Policy: always(failover.Closed)})
+		bringDown(t, inner, store)
+		cache.hit = true
+		time.Sleep(5 * time.Second)
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		if res := allow(t, l, "k", 1); res.Source != sash.FromCache || store.State() != failover.Down {
+			t.Errorf("the store is %v after an answer from the %v", store.State(), res.Source)
+		}
+		cache.hit = false
+		inner.becomes(nil)
+		if res := allow(t, l, "k", 1); res.Source != sash.FromStore || store.State() != failover.Up {
+			t.Errorf("the store is %v after an answer from the %v", store.State(), res.Source)
+		}
+	})
+}
+
+type cached struct {
+	*fake
+	hit bool
+}
+
+func (s *cached) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if !s.hit {
+		return s.fake.Decide(ctx, req)
+	}
+	res, err := s.Store.Decide(ctx, req)
+	res.Source = sash.FromCache
+	return res, err
+}

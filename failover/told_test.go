@@ -1,0 +1,168 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+)
+
+// What was admitted locally over several subjects is written to the store for each of them.
+func TestSeveralSubjectsAreWrittenWhenTheStoreIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		for range 2 {
+			res, err := l.AllowAll(t.Context(), sash.Subject{Key: "k", Cost: 3}, sash.Subject{Key: "m", Cost: 2})
+			if err != nil || !res.Allowed || res.Source != sash.FromLocal {
+				t.Fatal(res, err)
+			}
+		}
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(40)); left != 34 {
+			t.Errorf("%d of 40 are left of the first, want 34", left)
+		}
+		res, err := newLimiter(t, inner.Store, nil, sash.PerHour(40)).Peek(t.Context(), "m")
+		if err != nil || res.Remaining != 36 {
+			t.Errorf("%d of 40 are left of the second, want 36: %v", res.Remaining, err)
+		}
+	})
+}
+
+// A reservation that was worth more than its estimate uses up this process's share too.
+func TestWhatIsSettledHigherCountsLocally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		r, err := l.Reserve(t.Context(), "k", 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Settle(t.Context(), 20); err != nil {
+			t.Fatal(err)
+		}
+		bringDown(t, inner, store)
+		if got := admit(t, l, "k", 30); got != 5 {
+			t.Errorf("%d were admitted locally, want what 20 units left of the share of 25", got)
+		}
+	})
+}
+
+// What was admitted before a reset is not written to the store after it.
+func TestAResetForgetsWhatIsOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerHour(40))
+		bringDown(t, inner, store)
+		allow(t, l, "k", 7)
+		if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if left := remaining(t, inner, sash.PerHour(40)); left != 40 {
+			t.Errorf("%d of 40 are left after a reset", left)
+		}
+	})
+}
+
+// A share of nothing leaves nothing, though the local store has no limit of 0 units.
+func TestNothingIsLeftOfAShareOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: func() int { return 200 }})
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		bringDown(t, inner, store)
+		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 || res.Source != sash.FromLocal {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+// A probe whose caller has left still tells of the store.
+func TestAProbeIsHeardAfterItsCallerHasLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		after error
+		want  failover.State
+	}{"it is back": {nil, failover.Up}, "it is not": {errBroken, failover.Down}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{})
+				l := newLimiter(t, store, nil, sash.PerHour(1000))
+				bringDown(t, inner, store)
+				time.Sleep(5 * time.Second)
+				inner.becomes(func(context.Context) error { <-time.After(30 * time.Millisecond); return c.after })
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				if store.State() != failover.Probing {
+					t.Errorf("the store is %v while the probe is under way", store.State())
+				}
+				time.Sleep(30 * time.Millisecond)
+				synctest.Wait()
+				if store.State() != c.want {
+					t.Errorf("the store is %v when the probe is over", store.State())
+				}
+			})
+		})
+	}
+}
+
+// A forgetful store applies the first settlements and loses the reply.
+type forgetful struct {
+	*fake
+	lose atomic.Int64
+	said atomic.Int64
+}
+
+func (s *forgetful) Settle(ctx context.Context, set sash.Settlement) error {
+	s.said.Add(1)
+	err := s.fake.Settle(ctx, set)
+	if s.lose.Add(-1) >= 0 {
+		return errBroken
+	}
+	return err
+}
+
+// More than a limit has units is written by settling what was charged. That is repeated when its reply is lost,
+// and counts once.
+func TestASettlementOfAPaymentIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &forgetful{fake: newFake()}
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local)})
+		limits := []sash.Limit{sash.Every(100, time.Hour), sash.Every(10, time.Second)}
+		l := newLimiter(t, store, nil, limits...)
+		bringDown(t, inner.fake, store)
+		for range 3 {
+			if got := admit(t, l, "k", 10); got != 10 {
+				t.Fatalf("%d of 10 were admitted", got)
+			}
+			time.Sleep(1100 * time.Millisecond)
+			inner.becomes(fails(errRefused))
+		}
+		inner.lose.Store(2)
+		bringBack(t, inner.fake, store)
+		synctest.Wait()
+		if n := inner.said.Load(); n != 3 {
+			t.Errorf("it was settled %d times, want twice with a reply lost and once more", n)
+		}
+		time.Sleep(3 * time.Second)
+		res, err := newLimiter(t, inner.Store, nil, limits...).Peek(t.Context(), "k")
+		if left := res.Limits()[0].Remaining; err != nil || left != 70 {
+			t.Errorf("%d of 100 are left, want 70: %v", left, err)
+		}
+	})
+}

@@ -1,0 +1,284 @@
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+)
+
+const (
+	mostInFlight = 32
+	processes    = 2 // that the limits are shared by, as the store is told
+
+	// A caller's answer is due within the budget. A machine that does other work besides may run a goroutine
+	// late, but not all of them: what tests insist on is that no answer takes longer than this, and that 9
+	// of 10 come within the budget and 10 ms.
+	longestAnswer = time.Second
+	promised      = failover.DefaultBudget + 10*time.Millisecond
+)
+
+// The modes by cost, with a subject for each of them.
+var modes = []struct {
+	subject string
+	cost    int64
+	mode    failover.Mode
+}{
+	{"open", 1, failover.Open},
+	{"local", 3, failover.Local},
+	{"closed", 25, failover.Closed},
+}
+
+var (
+	shared = []sash.Limit{sash.Every(60, 50*time.Millisecond), sash.Every(20_000, time.Hour)}
+	share  = []sash.Limit{sash.Every(30, 50*time.Millisecond), sash.Every(10_000, time.Hour)}
+)
+
+// guard puts failover before a store, as a user would.
+func guard(t testing.TB, store sash.Store) *failover.Store {
+	t.Helper()
+	guarded, err := failover.New(store, &failover.Options{
+		Policy: failover.Policy{Rules: []failover.Rule{
+			{MaxCost: 1, Mode: failover.Open}, {MaxCost: 20, Mode: failover.Local},
+		}},
+		MaxInFlight: mostInFlight,
+		Local:       memstore.New(nil),
+		Instances:   func() int { return processes },
+		Classify: func(err error) failover.Kind {
+			switch {
+			case redisstore.Misconfigured(err):
+				return failover.Misconfigured
+			case redisstore.Uncharged(err):
+				return failover.Unsent
+			}
+			return failover.Unknown
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guarded
+}
+
+// Whatever the server does, callers have their answers in time and by the policy, nothing piles up, and when
+// the fault is over the server is asked again.
+func TestFailover(t *testing.T) {
+	faults := []struct {
+		name   string
+		pool   int
+		begin  func(*testing.T, *redistest.Server, *proxy)
+		end    func(*testing.T, *redistest.Server, *proxy)
+		losses int64 // of state
+	}{
+		{"down", 0,
+			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Stop() },
+			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Restart() }, 1},
+		{"hung", 0,
+			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Pause() },
+			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Resume() }, 0},
+		{"black hole", 0, spoilt(spoil{"timeout", true, nil}), healed, 0},
+		{"slow drip", 0, spoilt(spoil{"slicer", false, map[string]int{"average_size": 7, "size_variation": 3, "delay": 40_000}}), healed, 0},
+		{"pool exhausted", 2, spoilt(spoil{"latency", false, map[string]int{"latency": 40}}), healed, 0},
+		{"busy script", 0,
+			func(t *testing.T, s *redistest.Server, _ *proxy) {
+				s.Must(t, "CONFIG", "SET", "lua-time-limit", "5")
+				go func() { _, _ = redistest.Dial(s.Addr()).Do("EVAL", "while true do end", "0") }()
+				await(t, "the script is noticed", func() bool { _, err := s.Do("PING"); return err != nil })
+			},
+			func(t *testing.T, s *redistest.Server, _ *proxy) { s.Must(t, "SCRIPT", "KILL") }, 0},
+	}
+	for _, a := range adapters { // one after the other, for goroutines are counted
+		for _, fault := range faults {
+			t.Run(a.name+"/"+fault.name, func(t *testing.T) {
+				server := redistest.Start(t)
+				defer goleak.VerifyNone(t, append(leftovers, goleak.IgnoreCurrent())...)
+				t.Run("fault", func(t *testing.T) {
+					p := through(t, server.Addr())
+					at := to(p.Listen, time.Second)
+					at.pool = fault.pool
+					store := guard(t, a.open(t, at))
+					l := limiter(t, store, shared...)
+					load := askInModes(t, l)
+					time.Sleep(300 * time.Millisecond)
+					goroutines, connections := runtime.NumGoroutine(), clients(t, server)
+
+					fault.begin(t, server, p)
+					began := time.Now()
+					await(t, "the breaker opens", func() bool { return store.State() != failover.Up })
+					opened, most := time.Since(began), 0
+					for time.Since(began) < 1500*time.Millisecond {
+						most = max(most, runtime.NumGoroutine())
+						if n := store.Stats().InFlight; n > mostInFlight {
+							t.Errorf("%d calls are under way", n)
+						}
+						time.Sleep(5 * time.Millisecond)
+					}
+					fault.end(t, server, p)
+					ended := time.Now()
+					await(t, "the breaker closes", func() bool { return store.State() == failover.Up })
+					closed := time.Since(ended)
+					time.Sleep(300 * time.Millisecond)
+					all := load.stop()
+
+					// A call under way is a goroutine here and at most a few of the client's and the proxy's.
+					if most > goroutines+6*mostInFlight {
+						t.Errorf("%d goroutines in the fault, %d before", most, goroutines)
+					}
+					await(t, "what was admitted locally is written", func() bool {
+						_, _ = l.Peek(t.Context(), "another")
+						return store.Stats().Backlog == 0 && store.Stats().InFlight == 0
+					})
+					after := clients(t, server)
+					if after > connections+mostInFlight {
+						t.Errorf("%d connections, %d before", after, connections)
+					}
+					all.followPolicy(t)
+					all.stayBounded(t, 1+fault.losses)
+					if fault.losses == 0 {
+						all.areCharged(t, l, store.Stats())
+					}
+					times := all.where(func(c call) bool { return c.start.After(began) && c.start.Before(ended) }).times(t)
+					t.Logf("%d answers in the fault: p50 %v, p99 %v, longest %v; down after %v, up again after %v; %d goroutines, at most %d; %d connections, then %d; %+v",
+						len(times), part(times, 50), part(times, 99), part(times, 100), opened.Round(time.Millisecond),
+						closed.Round(time.Millisecond), goroutines, most, connections, after, store.Stats())
+				})
+			})
+		}
+	}
+}
+
+// leftovers are goroutines of the tests: what waits for a process that was started again, and what a toxiproxy
+// leaves behind when a connection ends while it is spoiled.
+var leftovers = []goleak.Option{
+	goleak.IgnoreAnyFunction("os/exec.(*Cmd).Wait"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"),
+}
+
+func spoilt(s spoil) func(*testing.T, *redistest.Server, *proxy) {
+	return func(t *testing.T, _ *redistest.Server, p *proxy) { p.add(t, s, 1) }
+}
+
+func healed(t *testing.T, _ *redistest.Server, p *proxy) { p.heal(t) }
+
+func clients(t testing.TB, server *redistest.Server) int {
+	t.Helper()
+	n, err := strconv.Atoi(server.Info(t, "clients", "connected_clients"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// askInModes starts callers that ask in each mode in turn.
+func askInModes(t testing.TB, limiter *sash.Limiter) *load {
+	l := &load{limiter: limiter, quit: make(chan struct{})}
+	t.Cleanup(func() { l.stop() })
+	for first := range callers {
+		l.group.Go(func() {
+			var mine []call
+			for i := first; !l.quits(); i++ {
+				m := modes[i%len(modes)]
+				c := call{key: m.subject, cost: m.cost, start: time.Now()}
+				c.Result, c.err = l.limiter.AllowN(context.Background(), c.key, c.cost)
+				c.end = time.Now()
+				mine = append(mine, c)
+				time.Sleep(3 * time.Millisecond)
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.calls = append(l.calls, mine...)
+		})
+	}
+	return l
+}
+
+// followPolicy reports answers that the policy does not give.
+func (h history) followPolicy(t testing.TB) {
+	t.Helper()
+	seen := map[sash.Source]int{}
+	for _, c := range h {
+		var want bool
+		switch i := slices.IndexFunc(modes, func(m struct {
+			subject string
+			cost    int64
+			mode    failover.Mode
+		}) bool {
+			return m.subject == c.key
+		}); {
+		case c.err != nil:
+			want = modes[i].mode == failover.Closed && errors.Is(c.err, sash.ErrUnavailable)
+		case c.Source == sash.FromStore:
+			want = c.Cause == nil
+		case modes[i].mode == failover.Open:
+			want = c.Allowed && c.Source == sash.FromPolicy && errors.Is(c.Cause, sash.ErrUnavailable)
+		case modes[i].mode == failover.Local:
+			want = c.Source == sash.FromLocal && errors.Is(c.Cause, sash.ErrUnavailable)
+		}
+		if !want {
+			t.Fatalf("cost %d: %+v, %v", c.cost, c.Result, c.err)
+		}
+		seen[c.Source]++
+	}
+	if failed := len(h.failed()); failed == 0 || seen[sash.FromPolicy] == 0 || seen[sash.FromLocal] == 0 {
+		t.Errorf("the fault was hardly felt: %d errors, %v", failed, seen)
+	}
+}
+
+// stayBounded reports admissions beyond the bounds: N from the store, once more for each loss of state, and
+// this process's share besides, whatever the store did.
+func (h history) stayBounded(t testing.TB, times int64) {
+	t.Helper()
+	for _, m := range modes {
+		mine := h.where(func(c call) bool { return c.key == m.subject })
+		mine.where(func(c call) bool { return c.err == nil && c.Source == sash.FromStore }).keepsTo(t, times, shared...)
+		mine.where(func(c call) bool { return c.err == nil && c.Source == sash.FromLocal }).keepsTo(t, 1, share...)
+	}
+}
+
+// areCharged reports what was admitted locally and not written when the store came back, and what was
+// written twice: what was doubtful may be charged or not.
+func (h history) areCharged(t testing.TB, l *sash.Limiter, stats failover.Stats) {
+	t.Helper()
+	mine := h.where(func(c call) bool { return c.key == "local" })
+	charged, admitted := used(t, l, "local"), mine.admitted().units()
+	if charged < admitted-stats.Doubtful-stats.Lost || charged > admitted+int64(mostInFlight)*10*modes[1].cost {
+		t.Errorf("%d units were admitted and %d are charged: %+v", admitted, charged, stats)
+	}
+}
+
+// times returns how long the answers took, the shortest first, and reports what took too long.
+func (h history) times(t testing.TB) (all []time.Duration) {
+	t.Helper()
+	for _, c := range h {
+		all = append(all, c.end.Sub(c.start))
+	}
+	slices.Sort(all)
+	if len(all) < 100 {
+		t.Fatalf("there were %d answers only", len(all))
+	}
+	if most := part(all, 100); most > longestAnswer {
+		t.Errorf("an answer took %v", most)
+	}
+	if most := part(all, 90); most > promised {
+		t.Errorf("one answer of ten took %v or longer", most)
+	}
+	return all
+}
+
+// part returns the time that a part of the answers did not exceed.
+func part(sorted []time.Duration, percent int) time.Duration {
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)
+}

@@ -1,0 +1,192 @@
+package roundtrip
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/grpclimit"
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+	"example.com/sash/outgoing"
+)
+
+// A fallible store fails while it is told to.
+type fallible struct {
+	*memstore.Store
+	down atomic.Bool
+}
+
+func (s *fallible) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if s.down.Load() {
+		return sash.Result{}, errors.New("connection reset by peer")
+	}
+	return s.Store.Decide(ctx, req)
+}
+
+// guard stands before a store, as one of two instances.
+func guard(t *testing.T, inner sash.Store, mode failover.Mode) *failover.Store {
+	t.Helper()
+	store, err := failover.New(inner, &failover.Options{
+		Policy:    failover.Policy{Rules: []failover.Rule{{Mode: mode}}},
+		Local:     memstore.New(nil),
+		Instances: func() int { return 2 },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// While the server's store is down and it decides over its half of the limit, its clients get that half, and do
+// not notice but for the rate: what a refusal says still holds, and none follows another.
+func TestAClientOfAServerThatDecidesLocally(t *testing.T) {
+	for _, d := range dialects {
+		t.Run(d.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(25*365*24*time.Hour + 370*time.Millisecond) // see drive
+				inner := &fallible{Store: newStore()}
+				a := newAPI(t, guard(t, inner, failover.Local), arrangement{
+					limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: d},
+				})
+				client := []*outgoing.Transport{newClient(t, newStore(), a, believed...)}
+				stream(t, client, 1, lasts)
+				if n := a.answered(http.StatusOK); n < 600*95/100 {
+					t.Errorf("%d requests were served in ten minutes, of 600 that fit", n)
+				}
+				before := a.answered(http.StatusOK)
+				inner.down.Store(true)
+				stream(t, client, 1, lasts)
+				if n := a.answered(http.StatusOK) - before; n < 300*80/100 || n > 300+60 {
+					t.Errorf("%d requests were served while the store was down, of 300 that fit", n)
+				}
+				before = a.answered(http.StatusOK)
+				inner.down.Store(false)
+				stream(t, client, 1, lasts)
+				if n := a.answered(http.StatusOK) - before; n < 600*85/100 {
+					t.Errorf("%d requests were served when the store was back, of 600 that fit", n)
+				}
+				if early := a.early(); early > 0 || a.repeated() > 0 {
+					t.Errorf("a request was sent %v before it should, %d refusals came right after another", early, a.repeated())
+				}
+				if n := a.answered(http.StatusServiceUnavailable); n > 0 {
+					t.Errorf("%d requests were answered with 503", n)
+				}
+			})
+		})
+	}
+}
+
+// Open lets everything through, and closed is never a refusal: 503, which blames the server.
+func TestAServerThatIsOpenOrClosed(t *testing.T) {
+	for mode, want := range map[failover.Mode]int{failover.Open: http.StatusOK, failover.Closed: http.StatusServiceUnavailable} {
+		t.Run(mode.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := &fallible{Store: newStore()}
+				a := newAPI(t, guard(t, inner, mode), arrangement{limits: []sash.Limit{sash.PerMinute(5)}})
+				inner.down.Store(true)
+				for range 100 {
+					if code, err := send(t.Context(), a); code != want || err != nil {
+						t.Fatalf("%d, %v; want %d", code, err, want)
+					}
+				}
+				if want == http.StatusOK {
+					return
+				}
+				for _, c := range a.calls {
+					if c.retryAfter == 0 {
+						t.Fatal("a 503 without Retry-After")
+					}
+				}
+			})
+		})
+	}
+}
+
+// The client's own store can fail too: it goes on over its share, and its errors are not those of the API.
+func TestAClientThatDecidesLocally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &fallible{Store: newStore()}
+		a := newAPI(t, newStore(), arrangement{limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: httplimit.NoFields}})
+		client := newClient(t, guard(t, inner, failover.Local), a, sash.PerMinute(60))
+		inner.down.Store(true)
+		stream(t, []*outgoing.Transport{client}, 1, lasts)
+		if n := a.answered(http.StatusOK); n < 300*90/100 || n > 300+30 {
+			t.Errorf("%d requests were sent in ten minutes, of 300 in its half", n)
+		}
+		if n := a.answered(http.StatusTooManyRequests); n > 0 {
+			t.Errorf("the API refused %d requests", n)
+		}
+	})
+}
+
+// A gRPC server that decides locally refuses with a time after which it admits, and a closed one is Unavailable.
+func TestAGRPCServerWhoseStoreIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for mode, want := range map[failover.Mode]codes.Code{
+			failover.Local: codes.ResourceExhausted, failover.Open: codes.OK, failover.Closed: codes.Unavailable,
+		} {
+			inner := &fallible{Store: newStore()}
+			inner.down.Store(true)
+			call := serveGRPC(t, guard(t, inner, mode), sash.PerMinute(10))
+			var last error
+			for range 6 { // its half of 10, and one more
+				last = call()
+			}
+			wait, told := grpclimit.RetryAfter(last)
+			if status.Code(last) != want || told != (want != codes.OK) {
+				t.Errorf("%v: %v, want %v; retry after %v", mode, last, want, wait)
+			}
+			if mode != failover.Local {
+				continue
+			}
+			time.Sleep(wait - time.Microsecond)
+			if err := call(); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("a microsecond early: %v", err)
+			}
+			time.Sleep(time.Microsecond)
+			if err := call(); err != nil {
+				t.Errorf("at the time that the refusal told: %v", err)
+			}
+		}
+	})
+}
+
+// Behind a store that is open, an answer does not tell of limits that nobody counts, and guesses at a login are
+// not let in at all.
+func TestAnOpenStoreTellsNothingAndOpensNoLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &fallible{Store: newStore()}
+		inner.down.Store(true)
+		limiter, err := sash.New(guard(t, inner, failover.Open), nil, sash.PerMinute(5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for charge, want := range map[httplimit.Charge]int{
+			httplimit.Requests: http.StatusOK,
+			httplimit.Failures: http.StatusServiceUnavailable,
+		} {
+			limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{{Key: httplimit.PeerAddress, Charge: charge}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reached := false
+			handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+			if w.Code != want || reached != (want == http.StatusOK) || w.Header().Get("RateLimit") != "" {
+				t.Errorf("%v: %d, %v, the handler ran: %v", charge, w.Code, w.Header(), reached)
+			}
+		}
+	})
+}

@@ -1,0 +1,330 @@
+package outgoing_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+)
+
+// A body that is sent has to be closed by whoever does not send it, too.
+func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
+	failed := errors.New("no route to host")
+	for name, c := range map[string]struct {
+		route outgoing.Route
+		store sash.Store
+		opts  outgoing.Options
+		limit int64
+		gone  bool
+	}{
+		"the route fails":        {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{}, failed }, newStore(), outgoing.Options{}, 2, false},
+		"a share that is none":   {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Share: 101}, nil }, newStore(), outgoing.Options{}, 2, false},
+		"a negative cost":        {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: -1}, nil }, newStore(), outgoing.Options{}, 2, false},
+		"a cost above the limit": {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: 3}, nil }, newStore(), outgoing.Options{}, 2, false},
+		"the same bucket twice": {func(*http.Request) (outgoing.Call, error) {
+			return outgoing.Call{Key: "api", Also: []sash.Subject{{Key: "api", Cost: 1}}}, nil
+		}, newStore(), outgoing.Options{}, 2, false},
+		"a key that is too long":    {outgoing.Everything(strings.Repeat("k", 10_000)), newStore(), outgoing.Options{}, 2, false},
+		"the store fails":           {outgoing.Everything("api"), brokenStore{}, outgoing.Options{}, 2, false},
+		"no room":                   {outgoing.Everything("full"), newStore(), outgoing.Options{Mode: outgoing.Refuse}, 1, false},
+		"the caller has left":       {outgoing.Everything("api"), newStore(), outgoing.Options{}, 2, true},
+		"the transport below fails": {outgoing.Everything("api"), newStore(), outgoing.Options{}, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.opts.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+				_ = req.Body.Close() // as its contract says
+				return nil, failed
+			})
+			rt, err := outgoing.New(c.store, c.route, &c.opts, sash.PerHour(c.limit))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.gone {
+				cancel()
+			}
+			var body *watched
+			for range 2 { // the first fills the bucket
+				body = &watched{Reader: strings.NewReader("text")}
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := rt.RoundTrip(req); err == nil { //nolint:bodyclose // there is no answer
+					t.Fatal("no error")
+				}
+			}
+			if body.closed != 1 {
+				t.Errorf("the body was closed %d times", body.closed)
+			}
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
+
+// A transport must not change the request, also when it sends it several times; and a body that was
+// consumed is not sent again but had from GetBody.
+func TestTheRequestIsNotChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{refuse: 2, status: http.StatusTooManyRequests}
+		rt := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://api.test/a?b=c", strings.NewReader("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-One", "1")
+		before, header, body := *req, req.Header.Clone(), req.Body
+		res, err := rt.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if !slices.Equal(f.bodies, []string{"text", "text", "text"}) {
+			t.Errorf("sent %q", f.bodies)
+		}
+		if !maps.EqualFunc(req.Header, header, slices.Equal) || req.Body != body || req.URL != before.URL ||
+			req.URL.String() != "http://api.test/a?b=c" || req.ContentLength != before.ContentLength || req.Method != before.Method {
+			t.Errorf("the request was changed: %+v", req)
+		}
+	})
+}
+
+func TestAGetBodyThatFailsEndsARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("the file is gone")
+		f := &flaky{refuse: 9, status: http.StatusTooManyRequests}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://api.test/", strings.NewReader("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
+		_, err = retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
+		if !errors.Is(err, gone) || len(f.bodies) != 1 || f.closed != 1 {
+			t.Errorf("%v after %d attempts; %d answers were drained and closed", err, len(f.bodies), f.closed)
+		}
+	})
+}
+
+// Which requests may be repeated does not depend on how their method is spelled by chance.
+func TestOnlyWhatMayBeRepeatedIsTriedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		method, key string
+		attempts    int
+	}{
+		"GET": {"GET", "", 2}, "HEAD": {"HEAD", "", 2}, "OPTIONS": {"OPTIONS", "", 2}, "TRACE": {"TRACE", "", 2},
+		"PUT": {"PUT", "", 2}, "DELETE": {"DELETE", "", 2}, "POST": {"POST", "", 1}, "PATCH": {"PATCH", "", 1},
+		"a method of its own": {"FETCH", "", 1}, "CONNECT": {"CONNECT", "", 1},
+		"POST with a key": {"POST", "8e03978e", 2}, "PATCH with a key": {"PATCH", "8e03978e", 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &flaky{refuse: 1, status: http.StatusServiceUnavailable}
+			req, err := http.NewRequestWithContext(t.Context(), c.method, "http://api.test/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.key != "" {
+				req.Header.Set("Idempotency-Key", c.key)
+			}
+			res, err := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if len(f.bodies) != c.attempts {
+				t.Errorf("%s: %d attempts, want %d", name, len(f.bodies), c.attempts)
+			}
+		})
+	}
+}
+
+// Waiting calls leave nothing behind: synctest fails a test whose goroutines do not end.
+func TestAThousandWaitersAreCancelledAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(200), outgoing.Options{}, sash.PerHour(1))
+		ok(t, rt)
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		var group sync.WaitGroup
+		for range 1000 {
+			group.Go(func() {
+				if _, err := get(ctx, rt); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		group.Wait()
+		if d := time.Since(start); d != 0 {
+			t.Errorf("they ended after %v", d)
+		}
+	})
+}
+
+// A retry uses the connection of the answer that it replaces, over both versions of HTTP.
+func TestAnAnswerThatIsDiscardedFreesItsConnection(t *testing.T) {
+	for name, version := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			asked, remotes := 0, map[string]bool{}
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
+				remotes[req.RemoteAddr] = true
+				if req.ProtoMajor != version {
+					t.Errorf("it came over %s", req.Proto)
+				}
+				text, _ := io.ReadAll(req.Body)
+				if string(text) != "text" {
+					t.Errorf("attempt %d sent %q", asked, text)
+				}
+				if asked <= 3 {
+					w.Header().Set("Retry-After", "0")
+					w.WriteHeader(http.StatusTooManyRequests)
+					_, _ = w.Write([]byte(strings.Repeat("x", 40_000)))
+				}
+			}))
+			server.EnableHTTP2 = version == 2
+			server.StartTLS()
+			defer server.Close()
+			rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{
+				Base:    server.Client().Transport,
+				Retries: outgoing.Retries{Most: 3, Base: time.Millisecond},
+			}, sash.PerHour(100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL, strings.NewReader("text"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := (&http.Client{Transport: rt}).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != http.StatusOK || asked != 4 || len(remotes) != 1 {
+				t.Errorf("%d after %d attempts over %d connections", res.StatusCode, asked, len(remotes))
+			}
+		})
+	}
+}
+
+// An endless body of a refusal is not read to its end before a retry.
+func TestAnEndlessAnswerIsNotDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, asked := 0, 0
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			asked++
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Request: req, Body: endless{&read}}, nil
+		})
+		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Base: base, Retries: outgoing.Retries{Most: 1}}, sash.PerHour(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, err := get(t.Context(), rt); err != nil || status != 503 || asked != 2 || read > 1<<20 {
+			t.Errorf("%d, %v after %d attempts and %d bytes", status, err, asked, read)
+		}
+	})
+}
+
+type endless struct{ n *int }
+
+func (e endless) Read(p []byte) (int, error) { *e.n += len(p); return len(p), nil }
+func (endless) Close() error                 { return nil }
+
+// Fields of a hostile API: huge, many, and far beyond what there is. What they ask for is bounded and the call
+// is answered, and a call afterwards goes out once the longest cool-down is over.
+func TestHostileFields(t *testing.T) {
+	long := strings.Repeat("9", 100_000)
+	for _, value := range []string{
+		"-1", "1e300", "NaN", "Inf", "-0", "0x7fffffffffffffff", "9223372036854775807", "18446744073709551616", "." + long, long,
+		"Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "-2562047h47m16s", "2562047h47m16s",
+		"999999999999999999999h", `"a";r=999999999999999;t=999999999999999`, `"a";r=-999999999999999;t=-1`, "limit=0, remaining=0, reset=999999999999999",
+		strings.Repeat(`"a";r=0;t=999999999999999, `, 3000) + `"a";r=0`, strings.Repeat("(", 50_000), "\x00\r\nX-Injected: 1", "40/0", "0/0", "-3/40", long + "/" + long,
+		`{"call_count":1e308,"estimated_time_to_regain_access":1e308}`, strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
+	} {
+		for _, name := range []string{"", "github", "discord", "shopify", "openai", "anthropic", "meta", "reddit", "atlassian", "huggingface", "youtube"} {
+			for _, status := range []int{200, 429} {
+				synctest.Test(t, func(t *testing.T) {
+					hostile := true
+					opts := outgoing.Options{Mode: outgoing.Refuse, MaxCoolDown: time.Minute}
+					if name != "" {
+						opts.Profile = vendor(t, name)
+					}
+					rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {
+						if !hostile {
+							return
+						}
+						h := w.Header()
+						for _, field := range hostileFields(opts.Profile) {
+							h[http.CanonicalHeaderKey(field)] = []string{value}
+						}
+						w.WriteHeader(status)
+					}, opts, sash.PerMinute(4))
+					if got, err := get(t.Context(), rt); err != nil || got != status {
+						t.Fatalf("%.40q of %q: %d, %v", value, name, got, err)
+					}
+					hostile = false
+					time.Sleep(time.Minute + time.Second)
+					for range 4 {
+						if _, err := get(t.Context(), rt); err != nil {
+							t.Fatalf("%.40q of %q with %d, a minute later: %v", value, name, status, err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func hostileFields(p outgoing.Profile) []string {
+	names := []string{"Retry-After", "Date", "RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
+		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Used", "X-RateLimit-Reset"}
+	for _, q := range p.Quotas {
+		names = append(names, q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Percent, q.Reset)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}
+
+func TestOddNumbersOfRetriesAreRefusedOrBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		retries outgoing.Retries
+		wrong   bool
+	}{
+		"a budget that is not a number": {outgoing.Retries{Budget: math.NaN()}, true},
+		"a negative budget":             {outgoing.Retries{Budget: -1}, true},
+		"a budget without end":          {outgoing.Retries{Most: 3, Budget: math.Inf(1)}, false},
+		"the longest Base and Max":      {outgoing.Retries{Most: 3, Base: math.MaxInt64, Max: math.MaxInt64}, false},
+	} {
+		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Base: handled(answer(503)), Retries: c.retries}, sash.PerHour(100))
+		if (err != nil) != c.wrong {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := get(ctx, rt); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+	}
+}

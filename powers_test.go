@@ -1,0 +1,98 @@
+package sash_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/failover"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+)
+
+// plain is a store that decides and can do nothing else.
+type plain struct{ sash.Store }
+
+// layers stand before a store, one before the other too.
+func layers(t *testing.T, store sash.Store) map[string]sash.Store {
+	t.Helper()
+	guard := func(store sash.Store) sash.Store {
+		guarded, err := failover.New(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return guarded
+	}
+	leased, err := lease.New(store, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]sash.Store{
+		"none": store, "coalesce": coalesce.New(store), "lease": leased, "failover": guard(store),
+		"failover, coalesce and lease": guard(coalesce.New(leased)),
+	}
+}
+
+// Before a store that lacks a power there is nothing that has it: a limiter says so at once, before it charges.
+func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
+	for name, store := range layers(t, plain{memstore.New(nil)}) {
+		t.Run(name, func(t *testing.T) {
+			l, err := sash.New(store, nil, sash.PerHour(10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			two := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
+			_, reserve := l.Reserve(t.Context(), "k", 1)
+			_, _, reserveAll := l.ReserveAll(t.Context(), two...)
+			_, once := l.AllowOnce(t.Context(), "id", "k", 1)
+			_, all := l.AllowAll(t.Context(), two...)
+			_, concurrency := sash.NewConcurrency(store, nil, 5, time.Minute)
+			for call, err := range map[string]error{
+				"Reserve": reserve, "ReserveAll": reserveAll, "AllowOnce": once, "AllowAll": all,
+				"NewConcurrency": concurrency, "Reset": l.Reset(t.Context(), "k"),
+			} {
+				if !errors.Is(err, sash.ErrUnsupported) {
+					t.Errorf("%s: %v, want ErrUnsupported", call, err)
+				}
+			}
+			if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 10 {
+				t.Errorf("%d of 10 are left: %v", res.Remaining, err)
+			}
+		})
+	}
+}
+
+func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
+	for name, store := range layers(t, memstore.New(nil)) {
+		t.Run(name, func(t *testing.T) {
+			l, err := sash.New(store, nil, sash.PerHour(10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := l.Reserve(t.Context(), "k", 4)
+			if err != nil || !r.Allowed() {
+				t.Fatal(r, err)
+			}
+			if err := r.Settle(t.Context(), 3); err != nil {
+				t.Error(err)
+			}
+			for range 3 {
+				if res, err := l.AllowOnce(t.Context(), "id", "k", 2); err != nil || !res.Allowed || res.Remaining != 5 {
+					t.Errorf("%+v, %v; want 5 of 10 left", res, err)
+				}
+			}
+			if err := l.Reset(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+			if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 10 {
+				t.Errorf("%d of 10 are left: %v", res.Remaining, err)
+			}
+			two := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
+			if res, err := l.AllowAll(t.Context(), two...); err != nil || !res.Allowed {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package accesslog
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// Places of an AWS application load balancer's line, as far as they are read.
+const (
+	albTime    = 1
+	albClient  = 3
+	albWaited  = 6 // of the target's answer
+	albStatus  = 8
+	albSent    = 11
+	albRequest = 12
+	albAgent   = 13
+	albLeast   = 14
+)
+
+// parseALB reads a line of an AWS application load balancer.
+func parseALB(line string, r *Record) error {
+	var fields [albLeast]string
+	for i := range fields {
+		line = strings.TrimPrefix(line, " ")
+		var ok bool
+		if fields[i], line, ok = quoted(line); !ok {
+			fields[i], line, ok = strings.Cut(line, " ")
+			if !ok && i < albLeast-1 {
+				return errors.New("it has fewer fields than a load balancer's line")
+			}
+		}
+	}
+	var err error
+	if r.Time, err = parseTime(fields[albTime]); err != nil {
+		return err
+	}
+	if r.Status, err = parseStatus(fields[albStatus]); err != nil {
+		return err
+	}
+	if r.Bytes, err = parseSize(fields[albSent]); err != nil {
+		return err
+	}
+	r.RemoteAddress = withoutPort(fields[albClient])
+	r.Duration, _ = strconv.ParseFloat(fields[albWaited], 64)
+	r.request(fields[albRequest])
+	r.UserAgent = dash(fields[albAgent])
+	return nil
+}

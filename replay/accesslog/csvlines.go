@@ -1,0 +1,69 @@
+package accesslog
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A table is CSV whose first line names the columns. A value has no line ends in it.
+type table struct {
+	columns map[string]int
+	names   naming
+}
+
+// A row is one line of a table.
+type row struct {
+	columns map[string]int
+	values  []string
+}
+
+func newTable(header string, names naming) (*table, error) {
+	columns, err := splitCSV(strings.TrimPrefix(header, "\ufeff"))
+	if err != nil {
+		return nil, fmt.Errorf("its first line does not name the columns: %w", err)
+	}
+	t := &table{columns: make(map[string]int, len(columns)), names: names}
+	for i, name := range columns {
+		name = strings.TrimSpace(name)
+		if _, twice := t.columns[name]; twice {
+			return nil, fmt.Errorf("its first line names column %q twice", name)
+		}
+		t.columns[name] = i
+	}
+	for _, name := range names["time"] {
+		if _, ok := t.columns[name]; ok {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("its first line has no column for the time (one of %s); name it with time=COLUMN", strings.Join(names["time"], ", "))
+}
+
+func (t *table) parse(line string, r *Record) error {
+	values, err := splitCSV(line)
+	if err != nil {
+		return errors.New("its quotes are wrong")
+	}
+	if len(values) != len(t.columns) {
+		return fmt.Errorf("it has %d values for %d columns", len(values), len(t.columns))
+	}
+	return t.names.fill(r, row{t.columns, values})
+}
+
+// field implements others.
+func (r row) field(name string) string {
+	if i, ok := r.columns[name]; ok {
+		return r.values[i]
+	}
+	return ""
+}
+
+func splitCSV(line string) ([]string, error) {
+	if !strings.Contains(line, `"`) {
+		return strings.Split(line, ","), nil
+	}
+	reader := csv.NewReader(strings.NewReader(line))
+	reader.FieldsPerRecord = -1
+	return reader.Read()
+}

@@ -1,0 +1,171 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Bounds of what is read.
+const (
+	maxLine     = 1 << 20 // bytes; a longer line is broken
+	shownBroken = 5
+	shownText   = 200 // bytes of a broken line
+)
+
+// Options say how a log is read. The zero value finds out.
+type Options struct {
+	// Format is how lines are written. Zero finds out from the first lines.
+	Format Format
+	// Fields name the JSON keys or columns of fields (see [Fields]) that have unusual names.
+	Fields map[string]string
+}
+
+// Stats is what was read. Sum it over several logs with Add.
+type Stats struct {
+	Lines   int64 // that are not empty
+	Records int64
+	Broken  int64
+	First   []Broken // the first few of the broken lines
+}
+
+// Add adds what was read from another log.
+func (s *Stats) Add(more Stats) {
+	s.Lines += more.Lines
+	s.Records += more.Records
+	s.Broken += more.Broken
+	s.First = append(s.First, more.First[:min(len(more.First), shownBroken-len(s.First))]...)
+}
+
+// A Broken is a line that could not be read.
+type Broken struct {
+	File   string
+	Line   int64
+	Reason string
+	Text   string // the start of the line
+}
+
+// Read reads a log, compressed with gzip or not, and calls each for every record in the order of the
+// file. The record, but not the texts in it, is used again for the next line. The name is for errors. An
+// error is one of reading, of the options, the context's, or what each returned.
+func Read(ctx context.Context, name string, from io.Reader, opts *Options, each func(*Record) error) (Stats, error) {
+	stats := Stats{}
+	if opts == nil {
+		opts = &Options{}
+	}
+	names, err := newNaming(opts.Fields)
+	if err != nil {
+		return stats, err
+	}
+	buffered := bufio.NewReaderSize(from, 1<<16)
+	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(buffered)
+		if err != nil {
+			return stats, fmt.Errorf("%s: %w", name, err)
+		}
+		buffered = bufio.NewReaderSize(unzipped, 1<<16)
+	}
+	format := opts.Format
+	if format == Auto {
+		start, _ := buffered.Peek(1 << 16)
+		if len(bytes.TrimSpace(start)) > 0 {
+			if format = detect(start, names); format == Auto {
+				return stats, fmt.Errorf("%s: the first lines are in no format that is known: say which, one of %s", name, formatList())
+			}
+		}
+	}
+	l := &lines{from: buffered}
+	parse, err := parser(format, names, l)
+	if err != nil {
+		return stats, fmt.Errorf("%s: %w", name, err)
+	}
+	var record Record
+	for {
+		if l.number%1024 == 0 && ctx.Err() != nil {
+			return stats, ctx.Err()
+		}
+		line, err := l.next()
+		if errors.Is(err, io.EOF) {
+			return stats, nil
+		}
+		if err != nil && !errors.Is(err, errLong) {
+			return stats, fmt.Errorf("%s: line %d: %w", name, l.number, err)
+		}
+		if len(line) == 0 {
+			continue
+		}
+		stats.Lines++
+		record = Record{}
+		if err == nil {
+			err = parse(line, &record)
+		}
+		if err != nil {
+			stats.Broken++
+			if len(stats.First) < shownBroken {
+				text := bytes.ToValidUTF8(line[:min(len(line), shownText)], []byte("?"))
+				stats.First = append(stats.First, Broken{name, l.number, err.Error(), string(text)})
+			}
+			continue
+		}
+		stats.Records++
+		if err := each(&record); err != nil {
+			return stats, fmt.Errorf("%s:%d: %w", name, l.number, err)
+		}
+	}
+}
+
+func parser(format Format, names naming, l *lines) (func([]byte, *Record) error, error) {
+	switch format {
+	case JSON:
+		return func(line []byte, r *Record) error { return parseJSON(line, names, r) }, nil
+	case ALB:
+		return func(line []byte, r *Record) error { return parseALB(string(line), r) }, nil
+	case CSV:
+		header, err := l.next()
+		if err != nil {
+			return nil, fmt.Errorf("its first line, which names the columns, cannot be read: %w", err)
+		}
+		t, err := newTable(string(header), names)
+		if err != nil {
+			return nil, err
+		}
+		return func(line []byte, r *Record) error { return t.parse(string(line), r) }, nil
+	default:
+		return func(line []byte, r *Record) error { return parseCombined(string(line), r) }, nil
+	}
+}
+
+var errLong = fmt.Errorf("it is longer than %d bytes", maxLine)
+
+// lines gives the lines of a log, without their ends.
+type lines struct {
+	from   *bufio.Reader
+	number int64
+	long   []byte
+}
+
+// next returns a line, which is good until the next call. The error errLong is about that line alone.
+func (l *lines) next() ([]byte, error) {
+	l.number++
+	line, err := l.from.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		l.long = append(l.long[:0], line...)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			line, err = l.from.ReadSlice('\n')
+			l.long = append(l.long, line[:min(len(line), maxLine+2-min(len(l.long), maxLine+2))]...)
+		}
+		line = l.long
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		err = nil // the last line has no end
+	}
+	line = bytes.TrimRight(line, "\r\n")
+	if err == nil && len(line) > maxLine {
+		err = errLong
+	}
+	return line, err
+}

@@ -1,0 +1,202 @@
+package accesslog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func read(t *testing.T, text string, opts *Options) ([]Record, Stats) {
+	t.Helper()
+	var all []Record
+	stats, err := Read(t.Context(), "log", strings.NewReader(text), opts, func(r *Record) error {
+		all = append(all, *r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, stats
+}
+
+func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
+	at := time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		line string
+		want Record // without the time
+		at   time.Time
+	}{
+		"common": {
+			`192.0.2.7 - frank [17/May/2015:12:05:03 +0200] "GET /a?b=c HTTP/1.0" 200 2326`,
+			Record{RemoteAddress: "192.0.2.7", User: "frank", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 2326}, at,
+		},
+		"combined": {
+			`2001:db8::1 - - [17/May/2015:10:05:03 +0000] "POST /a HTTP/1.1" 404 - "http://example.com/" "say \"hi\""`,
+			Record{RemoteAddress: "2001:db8::1", Method: "POST", Path: "/a", Status: 404, Referer: "http://example.com/", UserAgent: `say "hi"`}, at,
+		},
+		"combined, not HTTP": {
+			`192.0.2.7 - - [17/May/2015:10:05:03 +0000] "\x16\x03\x01" 400 0 "-" "-"`,
+			Record{RemoteAddress: "192.0.2.7", Status: 400}, at,
+		},
+		"combined, a user with spaces": {
+			`192.0.2.7 - a b c [17/May/2015:10:05:03 +0000] "-" 408 - "-" "-" 0.003`,
+			Record{RemoteAddress: "192.0.2.7", User: "a b c", Status: 408}, at,
+		},
+		"nginx JSON": {
+			`{"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"192.0.2.7","remote_user":"-","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"7","request_time":"0.25","http_user_agent":"curl"}`,
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 7, Duration: 0.25, UserAgent: "curl"}, at,
+		},
+		"Caddy": {
+			`{"level":"info","ts":1431857103.0000015,"logger":"http.log.access","request":{"remote_ip":"192.0.2.7","remote_port":"4","client_ip":"192.0.2.8","proto":"HTTP/2.0","method":"GET","host":"example.com","uri":"/a?b","headers":{"User-Agent":["curl"]}},"user_id":"","duration":0.5,"size":9,"status":200}`,
+			Record{RemoteAddress: "192.0.2.8", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 9, Duration: 0.5, UserAgent: "curl", Host: "example.com"}, at.Add(time.Microsecond),
+		},
+		"Envoy": {
+			`{"start_time":"2015-05-17T10:05:03.123Z","downstream_remote_address":"192.0.2.7:4711","method":"GET","path":"/a","response_code":503,"bytes_sent":57,"duration":3,"authority":"example.com","user_agent":"curl","x_forwarded_for":null}`,
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Status: 503, Bytes: 57, Duration: 3, UserAgent: "curl", Host: "example.com"}, at.Add(123 * time.Millisecond),
+		},
+		"load balancer": {
+			`http 2015-05-17T10:05:03.186641Z app/lb/50dc6c 192.0.2.7:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "GET http://example.com:80/a?b HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1-58337262" "-" "-" 0`,
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 366, Duration: 0.001, UserAgent: "curl/7.46.0"}, at.Add(186641 * time.Microsecond),
+		},
+		"CSV": {
+			"time,client_ip,method,url,status,user\n2015-05-17 10:05:03,192.0.2.7,GET,\"/a,b\",200,u",
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a,b", Status: 200, User: "u"}, at,
+		},
+	} {
+		all, stats := read(t, tt.line+"\n", nil)
+		if len(all) != 1 || stats.Broken != 0 {
+			t.Errorf("%s: %d records, %+v", name, len(all), stats)
+			continue
+		}
+		got := all[0]
+		if !got.When().Equal(tt.at) {
+			t.Errorf("%s: at %v, want %v", name, got.When(), tt.at)
+		}
+		got.Time, got.other = 0, nil
+		if got != tt.want {
+			t.Errorf("%s: %+v\n\twant %+v", name, got, tt.want)
+		}
+	}
+}
+
+func TestOtherFieldsAndHeaders(t *testing.T) {
+	all, _ := read(t, `{"ts":1431857103,"request":{"headers":{"X-Api-Key":["k1","k2"]}},"tls":{"resumed":true}}`, nil)
+	if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field("tls.resumed") != "true" || r.Field("tls") != "" || r.Field("no.thing") != "" {
+		t.Errorf("%+v", r)
+	}
+	all, _ = read(t, "when,http_x_api_key,other\n1431857103,k,o\n", &Options{Fields: map[string]string{"time": "when"}})
+	if r := all[0]; r.Header("x-api-key") != "k" || r.Field("other") != "o" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestTimes(t *testing.T) {
+	for text, want := range map[string]int64{
+		"1431857103":                    1431857103_000000,
+		"1431857103.25":                 1431857103_250000,
+		"1431857103.1234567":            1431857103_123456,
+		"1431857103123":                 1431857103_123000,
+		"1431857103123.5":               1431857103_123500,
+		"1431857103123456":              1431857103_123456,
+		"1431857103123456789":           1431857103_123456,
+		"1.431857103e9":                 1431857103_000000,
+		"2015-05-17T10:05:03Z":          1431857103_000000,
+		"2015-05-17T10:05:03.000001Z":   1431857103_000001,
+		"2015-05-17T12:05:03+02:00":     1431857103_000000,
+		"2015-05-17T12:05:03+0200":      1431857103_000000,
+		"2015-05-17 10:05:03":           1431857103_000000,
+		"2015-05-17 10:05:03.5":         1431857103_500000,
+		"2015-05-17 12:05:03 +0200":     1431857103_000000,
+		"17/May/2015:10:05:03 +0000":    1431857103_000000,
+		"yesterday":                     0,
+		"":                              0,
+		"12":                            0,
+		"17/May/2015":                   0,
+		"2015-05-17":                    0,
+		"99999999999999999999999999999": 0,
+		"-1431857103":                   0,
+	} {
+		got, err := parseTime(text)
+		if got != want || (err != nil) != (want == 0) {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestBrokenLinesAreCountedAndShown(t *testing.T) {
+	good := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-"` + "\n"
+	text := "garbage\n" + good + "\n\r\n" + strings.Repeat("x", maxLine+1) + "\n" + good +
+		"192.0.2.7 - - [17/May/2015:25:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n" +
+		"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" two 1\n" +
+		"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 -1\n" +
+		"\xff\xfe - - [17/May/2015:10:05:03 +0000] \"GET /\n" + strings.TrimSuffix(good, "\n")
+	all, stats := read(t, text, nil)
+	if len(all) != 3 || stats.Broken != 6 || stats.Lines != 9 || stats.Records != 3 || len(stats.First) != 5 {
+		t.Fatalf("%d records, %+v", len(all), stats)
+	}
+	for i, want := range []struct {
+		line   int64
+		reason string
+	}{{1, "not of the form"}, {5, "longer than"}, {7, "its time"}, {8, "its status"}, {9, "its size"}} {
+		if b := stats.First[i]; b.Line != want.line || !strings.Contains(b.Reason, want.reason) || len(b.Text) > shownText || b.File != "log" {
+			t.Errorf("%+v, want line %d: %s", b, want.line, want.reason)
+		}
+	}
+}
+
+func TestCompressedLogs(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write([]byte(`192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all, _ := read(t, packed.String(), nil); len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" {
+		t.Errorf("%+v", all)
+	}
+	// A file that ends too early is not a broken line: what is missing is unknown.
+	cut := packed.Bytes()[:packed.Len()-6]
+	_, err := Read(t.Context(), "log", bytes.NewReader(cut), nil, func(*Record) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "log: line") {
+		t.Errorf("a truncated file: %v", err)
+	}
+}
+
+func TestWhatCannotBeRead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		opts *Options
+		want string
+	}{
+		"no format":           {"hello\nworld\n", nil, "in no format that is known: say which, one of combined, json, csv, alb"},
+		"CSV without a time":  {"a,b\n1,2\n", &Options{Format: CSV}, "no column for the time"},
+		"a column twice":      {"time,a,a\n1,2,3\n", &Options{Format: CSV}, `column "a" twice`},
+		"CSV without a line":  {"", &Options{Format: CSV}, "names the columns"},
+		"unknown field":       {"", &Options{Fields: map[string]string{"tine": "x"}}, `unknown field "tine"`},
+		"a callback's errors": {`{"time":1431857103}`, nil, "log:1: stop"},
+	} {
+		_, err := Read(t.Context(), "log", strings.NewReader(tt.text), tt.opts, func(*Record) error { return errors.New("stop") })
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+	if all, stats := read(t, "\n\n", nil); len(all) != 0 || stats.Lines != 0 {
+		t.Error("an empty log is no mistake")
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Read(gone, "log", strings.NewReader(`{"time":1431857103}`), nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestTheFirstLineMayBeBroken(t *testing.T) {
+	all, stats := read(t, "cut off] \"GET / HTTP/1.1\" 200\n192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n", nil)
+	if len(all) != 1 || stats.Broken != 1 {
+		t.Errorf("%d records, %+v", len(all), stats)
+	}
+}

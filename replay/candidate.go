@@ -1,0 +1,137 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+)
+
+// A Candidate is limits to try.
+type Candidate struct {
+	// Limits hold for every client, unless Rules are given.
+	Limits []sash.Limit
+	// Options of the limiter. The prefix is not used.
+	Options sash.Options
+	// Rules hold for the clients whose Selection has their index, instead of Limits.
+	Rules []Rule
+	// Name is for candidates with rules.
+	Name string
+	// Retry is what clients do when they are refused. The zero value gives up.
+	Retry Retry
+}
+
+// A Rule is one of the rules of a policy.
+type Rule struct {
+	Name    string
+	Limits  []sash.Limit
+	Options sash.Options
+}
+
+// ParseLimits reads limits that hold together, such as "20/1s,600/1m". The error is [sash.ErrInvalidLimit].
+func ParseLimits(text string) ([]sash.Limit, error) {
+	var limits []sash.Limit
+	for one := range strings.SplitSeq(text, ",") {
+		l, err := sash.ParseLimit(strings.TrimSpace(one))
+		if err != nil {
+			return nil, err
+		}
+		l.Name = strings.TrimSpace(one) // as it was written
+		limits = append(limits, l)
+	}
+	return limits, nil
+}
+
+// Check returns an error that is [sash.ErrInvalidLimit] when the candidate's limits are wrong.
+func (c *Candidate) Check() error {
+	_, err := c.deciders(memstore.New(nil))
+	return err
+}
+
+func (c *Candidate) rules() []Rule {
+	if c.Rules != nil {
+		return c.Rules
+	}
+	return []Rule{{Limits: c.Limits, Options: c.Options}}
+}
+
+// A decider decides for the clients of one rule.
+type decider struct {
+	*sash.Limiter
+	names []string
+}
+
+func (c *Candidate) deciders(store sash.Store) ([]decider, error) {
+	all := make([]decider, 0, 1)
+	for i, rule := range c.rules() {
+		opts := rule.Options
+		opts.Prefix = fmt.Sprint(i) // rules share no charges
+		l, err := sash.New(store, &opts, rule.Limits...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, decider{Limiter: l, names: limitNames(rule.Limits)})
+	}
+	return all, nil
+}
+
+func limitNames(limits []sash.Limit) []string {
+	names := make([]string, len(limits))
+	for i, l := range limits {
+		if names[i] = l.Name; l.Name == "" {
+			names[i] = l.String()
+		}
+	}
+	return names
+}
+
+// keep is how long a charge can count.
+func (c *Candidate) keep() int64 {
+	longest := int64(0)
+	for _, rule := range c.rules() {
+		for _, l := range rule.Limits {
+			longest = max(longest, length(l))
+		}
+	}
+	return longest
+}
+
+// length is a limit's window in microseconds; of a calendar's, the longest.
+func length(l sash.Limit) int64 {
+	const hour = time.Hour
+	switch l.Period {
+	case sash.CalendarHour:
+		return hour.Microseconds()
+	case sash.CalendarDay:
+		return (25 * hour).Microseconds()
+	case sash.CalendarMonth:
+		return (31*24*hour + hour).Microseconds()
+	}
+	return l.Window.Microseconds()
+}
+
+// A bench is a candidate's limiters over a store whose clock the replay moves.
+type bench struct {
+	now      int64
+	store    *memstore.Store
+	deciders []decider
+	clients  []client
+}
+
+func (t *Trace) bench(c *Candidate) (*bench, error) {
+	b := &bench{clients: t.clients}
+	// There is room for every client, so that none is evicted.
+	b.store = memstore.New(&memstore.Options{MaxKeys: 2*len(t.clients) + 4096, Now: func() time.Time { return time.UnixMicro(b.now) }})
+	var err error
+	b.deciders, err = c.deciders(b.store)
+	return b, err
+}
+
+func (b *bench) decide(ctx context.Context, at int64, client uint32, cost int64) (sash.Result, error) {
+	b.now = at
+	who := &b.clients[client]
+	return b.deciders[who.rule].AllowN(ctx, who.key, cost)
+}

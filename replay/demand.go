@@ -1,0 +1,161 @@
+package replay
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Demand is what clients asked for within a window, as if nothing limited them.
+type Demand struct {
+	Window time.Duration
+	// Peaks is the most units that each client asked for in any window of that length, the smallest first.
+	Peaks []int64
+
+	byClient []int64
+}
+
+// Demand finds each client's peak. The window is at least a microsecond.
+func (t *Trace) Demand(window time.Duration) *Demand {
+	d := &Demand{Window: window, byClient: make([]int64, len(t.clients))}
+	g, length := t.byClient(), window.Microseconds()
+	for c := range t.clients {
+		events := g.of(c)
+		tail, sum := 0, int64(0)
+		for _, e := range events {
+			sum += t.events[e].cost
+			for t.events[events[tail]].at <= t.events[e].at-length {
+				sum -= t.events[events[tail]].cost
+				tail++
+			}
+			d.byClient[c] = max(d.byClient[c], sum)
+		}
+	}
+	d.Peaks = slices.Sorted(slices.Values(d.byClient))
+	return d
+}
+
+// Quantile returns the smallest peak that at least a share q of the clients do not exceed: 0.5 is the
+// median, 1 the largest. It is 0 without clients.
+func (d *Demand) Quantile(q float64) int64 {
+	n := len(d.Peaks)
+	if n == 0 {
+		return 0
+	}
+	return d.Peaks[min(n-1, max(0, int(math.Ceil(q*float64(n)))-1))]
+}
+
+// Affected returns how many clients a sliding limit of units in the window would refuse at some time, if no
+// request cost more than that.
+func (d *Demand) Affected(units int64) int {
+	at, _ := slices.BinarySearch(d.Peaks, units+1)
+	return len(d.Peaks) - at
+}
+
+// Least returns the smallest limit that affects at most so many clients: at least 1.
+func (d *Demand) Least(clients int) int64 {
+	if clients >= len(d.Peaks) {
+		return 1
+	}
+	return max(1, d.Peaks[len(d.Peaks)-1-clients])
+}
+
+// A Point of a curve: a limit, and whom it affects.
+type Point struct {
+	Units    int64   `json:"units"`
+	Affected int     `json:"clients_affected"`
+	Share    float64 `json:"share"`
+}
+
+// Curve returns the limits at which the number of affected clients changes, from 1 to the first that
+// affects nobody.
+func (d *Demand) Curve() []Point {
+	var curve []Point
+	add := func(units int64) {
+		n := d.Affected(units)
+		curve = append(curve, Point{units, n, share(int64(n), int64(len(d.Peaks)))})
+	}
+	for i, peak := range d.Peaks {
+		if i == 0 && peak > 1 {
+			add(1)
+		}
+		if i == 0 || peak != d.Peaks[i-1] {
+			add(peak)
+		}
+	}
+	return curve
+}
+
+// Knee returns the point of a curve that is furthest below the straight line between its ends, over the
+// logarithm of the limit: to the left of it a smaller limit affects many more clients, to the right a larger
+// one spares few. It is false for a curve of fewer than three points.
+func Knee(curve []Point) (Point, bool) {
+	n := len(curve)
+	if n < 3 {
+		return Point{}, false
+	}
+	first, last := curve[0], curve[n-1]
+	wide := math.Log(float64(last.Units)) - math.Log(float64(first.Units))
+	tall := first.Share - last.Share
+	best, most := first, 0.0
+	for _, p := range curve[1 : n-1] {
+		x := (math.Log(float64(p.Units)) - math.Log(float64(first.Units))) / wide
+		y := (p.Share - last.Share) / tall
+		if below := 1 - x - y; below > most {
+			best, most = p, below
+		}
+	}
+	return best, most > 0
+}
+
+// DemandReport is a Demand in numbers.
+type DemandReport struct {
+	Window string  `json:"window"`
+	P50    int64   `json:"p50"`
+	P90    int64   `json:"p90"`
+	P99    int64   `json:"p99"`
+	P999   int64   `json:"p99_9"`
+	Most   int64   `json:"most"`
+	Knee   *Point  `json:"knee,omitempty"`
+	Curve  []Point `json:"curve"`
+}
+
+// Report returns percentiles of the clients' peaks, and the curve.
+func (d *Demand) Report() DemandReport {
+	r := DemandReport{
+		Window: windowName(d.Window), P50: d.Quantile(0.5), P90: d.Quantile(0.9), P99: d.Quantile(0.99), P999: d.Quantile(0.999),
+		Most: d.Quantile(1), Curve: d.Curve(),
+	}
+	if knee, ok := Knee(r.Curve); ok {
+		r.Knee = &knee
+	}
+	return r
+}
+
+// Windows returns the sliding windows of candidates, each once, the shortest first.
+func Windows(candidates []Candidate) []time.Duration {
+	var all []time.Duration
+	for i := range candidates {
+		for _, l := range candidates[i].Limits {
+			if l.Period == 0 {
+				all = append(all, l.Window)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// windowName writes a window as limits have it: 5m, 1h, 7d.
+func windowName(d time.Duration) string {
+	for _, unit := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if d >= unit.of && d%unit.of == 0 {
+			return fmt.Sprintf("%d%s", d/unit.of, unit.name)
+		}
+	}
+	return d.String()
+}

@@ -1,0 +1,152 @@
+package replay
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"example.com/sash"
+)
+
+const second = int64(1_000_000)
+
+// made builds a trace of one client's requests at the given times in seconds.
+func made(name string, at ...float64) *Trace {
+	var b Builder
+	for _, s := range at {
+		b.Add(1431857100*second+int64(math.Round(s*1e6)), Selection{Key: name, Cost: 1, Route: "GET /"})
+	}
+	return b.Trace()
+}
+
+func outcome(t *testing.T, tr *Trace, c Candidate) *Outcome {
+	t.Helper()
+	got, err := tr.Run(t.Context(), []Candidate{c}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got[0]
+}
+
+func TestRetries(t *testing.T) {
+	limits := []sash.Limit{sash.Every(2, 10*time.Second)}
+	tr := made("a", 0, 0.5, 1, 2)
+	for how, want := range map[Retry]Retries{
+		// Nobody tries again: requests 3 and 4 are lost.
+		NoRetry: {},
+		// Request 3, at 1, tries at 2, 3, 4, 5 and 6, and request 4, at 2, from 3 to 7; room comes at 10.
+		NaiveRetry: {Attempts: 14, RefusedAttempts: 12, GaveUp: 2},
+		// Request 3 is told 9 s, and comes at 10: admitted. Request 4, at 2, is told 8 s, comes at 10 too,
+		// after it, finds 0.5 and 10 in the window, is told 0.5 s, rounded up to 1, and is admitted at 11.
+		HonourRetryAfter: {Attempts: 7, RefusedAttempts: 3, DelayMedian: 9, DelayMost: 9},
+	} {
+		o := outcome(t, tr, Candidate{Limits: limits, Retry: how})
+		if o.Refused != 2 || o.ClientsLimited != 1 {
+			t.Errorf("%v: %d refused", how, o.Refused)
+		}
+		if how == NoRetry {
+			if o.Retries != nil {
+				t.Errorf("none: %+v", o.Retries)
+			}
+			continue
+		}
+		if *o.Retries != want {
+			t.Errorf("%v: %+v, want %+v", how, *o.Retries, want)
+		}
+		if o.OneClient[0].Admitted > 2 {
+			t.Errorf("%v: %+v", how, o.OneClient)
+		}
+	}
+	a := outcome(t, tr, Candidate{Limits: limits, Retry: FullJitter})
+	b := outcome(t, tr, Candidate{Limits: limits, Retry: FullJitter})
+	if *a.Retries != *b.Retries || a.Retries.Attempts < 6 || a.Retries.Attempts > 14 {
+		t.Errorf("full jitter: %+v and %+v", a.Retries, b.Retries)
+	}
+}
+
+func TestTimeSpentLimited(t *testing.T) {
+	// Two in ten seconds. Refused at 1 and at 3, both until the one of 0 leaves at 10: limited from 1 to 10.
+	// The one at 30 and its neighbours are refused at 31 until 40: nine seconds more.
+	tr := made("a", 0, 0, 1, 3, 30, 30, 31)
+	o := outcome(t, tr, Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}})
+	if o.LimitedSeconds != 18 || o.Refused != 3 || o.FirstRefused != "2015-05-17T10:05:01Z" {
+		t.Errorf("%v s, %d refused, the first at %s; want 18, 3 and 1 s after the start", o.LimitedSeconds, o.Refused, o.FirstRefused)
+	}
+}
+
+func TestCostsAboveALimitNeverFitAndAreNotRetried(t *testing.T) {
+	var b Builder
+	b.Add(1431857100*second, Selection{Key: "a", Cost: 5, Route: "GET /"})
+	b.Add(1431857100*second, Selection{Key: "", Cost: 1})
+	b.Add(1431857100*second, Selection{Key: "a", Cost: 0})
+	tr := b.Trace()
+	if n := tr.Counts(); n.Requests != 1 || n.Unlimited != 2 {
+		t.Errorf("%+v", n)
+	}
+	o := outcome(t, tr, Candidate{Limits: []sash.Limit{sash.PerMinute(4)}, Retry: NaiveRetry})
+	if o.Refused != 1 || o.AboveLimit != 1 || o.Retries.Attempts != 1 || o.Redis.Calls != 0 || o.ClientsLimited != 1 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestRequestsOutOfOrderAreDecidedInTimeOrder(t *testing.T) {
+	limit := []sash.Limit{sash.Every(1, 10*time.Second)}
+	var b Builder
+	add := func(at int64, route string) {
+		b.Add((1431857100+at)*second, Selection{Key: "a", Cost: 1, Route: route})
+	}
+	add(5, "second")
+	add(5, "third")
+	add(0, "first")
+	tr := b.Trace()
+	if tr.Counts().Late != 1 {
+		t.Errorf("%+v", tr.Counts())
+	}
+	o := outcome(t, tr, Candidate{Limits: limit})
+	if len(o.WorstRoutes) != 2 || o.WorstRoutes[0].Name != "second" || o.WorstRoutes[1].Name != "third" {
+		t.Errorf("refused: %+v", o.WorstRoutes)
+	}
+	add(5, "second")
+	add(5, "third") // the same time: the order of the file counts
+	o = outcome(t, b.Trace(), Candidate{Limits: limit})
+	if len(o.WorstRoutes) != 1 || o.WorstRoutes[0].Name != "third" {
+		t.Errorf("refused: %+v", o.WorstRoutes)
+	}
+}
+
+func TestRulesShareNothing(t *testing.T) {
+	var b Builder
+	for range 3 {
+		b.Add(1431857100*second, Selection{Key: "a", Cost: 1, Rule: 0})
+		b.Add(1431857100*second, Selection{Key: "b", Cost: 1, Rule: 1})
+		b.Add(1431857100*second, Selection{Key: "c", Cost: 1, Rule: -1})
+	}
+	tr := b.Trace()
+	o := outcome(t, tr, Candidate{Name: "p.yaml", Rules: []Rule{{Limits: []sash.Limit{sash.PerMinute(1)}}, {Limits: []sash.Limit{sash.PerMinute(2)}}}})
+	if o.Refused != 3 || o.RefusedBy["1/1m"] != 2 || o.RefusedBy["2/1m"] != 1 || tr.Counts().Unlimited != 3 || o.Policy != "p.yaml" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestATimelineShowsTheWindow(t *testing.T) {
+	tr := made("a", 0, 1, 2, 11)
+	all, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}}, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		used    int64
+		allowed bool
+	}{{1, true}, {2, true}, {2, false}, {1, true}} {
+		if all[i].Used[0] != want.used || all[i].Allowed != want.allowed {
+			t.Errorf("%d: %+v, want %+v", i, all[i], want)
+		}
+	}
+	if _, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.PerMinute(1)}}, "b"); err == nil {
+		t.Error("an unknown client")
+	}
+	heat := tr.Heat([]string{"a"}, 2)
+	if len(heat.Units[0]) != 2 || heat.Units[0][0] != 3 || heat.Units[0][1] != 1 {
+		t.Errorf("%+v", heat)
+	}
+}

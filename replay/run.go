@@ -1,0 +1,326 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/sash"
+)
+
+// RunOptions are the rarer choices of Run. The zero value is the default.
+type RunOptions struct {
+	// Worst is how many of the worst-hit clients and routes are listed. Zero is 5, and below zero is none.
+	Worst int
+	// Name writes a client's name in outcomes. Nil writes it as it is.
+	Name func(client string) string
+	// Progress is called now and then with the requests done over all candidates. It may be called
+	// concurrently.
+	Progress func(done int64)
+}
+
+func (o *RunOptions) name(client string) string {
+	if o == nil || o.Name == nil {
+		return client
+	}
+	return o.Name(client)
+}
+
+// Run replays the trace through every candidate, each by itself, as many at a time as there are
+// processors. The outcomes are in the order of the candidates. The error is [sash.ErrInvalidLimit], or the
+// context's.
+func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
+	if opts == nil {
+		opts = &RunOptions{}
+	}
+	outcomes, failed := make([]*Outcome, len(candidates)), make([]error, len(candidates))
+	var next, done atomic.Int64
+	var group sync.WaitGroup
+	for range min(len(candidates), runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(candidates)); i = next.Add(1) - 1 {
+				outcomes[i], failed[i] = t.run(ctx, &candidates[i], opts, &done)
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return outcomes, nil
+}
+
+// A tally is what is counted of one candidate.
+type tally struct {
+	*bench
+	trace     *Trace
+	candidate *Candidate
+	out       *Outcome
+	clients   []clientTally
+	routes    []int64 // refused
+	routeAll  []int64
+	offered   *rate // units of all attempts
+	calls     *rate // of the store
+	admitted  *rate
+	alive     []uint32 // entries of each client within the longest window
+	waiting   *waiting
+	delays    []int64
+	retries   Retries
+}
+
+type clientTally struct {
+	requests, refused int64
+	until, limited    int64 // until when limited; how long so far, in microseconds
+	trailing          *rate // what it was admitted, within each limit's window
+}
+
+func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *atomic.Int64) (*Outcome, error) {
+	b, err := t.bench(c)
+	if err != nil {
+		return nil, err
+	}
+	keep := c.keep()
+	s := &tally{
+		bench: b, trace: t, candidate: c, out: newOutcome(c),
+		clients: make([]clientTally, len(t.clients)), routes: make([]int64, len(t.routes)), routeAll: make([]int64, len(t.routes)),
+		offered: newRate(rateLengths...), admitted: newRate(append(slices.Clone(rateLengths), keep)...),
+		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)), waiting: newWaiting(),
+	}
+	oldest := &s.admitted.windows[len(rateLengths)]
+	oldest.left = func(gone charge) {
+		s.alive[gone.client]--
+		s.out.Redis.Entries-- // these count what is there now; most keeps the largest
+		if s.alive[gone.client] == 0 {
+			s.out.Redis.Keys--
+		}
+	}
+	var most Redis
+	const step = 1 << 14
+	for i, e := range t.events {
+		if i%step == 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if opts.Progress != nil && i > 0 {
+				opts.Progress(done.Add(step))
+			}
+		}
+		for a, due := s.waiting.before(e.at); due; a, due = s.waiting.before(e.at) {
+			if err := s.try(ctx, a, &most); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.try(ctx, attempt{event: e, first: e.at}, &most); err != nil {
+			return nil, err
+		}
+	}
+	for a, due := s.waiting.before(math.MaxInt64); due; a, due = s.waiting.before(math.MaxInt64) {
+		if err := s.try(ctx, a, &most); err != nil {
+			return nil, err
+		}
+	}
+	s.out.Redis.Keys, s.out.Redis.Entries = most.Keys, most.Entries
+	s.finish(opts)
+	if opts.Progress != nil {
+		opts.Progress(done.Add(int64(len(t.events) % step)))
+	}
+	return s.out, nil
+}
+
+// rateLengths are the windows over which all clients are added up.
+var rateLengths = []int64{time.Second.Microseconds(), time.Minute.Microseconds(), time.Hour.Microseconds()}
+
+// try decides on one attempt and counts what comes of it.
+func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
+	who := &s.clients[a.client]
+	fresh := a.retries == 0
+	if fresh {
+		who.requests++
+		s.routeAll[a.route]++
+	}
+	s.retries.Attempts++
+	s.offered.add(charge{a.at, a.cost, a.client})
+	res, err := s.decide(ctx, a.at, a.client, a.cost)
+	tooMuch := errors.Is(err, sash.ErrCostAboveLimit)
+	if err != nil && !tooMuch {
+		return err
+	}
+	if !tooMuch {
+		s.calls.add(charge{a.at, 1, a.client})
+	}
+	if err == nil && res.Allowed {
+		s.admit(a, most)
+		return nil
+	}
+	s.retries.RefusedAttempts++
+	if fresh {
+		who.refused++
+		s.routes[a.route]++
+		if s.out.Refused++; s.out.Refused == 1 {
+			s.out.FirstRefused = time.UnixMicro(a.at).UTC().Format(time.RFC3339Nano)
+		}
+		if tooMuch {
+			s.out.AboveLimit++
+		}
+	}
+	if tooMuch { // it is not asked again, since it never fits
+		s.retries.GaveUp++
+		return nil
+	}
+	if by, ok := res.RefusedBy(); ok && fresh {
+		s.out.RefusedBy[limitName(by.Limit)]++
+	}
+	until := a.at + res.RetryAfter.Microseconds()
+	who.limited += max(0, until-max(a.at, who.until))
+	who.until = max(who.until, until)
+	if !s.waiting.again(s.candidate.Retry, a, res.RetryAfter) {
+		s.retries.GaveUp++
+	}
+	return nil
+}
+
+func (s *tally) admit(a attempt, most *Redis) {
+	c := charge{a.at, a.cost, a.client}
+	if s.alive[a.client]++; s.alive[a.client] == 1 {
+		s.out.Redis.Keys++
+	}
+	s.out.Redis.Entries++
+	s.admitted.add(c)
+	most.Keys, most.Entries = max(most.Keys, s.out.Redis.Keys), max(most.Entries, s.out.Redis.Entries)
+	if a.retries > 0 {
+		s.delays = append(s.delays, a.at-a.first)
+	}
+	who := &s.clients[a.client]
+	limits := s.candidate.rules()[s.trace.clients[a.client].rule].Limits
+	if who.trailing == nil {
+		lengths := make([]int64, len(limits))
+		for i, l := range limits {
+			lengths[i] = length(l)
+		}
+		who.trailing = newRate(lengths...)
+	}
+	who.trailing.add(c)
+}
+
+func newOutcome(c *Candidate) *Outcome {
+	o := &Outcome{Policy: c.Name, Retry: c.Retry.String(), RefusedBy: make(map[string]int64)}
+	var algorithms []string
+	for _, rule := range c.rules() {
+		for _, name := range limitNames(rule.Limits) {
+			if !slices.Contains(o.Limits, name) {
+				o.Limits = append(o.Limits, name)
+			}
+		}
+		if name := rule.Options.Algorithm.String(); !slices.Contains(algorithms, name) {
+			algorithms = append(algorithms, name)
+		}
+	}
+	o.Algorithm = strings.Join(algorithms, ", ")
+	return o
+}
+
+func limitName(l sash.Limit) string { return limitNames([]sash.Limit{l})[0] }
+
+// finish makes the outcome of what was counted.
+func (s *tally) finish(opts *RunOptions) {
+	o := s.out
+	o.Requests = int64(len(s.trace.events))
+	o.RefusedShare = share(o.Refused, o.Requests)
+	var limited int64
+	for i := range s.clients {
+		if s.clients[i].refused > 0 {
+			o.ClientsLimited++
+		}
+		limited += s.clients[i].limited
+	}
+	o.ClientsLimitedShare = share(o.ClientsLimited, int64(len(s.clients)))
+	o.LimitedSeconds = seconds(limited)
+	o.WorstClients, o.WorstRoutes = s.worst(opts)
+	for i, l := range rateLengths {
+		o.AllClients = append(o.AllClients, Most{
+			Window: windowName(time.Duration(l * 1000)), Offered: s.offered.windows[i].most, Admitted: s.admitted.windows[i].most,
+		})
+	}
+	s.oneClient()
+	if s.candidate.Retry != NoRetry {
+		slices.Sort(s.delays)
+		if n := len(s.delays); n > 0 {
+			s.retries.DelayMedian, s.retries.DelayMost = seconds(s.delays[(n-1)/2]), seconds(s.delays[n-1])
+		}
+		o.Retries = &s.retries
+	}
+	o.Redis.CallsInSecond = s.calls.windows[0].most
+	o.Redis.Calls = s.retries.Attempts - o.AboveLimit // what can never fit is not asked
+	o.Redis.Bytes = redisBytes(s.candidate.rules()[0].Options.Algorithm, o.Redis.Keys, o.Redis.Entries)
+}
+
+func (s *tally) oneClient() {
+	for r, rule := range s.candidate.rules() {
+		for i, l := range rule.Limits {
+			if l.Period != 0 { // it does not slide
+				continue
+			}
+			m := Most{Window: windowName(l.Window), Limit: l.Units}
+			for c := range s.clients {
+				if who := &s.clients[c]; who.trailing != nil && s.trace.clients[c].rule == r {
+					m.Admitted = max(m.Admitted, who.trailing.windows[i].most)
+				}
+			}
+			s.out.OneClient = append(s.out.OneClient, m)
+		}
+	}
+}
+
+func (s *tally) worst(opts *RunOptions) (clients, routes []Worst) {
+	n := max(0, cmp.Or(opts.Worst, 5))
+	for i := range s.clients {
+		if c := &s.clients[i]; c.refused > 0 {
+			clients = append(clients, Worst{Name: s.trace.clients[i].name, Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), client: i})
+		}
+	}
+	for i, refused := range s.routes {
+		if refused > 0 {
+			routes = append(routes, Worst{Name: s.trace.routes[i], Requests: s.routeAll[i], Refused: refused})
+		}
+	}
+	for _, list := range []*[]Worst{&clients, &routes} {
+		slices.SortFunc(*list, func(a, b Worst) int { return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Name, b.Name)) })
+		*list = slices.Clip((*list)[:min(n, len(*list))])
+	}
+	for i := range clients {
+		clients[i].Name = opts.name(clients[i].Name)
+	}
+	return clients, routes
+}
+
+// redisBytes is about what keys take, by what MEMORY USAGE says of small and of full ones.
+func redisBytes(a sash.Algorithm, keys, entries int64) int64 {
+	switch a {
+	case sash.SlidingLog, sash.SlidingBuckets:
+		return 200*keys + 16*entries
+	case sash.SortedSetLog:
+		if entries > 128*keys { // then it is no list in one piece any more
+			return 120 * entries
+		}
+		return 100*keys + 32*entries
+	}
+	return 120 * keys
+}
+
+func share(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+func seconds(us int64) float64 { return float64(us) / 1e6 }

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"example.com/sash/internal/redistest"
+)
+
+// An envoy is what Envoy's rate limit filter does: it builds descriptors from a request by the actions of a
+// route, asks, and on OVER_LIMIT answers 429 with the headers it was given.
+type envoy struct {
+	client pb.RateLimitServiceClient
+	domain string
+	// descriptors are the rate limits of the route, each a list of actions.
+	descriptors [][]action
+}
+
+// An action adds an entry to a descriptor, or says that the request does not have it: then Envoy leaves the
+// descriptor out.
+type action func(*http.Request) (*common.RateLimitDescriptor_Entry, bool)
+
+func genericKey(value string) action {
+	return func(*http.Request) (*common.RateLimitDescriptor_Entry, bool) {
+		return &common.RateLimitDescriptor_Entry{Key: "generic_key", Value: value}, true
+	}
+}
+
+func requestHeader(name, key string) action {
+	return func(r *http.Request) (*common.RateLimitDescriptor_Entry, bool) {
+		value := r.Header.Get(name)
+		return &common.RateLimitDescriptor_Entry{Key: key, Value: value}, value != ""
+	}
+}
+
+func remoteAddress(r *http.Request) (*common.RateLimitDescriptor_Entry, bool) {
+	host, _, _ := strings.Cut(r.RemoteAddr, ":")
+	return &common.RateLimitDescriptor_Entry{Key: "remote_address", Value: host}, true
+}
+
+func dialEnvoy(t *testing.T, addr string) *envoy {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &envoy{client: pb.NewRateLimitServiceClient(conn)}
+}
+
+// handle returns the status and the headers of the response.
+func (e *envoy) handle(t *testing.T, r *http.Request) (int, http.Header) {
+	t.Helper()
+	req := &pb.RateLimitRequest{Domain: e.domain}
+next:
+	for _, actions := range e.descriptors {
+		d := &common.RateLimitDescriptor{}
+		for _, action := range actions {
+			entry, ok := action(r)
+			if !ok {
+				continue next
+			}
+			d.Entries = append(d.Entries, entry)
+		}
+		req.Descriptors = append(req.Descriptors, d)
+	}
+	if len(req.Descriptors) == 0 {
+		return http.StatusOK, nil // Envoy does not ask
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	res, err := e.client.ShouldRateLimit(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{}
+	for _, h := range res.ResponseHeadersToAdd {
+		header.Add(h.Key, h.Value)
+	}
+	if res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+		header.Set("x-envoy-ratelimited", "true")
+		return http.StatusTooManyRequests, header
+	}
+	return http.StatusOK, header
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(body)
+}
+
+func put(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition that a file's change brings about.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatalf("it does not come to it that %s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+const edge = `
+domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: hour, requests_per_unit: 3}
+  - key: generic_key
+    value: login
+    descriptors:
+      - key: user
+        rate_limit: {unit: day, requests_per_unit: LIMIT}
+`
+
+// A deployment of Envoy's rate limit service that changes its image only: its files and its environment.
+func TestInPlaceOfEnvoysService(t *testing.T) {
+	redis := redistest.Start(t)
+	root := t.TempDir()
+	release := func(name, limit string) {
+		put(t, root+"/"+name+"/ratelimit/config/edge.yaml", strings.ReplaceAll(edge, "LIMIT", limit))
+	}
+	release("one", "2")
+	release("two", "4")
+	put(t, root+"/three/ratelimit/config/edge.yaml", "domain: edge\ndescriptors:\n- kei: x\n")
+	point := func(to string) {
+		if err := os.Symlink(to, root+"/new"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(root+"/new", root+"/current"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	point("one")
+	environment := []string{
+		"RUNTIME_ROOT=" + root + "/current", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=true",
+		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(), "REDIS_TYPE=SINGLE", "CACHE_KEY_PREFIX=edge-limits:",
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=X-RateLimit-Reset", "USE_STATSD=true", "LOG_LEVEL=INFO", "LOG_FORMAT=json",
+	}
+	p, other := serveIn(t, environment), serveIn(t, environment)
+	e := dialEnvoy(t, p.grpc)
+	e.domain = "edge"
+	e.descriptors = [][]action{{remoteAddress}, {genericKey("login"), requestHeader("x-user", "user")}}
+	second := dialEnvoy(t, other.grpc)
+	second.domain, second.descriptors = e.domain, e.descriptors
+
+	call := func(of *envoy, address, user string, status int, remaining string) http.Header {
+		t.Helper()
+		r := &http.Request{RemoteAddr: address + ":1234", Header: http.Header{}}
+		if user != "" {
+			r.Header.Set("x-user", user)
+		}
+		got, header := of.handle(t, r)
+		if got != status || header.Get("RateLimit-Remaining") != remaining {
+			t.Errorf("%s %s: %d with %v, want %d with %s left", address, user, got, header, status, remaining)
+		}
+		return header
+	}
+	call(e, "192.0.2.1", "", 200, "2")
+	call(second, "192.0.2.1", "", 200, "1")
+	call(e, "192.0.2.1", "ann", 200, "0")
+	if header := call(second, "192.0.2.1", "", 429, "0"); header.Get("X-RateLimit-Reset") == "" || header.Get("RateLimit-Limit") != "3" {
+		t.Errorf("headers %v", header)
+	}
+	call(e, "192.0.2.2", "ann", 200, "0")
+	call(e, "192.0.2.2", "ann", 429, "0")
+	call(e, "192.0.2.2", "", 200, "1") // the refusal did not charge the address
+	if keys := fmt.Sprint(redis.Must(t, "KEYS", "*")); strings.Count(keys, "edge-limits:log:") != 3 {
+		t.Errorf("keys %s", keys)
+	}
+
+	point("two")
+	eventually(t, "the new release is in use", func() bool {
+		_, text := get(t, p.admin+"/rlconfig")
+		return strings.Contains(text, "edge.generic_key_login.user: 4/1d")
+	})
+	call(e, "192.0.2.3", "ann", 200, "1") // what was charged stays
+	point("three")
+	eventually(t, "the wrong release is shown", func() bool {
+		_, text := get(t, p.admin+"/rlconfig")
+		return strings.Contains(text, `unknown key "kei"`) && strings.Contains(text, "edge.generic_key_login.user: 4/1d")
+	})
+	call(e, "192.0.2.3", "ann", 200, "0") // the last good one decides
+
+	_, text := get(t, p.admin+"/stats")
+	for _, want := range []string{
+		"ratelimit.service.config_load_error: 1\n", "ratelimit.service.config_load_success: 2\n",
+		"ratelimit.service.rate_limit.edge.remote_address.total_hits: ", "ratelimit.service.rate_limit.edge.generic_key_login.user.over_limit: 1\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if _, text := get(t, p.admin+"/metrics"); !strings.Contains(text, `ratelimit_service_rate_limit_over_limit{domain="edge",key1="generic_key_login",key2="user"} 1`) {
+		t.Errorf("metrics:\n%s", text)
+	}
+	if status, text := get(t, p.url+"/healthcheck"); status != 200 || text != "OK" {
+		t.Errorf("health: %d %s", status, text)
+	}
+	for i, want := range []int{200, 200, 200, 429} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/json", strings.NewReader(`{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"json"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("JSON call %s: %d, want %d", strconv.Itoa(i+1), res.StatusCode, want)
+		}
+	}
+	for _, p := range []*process{p, other} {
+		if err := p.stop(t); err != nil {
+			t.Errorf("it ended with %v: %s", err, p.logs)
+		}
+	}
+	if !strings.Contains(p.logs.String(), "USE_STATSD: there is no statsd") {
+		t.Errorf("what has no effect is not logged: %s", p.logs)
+	}
+}
+
+// A management is a server of configurations: it sends one, and then only listens.
+type management struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	resource *anypb.Any
+}
+
+func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
+	for sent := false; ; sent = true {
+		req, err := stream.Recv()
+		if err != nil || sent {
+			<-stream.Context().Done()
+			return err
+		}
+		err = stream.Send(&discovery.DiscoveryResponse{VersionInfo: "1", Nonce: "1", TypeUrl: req.GetTypeUrl(), Resources: []*anypb.Any{m.resource}})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func TestConfigurationFromAManagementServer(t *testing.T) {
+	resource, err := anypb.New(&rls.RateLimitConfig{Name: "edge", Domain: "edge", Descriptors: []*rls.RateLimitDescriptor{
+		{Key: "remote_address", RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: 1}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(server, &management{resource: resource})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+
+	redis := redistest.Start(t)
+	p := serveIn(t, []string{
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + listener.Addr().String(),
+		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
+	})
+	e := dialEnvoy(t, p.grpc)
+	e.domain, e.descriptors = "edge", [][]action{{remoteAddress}}
+	for i, want := range []int{200, 429} {
+		if got, _ := e.handle(t, &http.Request{RemoteAddr: "192.0.2.9:1"}); got != want {
+			t.Errorf("call %d: %d, want %d", i+1, got, want)
+		}
+	}
+	if err := p.stop(t); err != nil {
+		t.Errorf("it ended with %v: %s", err, p.logs)
+	}
+}

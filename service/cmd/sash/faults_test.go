@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
+)
+
+// Every mode, and one rule for each.
+const policies = `
+domain: d
+descriptors:
+  - {key: closed, limits: [1000/1h]}
+  - {key: open, limits: [1000/1h], on_unavailable: open}
+  - {key: local, limits: [20/1h], on_unavailable: local}
+  - {key: cost, limits: [1000/1h], on_unavailable: {1: open, 20: local}}
+  - {key: tried, limits: [1/1h], shadow_mode: true}
+`
+
+// An outcome is what the service said, and how long it took.
+type outcome struct {
+	Allowed   bool   `json:"allowed"`
+	Remaining int64  `json:"remaining"`
+	Source    string `json:"source"`
+	Cause     string `json:"cause"`
+	Error     string `json:"error"`
+
+	status int
+	took   time.Duration
+}
+
+func (p *process) decide(t *testing.T, key string, cost int64) outcome {
+	t.Helper()
+	body := fmt.Sprintf(`{"domain":"d","entries":[{"key":%q,"value":"a"}],"cost":%d}`, key, cost)
+	began := time.Now()
+	res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	o := outcome{status: res.StatusCode}
+	if err := json.NewDecoder(res.Body).Decode(&o); err != nil {
+		t.Fatal(err)
+	}
+	o.took = time.Since(began)
+	return o
+}
+
+func (p *process) health(t *testing.T) (h struct {
+	Status, Store, Cause string
+	Instances            int
+}) {
+	t.Helper()
+	res, err := http.Get(p.url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := json.NewDecoder(res.Body).Decode(&h); err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("/healthz is %d: %v", res.StatusCode, err)
+	}
+	return h
+}
+
+// servePolicies starts a service with those rules.
+func servePolicies(t *testing.T, args ...string) *process {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, append([]string{"--config", file, "--budget", budget.String()}, args...)...)
+}
+
+const (
+	budget = 100 * time.Millisecond
+	// slack is for a machine that is busy, on which a process may wait for its turn: the promise is the budget
+	// and 10 ms. Half of all answers must keep that, and every one the slack.
+	slack = time.Second
+)
+
+// degraded checks that every rule is answered by its policy, in time, and says why.
+func (p *process) degraded(t *testing.T, share int64) {
+	t.Helper()
+	inTime, all := 0, 0
+	check := func(key string, cost int64, status int, source string) outcome {
+		t.Helper()
+		o := p.decide(t, key, cost)
+		if o.status != status || o.Source != source || o.Cause == "" {
+			t.Errorf("%s at cost %d: %+v; want %d from %s, with a cause", key, cost, o, status, source)
+		}
+		if all++; o.took <= budget+10*time.Millisecond {
+			inTime++
+		} else if o.took > budget+slack {
+			t.Errorf("%s at cost %d took %v", key, cost, o.took)
+		}
+		return o
+	}
+	for range 10 {
+		check("open", 1000, 200, "policy")
+		check("cost", 1, 200, "policy")
+		check("cost", 21, 503, "policy")
+		check("tried", 1, 200, "policy")
+		if o := check("closed", 1, 503, "policy"); o.Error == "" {
+			t.Errorf("closed: %+v", o)
+		}
+	}
+	check("cost", 20, map[bool]int{true: 200, false: 429}[share > 0], "local")
+	for range share {
+		check("local", 1, 200, "local")
+	}
+	check("local", 1, 429, "local")
+	if inTime < all/2 {
+		t.Errorf("%d of %d answers took longer than the budget and 10 ms", all-inTime, all)
+	}
+	t.Logf("%d of %d answers within the budget and 10 ms", inTime, all)
+	if h := p.health(t); h.Status != "degraded" || h.Store == "up" || h.Cause == "" {
+		t.Errorf("health: %+v", h)
+	}
+}
+
+// recovered waits until Redis decides again.
+func (p *process) recovered(t *testing.T) {
+	t.Helper()
+	servertest.Wait(t, "Redis is back, and does not decide", func() bool { return p.decide(t, "closed", 1).Source == "store" })
+	if h := p.health(t); h.Status != "ok" || h.Store != "up" {
+		t.Errorf("health: %+v", h)
+	}
+}
+
+// normal waits until Redis decides about every key, which a busy machine may miss to do in time now and then. It
+// returns how many calls were made for the key local.
+func (p *process) normal(t *testing.T) (local int64) {
+	t.Helper()
+	for _, key := range []string{"closed", "open", "local", "cost"} {
+		servertest.Wait(t, "Redis does not decide about "+key, func() bool {
+			if key == "local" {
+				local++
+			}
+			o := p.decide(t, key, 1)
+			return o.status == 200 && o.Source == "store" && o.Cause == ""
+		})
+	}
+	return local
+}
+
+func TestServeWhenRedisIsKilledAndComesBackEmpty(t *testing.T) {
+	server := redistest.Start(t)
+	p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
+	share := 10 - p.normal(t) // of its half of 20 this was used before
+	server.Stop()
+	p.degraded(t, share)
+	server.Restart()
+	p.recovered(t)
+	// What was admitted locally is charged to the new Redis, which knows of nothing else.
+	servertest.Wait(t, "local charges are not written", func() bool { return server.Must(t, "EXISTS", "sash:log:d:local:a") == int64(1) })
+	if o := p.decide(t, "local", 1); o.Remaining != 20-share-1 || o.Source != "store" {
+		t.Errorf("after the %d units of before: %+v", share, o)
+	}
+	if logs := p.stopped(t); strings.Count(logs, "Redis is not asked for now") != 1 || strings.Count(logs, "Redis is back") != 1 {
+		t.Errorf("logs: %s", logs)
+	}
+}
+
+func TestServeWhenRedisHangs(t *testing.T) {
+	server := redistest.Start(t)
+	p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
+	share := 10 - p.normal(t)
+	server.Pause()
+	p.degraded(t, share)
+	server.Resume()
+	p.recovered(t)
+	p.stopped(t)
+}
+
+// Without Redis from the start every rule is answered by its policy too, and then Redis counts the instances.
+func TestServeStartsWithoutRedisAndFollowsPolicy(t *testing.T) {
+	server := redistest.Start(t)
+	server.Stop()
+	p := servePolicies(t, "--redis", server.Addr())
+	p.degraded(t, 0) // nobody has counted the instances: no share
+	server.Restart()
+	p.recovered(t)
+	servertest.Wait(t, "the instances are not counted", func() bool { return p.health(t).Instances == 1 })
+	other := servePolicies(t, "--redis", server.Addr())
+	servertest.Wait(t, "the other instance is not counted", func() bool { return p.health(t).Instances == 2 && other.health(t).Instances == 2 })
+	p.stopped(t)
+}
+
+// A Redis that does not let the service in is loud, and policy holds.
+func TestServeWithTheWrongPassword(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "right")
+	p := servePolicies(t, "--redis", "redis://:secret@"+server.Addr(), "--instances", "1")
+	p.degraded(t, 20)
+	logs := p.stopped(t)
+	if n := strings.Count(logs, "refuses to work"); n < 1 || n > 3 || strings.Contains(logs, "secret") {
+		t.Errorf("it is said %d times: %s", n, logs)
+	}
+}
+
+// stopped ends the service and returns what it logged.
+func (p *process) stopped(t *testing.T) string {
+	t.Helper()
+	if err := p.stop(t); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	return p.logs.String()
+}

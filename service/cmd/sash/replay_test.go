@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden reports")
+
+// golden compares a report with the one in testdata, which `go test -update` writes.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the report is not that of %s (write it with -update, and read the difference):\n%s", file, got)
+	}
+}
+
+func TestReplayReports(t *testing.T) {
+	for name, args := range map[string][]string{
+		"replay.txt": {"replay", "--try", "10/1m", "--try", "5/10s,60/1h", "--algorithm", "sliding-log,fixed-window", "--worst", "3", sampleLog},
+		"retry.txt":  {"replay", "--try", "10/1m", "--retry", "none,naive,retry-after,full-jitter", "--worst", "1", sampleLog},
+		"key.txt": {"replay", "--try", "3/1m", "--key", "prefix(remote_address, 16)", "--cost", `path endsWith ".png" ? 2 : 1`,
+			"--where", "status < 400", "--route", "/presentations/{rest...}", sampleLog},
+		"policy.txt":  {"replay", "--policy", "../../example.yaml", "--worst", "2", sampleLog},
+		"suggest.txt": {"suggest", "--affect", "1%", sampleLog},
+	} {
+		code, out, err := sash(t, nil, args...)
+		if code != 0 || err != "" {
+			t.Fatalf("%v: exit %d, %s", args, code, err)
+		}
+		golden(t, name, out)
+	}
+}
+
+func TestReplayInJSON(t *testing.T) {
+	log := wholeLog
+	requests, clients := int64(10000), 1753
+	if _, err := os.Stat(log); err != nil {
+		t.Logf("the whole log is absent (%v): using the sample", err)
+		log, requests, clients = sampleLog, 0, 0
+	}
+	code, out, _ := sash(t, nil, "replay", "--key", "remote_address", "--try", "10/1m", "--try", "300/1h", "--json", log)
+	var r struct {
+		Requests, Broken int64
+		Clients          int
+		Candidates       []struct {
+			Limits         []string
+			Algorithm      string
+			Refused        int64
+			ClientsLimited int64 `json:"clients_limited"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+		t.Fatal(code, err, out)
+	}
+	if requests != 0 && (r.Requests != requests || r.Clients != clients) || r.Broken != 0 || len(r.Candidates) != 2 {
+		t.Errorf("%+v", r)
+	}
+	for i, want := range []string{"10/1m", "300/1h"} {
+		if c := r.Candidates[i]; len(c.Limits) != 1 || c.Limits[0] != want || c.Algorithm != "sliding-log" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if requests != 0 && (r.Candidates[0].Refused != 1729 || r.Candidates[0].ClientsLimited != 79 || r.Candidates[1].Refused != 0) {
+		t.Errorf("%+v", r.Candidates)
+	}
+}
+
+// The order of lines, compression, several files and standard input make no difference to who is refused.
+func TestReplayReadsLogsInAnyForm(t *testing.T) {
+	text, err := os.ReadFile(sampleLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write([]byte(strings.Join(lines[:100], "")))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first := write("first.gz", packed.Bytes())
+	second := write("second", []byte(strings.Join(lines[100:], "")))
+	_, want, _ := sash(t, nil, "replay", "--try", "10/1m", "--json", sampleLog)
+	if code, got, _ := sash(t, nil, "replay", "--try", "10/1m", "--json", first, second); got != want || code != 0 {
+		t.Errorf("two files, one compressed: exit %d, %s", code, got)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "replay", "--try", "10/1m", "--json")
+	cmd.Stdin = bytes.NewReader(text)
+	if got, err := cmd.Output(); err != nil || string(got) != want {
+		t.Errorf("standard input: %v, %s", err, got)
+	}
+	broken := write("broken", []byte("first\n"+string(text)+"192.0.2.99 - - [no time]\n"))
+	code, got, _ := sash(t, nil, "replay", "--try", "10/1m", broken)
+	if code != 0 || !strings.Contains(got, "2 lines are broken and were left out; the first:\n  "+broken+":1: it is not of the form") {
+		t.Errorf("broken lines: exit %d, %s", code, got)
+	}
+	code, got, _ = sash(t, nil, "replay", "--try", "10/1m", "--hide-clients", broken)
+	if code != 0 || strings.Contains(got, "192.0.2.99") {
+		t.Errorf("broken lines with hidden clients: exit %d, %s", code, got)
+	}
+}
+
+func TestHiddenClientsAreInNoOutput(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("a key of sixteen bytes, or more"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := wholeLog
+	if _, err := os.Stat(log); err != nil {
+		log = sampleLog
+	}
+	_, once, _ := sash(t, nil, "replay", "--try", "3/1m", "--worst", "100000", "--hide-key", key, "--json", log)
+	_, again, _ := sash(t, nil, "replay", "--try", "3/1m", "--worst", "100000", "--hide-key", key, "--json", log)
+	_, other, _ := sash(t, nil, "replay", "--try", "3/1m", "--worst", "100000", "--hide-clients", "--json", log)
+	if once != again || once == other || len(once) < 1000 {
+		t.Error("the same key must write the same, and another one something else")
+	}
+	for _, address := range addresses(t) {
+		if strings.Contains(once, address) || strings.Contains(other, address) {
+			t.Fatalf("%s is in the output", address)
+		}
+	}
+}
+
+func TestReplayConditions(t *testing.T) {
+	for condition, want := range map[string]int{
+		"clients-limited>0": 1, "clients-limited > 99%": 0, "refused>=0": 1, "refused>100%": 0, "broken>0": 0, "broken>=0%": 1,
+	} {
+		code, out, err := sash(t, nil, "replay", "--try", "10/1m", "--fail-if", condition, "--json", sampleLog)
+		if code != want || !strings.HasPrefix(out, `{"requests":`) || (want == 1) != strings.Contains(err, condition+" holds for 10/1m by sliding-log") {
+			t.Errorf("%s: exit %d, want %d; %s", condition, code, want, err)
+		}
+	}
+}
+
+func TestReplayMistakes(t *testing.T) {
+	dir := t.TempDir()
+	empty, words := filepath.Join(dir, "empty"), filepath.Join(dir, "words")
+	for name, text := range map[string]string{empty: "", words: "some\nwords\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try := []string{"replay", "--try", "10/1m"}
+	for name, tt := range map[string]struct {
+		args []string
+		say  string
+	}{
+		"no limits":          {[]string{"replay", sampleLog}, "--try is missing"},
+		"a wrong limit":      {[]string{"replay", "--try", "10", sampleLog}, "write units, a slash and a window"},
+		"the same window":    {[]string{"replay", "--try", "10/1m,20/1m", sampleLog}, "keep the smaller"},
+		"no such file":       {append(try, "nothing.log"), "nothing.log: no such file"},
+		"a directory":        {append(try, dir), "is a directory"},
+		"an empty log":       {append(try, empty), "the log is empty"},
+		"no log":             {append(try, words), "in no format that is known"},
+		"the wrong format":   {append(try, "--format", "combined", words), "no line of the log could be read"},
+		"an unknown format":  {append(try, "--format", "xml", sampleLog), "unknown format"},
+		"an unknown field":   {append(try, "--field", "tine=x", sampleLog), "unknown field"},
+		"a wrong key":        {append(try, "--key", "addr", sampleLog), "the expression for the key: unknown name addr"},
+		"a wrong cost":       {append(try, "--cost", "-bytes - 1", sampleLog), "a cost is 0 to"},
+		"nothing left":       {append(try, "--where", "status == 999", sampleLog), "--where leaves out"},
+		"unknown algorithm":  {append(try, "--algorithm", "x", sampleLog), "unknown algorithm"},
+		"unknown retries":    {append(try, "--retry", "x", sampleLog), "unknown retries"},
+		"a wrong condition":  {append(try, "--fail-if", "clients>1", sampleLog), "write clients-limited, refused or broken"},
+		"a short key":        {append(try, "--hide-key", empty, sampleLog), "at least 16"},
+		"an unknown domain":  {[]string{"replay", "--policy", "../../example.yaml", "--domain", "x", sampleLog}, "--domain is one of demo"},
+		"two kinds":          {append(try, "--policy", "../../example.yaml", sampleLog), "charged to different keys"},
+		"a wrong entry":      {[]string{"replay", "--policy", "../../example.yaml", "--entry", "x", sampleLog}, "write the key of a descriptor"},
+		"a share":            {[]string{"suggest", "--affect", "many", sampleLog}, "such as 0.1%"},
+		"all may be refused": {[]string{"suggest", "--affect", "100%", sampleLog}, "below 100%"},
+		"windows":            {[]string{"suggest", "--burst", "2h", sampleLog}, "must be shorter"},
+		"a window":           {[]string{"suggest", "--burst", "soon", sampleLog}, "write the length of a window"},
+	} {
+		code, out, err := sash(t, nil, tt.args...)
+		if code != 2 || out != "" || !strings.HasPrefix(err, "sash: ") || !strings.Contains(err, tt.say) {
+			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, tt.say)
+		}
+	}
+}

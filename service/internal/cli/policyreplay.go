@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"example.com/sash/replay"
+	"example.com/sash/replay/accesslog"
+	"example.com/sash/service/internal/config"
+)
+
+// policyFlags say how requests of a log are asked of a configuration.
+type policyFlags struct {
+	file    string
+	domain  string
+	entries []string
+	cfg     *config.Config
+}
+
+// candidate is the configuration as one candidate.
+func (p *policyFlags) candidate() replay.Candidate {
+	c := replay.Candidate{Name: p.file}
+	for _, r := range p.cfg.Rules() {
+		c.Rules = append(c.Rules, replay.Rule{Name: r.String(), Limits: r.Limits, Options: r.Options})
+	}
+	return c
+}
+
+// A policySelector asks a configuration whom a request is charged to.
+type policySelector struct {
+	*policyFlags
+	keys     []string
+	values   []*replay.Selector
+	costs    bool // the cost is said, and not the rule's
+	rules    map[*config.Rule]int
+	requests []config.Entry
+}
+
+func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error) {
+	var err error
+	if _, p.cfg, err = load(config.Source{Path: p.file}); err != nil {
+		return nil, err
+	}
+	if p.domain == "" {
+		if names := p.cfg.Domains(); len(names) == 1 {
+			p.domain = names[0]
+		}
+	}
+	if !slices.Contains(p.cfg.Domains(), p.domain) {
+		return nil, fmt.Errorf("--domain is one of %s", strings.Join(p.cfg.Domains(), ", "))
+	}
+	if len(p.entries) == 0 {
+		p.entries = []string{"remote_address=remote_address"}
+	}
+	s := &policySelector{policyFlags: p, costs: costs, rules: make(map[*config.Rule]int)}
+	for i, r := range p.cfg.Rules() {
+		s.rules[r] = i
+	}
+	for _, entry := range p.entries {
+		key, value, ok := strings.Cut(entry, "=")
+		if !ok || key == "" || value == "" {
+			return nil, fmt.Errorf("--entry %q: write the key of a descriptor and an expression for its value, such as remote_address=remote_address", entry)
+		}
+		one := e
+		one.Key = value
+		selector, err := replay.NewSelector(one)
+		if err != nil {
+			return nil, fmt.Errorf("--entry %s: %w", entry, err)
+		}
+		s.keys, s.values = append(s.keys, key), append(s.values, selector)
+	}
+	return s, nil
+}
+
+// Select implements chooser.
+func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection, counts bool, err error) {
+	s.requests = s.requests[:0]
+	for i, value := range s.values {
+		if selection, counts, err = value.Select(r); err != nil || !counts {
+			return selection, counts, err
+		}
+		if selection.Key == "" { // as Envoy does, a request without the value makes no descriptor
+			selection.Rule = -1
+			return selection, true, nil
+		}
+		s.requests = append(s.requests, config.Entry{Key: s.keys[i], Value: selection.Key})
+	}
+	rule, err := s.cfg.Match(s.domain, s.requests)
+	if err != nil {
+		return selection, false, err
+	}
+	selection.Rule = -1
+	if rule != nil {
+		selection.Rule = s.rules[rule]
+		if !s.costs {
+			selection.Cost = rule.Cost
+		}
+	}
+	selection.Key = config.Key(s.domain, s.requests)
+	return selection, true, nil
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"io"
+	"os"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// A progress is a bar on a terminal, or nothing. Its methods may be called concurrently.
+type progress struct {
+	bar *progressbar.ProgressBar // nil where nobody looks
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// progress shows a bar if standard error is a terminal. A total of 0 is not known.
+func (a *app) progress(what string, total int64) *progress {
+	file, ok := a.err.(*os.File)
+	if !ok || !isTerminal(file) {
+		return &progress{}
+	}
+	if total == 0 {
+		total = -1
+	}
+	return &progress{bar: progressbar.NewOptions64(total, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
+		progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100_000_000), progressbar.OptionClearOnFinish())}
+}
+
+// reader counts what is read through it.
+func (p *progress) reader(from io.Reader) io.Reader {
+	if p.bar == nil {
+		return from
+	}
+	return io.TeeReader(from, p)
+}
+
+// Write implements io.Writer.
+func (p *progress) Write(b []byte) (int, error) {
+	_ = p.bar.Add(len(b))
+	return len(b), nil
+}
+
+func (p *progress) set(done int64) {
+	if p.bar != nil {
+		_ = p.bar.Set64(done)
+	}
+}
+
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}

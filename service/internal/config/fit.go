@@ -1,0 +1,54 @@
+package config
+
+import (
+	"time"
+
+	"example.com/sash"
+)
+
+// resolutionSteps is how many steps of an automatic resolution the shortest window has: a unit is held at
+// most a thousandth of it longer than it has to be.
+const resolutionSteps = 1000
+
+// Fit checks limits with their options, and chooses what was left open: a limit with more units than an
+// exact log may hold becomes sliding-buckets, and sliding-buckets without a resolution gets the thousandth
+// part of the shortest window, or as much more as the longest needs. The error is sash.ErrInvalidLimit.
+func Fit(opts *sash.Options, limits []sash.Limit) error {
+	if opts.Algorithm == sash.SlidingLog && opts.Resolution == 0 {
+		for _, l := range limits {
+			if l.Units > sash.MaxEntries {
+				opts.Algorithm = sash.SlidingBuckets
+			}
+		}
+	}
+	if opts.Algorithm == sash.SlidingBuckets && opts.Resolution == 0 {
+		opts.Resolution = resolution(limits)
+	}
+	_, err := sash.NewPolicy(opts, limits...)
+	return err
+}
+
+func resolution(limits []sash.Limit) time.Duration {
+	var shortest, longest time.Duration
+	for _, l := range limits {
+		length := l.Window
+		switch l.Period {
+		case sash.CalendarHour:
+			length = time.Hour
+		case sash.CalendarDay:
+			length = 26 * time.Hour
+		case sash.CalendarMonth:
+			length = 33 * 24 * time.Hour
+		}
+		if shortest == 0 || length < shortest {
+			shortest = length
+		}
+		longest = max(longest, length)
+	}
+	step := max(shortest/resolutionSteps, 2*longest/(sash.MaxEntries-2))
+	// Whole milliseconds where there are any: the step is part of the names of keys.
+	if step > time.Millisecond {
+		return (step + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
+	return max(step.Truncate(time.Microsecond), time.Microsecond)
+}

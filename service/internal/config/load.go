@@ -1,0 +1,80 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A Source is where a configuration is on disk.
+type Source struct {
+	// Path is a file, or a directory whose files that end in .yaml or .yml are read in the order of their
+	// names. Names that begin with a dot are left out.
+	Path string
+	// Merge lets several files add descriptors to one domain.
+	Merge bool
+}
+
+// Load reads and checks the configuration.
+func (s Source) Load() (*Config, error) {
+	files, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	return ParseAll(s.Merge, files...)
+}
+
+// read returns the files as they are now.
+func (s Source) read() ([]File, error) {
+	info, err := os.Stat(s.Path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	names := []string{s.Path}
+	if info.IsDir() {
+		if names, err = configFiles(s.Path); err != nil {
+			return nil, fmt.Errorf("reading the configuration: %w", err)
+		}
+		if len(names) == 0 {
+			return nil, fmt.Errorf("reading the configuration: the directory %s has no file that ends in .yaml or .yml", s.Path)
+		}
+	}
+	files := make([]File, len(names))
+	for i, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the configuration: %w", err)
+		}
+		files[i] = File{Name: name, Text: text}
+	}
+	return files, nil
+}
+
+func configFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, ".") || !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) {
+			continue
+		}
+		name = filepath.Join(dir, name)
+		info, err := os.Stat(name) // a ConfigMap's files are symbolic links
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it went away in between
+		}
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode().IsRegular() {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

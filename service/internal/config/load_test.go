@@ -1,0 +1,160 @@
+package config
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t *testing.T, target, name string) {
+	t.Helper()
+	// As a deployment does it: a new link is renamed over the old one.
+	if err := os.Symlink(target, name+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func domainOf(units int) string {
+	return "domain: d\ndescriptors:\n- key: k\n  limits: [" + strconv.Itoa(units) + "/1m]\n"
+}
+
+func TestADirectoryIsReadFileByFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/b.yaml", "domain: b\n")
+	write(t, dir+"/a.yml", "domain: a\n")
+	write(t, dir+"/.hidden.yaml", "nonsense: [")
+	write(t, dir+"/README.md", "nonsense: [")
+	write(t, dir+"/deeper/c.yaml", "nonsense: [")
+	cfg, err := Source{Path: dir}.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(cfg.Domains(), " "); got != "a b" {
+		t.Errorf("domains %s", got)
+	}
+	write(t, dir+"/c.yaml", "domain: a\ndescriptors: [{key: x, limits: [1/s]}]\n")
+	if _, err := (Source{Path: dir}).Load(); err == nil || !strings.Contains(err.Error(), "c.yaml:1: domain a is there twice, first on "+dir+"/a.yml:1") {
+		t.Errorf("a domain in two files: %v", err)
+	}
+	if cfg, err = (Source{Path: dir, Merge: true}).Load(); err != nil || len(cfg.Rules()) != 1 {
+		t.Errorf("merged: %v", err)
+	}
+	write(t, dir+"/d.yaml", "domain: a\ndescriptors: [{key: x}]\n")
+	if _, err := (Source{Path: dir, Merge: true}).Load(); err == nil || !strings.Contains(err.Error(), "d.yaml:2: descriptor a / x is there twice") {
+		t.Errorf("a descriptor in two files of a domain: %v", err)
+	}
+	if _, err := (Source{Path: t.TempDir()}).Load(); err == nil || !strings.Contains(err.Error(), "no file that ends in .yaml") {
+		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+// next is what a watch says after a change.
+type next struct {
+	units int64
+	err   error
+}
+
+func watch(t *testing.T, path string) <-chan next {
+	t.Helper()
+	said := make(chan next, 16)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	err := Source{Path: path}.Watch(ctx, func(cfg *Config, err error) {
+		n := next{err: err}
+		if err == nil {
+			n.units = cfg.Rules()[0].Limits[0].Units
+		}
+		said <- n
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
+func expect(t *testing.T, said <-chan next, units int64) {
+	t.Helper()
+	select {
+	case n := <-said:
+		if n.err != nil && units > 0 || n.units != units {
+			t.Errorf("it says %d units, error %v; want %d", n.units, n.err, units)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatalf("the change to %d units was not noticed", units)
+	}
+}
+
+func TestChangesOfAFileAreNoticed(t *testing.T) {
+	file := t.TempDir() + "/limits.yaml"
+	write(t, file, domainOf(1))
+	said := watch(t, file)
+	write(t, file, domainOf(2))
+	expect(t, said, 2)
+	write(t, file, "domain: [")
+	expect(t, said, 0)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, said, 0)
+	write(t, file+".new", domainOf(3))
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, said, 3)
+}
+
+func TestChangesOfADirectoryAreNoticed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", domainOf(1))
+	said := watch(t, dir)
+	write(t, dir+"/b.yaml", "domain: other\n")
+	expect(t, said, 1)
+	write(t, dir+"/a.yaml", domainOf(2))
+	expect(t, said, 2)
+}
+
+// Envoy's service is deployed as root -> release, with the files below.
+func TestALinkThatIsPointedElsewhereIsNoticed(t *testing.T) {
+	root := t.TempDir()
+	for i := 1; i <= 3; i++ {
+		write(t, root+"/release"+strconv.Itoa(i)+"/ratelimit/config/a.yaml", domainOf(i))
+	}
+	link(t, "release1", root+"/current")
+	said := watch(t, root+"/current/ratelimit/config")
+	link(t, "release2", root+"/current")
+	expect(t, said, 2)
+	link(t, root+"/release3", root+"/current")
+	expect(t, said, 3)
+	write(t, root+"/release3/ratelimit/config/a.yaml", domainOf(4))
+	expect(t, said, 4)
+}
+
+// A ConfigMap is mounted as file -> ..data/file and ..data -> ..2026_01.
+func TestAConfigMapIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/..one/limits.yaml", domainOf(1))
+	write(t, dir+"/..two/limits.yaml", domainOf(2))
+	link(t, "..one", dir+"/..data")
+	link(t, "..data/limits.yaml", dir+"/limits.yaml")
+	whole, single := watch(t, dir), watch(t, dir+"/limits.yaml")
+	link(t, "..two", dir+"/..data")
+	expect(t, whole, 2)
+	expect(t, single, 2)
+}

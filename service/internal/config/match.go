@@ -1,0 +1,92 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"example.com/sash"
+)
+
+// A Found is what a request comes to.
+type Found struct {
+	// Rule is nil when nothing limits the request.
+	Rule *Rule
+	// Key is the subject that the request is charged to.
+	Key string
+	// Metric names the rule in statistics, as Envoy's rate limit service does: the domain and the keys with
+	// the values that the configuration gives, and values of requests only where it asks for them.
+	Metric string
+}
+
+// Find returns the rule for a request, and where it counts. The error is ErrUnknownDomain.
+func (c *Config) Find(domain string, entries []Entry) (Found, error) {
+	d := c.domains[domain]
+	if d == nil {
+		return Found{}, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(domain), strings.Join(c.names, ", "))
+	}
+	here := d.descriptors
+	var last *descriptor
+	path := make([]*descriptor, 0, maxDepth)
+	for _, e := range entries {
+		if last = here.find(e); last == nil {
+			return Found{}, nil
+		}
+		here = last.children
+		path = append(path, last)
+	}
+	if last == nil || last.rule == nil {
+		return Found{}, nil
+	}
+	return Found{Rule: last.rule, Key: subject(domain, entries, path), Metric: metric(domain, entries, path)}, nil
+}
+
+// Match returns the rule for a request, or nil when nothing limits it. The error is ErrUnknownDomain.
+func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
+	found, err := c.Find(domain, entries)
+	return found.Rule, err
+}
+
+// subject returns the key of a request that matched along a path.
+func subject(domain string, entries []Entry, path []*descriptor) string {
+	for i, d := range path {
+		if d.share {
+			entries = slices.Clone(entries)
+			for j := i; j < len(path); j++ {
+				if path[j].share {
+					entries[j] = path[j].entry
+				}
+			}
+			break
+		}
+	}
+	return Key(domain, entries)
+}
+
+// metric returns the name of the statistics of a request that matched along a path.
+func metric(domain string, entries []Entry, path []*descriptor) string {
+	var b strings.Builder
+	b.WriteString(domain)
+	detailed := path[len(path)-1].rule.Detailed
+	for i, d := range path {
+		value := d.entry.Value
+		if !d.share && (d.inMetric || detailed) {
+			value = entries[i].Value
+		}
+		b.WriteString("." + d.entry.Key)
+		if value != "" {
+			b.WriteString("_" + value)
+		}
+	}
+	return b.String()
+}
+
+// Key returns the subject that a request is charged to: different domains and entries never share one.
+func Key(domain string, entries []Entry) string {
+	parts := make([]string, 1, 1+2*len(entries))
+	parts[0] = domain
+	for _, e := range entries {
+		parts = append(parts, e.Key, e.Value)
+	}
+	return sash.Key(parts...)
+}

@@ -1,0 +1,96 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.com/sash/failover"
+)
+
+// modes are what a rule can say of a store that does not answer.
+var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Local, "closed": failover.Closed}
+
+// unavailable reads on_unavailable: one mode for every call, or modes by what a call costs.
+//
+//	on_unavailable: local
+//	on_unavailable: {1: open, 20: local, else: closed}
+//
+// The second is open for calls of 1 unit, local up to 20 units, and closed for more; without else, more is
+// closed.
+func (b *ruleBody) unavailable(rule *Rule) error {
+	rule.OnUnavailable.Guard = b.guard
+	if b.onUnavailable == nil {
+		return nil
+	}
+	n := resolve(b.onUnavailable)
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return b.mode(n, 0, rule)
+	case yaml.MappingNode:
+	default:
+		return b.errorf(n, "on_unavailable is open, local or closed, or such a mode for each cost: {1: open, 20: local, else: closed}")
+	}
+	if len(n.Content) == 0 {
+		return b.errorf(n, "on_unavailable is empty: leave it out for closed")
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if err := b.upTo(n.Content[i], n.Content[i+1], rule); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upTo reads the mode for calls up to a cost.
+func (b *ruleBody) upTo(key, mode *yaml.Node, rule *Rule) error {
+	rules := rule.OnUnavailable.Rules
+	if len(rules) > 0 && rules[len(rules)-1].MaxCost == 0 {
+		return b.errorf(key, "on_unavailable: else is for every other cost, and comes last")
+	}
+	if key.Value == "else" {
+		return b.mode(mode, 0, rule)
+	}
+	cost, err := strconv.ParseInt(strings.ReplaceAll(key.Value, "_", ""), 10, 64)
+	if key.Kind != yaml.ScalarNode || err != nil || cost < 1 {
+		return b.errorf(key, "on_unavailable: %q is not the highest cost that a mode is for, a whole number of at least 1, or else", clip(key.Value))
+	}
+	if len(rules) > 0 && cost <= rules[len(rules)-1].MaxCost {
+		return b.errorf(key, "on_unavailable: the costs must grow, and %d comes after %d", cost, rules[len(rules)-1].MaxCost)
+	}
+	return b.mode(mode, cost, rule)
+}
+
+func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) error {
+	n = resolve(n)
+	mode, known := modes[n.Value]
+	if n.Kind != yaml.ScalarNode || !known {
+		return b.errorf(n, "on_unavailable %q: it is open, local or closed", clip(n.Value))
+	}
+	if mode == failover.Open && b.guard {
+		return b.errorf(n, "on_unavailable is open beside guard: who brings the store down could guess without a limit; use local or closed")
+	}
+	rule.OnUnavailable.Rules = append(rule.OnUnavailable.Rules, failover.Rule{MaxCost: maxCost, Mode: mode})
+	return nil
+}
+
+// describeModes says the modes as the configuration does; empty for the default.
+func describeModes(p *failover.Policy) string {
+	if len(p.Rules) == 0 {
+		return ""
+	}
+	if p.Rules[0].MaxCost == 0 {
+		return p.Rules[0].Mode.String()
+	}
+	var parts []string
+	for _, r := range p.Rules {
+		if r.MaxCost == 0 {
+			parts = append(parts, fmt.Sprintf("else: %v", r.Mode))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d: %v", r.MaxCost, r.Mode))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}

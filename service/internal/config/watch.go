@@ -1,0 +1,166 @@
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// settleTime is how long files have to be left alone before they are read: an editor or a deployment writes
+// several times.
+const settleTime = 100 * time.Millisecond
+
+// Watch calls changed after each change of the configuration's files with what they say now, or with what is
+// wrong with them, until the context ends. A change is another content: also when a symbolic link on the
+// way to the files, such as that of a ConfigMap, is pointed elsewhere. Calls do not overlap. The error is
+// that of the first watch.
+func (s Source) Watch(ctx context.Context, changed func(*Config, error)) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	if err := watcher.Add(existing(filepath.Dir(absolute(s.Path)))); err != nil {
+		_ = watcher.Close()
+		return err
+	}
+	w := &watching{source: s, watcher: watcher}
+	w.follow()
+	w.last = s.fingerprint()
+	go w.run(ctx, changed)
+	return nil
+}
+
+type watching struct {
+	source  Source
+	watcher *fsnotify.Watcher
+	last    [sha256.Size]byte
+}
+
+func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
+	defer func() { _ = w.watcher.Close() }()
+	quiet := time.NewTimer(0)
+	<-quiet.C
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-w.watcher.Events:
+			if !ok {
+				return
+			}
+			quiet.Reset(settleTime)
+		case _, ok := <-w.watcher.Errors: // such as an overflow: look at the files
+			if !ok {
+				return
+			}
+			quiet.Reset(settleTime)
+		case <-quiet.C:
+			w.follow()
+			now := w.source.fingerprint()
+			if now == w.last {
+				continue
+			}
+			w.last = now
+			changed(w.source.Load())
+		}
+	}
+}
+
+// follow watches every directory in which something on the way to the files can change: that of the path,
+// those of the symbolic links in it, and the directory of the files.
+func (w *watching) follow() {
+	dirs := map[string]bool{}
+	note := func(path string) {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			dirs[path] = true
+		}
+		dirs[existing(filepath.Dir(path))] = true
+	}
+	path := absolute(w.source.Path)
+	note(path)
+	for range 40 { // as many links as the kernel follows
+		link, target := firstLink(path)
+		if link == "" {
+			break
+		}
+		note(link)
+		path = target
+		note(path)
+	}
+	if names, err := configFiles(path); err == nil {
+		for _, name := range names {
+			if link, _ := os.Readlink(name); link != "" {
+				if target, err := filepath.EvalSymlinks(name); err == nil {
+					dirs[filepath.Dir(target)] = true
+				}
+			}
+		}
+	}
+	for _, old := range w.watcher.WatchList() {
+		if !dirs[old] {
+			_ = w.watcher.Remove(old)
+		}
+	}
+	for dir := range dirs {
+		_ = w.watcher.Add(dir) // one that went away again is found by the event that it causes
+	}
+}
+
+// firstLink returns the first part of a path that is a symbolic link, and the path with that part resolved.
+func firstLink(path string) (link, resolved string) {
+	var parts []string
+	for p := path; ; p = filepath.Dir(p) {
+		parts = append(parts, p)
+		if filepath.Dir(p) == p {
+			break
+		}
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		p := parts[i]
+		target, err := os.Readlink(p)
+		if err != nil {
+			continue
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(p), target)
+		}
+		return p, filepath.Join(target, path[len(p):])
+	}
+	return "", path
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// existing returns the path, or the first directory above it that is there.
+func existing(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// fingerprint tells contents apart, including those that cannot be read.
+func (s Source) fingerprint() [sha256.Size]byte {
+	files, err := s.read()
+	hash := sha256.New()
+	if err != nil {
+		hash.Write([]byte("unreadable " + err.Error()))
+	}
+	for _, file := range files {
+		name, text := sha256.Sum256([]byte(file.Name)), sha256.Sum256(file.Text)
+		hash.Write(name[:])
+		hash.Write(text[:])
+	}
+	return [sha256.Size]byte(hash.Sum(nil))
+}

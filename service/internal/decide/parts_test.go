@@ -1,0 +1,234 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+)
+
+// a clock that the test moves.
+type clock struct{ now time.Time }
+
+func (c *clock) move(d time.Duration) { c.now = c.now.Add(d) }
+
+func decider(t *testing.T, text string) (*Decider, *clock) {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	d, err := New(cfg, memstore.New(&memstore.Options{Now: func() time.Time { return c.now }}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, c
+}
+
+// part reads "key=value key=value" and the units.
+func part(text string, units int64) Part {
+	p := Part{Units: units}
+	for field := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(field, "=")
+		p.Entries = append(p.Entries, config.Entry{Key: key, Value: value})
+	}
+	return p
+}
+
+// ask returns which parts were refused and what is left of each: "ok:4 | OVER:0".
+func ask(t *testing.T, d *Decider, how Charging, parts ...Part) string {
+	t.Helper()
+	answers, err := d.DecideParts(t.Context(), "d", parts, how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, a := range answers {
+		word := "ok"
+		if a.Refused {
+			word = "OVER"
+		}
+		if len(a.Limits) > 0 {
+			word += fmt.Sprint(":", a.Limits[0].Remaining)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " | ")
+}
+
+func want(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+const several = `
+domain: d
+descriptors:
+- {key: a, limits: [5/1m]}
+- {key: b, limits: [2/1m]}
+- {key: c, limits: [9/1h], algorithm: fixed-window}
+- {key: big, limits: [1000000/1m]}
+- {key: never, rate_limit: {unit: minute, requests_per_unit: 0}}
+- {key: shadow, limits: [1/1m], shadow_mode: true}
+- {key: quota, limits: [1/1m], quota_mode: true}
+- {key: free, rate_limit: {unlimited: true}}
+- {key: small, rate_limit: {unit: minute, requests_per_unit: 1, name: small}}
+- {key: large, rate_limit: {unit: minute, requests_per_unit: 100, replaces: [{name: small}]}}
+`
+
+func TestARefusedRequestChargesNothing(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
+	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
+	want(t, "as before, b first", ask(t, d, Together, part("b", 1), part("c", 3), part("big", 7), part("a", 1)), "OVER:0 | ok:9 | ok:1000000 | ok:4")
+	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7)), "ok:3 | ok:6 | ok:999993")
+	want(t, "units that never fit", ask(t, d, Together, part("a", 1), part("c", 10)), "ok:3 | OVER:6")
+	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:3 | OVER:0")
+}
+
+func TestMoreSubjectsThanOneStepHolds(t *testing.T) {
+	d, _ := decider(t, several)
+	var parts []Part
+	for i := range 11 {
+		parts = append(parts, part(fmt.Sprint("a=", i), 1))
+	}
+	all := strings.TrimSuffix(strings.Repeat("ok:4 | ", 11), " | ")
+	want(t, "eleven subjects", ask(t, d, Together, parts...), all)
+	parts = append(parts, part("b", 2))
+	ask(t, d, Together, part("b", 1))
+	want(t, "the last one refuses", ask(t, d, Together, parts...), all+" | OVER:1")
+}
+
+func TestTheSameSubjectTwice(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "both are charged", ask(t, d, Together, part("a", 2), part("a", 2)), "ok:1 | ok:1")
+	want(t, "both or none", ask(t, d, Together, part("a", 1), part("a", 1)), "OVER:1 | OVER:1")
+	want(t, "together too many for ever", ask(t, d, Together, part("b", 2), part("b", 2)), "OVER:2 | OVER:2")
+}
+
+func TestEachChargesThoseThatHaveRoom(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "first", ask(t, d, Each, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "a pays although b refuses", ask(t, d, Each, part("a", 1), part("b", 1)), "ok:3 | OVER:0")
+}
+
+func TestSoftLimitsDoNotStopOthers(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "first", ask(t, d, Together, part("a", 1), part("shadow", 1), part("quota", 1)), "ok:4 | ok:0 | ok:0")
+	want(t, "over", ask(t, d, Together, part("a", 1), part("shadow", 1), part("quota", 1)), "ok:3 | OVER:0 | OVER:0")
+	want(t, "refused by another", ask(t, d, Together, part("shadow=other", 1), part("never", 1)), "ok:1 | OVER:0")
+}
+
+func TestNothingLimits(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "no rule, unlimited", ask(t, d, Together, part("unknown", 1), part("free", 1)), "ok | ok")
+	answers, err := d.DecideParts(t.Context(), "other", []Part{part("a", 1)}, Together)
+	if err != nil || len(answers) != 1 || answers[0].Refused {
+		t.Errorf("an unknown domain: %v, %v", answers, err)
+	}
+}
+
+func TestAReplacedRuleDoesNotCount(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "both", ask(t, d, Together, part("small", 1), part("large", 1)), "ok | ok:99")
+	want(t, "again", ask(t, d, Together, part("large", 1), part("small", 1)), "ok:98 | ok")
+	want(t, "alone", ask(t, d, Together, part("small", 1)), "ok:0")
+}
+
+func TestALimitOfTheRequest(t *testing.T) {
+	d, c := decider(t, several)
+	brings := func(units int64, window time.Duration) Part {
+		limit := sash.Every(units, window)
+		p := part("x=1", 1)
+		p.Override = &limit
+		return p
+	}
+	want(t, "first", ask(t, d, Together, brings(2, time.Minute)), "ok:1")
+	want(t, "second", ask(t, d, Together, brings(2, time.Minute)), "ok:0")
+	want(t, "third", ask(t, d, Together, brings(2, time.Minute)), "OVER:0")
+	want(t, "raised", ask(t, d, Together, brings(3, time.Minute)), "ok:0")
+	want(t, "no units", ask(t, d, Together, brings(0, time.Minute)), "OVER:0")
+	c.move(time.Minute)
+	want(t, "slid out", ask(t, d, Together, brings(2, time.Minute)), "ok:1")
+	want(t, "large", ask(t, d, Together, brings(4_294_967_295, time.Second)), "ok:4294967294")
+	if _, err := d.DecideParts(t.Context(), "d", []Part{brings(1, 500*24*time.Hour)}, Together); !errors.Is(err, sash.ErrInvalidLimit) {
+		t.Errorf("a window that is too long: %v", err)
+	}
+}
+
+func TestAPeekChargesNothing(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "peek", ask(t, d, Together, part("b", 0), part("a", 1)), "ok:2 | ok:4")
+	want(t, "still", ask(t, d, Together, part("b", 0)), "ok:2")
+	want(t, "all of it", ask(t, d, Together, part("b", 2)), "ok:0")
+	want(t, "at the limit is not over it", ask(t, d, Together, part("b", 0)), "ok:0")
+}
+
+// What Envoy asks at the end of a stream was used already; the next stream begins with a look.
+func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
+	const text = "domain: d\ndescriptors:\n- {key: tokens, limits: [100/1h], count_refused: true}\n- {key: a, limits: [5/1m]}\n"
+	d, c := decider(t, text)
+	want(t, "used", ask(t, d, Together, part("tokens", 60)), "ok:40")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "ok:40 | ok:4")
+	want(t, "more than is left", ask(t, d, Together, part("tokens", 60)), "OVER:0")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "OVER:0 | ok:4")
+	c.move(time.Hour)
+	want(t, "more than there ever is", ask(t, d, Together, part("tokens", 1000)), "OVER:0")
+	want(t, "any more", ask(t, d, Together, part("tokens", 1)), "OVER:0")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0)), "OVER:0")
+	c.move(time.Hour)
+	want(t, "it slides out", ask(t, d, Together, part("tokens", 0)), "ok:100")
+}
+
+func TestARefundMakesRoom(t *testing.T) {
+	for _, algorithm := range sash.Algorithms() {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [10/1h], algorithm: "+algorithm.String()+"}\n- {key: full, rate_limit: {unit: day, requests_per_unit: 0}}\n")
+			back := func(units int64) Part {
+				p := part("a", units)
+				p.Refund = true
+				return p
+			}
+			for _, units := range []int64{1, 1, 3, 1, 4} {
+				ask(t, d, Together, part("a", units))
+				c.move(time.Second)
+			}
+			if algorithm == sash.GCRA || algorithm == sash.SlidingCounter { // their state is not in whole units
+				before := ask(t, d, Together, part("a", 0))
+				if after := ask(t, d, Together, back(4)); after == before {
+					t.Errorf("a refund changes nothing: %s", after)
+				}
+				return
+			}
+			want(t, "full", ask(t, d, Together, part("a", 1)), "OVER:0")
+			want(t, "not where the request is refused", ask(t, d, Together, back(1), part("full", 1)), "ok:0 | OVER:0")
+			want(t, "one unit", ask(t, d, Together, back(1)), "ok:1")
+			want(t, "across charges", ask(t, d, Together, back(5)), "ok:6")
+			want(t, "more than is used", ask(t, d, Together, back(100)), "ok:10")
+			want(t, "nothing is owed", ask(t, d, Together, part("a", 10)), "ok:0")
+		})
+	}
+}
+
+func TestAConfigurationIsChanged(t *testing.T) {
+	d, _ := decider(t, several)
+	want(t, "before", ask(t, d, Together, part("a", 5)), "ok:0")
+	cfg, err := config.Parse("y.yaml", []byte("domain: d\ndescriptors:\n- {key: a, limits: [7/1m]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Use(cfg); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "what was charged stays", ask(t, d, Together, part("a", 1)), "ok:1")
+	want(t, "a rule that went away", ask(t, d, Together, part("b", 1)), "ok")
+}

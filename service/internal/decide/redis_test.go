@@ -1,0 +1,93 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/config"
+)
+
+// onRedis returns a decider on a store of Redis, where time is real: windows are hours.
+func onRedis(t *testing.T, client redis.UniversalClient, text string) *Decider {
+	t.Helper()
+	t.Cleanup(func() { _ = client.Close() })
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(cfg, goredisstore.New(client, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+const hours = `
+domain: d
+descriptors:
+- {key: a, limits: [5/6h]}
+- {key: b, limits: [2/6h]}
+- {key: c, limits: [9/6h], algorithm: fixed-window}
+- {key: big, limits: [1000000/6h]}
+- {key: never, rate_limit: {unit: day, requests_per_unit: 0}}
+- {key: shadow, limits: [1/6h], shadow_mode: true}
+- {key: tokens, limits: [9/6h], count_refused: true}
+`
+
+func allOrNothing(t *testing.T, d *Decider) {
+	t.Helper()
+	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
+	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
+	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("shadow", 1)), "ok:3 | ok:6 | ok:999993 | ok:0")
+	want(t, "a shadow stops nothing", ask(t, d, Together, part("a", 1), part("shadow", 1)), "ok:2 | OVER:0")
+	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:2 | OVER:0")
+	want(t, "refusals that count", ask(t, d, Together, part("tokens", 7)), "ok:2")
+	want(t, "over", ask(t, d, Together, part("tokens", 7)), "OVER:0")
+	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "OVER:0 | ok:2")
+	var parts []Part
+	for i := range 9 {
+		parts = append(parts, part(fmt.Sprint("a=", i), 1))
+	}
+	parts = append(parts, part("b", 1))
+	want(t, "many", ask(t, d, Together, parts...), strings.Repeat("ok:5 | ", 9)+"OVER:0")
+	want(t, "many, admitted", ask(t, d, Together, parts[:9]...), strings.TrimSuffix(strings.Repeat("ok:4 | ", 9), " | "))
+}
+
+func TestOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	allOrNothing(t, onRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr()}), hours))
+}
+
+func TestOnACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
+	allOrNothing(t, onRedis(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaxRedirects: 3}), hours))
+}
+
+func TestRefundsOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	for _, algorithm := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets, sash.FixedWindow} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			d := onRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr()}),
+				"domain: d\ndescriptors:\n- {key: "+algorithm.String()+", limits: [10/300d], algorithm: "+algorithm.String()+"}\n")
+			back := func(units int64) Part {
+				p := part(algorithm.String(), units)
+				p.Refund = true
+				return p
+			}
+			for _, units := range []int64{1, 1, 3, 1, 4} {
+				ask(t, d, Together, part(algorithm.String(), units))
+			}
+			want(t, "one unit", ask(t, d, Together, back(1)), "ok:1")
+			want(t, "across charges", ask(t, d, Together, back(5)), "ok:6")
+			want(t, "more than is used", ask(t, d, Together, back(100)), "ok:10")
+			want(t, "nothing is owed", ask(t, d, Together, part(algorithm.String(), 10)), "ok:0")
+		})
+	}
+}

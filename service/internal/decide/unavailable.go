@@ -1,0 +1,54 @@
+package decide
+
+import (
+	"context"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/config"
+)
+
+// storeOf returns the store for a rule: where it answers by policy, by the rule's.
+func storeOf(store sash.Store, rule *config.Rule) (sash.Store, error) {
+	if by, ok := store.(*failover.Store); ok {
+		return by.With(rule.OnUnavailable)
+	}
+	return store, nil
+}
+
+// storeFor returns the store for one step over parts of a request. Where it answers by policy the strictest
+// mode of the parts counts, each for the units of its request.
+func (r *run) storeFor(b *batch) (sash.Store, error) {
+	by, ok := r.store.(*failover.Store)
+	if !ok {
+		return r.store, nil
+	}
+	mode, local, most := failover.Open, false, int64(1)
+	for i, req := range b.reqs {
+		most = max(most, req.Cost)
+		for _, a := range b.asks[i] {
+			var policy failover.Policy // closed, for a limit that the request brings
+			if rule := a.answer.Rule; rule != nil {
+				policy = rule.OnUnavailable
+			}
+			mode = min(mode, policy.Mode(req.Cost))
+			for _, rule := range policy.Rules {
+				local = local || rule.Mode == failover.Local
+			}
+		}
+	}
+	policy := failover.Policy{Rules: []failover.Rule{{MaxCost: most, Mode: mode}}}
+	if local { // for other costs: what the store admits is charged locally too
+		policy.Rules = append(policy.Rules, failover.Rule{Mode: failover.Local})
+	}
+	return by.With(policy)
+}
+
+// ask asks for one part alone.
+func (r *run) ask(ctx context.Context, a *asked, req sash.Request) (sash.Result, error) {
+	store, err := r.storeFor(&batch{[]sash.Request{req}, [][]*asked{{a}}})
+	if err != nil {
+		return sash.Result{}, err
+	}
+	return store.Decide(ctx, req)
+}

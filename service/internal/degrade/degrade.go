@@ -1,0 +1,117 @@
+// Package degrade makes what sash serve decides on: a store on Redis, and answers by each rule's policy while
+// that is unavailable.
+//
+//	failover (budget, breaker, policy) -> denials -> coalesce -> Redis
+package degrade
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"time"
+
+	"example.com/sash/coalesce"
+	"example.com/sash/denials"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+)
+
+// Options for New. The zero value is the default.
+type Options struct {
+	// Budget is the most time that Redis gets for one decision. Zero is failover.DefaultBudget.
+	Budget time.Duration
+	// Instances is how many processes share the limits. Zero counts them by heart-beats on Redis.
+	Instances int
+	// Log gets what somebody should know of Redis. Nil is slog.Default.
+	Log *slog.Logger
+}
+
+// A Guard is a store with what an operator wants to know of it.
+type Guard struct {
+	// Store answers by the closed policy; its With makes those of rules.
+	Store *failover.Store
+	fleet *fleet
+	told  *told
+}
+
+// New returns a guard before a store on Redis, which stays the caller's. It does no I/O: a service can start
+// while Redis is not there.
+func New(redis *redisstore.Store, opts Options) (*Guard, error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	g := &Guard{told: &told{log: opts.Log}, fleet: &fleet{fixed: opts.Instances, log: opts.Log}}
+	id := rand.Text()
+	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
+	refusals, err := denials.New(coalesce.New(redis), nil)
+	if err != nil {
+		return nil, err
+	}
+	g.Store, err = failover.New(refusals, &failover.Options{
+		Budget:    opts.Budget,
+		Local:     memstore.New(nil),
+		Instances: g.fleet.instances,
+		Classify:  classify,
+		OnChange:  g.told.change,
+		OnError:   g.told.failure,
+	})
+	return g, err
+}
+
+func classify(err error) failover.Kind {
+	switch {
+	case !redisstore.Uncharged(err): // also what is Misconfigured after a write: it was charged
+		return failover.Unknown
+	case redisstore.Misconfigured(err):
+		return failover.Misconfigured
+	}
+	return failover.Unsent
+}
+
+// Run counts instances until the context ends. It returns nil.
+func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
+
+// A Health is the state of a service. It is degraded while Redis is not asked: then it works as its policy
+// says, and ending it would help nobody.
+type Health struct {
+	Status string `json:"status"`          // ok or degraded
+	Store  string `json:"store"`           // up, down, probing, or memory
+	Cause  string `json:"cause,omitempty"` // why it is not up: see Cause
+	// Instances is how many share the limits; 0 while that is not known.
+	Instances int `json:"instances"`
+}
+
+// Health returns the state now. It asks nobody.
+func (g *Guard) Health() Health {
+	h := Health{Status: "ok", Store: g.Store.State().String(), Instances: g.fleet.instances()}
+	if g.Store.State() != failover.Up {
+		h.Status, h.Cause = "degraded", g.told.cause()
+	}
+	return h
+}
+
+// Memory is the health of a service whose store is its own memory.
+func Memory() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }
+
+// Cause is why Redis did not decide, in a word that tells a client nothing of where it is:
+//
+//	budget          no answer came in time
+//	busy            too many calls were under way
+//	down            it failed before, and is not asked for now
+//	misconfigured   it refuses to work for this service
+//	error           it answered with another error, or could not be reached
+func Cause(err error) string {
+	switch {
+	case errors.Is(err, failover.ErrDown):
+		return "down"
+	case errors.Is(err, failover.ErrBusy):
+		return "busy"
+	case errors.Is(err, failover.ErrBudget), errors.Is(err, context.DeadlineExceeded):
+		return "budget"
+	case redisstore.Misconfigured(err):
+		return "misconfigured"
+	}
+	return "error"
+}

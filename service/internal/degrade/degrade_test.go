@@ -1,0 +1,107 @@
+package degrade
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/redisstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scripts is a Redis that does what a test says.
+type scripts struct{ err error }
+
+func (s *scripts) Run(context.Context, *redisstore.Script, []string, string) (string, error) {
+	return "", s.err
+}
+func (s *scripts) Cluster() bool { return false }
+
+// guardOf returns a guard before a Redis that fails, and what it logs.
+func guardOf(t *testing.T, s *scripts) (*Guard, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	g, err := New(redisstore.New(s, nil), Options{Instances: 2, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, &out
+}
+
+func ask(t *testing.T, g *Guard, calls int) (last error) {
+	t.Helper()
+	l, err := sash.New(g.Store, nil, sash.PerMinute(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range calls {
+		_, last = l.Allow(t.Context(), "k")
+	}
+	return last
+}
+
+// What does not mend by itself is logged as an error, now and then; the rest when it begins and ends.
+func TestWhatIsLogged(t *testing.T) {
+	for text, loud := range map[string]bool{
+		"NOAUTH Authentication required.":                                   true,
+		"NOPERM this user has no permissions to run the 'evalsha' command":  true,
+		"WRONGTYPE Operation against a key holding the wrong kind of value": true,
+		"connection reset by peer":                                          false,
+	} {
+		t.Run(text[:6], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, out := guardOf(t, &scripts{errors.New(text)})
+				for range 60 { // a minute
+					ask(t, g, 20)
+					time.Sleep(time.Second)
+				}
+				errs, warnings := strings.Count(out.String(), "level=ERROR"), strings.Count(out.String(), "level=WARN")
+				if wanted := map[bool][2]int{true: {4, 6}, false: {0, 0}}[loud]; errs < wanted[0] || errs > wanted[1] {
+					t.Errorf("%d errors were logged, want %d to %d:\n%s", errs, wanted[0], wanted[1], out)
+				}
+				if warnings != 1 || !strings.Contains(out.String(), text) {
+					t.Errorf("%d warnings were logged, want the one that it is down:\n%s", warnings, out)
+				}
+			})
+		})
+	}
+}
+
+func TestHealthIsThatOfTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripts{errors.New("connection reset by peer")}
+		g, _ := guardOf(t, s)
+		if h := g.Health(); h != (Health{Status: "ok", Store: "up", Instances: 2}) {
+			t.Errorf("at the start: %+v", h)
+		}
+		ask(t, g, 5)
+		if h := g.Health(); h != (Health{Status: "degraded", Store: "down", Cause: "error", Instances: 2}) {
+			t.Errorf("after five failures: %+v", h)
+		}
+	})
+}
+
+func TestCause(t *testing.T) {
+	for want, err := range map[string]error{
+		"down":          &sash.StoreError{Err: fmt.Errorf("%w: %w", failover.ErrDown, failover.ErrBudget)},
+		"busy":          &sash.StoreError{Err: failover.ErrBusy},
+		"budget":        &sash.StoreError{Err: failover.ErrBudget},
+		"misconfigured": &sash.StoreError{Err: errors.New("NOAUTH Authentication required")},
+		"error":         &sash.StoreError{Err: errors.New("connection reset by peer")},
+	} {
+		if got := Cause(err); got != want {
+			t.Errorf("%v is %q, want %q", err, got, want)
+		}
+	}
+}

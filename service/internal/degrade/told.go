@@ -1,0 +1,64 @@
+package degrade
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"example.com/sash/failover"
+	"example.com/sash/redisstore"
+)
+
+// again is how often a misconfiguration that goes on is logged.
+const again = 10 * time.Second
+
+// told logs what becomes of Redis: when it goes and comes back, and, every now and then, what will not mend by
+// itself.
+type told struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	since   time.Time // guarded by mu: when it went down; zero while it is up
+	why     string    // guarded by mu: the last failure, in a word
+	loud    time.Time // guarded by mu: when a misconfiguration was last logged
+	skipped int       // guarded by mu: since then
+}
+
+// change is told of the breaker. Every failed probe is a change too, so only the first counts.
+func (t *told) change(now failover.State, cause error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case now == failover.Down && t.since.IsZero():
+		t.since = time.Now()
+		t.log.Warn("Redis is not asked for now: calls are answered by policy (on_unavailable)", "state", now.String(), "cause", cause)
+	case now == failover.Up && !t.since.IsZero():
+		t.log.Info("Redis is back", "state", now.String(), "after", time.Since(t.since).Round(time.Millisecond))
+		t.since = time.Time{}
+	default:
+		t.log.Debug("Redis", "state", now.String(), "cause", cause)
+	}
+}
+
+func (t *told) failure(err error, kind failover.Kind) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.why = Cause(err)
+	if kind != failover.Misconfigured && !redisstore.Misconfigured(err) {
+		t.log.Debug("Redis failed", "error", err)
+		return
+	}
+	if now := time.Now(); t.loud.IsZero() || now.Sub(t.loud) >= again {
+		t.log.Error("Redis refuses to work for this service, which does not mend by itself: see sash doctor", "error", err, "not_logged_before", t.skipped)
+		t.loud, t.skipped = now, 0
+		return
+	}
+	t.skipped++
+}
+
+// cause is the last failure.
+func (t *told) cause() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.why
+}

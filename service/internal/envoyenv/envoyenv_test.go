@@ -1,0 +1,69 @@
+package envoyenv
+
+import (
+	"strings"
+	"testing"
+)
+
+func from(text string) func(string) string {
+	all := map[string]string{}
+	for field := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(field, "=")
+		all[name] = value
+	}
+	return func(name string) string { return all[name] }
+}
+
+func TestRedisIsOneURL(t *testing.T) {
+	for text, want := range map[string]string{
+		"REDIS_TYPE=SINGLE":                                                                           "unix:///var/run/nutcracker/ratelimit.sock",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379":                                                  "redis://redis:6379",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379 REDIS_AUTH=p@ss":                                  "redis://:p%40ss@redis:6379",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379 REDIS_AUTH=user:pa:ss REDIS_POOL_SIZE=20":         "redis://user:pa%3Ass@redis:6379?pool_size=20",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379 REDIS_TLS=true REDIS_TLS_CACERT=/ca.pem":          "rediss://redis:6379?tls_ca=%2Fca.pem",
+		"REDIS_SOCKET_TYPE=tcp REDIS_TYPE=sentinel REDIS_URL=mymaster,a:26379,b:26379":                "redis+sentinel://a:26379,b:26379/mymaster",
+		"REDIS_SOCKET_TYPE=tcp REDIS_TYPE=SENTINEL REDIS_URL=mymaster,a:26379 REDIS_SENTINEL_AUTH=pw": "redis+sentinel://a:26379/mymaster?sentinel_password=pw",
+		"REDIS_SOCKET_TYPE=tcp REDIS_TYPE=CLUSTER REDIS_URL=a:7000,b:7001 REDIS_TLS=true":             "rediss+cluster://a:7000,b:7001",
+	} {
+		s, err := Read(from(text))
+		if err != nil || s.Redis != want {
+			t.Errorf("%s:\n\t     %s, %v\n\twant %s", text, s.Redis, err, want)
+		}
+	}
+}
+
+func TestTheDefaultsAreThoseOfEnvoysService(t *testing.T) {
+	s, err := Read(from("RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Config != "/data/ratelimit/config" || s.HTTP != "0.0.0.0:8080" || s.GRPC != "0.0.0.0:8081" || s.GRPCNetwork != "tcp" ||
+		s.Admin != "0.0.0.0:6070" || s.LogLevel != "warn" || s.HeaderLimit != "" || s.Shadow {
+		t.Errorf("%+v", s)
+	}
+	s, err = Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X NEAR_LIMIT_RATIO=0.5 USE_STATSD=true USE_DOG_STATSD=false"))
+	if err != nil || s.HTTP != "10.0.0.1:80" || s.GRPC != "/run/rl.sock" || s.GRPCNetwork != "unix" || !s.LogJSON || s.LogLevel != "warn" ||
+		s.HeaderLimit != "RateLimit-Limit" || s.HeaderReset != "X" || s.NearLimitRatio != 0.5 || len(s.Ignored) != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestNamesThatOthersUseTooAreLeftAlone(t *testing.T) {
+	s, err := Read(from("HOST=laptop PORT=http LOG_LEVEL=loud REDIS_URL=x"))
+	if err != nil || s.Deployed || s.HTTP != "" || s.Redis != "" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestWrongValuesAreNamed(t *testing.T) {
+	for _, text := range []string{
+		"SHADOW_MODE=perhaps", "NEAR_LIMIT_RATIO=80", "NEAR_LIMIT_RATIO=NaN", "GRPC_MAX_CONNECTION_AGE=soon", "RUNTIME_ROOT=/ GRPC_PORT=http",
+		"CONFIG_TYPE=ZOOKEEPER", "BACKEND_TYPE=memcache", "REDIS_TYPE=quorum", "RUNTIME_ROOT=/ LOG_LEVEL=loud",
+	} {
+		fields := strings.Fields(text)
+		name, _, _ := strings.Cut(fields[len(fields)-1], "=")
+		if _, err := Read(from(text)); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

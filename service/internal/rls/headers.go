@@ -1,0 +1,89 @@
+package rls
+
+import (
+	"fmt"
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"example.com/sash/service/internal/decide"
+)
+
+// Headers are the names of response headers that tell of the limit that is closest to refusing.
+type Headers struct {
+	// Limit, Remaining and Reset have the units of the limit, those left, and the seconds until that changes.
+	Limit, Remaining, Reset string
+}
+
+// of returns the headers for statuses; none when nothing limits the request.
+func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
+	var closest *pb.RateLimitResponse_DescriptorStatus
+	for _, st := range statuses {
+		if st.CurrentLimit == nil {
+			continue
+		}
+		over := st.Code == pb.RateLimitResponse_OVER_LIMIT
+		was := closest != nil && closest.Code == pb.RateLimitResponse_OVER_LIMIT
+		if closest == nil || over && !was || over == was && st.LimitRemaining < closest.LimitRemaining {
+			closest = st
+		}
+	}
+	if closest == nil {
+		return nil
+	}
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []*corev3.HeaderValue{
+		{Key: h.Limit, Value: number(int64(closest.CurrentLimit.RequestsPerUnit))},
+		{Key: h.Remaining, Value: number(int64(closest.LimitRemaining))},
+		{Key: h.Reset, Value: number(closest.DurationUntilReset.GetSeconds())},
+	}
+}
+
+// metadata tells of the request and its quotas, for other filters of Envoy. It is nil unless it is asked for
+// or a rule has quota_mode.
+func (s *Service) metadata(req *pb.RateLimitRequest, answers []decide.Answer) *structpb.Struct {
+	quota := false
+	var violations []*structpb.Value
+	for i := range answers {
+		if rule := answers[i].Rule; rule != nil && rule.Quota {
+			quota = true
+			if answers[i].Refused {
+				violations = append(violations, structpb.NewNumberValue(float64(i)))
+			}
+		}
+	}
+	if !quota && !s.opts.Metadata {
+		return nil
+	}
+	descriptors := make([]*structpb.Value, len(req.GetDescriptors()))
+	for i, d := range req.GetDescriptors() {
+		descriptors[i] = structpb.NewStructValue(describe(d))
+	}
+	fields := map[string]*structpb.Value{
+		"domain":           structpb.NewStringValue(req.GetDomain()),
+		"descriptors":      structpb.NewListValue(&structpb.ListValue{Values: descriptors}),
+		"quotaModeEnabled": structpb.NewBoolValue(quota),
+	}
+	if len(violations) > 0 {
+		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: violations})
+	}
+	if n := req.GetHitsAddend(); n != 0 {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
+	}
+	return &structpb.Struct{Fields: fields}
+}
+
+func describe(d *common.RateLimitDescriptor) *structpb.Struct {
+	entries := make([]*structpb.Value, len(d.GetEntries()))
+	for i, e := range d.GetEntries() {
+		entries[i] = structpb.NewStringValue(e.GetKey() + "=" + e.GetValue())
+	}
+	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
+	if l := d.GetLimit(); l != nil {
+		fields["limit"] = structpb.NewStringValue(fmt.Sprintf("%d/%v", l.GetRequestsPerUnit(), l.GetUnit()))
+	}
+	return &structpb.Struct{Fields: fields}
+}

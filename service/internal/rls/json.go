@@ -1,0 +1,69 @@
+package rls
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"unicode/utf8"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// ServeHTTP answers POST with a RateLimitRequest in JSON: 200 when it is allowed and 429 when it is not,
+// both with the RateLimitResponse in JSON. 400 is a wrong request, 413 a large one, 503 a store that does
+// not answer, 504 one that did not in time, and 500 a fault; their bodies are text.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "POST a RateLimitRequest here", http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+		return
+	case err != nil:
+		http.Error(w, "the body did not arrive", http.StatusBadRequest)
+		return
+	case !utf8.Valid(body):
+		http.Error(w, "bad JSON: the body is not UTF-8", http.StatusBadRequest)
+		return
+	}
+	var req pb.RateLimitRequest
+	if err := protojson.Unmarshal(body, &req); err != nil {
+		http.Error(w, "bad JSON: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	res, err := s.ShouldRateLimit(r.Context(), &req)
+	if err != nil {
+		http.Error(w, status.Convert(err).Message(), httpStatus(status.Code(err)))
+		return
+	}
+	out, err := protojson.Marshal(res)
+	if err != nil { // every response here can be marshalled
+		http.Error(w, "the answer could not be written", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(out) // a client that is gone is no concern of ours
+}
+
+func httpStatus(code codes.Code) int {
+	switch code {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unavailable, codes.Canceled:
+		return http.StatusServiceUnavailable
+	case codes.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,99 @@
+package rls
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// Bounds of a request.
+const (
+	maxDescriptors = 64
+	maxEntries     = 32
+)
+
+// partsOf reads a request. The error says what is wrong with it.
+func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
+	descriptors := req.GetDescriptors()
+	switch {
+	case req.GetDomain() == "":
+		return nil, errors.New("rate limit domain must not be empty")
+	case len(descriptors) == 0:
+		return nil, errors.New("rate limit descriptor list must not be empty")
+	case len(descriptors) > maxDescriptors:
+		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
+	}
+	usual := max(1, int64(req.GetHitsAddend())) // nothing said is one
+	parts := make([]decide.Part, len(descriptors))
+	for i, d := range descriptors {
+		if len(d.GetEntries()) > maxEntries {
+			return nil, fmt.Errorf("descriptor %d: %d entries; there may be at most %d", i, len(d.GetEntries()), maxEntries)
+		}
+		part := &parts[i]
+		part.Entries = make([]config.Entry, len(d.GetEntries()))
+		for j, e := range d.GetEntries() {
+			part.Entries[j] = config.Entry{Key: e.GetKey(), Value: e.GetValue()}
+		}
+		part.Units = usual
+		if own := d.GetHitsAddend(); own != nil {
+			part.Units = int64(min(own.GetValue(), math.MaxInt64))
+		}
+		part.Refund = d.GetIsNegativeHits()
+		limit, err := overrideOf(d.GetLimit())
+		if err != nil {
+			return nil, fmt.Errorf("descriptor %d: %w", i, err)
+		}
+		part.Override = limit
+	}
+	return parts, nil
+}
+
+// units are the windows of the protocol's units: a month is 30 days and a year 365.
+var units = map[pb.RateLimitResponse_RateLimit_Unit]time.Duration{
+	pb.RateLimitResponse_RateLimit_SECOND: time.Second,
+	pb.RateLimitResponse_RateLimit_MINUTE: time.Minute,
+	pb.RateLimitResponse_RateLimit_HOUR:   time.Hour,
+	pb.RateLimitResponse_RateLimit_DAY:    24 * time.Hour,
+	pb.RateLimitResponse_RateLimit_WEEK:   7 * 24 * time.Hour,
+	pb.RateLimitResponse_RateLimit_MONTH:  30 * 24 * time.Hour,
+	pb.RateLimitResponse_RateLimit_YEAR:   365 * 24 * time.Hour,
+}
+
+// overrideUnits are the units of a limit in the request, whose numbers are others' than the response's.
+var overrideUnits = map[typev3.RateLimitUnit]pb.RateLimitResponse_RateLimit_Unit{
+	typev3.RateLimitUnit_SECOND: pb.RateLimitResponse_RateLimit_SECOND,
+	typev3.RateLimitUnit_MINUTE: pb.RateLimitResponse_RateLimit_MINUTE,
+	typev3.RateLimitUnit_HOUR:   pb.RateLimitResponse_RateLimit_HOUR,
+	typev3.RateLimitUnit_DAY:    pb.RateLimitResponse_RateLimit_DAY,
+	typev3.RateLimitUnit_MONTH:  pb.RateLimitResponse_RateLimit_MONTH,
+	typev3.RateLimitUnit_YEAR:   pb.RateLimitResponse_RateLimit_YEAR,
+}
+
+// overrideOf reads the limit that a request brings; nil when it brings none.
+func overrideOf(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit, error) {
+	if o == nil {
+		return nil, nil
+	}
+	unit, ok := overrideUnits[o.GetUnit()]
+	if !ok {
+		return nil, fmt.Errorf("the limit has the unit %v: it must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", o.GetUnit())
+	}
+	window, times := units[unit], int64(1)
+	if m := o.GetUnitMultiplier(); m != nil {
+		times = int64(m.GetValue())
+	}
+	if times < 1 || times > int64(sash.MaxWindow/window) {
+		return nil, fmt.Errorf("the limit has %d times the unit %v: the window must be at most %v", times, o.GetUnit(), sash.MaxWindow)
+	}
+	limit := sash.Every(int64(o.GetRequestsPerUnit()), time.Duration(times)*window)
+	return &limit, nil
+}

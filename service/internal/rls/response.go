@@ -1,0 +1,115 @@
+package rls
+
+import (
+	"math"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
+)
+
+// response tells the answers in the order of the request.
+func (s *Service) response(req *pb.RateLimitRequest, answers []decide.Answer) *pb.RateLimitResponse {
+	res := &pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_OK,
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(answers)),
+	}
+	for i := range answers {
+		res.Statuses[i] = statusOf(&answers[i])
+		if res.Statuses[i].Code == pb.RateLimitResponse_OVER_LIMIT {
+			res.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+		}
+	}
+	if s.opts.Headers != nil {
+		res.ResponseHeadersToAdd = s.opts.Headers.of(res.Statuses)
+	}
+	res.DynamicMetadata = s.metadata(req, answers)
+	if s.opts.Shadow && res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+		res.OverallCode = pb.RateLimitResponse_OK
+		s.opts.Stats.Service.GlobalShadow.Add(1)
+	}
+	return res
+}
+
+func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
+	st := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+	if a.Rule != nil && a.Rule.Unlimited && !a.Replaced {
+		st.LimitRemaining = math.MaxUint32
+	}
+	limit, ok := tightestOf(a.Limits)
+	if !ok {
+		return st
+	}
+	if a.Refused {
+		limit = a.RefusedBy
+		if !a.Soft() {
+			st.Code = pb.RateLimitResponse_OVER_LIMIT
+		}
+	}
+	st.CurrentLimit = limitOf(limit.Limit)
+	st.LimitRemaining = clamp(limit.Remaining)
+	st.DurationUntilReset = durationpb.New(wholeSeconds(limit.ReleaseAfter))
+	return st
+}
+
+// tightestOf returns the limit with the fewest units left.
+func tightestOf(limits []sash.LimitResult) (sash.LimitResult, bool) {
+	if len(limits) == 0 {
+		return sash.LimitResult{}, false
+	}
+	tightest := limits[0]
+	for _, l := range limits[1:] {
+		if l.Remaining < tightest.Remaining {
+			tightest = l
+		}
+	}
+	return tightest, true
+}
+
+// unitsLongestFirst are the protocol's units as windows are told in them.
+var unitsLongestFirst = []pb.RateLimitResponse_RateLimit_Unit{
+	pb.RateLimitResponse_RateLimit_YEAR, pb.RateLimitResponse_RateLimit_MONTH, pb.RateLimitResponse_RateLimit_WEEK,
+	pb.RateLimitResponse_RateLimit_DAY, pb.RateLimitResponse_RateLimit_HOUR, pb.RateLimitResponse_RateLimit_MINUTE,
+	pb.RateLimitResponse_RateLimit_SECOND,
+}
+
+// limitOf tells a limit in the protocol's units. A window that is not a whole number of seconds has the unit
+// UNKNOWN, and its name says it.
+func limitOf(l sash.Limit) *pb.RateLimitResponse_RateLimit {
+	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
+	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
+		out.Name = l.Name // one that the configuration gives
+	}
+	switch l.Period {
+	case sash.CalendarHour:
+		out.Unit = pb.RateLimitResponse_RateLimit_HOUR
+	case sash.CalendarDay:
+		out.Unit = pb.RateLimitResponse_RateLimit_DAY
+	case sash.CalendarMonth:
+		out.Unit = pb.RateLimitResponse_RateLimit_MONTH
+	}
+	if l.Period != 0 {
+		return out
+	}
+	for _, unit := range unitsLongestFirst {
+		if window := units[unit]; l.Window%window == 0 {
+			out.Unit = unit
+			if times := l.Window / window; times > 1 {
+				out.UnitMultiplier = wrapperspb.UInt32(clamp(int64(times)))
+			}
+			return out
+		}
+	}
+	out.Name = l.Name
+	return out
+}
+
+func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }
+
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,99 @@
+package rls
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// Bounds of a connection.
+const (
+	maxMessage   = 64 << 10
+	maxHeaders   = 16 << 10
+	maxStreams   = 1000
+	graceTimeout = 10 * time.Second
+)
+
+// Server is how the gRPC server runs. The zero value is the default.
+type Server struct {
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// MaxConnectionAge asks clients to connect again, so that new instances get their share. Zero is 24 hours.
+	MaxConnectionAge time.Duration
+	// MaxConnectionAgeGrace is how long calls may go on then. Zero is one hour.
+	MaxConnectionAgeGrace time.Duration
+	// Log says that it stops. Nil is slog.Default.
+	Log *slog.Logger
+}
+
+// HealthService is the name under which the service's health is told, beside the empty one.
+const HealthService = "ratelimit"
+
+// Serve answers on a listener until the context ends. Then it is unhealthy, takes no new connections, lets
+// calls in flight finish for up to ten seconds, and returns nil. The listener is closed in any case.
+func (o Server) Serve(ctx context.Context, listener net.Listener, service *Service) error {
+	if o.MaxConnectionAge <= 0 {
+		o.MaxConnectionAge = 24 * time.Hour
+	}
+	if o.MaxConnectionAgeGrace <= 0 {
+		o.MaxConnectionAgeGrace = time.Hour
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(5 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
+			Time: 2 * time.Minute, Timeout: 20 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	server := grpc.NewServer(options...)
+	pb.RegisterRateLimitServiceServer(server, service)
+	checks := health.NewServer()
+	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
+	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, checks)
+	reflection.Register(server)
+
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	checks.Shutdown()
+	stopped := make(chan struct{})
+	go func() { server.GracefulStop(); close(stopped) }()
+	timer := time.NewTimer(graceTimeout)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+	case <-timer.C: // streams of health and reflection stay open as long as clients like
+		o.Log.Warn("stopped with gRPC calls in flight")
+		server.Stop()
+	}
+	if err := <-failed; !errors.Is(err, grpc.ErrServerStopped) { // which it is when it ends before it began
+		return err
+	}
+	return nil
+}

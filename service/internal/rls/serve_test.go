@@ -1,0 +1,215 @@
+package rls
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
+)
+
+// A storeFunc is a store that does what a test wants.
+type storeFunc func(context.Context, sash.Request) (sash.Result, error)
+
+func (f storeFunc) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	return f(ctx, req)
+}
+
+func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
+	var logs bytes.Buffer
+	counted := stats.New()
+	w := &world{t: t}
+	store := memstore.New(nil)
+	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
+		if strings.Contains(req.Key, "evil") {
+			panic("a fault")
+		}
+		return store.Decide(ctx, req)
+	}), &Options{Stats: counted, Log: slog.New(slog.NewTextHandler(&logs, nil))})
+	if _, err := w.client.ShouldRateLimit(t.Context(), request("ip=evil")); status.Code(err) != codes.Internal {
+		t.Errorf("error %v", err)
+	}
+	w.says("it still answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
+	if counted.Service.Panics.Load() != 1 || !strings.Contains(logs.String(), "a fault") {
+		t.Errorf("%d counted; logs: %s", counted.Service.Panics.Load(), logs.String())
+	}
+}
+
+func TestAStoreThatFails(t *testing.T) {
+	w := &world{t: t}
+	counted := stats.New()
+	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
+		if strings.Contains(req.Key, "hung") {
+			<-ctx.Done()
+			return sash.Result{}, ctx.Err()
+		}
+		return sash.Result{}, errors.New("secret address")
+	}), &Options{Timeout: 20 * time.Millisecond, Stats: counted})
+	for value, want := range map[string]codes.Code{"hung": codes.Unavailable, "down": codes.Unavailable} {
+		_, err := w.client.ShouldRateLimit(t.Context(), request("ip="+value))
+		if status.Code(err) != want || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	if _, err := w.client.ShouldRateLimit(ctx, request("ip=hung")); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the caller's deadline: %v", err)
+	}
+	w.says("a rule that is tried out stops nothing", request("shadow"), "OK: OK")
+	if counted.Service.StoreErrors.Load() < 2 {
+		t.Errorf("%d store errors counted", counted.Service.StoreErrors.Load())
+	}
+}
+
+func TestHealthAndReflection(t *testing.T) {
+	w := begin(t, text, nil)
+	health := healthpb.NewHealthClient(w.conn)
+	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		res, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q: %v, %v", name, res, err)
+		}
+	}
+	stream, err := reflectionpb.NewServerReflectionClient(w.conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, service := range res.GetListServicesResponse().GetService() {
+		names = append(names, service.GetName())
+	}
+	if got := strings.Join(names, " "); !strings.Contains(got, pb.RateLimitService_ServiceDesc.ServiceName) {
+		t.Errorf("services %s", got)
+	}
+	_ = stream.CloseSend()
+}
+
+func TestCallsInFlightEndBeforeTheServer(t *testing.T) {
+	w := &world{t: t}
+	arrived, release := make(chan struct{}), make(chan struct{})
+	store := memstore.New(nil)
+	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
+		close(arrived)
+		<-release
+		return store.Decide(ctx, req)
+	}), nil)
+	watching, err := healthpb.NewHealthClient(w.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := watching.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Fatal(res, err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.client.ShouldRateLimit(context.Background(), request("ip=a"))
+		answered <- err
+	}()
+	<-arrived
+	ended := make(chan error, 1)
+	go func() { ended <- w.stop() }()
+	if res, err := watching.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("while it drains, health is %v, %v", res, err)
+	}
+	_ = watching.CloseSend()
+	close(release)
+	if err := <-answered; err != nil {
+		t.Errorf("the call in flight: %v", err)
+	}
+	_ = w.conn.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func handler(t *testing.T) http.Handler {
+	t.Helper()
+	return New(deciderOf(t), nil)
+}
+
+func post(h http.Handler, body string) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/json", strings.NewReader(body)))
+	return rec
+}
+
+func TestJSON(t *testing.T) {
+	h := handler(t)
+	for _, tt := range []struct {
+		what, body string
+		status     int
+		want       string
+	}{
+		{"allowed", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}],"hitsAddend":3}`, 200, `"overallCode":"OK"`},
+		{"refused", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`, 429, `"currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"}`},
+		{"names as in the schema", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"b"}],"hits_addend":"2"}],"hits_addend":1}`, 200, `"limitRemaining":1`},
+		{"no domain", `{"descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`, 400, "domain"},
+		{"no descriptors", `{"domain":"d"}`, 400, "descriptor"},
+		{"not JSON", `domain`, 400, "bad JSON"},
+		{"an unknown field", `{"domain":"d","descriptor":[]}`, 400, "bad JSON"},
+		{"not UTF-8", "{\"domain\":\"\xff\"}", 400, "UTF-8"},
+		{"large", `{"domain":"` + strings.Repeat("x", maxMessage) + `"}`, 413, "too large"},
+	} {
+		rec := post(h, tt.body)
+		got := strings.ReplaceAll(strings.ReplaceAll(rec.Body.String(), ": ", ":"), ", ", ",")
+		if rec.Code != tt.status || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %d %s, want %d and %s", tt.what, rec.Code, got, tt.status, tt.want)
+		}
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/json", nil))
+	if rec.Code != 405 || rec.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: %d", rec.Code)
+	}
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}],"hitsAddend":"0","isNegativeHits":true}]}`)
+	f.Add(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}],"limit":{"unit":"UNKNOWN","requestsPerUnit":4294967295,"unitMultiplier":7}}]}`)
+	f.Add(`{"domain":"d","descriptors":[{"entries":[{"key":"both"}]},{"entries":[{"key":"both"}]}],"hitsAddend":4294967295}`)
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		f.Fatal(err)
+	}
+	decider, err := decide.New(cfg, memstore.New(nil))
+	if err != nil {
+		f.Fatal(err)
+	}
+	counted := stats.New()
+	h := New(decider, &Options{Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
+	f.Fuzz(func(t *testing.T, body string) {
+		began := time.Now()
+		rec := post(h, body)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v: %q", took, body)
+		}
+		if rec.Code != 200 && rec.Code != 429 && rec.Code != 400 && rec.Code != 413 || counted.Service.Panics.Load() > 0 {
+			t.Errorf("%d: %s", rec.Code, rec.Body)
+		}
+	})
+}

@@ -1,0 +1,143 @@
+// Package rls answers Envoy's rate limit protocol, envoy.service.ratelimit.v3, over gRPC and as JSON over
+// HTTP.
+package rls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
+)
+
+// Options for a Service. The zero value is the default.
+type Options struct {
+	// Timeout bounds one decision. Zero is one second.
+	Timeout time.Duration
+	// Charging says who pays for a request that is refused.
+	Charging decide.Charging
+	// Shadow answers OK to every request, with the statuses as they are.
+	Shadow bool
+	// NearLimitRatio is the part of a limit above which units are counted as near it. Zero is 0.8.
+	NearLimitRatio float64
+	// Headers are added to responses. Nil is none.
+	Headers *Headers
+	// Metadata tells of the request in dynamic_metadata. Where a rule has quota_mode, it is always there.
+	Metadata bool
+	// Stats counts. Nil counts nowhere.
+	Stats *stats.Registry
+	// Log gets failures. Nil is slog.Default.
+	Log *slog.Logger
+}
+
+// A Service answers requests. It is safe for concurrent use.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	decider *decide.Decider
+	opts    Options
+}
+
+// New returns a service. A nil opts is the default.
+func New(decider *decide.Decider, opts *Options) *Service {
+	s := &Service{decider: decider}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Timeout <= 0 {
+		s.opts.Timeout = time.Second
+	}
+	if s.opts.NearLimitRatio <= 0 {
+		s.opts.NearLimitRatio = 0.8
+	}
+	if s.opts.Stats == nil {
+		s.opts.Stats = stats.New()
+	}
+	if s.opts.Log == nil {
+		s.opts.Log = slog.Default()
+	}
+	return s
+}
+
+// ShouldRateLimit implements the protocol. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
+// wrong, UNAVAILABLE for a store that does not answer, DEADLINE_EXCEEDED and CANCELLED for the caller's end,
+// and INTERNAL for a fault of this program, which is logged.
+func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
+	began := time.Now()
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.opts.Stats.Service.Panics.Add(1)
+			s.opts.Log.Error("a request was not answered because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			res, err = nil, status.Error(codes.Internal, "the request could not be decided because of a fault of the service")
+		}
+		s.opts.Stats.Took(time.Since(began))
+	}()
+	return s.decide(ctx, req)
+}
+
+func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	parts, err := partsOf(req)
+	if err != nil {
+		s.opts.Stats.Service.ServiceErrors.Add(1)
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	budget, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	answers, err := s.decider.DecideParts(budget, req.GetDomain(), parts, s.opts.Charging)
+	if err != nil {
+		return nil, s.failure(ctx, err)
+	}
+	s.count(answers)
+	return s.response(req, answers), nil
+}
+
+// failure returns the gRPC status of a request that was not decided.
+func (s *Service) failure(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, sash.ErrInvalidLimit):
+		s.opts.Stats.Service.ServiceErrors.Add(1)
+		return status.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(ctx.Err(), context.Canceled):
+		return status.Error(codes.Canceled, "the caller gave up; whether the request was charged is not known")
+	case ctx.Err() != nil:
+		s.opts.Stats.Service.StoreErrors.Add(1)
+		return status.Error(codes.DeadlineExceeded, "the store did not answer within the caller's deadline; whether the request was charged is not known")
+	}
+	s.opts.Stats.Service.StoreErrors.Add(1)
+	s.opts.Log.Error("no decision", "error", err) // the store's words may tell where it is: not for the client
+	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")
+}
+
+// count counts the units of each rule.
+func (s *Service) count(answers []decide.Answer) {
+	for i := range answers {
+		a := &answers[i]
+		if a.Metric == "" || a.Replaced || a.Units <= 0 {
+			continue
+		}
+		units := uint64(min(a.Units, sash.MaxUnits))
+		rule := s.opts.Stats.Rule(a.Metric)
+		rule.Total.Add(units)
+		if a.Refused {
+			rule.Over.Add(units)
+			if a.Soft() || s.opts.Shadow {
+				rule.Shadow.Add(units)
+			}
+			continue
+		}
+		rule.Within.Add(units)
+		if tightest, ok := tightestOf(a.Limits); ok {
+			used := tightest.Limit.Units - tightest.Remaining
+			near := int64(float64(tightest.Limit.Units) * s.opts.NearLimitRatio)
+			rule.Near.Add(uint64(max(0, min(a.Units, used-near))))
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package rls
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
+)
+
+const text = `
+domain: d
+descriptors:
+- key: ip
+  rate_limit: {unit: minute, requests_per_unit: 3}
+- key: ip
+  value: 192.0.2.66
+  rate_limit: {unit: second, requests_per_unit: 0}
+- key: fixed
+  algorithm: fixed-window
+  rate_limit: {unit: minute, requests_per_unit: 3}
+- key: both
+  limits: [2/10s, 5/1m]
+- key: odd
+  limits: [2/90s]
+- key: huge
+  rate_limit: {unit: second, requests_per_unit: 4294967295}
+- key: free
+  rate_limit: {unlimited: true}
+- key: shadow
+  shadow_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 1}
+- key: quota
+  quota_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 1}
+- key: week
+  rate_limit: {unit: week, requests_per_unit: 10}
+- key: month
+  rate_limit: {unit: month, requests_per_unit: 10}
+- key: year
+  rate_limit: {unit: year, requests_per_unit: 10, name: yearly}
+`
+
+func TestTheWindowSlides(t *testing.T) {
+	w := begin(t, text, nil)
+	w.says("first", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
+	w.move(20 * time.Second)
+	w.says("second", request("ip=a"), "OK: OK 3/MINUTE 1 left 40s")
+	w.move(39*time.Second + 500*time.Millisecond)
+	w.says("third, at the end of the minute", request("ip=a"), "OK: OK 3/MINUTE 0 left 1s")
+	w.says("refused", request("ip=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 1s")
+	w.says("another address", request("ip=b"), "OK: OK 3/MINUTE 2 left 1m0s")
+	w.move(500 * time.Millisecond)
+	w.says("the first has left", request("ip=a"), "OK: OK 3/MINUTE 0 left 20s")
+	w.says("and no other", request("ip=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 20s")
+}
+
+func TestAFixedWindowOnRequest(t *testing.T) {
+	w := begin(t, text, nil) // its clock starts at a full minute
+	w.move(50 * time.Second)
+	for _, left := range []string{"2", "1", "0"} {
+		w.says("full", request("fixed=a"), "OK: OK 3/MINUTE "+left+" left 10s")
+	}
+	w.says("over", request("fixed=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 10s")
+	w.move(10 * time.Second)
+	w.says("the next minute", request("fixed=a"), "OK: OK 3/MINUTE 2 left 1m0s")
+}
+
+func TestStatusesAreInTheOrderOfTheRequest(t *testing.T) {
+	w := begin(t, text, nil)
+	w.says("all kinds", request("week", "free", "unknown", "ip=a", "odd", "both"),
+		"OK: OK 10/WEEK 9 left 168h0m0s | OK | OK | OK 3/MINUTE 2 left 1m0s | OK 2/SECOND*90 1 left 1m30s | OK 2/SECOND*10 1 left 10s")
+	w.says("one refuses, no other is charged", request("ip=a", "ip=192.0.2.66", "month"),
+		"OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s | OK 10/MONTH 10 left 0s")
+	if res := w.ask(request("free")); res.Statuses[0].LimitRemaining != math.MaxUint32 {
+		t.Errorf("unlimited: %d left", res.Statuses[0].LimitRemaining)
+	}
+	if res := w.ask(request("year")); res.Statuses[0].CurrentLimit.Name != "yearly" || res.Statuses[0].CurrentLimit.Unit != pb.RateLimitResponse_RateLimit_YEAR {
+		t.Errorf("named: %v", res)
+	}
+}
+
+func TestTheLimitThatRefusesIsTold(t *testing.T) {
+	w := begin(t, text, nil)
+	for range 2 {
+		w.ask(request("both"))
+	}
+	w.says("the shorter", request("both"), "OVER_LIMIT: OVER_LIMIT 2/SECOND*10 0 left 10s")
+	for range 2 {
+		w.move(10 * time.Second)
+		w.ask(request("both"))
+		w.ask(request("both"))
+	}
+	w.move(10 * time.Second)
+	w.says("the longer", request("both"), "OVER_LIMIT: OVER_LIMIT 5/MINUTE 0 left 30s")
+}
+
+func TestHits(t *testing.T) {
+	w := begin(t, text, nil)
+	hits := func(request, own *uint64, negative bool) *pb.RateLimitRequest {
+		req := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{descriptor("week")}}
+		if request != nil {
+			req.HitsAddend = uint32(*request)
+		}
+		if own != nil {
+			req.Descriptors[0].HitsAddend = wrapperspb.UInt64(*own)
+		}
+		req.Descriptors[0].IsNegativeHits = negative
+		return req
+	}
+	n := func(n uint64) *uint64 { return &n }
+	w.says("nothing said is one", hits(nil, nil, false), "OK: OK 10/WEEK 9 left 168h0m0s")
+	w.says("of the request", hits(n(3), nil, false), "OK: OK 10/WEEK 6 left 168h0m0s")
+	w.says("of the descriptor", hits(n(3), n(1), false), "OK: OK 10/WEEK 5 left 168h0m0s")
+	w.says("zero of the descriptor looks", hits(n(3), n(0), false), "OK: OK 10/WEEK 5 left 168h0m0s")
+	w.says("refused, and free", hits(nil, n(6), false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 5 left 168h0m0s")
+	w.says("fewer have room", hits(nil, n(5), false), "OK: OK 10/WEEK 0 left 168h0m0s")
+	w.says("given back", hits(nil, n(4), true), "OK: OK 10/WEEK 4 left 168h0m0s")
+	w.says("as many as there are", hits(n(math.MaxUint32), n(math.MaxUint64), false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 4 left 168h0m0s")
+	w.says("given back, more than there is", hits(nil, n(math.MaxUint64), true), "OK: OK 10/WEEK 10 left 0s")
+}
+
+func TestALimitInTheRequest(t *testing.T) {
+	w := begin(t, text, nil)
+	brings := func(units uint32, unit typev3.RateLimitUnit, times *wrapperspb.UInt32Value) *pb.RateLimitRequest {
+		req := request("ip=c")
+		req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: units, Unit: unit, UnitMultiplier: times}
+		return req
+	}
+	w.says("first", brings(2, typev3.RateLimitUnit_HOUR, nil), "OK: OK 2/HOUR 1 left 1h0m0s")
+	w.says("multiplied", brings(2, typev3.RateLimitUnit_HOUR, wrapperspb.UInt32(3)), "OK: OK 2/HOUR*3 0 left 3h0m0s")
+	w.says("over", brings(2, typev3.RateLimitUnit_HOUR, nil), "OVER_LIMIT: OVER_LIMIT 2/HOUR 0 left 1h0m0s")
+	w.says("month", brings(9, typev3.RateLimitUnit_MONTH, nil), "OK: OK 9/MONTH 6 left 720h0m0s")
+	w.says("nothing", brings(0, typev3.RateLimitUnit_DAY, nil), "OVER_LIMIT: OVER_LIMIT 0/DAY 0 left 0s")
+	for name, req := range map[string]*pb.RateLimitRequest{
+		"unit unknown":       brings(2, typev3.RateLimitUnit_UNKNOWN, nil),
+		"a unit of tomorrow": brings(2, 99, nil),
+		"zero times":         brings(2, typev3.RateLimitUnit_DAY, wrapperspb.UInt32(0)),
+		"too long":           brings(2, typev3.RateLimitUnit_YEAR, wrapperspb.UInt32(2)),
+	} {
+		if _, err := w.client.ShouldRateLimit(t.Context(), req); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.says("it still answers", request("ip=z"), "OK: OK 3/MINUTE 2 left 1m0s")
+}
+
+func TestWrongRequests(t *testing.T) {
+	w := begin(t, text, nil)
+	many := request("ip=a")
+	for range maxDescriptors {
+		many.Descriptors = append(many.Descriptors, descriptor("ip=a"))
+	}
+	for name, tt := range map[string]struct {
+		req  *pb.RateLimitRequest
+		code codes.Code
+	}{
+		"no domain":        {&pb.RateLimitRequest{Descriptors: request("ip=a").Descriptors}, codes.InvalidArgument},
+		"no descriptors":   {&pb.RateLimitRequest{Domain: "d"}, codes.InvalidArgument},
+		"many descriptors": {many, codes.InvalidArgument},
+		"many entries":     {request(strings.Repeat("a=b ", maxEntries+1)), codes.InvalidArgument},
+		"a large message":  {request("ip=" + strings.Repeat("x", maxMessage)), codes.ResourceExhausted},
+	} {
+		if _, err := w.client.ShouldRateLimit(t.Context(), tt.req); status.Code(err) != tt.code {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.says("an unknown domain", &pb.RateLimitRequest{Domain: "other", Descriptors: request("ip=a").Descriptors}, "OK: OK")
+	w.says("no entries", &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{}}}, "OK: OK")
+	w.says("a long value", request("ip="+strings.Repeat("x", 10_000)), "OK: OK 3/MINUTE 2 left 1m0s")
+	w.says("a large limit", request("huge"), "OK: OK 4294967295/SECOND 4294967294 left 1s")
+}
+
+func TestShadowAndQuota(t *testing.T) {
+	counted := stats.New()
+	w := begin(t, text, &Options{Stats: counted})
+	w.says("first", request("shadow", "quota"), "OK: OK 1/HOUR 0 left 1h0m0s | OK 1/HOUR 0 left 1h0m0s")
+	res := w.says("over", request("ip=a", "shadow", "quota"), "OK: OK 3/MINUTE 2 left 1m0s | OK 1/HOUR 0 left 1h0m0s | OK 1/HOUR 0 left 1h0m0s")
+	metadata, err := protojson.Marshal(res.DynamicMetadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"descriptors":[{"entries":["ip=a"]},{"entries":["shadow="]},{"entries":["quota="]}],"domain":"d","quotaModeEnabled":true,"quotaModeViolations":[2]}`
+	if got := strings.ReplaceAll(string(metadata), ", ", ","); strings.ReplaceAll(got, ": ", ":") != want {
+		t.Errorf("metadata %s", metadata)
+	}
+	if rule := counted.Rule("d.shadow"); rule.Shadow.Load() != 1 || rule.Over.Load() != 1 || rule.Total.Load() != 2 {
+		t.Errorf("shadow %d, over %d, total %d", rule.Shadow.Load(), rule.Over.Load(), rule.Total.Load())
+	}
+
+	global := begin(t, text, &Options{Shadow: true, Stats: counted})
+	global.says("never over", request("ip=192.0.2.66"), "OK: OVER_LIMIT 0/SECOND 0 left 0s")
+	if counted.Service.GlobalShadow.Load() != 1 {
+		t.Error("it is not counted")
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	w := begin(t, text, &Options{Headers: &Headers{"RateLimit-Limit", "RateLimit-Remaining", "X-Reset"}})
+	header := func(req *pb.RateLimitRequest) string {
+		var all []string
+		for _, h := range w.ask(req).ResponseHeadersToAdd {
+			all = append(all, h.Key+"="+h.Value)
+		}
+		return strings.Join(all, " ")
+	}
+	for _, tt := range []struct{ what, request, want string }{
+		{"nothing limits", "free", ""},
+		{"the closest", "week,ip=a,year", "RateLimit-Limit=3 RateLimit-Remaining=2 X-Reset=60"},
+		{"the one that refuses", "ip=a,both,ip=192.0.2.66", "RateLimit-Limit=0 RateLimit-Remaining=0 X-Reset=0"},
+	} {
+		if got := header(request(strings.Split(tt.request, ",")...)); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+		}
+	}
+}
+
+func TestUnitsAreCounted(t *testing.T) {
+	counted := stats.New()
+	w := begin(t, text, &Options{Stats: counted})
+	ask := func(hits uint32) {
+		req := request("week")
+		req.HitsAddend = hits
+		w.ask(req)
+	}
+	ask(7) // below 80 % of 10
+	ask(2) // one of them above
+	ask(5) // refused
+	ask(1)
+	rule := counted.Rule("d.week")
+	got := []uint64{rule.Total.Load(), rule.Within.Load(), rule.Over.Load(), rule.Near.Load()}
+	if got[0] != 15 || got[1] != 10 || got[2] != 5 || got[3] != 2 {
+		t.Errorf("total, within, over, near: %v", got)
+	}
+}
+
+func TestChargingEach(t *testing.T) {
+	w := begin(t, text, &Options{Charging: decide.Each})
+	w.says("refused", request("ip=a", "ip=192.0.2.66"), "OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s")
+	w.says("the other paid", request("ip=a"), "OK: OK 3/MINUTE 1 left 1m0s")
+}

@@ -1,0 +1,101 @@
+package rls
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// TLSFiles are the files of a server's certificate, in PEM. They are read again when they change, so that
+// certificates can be renewed without a restart.
+type TLSFiles struct {
+	// Cert and Key are the server's certificate chain and key.
+	Cert, Key string
+	// ClientCA are the authorities of clients. Empty asks clients for no certificate.
+	ClientCA string
+	// ClientSAN is a DNS name that a client's certificate must have. Empty takes any.
+	ClientSAN string
+}
+
+// Config reads the files.
+func (f TLSFiles) Config() (*tls.Config, error) {
+	if f.ClientSAN != "" && f.ClientCA == "" {
+		return nil, errors.New("a name for clients needs the authorities that certify them")
+	}
+	k := &keeper{files: f}
+	if err := k.read(); err != nil {
+		return nil, err
+	}
+	base := k.config
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return k.current(), nil
+		},
+		// Not used as long as there is GetConfigForClient, but gRPC wants to see a certificate.
+		Certificates: base.Certificates,
+	}, nil
+}
+
+// A keeper keeps the configuration of the files as they were last read.
+type keeper struct {
+	files TLSFiles
+
+	mu     sync.Mutex
+	config *tls.Config  // guarded by mu
+	stamps [3]time.Time // guarded by mu: when the files were changed
+}
+
+// current returns the configuration, after a look at the files. Those that are wrong, as while they are being
+// replaced, leave it as it is.
+func (k *keeper) current() *tls.Config {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stamp() != k.stamps {
+		_ = k.read()
+	}
+	return k.config
+}
+
+func (k *keeper) stamp() (stamps [3]time.Time) {
+	for i, name := range []string{k.files.Cert, k.files.Key, k.files.ClientCA} {
+		if info, err := os.Stat(name); err == nil {
+			stamps[i] = info.ModTime()
+		}
+	}
+	return stamps
+}
+
+func (k *keeper) read() error {
+	stamps := k.stamp()
+	pair, err := tls.LoadX509KeyPair(k.files.Cert, k.files.Key)
+	if err != nil {
+		return fmt.Errorf("reading the server's certificate and key: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}}
+	if k.files.ClientCA != "" {
+		text, err := os.ReadFile(k.files.ClientCA)
+		if err != nil {
+			return fmt.Errorf("reading the authorities of clients: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("%s has no certificate in PEM", k.files.ClientCA)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	if name := k.files.ClientSAN; name != "" {
+		config.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return errors.New("the client has no certificate")
+			}
+			return state.PeerCertificates[0].VerifyHostname(name)
+		}
+	}
+	k.config, k.stamps = config, stamps
+	return nil
+}

@@ -1,0 +1,148 @@
+package xds
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"example.com/sash/service/internal/config"
+)
+
+// A management is a server that sends what a test gives it, and notes what is asked.
+type management struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	send  chan *discovery.DiscoveryResponse // nil ends the stream
+	asked chan *discovery.DiscoveryRequest
+	token chan string
+}
+
+func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	m.token <- strings.Join(md.Get("x-token"), ",")
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		m.asked <- req
+		select {
+		case res := <-m.send:
+			if res == nil {
+				return nil
+			}
+			if err := stream.Send(res); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+func manage(t *testing.T) (*management, string) {
+	t.Helper()
+	m := &management{send: make(chan *discovery.DiscoveryResponse), asked: make(chan *discovery.DiscoveryRequest, 8), token: make(chan string, 8)}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(server, m)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return m, listener.Addr().String()
+}
+
+func response(t *testing.T, version string, messages ...proto.Message) *discovery.DiscoveryResponse {
+	t.Helper()
+	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: TypeURL, Nonce: "nonce" + version}
+	for _, message := range messages {
+		resource, err := anypb.New(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Resources = append(res.Resources, resource)
+	}
+	return res
+}
+
+func limited(domain string, units uint32) *rls.RateLimitConfig {
+	return &rls.RateLimitConfig{Name: domain, Domain: domain, Descriptors: []*rls.RateLimitDescriptor{{
+		Key: "a", Value: "404", ShadowMode: true,
+		Descriptors: []*rls.RateLimitDescriptor{
+			{Key: "b", RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_MINUTE, RequestsPerUnit: units, Name: "n", Replaces: []*rls.RateLimitReplace{{Name: "m"}}}},
+			{Key: "free", RateLimit: &rls.RateLimitPolicy{Unlimited: true}},
+		},
+	}}}
+}
+
+type news struct {
+	cfg *config.Config
+	err error
+}
+
+func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
+	m, addr := manage(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	heard := make(chan news, 8)
+	source := Source{Server: addr, Node: "edge-1", Headers: map[string]string{"x-token": "t"}, Retry: time.Millisecond}
+	if err := source.Watch(ctx, func(cfg *config.Config, err error) { heard <- news{cfg, err} }); err != nil {
+		t.Fatal(err)
+	}
+	asked := func(what, version, nonce, refusal string) {
+		t.Helper()
+		req := <-m.asked
+		if req.TypeUrl != TypeURL || req.Node.GetId() != "edge-1" || req.VersionInfo != version || req.ResponseNonce != nonce ||
+			!strings.Contains(req.ErrorDetail.GetMessage(), refusal) || refusal == "" && req.ErrorDetail != nil {
+			t.Errorf("%s: it asks %v", what, req)
+		}
+	}
+	if token := <-m.token; token != "t" {
+		t.Errorf("header %q", token)
+	}
+	asked("at first", "", "", "")
+
+	m.send <- response(t, "1", limited("d", 5), limited("e", 6))
+	n := <-heard
+	if n.err != nil {
+		t.Fatal(n.err)
+	}
+	rule, err := n.cfg.Match("d", []config.Entry{{Key: "a", Value: "404"}, {Key: "b", Value: "x"}})
+	if err != nil || rule == nil || rule.Limits[0].Units != 5 || rule.Limits[0].Window != time.Minute || rule.Name != "n" || rule.Replaces[0] != "m" {
+		t.Errorf("rule %+v, %v", rule, err)
+	}
+	asked("accepted", "1", "nonce1", "")
+
+	m.send <- response(t, "2", limited("d", 5), limited("d", 6))
+	if n := <-heard; n.err == nil {
+		t.Error("a domain twice is taken")
+	}
+	asked("refused", "1", "nonce2", "domain d is there twice")
+
+	tomorrow := limited("d", 5)
+	tomorrow.Descriptors[0].ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 0x01}) // field 127
+	m.send <- response(t, "3", tomorrow)
+	if n := <-heard; n.err == nil {
+		t.Error("a field that is not known is left out")
+	}
+	asked("refused", "1", "nonce3", "does not know")
+
+	m.send <- nil // the stream ends, and is opened again
+	<-m.token
+	asked("again", "1", "", "")
+	m.send <- response(t, "4")
+	if n := <-heard; n.err != nil || len(n.cfg.Domains()) != 0 {
+		t.Errorf("no resources: %+v", n)
+	}
+	asked("accepted", "4", "nonce4", "")
+}
