@@ -76,7 +76,8 @@ type Options struct {
 	// mode Local admits nothing. It is called for every decision and must not block. Nil means 1.
 	Instances func() int
 	// Classify says what kind of failure an error of the store is. Nil tells connections that could not
-	// be made (Unsent) from everything else (Unknown).
+	// be made (Unsent) from everything else (Unknown). What may have been charged must be Unknown, however
+	// wrong a setting is: for Redis ask redisstore.Uncharged before redisstore.Misconfigured.
 	Classify func(error) Kind
 	// OnChange is told when the store goes down, is probed, and comes back; cause is nil when it is up. It
 	// is called by the goroutine of a decision and must not block. Two changes can be told at once; State

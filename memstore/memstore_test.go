@@ -193,7 +193,7 @@ func TestTheStoreHasNoGoroutines(t *testing.T) {
 		store, _ := newStore(t, 0)
 		allow(t, newLimiter(t, store, sash.SlidingLog, sash.PerMinute(5)), "k")
 	}
-	if after := runtime.NumGoroutine(); after != before {
+	if after := runtime.NumGoroutine(); after > before { // those of other tests may have ended
 		t.Errorf("%d goroutines, before %d", after, before)
 	}
 }

@@ -106,7 +106,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		"verify for nothing":    {env, []string{"verify", "--for", "1ms"}, "a second at least"},
 		"verify by nobody":      {env, []string{"verify", "--workers", "0"}, "from 1 to 1000"},
 		"verify by a guess":     {env, []string{"verify", "--algorithm", "leaky"}, "unknown algorithm"},
-		"verify an argument":    {env, []string{"verify", "everything"}, "everything"},
+		"verify an argument":    {env, []string{"verify", "everything"}, "give the address with --redis"},
 		"doctor without Redis":  {nil, []string{"doctor"}, "SASH_REDIS"},
 		"doctor in no time":     {env, []string{"doctor", "--budget", "0s"}, "above zero"},
 		"doctor, unknown flag":  {env, []string{"doctor", "--fix"}, "(see sash doctor --help)"},

@@ -62,12 +62,12 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 
 func classify(err error) failover.Kind {
 	switch {
+	case !redisstore.Uncharged(err): // also what is Misconfigured after a write: it was charged
+		return failover.Unknown
 	case redisstore.Misconfigured(err):
 		return failover.Misconfigured
-	case redisstore.Uncharged(err):
-		return failover.Unsent
 	}
-	return failover.Unknown
+	return failover.Unsent
 }
 
 // Run counts instances until the context ends. It returns nil.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/sash/failover"
+	"example.com/sash/redisstore"
 )
 
 // again is how often a misconfiguration that goes on is logged.
@@ -43,7 +44,7 @@ func (t *told) failure(err error, kind failover.Kind) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.why = Cause(err)
-	if kind != failover.Misconfigured {
+	if kind != failover.Misconfigured && !redisstore.Misconfigured(err) {
 		t.log.Debug("Redis failed", "error", err)
 		return
 	}
