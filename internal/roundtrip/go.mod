@@ -12,7 +12,10 @@ require (
 	google.golang.org/grpc v1.85.0
 )
 
+require github.com/maypok86/otter/v2 v2.4.0 // indirect
+
 require (
+	example.com/sash/denials v0.0.0
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
@@ -30,3 +33,5 @@ replace (
 	example.com/sash/httplimit => ../../httplimit
 	example.com/sash/outgoing => ../../outgoing
 )
+
+replace example.com/sash/denials => ../../denials

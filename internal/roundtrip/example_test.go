@@ -1,0 +1,55 @@
+package roundtrip
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/denials"
+	"example.com/sash/failover"
+	"example.com/sash/goredisstore"
+	"example.com/sash/memstore"
+)
+
+// A store that asks Redis as little as it can, and has an answer when Redis has none: here there is none.
+func Example() {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1, DialTimeout: 20 * time.Millisecond})
+	defer client.Close()
+
+	asked, err := denials.New(coalesce.New(goredisstore.New(client, nil)), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := failover.New(asked, &failover.Options{
+		Policy: failover.Policy{Rules: []failover.Rule{
+			{MaxCost: 1, Mode: failover.Open},   // admitted, not counted
+			{MaxCost: 20, Mode: failover.Local}, // this process's share; what costs more is an error
+		}},
+		Local: memstore.New(nil),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	limiter, err := sash.New(store, nil, sash.PerMinute(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, cost := range []int64{1, 20, 50} {
+		res, err := limiter.AllowN(context.Background(), "k", cost)
+		if err != nil {
+			fmt.Println(cost, "is an error")
+		} else {
+			fmt.Println(cost, res.Allowed, res.Source)
+		}
+	}
+	// Output:
+	// 1 true policy
+	// 20 true local
+	// 50 is an error
+}
