@@ -75,7 +75,7 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 		return s.inner.Decide(ctx, req)
 	}
 	if req.Cost == 0 {
-		return s.ask(ctx, req, 0)
+		return s.ask(ctx, req)
 	}
 	sh := s.shard(req.Key)
 	for first := true; ; first = false {
@@ -98,14 +98,14 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 	}
 }
 
-// ask asks the store for cost units of a request's subject, under the longer windows.
-func (s *Store) ask(ctx context.Context, req sash.Request, cost int64) (sash.Result, error) {
+// ask asks the store under the longer windows.
+func (s *Store) ask(ctx context.Context, req sash.Request) (sash.Result, error) {
 	longer, err := s.policies.of(req.Policy, s.longest)
 	if err != nil {
 		return sash.Result{}, err
 	}
 	asked := req
-	asked.Cost, asked.Policy = cost, longer
+	asked.Policy = longer
 	res, err := s.inner.Decide(ctx, asked)
 	if err != nil {
 		return sash.Result{}, err
@@ -115,7 +115,7 @@ func (s *Store) ask(ctx context.Context, req sash.Request, cost int64) (sash.Res
 
 // exact lets the store decide the call alone.
 func (s *Store) exact(ctx context.Context, sh *shard, req sash.Request) (sash.Result, error) {
-	res, err := s.ask(ctx, req, req.Cost)
+	res, err := s.ask(ctx, req)
 	if err == nil {
 		sh.saw(req, res)
 	}
@@ -136,7 +136,7 @@ func (s *Store) fill(ctx context.Context, sh *shard, req sash.Request, block int
 	}()
 	whole := req
 	whole.Cost, whole.MaySettle = block, true
-	res, err = s.ask(ctx, whole, block)
+	res, err = s.ask(ctx, whole)
 }
 
 // Release gives back what all leases have left, at once: for a process that ends. Calls that come later get

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -231,4 +232,46 @@ func TestAConfigurationIsChanged(t *testing.T) {
 	}
 	want(t, "what was charged stays", ask(t, d, Together, part("a", 1)), "ok:1")
 	want(t, "a rule that went away", ask(t, d, Together, part("b", 1)), "ok")
+}
+
+// A marked store remembers which charges were said to be settled later, maybe. It decides one subject at a time.
+type marked struct {
+	sash.Store
+	later map[bool]int
+}
+
+func (m *marked) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if req.Cost > 0 {
+		m.later[req.MaySettle]++
+	}
+	return m.Store.Decide(ctx, req)
+}
+
+func (m *marked) Settle(ctx context.Context, set sash.Settlement) error {
+	return m.Store.(sash.Settler).Settle(ctx, set)
+}
+
+// Refusals are answered from memory unless somebody may give units back, so who may has to say so.
+func TestWhatMayBeGivenBackIsSaidToTheStore(t *testing.T) {
+	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: a, limits: [5/1m]}, {key: b, limits: [5/1m]}, {key: c, limits: [5/1m], algorithm: fixed-window}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &marked{memstore.New(nil), make(map[bool]int)}
+	d, err := New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(t, d, Together, part("a=1", 1))
+	if store.later[true] != 0 || store.later[false] != 1 {
+		t.Errorf("a part alone, which nobody gives back: %v", store.later)
+	}
+	ask(t, d, Together, part("a=1", 1), part("b=1", 1))
+	if store.later[true] != 2 {
+		t.Errorf("two parts, one after the other: %v", store.later)
+	}
+	ask(t, d, Together, part("a=1", 1), part("c=1", 1))
+	if store.later[true] != 4 {
+		t.Errorf("two algorithms, one after the other: %v", store.later)
+	}
 }

@@ -16,7 +16,7 @@ const refundSteps = 64
 // The store takes back from one charge at a time. A refund of one unit is one step; one that spans many
 // small charges takes as many, and what is left after refundSteps stays charged until it leaves by itself.
 // So does what other requests change in between, and what only calendar limits count in an exact log: they
-// do not tell when a charge was made.
+// do not tell when a charge was made. Refusals that other instances keep in memory hold on for a second.
 func (r *run) giveBack(ctx context.Context, a *asked, admitted bool) error {
 	defer func() { a.answer.Refused, a.answer.RefusedBy = false, sash.LimitResult{} }()
 	if !admitted || a.req.Policy == nil || a.req.Cost == 0 {

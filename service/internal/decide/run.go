@@ -52,6 +52,9 @@ func (r *run) together(ctx context.Context, asks []*asked) (bool, error) {
 		}
 	}
 	for i := range batches {
+		for j := range batches[i].reqs {
+			batches[i].reqs[j].MaySettle = len(batches) > 1 // undo may give it back
+		}
 		admitted, err := r.decide(ctx, &batches[i])
 		if admitted && err == nil {
 			continue
@@ -154,7 +157,9 @@ func (r *run) decide(ctx context.Context, b *batch) (bool, error) {
 			}
 			continue
 		}
-		res, err := store.Decide(ctx, b.reqs[i])
+		req := b.reqs[i]
+		req.MaySettle = req.MaySettle || len(b.reqs) > 1
+		res, err := store.Decide(ctx, req)
 		if err != nil {
 			return false, err
 		}

@@ -1,0 +1,175 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+)
+
+func TestWhatALeaseLeavesGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		store := newStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(10_000))
+		look := newLimiter(t, inner, nil, sash.PerMinute(10_000))
+		left := func() int64 {
+			res, err := look.Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Remaining
+		}
+		spend := func() (n int64) {
+			for range 500 {
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.Allowed {
+					n++
+				}
+			}
+			return n
+		}
+		spent := spend()
+		if left() == 10_000-spent {
+			t.Fatal("nothing was leased")
+		}
+		time.Sleep(2 * longest)
+		if got := left(); got != 10_000-spent {
+			t.Errorf("%d were spent, and %d are left after the leases have ended", spent, got)
+		}
+		spent += spend()
+		if err := store.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := left(); got != 10_000-spent {
+			t.Errorf("%d were spent, and %d are left after a release", spent, got)
+		}
+	}) // the bubble fails when a goroutine is left
+}
+
+func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		here, there := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000)), newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		for {
+			res, err := here.Allow(t.Context(), "k")
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if res.Source == sash.FromLease {
+				break
+			}
+		}
+		if res, err := there.AllowN(t.Context(), "k", 1000); err != nil || res.Allowed || res.Firm {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+func TestAStoreThatLosesAnswersIsChargedLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		warm(t, l)
+		time.Sleep(longest) // the lease ends, the demand is remembered
+		left := func() int64 {
+			res, err := newLimiter(t, inner, nil, sash.PerMinute(1000)).Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Remaining
+		}
+		before := left()
+		inner.silent.Store(true)
+		for range 30 {
+			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		inner.silent.Store(false)
+		if charged := before - left(); charged < 30 || charged > 30+1000/8 {
+			t.Errorf("30 calls were charged %d units; their own and one block are what may be lost", charged)
+		}
+	})
+}
+
+func TestABlockThatComesAfterItsCallerLeftIsSpentByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		store := newStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(1000))
+		warm(t, l)
+		if err := store.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		inner.out = 10 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		inner.calls.Store(0)
+		res, err := l.Allow(t.Context(), "k")
+		if err != nil || res.Source != sash.FromLease || inner.calls.Load() != 0 {
+			t.Errorf("%+v, %v, after %d questions", res, err, inner.calls.Load())
+		}
+	})
+}
+
+func TestALeaseThatIsReplacedGivesBackWhatItHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
+		spent := int64(0)
+		for i := range 2000 { // dear calls find too little in the lease, and get a new one
+			cost := int64(1)
+			if i%10 == 0 {
+				cost = 40
+			}
+			res, err := l.AllowN(t.Context(), "k", cost)
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			spent += cost
+			time.Sleep(200 * time.Microsecond)
+		}
+		time.Sleep(2 * longest)
+		res, err := newLimiter(t, inner, nil, sash.PerMinute(100_000)).Peek(t.Context(), "k")
+		if err != nil || res.Remaining != 100_000-spent {
+			t.Errorf("%d were spent, and %d are left, %v", spent, res.Remaining, err)
+		}
+	})
+}
+
+func TestAStoreThatPanicsLeavesNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &panicking{far: newFar()}
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		warm(t, l)
+		time.Sleep(longest)
+		inner.panics.Store(true) // for blocks
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+type panicking struct {
+	*far
+	panics atomic.Bool
+}
+
+func (p *panicking) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if p.panics.Load() && req.Cost > 1 {
+		panic("a bug")
+	}
+	return p.far.Decide(ctx, req)
+}
