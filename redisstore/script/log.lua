@@ -280,7 +280,7 @@ while pass do
     end
 
     if charge and (room or always) then
-      -- A full ring gives up its oldest entry, or grows.
+      -- A full ring grows, or its oldest entry goes or joins the next.
       local grow = target == head and head - lo == slots and spare <= lo
       if grow and slots > 0 then
         r = r or rare(key, slots, entries, head, total)
