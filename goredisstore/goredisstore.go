@@ -29,6 +29,10 @@ import (
 //
 // On a Ring, subjects of one decision must have the same hash tag (see [sash.KeyTogether]) to be decided
 // in one step; otherwise they are charged one after the other, as on a Cluster.
+//
+// With opts.Replicas, make the client with MaintNotificationsConfig's Mode ModeDisabled unless the server has
+// these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal of a server, and
+// connections of which one is set aside for WAIT can do so at the same time, which is a data race.
 func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
 	s := &scripter{client: client}
 	switch c := client.(type) {

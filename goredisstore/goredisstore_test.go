@@ -5,11 +5,15 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
 )
+
+// quiet asks for no notifications, as New says: some of these tests wait for replicas.
+var quiet = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
 func TestAdapter(t *testing.T) {
 	adaptertest.Run(t, open)
@@ -20,9 +24,9 @@ func FuzzReply(f *testing.F) { adaptertest.FuzzReply(f, open) }
 func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
 	var client redis.UniversalClient
 	if opts.Cluster {
-		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ReadTimeout: opts.Timeout})
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, ReadTimeout: opts.Timeout, MaintNotificationsConfig: quiet})
 	} else {
-		client = redis.NewClient(&redis.Options{Addr: addr, DB: opts.DB, ReadTimeout: opts.Timeout})
+		client = redis.NewClient(&redis.Options{Addr: addr, DB: opts.DB, ReadTimeout: opts.Timeout, MaintNotificationsConfig: quiet})
 	}
 	return connTo(t, client, opts.Store)
 }

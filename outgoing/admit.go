@@ -12,38 +12,46 @@ import (
 	"example.com/sash"
 )
 
-// admit charges a call, after waiting for at most patience. It returns what the store has counted for the
-// call's limits, or nil when the request goes out without a charge.
-func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) ([]sash.LimitResult, error) {
+// An admission is a call that may go out. It is to be ended with landed.
+type admission struct {
+	counted []sash.LimitResult // for the call's limits; nil when the store has not counted it
+	before  int64              // what leaving returned before the call was decided
+}
+
+// admit charges a call, after waiting for at most patience.
+func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) (admission, error) {
 	ctx := req.Context()
 	began := time.Now()
 	for {
 		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
+			return admission{}, context.Cause(ctx)
 		}
-		counted, refusal, err := t.ask(ctx, call)
+		admitted, refusal, err := t.ask(ctx, call)
 		if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
-			return nil, t.opts.Unavailable(req, call, err)
+			if err := t.opts.Unavailable(req, call, err); err != nil {
+				return admission{}, err
+			}
+			return admission{before: t.learned.leaving(call.subjects())}, nil
 		}
 		if err != nil || refusal == nil {
-			return counted, err
+			return admitted, err
 		}
 		if patience == 0 {
-			return nil, refusal.because(nil)
+			return admission{}, refusal.because(nil)
 		}
 		if refusal.wait > patience-time.Since(began) {
-			return nil, refusal.because(ErrMaxWait)
+			return admission{}, refusal.because(ErrMaxWait)
 		}
 		wait := refusal.wait + refusal.jitter()
 		if deadline, ok := ctx.Deadline(); ok {
 			left := time.Until(deadline)
 			if left < refusal.wait {
-				return nil, refusal.because(context.DeadlineExceeded)
+				return admission{}, refusal.because(context.DeadlineExceeded)
 			}
 			wait = max(refusal.wait, min(wait, left-time.Millisecond))
 		}
 		if err := sleep(ctx, wait); err != nil {
-			return nil, err
+			return admission{}, err
 		}
 	}
 }
@@ -73,12 +81,12 @@ func (r *refusal) jitter() time.Duration {
 }
 
 // ask asks once: is a bucket of the call cooling down, and if not, does the call fit?
-func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *refusal, error) {
+func (t *Transport) ask(ctx context.Context, call Call) (admission, *refusal, error) {
 	var stays refusal
 	for key := range call.cooling() {
 		d, err := t.cool.remaining(ctx, key)
 		if err != nil {
-			return nil, nil, err
+			return admission{}, nil, err
 		}
 		stays.longer(key, d)
 	}
@@ -90,26 +98,34 @@ func (t *Transport) ask(ctx context.Context, call Call) ([]sash.LimitResult, *re
 		stays.longer(s.Key, wait)
 	}
 	if stays.wait > 0 {
-		return nil, &stays, nil
+		return admission{}, &stays, nil
 	}
+	before := t.learned.leaving(wholes)
 	res, err := t.limiter.AllowAll(ctx, subjects...)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !res.Allowed {
-		by, _ := res.RefusedBy()
-		if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {
-			res.RetryAfter = wait
+	if err != nil || !res.Allowed {
+		t.learned.landed(wholes, before)
+		if err != nil {
+			return admission{}, nil, err
 		}
-		res.RetryAfter = max(res.RetryAfter, time.Millisecond) // whatever a store says: not a loop
-		key := strings.TrimPrefix(by.Key, t.prefix)            // as the route gave it
-		return nil, &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}, nil
+		return admission{}, t.refusal(call, wholes, res), nil
 	}
+	t.learned.charged(wholes)
 	counted := res.Limits()
 	if !counts(res) || len(counted) < len(call.Limits) {
-		return nil, nil, nil
+		return admission{before: before}, nil, nil
 	}
-	return counted[:len(call.Limits)], nil, nil
+	return admission{counted[:len(call.Limits)], before}, nil, nil
+}
+
+// refusal is why a call was refused by its limits.
+func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *refusal {
+	by, _ := res.RefusedBy()
+	if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {
+		res.RetryAfter = wait
+	}
+	res.RetryAfter = max(res.RetryAfter, time.Millisecond) // whatever a store says: not a loop
+	key := strings.TrimPrefix(by.Key, t.prefix)            // as the route gave it
+	return &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}
 }
 
 // counts tells whether a result shows what the whole fleet has used, and not what one process has decided while

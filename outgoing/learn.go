@@ -30,7 +30,7 @@ type ceiling struct {
 	span  time.Duration
 }
 
-// A flight counts what this process has charged to a bucket while answers were on their way.
+// A flight counts what this process has charged to a bucket while calls were being decided or answered.
 type flight struct {
 	calls   int
 	charged int64
@@ -120,8 +120,9 @@ func risesBy(units int64, whole sash.Limit, percent int) time.Duration {
 	return max(time.Duration(float64(units)*float64(span(whole))/perSpan), time.Millisecond)
 }
 
-// sent notes that a call was charged, and returns what was charged to its own bucket, the first, so far.
-func (c *ceilings) sent(subjects []sash.Subject) int64 {
+// leaving notes that a call is about to be decided, and returns what this process has charged to its own bucket,
+// the first, so far.
+func (c *ceilings) leaving(subjects []sash.Subject) (before int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range subjects {
@@ -131,17 +132,25 @@ func (c *ceilings) sent(subjects []sash.Subject) int64 {
 			c.flying[s.Key] = f
 		}
 		f.calls++
-		f.charged += s.Cost
 	}
 	return c.flying[subjects[0].Key].charged
 }
 
-// landed ends a call and returns what was charged to its own bucket by others of this process meanwhile.
-// The API may have counted those or not.
-func (c *ceilings) landed(subjects []sash.Subject, before int64) int64 {
+// charged notes that a call was admitted.
+func (c *ceilings) charged(subjects []sash.Subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	meanwhile := c.flying[subjects[0].Key].charged - before
+	for _, s := range subjects {
+		c.flying[s.Key].charged += s.Cost
+	}
+}
+
+// landed ends what leaving began. For a call that was admitted it returns what was charged to its own bucket by
+// others of this process since then: the API may have counted those or not.
+func (c *ceilings) landed(subjects []sash.Subject, before int64) (meanwhile int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	meanwhile = c.flying[subjects[0].Key].charged - before - subjects[0].Cost
 	for _, s := range subjects {
 		f := c.flying[s.Key]
 		if f.calls--; f.calls == 0 {

@@ -169,22 +169,21 @@ func (t *Transport) patience() time.Duration {
 
 // attempt sends a request once, when there is room, and learns from the answer.
 func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, stay, error) {
-	counted, err := t.admit(req, call, patience)
+	admitted, err := t.admit(req, call, patience)
 	if err != nil {
 		closeBody(req)
 		return nil, stay{}, err
 	}
-	subjects := call.subjects()
-	before, sent := t.learned.sent(subjects), time.Now()
+	sent := time.Now()
 	res, err := t.base.RoundTrip(req)
-	meanwhile := t.learned.landed(subjects, before)
+	meanwhile := t.learned.landed(call.subjects(), admitted.before)
 	if err != nil {
 		return nil, stay{}, err
 	}
 	now := time.Now()
 	quotas := call.Profile.Read(res.Header, now)
-	if counted != nil {
-		t.learned.learn(call, counted, meanwhile, quotas, now)
+	if admitted.counted != nil {
+		t.learned.learn(call, admitted.counted, meanwhile, quotas, now)
 	}
 	away := stayAway(call, res, quotas, now)
 	if !away.refused && res.StatusCode < http.StatusInternalServerError {

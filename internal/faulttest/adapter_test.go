@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/redis/rueidis"
 
 	"example.com/sash/goredisstore"
@@ -71,6 +72,7 @@ func openGoRedis(t testing.TB, at target) *redisstore.Store {
 		Addrs: at.addrs, MasterName: at.sentinel, IsClusterMode: at.cluster,
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
 		ReadTimeout: at.patience, DialTimeout: time.Second, PoolSize: at.pool, PoolTimeout: time.Minute,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // see goredisstore.New
 	}
 	var client redis.UniversalClient
 	switch {
