@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
@@ -39,6 +40,12 @@ type Answer struct {
 	Replaced bool
 	// Units is what was asked for; negative for a refund.
 	Units int64
+	// Key is the subject that the part is charged to, as the configuration names it; for people and observers.
+	Key string
+	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. They tell
+	// nothing where Limits is empty.
+	Source sash.Source
+	Cause  error
 }
 
 // Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode.
@@ -77,10 +84,22 @@ type asked struct {
 // Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnavailable, and the
 // context's.
 func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, how Charging) ([]Answer, error) {
+	began := time.Now()
 	answers := make([]Answer, len(parts))
+	err := d.decideParts(ctx, domain, parts, how, answers)
+	d.observe(ctx, Observation{
+		Domain: domain, Parts: parts, Answers: answers, Allowed: err == nil && allowed(answers), Err: err, Began: began,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+func (d *Decider) decideParts(ctx context.Context, domain string, parts []Part, how Charging, answers []Answer) error {
 	asks, err := d.current.Load().ask(domain, parts, answers)
 	if err != nil || len(asks) == 0 {
-		return answers, err
+		return err
 	}
 	var binding, soft, refunds []*asked
 	for i := range asks {
@@ -96,19 +115,19 @@ func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, 
 	run := &run{store: d.store}
 	admitted, err := run.together(ctx, binding)
 	if err != nil {
-		return nil, failure(ctx, err)
+		return failure(ctx, err)
 	}
 	for _, a := range soft {
 		if err := run.alone(ctx, a, admitted); err != nil && (ctx.Err() != nil || !a.answer.Soft()) {
-			return nil, failure(ctx, err) // but a rule that is tried out stops nothing
+			return failure(ctx, err) // but a rule that is tried out stops nothing
 		}
 	}
 	for _, a := range refunds {
 		if err := run.giveBack(ctx, a, admitted); err != nil {
-			return nil, failure(ctx, err)
+			return failure(ctx, err)
 		}
 	}
-	return answers, nil
+	return nil
 }
 
 // ask finds what each part is held to, and fills in the answers that need no store.
@@ -137,7 +156,7 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		if rule == nil {
 			continue
 		}
-		answer.Rule, answer.Metric = rule, found.Metric
+		answer.Rule, answer.Metric, answer.Key = rule, found.Metric, found.Key
 		replaced = append(replaced, rule.Replaces...)
 		if rule.Unlimited {
 			continue
@@ -166,6 +185,7 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 func override(domain string, part Part, answer *Answer) (asked, error) {
 	a := asked{answer: answer, refund: part.Refund, limits: []sash.Limit{*part.Override}}
 	a.req = sash.Request{Key: config.Key(domain, part.Entries), Cost: part.Units}
+	answer.Key = a.req.Key
 	answer.Metric = domain
 	for _, e := range part.Entries {
 		answer.Metric += "." + e.Key
