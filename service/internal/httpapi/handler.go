@@ -57,6 +57,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	}
 	h.log.to = h.opts.Log
 	h.mux.HandleFunc("/v1/allow", h.allow)
+	h.mux.HandleFunc("/v1/forward-auth", h.forwardAuth)
 	h.mux.HandleFunc("/healthz", h.health)
 	h.mux.HandleFunc("/healthcheck", h.check)
 	if h.opts.JSON != nil {
