@@ -1,5 +1,5 @@
 // Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON, and what
-// Envoy's rate limit service has there, POST /json and GET /healthcheck.
+// Envoy's rate limit service has there, POST /json and GET /healthcheck. Proxies ask /v1/forward-auth.
 package httpapi
 
 import (
