@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,7 +145,7 @@ func (s *site) wantRefused(a reply, limit string, most int) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// wantUndecided asks while Sash is away: the client gets 503, and the application nothing.
+// wantUndecided asks while Sash does not answer: the client gets 503, and the application nothing.
 func (s *site) wantUndecided() {
 	s.t.Helper()
 	before := s.requests.Load()
@@ -153,6 +154,13 @@ func (s *site) wantUndecided() {
 	}
 	if s.requests.Load() != before {
 		s.t.Error("it came to the application, and nobody counted it")
+	}
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -191,6 +199,10 @@ func TestProxies(t *testing.T) {
 				})
 			}
 
+			// Sash hangs, is stopped, is there again, is stopped.
+			sash.signal(t, syscall.SIGSTOP)
+			s.wantUndecided()
+			sash.signal(t, syscall.SIGCONT)
 			if err := sash.stop(t); err != nil {
 				t.Error(err)
 			}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -139,7 +140,7 @@ func TestForwardAuthCountsTogether(t *testing.T) {
 		together         bool
 	}{
 		{"what the client wrote is left of what the proxy saw", "path,remote_address",
-			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "203.0.113.9, 192.0.2.7"},
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "203.0.113.9, 203.0.113.10, 192.0.2.7"},
 			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "198.51.100.1,192.0.2.7:4711"}, true},
 		{"one IPv6 network", "path,remote_address",
 			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "2001:db8:0:1::1"},
@@ -168,6 +169,20 @@ func TestForwardAuthCountsTogether(t *testing.T) {
 		first, second := auth(h, query, c.first...), auth(h, query, c.second...)
 		if want := map[bool]int{true: 429, false: 200}[c.together]; first.Code != 200 || second.Code != want {
 			t.Errorf("%s: %d and %d, want 200 and %d: %s", c.name, first.Code, second.Code, want, second.Body)
+		}
+	}
+}
+
+// A proxy may add a line of its own below those of the client.
+func TestForwardAuthTakesTheLastLineOfAddresses(t *testing.T) {
+	h, _ := edge(t)
+	for call := range 3 {
+		r := httptest.NewRequest("GET", "/v1/forward-auth?domain=edge&descriptor=remote_address", nil)
+		r.Header["X-Forwarded-For"] = []string{fmt.Sprintf("203.0.113.%d", call), "192.0.2.7"}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if want := []int{200, 200, 429}[call]; w.Code != want {
+			t.Errorf("call %d: %d, want %d", call, w.Code, want)
 		}
 	}
 }
