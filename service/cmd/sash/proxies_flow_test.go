@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -157,11 +159,29 @@ func (s *site) wantUndecided() {
 	}
 }
 
-func (p *process) signal(t *testing.T, s syscall.Signal) {
+// hang stops a process without an end, and returns how to let it go on.
+func (p *process) hang(t *testing.T) (resume func()) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
+	signal := func(s syscall.Signal) {
+		if err := p.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
 	}
+	signal(syscall.SIGSTOP)
+	servertest.Wait(t, "a thread is still running", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatal(threads, err)
+		}
+		for _, name := range threads {
+			status, err := os.ReadFile(name)
+			if err == nil && !strings.Contains(string(status), "State:\tT") {
+				return false
+			}
+		}
+		return true
+	})
+	return func() { signal(syscall.SIGCONT) }
 }
 
 func TestProxies(t *testing.T) {
@@ -200,9 +220,9 @@ func TestProxies(t *testing.T) {
 			}
 
 			// Sash hangs, is stopped, is there again, is stopped.
-			sash.signal(t, syscall.SIGSTOP)
+			resume := sash.hang(t)
 			s.wantUndecided()
-			sash.signal(t, syscall.SIGCONT)
+			resume()
 			if err := sash.stop(t); err != nil {
 				t.Error(err)
 			}

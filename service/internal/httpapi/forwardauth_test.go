@@ -239,7 +239,7 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 		"two domains":            {right + "&domain=edge", nil, "domain is there 2 times"},
 		"an unknown parameter":   {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor and deny"},
 		"a status nobody takes":  {right + "&deny=200", nil, "deny=200: it is 401, 403 or 429"},
-		"an unknown entry":       {"domain=edge&descriptor=adress", nil, `"adress" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
+		"an unknown entry":       {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
 		"an empty entry":         {"domain=edge&descriptor=path,", nil, `the entry "" is none`},
 		"a header without name":  {"domain=edge&descriptor=header:", nil, `"header:" is none`},
 		"a key without name":     {"domain=edge&descriptor==a", nil, `"=a" is none`},
