@@ -92,7 +92,7 @@ fuzz: ## fuzz every fuzz test for FUZZTIME each (FUZZTIME=20s)
 		done
 
 .PHONY: bench
-bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 12 minutes)
+bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 14 minutes)
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
 
 .PHONY: bench-quick
