@@ -43,6 +43,14 @@ test-browser: ## look at the reports in headless Chromium (installs Debian's chr
 	fi
 	go test -tags browser -count 1 -run Browser ./service/cmd/sash
 
+.PHONY: test-deploy
+test-deploy: ## build as the Dockerfile does, run that in an empty root, and check the systemd unit (as root; not part of make test)
+	@if ! command -v systemd-analyze >/dev/null; then \
+		apt-get update -q; \
+		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q systemd; \
+	fi
+	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
+
 .PHONY: redis
 redis: # the tests start redis-server processes of their own; no running service is needed or used
 	@if ! command -v redis-server >/dev/null; then \
