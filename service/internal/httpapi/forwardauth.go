@@ -31,7 +31,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		if !errors.Is(err, errRepeated) { // which any client can bring about
-			h.log.error("a proxy asks for forward-auth wrongly, and its clients get an error", err)
+			h.log.Log("a proxy asks for forward-auth wrongly, and its clients get an error", err)
 		}
 		fail(w, http.StatusBadRequest, err.Error())
 		return
