@@ -1,5 +1,5 @@
 // Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON, and what
-// Envoy's rate limit service has there, POST /json and GET /healthcheck.
+// Envoy's rate limit service has there, POST /json and GET /healthcheck. Proxies ask /v1/forward-auth.
 package httpapi
 
 import (
@@ -58,6 +58,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	}
 	h.log.To = h.opts.Log
 	h.mux.HandleFunc("/v1/allow", h.allow)
+	h.mux.HandleFunc("/v1/forward-auth", h.forwardAuth)
 	h.mux.HandleFunc("/healthz", h.health)
 	h.mux.HandleFunc("/healthcheck", h.check)
 	if h.opts.JSON != nil {
