@@ -253,3 +253,9 @@ func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, 
 	}
 	return errors.New("other instances change overrides and bans all the time: try again")
 }
+
+// InEffect reports whether the configuration in use has a place for an exception.
+func (b *Book) InEffect(e Exception) bool {
+	checked, err := e.decided()
+	return err == nil && b.decider.CheckException(checked) == nil
+}
