@@ -32,7 +32,7 @@ memory, or a Redis that any number of instances share.
   POST /v1/allow   {"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}],"cost":1}
 
 answers 200 when the call is allowed and 429, with Retry-After, when it is refused. Both have the same
-body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name or null),
+body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name, ban, or null),
 limits (name, units, window in seconds, remaining), at (the store's clock) and source (see below). Without a cost it is the
 matching descriptor's, which is 1 unless configured. A request that matches no limit is allowed with
 remaining null and limits []. Other answers are {"error":"…"}: 400 a wrong request, 404 an unknown

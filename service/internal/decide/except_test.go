@@ -137,6 +137,23 @@ func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
 	})
 }
 
+// A window of the rule that the override does not have is not forgotten meanwhile.
+func TestARuleRemembersThroughAnOverride(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := live(t, excepted)
+		want(t, "the rule", ask(t, d, Together, part("user=ann", 1)), "ok:2")
+		d.Except([]Exception{exception("user=ann", 20*time.Minute, limits(t, "1/1m")...)})
+		for range 2 {
+			<-time.After(9 * time.Minute)
+			want(t, "the override", ask(t, d, Together, part("user=ann", 1)), "ok:0")
+		}
+		<-time.After(9 * time.Minute)
+		want(t, "the rule again", ask(t, d, Together, part("user=ann", 1)), "OVER:0")
+		<-time.After(33 * time.Minute)
+		want(t, "an hour after the first", ask(t, d, Together, part("user=ann", 1)), "ok:0")
+	})
+}
+
 func TestAnOverrideOfValuesChargedTogether(t *testing.T) {
 	d := live(t, excepted)
 	want(t, "together", ask(t, d, Together, part("file=pub/a", 2)), "ok:1")
