@@ -59,8 +59,18 @@ func begin(t *testing.T, access Access) *world {
 	return w
 }
 
-// send sends a request with headers, "Name: value", and returns the status and the body.
-func (w *world) send(method, path, body string, headers ...string) (*http.Response, string) {
+// A reply is what a response says beside its body.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+	cookies    []*http.Cookie
+}
+
+// Cookies are those that it sets.
+func (r *reply) Cookies() []*http.Cookie { return r.cookies }
+
+// send sends a request with headers, "Name: value", and returns the answer and its body.
+func (w *world) send(method, path, body string, headers ...string) (*reply, string) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -85,7 +95,7 @@ func (w *world) send(method, path, body string, headers ...string) (*http.Respon
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return res, string(text)
+	return &reply{res.StatusCode, res.Header, res.Cookies()}, string(text)
 }
 
 // says sends a request and reads the answer, which has to have a status.
@@ -97,7 +107,7 @@ func (w *world) says(into any, status int, method, path, body string) {
 	}
 }
 
-// asks asks for a unit and reports whether it was admitted.
+// asks sends a request for a unit and reports whether it was admitted.
 func (w *world) asks(key, value string) bool {
 	w.t.Helper()
 	v, err := w.decider.Decide(w.t.Context(), "d", []config.Entry{{Key: key, Value: value}}, nil)

@@ -83,10 +83,10 @@ func (h *handler) one(kind exceptions.Kind, of named, key string) any {
 	own := config.Key(of.Domain, of.Entries)
 	var found any
 	for _, e := range h.Exceptions.List(kind) {
-		switch subject := e.Subject(); {
-		case subject == own:
+		switch e.Subject() {
+		case own:
 			return h.tell(e)
-		case subject == key:
+		case key:
 			found = h.tell(e)
 		}
 	}

@@ -120,8 +120,11 @@ func (b *Book) follow(all []Exception, version string, now time.Time) {
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	known := version == b.ver && len(all) == len(b.held)
 	b.held, b.ver, b.read, b.failed = all, version, now, nil
-	b.apply()
+	if !known {
+		b.apply()
+	}
 }
 
 // apply tells the decider. The caller holds mu.
@@ -190,9 +193,9 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 	if err := b.decider.CheckException(checked); err != nil {
 		return e, err
 	}
-	id := e.ID()
+	e = e.named()
 	err = b.change(ctx, func(all []Exception) ([]Exception, error) {
-		all = slices.DeleteFunc(all, func(old Exception) bool { return old.ID() == id })
+		all = slices.DeleteFunc(all, func(old Exception) bool { return old.ID() == e.id })
 		if len(all) >= Most {
 			return nil, ErrFull
 		}

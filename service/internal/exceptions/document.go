@@ -63,7 +63,7 @@ func (d document) parse(now time.Time, ahead time.Duration) ([]Exception, error)
 			continue
 		}
 		e.Until = now.Add(left) // with the monotonic clock, so that it ends then whatever becomes of the other
-		out = append(out, e)
+		out = append(out, e.named())
 	}
 	return out, nil
 }

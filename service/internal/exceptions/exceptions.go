@@ -68,16 +68,33 @@ type Exception struct {
 	Since, Until time.Time
 	// By is who made it, and Reason why; empty is not known.
 	By, Reason string
+
+	subject, id string // where they are known: both take time to make
+}
+
+// named returns the exception with its subject and ID made.
+func (e Exception) named() Exception {
+	e.subject = e.Subject()
+	e.id = e.ID()
+	return e
 }
 
 // ID names the exception among all: the same kind of one subject has the same.
 func (e *Exception) ID() string {
+	if e.id != "" {
+		return e.id
+	}
 	sum := sha256.Sum256([]byte(string(e.Kind) + "\n" + e.Subject()))
 	return hex.EncodeToString(sum[:8])
 }
 
 // Subject is the subject as results name it.
-func (e *Exception) Subject() string { return config.Key(e.Domain, e.Entries) }
+func (e *Exception) Subject() string {
+	if e.subject != "" {
+		return e.subject
+	}
+	return config.Key(e.Domain, e.Entries)
+}
 
 // decided returns the exception as a Decider takes it. The error is ErrInvalid or sash.ErrInvalidLimit.
 func (e *Exception) decided() (decide.Exception, error) {
