@@ -98,7 +98,9 @@ func TestCountsAreForgotten(t *testing.T) {
 		if got := spell(c, ByUnits, 9); got != "ann 1 allowed" {
 			t.Errorf("after two: %s", got)
 		}
-		<-time.After(5 * Span)
+		<-time.After(Span)
+		c.Observe(t.Context(), asked("ann", 1, false))
+		<-time.After(2 * Span)
 		if got := spell(c, ByUnits, 9); got != "" {
 			t.Errorf("long after: %s", got)
 		}
@@ -130,6 +132,21 @@ func TestManySubjects(t *testing.T) {
 				t.Fatalf("%d counters and %d in the heap", len(s.counters), len(s.heap))
 			}
 		}
+	}
+}
+
+// A key that comes when all counters are taken has the smallest one's count, and says so.
+func TestTheSmallestCounterIsTakenOver(t *testing.T) {
+	s := newSketch[string](2)
+	for key, weight := range map[string]int64{"a": 5, "b": 3} {
+		s.add(key, weight)
+	}
+	s.add("c", 1)
+	if c, taken := s.add("c", 1); taken || c.count != 5 || c.above != 3 {
+		t.Errorf("c has %+v, taken anew: %v", c, taken)
+	}
+	if c, taken := s.add("a", 1); taken || c.count != 6 || c.above != 0 || s.counters["b"] != nil {
+		t.Errorf("a has %+v, taken anew: %v; b has %+v", c, taken, s.counters["b"])
 	}
 }
 
