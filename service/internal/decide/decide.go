@@ -3,7 +3,9 @@
 package decide
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -17,6 +19,7 @@ import (
 // A Decider decides. It is safe for concurrent use.
 type Decider struct {
 	store     sash.Store
+	instance  string // tells this process from others
 	current   atomic.Pointer[snapshot]
 	observers []Observer
 }
@@ -30,7 +33,7 @@ type snapshot struct {
 
 // New returns a decider over a store, which stays the caller's.
 func New(cfg *config.Config, store sash.Store) (*Decider, error) {
-	d := &Decider{store: store}
+	d := &Decider{store: store, instance: rand.Text()}
 	return d, d.Use(cfg)
 }
 
@@ -69,16 +72,43 @@ func (d *Decider) Config() *config.Config { return d.current.Load().config }
 // Decide asks for cost units; a nil cost is that of the matching rule. Errors are
 // config.ErrUnknownDomain and those of sash.Limiter.AllowN.
 func (d *Decider) Decide(ctx context.Context, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
+	return d.DecideOnce(ctx, "", domain, entries, cost)
+}
+
+// DecideOnce is Decide for a request that may be repeated under its ID, 1 to MaxIDLength bytes: what was
+// admitted is charged once within sash.RepeatTime, and answered alike. No ID is Decide.
+func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
+	return d.observed(ctx, domain, entries, cost, func(s *snapshot, a *Answer) (verdict.Verdict, error) {
+		var res sash.Result
+		var err error
+		if id == "" {
+			res, err = s.limiters[a.Rule].AllowN(ctx, a.Key, a.Units)
+		} else {
+			res, err = s.limiters[a.Rule].AllowOnce(ctx, "allow:"+id, a.Key, a.Units)
+		}
+		if err != nil {
+			return verdict.Verdict{}, err
+		}
+		a.tell(res)
+		return verdict.Of(res), nil
+	})
+}
+
+// An asker asks the store for an answer's subject and units, under its rule, and fills the answer in.
+type asker func(*snapshot, *Answer) (verdict.Verdict, error)
+
+// observed decides a request, and tells observers.
+func (d *Decider) observed(ctx context.Context, domain string, entries []config.Entry, cost *int64, ask asker) (verdict.Verdict, error) {
 	began := time.Now()
 	parts, answers := []Part{{Entries: entries}}, make([]Answer, 1)
-	v, err := d.current.Load().decide(ctx, domain, entries, cost, &answers[0])
+	v, err := d.current.Load().decide(domain, entries, cost, &answers[0], ask)
 	parts[0].Units = answers[0].Units
 	d.observe(ctx, Observation{Domain: domain, Parts: parts, Answers: answers, Allowed: v.Allowed, Err: err, Began: began})
 	return v, err
 }
 
-// decide decides, and fills in the answer for observers.
-func (s *snapshot) decide(ctx context.Context, domain string, entries []config.Entry, cost *int64, answer *Answer) (verdict.Verdict, error) {
+// decide finds the rule of a request and asks by it.
+func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, answer *Answer, ask asker) (verdict.Verdict, error) {
 	found, err := s.config.Find(domain, entries)
 	if err != nil {
 		return verdict.Verdict{}, err
@@ -96,14 +126,12 @@ func (s *snapshot) decide(ctx context.Context, domain string, entries []config.E
 	if rule == nil || rule.Unlimited {
 		return verdict.Unlimited(), nil
 	}
-	var res sash.Result
-	if rule.Refuses {
-		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, answer.Units, rule.Limits[0])
-	} else {
-		res, err = s.limiters[rule].AllowN(ctx, found.Key, answer.Units)
+	var v verdict.Verdict
+	if err = fits(rule, answer.Units); err == nil {
+		v, err = ask(s, answer)
 	}
 	if answer.Soft() && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
-		v := verdict.Unlimited() // a rule that is tried out stops nothing
+		v = verdict.Unlimited() // a rule that is tried out stops nothing
 		if errors.Is(err, sash.ErrUnavailable) {
 			v = verdict.Undecided(err)
 		}
@@ -113,10 +141,18 @@ func (s *snapshot) decide(ctx context.Context, domain string, entries []config.E
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
-	answer.tell(res)
-	v := verdict.Of(res)
 	if answer.Soft() {
 		v.Shadow, v.Allowed = true, true
 	}
 	return v, nil
+}
+
+// fits returns sash.ErrCostAboveLimit for a cost that a rule can never admit.
+func fits(rule *config.Rule, cost int64) error {
+	for _, l := range rule.Limits {
+		if cost > l.Units {
+			return fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, cost, cmp.Or(l.Name, l.String()))
+		}
+	}
+	return nil
 }
