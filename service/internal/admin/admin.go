@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -30,7 +31,7 @@ type attempt struct {
 // Note notes the outcome of reading the configuration; nil is a success.
 func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
-// New returns a handler with /rlconfig, /stats, /metrics and /debug/pprof/.
+// New returns a handler with /rlconfig, /stats, /metrics, /debug/pprof/ and /v1/reset.
 func New(decider *decide.Decider, counted *stats.Registry, loading *Loading) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -47,6 +48,7 @@ func New(decider *decide.Decider, counted *stats.Registry, loading *Loading) htt
 		}
 		_ = decider.Config().Dump(w)
 	})
+	mux.Handle(httpapi.ResetPath, httpapi.Reset(decider))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
@@ -54,7 +56,8 @@ func New(decider *decide.Decider, counted *stats.Registry, loading *Loading) htt
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w)
 		fmt.Fprint(w, "/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
-			"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n")
+			"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n"+
+			"/v1/reset      POST: forget what a subject was charged with\n")
 	})
 	return mux
 }
