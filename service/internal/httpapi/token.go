@@ -18,6 +18,9 @@ import (
 // maxToken bounds a token. One with the longest key and the most limits takes half of it.
 const maxToken = 4096
 
+// encoding is base64url in which every token has one form.
+var encoding = base64.RawURLEncoding.Strict()
+
 // errToken means that a token was not sealed with this key.
 var errToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
 
@@ -67,14 +70,14 @@ func (t tokens) seal(r *decide.Reservation) string {
 	encoder := json.NewEncoder(&payload)
 	encoder.SetEscapeHTML(false) // which would make a key of ampersands six times as long
 	_ = encoder.Encode(s)        // texts and numbers only
-	return base64.RawURLEncoding.EncodeToString(payload.Bytes()) + "." + base64.RawURLEncoding.EncodeToString(t.mac(payload.Bytes()))
+	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(t.mac(payload.Bytes()))
 }
 
 // open returns what was sealed, or errToken.
 func (t tokens) open(token string) (*decide.Reservation, error) {
 	first, second, _ := strings.Cut(token, ".")
-	payload, err := base64.RawURLEncoding.DecodeString(first)
-	mac, err2 := base64.RawURLEncoding.DecodeString(second)
+	payload, err := encoding.DecodeString(first)
+	mac, err2 := encoding.DecodeString(second)
 	if err != nil || err2 != nil || !hmac.Equal(mac, t.mac(payload)) {
 		return nil, errToken
 	}
