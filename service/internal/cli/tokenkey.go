@@ -17,7 +17,7 @@ func (a *app) tokenKey(shared bool, log *slog.Logger) ([]byte, error) {
 	key := a.env(tokenKeyVariable)
 	switch {
 	case key == "" && shared:
-		log.Info("reservations can be settled only by the instance that made them: give all instances one secret in " + tokenKeyVariable)
+		log.Info("reservations can be settled only by the instance that made them: give all instances one key in " + tokenKeyVariable)
 		return nil, nil
 	case key == "":
 		return nil, nil
