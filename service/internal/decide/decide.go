@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -84,7 +85,7 @@ func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []c
 		if id == "" {
 			res, err = s.limiters[a.Rule].AllowN(ctx, a.Key, a.Units)
 		} else {
-			res, err = s.limiters[a.Rule].AllowOnce(ctx, "allow:"+id, a.Key, a.Units)
+			res, err = s.limiters[a.Rule].AllowOnce(ctx, nameOf("allow", a.Rule)+id, a.Key, a.Units)
 		}
 		if err != nil {
 			return verdict.Verdict{}, err
@@ -92,6 +93,12 @@ func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []c
 		a.tell(res)
 		return verdict.Of(res), nil
 	})
+}
+
+// nameOf begins the store's ID of a call. It has the number of limits, because a store may fail to answer a
+// repetition under another one, which would look as if the store was broken: such a call is a new one.
+func nameOf(verb string, rule *config.Rule) string {
+	return verb + strconv.Itoa(len(rule.Limits)) + ":"
 }
 
 // An asker asks the store for an answer's subject and units, under its rule, and fills the answer in.

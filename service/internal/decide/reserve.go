@@ -15,7 +15,8 @@ import (
 	"example.com/sash/service/internal/verdict"
 )
 
-// MaxIDLength is the most bytes of an ID: the store's has what was asked before it.
+// MaxIDLength is the most bytes of an ID. The store's has what was asked before it: a verb, a number of limits,
+// and units.
 const MaxIDLength = sash.MaxIDLength - 28
 
 var (
@@ -59,7 +60,7 @@ func (r *Reservation) settlement(used int64) sash.Settlement {
 
 // Reserve is Decide for a request whose cost is an estimate, which Settle corrects. What was let through
 // comes with a reservation, also where nothing was charged; what was refused with nil. A caller who leaves
-// before he is answered is not charged, unless he gives an ID: see sash.Limiter.Reserve.
+// while it is decided is not charged, unless he gives an ID: see sash.Limiter.Reserve.
 //
 // The ID is that of DecideOnce; the same one with another cost is another request. Errors are those of
 // Decide, and ErrCountsRefused.
@@ -77,7 +78,7 @@ func (d *Decider) Reserve(ctx context.Context, id, domain string, entries []conf
 			name = rand.Text()
 			res, err = d.reserve(ctx, s.limiters[a.Rule], req)
 		} else {
-			name = "reserve:" + strconv.FormatInt(a.Units, 10) + ":" + id
+			name = nameOf("reserve", a.Rule) + strconv.FormatInt(a.Units, 10) + ":" + id
 			res, err = d.reserveOnce(ctx, name, a.Rule, req)
 		}
 		if err != nil {

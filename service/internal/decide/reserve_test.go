@@ -2,6 +2,7 @@ package decide
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -148,6 +149,15 @@ func repeated(t *testing.T, store sash.Store) {
 		t.Fatal(err)
 	}
 	expectLeft(t, here, "a call without one", "k=a", 3)
+
+	// Under another number of limits it is a new call, and no failure of the store.
+	more := over(t, store, "domain: d\ndescriptors:\n- {key: k, limits: [10/6h, 9/5h]}\n")
+	cost = 1
+	if _, err := more.DecideOnce(t.Context(), "job", "d", part("k=a", 0).Entries, &cost); err != nil {
+		t.Error(err)
+	}
+	reserve(t, more, strings.Repeat("x", MaxIDLength), "k=a", 1)
+	expectLeft(t, here, "under another number of limits", "k=a", 1)
 }
 
 func TestARequestWithAnIDIsChargedOnce(t *testing.T) { repeated(t, memstore.New(nil)) }
