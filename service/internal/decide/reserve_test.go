@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/denials"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
@@ -264,4 +265,24 @@ func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
 		t.Errorf("open: %+v", r)
 	}
 	settle(t, there, r, 0)
+}
+
+// An instance that keeps refusals in memory admits again as soon as another one has settled.
+func TestRefusalsBesideAReservationAreNotKept(t *testing.T) {
+	for _, id := range []string{"", "job"} {
+		store := memstore.New(nil)
+		cached, err := denials.New(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here, there := over(t, cached, ten), over(t, store, ten)
+		_, r := reserve(t, there, id, "k=a", 10)
+		if v, _ := reserve(t, here, "", "k=a", 1); v.Allowed {
+			t.Fatalf("%+v", v)
+		}
+		settle(t, there, r, 9)
+		if v, _ := reserve(t, here, "", "k=a", 1); !v.Allowed {
+			t.Errorf("id %q: refused after another instance gave back", id)
+		}
+	}
 }
