@@ -56,10 +56,10 @@ func TestAReservationIsSettledByAnotherInstance(t *testing.T) {
 	if status, said := post(t, here.url+"/v1/settle", settle); status != 200 || left() != 9200.0 {
 		t.Errorf("again: %d %v, %v left", status, said, left())
 	}
-	if status, said := post(t, here.url+"/v1/reset", subject+"}"); status != 404 || left() != 9200.0 {
+	if status, said := post(t, here.url+"/admin/v1/reset", subject+"}"); status != 404 || left() != 9200.0 {
 		t.Errorf("reset by anyone: %d %v, %v left", status, said, left())
 	}
-	if status, said := post(t, here.admin+"/v1/reset", subject+"}"); status != 200 || left() != 9500.0 {
+	if status, said := post(t, here.admin+"/admin/v1/reset", subject+"}"); status != 200 || left() != 9500.0 {
 		t.Errorf("reset: %d %v, %v left", status, said, left())
 	}
 	if err := stranger.stop(t); err != nil {

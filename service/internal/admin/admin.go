@@ -31,7 +31,7 @@ type attempt struct {
 // Note notes the outcome of reading the configuration; nil is a success.
 func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
-// New returns a handler with /rlconfig, /stats, /metrics, /debug/pprof/ and /v1/reset.
+// New returns a handler with /rlconfig, /stats, /metrics, /debug/pprof/ and /admin/v1/reset.
 func New(decider *decide.Decider, counted *stats.Registry, loading *Loading) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -57,7 +57,7 @@ func New(decider *decide.Decider, counted *stats.Registry, loading *Loading) htt
 		plain(w)
 		fmt.Fprint(w, "/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
 			"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n"+
-			"/v1/reset      POST: forget what a subject was charged with\n")
+			"/admin/v1/reset  POST: forget what a subject was charged with\n")
 	})
 	return mux
 }

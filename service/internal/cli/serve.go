@@ -51,7 +51,7 @@ for liveness and readiness.
 
 An "id" beside domain and entries of allow and reserve names the request: sent again within five minutes, it is
 charged once. Instances settle each other's reservations when they have one secret in ` + tokenKeyVariable + `, of
-32 bytes or more; without it each settles its own. POST /v1/reset {"domain":…,"entries":…} forgets a subject, and
+32 bytes or more; without it each settles its own. POST /admin/v1/reset {"domain":…,"entries":…} forgets a subject, and
 is on the admin address only.
 
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit

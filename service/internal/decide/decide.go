@@ -79,13 +79,13 @@ func (d *Decider) Decide(ctx context.Context, domain string, entries []config.En
 // DecideOnce is Decide for a request that may be repeated under its ID, 1 to MaxIDLength bytes: what was
 // admitted is charged once within sash.RepeatTime, and answered alike. No ID is Decide.
 func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
-	return d.observed(ctx, domain, entries, cost, func(s *snapshot, a *Answer) (verdict.Verdict, error) {
+	return d.observed(ctx, domain, entries, cost, func(h hold, a *Answer) (verdict.Verdict, error) {
 		var res sash.Result
 		var err error
 		if id == "" {
-			res, err = s.limiters[a.Rule].AllowN(ctx, a.Key, a.Units)
+			res, err = h.limiter.AllowN(ctx, a.Key, a.Units)
 		} else {
-			res, err = s.limiters[a.Rule].AllowOnce(ctx, nameOf("allow", a.Rule)+id, a.Key, a.Units)
+			res, err = h.limiter.AllowOnce(ctx, nameOf("allow", h.limits)+id, a.Key, a.Units)
 		}
 		if err != nil {
 			return verdict.Verdict{}, err
@@ -97,12 +97,12 @@ func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []c
 
 // nameOf begins the store's ID of a call. It has the number of limits, because a store may fail to answer a
 // repetition under another one, which would look as if the store was broken: such a call is a new one.
-func nameOf(verb string, rule *config.Rule) string {
-	return verb + strconv.Itoa(len(rule.Limits)) + ":"
+func nameOf(verb string, limits []sash.Limit) string {
+	return verb + strconv.Itoa(len(limits)) + ":"
 }
 
-// An asker asks the store for an answer's subject and units, under its rule, and fills the answer in.
-type asker func(*snapshot, *Answer) (verdict.Verdict, error)
+// An asker asks the store for an answer's subject and units, and fills the answer in.
+type asker func(hold, *Answer) (verdict.Verdict, error)
 
 // observed decides a request, and tells observers.
 func (d *Decider) observed(ctx context.Context, domain string, entries []config.Entry, cost *int64, ask asker) (verdict.Verdict, error) {
@@ -130,12 +130,13 @@ func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, an
 	} else if rule != nil {
 		answer.Units = rule.Cost
 	}
-	if rule == nil || rule.Unlimited {
+	h := s.hold(found)
+	if len(h.limits) == 0 {
 		return verdict.Unlimited(), nil
 	}
 	var v verdict.Verdict
-	if err = fits(rule, answer.Units); err == nil {
-		v, err = ask(s, answer)
+	if err = fits(h.limits, answer.Units); err == nil {
+		v, err = ask(h, answer)
 	}
 	if answer.Soft() && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
 		v = verdict.Unlimited() // a rule that is tried out stops nothing
@@ -154,9 +155,9 @@ func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, an
 	return v, nil
 }
 
-// fits returns sash.ErrCostAboveLimit for a cost that a rule can never admit.
-func fits(rule *config.Rule, cost int64) error {
-	for _, l := range rule.Limits {
+// fits returns sash.ErrCostAboveLimit for a cost that limits can never admit.
+func fits(limits []sash.Limit, cost int64) error {
+	for _, l := range limits {
 		if cost > l.Units {
 			return fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, cost, cmp.Or(l.Name, l.String()))
 		}

@@ -66,19 +66,19 @@ func (r *Reservation) settlement(used int64) sash.Settlement {
 // Decide, and ErrCountsRefused.
 func (d *Decider) Reserve(ctx context.Context, id, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, *Reservation, error) {
 	reserved := &Reservation{}
-	v, err := d.observed(ctx, domain, entries, cost, func(s *snapshot, a *Answer) (verdict.Verdict, error) {
+	v, err := d.observed(ctx, domain, entries, cost, func(h hold, a *Answer) (verdict.Verdict, error) {
 		if a.Rule.Options.CountRefused {
 			return verdict.Verdict{}, ErrCountsRefused
 		}
-		req := sash.Request{Key: a.Key, Cost: a.Units, Policy: s.policies[a.Rule], MaySettle: true}
+		req := sash.Request{Key: a.Key, Cost: a.Units, Policy: h.policy, MaySettle: true}
 		var res sash.Result
 		var err error
 		var name string
 		if id == "" {
 			name = rand.Text()
-			res, err = d.reserve(ctx, s.limiters[a.Rule], req)
+			res, err = d.reserve(ctx, h.limiter, req)
 		} else {
-			name = nameOf("reserve", a.Rule) + strconv.FormatInt(a.Units, 10) + ":" + id
+			name = nameOf("reserve", h.limits) + strconv.FormatInt(a.Units, 10) + ":" + id
 			res, err = d.reserveOnce(ctx, name, a.Rule, req)
 		}
 		if err != nil {

@@ -8,22 +8,20 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// ErrNothing means that no limit counts a request, so that there is nothing to reset.
-var ErrNothing = errors.New("nothing counts this request")
+// ErrNotLimited means that nothing counts what a request names, so that there is nothing to reset or to tell.
+var ErrNotLimited = errors.New("nothing limits these entries")
 
-// Reset forgets what the subject of a request was charged with, under the algorithm of the rule that it meets
-// now. Other instances that keep refusals in memory may go on refusing it for a second.
-//
-// Errors are config.ErrUnknownDomain, ErrNothing, sash.ErrUnavailable, and the context's.
+// Reset forgets what the subject of a request was charged. Other instances that share the store may refuse it
+// from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of
+// sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
 	s := d.current.Load()
 	found, err := s.config.Find(domain, entries)
 	if err != nil {
 		return err
 	}
-	limiter := s.limiters[found.Rule]
-	if limiter == nil {
-		return fmt.Errorf("%w: no rule with limits matches its entries", ErrNothing)
+	if found.Rule == nil || s.limiters[found.Rule] == nil {
+		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
 	}
-	return limiter.Reset(ctx, found.Key)
+	return s.limiters[found.Rule].Reset(ctx, found.Key)
 }

@@ -1,6 +1,6 @@
 // Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle, cancel and explain,
 // and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
-// GET /openapi.yaml describes it. POST /v1/reset is for the admin port, and a handler of its own.
+// GET /openapi.yaml describes it. Reset is for the admin port, and a handler of its own.
 package httpapi
 
 import (
@@ -162,11 +162,11 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error, of *silence) {
 	switch {
-	case errors.Is(err, config.ErrUnknownDomain), errors.Is(err, decide.ErrNothing):
+	case errors.Is(err, config.ErrUnknownDomain):
 		fail(w, http.StatusNotFound, err.Error())
 	case errors.Is(err, sash.ErrInvalidCost):
 		fail(w, http.StatusBadRequest, err.Error())
-	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused):
+	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNotLimited):
 		fail(w, http.StatusUnprocessableEntity, err.Error())
 	case errors.Is(err, errToken):
 		fail(w, http.StatusForbidden, err.Error())

@@ -115,22 +115,22 @@ func summary(e *decide.Explanation) string {
 	last := e.Steps[len(e.Steps)-1] // a request has an entry
 	v := &e.Verdict
 	switch {
+	case e.Never != nil:
+		return "never allowed: " + e.Never.Error()
+	case v.RefusedBy != nil && v.Shadow:
+		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", *v.RefusedBy, e.Cost)
+	case v.RefusedBy != nil:
+		return fmt.Sprintf("refused: %s has no room for %d", *v.RefusedBy, e.Cost)
 	case e.Found.Rule == nil && last.Matched == "":
 		return fmt.Sprintf("allowed, and not counted: no descriptor fits entry %d, %s=%s", len(e.Steps), strconv.Quote(clip(last.Entry.Key)), strconv.Quote(clip(last.Entry.Value)))
 	case e.Found.Rule == nil:
 		return "allowed, and not counted: the descriptor " + last.Matched + " has no limits"
 	case e.Found.Rule.Unlimited:
 		return "allowed, and not counted: the rule is unlimited"
-	case e.Never != nil:
-		return "never allowed: " + e.Never.Error()
 	case len(v.Limits) == 0:
 		return "allowed, and not counted: the rule is only tried out, and can tell nothing now"
-	case v.RefusedBy == nil && v.Source != nil && *v.Source == sash.FromPolicy.String():
+	case v.Source != nil && *v.Source == sash.FromPolicy.String():
 		return "allowed, and not counted: the store is unavailable, and the rule is open"
-	case v.RefusedBy == nil:
-		return fmt.Sprintf("allowed: every limit has room for %d", e.Cost)
-	case v.Shadow:
-		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", *v.RefusedBy, e.Cost)
 	}
-	return fmt.Sprintf("refused: %s has no room for %d", *v.RefusedBy, e.Cost)
+	return fmt.Sprintf("allowed: every limit has room for %d", e.Cost)
 }

@@ -236,7 +236,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		{body: user + `}`, status: 200},
 		{body: user + `,"cost":1}`, wrong: true, status: 400},
 		{body: `{"domain":"e","entries":[{"key":"user"}]}`, status: 404},
-		{body: `{"domain":"d","entries":[{"key":"nobody"}]}`, status: 404},
+		{body: `{"domain":"d","entries":[{"key":"nobody"}]}`, status: 422},
 		{body: user + `}` + strings.Repeat(" ", maxBody), status: 413},
 		{body: user + `}`, header: []string{"Content-Type", "application/x-www-form-urlencoded"}, wrong: true, status: 415},
 	} {

@@ -148,7 +148,7 @@ func TestReset(t *testing.T) {
 		t.Errorf("%v left", left)
 	}
 	w := send(admin, http.MethodPost, ResetPath, ann, "Content-Type", "application/json; charset=utf-8")
-	expect(t, w, 200, "", `{"reset":true}`)
+	expect(t, w, 200, "", `{"subject":"d:user:ann"}`)
 	if left := post(t, h, "/v1/peek", ann, 200)["remaining"]; left != 3.0 {
 		t.Errorf("%v left after a reset", left)
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 // ResetPath is where the admin port has Reset.
-const ResetPath = "/v1/reset"
+const ResetPath = "/admin/v1/reset"
 
-// A subject is the body of POST /v1/reset.
+// A subject is the body of a reset.
 type subject struct {
 	Domain  string         `json:"domain"`
 	Entries []config.Entry `json:"entries"`
@@ -24,7 +24,7 @@ var unreset = silence{
 	"the store is not asked for now: the subject is not reset; send this again",
 }
 
-// Reset returns the handler of POST /v1/reset, which forgets what a subject was charged with. It is for the
+// Reset returns a handler that forgets what a subject was charged with. It is for the
 // admin port: who can ask for a decision may not be free to undo them.
 func Reset(decider *decide.Decider) http.Handler {
 	h := prepare(decider, &Options{Log: slog.New(slog.DiscardHandler)})
@@ -57,5 +57,5 @@ func (h *Handler) reset(w http.ResponseWriter, r *http.Request) {
 		h.answerError(w, r, err, &unreset)
 		return
 	}
-	write(w, http.StatusOK, map[string]bool{"reset": true})
+	write(w, http.StatusOK, map[string]string{"subject": config.Key(body.Domain, body.Entries)})
 }

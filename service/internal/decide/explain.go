@@ -16,8 +16,8 @@ func (d *Decider) Peek(ctx context.Context, domain string, entries []config.Entr
 }
 
 func looker(ctx context.Context) asker {
-	return func(s *snapshot, a *Answer) (verdict.Verdict, error) {
-		res, err := s.limiters[a.Rule].Peek(ctx, a.Key)
+	return func(h hold, a *Answer) (verdict.Verdict, error) {
+		res, err := h.limiter.Peek(ctx, a.Key)
 		if err != nil {
 			return verdict.Verdict{}, err
 		}

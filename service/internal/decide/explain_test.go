@@ -77,7 +77,7 @@ func TestReset(t *testing.T) {
 	expectLeft(t, d, "the one that was reset", "k=a", 3)
 	expectLeft(t, d, "the other", "k=b", 0)
 	for _, entries := range []string{"nobody=a", "none=a"} {
-		if err := d.Reset(t.Context(), "d", part(entries, 0).Entries); !errors.Is(err, ErrNothing) {
+		if err := d.Reset(t.Context(), "d", part(entries, 0).Entries); !errors.Is(err, ErrNotLimited) {
 			t.Errorf("%s: %v", entries, err)
 		}
 	}
