@@ -6,6 +6,7 @@ require (
 	example.com/sash v0.0.0
 	example.com/sash/denials v0.0.0
 	example.com/sash/goredisstore v0.0.0
+	example.com/sash/httplimit v0.0.0
 	example.com/sash/replay v0.0.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/envoyproxy/go-control-plane/ratelimit v0.1.0
@@ -46,6 +47,7 @@ require (
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
+	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/go-openapi/jsonpointer v0.22.5 // indirect
 	github.com/go-openapi/swag/jsonname v0.25.5 // indirect
@@ -66,5 +68,6 @@ replace (
 	example.com/sash => ..
 	example.com/sash/denials => ../denials
 	example.com/sash/goredisstore => ../goredisstore
+	example.com/sash/httplimit => ../httplimit
 	example.com/sash/replay => ../replay
 )

@@ -38,6 +38,12 @@ remaining null and limits []. Other answers are {"error":"…"}: 400 a wrong req
 domain, 413 a body over 64 KiB, 415 not JSON, 422 a cost that could never fit, and 503 where Redis does not
 answer and the rule is closed.
 
+  GET /v1/forward-auth?domain=demo&descriptor=remote_address
+
+answers nginx, Caddy, Traefik and HAProxy, which ask it before they let a request through: 200, or 429 with
+Retry-After and RateLimit fields (deny=403 for nginx). The headers that the proxy sends say who the client is,
+so that the address must be one that only the proxy reaches: see docs/proxies.md.
+
   GET /healthz     200 {"status":"ok","store":"up","instances":2}, or "degraded" and a cause
 
 It is 200 also while Redis is down, because ending or avoiding an instance would not bring Redis back. Use it

@@ -1,6 +1,7 @@
 // Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle, cancel and explain,
 // and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
-// GET /openapi.yaml describes it. Reset is for the admin port, and a handler of its own.
+// Proxies ask /v1/forward-auth. GET /openapi.yaml describes it. Reset is for the admin port, and a handler of
+// its own.
 package httpapi
 
 import (
@@ -16,6 +17,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/verdict"
 )
 
@@ -25,7 +27,7 @@ type Handler struct {
 	decider *decide.Decider
 	opts    Options
 	tokens  tokens
-	log     throttle
+	log     throttle.Errors
 }
 
 // Options for a Handler. The zero value is the default.
@@ -53,6 +55,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h := prepare(decider, opts)
 	h.mux.HandleFunc("/openapi.yaml", serveDocument)
 	h.mux.HandleFunc("/v1/allow", h.allow)
+	h.mux.HandleFunc("/v1/forward-auth", h.forwardAuth)
 	h.mux.HandleFunc("/v1/peek", h.peek)
 	h.mux.HandleFunc("/v1/explain", h.explain)
 	h.mux.HandleFunc("/v1/reserve", h.reserve)
@@ -88,7 +91,7 @@ func prepare(decider *decide.Decider, opts *Options) *Handler {
 		h.opts.Now = time.Now
 	}
 	h.tokens = newTokens(h.opts.TokenKey)
-	h.log.to = h.opts.Log
+	h.log.To = h.opts.Log
 	return h
 }
 
@@ -174,7 +177,7 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error,
 		fail(w, http.StatusConflict, err.Error())
 	default:
 		if r.Context().Err() == nil { // otherwise the client went away
-			h.log.error("no decision", err) // the store's words may tell where it is: not for the client
+			h.log.Log("no decision", err) // the store's words may tell where it is: not for the client
 		}
 		w.Header().Set("Retry-After", "1")
 		text, cause := of.unknown, degrade.Cause(err)
@@ -203,7 +206,7 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 		defer cancel()
 		if err := h.opts.Ready(ctx); err != nil {
-			h.log.error("not ready", err)
+			h.log.Log("not ready", err)
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}

@@ -69,7 +69,8 @@ func (s *server) do(t *testing.T, x exchange) string {
 		}
 		return req
 	}
-	item := s.doc.Paths.Value(x.path)
+	path, _, _ := strings.Cut(x.path, "?")
+	item := s.doc.Paths.Value(path)
 	if item == nil {
 		t.Fatalf("%s is not in the document", x.path)
 	}
@@ -104,7 +105,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 		t.Errorf("%s %s: the answer %d %s is not as documented: %v", name, x.body, res.StatusCode, body, err)
 	}
 	for method := range item.Operations() {
-		s.seen[fmt.Sprint(method, " ", x.path, " ", res.StatusCode)] = true
+		s.seen[fmt.Sprint(method, " ", path, " ", res.StatusCode)] = true
 	}
 	return string(body)
 }
@@ -246,6 +247,23 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	s.do(t, exchange{method: http.MethodPut, path: ResetPath, status: 405})
 
 	down.do(t, exchange{method: http.MethodPost, path: ResetPath, body: user + `}`, status: 503})
+
+	const forward = "/v1/forward-auth?domain=d&descriptor="
+	for _, x := range []exchange{
+		{path: forward + "user%3Dproxied&descriptor=day%3Dproxied", status: 200},
+		{path: forward + "nobody%3Da", status: 200},
+		{path: forward + "heavy%3Da", status: 200},
+		{path: forward + "heavy%3Da", status: 429},
+		{path: forward + "heavy%3Da&deny=403", status: 403},
+		{path: forward + "heavy%3Da&deny=401", status: 401},
+		{path: forward + "heavy%3Da&deny=404", wrong: true, status: 400},
+		{path: "/v1/forward-auth?domain=d", wrong: true, status: 400},
+		{path: strings.Replace(forward, "=d", "=", 1) + "heavy%3Da", wrong: true, status: 400},
+	} {
+		x.method = http.MethodGet
+		s.do(t, x)
+	}
+	down.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", status: 503})
 
 	const envoy = `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"json"}]}],"hitsAddend":3}`
 	for _, x := range []exchange{
