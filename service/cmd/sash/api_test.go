@@ -31,7 +31,7 @@ func post(t *testing.T, url, body string) (int, map[string]any) {
 // address resets.
 func TestAReservationIsSettledByAnotherInstance(t *testing.T) {
 	redis := redistest.Start(t).Addr()
-	secret := []string{"SASH_TOKEN_KEY=" + strings.Repeat("s", 32)}
+	secret := []string{"SASH_TOKEN_KEY=" + strings.Repeat("s", 32), "SASH_ADMIN_TOKEN=" + strings.Repeat("a", 32)}
 	start := func(env []string) *process {
 		return serveIn(t, env, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--redis", redis)
 	}
@@ -59,8 +59,8 @@ func TestAReservationIsSettledByAnotherInstance(t *testing.T) {
 	if status, said := post(t, here.url+"/admin/v1/reset", subject+"}"); status != 404 || left() != 9200.0 {
 		t.Errorf("reset by anyone: %d %v, %v left", status, said, left())
 	}
-	if status, said := post(t, here.admin+"/admin/v1/reset", subject+"}"); status != 200 || left() != 9500.0 {
-		t.Errorf("reset: %d %v, %v left", status, said, left())
+	if status, said := post(t, here.admin+"/admin/v1/reset", subject+"}"); status != 401 || left() != 9200.0 {
+		t.Errorf("reset without the token: %d %v, %v left", status, said, left())
 	}
 	if err := stranger.stop(t); err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,9 @@ type Decider struct {
 	instance  string // tells this process from others
 	current   atomic.Pointer[snapshot]
 	observers []Observer
+
+	changing sync.Mutex  // held while current is made anew
+	excepted []Exception // guarded by changing
 }
 
 // A snapshot is a configuration with what the store needs of it.
@@ -30,6 +34,8 @@ type snapshot struct {
 	config   *config.Config
 	limiters map[*config.Rule]*sash.Limiter
 	policies map[*config.Rule]*sash.Policy
+	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
+	exceptions map[string]*standing
 }
 
 // New returns a decider over a store, which stays the caller's.
@@ -63,6 +69,9 @@ func (d *Decider) Use(cfg *config.Config) error {
 			return fmt.Errorf("%s: %w", rule, err)
 		}
 	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	s.except(d.store, d.excepted)
 	d.current.Store(s)
 	return nil
 }
@@ -130,7 +139,12 @@ func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, an
 	} else if rule != nil {
 		answer.Units = rule.Cost
 	}
-	h := s.hold(found)
+	h := s.hold(domain, entries, found)
+	if h.banned > 0 {
+		answer.Key = cmp.Or(found.Key, config.Key(domain, entries))
+		answer.ban(h.banned)
+		return verdict.Banned(answer.RefusedBy.RetryAfter), nil
+	}
 	if len(h.limits) == 0 {
 		return verdict.Unlimited(), nil
 	}

@@ -98,7 +98,8 @@ func explained(e decide.Explanation) explanation {
 	if found := e.Found; found.Rule != nil {
 		body.Rule = &rule{Path: found.Rule.String(), Limits: found.Rule.Describe(), Subject: found.Key, Metric: found.Metric}
 	}
-	for _, l := range e.Limits {
+	for i := range e.Verdict.Limits { // none while the subject is banned
+		l := &e.Limits[i]
 		body.Usage = append(body.Usage, usage{
 			Name: l.Limit.Name, Units: l.Limit.Units, Used: l.Limit.Units - l.Remaining, Remaining: l.Remaining,
 			Room: l.Remaining >= e.Cost, ReleaseAfter: verdict.Seconds(l.ReleaseAfter), ResetAfter: verdict.Seconds(l.ResetAfter),
@@ -119,6 +120,8 @@ func summary(e *decide.Explanation) string {
 		return "never allowed: " + e.Never.Error()
 	case v.RefusedBy != nil && v.Shadow:
 		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", *v.RefusedBy, e.Cost)
+	case v.RefusedBy != nil && len(v.Limits) == 0:
+		return "refused: an operator has banned the subject"
 	case v.RefusedBy != nil:
 		return fmt.Sprintf("refused: %s has no room for %d", *v.RefusedBy, e.Cost)
 	case e.Found.Rule == nil && last.Matched == "":

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/rls"
@@ -74,12 +76,20 @@ func (s *server) do(t *testing.T, x exchange) string {
 	if item == nil {
 		t.Fatalf("%s is not in the document", x.path)
 	}
-	input := &openapi3filter.RequestValidationInput{Request: newRequest(), Options: &openapi3filter.Options{IncludeResponseStatus: true}}
+	input := &openapi3filter.RequestValidationInput{Request: newRequest(), Options: &openapi3filter.Options{
+		IncludeResponseStatus: true,
+		AuthenticationFunc: func(_ context.Context, of *openapi3filter.AuthenticationInput) error {
+			if of.RequestValidationInput.Request.Header.Get("Authorization") == "" {
+				return errors.New("there is no token")
+			}
+			return nil
+		},
+	}}
 	operation := item.GetOperation(x.method)
 	if operation != nil {
 		input.Route = &routers.Route{Spec: s.doc, Path: x.path, PathItem: item, Method: x.method, Operation: operation}
 		if err := openapi3filter.ValidateRequest(ctx, input); (err != nil) != x.wrong {
-			t.Errorf("%s %s: the document says %v of the request", name, x.body, err)
+			t.Errorf("%s %s: the document says %v of the request", name, clip(x.body), err)
 		}
 	} else { // another method: answered as every operation of the path says
 		for _, operation = range item.Operations() {
@@ -96,13 +106,13 @@ func (s *server) do(t *testing.T, x exchange) string {
 		t.Fatal(err)
 	}
 	if res.StatusCode != x.status {
-		t.Errorf("%s %s: %d %s, want %d", name, x.body, res.StatusCode, body, x.status)
+		t.Errorf("%s %s: %d %s, want %d", name, clip(x.body), res.StatusCode, body, x.status)
 	}
 	answer := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header, Options: input.Options,
 	}
 	if err := openapi3filter.ValidateResponse(ctx, answer.SetBodyBytes(body)); err != nil {
-		t.Errorf("%s %s: the answer %d %s is not as documented: %v", name, x.body, res.StatusCode, body, err)
+		t.Errorf("%s %s: the answer %d %s is not as documented: %v", name, clip(x.body), res.StatusCode, body, err)
 	}
 	for method := range item.Operations() {
 		s.seen[fmt.Sprint(method, " ", path, " ", res.StatusCode)] = true
@@ -110,11 +120,13 @@ func (s *server) do(t *testing.T, x exchange) string {
 	return string(body)
 }
 
+const adminToken, resetPath = "0123456789abcdef", "/admin/v1/reset"
+
 // withReset adds the path that is on the admin port.
 func withReset(h *Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
-	mux.Handle(ResetPath, Reset(h.decider))
+	mux.Handle("/admin/", admin.New(h.decider, &admin.Options{Access: admin.Access{Token: adminToken}, Log: slog.New(slog.DiscardHandler)}))
 	return mux
 }
 
@@ -241,12 +253,14 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		{body: user + `}` + strings.Repeat(" ", maxBody), status: 413},
 		{body: user + `}`, header: []string{"Content-Type", "application/x-www-form-urlencoded"}, wrong: true, status: 415},
 	} {
-		x.method, x.path = http.MethodPost, ResetPath
+		x.method, x.path = http.MethodPost, resetPath
+		x.header = append(x.header, "Authorization", "Bearer "+adminToken)
 		s.do(t, x)
 	}
-	s.do(t, exchange{method: http.MethodPut, path: ResetPath, status: 405})
+	s.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, wrong: true, status: 401})
+	s.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, header: []string{"Sec-Fetch-Site", "cross-site"}, wrong: true, status: 403})
 
-	down.do(t, exchange{method: http.MethodPost, path: ResetPath, body: user + `}`, status: 503})
+	down.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, header: []string{"Authorization", "Bearer " + adminToken}, status: 503})
 
 	const forward = "/v1/forward-auth?domain=d&descriptor="
 	for _, x := range []exchange{
@@ -304,7 +318,7 @@ func TestTheDocumentHasThePathsOfTheHandler(t *testing.T) {
 	for path, item := range doc.Paths.Map() {
 		if len(item.Servers) == 0 {
 			documented = append(documented, path)
-		} else if path != ResetPath || !strings.Contains(item.Servers[0].Description, "admin port") {
+		} else if path != resetPath || !strings.Contains(item.Servers[0].Description, "admin port") {
 			t.Errorf("%s is on %v", path, item.Servers[0])
 		}
 	}
@@ -313,7 +327,7 @@ func TestTheDocumentHasThePathsOfTheHandler(t *testing.T) {
 	if !slices.Equal(documented, handled) {
 		t.Errorf("documented are\n\t%v, handled\n\t%v", documented, handled)
 	}
-	if w := send(h, http.MethodPost, ResetPath, `{}`); w.Code != http.StatusNotFound {
+	if w := send(h, http.MethodPost, resetPath, `{}`); w.Code != http.StatusNotFound {
 		t.Errorf("who can ask for decisions can reset: %d", w.Code)
 	}
 	if w := send(h, http.MethodGet, "/openapi.yaml", ""); !bytes.Equal(w.Body.Bytes(), document) || w.Header().Get("Content-Type") != "application/yaml" {

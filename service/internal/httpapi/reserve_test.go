@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 )
 
 // fleet returns two instances on one store with one key, and their clock.
@@ -136,20 +138,19 @@ func TestExplanations(t *testing.T) {
 	}
 }
 
-// Who may reset is whoever reaches the admin port, and a page in his browser is not.
-func TestReset(t *testing.T) {
+// A ban refuses whatever is asked, and an explanation says so.
+func TestABanIsExplained(t *testing.T) {
 	h, _ := virtual(t)
-	admin := Reset(h.decider)
-	post(t, h, "/v1/allow", annTwo, 200)
-	if w := send(admin, http.MethodPost, ResetPath, ann); w.Code != 415 {
-		t.Errorf("without a content type: %d", w.Code)
+	entries := []config.Entry{{Key: "user", Value: "ann"}}
+	h.decider.Except([]decide.Exception{{Domain: "d", Entries: entries, Until: time.Now().Add(time.Hour)}})
+	said := post(t, h, "/v1/explain", ann, 200)
+	if said["summary"] != "refused: an operator has banned the subject" || len(said["usage"].([]any)) != 0 {
+		t.Errorf("%v", said)
 	}
-	if left := post(t, h, "/v1/peek", ann, 200)["remaining"]; left != 1.0 {
-		t.Errorf("%v left", left)
+	if said := post(t, h, "/v1/reserve", ann, 429); said["token"] != nil || said["refused_by"] != "ban" {
+		t.Errorf("%v", said)
 	}
-	w := send(admin, http.MethodPost, ResetPath, ann, "Content-Type", "application/json; charset=utf-8")
-	expect(t, w, 200, "", `{"subject":"d:user:ann"}`)
-	if left := post(t, h, "/v1/peek", ann, 200)["remaining"]; left != 3.0 {
-		t.Errorf("%v left after a reset", left)
+	if said := post(t, h, "/v1/peek", ann, 200); said["allowed"] != false {
+		t.Errorf("%v", said)
 	}
 }
