@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash/service/internal/decide"
@@ -32,10 +30,8 @@ func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
 // New returns a handler with /rlconfig, /stats, /metrics and /debug/pprof/.
 func New(decider *decide.Decider, counted *stats.Registry, loading *Loading) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(counted.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w)
 		_ = counted.WriteText(w) // a client that is gone is no concern of ours

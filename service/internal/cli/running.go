@@ -83,6 +83,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		return err
 	}
 	counted := stats.New()
+	decider.Observe(counted.Observer(env.NearLimitRatio))
 	counted.Service.ConfigLoaded.Add(1)
 	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
@@ -158,7 +159,7 @@ func reload(decider *decide.Decider, counted *stats.Registry, loading *admin.Loa
 }
 
 func protocolOptions(s *serving, env *envoyenv.Settings, counted *stats.Registry, log *slog.Logger) *rls.Options {
-	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, NearLimitRatio: env.NearLimitRatio, Stats: counted, Log: log}
+	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, Stats: counted, Log: log}
 	if s.chargeEach {
 		opts.Charging = decide.Each
 	}

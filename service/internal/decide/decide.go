@@ -106,6 +106,7 @@ func (s *snapshot) decide(ctx context.Context, domain string, entries []config.E
 		v := verdict.Unlimited() // a rule that is tried out stops nothing
 		if errors.Is(err, sash.ErrUnavailable) {
 			v = verdict.Undecided(err)
+			answer.Source, answer.Cause = sash.FromPolicy, err
 		}
 		v.Shadow, answer.Refused = true, errors.Is(err, sash.ErrCostAboveLimit)
 		return v, nil
