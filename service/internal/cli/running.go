@@ -18,6 +18,7 @@ import (
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/telemetry"
 )
 
 // deployed takes what flags do not say from the environment of Envoy's rate limit service.
@@ -84,6 +85,13 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	counted := stats.New()
 	decider.Observe(counted.Observer(env.NearLimitRatio))
+	told, err := telemetry.Start(ctx, decider, counted, telemetry.Options{
+		Env: a.env, Envoy: env.Telemetry, Refusals: s.logRefusals, Keys: s.showKeys, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer told.Stop()
 	counted.Service.ConfigLoaded.Add(1)
 	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
@@ -109,7 +117,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	running := []func(context.Context) error{
 		func(ctx context.Context) error {
-			return httpapi.Serve(ctx, on.http, httpapi.New(decider, opts), log)
+			return httpapi.Serve(ctx, on.http, told.Handler(httpapi.New(decider, opts)), log)
 		},
 	}
 	if backend.run != nil {

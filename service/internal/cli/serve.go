@@ -18,6 +18,7 @@ type serving struct {
 	json, merge, chargeEach bool
 	budget                  time.Duration
 	instances               int
+	logRefusals, showKeys   bool
 }
 
 func (a *app) serve() *cobra.Command {
@@ -84,6 +85,8 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
+	f.BoolVar(&s.logRefusals, "log-refusals", false, "log refusals with the limit that refused: of each rule the first in each second, at level info")
+	f.BoolVar(&s.showKeys, "show-keys", false, "have whom a request was charged to, which is values of the request, in the log of refusals and in traces")
 	f.BoolVar(&s.json, "json", false, "say where it listens in JSON, and log in JSON")
 	return cmd
 }

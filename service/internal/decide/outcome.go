@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 
 	"example.com/sash"
@@ -142,4 +143,23 @@ func (o *Observation) Decisive() int {
 		}
 	}
 	return first
+}
+
+// RefusedBy names the limit that refused part i, such as "300/1m"; empty when none did.
+func (o *Observation) RefusedBy(i int) string {
+	a := &o.Answers[i]
+	switch outcome := o.OutcomeOf(i); {
+	case outcome != Refused && outcome != Shadowed:
+		return ""
+	case a.RefusedBy.Limit.Name != "":
+		return a.RefusedBy.Limit.Name
+	case a.Rule == nil:
+		return ""
+	}
+	for _, l := range a.Rule.Limits {
+		if a.Units > l.Units { // which no store was asked for
+			return cmp.Or(l.Name, l.String())
+		}
+	}
+	return ""
 }

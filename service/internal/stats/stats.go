@@ -154,20 +154,25 @@ func (r *Registry) each(f func(name string, rule *Rule)) {
 	}
 }
 
-// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
-func (r *Registry) WriteText(w io.Writer) error {
-	var err error
-	write := func(name string, count uint64) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
-		}
-	}
+// Counters calls f for every counter, under the names of Envoy's rate limit service. They are without what
+// would end a line of text or of statsd.
+func (r *Registry) Counters(f func(name string, count uint64)) {
 	for _, v := range r.Service.values() {
-		write(v.name, v.count)
+		f(v.name, v.count)
 	}
 	r.each(func(name string, rule *Rule) {
 		for _, v := range rule.values() {
-			write("ratelimit.service.rate_limit."+line(name)+"."+v.name, v.count)
+			f("ratelimit.service.rate_limit."+line(name)+"."+v.name, v.count)
+		}
+	})
+}
+
+// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
+func (r *Registry) WriteText(w io.Writer) error {
+	var err error
+	r.Counters(func(name string, count uint64) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
 		}
 	})
 	return err
