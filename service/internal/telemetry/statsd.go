@@ -63,12 +63,15 @@ func (p *pusher) run(ctx context.Context) {
 	}
 }
 
-// push sends once, and logs when that begins to fail and when it ends to.
+// push sends once, and logs when that begins to fail and when it ends to. Over UDP a packet that is lost is seldom
+// noticed, so that what is sent says nothing, and the first failure is the only one that is logged.
 func (p *pusher) push(ctx context.Context) {
 	err := p.send(ctx)
 	switch {
 	case err != nil && !p.failing:
 		p.log.Warn("counters do not reach the statsd server; the next failures are not logged", "server", p.to.Addr, "error", err)
+	case err == nil && p.failing && p.to.Network == "udp":
+		return
 	case err == nil && p.failing:
 		p.log.Info("counters reach the statsd server again", "server", p.to.Addr)
 	}
