@@ -151,6 +151,43 @@ func TestTheDashboardFitsTheMetrics(t *testing.T) {
 	}
 }
 
+// rowOfAMetric is a line of the table in docs/metrics.md.
+var rowOfAMetric = regexp.MustCompile("(?m)^\\| `([a-zA-Z0-9_]+)` \\| (counter|histogram) \\|([^|]*)\\|")
+
+func TestTheDocumentedMetricsExist(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	put(t, file, told)
+	p := serve(t, "--config", file)
+	askedInATrace(t, p, "")
+	families := scrape(t, p)
+	rows := rowOfAMetric.FindAllStringSubmatch(string(text), -1)
+	if len(rows) < 15 {
+		t.Fatalf("%d rows were read", len(rows))
+	}
+	for _, row := range rows {
+		family := families[row[1]]
+		if family == nil || strings.ToLower(family.GetType().String()) != row[2] {
+			t.Errorf("%s is no %s: %v", row[1], row[2], family)
+			continue
+		}
+		for _, label := range family.Metric[0].Label {
+			if !strings.Contains(row[3], "`"+label.GetName()+"`") && strings.TrimSpace(row[3]) != "the same" {
+				t.Errorf("%s has a label %s that is not documented", row[1], label.GetName())
+			}
+		}
+		delete(families, row[1])
+	}
+	for name := range families {
+		if strings.HasPrefix(name, "sash_request") || strings.HasPrefix(name, "sash_decision") || strings.HasPrefix(name, "ratelimit_") {
+			t.Errorf("%s is not documented", name)
+		}
+	}
+}
+
 func TestTheDashboardIsWhole(t *testing.T) {
 	d := readDashboard(t)
 	if d.Title == "" || d.UID == "" || d.SchemaVersion < 36 {

@@ -305,3 +305,31 @@ func TestACollectorThatIsAway(t *testing.T) {
 		t.Errorf("the log does not say so: %s", p.logs)
 	}
 }
+
+// The variables of a deployment of Envoy's service, through the whole command.
+func TestStatsdGetsWhatADeploymentSays(t *testing.T) {
+	t.Parallel()
+	server, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	_, port, _ := net.SplitHostPort(server.LocalAddr().String())
+	p := serveIn(t, []string{"USE_STATSD=true", "STATSD_PROTOCOL=udp", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port, "STATS_FLUSH_INTERVAL=50ms", "EXTRA_TAGS=team:edge"},
+		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+	res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}],"cost":3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	const want = "ratelimit.service.rate_limit.demo.remote_address.total_hits.__team=edge:3|c\n"
+	_ = server.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buffer := make([]byte, 1<<16)
+	for got := ""; !strings.Contains(got, want); {
+		n, _, err := server.ReadFrom(buffer)
+		if err != nil {
+			t.Fatalf("%v, after %q", err, got)
+		}
+		got += string(buffer[:n])
+	}
+}

@@ -47,7 +47,8 @@ for liveness and readiness.
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
 same in JSON, and GET /healthcheck is for load balancers. The admin address has /rlconfig, /stats, /metrics
-and /debug/pprof/.
+and /debug/pprof/. Traces and metrics go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, and counters to
+statsd with USE_STATSD and STATSD_HOST; docs/metrics.md says what is told.
 
 The configuration is read again when its files change. One that is wrong is logged, counted and shown on
 /rlconfig, and the last good one stays in use.

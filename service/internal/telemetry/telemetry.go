@@ -116,6 +116,7 @@ func (t *Telemetry) scraped(ctx context.Context, counted *stats.Registry, envoy 
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w (choose another with PROMETHEUS_ADDR)", envoy.PrometheusAddr, err)
 	}
+	t.log.Info("Prometheus is answered on an address of its own", "addr", listener.Addr().String(), "path", envoy.PrometheusPath)
 	mux := http.NewServeMux()
 	mux.Handle(envoy.PrometheusPath, promhttp.HandlerFor(counted.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	t.running.Go(func() {
