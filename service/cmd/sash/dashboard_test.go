@@ -13,7 +13,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -94,7 +93,7 @@ func (d *dashboard) expressions(t *testing.T) map[string]string {
 }
 
 // What Prometheus adds to the labels of what it reads.
-var added = map[string]bool{labels.MetricName: true, "job": true, "instance": true, "le": true}
+var added = map[string]bool{model.MetricNameLabel: true, "job": true, "instance": true, "le": true}
 
 // The dashboard asks for metrics and labels that a service has.
 func TestTheDashboardFitsTheMetrics(t *testing.T) {

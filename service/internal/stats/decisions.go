@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"maps"
 	"strings"
 	"sync/atomic"
 
@@ -73,8 +74,9 @@ func (r *Registry) collectDecisions(to chan<- prometheus.Metric) {
 		}
 	}
 	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for id, d := range r.decisions {
+	all := maps.Clone(r.decisions) // whoever reads slowly must not hold up decisions
+	r.mu.RUnlock()
+	for id, d := range all {
 		domain, rule := strings.ToValidUTF8(id.domain, "_"), strings.ToValidUTF8(id.rule, "_")
 		for outcome := range decide.Outcomes {
 			for origin := range decide.Origins {
