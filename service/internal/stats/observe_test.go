@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"example.com/sash"
 	"example.com/sash/memstore"
@@ -50,24 +52,23 @@ func part(key, value string) decide.Part {
 // is checks a metric of ours against its series, one a line.
 func is(t *testing.T, r *Registry, name, series string) {
 	t.Helper()
-	families, err := r.Prometheus.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := make(chan prometheus.Metric, maxRules)
+	r.collectDecisions(metrics)
+	close(metrics)
 	var got []string
-	for _, f := range families {
-		if f.GetName() != name {
+	for metric := range metrics {
+		var m dto.Metric
+		if err := metric.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(metric.Desc().String(), `"`+name+`"`) || m.GetCounter().GetValue() == 0 {
 			continue
 		}
-		for _, m := range f.Metric {
-			var labels []string
-			for _, l := range m.Label {
-				labels = append(labels, l.GetValue())
-			}
-			if m.GetCounter().GetValue() > 0 {
-				got = append(got, fmt.Sprint(strings.Join(labels, " "), " ", m.GetCounter().GetValue()))
-			}
+		var labels []string
+		for _, l := range m.Label {
+			labels = append(labels, l.GetValue())
 		}
+		got = append(got, fmt.Sprint(strings.Join(labels, " "), " ", m.GetCounter().GetValue()))
 	}
 	want := strings.Split(strings.TrimSpace(series), "\n")
 	slices.Sort(got)
@@ -170,8 +171,8 @@ func TestValuesOfRequestsMakeNoSeries(t *testing.T) {
 		_, _ = d.DecideParts(t.Context(), "domain-"+value, []decide.Part{part("user", value)}, decide.Together)
 	}
 	is(t, r, "sash_decisions_total", "d allowed user store 10000\nd allowed plan_t* store 10000\nd allowed (request) store 10000")
-	if n := testutil.CollectAndCount(r, "ratelimit_service_rate_limit_total_hits"); n > maxRules+1 {
-		t.Errorf("%d series of rules that ask for values", n)
+	if len(r.rules) > maxRules+1 {
+		t.Errorf("%d names of rules that ask for values", len(r.rules))
 	}
 }
 
