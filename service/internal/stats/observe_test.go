@@ -52,9 +52,11 @@ func part(key, value string) decide.Part {
 // is checks a metric of ours against its series, one a line.
 func is(t *testing.T, r *Registry, name, series string) {
 	t.Helper()
-	metrics := make(chan prometheus.Metric, maxRules)
-	r.collectDecisions(metrics)
-	close(metrics)
+	metrics := make(chan prometheus.Metric)
+	go func() {
+		defer close(metrics)
+		r.collectDecisions(metrics)
+	}()
 	var got []string
 	for metric := range metrics {
 		var m dto.Metric
