@@ -74,35 +74,38 @@ func New(opts *Options) *Store {
 	s.shards = make([]shard, n)
 	for i := range s.shards {
 		s.shards[i].store = s
-		s.shards[i].subjects = make(map[id]*subject)
+		s.shards[i].subjects = make(map[uint64]*subject)
 		s.shards[i].calls.most = max(1, int(s.most)/n)
 	}
 	return s
 }
 
-func (s *Store) shard(key string) int {
-	return int(maphash.String(s.seed, key) & uint64(len(s.shards)-1))
-}
+// shard returns the shard of a name.
+func (s *Store) shard(name id) *shard { return &s.shards[s.index(name)] }
+
+func (s *Store) index(name id) int { return int(name.hash & uint64(len(s.shards)-1)) }
 
 // Decide implements [sash.Store]. It does not block and does not look at the context.
 func (s *Store) Decide(_ context.Context, req sash.Request) (sash.Result, error) {
-	sh := &s.shards[s.shard(req.Key)]
+	name := s.identify(req.Key, req.Policy)
+	sh := s.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.result(s.now().UnixMicro(), req), nil
+	return sh.result(s.now().UnixMicro(), name, req), nil
 }
 
 // DecideOnce implements [sash.Deduplicator].
-func (s *Store) DecideOnce(_ context.Context, name string, req sash.Request) (sash.Result, error) {
-	sh := &s.shards[s.shard(req.Key)]
+func (s *Store) DecideOnce(_ context.Context, once string, req sash.Request) (sash.Result, error) {
+	name := s.identify(req.Key, req.Policy)
+	sh := s.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now().UnixMicro()
-	c := call{subject: identify(req.Key, req.Policy), name: name}
+	c := call{subject: name, name: once}
 	if res, ok := sh.calls.find(now, c); ok {
 		return res, nil
 	}
-	res := sh.result(now, req)
+	res := sh.result(now, name, req)
 	if res.Allowed || req.Policy.CountRefused() {
 		sh.calls.add(now, c, res)
 	}
@@ -118,7 +121,8 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 	charge := true
 	for i, req := range reqs {
 		statuses := room[:len(req.Policy.Windows())]
-		refusals := s.shards[s.shard(req.Key)].look(now, req, statuses)
+		name := s.identify(req.Key, req.Policy)
+		refusals := s.shard(name).look(now, name, req, statuses)
 		results[i] = sash.NewResult(req, now, refusals, statuses)
 		charge = charge && refusals == 0
 	}
@@ -129,14 +133,15 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 		if req.Cost == 0 {
 			continue
 		}
-		sh := &s.shards[s.shard(req.Key)]
+		name := s.identify(req.Key, req.Policy)
+		sh := s.shard(name)
 		statuses := room[:len(req.Policy.Windows())]
-		sh.charge(now, req)
+		sh.charge(now, name, req)
 		after := req
 		if charge {
 			after.Cost = 0
 		}
-		refusals := sh.look(now, after, statuses)
+		refusals := sh.look(now, name, after, statuses)
 		if !charge {
 			refusals = results[i].Refusals()
 		}
@@ -148,11 +153,12 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 // Settle implements [sash.Settler].
 func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 	req := set.Request
-	sh := &s.shards[s.shard(req.Key)]
+	name := s.identify(req.Key, req.Policy)
+	sh := s.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now().UnixMicro()
-	sub := sh.find(req)
+	sub := sh.find(name, req.Policy)
 	if sub != nil && now < set.Expires() && sub.first(now, &set) {
 		sub.state.Settle(now, set.Result.At.UnixMicro(), set.Units-req.Cost, req.Policy.Windows())
 	}
@@ -161,10 +167,13 @@ func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 
 // Reset implements [sash.Resetter].
 func (s *Store) Reset(_ context.Context, key string, policy *sash.Policy) error {
-	sh := &s.shards[s.shard(key)]
+	name := s.identify(key, policy)
+	sh := s.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.drop(identify(key, policy))
+	if sub := sh.find(name, policy); sub != nil {
+		sh.drop(sub)
+	}
 	return nil
 }
 
@@ -183,7 +192,7 @@ func (s *Store) Stats() Stats {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		sh.sweep(s.now().UnixMicro(), len(sh.queue))
-		stats.Keys += len(sh.subjects)
+		stats.Keys += len(sh.queue)
 		stats.Evicted += sh.evicted
 		sh.mu.Unlock()
 	}
@@ -194,7 +203,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) lock(reqs []sash.Request) (unlock func()) {
 	shards := make([]int, len(reqs))
 	for i, req := range reqs {
-		shards[i] = s.shard(req.Key)
+		shards[i] = s.index(s.identify(req.Key, req.Policy))
 	}
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
@@ -210,13 +219,14 @@ func (s *Store) lock(reqs []sash.Request) (unlock func()) {
 
 // An id names a state: algorithms do not share what they count, nor do resolutions.
 type id struct {
+	hash       uint64 // of the key
 	key        string
 	algorithm  sash.Algorithm
 	resolution time.Duration
 }
 
-func identify(key string, policy *sash.Policy) id {
-	return id{key, policy.Algorithm(), policy.Resolution()}
+func (s *Store) identify(key string, policy *sash.Policy) id {
+	return id{maphash.String(s.seed, key), key, policy.Algorithm(), policy.Resolution()}
 }
 
 func newState(policy *sash.Policy) window.State {
