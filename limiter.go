@@ -71,16 +71,14 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // charged to all of them; otherwise nothing is charged. A refusal is a Result that is not Allowed, never
 // an error. Errors are [ErrInvalidKey], [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the
 // context's.
-func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (Result, error) {
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Result, err error) {
 	if err := l.policy.checkCost(cost); err != nil {
 		return Result{}, err
 	}
-	key, err := l.ready(ctx, key)
-	if err != nil {
+	if key, err = l.ready(ctx, key); err != nil {
 		return Result{}, err
 	}
-	res, err := l.store.Decide(ctx, Request{Key: key, Cost: cost, Policy: l.policy})
-	if err != nil {
+	if res, err = l.store.Decide(ctx, Request{Key: key, Cost: cost, Policy: l.policy}); err != nil {
 		return Result{}, storeError(ctx, err)
 	}
 	return res, nil

@@ -81,24 +81,22 @@ type LimitResult struct {
 // NewResult makes the result of one decision, for stores. At is the store's clock in microseconds
 // since the Unix epoch; bit i of refusals is set when limit i refused; statuses has one element a limit
 // and is copied.
-func NewResult(req Request, at int64, refusals uint64, statuses []window.Status) Result {
-	r := Result{
-		Allowed:   refusals == 0,
-		Remaining: MaxUnits,
-		At:        time.UnixMicro(at),
-		key:       req.Key,
-		policy:    req.Policy,
-		refusals:  refusals,
-	}
+func NewResult(req Request, at int64, refusals uint64, statuses []window.Status) (r Result) {
+	// Field by field, and nowhere else: a Result is large, and this is the one copy of it.
+	r.Allowed = refusals == 0
+	r.At = time.UnixMicro(at)
+	r.key, r.policy, r.refusals = req.Key, req.Policy, refusals
 	if copy(r.few[:], statuses) < len(statuses) {
 		r.more = append(r.more, statuses...)
 	}
+	remaining, reset, retry := int64(MaxUnits), int64(0), int64(0)
 	for i := range statuses {
 		s := &statuses[i]
-		r.Remaining = min(r.Remaining, s.Remaining)
-		r.ResetAfter = max(r.ResetAfter, micros(s.Reset))
-		r.wait = max(r.wait, micros(s.Retry))
+		remaining = min(remaining, s.Remaining)
+		reset = max(reset, s.Reset)
+		retry = max(retry, s.Retry)
 	}
+	r.Remaining, r.ResetAfter, r.wait = remaining, micros(reset), micros(retry)
 	if refusals != 0 {
 		r.RetryAfter = r.wait
 	}

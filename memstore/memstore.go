@@ -80,32 +80,39 @@ func New(opts *Options) *Store {
 	return s
 }
 
-// shard returns the shard of a name.
-func (s *Store) shard(name id) *shard { return &s.shards[s.index(name)] }
+func (s *Store) hash(key string) uint64 { return maphash.String(s.seed, key) }
 
-func (s *Store) index(name id) int { return int(name.hash & uint64(len(s.shards)-1)) }
+// index returns which shard has the keys of a hash.
+func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-1)) }
+
+func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
 
 // Decide implements [sash.Store]. It does not block and does not look at the context.
-func (s *Store) Decide(_ context.Context, req sash.Request) (sash.Result, error) {
-	name := s.identify(req.Key, req.Policy)
-	sh := s.shard(name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.result(s.now().UnixMicro(), name, req), nil
-}
-
-// DecideOnce implements [sash.Deduplicator].
-func (s *Store) DecideOnce(_ context.Context, once string, req sash.Request) (sash.Result, error) {
-	name := s.identify(req.Key, req.Policy)
-	sh := s.shard(name)
+func (s *Store) Decide(_ context.Context, req sash.Request) (res sash.Result, _ error) {
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now().UnixMicro()
-	c := call{subject: name, name: once}
+	statuses := sh.statuses[:len(req.Policy.Windows())]
+	refusals, firm := sh.decide(now, hash, req, statuses)
+	res = sash.NewResult(req, now, refusals, statuses)
+	res.Firm = firm
+	return res, nil
+}
+
+// DecideOnce implements [sash.Deduplicator].
+func (s *Store) DecideOnce(_ context.Context, id string, req sash.Request) (sash.Result, error) {
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now().UnixMicro()
+	c := call{subject: identify(req.Key, req.Policy), name: id}
 	if res, ok := sh.calls.find(now, c); ok {
 		return res, nil
 	}
-	res := sh.result(now, name, req)
+	res := sh.result(now, hash, req)
 	if res.Allowed || req.Policy.CountRefused() {
 		sh.calls.add(now, c, res)
 	}
@@ -121,8 +128,8 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 	charge := true
 	for i, req := range reqs {
 		statuses := room[:len(req.Policy.Windows())]
-		name := s.identify(req.Key, req.Policy)
-		refusals := s.shard(name).look(now, name, req, statuses)
+		hash := s.hash(req.Key)
+		refusals := s.shard(hash).look(now, hash, req, statuses)
 		results[i] = sash.NewResult(req, now, refusals, statuses)
 		charge = charge && refusals == 0
 	}
@@ -133,15 +140,15 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 		if req.Cost == 0 {
 			continue
 		}
-		name := s.identify(req.Key, req.Policy)
-		sh := s.shard(name)
+		hash := s.hash(req.Key)
+		sh := s.shard(hash)
 		statuses := room[:len(req.Policy.Windows())]
-		sh.charge(now, name, req)
+		sh.charge(now, hash, req)
 		after := req
 		if charge {
 			after.Cost = 0
 		}
-		refusals := sh.look(now, name, after, statuses)
+		refusals := sh.look(now, hash, after, statuses)
 		if !charge {
 			refusals = results[i].Refusals()
 		}
@@ -153,12 +160,12 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 // Settle implements [sash.Settler].
 func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 	req := set.Request
-	name := s.identify(req.Key, req.Policy)
-	sh := s.shard(name)
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now().UnixMicro()
-	sub := sh.find(name, req.Policy)
+	sub := sh.find(hash, req.Key, req.Policy)
 	if sub != nil && now < set.Expires() && sub.first(now, &set) {
 		sub.state.Settle(now, set.Result.At.UnixMicro(), set.Units-req.Cost, req.Policy.Windows())
 	}
@@ -167,11 +174,11 @@ func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 
 // Reset implements [sash.Resetter].
 func (s *Store) Reset(_ context.Context, key string, policy *sash.Policy) error {
-	name := s.identify(key, policy)
-	sh := s.shard(name)
+	hash := s.hash(key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sub := sh.find(name, policy); sub != nil {
+	if sub := sh.find(hash, key, policy); sub != nil {
 		sh.drop(sub)
 	}
 	return nil
@@ -203,7 +210,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) lock(reqs []sash.Request) (unlock func()) {
 	shards := make([]int, len(reqs))
 	for i, req := range reqs {
-		shards[i] = s.index(s.identify(req.Key, req.Policy))
+		shards[i] = s.index(s.hash(req.Key))
 	}
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
@@ -219,14 +226,13 @@ func (s *Store) lock(reqs []sash.Request) (unlock func()) {
 
 // An id names a state: algorithms do not share what they count, nor do resolutions.
 type id struct {
-	hash       uint64 // of the key
 	key        string
 	algorithm  sash.Algorithm
 	resolution time.Duration
 }
 
-func (s *Store) identify(key string, policy *sash.Policy) id {
-	return id{maphash.String(s.seed, key), key, policy.Algorithm(), policy.Resolution()}
+func identify(key string, policy *sash.Policy) id {
+	return id{key, policy.Algorithm(), policy.Resolution()}
 }
 
 func newState(policy *sash.Policy) window.State {

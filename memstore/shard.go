@@ -23,6 +23,7 @@ type shard struct {
 // A subject is a key's charges and its place in the queue.
 type subject struct {
 	id    id
+	hash  uint64   // of its key
 	next  *subject // with the same hash
 	state window.State
 	due   int64 // when the queue looks at it
@@ -53,8 +54,8 @@ func (s *subject) first(now int64, set *sash.Settlement) bool {
 }
 
 // look fills statuses without charging.
-func (sh *shard) look(now int64, name id, req sash.Request, statuses []window.Status) (refusals uint64) {
-	if sub := sh.find(name, req.Policy); sub != nil {
+func (sh *shard) look(now int64, hash uint64, req sash.Request, statuses []window.Status) (refusals uint64) {
+	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
 		return sub.state.Look(now, req.Cost, req.Policy.Windows(), statuses)
 	}
 	for i, l := range req.Policy.Windows() {
@@ -64,24 +65,24 @@ func (sh *shard) look(now int64, name id, req sash.Request, statuses []window.St
 }
 
 // charge records a request, and lets expired keys go.
-func (sh *shard) charge(now int64, name id, req sash.Request) {
-	sub := sh.find(name, req.Policy)
+func (sh *shard) charge(now int64, hash uint64, req sash.Request) {
+	sub := sh.find(hash, req.Key, req.Policy)
 	if sub == nil {
-		sub = sh.add(now, name, req.Policy)
+		sub = sh.add(now, hash, req)
 	}
 	sub.loose = sub.loose || req.MaySettle
 	sub.state.Charge(now, req.Cost, req.Policy.Windows())
 }
 
 // decide looks, and charges when there is room. It reports whether a refusal is firm.
-func (sh *shard) decide(now int64, name id, req sash.Request, statuses []window.Status) (refusals uint64, firm bool) {
-	sub := sh.find(name, req.Policy)
+func (sh *shard) decide(now int64, hash uint64, req sash.Request, statuses []window.Status) (refusals uint64, firm bool) {
+	sub := sh.find(hash, req.Key, req.Policy)
 	fresh := sub == nil
 	if fresh {
 		if req.Cost == 0 {
-			return sh.look(now, name, req, statuses), false
+			return sh.look(now, hash, req, statuses), false
 		}
-		sub = sh.add(now, name, req.Policy)
+		sub = sh.add(now, hash, req)
 	}
 	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Windows(), req.Policy.CountRefused(), statuses)
 	if fresh {
@@ -95,18 +96,18 @@ func (sh *shard) decide(now int64, name id, req sash.Request, statuses []window.
 }
 
 // result decides.
-func (sh *shard) result(now int64, name id, req sash.Request) sash.Result {
+func (sh *shard) result(now int64, hash uint64, req sash.Request) sash.Result {
 	statuses := sh.statuses[:len(req.Policy.Windows())]
-	refusals, firm := sh.decide(now, name, req, statuses)
+	refusals, firm := sh.decide(now, hash, req, statuses)
 	res := sash.NewResult(req, now, refusals, statuses)
 	res.Firm = firm
 	return res
 }
 
-// find returns the subject of a name, or nil.
-func (sh *shard) find(name id, policy *sash.Policy) *subject {
-	sub := sh.subjects[name.hash]
-	for sub != nil && sub.id != name {
+// find returns the subject of a key, which has this hash, under a policy, or nil.
+func (sh *shard) find(hash uint64, key string, policy *sash.Policy) *subject {
+	sub := sh.subjects[hash]
+	for sub != nil && (sub.id.key != key || sub.id.algorithm != policy.Algorithm() || sub.id.resolution != policy.Resolution()) {
 		sub = sub.next
 	}
 	if sub == nil {
@@ -119,14 +120,14 @@ func (sh *shard) find(name id, policy *sash.Policy) *subject {
 }
 
 // add makes a subject, and room for it.
-func (sh *shard) add(now int64, name id, policy *sash.Policy) *subject {
+func (sh *shard) add(now int64, hash uint64, req sash.Request) *subject {
 	sh.sweep(now, 4)
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
 		sh.evict()
 	}
-	sub := &subject{id: name, state: newState(policy), due: now + window.Keep(policy.Windows())}
-	sub.next = sh.subjects[name.hash]
-	sh.subjects[name.hash] = sub
+	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, state: newState(req.Policy), due: now + window.Keep(req.Policy.Windows())}
+	sub.next = sh.subjects[hash]
+	sh.subjects[hash] = sub
 	sh.store.keys.Add(1)
 	heap.Push(&sh.queue, sub)
 	return sub
@@ -163,16 +164,15 @@ func (sh *shard) evict() {
 }
 
 func (sh *shard) drop(sub *subject) {
-	hash := sub.id.hash
-	if first := sh.subjects[hash]; first != sub {
+	if first := sh.subjects[sub.hash]; first != sub {
 		for first.next != sub {
 			first = first.next
 		}
 		first.next = sub.next
 	} else if sub.next != nil {
-		sh.subjects[hash] = sub.next
+		sh.subjects[sub.hash] = sub.next
 	} else {
-		delete(sh.subjects, hash)
+		delete(sh.subjects, sub.hash)
 	}
 	sh.store.keys.Add(-1)
 	heap.Remove(&sh.queue, sub.index)
