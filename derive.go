@@ -33,7 +33,6 @@ func (r Result) After(d time.Duration) Result {
 	r.At = r.At.Add(micros(less))
 	r.RetryAfter = max(0, r.RetryAfter-micros(less))
 	r.ResetAfter = max(0, r.ResetAfter-micros(less))
-	r.wait = max(0, r.wait-micros(less))
 	statuses := r.own()
 	for i := range statuses {
 		s := &statuses[i]
@@ -44,9 +43,8 @@ func (r Result) After(d time.Duration) Result {
 
 // own returns the statuses, which the result then shares with no other.
 func (r *Result) own() []window.Status {
-	if r.more != nil {
-		r.more = slices.Clone(r.more)
-		return r.more
+	if r.rare != nil {
+		r.rare = &rare{statuses: slices.Clone(r.rare.statuses)}
 	}
-	return r.few[:]
+	return r.statuses()
 }

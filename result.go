@@ -1,6 +1,7 @@
 package sash
 
 import (
+	"slices"
 	"time"
 
 	"example.com/sash/internal/window"
@@ -36,7 +37,8 @@ type Result struct {
 	Source Source
 	// Firm says of a refusal that nobody can make room before RetryAfter has passed: no charge that counts
 	// may still be settled. Only a reset can, or a higher limit. A store that does not know says false.
-	Firm bool
+	Firm     bool
+	refusals uint8 // a bit for each of MaxLimits
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is
 	// ErrUnavailable.
 	Cause error
@@ -51,12 +53,16 @@ type Result struct {
 	// At is the store's clock when it decided.
 	At time.Time
 
-	key      string
-	policy   *Policy
-	refusals uint64
-	wait     time.Duration // the longest RetryAfter of its limits, also where another subject refused
-	few      [2]window.Status
-	more     []window.Status // where there are more limits than few holds
+	// Results are copied at every call: what is rare is behind a pointer.
+	key    string
+	policy *Policy
+	few    [2]window.Status
+	rare   *rare
+}
+
+// What is rare in a Result. It is not changed once made.
+type rare struct {
+	statuses []window.Status // where there are more limits than few holds
 	subjects []Result        // of a decision over several subjects
 }
 
@@ -85,9 +91,9 @@ func NewResult(req Request, at int64, refusals uint64, statuses []window.Status)
 	// Field by field, and nowhere else: a Result is large, and this is the one copy of it.
 	r.Allowed = refusals == 0
 	r.At = time.UnixMicro(at)
-	r.key, r.policy, r.refusals = req.Key, req.Policy, refusals
+	r.key, r.policy, r.refusals = req.Key, req.Policy, uint8(refusals)
 	if copy(r.few[:], statuses) < len(statuses) {
-		r.more = append(r.more, statuses...)
+		r.rare = &rare{statuses: slices.Clone(statuses)}
 	}
 	remaining, reset, retry := int64(MaxUnits), int64(0), int64(0)
 	for i := range statuses {
@@ -96,18 +102,18 @@ func NewResult(req Request, at int64, refusals uint64, statuses []window.Status)
 		reset = max(reset, s.Reset)
 		retry = max(retry, s.Retry)
 	}
-	r.Remaining, r.ResetAfter, r.wait = remaining, micros(reset), micros(retry)
+	r.Remaining, r.ResetAfter = remaining, micros(reset)
 	if refusals != 0 {
-		r.RetryAfter = r.wait
+		r.RetryAfter = micros(retry)
 	}
 	return r
 }
 
 // Limits returns each limit's part of the result: in the limiter's order, subject by subject.
 func (r Result) Limits() []LimitResult {
-	if r.subjects != nil {
+	if r.rare != nil && r.rare.subjects != nil {
 		var all []LimitResult
-		for _, s := range r.subjects {
+		for _, s := range r.rare.subjects {
 			all = append(all, s.Limits()...)
 		}
 		return all
@@ -115,10 +121,7 @@ func (r Result) Limits() []LimitResult {
 	if r.policy == nil {
 		return nil
 	}
-	statuses := r.few[:]
-	if r.more != nil {
-		statuses = r.more
-	}
+	statuses := r.statuses()
 	out := make([]LimitResult, len(r.policy.limits))
 	for i, l := range r.policy.limits {
 		s := statuses[i]
@@ -137,7 +140,24 @@ func (r Result) Limits() []LimitResult {
 }
 
 // Refusals returns a bit for each limit of a single subject that refused, for stores.
-func (r Result) Refusals() uint64 { return r.refusals }
+func (r Result) Refusals() uint64 { return uint64(r.refusals) }
+
+// statuses returns what each limit of a single subject says. The caller must not change them.
+func (r *Result) statuses() []window.Status {
+	if r.rare != nil {
+		return r.rare.statuses
+	}
+	return r.few[:]
+}
+
+// longest returns the longest RetryAfter of a single subject's limits, also where another subject refused.
+func (r *Result) longest() time.Duration {
+	var retry int64
+	for _, s := range r.statuses() {
+		retry = max(retry, s.Retry)
+	}
+	return micros(retry)
+}
 
 // RefusedBy returns the limit that refused: of several, the one that takes longest to have room. It
 // returns false for a call that was admitted.
@@ -160,11 +180,13 @@ func join(results []Result) Result {
 	if len(results) == 1 {
 		return results[0]
 	}
-	all := Result{Allowed: true, Remaining: MaxUnits, subjects: results}
-	for _, r := range results {
+	all := Result{Allowed: true, Remaining: MaxUnits, rare: &rare{subjects: results}}
+	var wait time.Duration
+	for i := range results {
+		r := &results[i]
 		all.Allowed = all.Allowed && r.Allowed
 		all.Remaining = min(all.Remaining, r.Remaining)
-		all.wait = max(all.wait, r.wait)
+		wait = max(wait, r.longest())
 		all.ResetAfter = max(all.ResetAfter, r.ResetAfter)
 		if r.At.After(all.At) {
 			all.At = r.At
@@ -174,7 +196,7 @@ func join(results []Result) Result {
 		}
 	}
 	if !all.Allowed {
-		all.RetryAfter = all.wait
+		all.RetryAfter = wait
 	}
 	return all
 }
