@@ -33,14 +33,14 @@ type Options struct {
 	// them that was settled. As many IDs of DecideOnce are remembered, about 500 bytes each; what is
 	// above that forgets the oldest.
 	MaxKeys int
-	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
+	// Now is the clock, which may be called concurrently and may go back. Nil is the wall clock; when that is
+	// set, the store follows within a second.
 	Now func() time.Time
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [sash.MultiStore],
 // [sash.Deduplicator], [sash.Settler] and [sash.Resetter].
 type Store struct {
-	now    func() time.Time
 	seed   maphash.Seed
 	most   int64
 	keys   atomic.Int64 // held in all shards
@@ -59,11 +59,7 @@ func New(opts *Options) *Store {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Store{now: opts.Now, seed: maphash.MakeSeed()}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	s.most = int64(opts.MaxKeys)
+	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys)}
 	if s.most <= 0 {
 		s.most = DefaultMaxKeys
 	}
@@ -72,8 +68,10 @@ func New(opts *Options) *Store {
 		n /= 2
 	}
 	s.shards = make([]shard, n)
+	start := time.Now()
 	for i := range s.shards {
 		s.shards[i].store = s
+		s.shards[i].clock = newClock(opts.Now, start)
 		s.shards[i].subjects = make(map[uint64]*subject)
 		s.shards[i].calls.most = max(1, int(s.most)/n)
 	}
@@ -93,7 +91,7 @@ func (s *Store) Decide(_ context.Context, req sash.Request) (res sash.Result, _ 
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.now().UnixMicro()
+	now := sh.clock.now()
 	statuses := sh.statuses[:len(req.Policy.Windows())]
 	refusals, firm := sh.decide(now, hash, req, statuses)
 	res = sash.NewResult(req, now, refusals, statuses)
@@ -107,7 +105,7 @@ func (s *Store) DecideOnce(_ context.Context, id string, req sash.Request) (sash
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.now().UnixMicro()
+	now := sh.clock.now()
 	c := call{subject: identify(req.Key, req.Policy), name: id}
 	if res, ok := sh.calls.find(now, c); ok {
 		return res, nil
@@ -122,14 +120,15 @@ func (s *Store) DecideOnce(_ context.Context, id string, req sash.Request) (sash
 // DecideAll implements [sash.MultiStore].
 func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result, error) {
 	defer s.lock(reqs)()
-	now := s.now().UnixMicro()
 	results := make([]sash.Result, len(reqs))
 	var room [sash.MaxLimits]window.Status
 	charge := true
 	for i, req := range reqs {
 		statuses := room[:len(req.Policy.Windows())]
 		hash := s.hash(req.Key)
-		refusals := s.shard(hash).look(now, hash, req, statuses)
+		sh := s.shard(hash)
+		now := sh.clock.now()
+		refusals := sh.look(now, hash, req, statuses)
 		results[i] = sash.NewResult(req, now, refusals, statuses)
 		charge = charge && refusals == 0
 	}
@@ -141,7 +140,7 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 			continue
 		}
 		hash := s.hash(req.Key)
-		sh := s.shard(hash)
+		sh, now := s.shard(hash), results[i].At.UnixMicro()
 		statuses := room[:len(req.Policy.Windows())]
 		sh.charge(now, hash, req)
 		after := req
@@ -164,7 +163,7 @@ func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.now().UnixMicro()
+	now := sh.clock.now()
 	sub := sh.find(hash, req.Key, req.Policy)
 	if sub != nil && now < set.Expires() && sub.first(now, &set) {
 		sub.state.Settle(now, set.Result.At.UnixMicro(), set.Units-req.Cost, req.Policy.Windows())
@@ -198,7 +197,7 @@ func (s *Store) Stats() Stats {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sh.sweep(s.now().UnixMicro(), len(sh.queue))
+		sh.sweep(sh.clock.now(), len(sh.queue))
 		stats.Keys += len(sh.queue)
 		stats.Evicted += sh.evicted
 		sh.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 // A shard owns part of the keys. Everything below mu is guarded by it.
 type shard struct {
 	mu       sync.Mutex
+	clock    clock
 	subjects map[uint64]*subject // by hash; those that have the same are chained
 	queue    queue
 	calls    calls
