@@ -33,6 +33,7 @@ func (r Result) After(d time.Duration) Result {
 	r.At = r.At.Add(micros(less))
 	r.RetryAfter = max(0, r.RetryAfter-micros(less))
 	r.ResetAfter = max(0, r.ResetAfter-micros(less))
+	r.wait = max(0, r.wait-micros(less))
 	statuses := r.own()
 	for i := range statuses {
 		s := &statuses[i]

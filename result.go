@@ -56,6 +56,7 @@ type Result struct {
 	// Results are copied at every call: what is rare is behind a pointer.
 	key    string
 	policy *Policy
+	wait   time.Duration // the longest RetryAfter of its limits, also where another subject refused
 	few    [2]window.Status
 	rare   *rare
 }
@@ -102,9 +103,9 @@ func NewResult(req Request, at int64, refusals uint64, statuses []window.Status)
 		reset = max(reset, s.Reset)
 		retry = max(retry, s.Retry)
 	}
-	r.Remaining, r.ResetAfter = remaining, micros(reset)
+	r.Remaining, r.ResetAfter, r.wait = remaining, micros(reset), micros(retry)
 	if refusals != 0 {
-		r.RetryAfter = micros(retry)
+		r.RetryAfter = r.wait
 	}
 	return r
 }
@@ -150,15 +151,6 @@ func (r *Result) statuses() []window.Status {
 	return r.few[:]
 }
 
-// longest returns the longest RetryAfter of a single subject's limits, also where another subject refused.
-func (r *Result) longest() time.Duration {
-	var retry int64
-	for _, s := range r.statuses() {
-		retry = max(retry, s.Retry)
-	}
-	return micros(retry)
-}
-
 // RefusedBy returns the limit that refused: of several, the one that takes longest to have room. It
 // returns false for a call that was admitted.
 func (r Result) RefusedBy() (LimitResult, bool) {
@@ -181,12 +173,11 @@ func join(results []Result) Result {
 		return results[0]
 	}
 	all := Result{Allowed: true, Remaining: MaxUnits, rare: &rare{subjects: results}}
-	var wait time.Duration
 	for i := range results {
 		r := &results[i]
 		all.Allowed = all.Allowed && r.Allowed
 		all.Remaining = min(all.Remaining, r.Remaining)
-		wait = max(wait, r.longest())
+		all.wait = max(all.wait, r.wait)
 		all.ResetAfter = max(all.ResetAfter, r.ResetAfter)
 		if r.At.After(all.At) {
 			all.At = r.At
@@ -196,7 +187,7 @@ func join(results []Result) Result {
 		}
 	}
 	if !all.Allowed {
-		all.RetryAfter = wait
+		all.RetryAfter = all.wait
 	}
 	return all
 }
