@@ -89,7 +89,12 @@ type LimitResult struct {
 // since the Unix epoch; bit i of refusals is set when limit i refused; statuses has one element a limit
 // and is copied.
 func NewResult(req Request, at int64, refusals uint64, statuses []window.Status) (r Result) {
-	// Field by field, and nowhere else: a Result is large, and this is the one copy of it.
+	r.Decided(req, at, refusals, statuses)
+	return r
+}
+
+// Decided is NewResult without a copy: it fills a zero Result where that is wanted. Firm may be set already.
+func (r *Result) Decided(req Request, at int64, refusals uint64, statuses []window.Status) {
 	r.Allowed = refusals == 0
 	r.At = time.UnixMicro(at)
 	r.key, r.policy, r.refusals = req.Key, req.Policy, uint8(refusals)
@@ -107,7 +112,6 @@ func NewResult(req Request, at int64, refusals uint64, statuses []window.Status)
 	if refusals != 0 {
 		r.RetryAfter = r.wait
 	}
-	return r
 }
 
 // Limits returns each limit's part of the result: in the limiter's order, subject by subject.

@@ -94,8 +94,8 @@ func (s *Store) Decide(_ context.Context, req sash.Request) (res sash.Result, _ 
 	now := sh.clock.now()
 	statuses := sh.statuses[:len(req.Policy.Windows())]
 	refusals, firm := sh.decide(now, hash, req, statuses)
-	res = sash.NewResult(req, now, refusals, statuses)
 	res.Firm = firm
+	res.Decided(req, now, refusals, statuses)
 	return res, nil
 }
 
