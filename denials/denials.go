@@ -89,7 +89,7 @@ func New(inner sash.Store, opts *Options) (*Store, error) {
 }
 
 // Decide implements [sash.Store]. An answer from memory has the source [sash.FromCache].
-func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, err error) {
 	if req.Cost == 0 || req.Policy.CountRefused() {
 		return s.inner.Decide(ctx, req)
 	}
@@ -97,7 +97,8 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 		if r := d.find(req); r != nil {
 			if now := time.Now(); now.Before(r.until) {
 				s.answered.Add(1)
-				res := r.result.After(now.Sub(r.received)).Part(req, 0)
+				res = r.result.After(now.Sub(r.received))
+				res = res.Part(req, 0)
 				res.Source = sash.FromCache
 				return res, nil
 			}
@@ -105,7 +106,7 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 	}
 	epoch := s.epoch(req.Key)
 	before, sent := epoch.Load(), time.Now()
-	res, err := s.inner.Decide(ctx, req)
+	res, err = s.inner.Decide(ctx, req)
 	if err == nil && !res.Allowed && res.Firm && res.Source == sash.FromStore {
 		s.keep(req, refusal{
 			cost:     req.Cost,
