@@ -105,7 +105,10 @@ func (l *Limiter) ready(ctx context.Context, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return key, storeError(ctx, ctx.Err())
+	if err := ctx.Err(); err != nil {
+		return "", storeError(ctx, err)
+	}
+	return key, nil
 }
 
 // Do runs f if there is room for one unit, and returns what f returns. Otherwise f does not run and the
