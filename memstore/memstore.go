@@ -234,15 +234,17 @@ func identify(key string, policy *sash.Policy) id {
 	return id{key, policy.Algorithm(), policy.Resolution()}
 }
 
-func newState(policy *sash.Policy) window.State {
+// begin gives a new subject its state.
+func (sub *subject) begin(policy *sash.Policy) {
 	switch policy.Algorithm() {
 	case sash.FixedWindow:
-		return new(window.Fixed)
+		sub.state = new(window.Fixed)
 	case sash.SlidingCounter:
-		return new(window.Counter)
+		sub.state = new(window.Counter)
 	case sash.GCRA:
-		return new(window.GCRA)
+		sub.state = new(window.GCRA)
 	default:
-		return &window.Log{Resolution: max(1, policy.Resolution().Microseconds())}
+		sub.log.Resolution = max(1, policy.Resolution().Microseconds())
+		sub.state = &sub.log
 	}
 }

@@ -24,14 +24,16 @@ type shard struct {
 // A subject is a key's charges and its place in the queue.
 type subject struct {
 	id    id
-	hash  uint64   // of its key
 	next  *subject // with the same hash
 	state window.State
-	due   int64 // when the queue looks at it
-	index int   // in the queue
+	log   window.Log // the state, under most algorithms: here, so that it is at hand
+	loose bool       // a charge may still be settled: once there was one, until the subject goes
+
+	hash  uint64 // of its key
+	due   int64  // when the queue looks at it
+	index int    // in the queue
 
 	settled map[string]int64 // what was settled, and until when a repetition could do harm
-	loose   bool             // a charge may still be settled: once there was one, until the subject goes
 	most    int              // how many of them to hold before those that are over are dropped
 }
 
@@ -111,11 +113,8 @@ func (sh *shard) find(hash uint64, key string, policy *sash.Policy) *subject {
 	for sub != nil && (sub.id.key != key || sub.id.algorithm != policy.Algorithm() || sub.id.resolution != policy.Resolution()) {
 		sub = sub.next
 	}
-	if sub == nil {
-		return nil
-	}
-	if l, ok := sub.state.(*window.Log); ok {
-		l.CountRefused = policy.CountRefused()
+	if sub != nil {
+		sub.log.CountRefused = policy.CountRefused()
 	}
 	return sub
 }
@@ -126,7 +125,8 @@ func (sh *shard) add(now int64, hash uint64, req sash.Request) *subject {
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
 		sh.evict()
 	}
-	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, state: newState(req.Policy), due: now + window.Keep(req.Policy.Windows())}
+	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, due: now + window.Keep(req.Policy.Windows())}
+	sub.begin(req.Policy)
 	sub.next = sh.subjects[hash]
 	sh.subjects[hash] = sub
 	sh.store.keys.Add(1)
