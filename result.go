@@ -53,7 +53,8 @@ type Result struct {
 	// At is the store's clock when it decided.
 	At time.Time
 
-	// Results are copied at every call: what is rare is behind a pointer.
+	// A Result is copied three or four times in a call. So what is rare is behind a pointer, and the size is a
+	// multiple of 16 bytes: that of any other is copied with stores that overlap, and the next copy waits for them.
 	key    string
 	policy *Policy
 	wait   time.Duration // the longest RetryAfter of its limits, also where another subject refused

@@ -233,18 +233,3 @@ type id struct {
 func identify(key string, policy *sash.Policy) id {
 	return id{key, policy.Algorithm(), policy.Resolution()}
 }
-
-// begin gives a new subject its state.
-func (sub *subject) begin(policy *sash.Policy) {
-	switch policy.Algorithm() {
-	case sash.FixedWindow:
-		sub.state = new(window.Fixed)
-	case sash.SlidingCounter:
-		sub.state = new(window.Counter)
-	case sash.GCRA:
-		sub.state = new(window.GCRA)
-	default:
-		sub.log.Resolution = max(1, policy.Resolution().Microseconds())
-		sub.state = &sub.log
-	}
-}

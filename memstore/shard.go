@@ -37,6 +37,21 @@ type subject struct {
 	most    int              // how many of them to hold before those that are over are dropped
 }
 
+// begin gives a new subject its state.
+func (s *subject) begin(policy *sash.Policy) {
+	switch policy.Algorithm() {
+	case sash.FixedWindow:
+		s.state = new(window.Fixed)
+	case sash.SlidingCounter:
+		s.state = new(window.Counter)
+	case sash.GCRA:
+		s.state = new(window.GCRA)
+	default:
+		s.log.Resolution = max(1, policy.Resolution().Microseconds())
+		s.state = &s.log
+	}
+}
+
 // first reports whether a settlement is applied for the first time, and notes that it was.
 func (s *subject) first(now int64, set *sash.Settlement) bool {
 	if set.ID == "" {
