@@ -15,7 +15,9 @@ type server struct{}
 
 var room = strings.Repeat("\x00", 8) + "\x00\x06\x0a\x24\x18\x1e\x40\x00" + strings.Repeat("\x00\x00\x00\x00\x00\x00\x00\x01", 4)
 
-func (server) Run(context.Context, *redisstore.Script, []string, string) (string, error) { return room, nil }
+func (server) Run(context.Context, *redisstore.Script, []string, string) (string, error) {
+	return room, nil
+}
 
 func (server) Cluster() bool { return false }
 
