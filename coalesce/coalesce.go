@@ -12,7 +12,7 @@ const shards = 64 // a power of two
 
 // A Store decides concurrent calls of one key together. It is safe for concurrent use. It holds nothing
 // but calls that wait, and has nothing to close: a goroutine that it starts ends when nobody waits for the
-// key any more.
+// key any more. In tests with testing/synctest, make it in the bubble: it uses channels again.
 type Store struct {
 	inner  sash.Store
 	apart  bool // each call is decided by itself
