@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash/service"
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/candidates"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoyenv"
@@ -84,6 +85,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	counted := stats.New()
 	counted.Service.ConfigLoaded.Add(1)
+	decider.Observe(candidates.Watch(counted, log))
 	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ type snapshot struct {
 	config   *config.Config
 	limiters map[*config.Rule]*sash.Limiter
 	policies map[*config.Rule]*sash.Policy
+	tried    map[*config.Rule]*tried // of rules that have a candidate
 }
 
 // New returns a decider over a store, which stays the caller's.
@@ -41,6 +42,7 @@ func (d *Decider) Use(cfg *config.Config) error {
 		config:   cfg,
 		limiters: make(map[*config.Rule]*sash.Limiter),
 		policies: make(map[*config.Rule]*sash.Policy),
+		tried:    make(map[*config.Rule]*tried),
 	}
 	for _, rule := range cfg.Rules() {
 		if !rule.Limited() {
@@ -58,6 +60,9 @@ func (d *Decider) Use(cfg *config.Config) error {
 		if s.policies[rule], err = sash.NewPolicy(&rule.Options, rule.Limits...); err != nil {
 			return fmt.Errorf("%s: %w", rule, err)
 		}
+		if err := s.try(store, rule); err != nil {
+			return fmt.Errorf("%s: the candidate: %w", rule, err)
+		}
 	}
 	d.current.Store(s)
 	return nil
@@ -71,8 +76,12 @@ func (d *Decider) Config() *config.Config { return d.current.Load().config }
 func (d *Decider) Decide(ctx context.Context, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
 	began := time.Now()
 	parts, answers := []Part{{Entries: entries}}, make([]Answer, 1)
-	v, err := d.current.Load().decide(ctx, domain, entries, cost, &answers[0])
+	current := d.current.Load()
+	v, err := current.decide(ctx, domain, entries, cost, &answers[0])
 	parts[0].Units = answers[0].Units
+	if err == nil {
+		current.watch(ctx, d.store, parts, answers, Together)
+	}
 	d.observe(ctx, Observation{Domain: domain, Parts: parts, Answers: answers, Allowed: v.Allowed, Err: err, Began: began})
 	return v, err
 }
@@ -100,7 +109,11 @@ func (s *snapshot) decide(ctx context.Context, domain string, entries []config.E
 	if rule.Refuses {
 		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, answer.Units, rule.Limits[0])
 	} else {
-		res, err = s.limiters[rule].AllowN(ctx, found.Key, answer.Units)
+		limiter := s.limiters[rule]
+		if t := s.enforced(rule, found.Key); t != nil {
+			limiter = t.limiter
+		}
+		res, err = limiter.AllowN(ctx, found.Key, answer.Units)
 	}
 	if answer.Soft() && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
 		v := verdict.Unlimited() // a rule that is tried out stops nothing

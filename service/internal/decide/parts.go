@@ -46,6 +46,11 @@ type Answer struct {
 	// nothing where Limits is empty.
 	Source sash.Source
 	Cause  error
+	// Candidate is what the limits that are tried beside the rule's did, or would have done: see config.Candidate.
+	// Nil when there are none, or that is not known. Enforced says, of a candidate, that they were those that the
+	// part was held to: then the two answers are the same.
+	Candidate *Answer
+	Enforced  bool
 }
 
 // Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode.
@@ -86,7 +91,11 @@ type asked struct {
 func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, how Charging) ([]Answer, error) {
 	began := time.Now()
 	answers := make([]Answer, len(parts))
-	err := d.decideParts(ctx, domain, parts, how, answers)
+	current := d.current.Load()
+	err := d.decideParts(ctx, current, domain, parts, how, answers)
+	if err == nil {
+		current.watch(ctx, d.store, parts, answers, how)
+	}
 	d.observe(ctx, Observation{
 		Domain: domain, Parts: parts, Answers: answers, Allowed: err == nil && allowed(answers), Err: err, Began: began,
 	})
@@ -96,8 +105,8 @@ func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, 
 	return answers, nil
 }
 
-func (d *Decider) decideParts(ctx context.Context, domain string, parts []Part, how Charging, answers []Answer) error {
-	asks, err := d.current.Load().ask(domain, parts, answers)
+func (d *Decider) decideParts(ctx context.Context, current *snapshot, domain string, parts []Part, how Charging, answers []Answer) error {
+	asks, err := current.ask(domain, parts, answers)
 	if err != nil || len(asks) == 0 {
 		return err
 	}
@@ -161,9 +170,13 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		if rule.Unlimited {
 			continue
 		}
+		limits, policy := rule.Limits, s.policies[rule]
+		if t := s.enforced(rule, found.Key); t != nil {
+			limits, policy = t.Limits, t.policy
+		}
 		asks = append(asks, asked{
-			answer: answer, refund: part.Refund, limits: rule.Limits,
-			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: s.policies[rule]},
+			answer: answer, refund: part.Refund, limits: limits,
+			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: policy},
 		})
 	}
 	asks = slices.DeleteFunc(asks, func(a asked) bool {
