@@ -43,6 +43,7 @@ func TestAReserveIsByTheDefinition(t *testing.T) {
 		{"80/day@America/Los_Angeles", []int64{80, 48, 76}, []int{60, 95}},
 		{"33/day@America/Los_Angeles", []int64{33, 16, 33}, []int{50}},
 		{"80/24h", []int64{80, 48, 76}, []int{60, 95}},
+		{"1111/day@America/Los_Angeles", []int64{1111, 666, 1055}, []int{60, 95}},
 	} {
 		limits, err := ParseLimits(tt.limits)
 		if err != nil {
@@ -132,6 +133,31 @@ func TestDemandOfACalendar(t *testing.T) {
 		if len(got) != 2 || !slices.Equal(got[1].Peaks, want) {
 			t.Errorf("%s: %d demands, %v", form, len(got), got[1].Peaks)
 		}
+	}
+}
+
+// A request at midnight is one of the new day.
+func TestADayBeginsAtMidnight(t *testing.T) {
+	midnight := time.Date(2026, 3, 8, 0, 0, 0, 0, time.UTC).UnixMicro()
+	var b Builder
+	for _, at := range []int64{midnight - 2, midnight - 1, midnight, midnight + 1, midnight + 2, midnight + 3} {
+		b.Add(at, Selection{Key: "k", Cost: 1})
+	}
+	trace := b.Trace()
+	d, err := trace.CalendarDemand(sash.Limit{Units: 9, Period: sash.CalendarDay, Zone: time.UTC})
+	if err != nil || d.Period != "day@UTC" || !slices.Equal(d.Peaks, []int64{4}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	outcomes, err := trace.Run(t.Context(), []Candidate{{Limits: []sash.Limit{sash.PerDay(5)}}}, &RunOptions{Days: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Day{
+		{Day: "2026-03-07", Requests: 2, Units: 2},
+		{Day: "2026-03-08", Requests: 4, Units: 4, Refused: 1, RefusedUnits: 1, FirstRefused: "2026-03-08T00:00:00.000003Z"},
+	}
+	if got := outcomes[0].Days; !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
 	}
 }
 

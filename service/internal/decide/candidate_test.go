@@ -197,7 +197,8 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := failover.New(gone{memstore.New(nil)}, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
+	down := &failsFor{Store: memstore.New(nil)}
+	store, err := failover.New(down, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,6 +216,9 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	for range 5 {
 		if v, err := d.Decide(t.Context(), "d", user.Entries, nil); err != nil || !v.Allowed {
 			t.Fatalf("%+v, %v", v, err)
+		}
+		if told == 1 && down.asked != 1 {
+			t.Errorf("the store failed, and was asked %d times", down.asked)
 		}
 		if _, err := d.DecideParts(t.Context(), "d", []Part{user}, Together); err != nil {
 			t.Fatal(err)
