@@ -43,14 +43,12 @@ func pairs(b []byte) ([][2]string, error) {
 		}
 		text := string(b[4 : 4+length])
 		b = b[4+length:]
-		switch {
-		case n%2 == 0:
-			first = text
-			if len(b) == 0 {
-				return nil, errReply
-			}
-		default:
+		if n%2 == 1 {
 			all = append(all, [2]string{first, text})
+			continue
+		}
+		if first = text; len(b) == 0 {
+			return nil, errReply
 		}
 	}
 	return all, nil

@@ -91,13 +91,12 @@ func (s *snapshot) watch(ctx context.Context, store sash.Store, parts []Part, an
 		for _, l := range t.Limits {
 			ask.tooLarge = ask.tooLarge || ask.req.Cost > l.Units
 		}
-		run, err := &run{store: store}, error(nil)
+		run := &run{store: store}
+		decide := run.alone
 		if ask.refund {
-			err = run.giveBack(ctx, ask, others == 0)
-		} else {
-			err = run.alone(ctx, ask, others == 0 || how == Each)
+			decide = run.giveBack
 		}
-		if err != nil {
+		if decide(ctx, ask, others == 0 || how == Each) != nil {
 			return
 		}
 		c.Rule, a.Candidate = a.Rule, c
