@@ -260,3 +260,37 @@ func TestReplayWithAReserve(t *testing.T) {
 		t.Errorf("no unit left: exit %d, %s", code, err)
 	}
 }
+
+// A configuration is replayed as it is, and with its candidates promoted; what it leaves alone is not counted, and what
+// it refuses is.
+func TestReplayOfAPolicyWithCandidates(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "p.yaml")
+	put(t, file, "domain: d\ndescriptors:\n- {key: user, value: free, rate_limit: {unlimited: true}}\n"+
+		"- {key: user, value: never, rate_limit: {unit: hour, requests_per_unit: 0}}\n"+
+		"- key: user\n  limits: [8/1h]\n  candidate: {limits: [3/1h], enforce_percent: 50}\n")
+	log := filepath.Join(dir, "log.csv")
+	var text strings.Builder
+	text.WriteString("time,user\n")
+	for n := range 10 {
+		for _, user := range []string{"ann", "bob", "free", "never"} {
+			text.WriteString(strconv.Itoa(1_431_846_000+n) + "," + user + "\n")
+		}
+	}
+	put(t, log, text.String())
+	var said struct {
+		Requests, Unlimited int
+		Candidates          []struct {
+			Policy  string
+			Refused int
+		}
+	}
+	code, out, failed := sash(t, nil, "replay", "--policy", file, "--entry", "user=user", "--json", log)
+	if err := json.Unmarshal([]byte(out), &said); err != nil || code != 0 {
+		t.Fatal(code, failed, err)
+	}
+	c := said.Candidates
+	if said.Requests != 30 || said.Unlimited != 10 || len(c) != 2 || c[0].Policy != file || c[0].Refused != 2+2+10 || c[1].Policy != file+", promoted" || c[1].Refused != 7+7+10 {
+		t.Errorf("%+v", said)
+	}
+}

@@ -42,7 +42,8 @@ hit worst, what it would have let through, and what it takes on Redis (an estima
 ` + expressionHelp + `
 
 With --policy a configuration of sash serve is tried instead, or too: each request is asked with the --entry
-values, in their order, and costs what its rule says unless --cost is given.
+values, in their order, and costs what its rule says unless --cost is given. A configuration with candidates is
+tried as it is, enforced for nobody, and with all of them promoted.
 
 Retries: clients give up (none), try again after a second (naive), when Retry-After says (retry-after), or after
 a random time up to 1, 2, 4, ... 60 seconds (full-jitter); all but the first give up after five.
@@ -156,11 +157,11 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 		return err
 	}
 	if r.policy.file != "" {
+		var all []replay.Candidate
 		for i := range candidates {
-			c := r.policy.candidate()
-			c.Retry = candidates[i].Retry
-			candidates[i] = c
+			all = append(all, r.policy.candidates(candidates[i].Retry)...)
 		}
+		candidates = all
 	}
 	report := replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.said()}
 	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
