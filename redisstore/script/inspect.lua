@@ -24,8 +24,9 @@ if type(memory) ~= 'number' then memory = 0 end
 
 local size, body
 if form == 'log' then
-  size = call('STRLEN', key)
-  body = size <= most and call('GETRANGE', key, '0', '-1') or ''
+  body = call('GETRANGE', key, '0', string.format('%d', most))
+  size = #body
+  if size > most then body = '' end
 else
   size = call(form == 'zset' and 'ZCARD' or 'HLEN', key)
   local parts = {}

@@ -101,3 +101,37 @@ func TestInspectKnowsEveryAlgorithm(t *testing.T) {
 		}
 	}
 }
+
+// The user whose ACL line the doctor prints may look at logs, but is not told of their memory; what the help names lets
+// it look at everything.
+func TestInspectAsTheLimitersUser(t *testing.T) {
+	server := redistest.Start(t)
+	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
+	_, line, found := strings.Cut(out, "a user of its own: ")
+	if !found {
+		t.Fatalf("no ACL line in %s", out)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
+	env := []string{"SASH_REDIS=redis://limiter:secret@" + server.Addr()}
+	look := func(algorithm string) (int, string) {
+		code, out, err := sash(t, env, "inspect", "--algorithm", algorithm, "--limit", "10/1h", "k")
+		return code, out + err
+	}
+	algorithms := []string{"sliding-log", "sorted-set-log", "fixed-window", "sliding-counter", "gcra"}
+	for _, a := range algorithms {
+		if code, _, err := sash(t, env, "allow", "--algorithm", a, "--limit", "10/1h", "k"); code != 0 {
+			t.Fatal(err)
+		}
+		code, out := look(a)
+		if log := strings.HasSuffix(a, "log"); log != (code == 0) || log == strings.Contains(out, "+hlen +hgetall") || strings.Contains(out, "\nmemory") {
+			t.Errorf("%s: exit %d, %s", a, code, out)
+		}
+	}
+	server.Must(t, "ACL", "SETUSER", "limiter", "+memory|usage", "+hlen", "+hgetall")
+	for _, a := range algorithms {
+		if code, out := look(a); code != 0 || !strings.Contains(out, "\nmemory ") || !strings.Contains(out, "1 used, 9 left") {
+			t.Errorf("%s with more rights: exit %d, %s", a, code, out)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/verdict"
 )
 
@@ -23,8 +24,8 @@ func (a *app) inspect() *cobra.Command {
 		Long: `Show what Redis holds of a key under one algorithm: the charges with their times, on a time axis for each
 --limit, what is used in the window, when the next unit is free and when all are, how long the key lives
 and the memory that it takes. Without a --limit a log is shown over the longest window that it was ever
-asked for. It reads only, in one step, and needs no right to write; but it needs +strlen, +zcard, +hlen and
-+hgetall, and +memory|usage to tell the memory, beyond what sash doctor prints for a limiter.
+asked for. It reads only, in one step. Beyond the rights that sash doctor prints for a limiter it needs
++memory|usage to tell the memory, and +hlen +hgetall for sliding-counter, fixed-window and gcra.
 
 The key is used as it is, like that of sash peek. Keys that Go programs build with sash.Key, and those of
 sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
@@ -125,8 +126,11 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
 	state, err := to.store.Inspect(ctx, key, policy)
+	if redisstore.Misconfigured(err) {
+		err = fmt.Errorf("%w (if the user lacks a right: this takes those of a limiter, and +hlen +hgetall)", err)
+	}
 	if err != nil {
-		return to.explain(err)
+		return to.explain(redisclient.Remedy(err))
 	}
 	in := inspection{Key: key, RedisKey: to.store.Key(key, policy), Algorithm: policy.Algorithm().String(), Limits: []limitState{}}
 	if state != nil {
