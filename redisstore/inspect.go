@@ -45,7 +45,7 @@ const inspectReply = 32
 
 // Inspect returns what a subject's key holds under a policy's algorithm and resolution; nil when there is no
 // such key. It reads only, in one step on the server, whose work is in proportion to the value: a few
-// milliseconds for a log of 100,000 entries, and some hundred for a sorted set. It asks for rights that no
+// milliseconds for a log of 100,000 entries, and up to half a second, in which Redis does nothing else, for a sorted set. It asks for rights that no
 // decision needs: HLEN and HGETALL for the algorithms without a log and, for Bytes, MEMORY USAGE. A key that holds
 // something else is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *sash.Policy) (*State, error) {

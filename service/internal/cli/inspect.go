@@ -24,7 +24,8 @@ func (a *app) inspect() *cobra.Command {
 		Long: `Show what Redis holds of a key under one algorithm: the charges with their times, on a time axis for each
 --limit, what is used in the window, when the next unit is free and when all are, how long the key lives
 and the memory that it takes. Without a --limit a log is shown over the longest window that it was ever
-asked for. It reads only, in one step. Beyond the rights that sash doctor prints for a limiter it needs
+asked for. It reads only, in one step: a few milliseconds of Redis for a log of 100,000 entries, and up to half a
+second for a sorted set of as many. Beyond the rights that sash doctor prints for a limiter it needs
 +memory|usage to tell the memory, and +hlen +hgetall for sliding-counter, fixed-window and gcra.
 
 The key is used as it is, like that of sash peek. Keys that Go programs build with sash.Key, and those of
