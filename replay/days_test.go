@@ -43,7 +43,7 @@ func TestAReserveIsByTheDefinition(t *testing.T) {
 		{"80/day@America/Los_Angeles", []int64{80, 48, 76}, []int{60, 95}},
 		{"33/day@America/Los_Angeles", []int64{33, 16, 33}, []int{50}},
 		{"80/24h", []int64{80, 48, 76}, []int{60, 95}},
-		{"1111/day@America/Los_Angeles", []int64{1111, 666, 1055}, []int{60, 95}},
+		{"280/day@America/Los_Angeles", []int64{280, 168, 266}, []int{60, 95}},
 	} {
 		limits, err := ParseLimits(tt.limits)
 		if err != nil {

