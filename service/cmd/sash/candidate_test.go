@@ -39,6 +39,9 @@ func TestServeTriesACandidateOut(t *testing.T) {
 			t.Errorf("no candidate.%s in\n%s", want, text)
 		}
 	}
+	if _, text := get(t, p.admin+"/metrics"); !strings.Contains(text, `ratelimit_service_rate_limit_over_limit{domain="web",key1="remote_address",key2="candidate"} 3`) {
+		t.Errorf("no counter of the candidate for Prometheus in\n%s", text)
+	}
 	env := []string{"SASH_REDIS=" + redis}
 	if code, out, err := sash(t, env, "inspect", "--limit", "2/1h", "candidate:web:remote_address:192.0.2.7"); code != 0 || !strings.Contains(out, "2/1h: 2 used, 0 left") {
 		t.Errorf("the candidate's own key: exit %d, %s%s", code, out, err)

@@ -95,6 +95,7 @@ On your own Redis:
 
   sash doctor                      what is wrong with how it is set up, and what to do
   sash verify                      do the guarantees hold there, under load
+  sash inspect KEY                 what it holds of a key, on a time axis
 
 Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including wrong usage).`,
 		SilenceUsage:  true,

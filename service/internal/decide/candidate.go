@@ -43,8 +43,8 @@ func (s *snapshot) enforced(rule *config.Rule, key string) *tried {
 
 // watch tells each answer what its rule's candidate did, or, where it is not enforced, would have done. That is
 // found on a key of its own, which is charged as if the candidate were the only limit of the rule: whatever the rule
-// has said, and only when no other part refused the request. It is left out when the store does not decide: what is
-// tried out must neither stop nor delay anybody.
+// has said, and only when no other part refused the request. It is one more call to the
+// store, within the store's budget, and left out when that does not decide: what is tried out must stop nobody.
 func (s *snapshot) watch(ctx context.Context, store sash.Store, parts []Part, answers []Answer, how Charging) {
 	refused, tries := 0, false
 	for i := range answers {
