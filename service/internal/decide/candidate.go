@@ -33,23 +33,22 @@ func (s *snapshot) try(store sash.Store, rule *config.Rule) error {
 	return nil
 }
 
-// enforced returns the candidate that a subject is held to in place of the rule's limits, or nil.
-func (s *snapshot) enforced(rule *config.Rule, key string) *tried {
-	if t := s.tried[rule]; t != nil && t.Enforced(key) {
-		return t
+// try holds a subject that is enforced to a candidate, if there is one, in place of the rule's limits.
+func (h *hold) try(t *tried, key string) {
+	if h.tried = t; t != nil && t.Enforced(key) {
+		h.limits, h.limiter, h.policy = t.Limits, t.limiter, t.policy
 	}
-	return nil
 }
 
 // watch tells each answer what its rule's candidate did, or, where it is not enforced, would have done. That is
 // found on a key of its own, which is charged as if the candidate were the only limit of the rule: whatever the rule
 // has said, and only when no other part refused the request. It is one more call to the
 // store, within the store's budget, and left out when that does not decide: what is tried out must stop nobody.
-func (s *snapshot) watch(ctx context.Context, store sash.Store, parts []Part, answers []Answer, how Charging) {
+func watch(ctx context.Context, store sash.Store, parts []Part, answers []Answer, how Charging) {
 	refused, tries := 0, false
 	for i := range answers {
 		a := &answers[i]
-		tries = tries || a.Rule != nil && s.tried[a.Rule] != nil
+		tries = tries || a.tried != nil
 		if len(a.Limits) > 0 && a.Source != sash.FromStore && a.Source != sash.FromCache {
 			return
 		}
@@ -68,9 +67,9 @@ func (s *snapshot) watch(ctx context.Context, store sash.Store, parts []Part, an
 	}
 	for i := range answers {
 		a := &answers[i]
-		t := s.tried[a.Rule]
+		t := a.tried
 		switch {
-		case t == nil || a.Rule == nil || a.Replaced || parts[i].Override != nil:
+		case t == nil || a.Replaced:
 			continue
 		case t.Enforced(a.Key):
 			c := *a

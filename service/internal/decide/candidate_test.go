@@ -251,3 +251,34 @@ func (f *failsFor) Decide(ctx context.Context, req sash.Request) (sash.Result, e
 	}
 	return f.Store.Decide(ctx, req)
 }
+
+// Who an operator bans or gives other limits is neither held to a candidate nor watched beside it, and a reset forgets
+// what was watched too.
+func TestAnExceptionComesBeforeACandidate(t *testing.T) {
+	for _, percent := range []string{"0", "100"} {
+		w := newTwin(t, withCandidate("4/1h", "{limits: [2/1h], enforce_percent: "+percent+"}"))
+		user := part("user=ann", 1)
+		for range 2 {
+			ask(t, w.Decider, Together, user)
+		}
+		if c := w.last[0].Candidate; c == nil || c.Limits[0].Remaining != 0 || c.Enforced != (percent == "100") {
+			t.Fatalf("%s%%: the candidate says %+v", percent, c)
+		}
+		until := time.Now().Add(time.Hour)
+		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Limits: []sash.Limit{sash.Every(9, time.Hour)}, Until: until}})
+		if said := ask(t, w.Decider, Together, user); said != "ok:6" || w.last[0].Candidate != nil {
+			t.Errorf("%s%%: with other limits %s, and the candidate says %+v", percent, said, w.last[0].Candidate)
+		}
+		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Until: until}})
+		if v, err := w.Decide(t.Context(), "d", user.Entries, nil); err != nil || v.Allowed || w.last[0].Candidate != nil {
+			t.Errorf("%s%%: banned: %+v, %v, and the candidate says %+v", percent, v, err, w.last[0].Candidate)
+		}
+		w.Except(nil)
+		if err := w.Reset(t.Context(), "d", user.Entries); err != nil {
+			t.Fatal(err)
+		}
+		if ask(t, w.Decider, Together, user); w.last[0].Candidate.Limits[0].Remaining != 1 {
+			t.Errorf("%s%%: after a reset the candidate has %d left", percent, w.last[0].Candidate.Limits[0].Remaining)
+		}
+	}
+}

@@ -3,9 +3,11 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +21,9 @@ type Decider struct {
 	store     sash.Store
 	current   atomic.Pointer[snapshot]
 	observers []Observer
+
+	changing sync.Mutex  // held while current is made anew
+	excepted []Exception // guarded by changing
 }
 
 // A snapshot is a configuration with what the store needs of it.
@@ -27,6 +32,8 @@ type snapshot struct {
 	limiters map[*config.Rule]*sash.Limiter
 	policies map[*config.Rule]*sash.Policy
 	tried    map[*config.Rule]*tried // of rules that have a candidate
+	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
+	exceptions map[string]*standing
 }
 
 // New returns a decider over a store, which stays the caller's.
@@ -64,6 +71,9 @@ func (d *Decider) Use(cfg *config.Config) error {
 			return fmt.Errorf("%s: the candidate: %w", rule, err)
 		}
 	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	s.except(d.store, d.excepted)
 	d.current.Store(s)
 	return nil
 }
@@ -80,7 +90,7 @@ func (d *Decider) Decide(ctx context.Context, domain string, entries []config.En
 	v, err := current.decide(ctx, domain, entries, cost, &answers[0])
 	parts[0].Units = answers[0].Units
 	if err == nil {
-		current.watch(ctx, d.store, parts, answers, Together)
+		watch(ctx, d.store, parts, answers, Together)
 	}
 	d.observe(ctx, Observation{Domain: domain, Parts: parts, Answers: answers, Allowed: v.Allowed, Err: err, Began: began})
 	return v, err
@@ -102,18 +112,21 @@ func (s *snapshot) decide(ctx context.Context, domain string, entries []config.E
 	} else if rule != nil {
 		answer.Units = rule.Cost
 	}
-	if rule == nil || rule.Unlimited {
+	h := s.hold(domain, entries, found)
+	if h.banned > 0 {
+		answer.Key = cmp.Or(found.Key, config.Key(domain, entries))
+		answer.ban(h.banned)
+		return verdict.Banned(answer.RefusedBy.RetryAfter), nil
+	}
+	if len(h.limits) == 0 {
 		return verdict.Unlimited(), nil
 	}
+	answer.tried = h.tried
 	var res sash.Result
-	if rule.Refuses {
-		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, answer.Units, rule.Limits[0])
+	if h.limiter == nil {
+		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, answer.Units, h.limits[0])
 	} else {
-		limiter := s.limiters[rule]
-		if t := s.enforced(rule, found.Key); t != nil {
-			limiter = t.limiter
-		}
-		res, err = limiter.AllowN(ctx, found.Key, answer.Units)
+		res, err = h.limiter.AllowN(ctx, found.Key, answer.Units)
 	}
 	if answer.Soft() && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
 		v := verdict.Unlimited() // a rule that is tried out stops nothing

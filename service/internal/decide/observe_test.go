@@ -22,7 +22,7 @@ descriptors:
 `)
 	var seen []string
 	d.Observe(func(_ context.Context, o *Observation) {
-		line := fmt.Sprint(o.Domain, " ", o.Allowed, " ", o.Err != nil)
+		line := fmt.Sprintf("%s allowed:%v error:%v", o.Domain, o.Allowed, o.Err != nil)
 		for i, a := range o.Answers {
 			line += fmt.Sprintf(" [%s %s %d of %d, refused %v by %q]", a.Metric, a.Key, a.Units, o.Parts[i].Units, a.Refused, a.RefusedBy.Limit.Name)
 		}
@@ -41,11 +41,11 @@ descriptors:
 	_, _ = d.Decide(t.Context(), "none", user.Entries, nil)
 	u, s := config.Key("d", user.Entries), config.Key("d", tried.Entries)
 	want := []string{
-		"d true false [d.user " + u + ` 1 of 1, refused false by ""] [d.tried ` + s + ` 1 of 1, refused false by ""]`,
-		"d true false [d.tried " + s + ` 1 of 1, refused true by "1/1m"]`,
-		"d false false [d.user " + u + ` 1 of 1, refused true by "1/1m"] [d.tried ` + s + ` 1 of 1, refused true by "1/1m"]`,
-		"d true false [d.tried " + s + ` 1 of 1, refused true by "1/1m"]`,
-		`none false true [  0 of 0, refused false by ""]`,
+		"d allowed:true error:false [d.user " + u + ` 1 of 1, refused false by ""] [d.tried ` + s + ` 1 of 1, refused false by ""]`,
+		"d allowed:true error:false [d.tried " + s + ` 1 of 1, refused true by "1/1m"]`,
+		"d allowed:false error:false [d.user " + u + ` 1 of 1, refused true by "1/1m"] [d.tried ` + s + ` 1 of 1, refused true by "1/1m"]`,
+		"d allowed:true error:false [d.tried " + s + ` 1 of 1, refused true by "1/1m"]`,
+		`none allowed:false error:true [  0 of 0, refused false by ""]`,
 	}
 	if !slices.Equal(seen, want) {
 		t.Errorf("told\n%q\nwant\n%q", seen, want)

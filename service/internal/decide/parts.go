@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type Answer struct {
 	Refused bool
 	// RefusedBy is the limit that refused.
 	RefusedBy sash.LimitResult
+	// Banned says that an operator has banned the subject: RefusedBy is called verdict.Ban, and nothing was charged.
+	Banned bool
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
 	// Units is what was asked for; negative for a refund.
@@ -51,10 +54,12 @@ type Answer struct {
 	// part was held to: then the two answers are the same.
 	Candidate *Answer
 	Enforced  bool
+
+	tried *tried // the candidate beside what the part was held to; nil is none
 }
 
-// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode.
-func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) }
+// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
+func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && !a.Banned }
 
 // Charging says who pays for a request that is refused.
 type Charging uint8
@@ -94,7 +99,7 @@ func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, 
 	current := d.current.Load()
 	err := d.decideParts(ctx, current, domain, parts, how, answers)
 	if err == nil {
-		current.watch(ctx, d.store, parts, answers, how)
+		watch(ctx, d.store, parts, answers, how)
 	}
 	d.observe(ctx, Observation{
 		Domain: domain, Parts: parts, Answers: answers, Allowed: err == nil && allowed(answers), Err: err, Began: began,
@@ -153,6 +158,13 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		if errors.Is(err, config.ErrUnknownDomain) {
 			return nil, nil
 		}
+		h := s.hold(domain, part.Entries, found)
+		if h.banned > 0 && !part.Refund {
+			answer.Rule, answer.Metric, answer.Key = found.Rule, found.Metric, cmp.Or(found.Key, config.Key(domain, part.Entries))
+			answer.ban(h.banned)
+			asks = append(asks, asked{answer: answer, tooLarge: true})
+			continue
+		}
 		if part.Override != nil {
 			a, err := override(domain, part, answer)
 			if err != nil {
@@ -167,21 +179,18 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		}
 		answer.Rule, answer.Metric, answer.Key = rule, found.Metric, found.Key
 		replaced = append(replaced, rule.Replaces...)
-		if rule.Unlimited {
+		if len(h.limits) == 0 {
 			continue
 		}
-		limits, policy := rule.Limits, s.policies[rule]
-		if t := s.enforced(rule, found.Key); t != nil {
-			limits, policy = t.Limits, t.policy
-		}
+		answer.tried = h.tried
 		asks = append(asks, asked{
-			answer: answer, refund: part.Refund, limits: limits,
-			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: policy},
+			answer: answer, refund: part.Refund, limits: h.limits,
+			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: h.policy},
 		})
 	}
 	asks = slices.DeleteFunc(asks, func(a asked) bool {
 		rule := a.answer.Rule
-		gone := rule != nil && rule.Name != "" && slices.Contains(replaced, rule.Name)
+		gone := rule != nil && !a.answer.Banned && rule.Name != "" && slices.Contains(replaced, rule.Name)
 		if gone {
 			a.answer.Replaced = true
 		}
