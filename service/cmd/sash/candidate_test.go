@@ -18,7 +18,7 @@ func TestServeTriesACandidateOut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	put(t, file, webRule+"  candidate: {limits: [2/1h]}\n")
 	redis := redistest.Start(t).Addr()
-	p := serve(t, "--config", file, "--redis", redis)
+	p := serve(t, "--config", file, "--budget", "10s", "--redis", redis)
 	ask := func(client string) int {
 		t.Helper()
 		res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"web","entries":[{"key":"remote_address","value":"`+client+`"}]}`))
