@@ -43,6 +43,7 @@ require (
 )
 
 require (
+	example.com/sash/rueidisstore v0.0.0
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
@@ -53,6 +54,7 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/redis/rueidis v1.0.79
 	golang.org/x/net v0.60.0 // indirect
 )
 
@@ -62,3 +64,5 @@ replace (
 	example.com/sash/goredisstore => ../goredisstore
 	example.com/sash/replay => ../replay
 )
+
+replace example.com/sash/rueidisstore => ../rueidisstore

@@ -12,7 +12,6 @@ import (
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
-	"example.com/sash/service/internal/redisclient"
 )
 
 // A backend is what decides for sash serve.
@@ -42,13 +41,13 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 			done:  func() {},
 		}, nil
 	}
-	redisclient.Log(log)
-	to, err := connectAs(url, &redisstore.Options{Prefix: env.RedisPrefix})
+	to, err := connect(url)
 	if err != nil {
 		return nil, err
 	}
 	where := "redis at " + to.address
-	guard, err := degrade.New(to.store, degrade.Options{Budget: s.budget, Instances: s.instances, Log: log.With("store", where)})
+	decides := to.client.Detached(&redisstore.Options{Prefix: env.RedisPrefix})
+	guard, err := degrade.New(decides, degrade.Options{Budget: s.budget, Instances: s.instances, Log: log.With("store", where)})
 	if err != nil {
 		to.close()
 		return nil, err

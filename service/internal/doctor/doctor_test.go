@@ -11,7 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/sash"
-	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 
 func run(t *testing.T, url string) []Finding {
 	t.Helper()
-	client, _, err := redisclient.New(url)
+	client, err := redisclient.Inspect(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,13 +126,13 @@ func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 			if acl := worst(findings, "acl"); !strings.HasSuffix(acl.Do, line) {
 				t.Errorf("the line is %q, want %q", acl.Do, line)
 			}
-			client, _, err := redisclient.New(c.url)
+			client, err := redisclient.New(c.url)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = client.Close() }()
+			defer client.Close()
 			for _, a := range sash.Algorithms() {
-				report, err := verify.Run(context.Background(), goredisstore.New(client, nil), verify.Options{For: time.Second, Workers: 2, Algorithm: a})
+				report, err := verify.Run(context.Background(), client.Store(nil), verify.Options{For: time.Second, Workers: 2, Algorithm: a})
 				if err != nil || report.Unanswered > 0 {
 					t.Errorf("%s: %v, %+v", a, err, report)
 				}
