@@ -248,7 +248,7 @@ func dialling(err error) bool {
 // heed looks at an error. A server that has become a replica is the wrong one: with Sentinel or a Cluster rueidis
 // finds out which is the right one, and the name of a single server may have another address now.
 func (c *Client) heed(m *made, err error) {
-	if c.target.form != single || time.Since(m.since) < silence || !readOnly(err) {
+	if c.target.form != single || time.Since(m.since) < longestPause || !readOnly(err) {
 		return
 	}
 	c.mu.Lock()

@@ -2,9 +2,9 @@
 // for a Cluster. A [Client] decides, over one connection to each server. [Inspect] is for looking at servers.
 //
 // A client notices a failover within five seconds. A Cluster is asked for its nodes every second or two. Sentinel
-// announces a new primary, and is asked every two seconds. A connection on which nothing comes for a second is
-// tried with a PING, and dropped when that has no answer within another. One server that answers that it has become a replica
-// is connected to anew, for its name may have another address now.
+// announces a new primary, and is asked every two seconds. A connection on which nothing comes for half a second
+// is tried with a PING, and dropped when that has no answer within a second. One server that answers that it has
+// become a replica is connected to anew, for its name may have another address now.
 //
 // Connections that cannot be made are tried again after a pause that grows and has jitter, so that a server that
 // comes back is not met by everybody at once; until then calls fail at once.
@@ -24,7 +24,7 @@ const (
 	// sentinelTimeout is shorter, because Sentinels that hang are asked one after the other.
 	sentinelTimeout = 500 * time.Millisecond
 	// silence is how long nothing comes on a connection before a PING finds out whether anything will.
-	silence = time.Second
+	silence = 500 * time.Millisecond
 	// reload is how old a Cluster's map of slots gets.
 	reload = time.Second
 	// reconcile is how often a Sentinel is asked for the primary, whose announcement may have been missed.
