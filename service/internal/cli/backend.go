@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -30,9 +31,15 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if s.instances < 0 {
 		return nil, fmt.Errorf("--instances %d: it is how many instances share the limits, or 0 to count them on Redis", s.instances)
 	}
+	if s.replicas < 0 {
+		return nil, fmt.Errorf("--replicas %d: it is how many replicas have to confirm an admission, or 0 to wait for none", s.replicas)
+	}
 	url := a.redisURL(s.redis)
 	if url == "" {
 		url = env.Redis
+	}
+	if url == "" && s.replicas > 0 {
+		return nil, errors.New("--replicas: it is Redis that has replicas: give --redis too")
 	}
 	if url == "" {
 		return &backend{
@@ -46,7 +53,7 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 		return nil, err
 	}
 	where := "redis at " + to.address
-	decides := to.client.Detached(&redisstore.Options{Prefix: env.RedisPrefix})
+	decides := to.client.Detached(&redisstore.Options{Prefix: env.RedisPrefix, Replicas: s.replicas, ReplicaTimeout: s.budget / 2})
 	guard, err := degrade.New(decides, degrade.Options{Budget: s.budget, Instances: s.instances, Log: log.With("store", where)})
 	if err != nil {
 		to.close()

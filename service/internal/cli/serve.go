@@ -17,7 +17,7 @@ type serving struct {
 	addr, grpcAddr, admin   string
 	json, merge, chargeEach bool
 	budget                  time.Duration
-	instances               int
+	instances, replicas     int
 }
 
 func (a *app) serve() *cobra.Command {
@@ -83,6 +83,7 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
+	f.IntVar(&s.replicas, "replicas", 0, "how many replicas have to confirm what is admitted, within half of the budget; fewer in time is on_unavailable")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
 	f.BoolVar(&s.json, "json", false, "say where it listens in JSON, and log in JSON")
 	return cmd
