@@ -60,6 +60,23 @@ func TestParametersAreThoseOfEveryForm(t *testing.T) {
 	}
 }
 
+func TestParametersOfTheClientThatDecides(t *testing.T) {
+	for _, url := range []string{"redis://u:secret@a:1/7", "redis+sentinel://u:secret@a:1/main/7", "redis+cluster://u:secret@a:1"} {
+		client, err := New(url + "?dial_timeout=2s&read_timeout=3s&protocol=2&client_name=x&pool_size=5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		o := client.option
+		if o.Dialer.Timeout != 2*time.Second || o.ConnWriteTimeout != 3*time.Second || !o.AlwaysRESP2 || o.ClientName != "x" || o.BlockingPoolSize != 5 {
+			t.Errorf("%s: a parameter is lost: %+v", url, o)
+		}
+		if o.Username != "u" || o.Password != "secret" || (o.SelectDB == 7) == client.Cluster() || len(o.InitAddress) != 1 || o.InitAddress[0] != "a:1" {
+			t.Errorf("%s: %+v", url, o)
+		}
+	}
+}
+
 func TestErrorsSayTheFormsAndNeverThePassword(t *testing.T) {
 	for _, url := range []string{
 		"", "cache", "http://cache:6379", "redis://:secret@cache:port", "redis://:sec ret@cache:1", "redis://u:secret/x@cache:1",
