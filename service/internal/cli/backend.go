@@ -54,7 +54,7 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	}
 	where := "redis at " + to.address
 	decides := to.client.Detached(&redisstore.Options{Prefix: env.RedisPrefix, Replicas: s.replicas, ReplicaTimeout: s.budget / 2})
-	guard, err := degrade.New(decides, degrade.Options{Budget: s.budget, Instances: s.instances, Log: log.With("store", where)})
+	guard, err := degrade.New(decides, degrade.Options{Budget: s.budget, Instances: s.instances, Cluster: to.client.Cluster(), Log: log.With("store", where)})
 	if err != nil {
 		to.close()
 		return nil, err

@@ -65,9 +65,7 @@ func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 				began := time.Now()
 				_, err := l.Allow(context.Background(), "k")
 				calls.Add(1)
-				if took := time.Since(began); took > budget+time.Second {
-					t.Errorf("an answer took %v", took)
-				} else if took > budget+10*time.Millisecond {
+				if time.Since(began) > budget+10*time.Millisecond {
 					late.Add(1)
 				}
 				if n := int64(store.Stats().InFlight); n > most.Load() {
@@ -87,7 +85,7 @@ func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 	if p.connections() < 2 || time.Since(began) > 15*time.Second {
 		t.Errorf("%d connections were made within %v", p.connections(), time.Since(began))
 	}
-	if late.Load() > calls.Load()/2 || most.Load() > 200 {
+	if late.Load() > calls.Load()/10 || most.Load() > 200 { // a machine that is busy runs a goroutine late now and then
 		t.Errorf("%d of %d answers are late, %d calls were under way", late.Load(), calls.Load(), most.Load())
 	}
 }
@@ -129,7 +127,7 @@ func TestABudgetThatIsTooShortToConnect(t *testing.T) {
 		t.Fatal(err) // it knows the script now
 	}
 	p := through(t, server.Addr())
-	p.delay = 40 * time.Millisecond // a round trip of 80 ms; connecting takes two, and a decision one
+	p.slow(40 * time.Millisecond) // a round trip of 80 ms; connecting takes two, and a decision one
 	l, _ := guarded(t, open(t, "rediss://"+p.addr()+"?skip_verify=true"), 130*time.Millisecond)
 	if _, err := l.Allow(t.Context(), "k"); err == nil {
 		t.Error("a call was in time that had to connect first: the test shows nothing")
