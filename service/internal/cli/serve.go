@@ -57,7 +57,8 @@ instance's share, the units of each limit divided by the number of instances. Th
 on Redis, or given by --instances; while it is not known, local admits nothing. Without a restart Redis decides
 again when it answers, and is told what was admitted locally. Answers say their source: store; cache, a
 refusal of Redis that still holds; or local or policy, with the cause: budget (no answer in time), down (it
-failed before and is not asked for now), busy, misconfigured or error.
+failed before and is not asked for now), busy, misconfigured or error. Where one node of a Cluster is away the
+others decide as before, and /healthz says degraded.
 
 SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
