@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/redisclient"
@@ -20,7 +18,7 @@ import (
 // What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) {
 	redisclient.Log(slog.New(slog.DiscardHandler))
-	goleak.VerifyTestMain(m)
+	servertest.NoLeak(m)
 }
 
 func run(t *testing.T, url string) []Finding {
