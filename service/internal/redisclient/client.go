@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,10 +86,7 @@ func (c *Client) Run(ctx context.Context, script *redisstore.Script, keys []stri
 		return "", err
 	}
 	reply, err := m.scripts.Run(ctx, script, keys, arg)
-	if err != nil {
-		c.heed(m, err)
-	}
-	return reply, err
+	return reply, c.heed(ctx, m, err)
 }
 
 // RunWait implements [redisstore.Waiter].
@@ -98,10 +96,7 @@ func (c *Client) RunWait(ctx context.Context, script *redisstore.Script, keys []
 		return "", 0, err
 	}
 	reply, confirmed, err := m.scripts.RunWait(ctx, script, keys, arg, wait)
-	if err != nil {
-		c.heed(m, err)
-	}
-	return reply, confirmed, err
+	return reply, confirmed, c.heed(ctx, m, err)
 }
 
 // Cluster implements [redisstore.Scripter].
@@ -113,7 +108,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.client.Do(ctx, m.client.B().Ping().Build()).Error()
+	return c.heed(ctx, m, m.client.Do(ctx, m.client.B().Ping().Build()).Error())
 }
 
 // Time returns the server's time: that of one of its nodes, of a Cluster.
@@ -202,7 +197,7 @@ func (a *attempt) over() bool {
 func (c *Client) attempt(a *attempt) {
 	client, err := connect(c.option)
 	if err != nil {
-		a.err = &unmade{err}
+		a.err = &unmade{own(context.Background(), err)}
 		if !dialling(err) { // the dialer pauses by itself
 			a.again = time.Now().Add(pause(a.times))
 		}
@@ -246,17 +241,32 @@ func dialling(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// heed looks at an error. A server that has become a replica is the wrong one: with Sentinel or a Cluster rueidis
+// heed looks at an error and returns it. A server that has become a replica is the wrong one: with Sentinel or a Cluster rueidis
 // finds out which is the right one, and the name of a single server may have another address now.
-func (c *Client) heed(m *made, err error) {
-	if c.target.form != single || time.Since(m.since) < longestPause || !readOnly(err) {
-		return
+func (c *Client) heed(ctx context.Context, m *made, err error) error {
+	if err == nil || c.target.form != single || time.Since(m.since) < longestPause || !readOnly(err) {
+		return own(ctx, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed && c.made.CompareAndSwap(m, nil) {
 		c.work.Go(m.client.Close)
 	}
+	return err
+}
+
+// own returns an error that does not pass for the end of the caller's context unless it is that: rueidis has
+// contexts too, with which it connects.
+func own(ctx context.Context, err error) error {
+	switch {
+	case err == nil, ctx.Err() != nil, dialling(err): // the last one says what it is
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("connecting: %w", os.ErrDeadlineExceeded)
+	case errors.Is(err, context.Canceled):
+		return errors.New("connecting: " + err.Error())
+	}
+	return err
 }
 
 func readOnly(err error) bool {
