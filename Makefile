@@ -43,6 +43,26 @@ test-browser: ## look at the reports in headless Chromium (installs Debian's chr
 	fi
 	go test -tags browser -count 1 -run Browser ./service/cmd/sash
 
+.PHONY: test-proxies
+test-proxies: ## ask through the real nginx, Caddy and HAProxy (installs Debian's packages that are missing; not part of make test)
+	@missing=(); \
+	for proxy in nginx caddy haproxy; do PATH="$$PATH:/usr/sbin" command -v $$proxy >/dev/null || missing+=($$proxy); done; \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "installing $${missing[*]}; the packages may start system services, which the tests do not use"; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
+	fi
+	PATH="$$PATH:/usr/sbin" go test -tags proxies -count 1 -run Proxies ./service/cmd/sash
+
+.PHONY: test-deploy
+test-deploy: ## build as the Dockerfile does, run that in an empty root, and check the systemd unit (as root; not part of make test)
+	@if ! command -v systemd-analyze >/dev/null; then \
+		apt-get update -q; \
+		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q systemd; \
+	fi
+	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
+
 .PHONY: redis
 redis: # the tests start redis-server processes of their own; no running service is needed or used
 	@if ! command -v redis-server >/dev/null; then \
@@ -92,7 +112,7 @@ fuzz: ## fuzz every fuzz test for FUZZTIME each (FUZZTIME=20s)
 		done
 
 .PHONY: bench
-bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 12 minutes)
+bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 14 minutes)
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
 
 .PHONY: bench-quick

@@ -50,6 +50,9 @@ func (d Denial) Write(w http.ResponseWriter) {
 	switch {
 	case d.Status == http.StatusTooManyRequests:
 		p.Type, p.Title = ProblemQuotaExceeded, "The request exceeds a quota"
+		if d.RetryAfter <= 0 {
+			break // waiting does not help
+		}
 		p.Detail = "Send it again in " + inSeconds(d.RetryAfter) + "."
 	case d.Status == http.StatusServiceUnavailable:
 		p.Type, p.Title = ProblemReducedCapacity, "The service cannot take the request at the moment"

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"example.com/sash"
 )
 
 // A Dialect is how an answer tells what is left. The fields are an Internet-Draft and have changed with
@@ -58,6 +60,21 @@ func (d Dialect) String() string {
 		return dialectNames[d]
 	}
 	return fmt.Sprintf("Dialect(%d)", uint8(d))
+}
+
+// Set sets the fields for a decision that no middleware made, such as one that a proxy asked for. The limits
+// are those of its [sash.Result], or of several results; one of them that is Refused makes it a refusal. At
+// is the store's clock, by which the periods of calendar limits are found. No limits set nothing.
+func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
+	quotas := make([]quota, len(limits))
+	v := verdict{allowed: true, at: at}
+	for i, l := range limits {
+		quotas[i] = newQuota(l, &Layer{}, at)
+		if l.Refused {
+			v.allowed, v.retryAfter = false, max(v.retryAfter, l.RetryAfter)
+		}
+	}
+	d.write(h, quotas, nil, v)
 }
 
 // A verdict is what the fields need to know of a decision besides its limits.

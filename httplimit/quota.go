@@ -102,6 +102,9 @@ func newQuota(l sash.LimitResult, layer *Layer, at time.Time) quota {
 
 // share returns r/q of a window, rounded up; r is at most q.
 func share(r, q int64, w time.Duration) time.Duration {
+	if r <= 0 {
+		return 0 // q may be 0, too: a limit that lets nothing through
+	}
 	hi, lo := bits.Mul64(uint64(r), uint64(w))
 	part, rest := bits.Div64(hi, lo, uint64(q))
 	if rest > 0 {

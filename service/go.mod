@@ -6,6 +6,7 @@ require (
 	example.com/sash v0.0.0
 	example.com/sash/denials v0.0.0
 	example.com/sash/goredisstore v0.0.0
+	example.com/sash/httplimit v0.0.0
 	example.com/sash/replay v0.0.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/envoyproxy/go-control-plane/ratelimit v0.1.0
@@ -31,7 +32,7 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
-	github.com/spf13/pflag v1.0.9 // indirect
+	github.com/spf13/pflag v1.0.9
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
@@ -46,6 +47,7 @@ require (
 	example.com/sash/rueidisstore v0.0.0
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
+	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/maypok86/otter/v2 v2.4.0 // indirect
@@ -62,6 +64,7 @@ replace (
 	example.com/sash => ..
 	example.com/sash/denials => ../denials
 	example.com/sash/goredisstore => ../goredisstore
+	example.com/sash/httplimit => ../httplimit
 	example.com/sash/replay => ../replay
 )
 

@@ -61,12 +61,12 @@ type cell struct {
 }
 
 func (c *cell) add(o outcome) {
-	c.perSecond.Add(o.perSecond)
-	c.p50.Add(o.p50)
-	c.p99.Add(o.p99)
+	c.perSecond.Add(o.PerSecond)
+	c.p50.Add(o.P50)
+	c.p99.Add(o.P99)
 	c.server.Add(o.server)
-	c.allocs.Add(o.allocs)
-	c.failed.Add(100 * float64(o.failed) / float64(max(1, o.decisions+o.failed)))
+	c.allocs.Add(o.Allocs)
+	c.failed.Add(100 * float64(o.Failed) / float64(max(1, o.Decisions+o.Failed)))
 }
 
 func (r *run) say(format string, args ...any) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
 	"example.com/sash/internal/redistest"
 )
@@ -77,7 +78,7 @@ func subjects(server *redistest.Server, c contender, n, rounds int, long time.Du
 		return got, err
 	}
 	got.bytes = after[0] - after[1] - before[0] + before[1]
-	chosen := make([]string, picks)
+	chosen := make([]string, load.Picks)
 	for range rounds {
 		for i := range chosen {
 			chosen[i] = name(rand.IntN(n))
@@ -98,16 +99,16 @@ func subjects(server *redistest.Server, c contender, n, rounds int, long time.Du
 			script, err = scriptTime(server)
 			return err
 		}
-		out, err := drive(o, chosen, many, long/4, long, begin, end)
+		out, err := load.Drive(o.decide, chosen, many, long/4, long, begin, end)
 		if err != nil {
 			return got, err
 		}
-		if out.failed > 0 {
-			return got, out.err
+		if out.Failed > 0 {
+			return got, out.Err
 		}
 		got.script.Add(script)
-		got.server.Add((used[1] - used[0]) * 1e6 / float64(out.decisions))
-		got.perSecond.Add(out.perSecond)
+		got.server.Add((used[1] - used[0]) * 1e6 / float64(out.Decisions))
+		got.perSecond.Add(out.PerSecond)
 	}
 	return got, nil
 }

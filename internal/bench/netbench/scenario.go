@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/bench/load"
 )
 
 // A scenario is what is asked.
@@ -62,9 +63,6 @@ var (
 	}
 )
 
-// picks is how many keys are chosen ahead, so that choosing costs no time.
-const picks = 1 << 16
-
 // choose returns keys in the order in which they are asked for.
 func (s scenario) choose() []string {
 	keys := make([]string, s.keys)
@@ -76,7 +74,7 @@ func (s scenario) choose() []string {
 	if s.skew > 0 {
 		skewed = rand.NewZipf(random, s.skew, 1, uint64(s.keys-1))
 	}
-	chosen := make([]string, picks)
+	chosen := make([]string, load.Picks)
 	for i := range chosen {
 		if skewed != nil {
 			chosen[i] = keys[skewed.Uint64()]

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/redistest"
 )
 
@@ -71,7 +72,13 @@ func flush(server *redistest.Server) error {
 	return err
 }
 
-// run measures one contender once.
+// An outcome has the microseconds of Redis's processor time a decision, too.
+type outcome struct {
+	load.Outcome
+	server float64
+}
+
+// once measures one contender once.
 func (r *run) once(c contender, s scenario, goroutines int) (outcome, error) {
 	if err := flush(r.server); err != nil {
 		return outcome{}, err
@@ -93,15 +100,14 @@ func (r *run) once(c contender, s scenario, goroutines int) (outcome, error) {
 			return err
 		}
 	}
-	out, err := drive(o, chosen, goroutines, r.Long/4, r.Long, note(&used[0]), note(&used[1]))
+	out, err := load.Drive(o.decide, chosen, goroutines, r.Long/4, r.Long, note(&used[0]), note(&used[1]))
 	if err != nil {
 		return outcome{}, err
 	}
-	out.server = (used[1] - used[0]) * 1e6 / float64(max(1, out.decisions))
-	if c.ours && out.failed > 0 {
-		r.say("%s: %d of %d calls failed: %v", c.name, out.failed, out.failed+out.decisions, out.err)
+	if c.ours && out.Failed > 0 {
+		r.say("%s: %d of %d calls failed: %v", c.name, out.Failed, out.Failed+out.Decisions, out.Err)
 	}
-	return out, nil
+	return outcome{out, (used[1] - used[0]) * 1e6 / float64(max(1, out.Decisions))}, nil
 }
 
 // perAdmitted returns the bytes that Redis keeps for an admitted call, at about a thousand calls a key.

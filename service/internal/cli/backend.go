@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
+	"example.com/sash/service/internal/redisclient"
 )
 
 // A backend is what decides for sash serve.
@@ -21,6 +24,9 @@ type backend struct {
 	where string                      // for people
 	run   func(context.Context) error // runs as long as the service; nil where nothing has to
 	done  func()
+
+	client redis.UniversalClient // for what is no decision; nil where the store is memory
+	report func() degrade.Report // nil where the store is memory
 }
 
 // backend makes the store, and has the options tell of it.
@@ -52,11 +58,21 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if err != nil {
 		return nil, err
 	}
+	others, err := redisclient.Inspect(url)
+	if err != nil {
+		to.close()
+		return nil, err
+	}
+	done := func() {
+		to.close()
+		_ = others.Close()
+	}
+	redisclient.Log(log)
 	where := "redis at " + to.address
 	decides := to.client.Detached(&redisstore.Options{Prefix: env.RedisPrefix, Replicas: s.replicas, ReplicaTimeout: s.budget / 2})
 	guard, err := degrade.New(decides, degrade.Options{Budget: s.budget, Instances: s.instances, Cluster: to.client.Cluster(), Log: log.With("store", where)})
 	if err != nil {
-		to.close()
+		done()
 		return nil, err
 	}
 	if err := to.ping(ctx); err != nil && ctx.Err() == nil {
@@ -67,5 +83,5 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
-	return &backend{guard.Store, where, guard.Run, to.close}, nil
+	return &backend{guard.Store, where, guard.Run, done, others, guard.Report}, nil
 }

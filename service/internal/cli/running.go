@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,9 +16,11 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoyenv"
+	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/top"
 )
 
 // deployed takes what flags do not say from the environment of Envoy's rate limit service.
@@ -69,6 +72,15 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	loading := &admin.Loading{}
 	loading.Note(err)
 
+	access, err := s.access(a.env)
+	if err != nil {
+		return err
+	}
+	secure, err := s.secure()
+	if err != nil {
+		return err
+	}
+
 	opts := &httpapi.Options{}
 	backend, err := a.backend(ctx, s, env, log, opts)
 	if err != nil {
@@ -81,6 +93,12 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	decider, err := decide.New(cfg, store)
 	if err != nil {
 		return err
+	}
+	book := exceptions.New(decider, backend.client, env.RedisPrefix, log)
+	book.Refresh(ctx) // so that the banned are not let through at first
+	busiest := top.New()
+	if access != (admin.Access{}) { // otherwise nobody may ask
+		decider.Observe(busiest.Observe)
 	}
 	counted := stats.New()
 	counted.Service.ConfigLoaded.Add(1)
@@ -111,6 +129,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 			return httpapi.Serve(ctx, on.http, httpapi.New(decider, opts), log)
 		},
 	}
+	running = append(running, book.Run)
 	if backend.run != nil {
 		running = append(running, backend.run)
 	}
@@ -118,10 +137,15 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		running = append(running, func(ctx context.Context) error { return server.Serve(ctx, on.grpc, protocol) })
 	}
 	if on.admin != nil {
+		s.warn(log, on.admin.Addr(), &access)
+		if secure != nil {
+			on.admin = tls.NewListener(on.admin, secure)
+		}
 		quiet := slog.New(slog.DiscardHandler)
-		running = append(running, func(ctx context.Context) error {
-			return httpapi.Serve(ctx, on.admin, admin.New(decider, counted, loading), quiet)
+		handler := admin.New(decider, &admin.Options{
+			Access: access, Counted: counted, Loading: loading, Exceptions: book, Top: busiest, Store: backend.report, Log: log,
 		})
+		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, handler, quiet) })
 	}
 	return together(ctx, running)
 }

@@ -18,6 +18,7 @@ type serving struct {
 	json, merge, chargeEach bool
 	budget                  time.Duration
 	instances, replicas     int
+	administration
 }
 
 func (a *app) serve() *cobra.Command {
@@ -31,12 +32,18 @@ memory, or a Redis that any number of instances share.
   POST /v1/allow   {"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}],"cost":1}
 
 answers 200 when the call is allowed and 429, with Retry-After, when it is refused. Both have the same
-body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name or null),
+body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name, ban, or null),
 limits (name, units, window in seconds, remaining), at (the store's clock) and source (see below). Without a cost it is the
 matching descriptor's, which is 1 unless configured. A request that matches no limit is allowed with
 remaining null and limits []. Other answers are {"error":"…"}: 400 a wrong request, 404 an unknown
 domain, 413 a body over 64 KiB, 415 not JSON, 422 a cost that could never fit, and 503 where Redis does not
 answer and the rule is closed.
+
+  GET /v1/forward-auth?domain=demo&descriptor=remote_address
+
+answers nginx, Caddy, Traefik and HAProxy, which ask it before they let a request through: 200, or 429 with
+Retry-After and RateLimit fields (deny=403 for nginx). The headers that the proxy sends say who the client is,
+so that the address must be one that only the proxy reaches: see docs/proxies.md.
 
   GET /healthz     200 {"status":"ok","store":"up","instances":2}, or "degraded" and a cause
 
@@ -45,8 +52,12 @@ for liveness and readiness.
 
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
-same in JSON, and GET /healthcheck is for load balancers. The admin address has /rlconfig, /stats, /metrics
-and /debug/pprof/.
+same in JSON, and GET /healthcheck is for load balancers.
+
+The admin address has /rlconfig, /stats, /metrics and /debug/pprof/, and as JSON below /admin/v1/ the configuration
+and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or --admin-client-ca it also tells the busiest
+subjects and the windows of one, resets a subject, bans it or gives it other limits for a while, on all instances
+that share a Redis: see docs/admin.md.
 
 The configuration is read again when its files change. One that is wrong is logged, counted and shown on
 /rlconfig, and the last good one stays in use.
@@ -81,6 +92,7 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.StringVar(&s.addr, "addr", ":8080", "`address` of HTTP; port 0 takes a free one")
 	f.StringVar(&s.grpcAddr, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty is none")
 	f.StringVar(&s.admin, "admin-addr", "127.0.0.1:6070", "`address` of counters and the configuration in use; empty is none")
+	s.flags(f)
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")

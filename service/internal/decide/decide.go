@@ -3,10 +3,13 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
@@ -15,8 +18,12 @@ import (
 
 // A Decider decides. It is safe for concurrent use.
 type Decider struct {
-	store   sash.Store
-	current atomic.Pointer[snapshot]
+	store     sash.Store
+	current   atomic.Pointer[snapshot]
+	observers []Observer
+
+	changing sync.Mutex  // held while current is made anew
+	excepted []Exception // guarded by changing
 }
 
 // A snapshot is a configuration with what the store needs of it.
@@ -24,6 +31,8 @@ type snapshot struct {
 	config   *config.Config
 	limiters map[*config.Rule]*sash.Limiter
 	policies map[*config.Rule]*sash.Policy
+	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
+	exceptions map[string]*standing
 }
 
 // New returns a decider over a store, which stays the caller's.
@@ -57,6 +66,9 @@ func (d *Decider) Use(cfg *config.Config) error {
 			return fmt.Errorf("%s: %w", rule, err)
 		}
 	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	s.except(d.store, d.excepted)
 	d.current.Store(s)
 	return nil
 }
@@ -67,8 +79,17 @@ func (d *Decider) Config() *config.Config { return d.current.Load().config }
 // Decide asks for cost units; a nil cost is that of the matching rule. Errors are
 // config.ErrUnknownDomain and those of sash.Limiter.AllowN.
 func (d *Decider) Decide(ctx context.Context, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
-	snapshot := d.current.Load()
-	found, err := snapshot.config.Find(domain, entries)
+	began := time.Now()
+	parts, answers := []Part{{Entries: entries}}, make([]Answer, 1)
+	v, err := d.current.Load().decide(ctx, domain, entries, cost, &answers[0])
+	parts[0].Units = answers[0].Units
+	d.observe(ctx, Observation{Domain: domain, Parts: parts, Answers: answers, Allowed: v.Allowed, Err: err, Began: began})
+	return v, err
+}
+
+// decide decides, and fills in the answer for observers.
+func (s *snapshot) decide(ctx context.Context, domain string, entries []config.Entry, cost *int64, answer *Answer) (verdict.Verdict, error) {
+	found, err := s.config.Find(domain, entries)
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
@@ -76,33 +97,41 @@ func (d *Decider) Decide(ctx context.Context, domain string, entries []config.En
 		return verdict.Verdict{}, fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, *cost)
 	}
 	rule := found.Rule
-	if rule == nil || rule.Unlimited {
+	answer.Rule, answer.Metric, answer.Key = rule, found.Metric, found.Key
+	if cost != nil {
+		answer.Units = *cost
+	} else if rule != nil {
+		answer.Units = rule.Cost
+	}
+	h := s.hold(domain, entries, found)
+	if h.banned > 0 {
+		answer.Key = cmp.Or(found.Key, config.Key(domain, entries))
+		answer.ban(h.banned)
+		return verdict.Banned(answer.RefusedBy.RetryAfter), nil
+	}
+	if len(h.limits) == 0 {
 		return verdict.Unlimited(), nil
 	}
-	units := rule.Cost
-	if cost != nil {
-		units = *cost
-	}
-	soft := rule.Shadow || rule.Quota
 	var res sash.Result
-	if rule.Refuses {
-		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, units, rule.Limits[0])
+	if h.limiter == nil {
+		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, answer.Units, h.limits[0])
 	} else {
-		res, err = snapshot.limiters[rule].AllowN(ctx, found.Key, units)
+		res, err = h.limiter.AllowN(ctx, found.Key, answer.Units)
 	}
-	if soft && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
+	if answer.Soft() && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
 		v := verdict.Unlimited() // a rule that is tried out stops nothing
 		if errors.Is(err, sash.ErrUnavailable) {
 			v = verdict.Undecided(err)
 		}
-		v.Shadow = true
+		v.Shadow, answer.Refused = true, errors.Is(err, sash.ErrCostAboveLimit)
 		return v, nil
 	}
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
+	answer.tell(res)
 	v := verdict.Of(res)
-	if soft {
+	if answer.Soft() {
 		v.Shadow, v.Allowed = true, true
 	}
 	return v, nil

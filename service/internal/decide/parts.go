@@ -1,10 +1,12 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
@@ -35,14 +37,22 @@ type Answer struct {
 	Refused bool
 	// RefusedBy is the limit that refused.
 	RefusedBy sash.LimitResult
+	// Banned says that an operator has banned the subject: RefusedBy is called verdict.Ban, and nothing was charged.
+	Banned bool
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
 	// Units is what was asked for; negative for a refund.
 	Units int64
+	// Key is the subject that the part is charged to, as the configuration names it; for people and observers.
+	Key string
+	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. They tell
+	// nothing where Limits is empty.
+	Source sash.Source
+	Cause  error
 }
 
-// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode.
-func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) }
+// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
+func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && !a.Banned }
 
 // Charging says who pays for a request that is refused.
 type Charging uint8
@@ -77,10 +87,22 @@ type asked struct {
 // Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnavailable, and the
 // context's.
 func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, how Charging) ([]Answer, error) {
+	began := time.Now()
 	answers := make([]Answer, len(parts))
+	err := d.decideParts(ctx, domain, parts, how, answers)
+	d.observe(ctx, Observation{
+		Domain: domain, Parts: parts, Answers: answers, Allowed: err == nil && allowed(answers), Err: err, Began: began,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+func (d *Decider) decideParts(ctx context.Context, domain string, parts []Part, how Charging, answers []Answer) error {
 	asks, err := d.current.Load().ask(domain, parts, answers)
 	if err != nil || len(asks) == 0 {
-		return answers, err
+		return err
 	}
 	var binding, soft, refunds []*asked
 	for i := range asks {
@@ -96,19 +118,19 @@ func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, 
 	run := &run{store: d.store}
 	admitted, err := run.together(ctx, binding)
 	if err != nil {
-		return nil, failure(ctx, err)
+		return failure(ctx, err)
 	}
 	for _, a := range soft {
 		if err := run.alone(ctx, a, admitted); err != nil && (ctx.Err() != nil || !a.answer.Soft()) {
-			return nil, failure(ctx, err) // but a rule that is tried out stops nothing
+			return failure(ctx, err) // but a rule that is tried out stops nothing
 		}
 	}
 	for _, a := range refunds {
 		if err := run.giveBack(ctx, a, admitted); err != nil {
-			return nil, failure(ctx, err)
+			return failure(ctx, err)
 		}
 	}
-	return answers, nil
+	return nil
 }
 
 // ask finds what each part is held to, and fills in the answers that need no store.
@@ -125,6 +147,13 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		if errors.Is(err, config.ErrUnknownDomain) {
 			return nil, nil
 		}
+		h := s.hold(domain, part.Entries, found)
+		if h.banned > 0 && !part.Refund {
+			answer.Rule, answer.Metric, answer.Key = found.Rule, found.Metric, cmp.Or(found.Key, config.Key(domain, part.Entries))
+			answer.ban(h.banned)
+			asks = append(asks, asked{answer: answer, tooLarge: true})
+			continue
+		}
 		if part.Override != nil {
 			a, err := override(domain, part, answer)
 			if err != nil {
@@ -137,19 +166,19 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		if rule == nil {
 			continue
 		}
-		answer.Rule, answer.Metric = rule, found.Metric
+		answer.Rule, answer.Metric, answer.Key = rule, found.Metric, found.Key
 		replaced = append(replaced, rule.Replaces...)
-		if rule.Unlimited {
+		if len(h.limits) == 0 {
 			continue
 		}
 		asks = append(asks, asked{
-			answer: answer, refund: part.Refund, limits: rule.Limits,
-			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: s.policies[rule]},
+			answer: answer, refund: part.Refund, limits: h.limits,
+			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: h.policy},
 		})
 	}
 	asks = slices.DeleteFunc(asks, func(a asked) bool {
 		rule := a.answer.Rule
-		gone := rule != nil && rule.Name != "" && slices.Contains(replaced, rule.Name)
+		gone := rule != nil && !a.answer.Banned && rule.Name != "" && slices.Contains(replaced, rule.Name)
 		if gone {
 			a.answer.Replaced = true
 		}
@@ -166,6 +195,7 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 func override(domain string, part Part, answer *Answer) (asked, error) {
 	a := asked{answer: answer, refund: part.Refund, limits: []sash.Limit{*part.Override}}
 	a.req = sash.Request{Key: config.Key(domain, part.Entries), Cost: part.Units}
+	answer.Key = a.req.Key
 	answer.Metric = domain
 	for _, e := range part.Entries {
 		answer.Metric += "." + e.Key

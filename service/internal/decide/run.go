@@ -176,7 +176,7 @@ func (r *run) note(b *batch, results []sash.Result) bool {
 	}
 	for i, res := range results {
 		for _, a := range b.asks[i] {
-			a.tell(res)
+			a.answer.tell(res)
 		}
 		if admitted && b.reqs[i].Cost > 0 {
 			r.charged = append(r.charged, charge{b.reqs[i], res, b.asks[i]})
@@ -214,7 +214,7 @@ func (r *run) alone(ctx context.Context, a *asked, charge bool) error {
 	}
 	res, err := r.ask(ctx, a, a.req)
 	if err == nil {
-		a.tell(res)
+		a.answer.tell(res)
 	}
 	return err
 }
@@ -254,7 +254,7 @@ func (r *run) look(ctx context.Context, a *asked) error {
 	if err != nil {
 		return err
 	}
-	a.tell(res)
+	a.answer.tell(res)
 	if a.answer.Refused || a.refund {
 		return nil
 	}
@@ -268,18 +268,21 @@ func (r *run) look(ctx context.Context, a *asked) error {
 }
 
 // tell fills in the answer from a result.
-func (a *asked) tell(res sash.Result) {
-	a.answer.Limits = res.Limits()
-	a.answer.RefusedBy, a.answer.Refused = sash.LimitResult{}, false
-	for _, l := range a.answer.Limits {
-		if l.Refused && (!a.answer.Refused || l.RetryAfter > a.answer.RefusedBy.RetryAfter) {
-			a.answer.Refused, a.answer.RefusedBy = true, l
+func (a *Answer) tell(res sash.Result) {
+	a.Limits, a.Source, a.Cause = res.Limits(), res.Source, res.Cause
+	a.RefusedBy, a.Refused = sash.LimitResult{}, false
+	for _, l := range a.Limits {
+		if l.Refused && (!a.Refused || l.RetryAfter > a.RefusedBy.RetryAfter) {
+			a.Refused, a.RefusedBy = true, l
 		}
 	}
 }
 
 // tellNever fills in the answer of a limit of no units.
 func (a *asked) tellNever() {
+	if a.answer.Banned {
+		return // it was told
+	}
 	limit := a.limits[0]
 	if limit.Name == "" {
 		limit.Name = limit.String()

@@ -1,5 +1,5 @@
 // Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON, and what
-// Envoy's rate limit service has there, POST /json and GET /healthcheck.
+// Envoy's rate limit service has there, POST /json and GET /healthcheck. Proxies ask /v1/forward-auth.
 package httpapi
 
 import (
@@ -15,6 +15,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/throttle"
 )
 
 // A Handler answers requests.
@@ -22,7 +23,7 @@ type Handler struct {
 	mux     *http.ServeMux
 	decider *decide.Decider
 	opts    Options
-	log     throttle
+	log     throttle.Errors
 }
 
 // Options for a Handler. The zero value is the default.
@@ -55,8 +56,9 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	if h.opts.Health == nil {
 		h.opts.Health = degrade.Memory
 	}
-	h.log.to = h.opts.Log
+	h.log.To = h.opts.Log
 	h.mux.HandleFunc("/v1/allow", h.allow)
+	h.mux.HandleFunc("/v1/forward-auth", h.forwardAuth)
 	h.mux.HandleFunc("/healthz", h.health)
 	h.mux.HandleFunc("/healthcheck", h.check)
 	if h.opts.JSON != nil {
@@ -111,7 +113,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		fail(w, http.StatusUnprocessableEntity, err.Error())
 	default:
 		if r.Context().Err() == nil { // otherwise the client went away
-			h.log.error("no decision", err) // the store's words may tell where it is: not for the client
+			h.log.Log("no decision", err) // the store's words may tell where it is: not for the client
 		}
 		w.Header().Set("Retry-After", "1")
 		text := "the store did not answer: there is no decision, and whether the call was charged is not known"
@@ -141,7 +143,7 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 		defer cancel()
 		if err := h.opts.Ready(ctx); err != nil {
-			h.log.error("not ready", err)
+			h.log.Log("not ready", err)
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
@@ -52,20 +51,4 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 	}
 	log.Info("stopped")
 	return nil
-}
-
-// A throttle logs at most one error a second, so that a store that is down does not fill the log.
-type throttle struct {
-	to      *slog.Logger
-	last    atomic.Int64 // Unix nanoseconds
-	skipped atomic.Int64
-}
-
-func (t *throttle) error(message string, err error) {
-	now, last := time.Now().UnixNano(), t.last.Load()
-	if now-last < int64(time.Second) || !t.last.CompareAndSwap(last, now) {
-		t.skipped.Add(1)
-		return
-	}
-	t.to.Error(message, "error", err, "not_logged_before", t.skipped.Swap(0))
 }

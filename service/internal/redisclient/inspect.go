@@ -11,8 +11,8 @@ import (
 // sentinelDial bounds a connection with all that is asked before.
 const sentinelDial = 4 * time.Second
 
-// Inspect returns a client for looking at the servers of a Redis URL, one by one and with any command, which is
-// what a [Client] is not for. It does not connect.
+// Inspect returns a client for what a [Client] is not for: looking at the servers of a Redis URL one by one, and any
+// command that decides nothing and must not be in the way of those that do. It does not connect.
 func Inspect(url string) (redis.UniversalClient, error) {
 	t, err := parse(url)
 	if err != nil {

@@ -92,7 +92,7 @@ func limitOf(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	case sash.CalendarMonth:
 		out.Unit = pb.RateLimitResponse_RateLimit_MONTH
 	}
-	if l.Period != 0 {
+	if l.Period != 0 || l.Window == 0 { // a ban has neither
 		return out
 	}
 	for _, unit := range unitsLongestFirst {

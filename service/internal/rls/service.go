@@ -17,6 +17,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
 )
 
 // Options for a Service. The zero value is the default.
@@ -35,7 +36,7 @@ type Options struct {
 	Metadata bool
 	// Stats counts. Nil counts nowhere.
 	Stats *stats.Registry
-	// Log gets failures. Nil is slog.Default.
+	// Log gets failures of the store, at most one a second, and faults. Nil is slog.Default.
 	Log *slog.Logger
 }
 
@@ -44,6 +45,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	decider *decide.Decider
 	opts    Options
+	log     throttle.Errors
 }
 
 // New returns a service. A nil opts is the default.
@@ -64,6 +66,7 @@ func New(decider *decide.Decider, opts *Options) *Service {
 	if s.opts.Log == nil {
 		s.opts.Log = slog.Default()
 	}
+	s.log.To = s.opts.Log
 	return s
 }
 
@@ -112,7 +115,7 @@ func (s *Service) failure(ctx context.Context, err error) error {
 		return status.Error(codes.DeadlineExceeded, "the store did not answer within the caller's deadline; whether the request was charged is not known")
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
-	s.opts.Log.Error("no decision", "error", err) // the store's words may tell where it is: not for the client
+	s.log.Log("no decision", err) // the store's words may tell where it is: not for the client
 	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")
 }
 

@@ -20,7 +20,7 @@ type Verdict struct {
 	RetryAfter Seconds `json:"retry_after"`
 	// ResetAfter is the time until every unit of every limit is free.
 	ResetAfter Seconds `json:"reset_after"`
-	// RefusedBy is the name of the limit that refused, or null.
+	// RefusedBy is the name of the limit that refused, or Ban, or null.
 	RefusedBy *string `json:"refused_by"`
 	// Shadow is there, and true, when the limits do not bind: Allowed is true whatever they say, and
 	// RefusedBy and RetryAfter are what a refusal would have said.

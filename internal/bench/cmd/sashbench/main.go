@@ -17,6 +17,7 @@ import (
 	"example.com/sash/internal/bench/netbench"
 	"example.com/sash/internal/bench/redisbench"
 	"example.com/sash/internal/bench/report"
+	"example.com/sash/internal/bench/servicebench"
 )
 
 // limits is what profiles said about the figures that are missed, written by hand.
@@ -37,7 +38,7 @@ func run() error {
 	calls := flag.Int("calls", 10_000, "decisions a round on Redis")
 	netRounds := flag.Int("net-rounds", 5, "alternating rounds of every figure of decisions through a client")
 	long := flag.Duration("long", 250*time.Millisecond, "how long each contender decides through a client in a round")
-	parts := flag.String("parts", "net,redis,go", "what to measure: net, redis, go, scale")
+	parts := flag.String("parts", "net,service,redis,go", "what to measure: net, service, redis, go, scale")
 	quick := flag.Bool("quick", false, "see that everything runs, in about a minute; the figures mean little")
 	flag.Parse()
 	if *quick {
@@ -59,6 +60,12 @@ func run() error {
 			return err
 		}
 		targets = append(targets, met...)
+	}
+	if slices.Contains(chosen, "service") {
+		// Seconds of processor time are told in hundredths: shorter rounds would be all rounding.
+		if err := servicebench.Run(servicebench.Config{Rounds: *netRounds, Long: 4 * *long, Progress: os.Stderr}, &body); err != nil {
+			return err
+		}
 	}
 	if redis {
 		met, server, err := redisbench.Run(redisbench.Config{Rounds: *rounds, Calls: *calls, Progress: os.Stderr}, &body)

@@ -1,4 +1,5 @@
-package netbench
+// Package load asks from many goroutines at once and tells how fast the answers came.
+package load
 
 import (
 	"context"
@@ -31,16 +32,22 @@ type worker struct {
 	_                          [64]byte // no line of the cache belongs to two
 }
 
-// drive asks from goroutines for as long as given, after a time to warm up. Before is called at the moment
-// from which is measured, and after at the end.
-func drive(o *opened, chosen []string, goroutines int, warm, long time.Duration, before, after func() error) (outcome, error) {
+// Picks is how many keys have to be chosen ahead, so that choosing costs no time.
+const Picks = 1 << 16
+
+// Decide asks for one decision on a key.
+type Decide func(ctx context.Context, key string) (allowed bool, err error)
+
+// Drive asks for the chosen keys, of which there are Picks, from goroutines for as long as given, after a time to
+// warm up. Before is called at the moment from which is measured, and after at the end.
+func Drive(decide Decide, chosen []string, goroutines int, warm, long time.Duration, before, after func() error) (Outcome, error) {
 	var phase atomic.Int32
 	workers := make([]worker, goroutines)
 	var group sync.WaitGroup
 	ctx := context.Background()
 	for i := range workers {
 		w := &workers[i]
-		next := i * (picks / goroutines)
+		next := i * (Picks / goroutines)
 		group.Go(func() {
 			slow := true
 			for {
@@ -48,14 +55,14 @@ func drive(o *opened, chosen []string, goroutines int, warm, long time.Duration,
 				if now == over {
 					return
 				}
-				key := chosen[next&(picks-1)]
+				key := chosen[next&(Picks-1)]
 				next++
 				timed := slow || next%sampled == 0
 				var asked time.Time
 				if timed {
 					asked = time.Now()
 				}
-				allowed, err := o.decide(ctx, key)
+				allowed, err := decide(ctx, key)
 				var took time.Duration
 				if timed {
 					took = time.Since(asked)
@@ -96,32 +103,31 @@ func drive(o *opened, chosen []string, goroutines int, warm, long time.Duration,
 	return sum(workers, wall, mem[1].Mallocs-mem[0].Mallocs), err
 }
 
-// An outcome is what came of a run.
-type outcome struct {
-	decisions, allowed, failed int64
-	err                        error // one of the failures
-	perSecond                  float64
-	p50, p99                   float64 // microseconds
-	allocs                     float64 // a decision
-	server                     float64 // microseconds of Redis's processor time a decision
+// An Outcome is what came of a run.
+type Outcome struct {
+	Decisions, Allowed, Failed int64
+	Err                        error // one of the failures
+	PerSecond                  float64
+	P50, P99                   float64 // microseconds
+	Allocs                     float64 // of this process, a decision
 }
 
-func sum(workers []worker, wall time.Duration, mallocs uint64) outcome {
-	var o outcome
+func sum(workers []worker, wall time.Duration, mallocs uint64) Outcome {
+	var o Outcome
 	var times histogram
 	for i := range workers {
 		w := &workers[i]
-		o.decisions += w.decisions
-		o.allowed += w.allowed
-		o.failed += w.failed
+		o.Decisions += w.decisions
+		o.Allowed += w.allowed
+		o.Failed += w.failed
 		if w.err != nil {
-			o.err = w.err
+			o.Err = w.err
 		}
 		times.merge(&w.times)
 	}
-	o.perSecond = float64(o.decisions) / wall.Seconds()
-	o.p50, o.p99 = times.quantile(0.50), times.quantile(0.99)
-	o.allocs = float64(mallocs) / float64(max(1, o.decisions))
+	o.PerSecond = float64(o.Decisions) / wall.Seconds()
+	o.P50, o.P99 = times.quantile(0.50), times.quantile(0.99)
+	o.Allocs = float64(mallocs) / float64(max(1, o.Decisions))
 	return o
 }
 

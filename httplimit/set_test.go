@@ -1,0 +1,43 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/httplimit"
+)
+
+// Fields can be set for a decision that was made elsewhere: they are those that a middleware sets.
+func TestFieldsOfADecisionMadeElsewhere(t *testing.T) {
+	clock := newClock()
+	never := sash.LimitResult{Limit: sash.Limit{Name: "none", Units: 0, Window: time.Minute}, Refused: true}
+	limiter := newLimiter(t, clock.store(), nil, sash.Every(1, 10*time.Second), sash.PerCalendar(9, sash.CalendarHour, time.UTC))
+	ask := func() []sash.LimitResult {
+		res, err := limiter.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Limits()
+	}
+	first := ask()
+	clock.advance(2500 * time.Millisecond)
+	refused := ask()
+	for _, c := range []struct {
+		name          string
+		limits        []sash.LimitResult
+		policy, state string
+	}{
+		{"admitted", first, `"1/10s";q=1;w=10, "9/hour@UTC";q=9;w=3600`, `"1/10s";r=0;t=10, "9/hour@UTC";r=8;t=2998`},
+		{"refused", refused, `"1/10s";q=1;w=10, "9/hour@UTC";q=9;w=3600`, `"1/10s";r=0;t=8, "9/hour@UTC";r=8;t=8`},
+		{"refused for ever", []sash.LimitResult{never}, `"none";q=0;w=60`, `"none";r=0;t=0`},
+		{"no limits", nil, "", ""},
+	} {
+		h := http.Header{}
+		httplimit.Draft11.Set(h, c.limits, clock.Now())
+		if h.Get("RateLimit-Policy") != c.policy || h.Get("RateLimit") != c.state {
+			t.Errorf("%s: %q, want %q and %q", c.name, h, c.policy, c.state)
+		}
+	}
+}

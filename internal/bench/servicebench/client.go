@@ -1,0 +1,90 @@
+package servicebench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/sash/internal/bench/load"
+)
+
+// connections is how many the gRPC client has: a proxy has a few, one for each of its threads.
+const connections = 4
+
+// A protocol is a way to ask the service.
+type protocol struct {
+	name string
+	dial func(*service) (ask load.Decide, done func(), err error)
+}
+
+var protocols = []protocol{
+	{"gRPC, Envoy's protocol", dialGRPC},
+	{"HTTP, POST /v1/allow", dialHTTP},
+}
+
+func dialGRPC(s *service) (load.Decide, func(), error) {
+	var conns []*grpc.ClientConn
+	done := func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}
+	var clients [connections]pb.RateLimitServiceClient
+	for i := range clients {
+		c, err := grpc.NewClient("passthrough:///"+s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		conns = append(conns, c)
+		clients[i] = pb.NewRateLimitServiceClient(c)
+	}
+	var turn atomic.Uint64
+	return func(ctx context.Context, key string) (bool, error) {
+		res, err := clients[turn.Add(1)%connections].ShouldRateLimit(ctx, &pb.RateLimitRequest{
+			Domain: "bench",
+			Descriptors: []*common.RateLimitDescriptor{{
+				Entries: []*common.RateLimitDescriptor_Entry{{Key: "client", Value: key}},
+			}},
+		})
+		return res.GetOverallCode() == pb.RateLimitResponse_OK, err
+	}, done, nil
+}
+
+func dialHTTP(s *service) (load.Decide, func(), error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute}
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	url := s.URL + "/v1/allow"
+	return func(ctx context.Context, key string) (bool, error) {
+		body := []byte(`{"domain":"bench","entries":[{"key":"client","value":"` + key + `"}]}`)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+		if err != nil {
+			return false, err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		res, err := client.Do(req)
+		if err != nil {
+			return false, err
+		}
+		defer res.Body.Close()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			return false, err
+		}
+		switch res.StatusCode {
+		case http.StatusOK:
+			return true, nil
+		case http.StatusTooManyRequests:
+			return false, nil
+		}
+		return false, fmt.Errorf("servicebench: %s", res.Status)
+	}, transport.CloseIdleConnections, nil
+}

@@ -1,0 +1,128 @@
+//go:build deploy
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What the Dockerfile builds runs in a directory that holds nothing else: no library, no zones, no shell. There is no
+// engine here that runs the Dockerfile itself.
+func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Fatal("chroot needs root: run make test-deploy as root")
+	}
+	file, err := os.ReadFile("../../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var build string
+	var command []string
+	for line := range strings.Lines(string(file)) {
+		if rest, ok := strings.CutPrefix(line, "RUN "); ok {
+			build = strings.TrimSpace(rest)
+		}
+		if rest, ok := strings.CutPrefix(line, "CMD "); ok {
+			if err := json.Unmarshal([]byte(rest), &command); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	root := t.TempDir()
+	if !strings.Contains(build, "-o /sash ") || len(command) == 0 {
+		t.Fatalf("the Dockerfile builds with %q and runs %q", build, command)
+	}
+	compile := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(build, "-o /sash ", "-o "+filepath.Join(root, "sash")+" ", 1))
+	compile.Dir = "../../.."
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, out)
+	}
+	image, err := elf.Open(filepath.Join(root, "sash"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	for _, part := range image.Progs {
+		if part.Type == elf.PT_INTERP {
+			t.Error("the binary is not static")
+		}
+	}
+	limits := filepath.Join(root, "etc", "sash", "limits.yaml")
+	if err := os.MkdirAll(filepath.Dir(limits), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := "domain: d\ndescriptors:\n  - key: k\n    limits: [\"1/day@America/Los_Angeles\"]\n"
+	if err := os.WriteFile(limits, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command("/sash", append(command, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
+	run.Dir, run.Env = "/", []string{}
+	run.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+	var logs bytes.Buffer
+	run.Stderr = &logs
+	stdout, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = run.Process.Signal(syscall.SIGTERM)
+		if err := run.Wait(); err != nil {
+			t.Errorf("it ended with %v\n%s", err, logs.String())
+		}
+	}()
+	var said struct{ URL string }
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &said)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, logs.String())
+	}
+	client := http.Client{Timeout: 10 * time.Second}
+	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		res, err := client.Post(said.URL+"/v1/allow", "application/json", strings.NewReader(`{"domain":"d","entries":[{"key":"k","value":"v"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("call %d: %d, want %d", i+1, res.StatusCode, want)
+		}
+	}
+}
+
+// systemd takes every line of the unit.
+func TestDeployUnit(t *testing.T) {
+	unit, err := os.ReadFile("../../../examples/systemd/sash.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := filepath.Join(t.TempDir(), "sash.service")
+	text := strings.ReplaceAll(string(unit), "/usr/local/bin/sash", binary)
+	if text == string(unit) {
+		t.Fatal("the unit does not run /usr/local/bin/sash")
+	}
+	if err := os.WriteFile(installed, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", installed).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const examples = repository + "/examples"
+
+// The examples of proxies ask about one and the same policy, which is right, and the commands of their
+// README.md are there. What the proxies make of them is tested by make test-proxies.
+func TestExamplesOfProxies(t *testing.T) {
+	guides, err := filepath.Glob(examples + "/*/README.md")
+	if err != nil || len(guides) < 4 {
+		t.Fatal(guides, err)
+	}
+	var policy string
+	for _, guide := range guides {
+		dir := filepath.Dir(guide)
+		file := filepath.Join(dir, "policy.yaml")
+		if code, out, failed := sash(t, nil, "config", "check", file); code != 0 {
+			t.Errorf("%s: %s%s", file, out, failed)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if policy == "" {
+			policy = string(text)
+		} else if policy != string(text) {
+			t.Errorf("%s differs from the others", file)
+		}
+		text, err = os.ReadFile(guide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for line := range strings.Lines(string(text)) {
+			if command, is := strings.CutPrefix(strings.TrimSpace(line), "bin/sash "); is {
+				found = true
+				words := strings.Fields(command)
+				if code, _, failed := sash(t, nil, append(words, "--help")...); code != 0 {
+					t.Errorf("%s: %s: %s", guide, line, failed)
+				}
+				if !strings.Contains(line, "--config examples/"+filepath.Base(dir)+"/policy.yaml") {
+					t.Errorf("%s: %s does not use the example's policy", guide, line)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s does not start sash", guide)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.com/sash"
+)
+
+// A question is what the URL of forward-auth asks, whoever the client is.
+type question struct {
+	domain      string
+	descriptors []descriptor
+	deny        int // the status of a refusal
+}
+
+// A descriptor says which entries a request is looked up with, one level each.
+type descriptor []source
+
+// A source is where an entry of a descriptor comes from.
+type source struct {
+	key   string
+	value func(*proxied) (string, error)
+}
+
+// denyStatuses are the statuses that a refusal can have. nginx takes 401 and 403 alone.
+var denyStatuses = map[string]int{
+	"401": http.StatusUnauthorized,
+	"403": http.StatusForbidden,
+	"429": http.StatusTooManyRequests,
+}
+
+// parseQuestion reads the parameters: domain, descriptor once or more, and deny.
+func parseQuestion(query string) (*question, error) {
+	given, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, fmt.Errorf("the parameters of the URL: %w", err)
+	}
+	q := &question{deny: http.StatusTooManyRequests}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		values := given[name]
+		if name != "descriptor" && len(values) > 1 {
+			return nil, fmt.Errorf("the parameter %s is there %d times: give it once", clip(name), len(values))
+		}
+		switch name {
+		case "domain":
+			q.domain = values[0]
+		case "deny":
+			if q.deny = denyStatuses[values[0]]; q.deny == 0 {
+				return nil, fmt.Errorf("deny=%s: it is 401, 403 or 429", clip(values[0]))
+			}
+		case "descriptor":
+			for _, text := range values {
+				d, err := parseDescriptor(text)
+				if err != nil {
+					return nil, err
+				}
+				q.descriptors = append(q.descriptors, d)
+			}
+		default:
+			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor and deny", clip(name))
+		}
+	}
+	switch {
+	case q.domain == "":
+		return nil, errors.New("the parameter domain is missing: ask for /v1/forward-auth?domain=demo&descriptor=remote_address")
+	case len(q.descriptors) == 0:
+		return nil, errors.New("the parameter descriptor is missing: it says what a request is counted by, such as descriptor=remote_address")
+	case len(q.descriptors) > sash.MaxSubjects:
+		return nil, fmt.Errorf("%d descriptors: one decision spans at most %d", len(q.descriptors), sash.MaxSubjects)
+	}
+	return q, nil
+}
+
+// parseDescriptor reads entries between commas: a word for what the proxy tells, header:NAME, or KEY=VALUE.
+func parseDescriptor(text string) (descriptor, error) {
+	entries := strings.Split(text, ",")
+	if len(entries) > maxEntries {
+		return nil, fmt.Errorf("a descriptor with %d entries: there may be at most %d", len(entries), maxEntries)
+	}
+	d := make(descriptor, len(entries))
+	for i, entry := range entries {
+		key, fixed, isFixed := strings.Cut(entry, "=")
+		header, isHeader := strings.CutPrefix(entry, "header:")
+		switch {
+		case proxiedValues[entry] != nil:
+			d[i] = source{entry, proxiedValues[entry]}
+		case isHeader && header != "":
+			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }}
+		case isFixed && key != "" && !isHeader:
+			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }}
+		default:
+			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, or KEY=VALUE for a fixed one",
+				clip(text), strconv.Quote(clip(entry)), strings.Join(slices.Sorted(maps.Keys(proxiedValues)), ", "))
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,295 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+const proxyLimits = `
+domain: edge
+descriptors:
+  - key: remote_address
+    limits: ["2/10s"]
+  - key: path
+    value: /login
+    descriptors:
+      - key: remote_address
+        cost: 2
+        limits: ["3/1m"]
+  - key: service
+    value: api
+    limits: ["3/10s"]
+  - key: other
+    algorithm: fixed-window
+    limits: ["1/1m"]
+  - key: x-api-key
+    limits: ["1/10s"]
+  - key: method
+    limits: ["1/10s"]
+  - key: host
+    limits: ["1/10s"]
+  - key: path
+    limits: ["1/10s"]
+  - key: tried
+    shadow_mode: true
+    limits: ["1/10s"]
+  - key: closed
+    rate_limit: {unit: minute, requests_per_unit: 0}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: courtesy
+    on_unavailable: open
+    limits: ["1/10s"]
+`
+
+func proxyHandler(t *testing.T, store sash.Store, log io.Writer) *Handler {
+	t.Helper()
+	cfg, err := config.Parse("test.yaml", []byte(proxyLimits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decider, err := decide.New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(decider, &Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+}
+
+func edge(t *testing.T) (*Handler, *clock) {
+	t.Helper()
+	c := &clock{time.Date(2026, 1, 1, 23, 59, 0, 0, time.UTC)}
+	return proxyHandler(t, memstore.New(&memstore.Options{Now: c.read}), io.Discard), c
+}
+
+// auth asks as a proxy does for a client at 192.0.2.7. An empty value leaves a header out.
+func auth(h *Handler, query string, header ...string) *httptest.ResponseRecorder {
+	usual := []string{"X-Forwarded-For", "192.0.2.7", "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/a?b=c", "X-Forwarded-Host", "app.example"}
+	r := httptest.NewRequest("GET", "/v1/forward-auth?"+query, nil)
+	for i, all := 0, append(usual, header...); i < len(all); i += 2 {
+		r.Header.Set(all[i], all[i+1])
+		if all[i+1] == "" {
+			r.Header.Del(all[i])
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func wantAuth(t *testing.T, what string, w *httptest.ResponseRecorder, status int, retryAfter, state string) {
+	t.Helper()
+	if w.Code != status || w.Header().Get("Retry-After") != retryAfter || w.Header().Get("RateLimit") != state {
+		t.Errorf("%s: %d, Retry-After %q, RateLimit %q; want %d, %q, %q\n%s",
+			what, w.Code, w.Header().Get("Retry-After"), w.Header().Get("RateLimit"), status, retryAfter, state, w.Body)
+	}
+}
+
+func TestForwardAuthAdmitsUntilTheLimitAndAgainAfterTheWindow(t *testing.T) {
+	h, clock := edge(t)
+	const query = "domain=edge&descriptor=remote_address"
+	w := auth(h, query)
+	wantAuth(t, "first", w, 200, "", `"2/10s";r=1;t=10`)
+	if got := w.Header().Get("RateLimit-Policy"); got != `"2/10s";q=2;w=10` || w.Body.Len() != 0 {
+		t.Errorf("RateLimit-Policy %q, body %s", got, w.Body)
+	}
+	clock.now = clock.now.Add(2500 * time.Millisecond)
+	wantAuth(t, "second", auth(h, query), 200, "", `"2/10s";r=0;t=8`)
+	w = auth(h, query)
+	wantAuth(t, "third", w, 429, "8", `"2/10s";r=0;t=8`)
+	var problem struct {
+		Status   int
+		Violated []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "2/10s" {
+		t.Errorf("%s: %v", w.Body, err)
+	}
+	wantAuth(t, "another client", auth(h, query, "X-Forwarded-For", "192.0.2.8"), 200, "", `"2/10s";r=1;t=10`)
+	clock.now = clock.now.Add(7500 * time.Millisecond)
+	wantAuth(t, "after Retry-After", auth(h, query), 200, "", `"2/10s";r=0;t=3`)
+}
+
+func TestForwardAuthDeniesWithTheStatusThatTheProxyTakes(t *testing.T) {
+	h, _ := edge(t)
+	for _, deny := range []string{"401", "403", "429"} {
+		key := "X-Api-Key"
+		auth(h, "domain=edge&descriptor=header:x-api-key&deny="+deny, key, deny)
+		w := auth(h, "domain=edge&descriptor=header:x-api-key&deny="+deny, key, deny)
+		if want := map[string]int{"401": 401, "403": 403, "429": 429}[deny]; w.Code != want || w.Header().Get("Retry-After") != "10" {
+			t.Errorf("deny=%s: %d, Retry-After %q", deny, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// Two requests that are charged to one subject: the second finds the limit of 1 used up.
+func TestForwardAuthCountsTogether(t *testing.T) {
+	for _, c := range []struct {
+		name, descriptor string
+		first, second    []string
+		together         bool
+	}{
+		{"what the client wrote is left of what the proxy saw", "path,remote_address",
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "203.0.113.9, 203.0.113.10, 192.0.2.7"},
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "198.51.100.1,192.0.2.7:4711"}, true},
+		{"one IPv6 network", "path,remote_address",
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "2001:db8:0:1::1"},
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "[2001:db8:0:1:ffff::2]:443"}, true},
+		{"two IPv6 networks", "path,remote_address",
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "2001:db8:0:1::1"},
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "2001:db8:0:2::1"}, false},
+		{"IPv4 within IPv6", "path,remote_address",
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "192.0.2.7"},
+			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "::ffff:192.0.2.7"}, true},
+		{"spellings of a path", "path", []string{"X-Forwarded-Uri", "/a/b?x=1"}, []string{"X-Forwarded-Uri", "//a/./%62/c/../?x=2"}, true},
+		{"a path with its host", "path", []string{"X-Forwarded-Uri", "/a/b"}, []string{"X-Forwarded-Uri", "http://app.example/a/b"}, true},
+		{"a path that is none", "path", []string{"X-Forwarded-Uri", "/%zz"}, []string{"X-Forwarded-Uri", "/%zz?a"}, true},
+		{"two paths", "path", []string{"X-Forwarded-Uri", "/a"}, []string{"X-Forwarded-Uri", "/b"}, false},
+		{"methods", "method", nil, []string{"X-Forwarded-Method", "POST"}, false},
+		{"spellings of a host", "host", []string{"X-Forwarded-Host", "App.example:8443"}, []string{"X-Forwarded-Host", "app.example."}, true},
+		{"hosts", "host", nil, []string{"X-Forwarded-Host", "other.example"}, false},
+		{"no header, and an empty one", "header:X-Api-Key", nil, []string{"X-Api-Key", ""}, true},
+		{"headers", "header:X-Api-Key", []string{"X-Api-Key", "a"}, []string{"X-Api-Key", "b"}, false},
+		{"bytes that are no text", "header:X-Api-Key", []string{"X-Api-Key", "a\xfe"}, []string{"X-Api-Key", "a\xff"}, true},
+		{"long values that differ at the end", "header:X-Api-Key", []string{"X-Api-Key", strings.Repeat("a", 4096) + "b"},
+			[]string{"X-Api-Key", strings.Repeat("a", 4096) + "c"}, false},
+	} {
+		h, _ := edge(t)
+		query := "domain=edge&descriptor=" + c.descriptor
+		first, second := auth(h, query, c.first...), auth(h, query, c.second...)
+		if want := map[bool]int{true: 429, false: 200}[c.together]; first.Code != 200 || second.Code != want {
+			t.Errorf("%s: %d and %d, want 200 and %d: %s", c.name, first.Code, second.Code, want, second.Body)
+		}
+	}
+}
+
+// A proxy may add a line of its own below those of the client.
+func TestForwardAuthTakesTheLastLineOfAddresses(t *testing.T) {
+	h, _ := edge(t)
+	for call := range 3 {
+		r := httptest.NewRequest("GET", "/v1/forward-auth?domain=edge&descriptor=remote_address", nil)
+		r.Header["X-Forwarded-For"] = []string{fmt.Sprintf("203.0.113.%d", call), "192.0.2.7"}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if want := []int{200, 200, 429}[call]; w.Code != want {
+			t.Errorf("call %d: %d, want %d", call, w.Code, want)
+		}
+	}
+}
+
+// Descriptors are one decision: what one refuses is charged to none, and the fields tell them apart.
+func TestForwardAuthWithSeveralDescriptors(t *testing.T) {
+	h, _ := edge(t)
+	const query = "domain=edge&descriptor=remote_address&descriptor=service=api"
+	auth(h, query)
+	wantAuth(t, "two clients", auth(h, query, "X-Forwarded-For", "192.0.2.8"), 200, "", `"remote_address:2/10s";r=1;t=10, "service:3/10s";r=1;t=10`)
+	auth(h, query)
+	wantAuth(t, "the service", auth(h, query, "X-Forwarded-For", "192.0.2.9"), 429, "10", `"remote_address:2/10s";r=2;t=10, "service:3/10s";r=0;t=10`)
+	wantAuth(t, "not charged", auth(h, "domain=edge&descriptor=remote_address", "X-Forwarded-For", "192.0.2.9"), 200, "", `"2/10s";r=1;t=10`)
+	wantAuth(t, "both", auth(h, query), 429, "10", `"remote_address:2/10s";r=0;t=10, "service:3/10s";r=0;t=10`)
+}
+
+// Two algorithms are two steps: the second is only looked at when the first refuses, and is told all the same.
+func TestForwardAuthTellsOfEveryRefusal(t *testing.T) {
+	h, clock := edge(t)
+	clock.now = clock.now.Add(time.Second)
+	const query = "domain=edge&descriptor=header:x-api-key&descriptor=other=a"
+	auth(h, query)
+	w := auth(h, query)
+	wantAuth(t, "both", w, 429, "59", `"x-api-key:1/10s";r=0;t=10, "other:1/1m";r=0;t=59`)
+	if !strings.Contains(w.Body.String(), `["x-api-key:1/10s","other:1/1m"]`) {
+		t.Errorf("%s", w.Body)
+	}
+}
+
+func TestForwardAuthOfRulesThatDoNotCount(t *testing.T) {
+	h, _ := edge(t)
+	for range 2 {
+		wantAuth(t, "no rule", auth(h, "domain=edge&descriptor=nothing=a"), 200, "", "")
+		wantAuth(t, "unlimited", auth(h, "domain=edge&descriptor=free=a"), 200, "", "")
+		wantAuth(t, "tried out", auth(h, "domain=edge&descriptor=tried=a"), 200, "", "")
+	}
+	w := auth(h, "domain=edge&descriptor=closed=a")
+	wantAuth(t, "no units", w, 429, "", `"0/1m";r=0;t=0`)
+	if strings.Contains(w.Body.String(), "again") {
+		t.Errorf("it says that waiting helps: %s", w.Body)
+	}
+}
+
+func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
+	const right = "domain=edge&descriptor=remote_address"
+	for name, c := range map[string]struct {
+		query  string
+		header []string
+		say    string
+	}{
+		"nothing":                {"", nil, "domain is missing"},
+		"no descriptor":          {"domain=edge", nil, "descriptor is missing"},
+		"an unknown domain":      {"domain=e&descriptor=remote_address", nil, `unknown domain "e": the configuration has edge`},
+		"two domains":            {right + "&domain=edge", nil, "domain is there 2 times"},
+		"an unknown parameter":   {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor and deny"},
+		"a status nobody takes":  {right + "&deny=200", nil, "deny=200: it is 401, 403 or 429"},
+		"an unknown entry":       {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
+		"an empty entry":         {"domain=edge&descriptor=path,", nil, `the entry "" is none`},
+		"a header without name":  {"domain=edge&descriptor=header:", nil, `"header:" is none`},
+		"a key without name":     {"domain=edge&descriptor==a", nil, `"=a" is none`},
+		"many descriptors":       {right + strings.Repeat("&descriptor=path", 4), nil, "5 descriptors: one decision spans at most 4"},
+		"many entries":           {"domain=edge&descriptor=path" + strings.Repeat(",path", maxEntries), nil, "at most 32"},
+		"not a query":            {"domain=%zz", nil, "the parameters of the URL"},
+		"no address":             {right, []string{"X-Forwarded-For", ""}, "X-Forwarded-For is missing"},
+		"an address that is not": {right, []string{"X-Forwarded-For", "192.0.2.7, unix:"}, `ends in "unix:"`},
+		"no path":                {"domain=edge&descriptor=path", []string{"X-Forwarded-Uri", ""}, "X-Forwarded-Uri is missing"},
+		"no method":              {"domain=edge&descriptor=method", []string{"X-Forwarded-Method", ""}, "X-Forwarded-Method is missing"},
+		"no host":                {"domain=edge&descriptor=host", []string{"X-Forwarded-Host", ""}, "X-Forwarded-Host is missing"},
+	} {
+		var log strings.Builder
+		w := auth(proxyHandler(t, memstore.New(nil), &log), c.query, c.header...)
+		var answer struct{ Error string }
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != 400 || !strings.Contains(answer.Error, c.say) {
+			t.Errorf("%s: %d %s, want %q", name, w.Code, w.Body, c.say)
+		}
+		if !strings.Contains(log.String(), "forward-auth") { // nginx shows the answer to nobody
+			t.Errorf("%s: it is not in the log: %s", name, &log)
+		}
+	}
+}
+
+// A client chooses neither which of two values counts, nor what the log is filled with.
+func TestForwardAuthRefusesARepeatedHeader(t *testing.T) {
+	var log strings.Builder
+	h := proxyHandler(t, memstore.New(nil), &log)
+	r := httptest.NewRequest("GET", "/v1/forward-auth?domain=edge&descriptor=header:X-Api-Key", nil)
+	r.Header["X-Api-Key"] = []string{"a", "b"}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "X-Api-Key is there 2 times") || log.Len() != 0 {
+		t.Errorf("%d %s, log %s", w.Code, w.Body, &log)
+	}
+}
+
+// The policy of the rule is the answer while the store fails, whatever the status of a refusal.
+func TestForwardAuthWhileTheStoreFails(t *testing.T) {
+	store, err := failover.New(broken{}, &failover.Options{Local: memstore.New(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := proxyHandler(t, store, io.Discard)
+	w := auth(h, "domain=edge&descriptor=remote_address&deny=403")
+	wantAuth(t, "closed", w, 503, "1", "")
+	if strings.Contains(w.Body.String(), "10.0.0.1") {
+		t.Errorf("it tells where the store is: %s", w.Body)
+	}
+	for range 2 {
+		wantAuth(t, "open", auth(h, "domain=edge&descriptor=courtesy=a"), 200, "", "") // nothing was counted
+	}
+}
