@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash/service/internal/envoytest"
+)
+
+// A timed client keeps how its last call ended, and how long it took.
+type timed struct {
+	pb.RateLimitServiceClient
+	code codes.Code
+	took time.Duration
+}
+
+func (c *timed) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest, opts ...grpc.CallOption) (*pb.RateLimitResponse, error) {
+	began := time.Now()
+	res, err := c.RateLimitServiceClient.ShouldRateLimit(ctx, req, opts...)
+	c.took, c.code = time.Since(began), status.Code(err)
+	return res, err
+}
+
+// throughEnvoy asks as decide does, through an Envoy that answers 503 when it gets no answer. Envoy's protocol has
+// no source and no cause: a rule that refuses by its policy is UNAVAILABLE, and nothing else is an error.
+func (p *process) throughEnvoy(t *testing.T) func(t *testing.T, key string, cost int64) outcome {
+	client := &timed{RateLimitServiceClient: p.dial(t)}
+	return func(t *testing.T, key string, cost int64) outcome {
+		t.Helper()
+		config := fmt.Sprintf(`
+domain: d
+timeout: 10s
+failure_mode_deny: true
+status_on_error: {code: 503}
+rate_limits: [{actions: [{generic_key: {descriptor_key: %s, descriptor_value: a}}], hits_addend: {number: %d}}]
+`, key, cost)
+		e, err := envoytest.New(config, envoytest.Proxy{Upstream: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Service: client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := outcome{status: through(e, "192.0.2.1").StatusCode, took: client.took}
+		if want := map[bool]codes.Code{true: codes.Unavailable, false: codes.OK}[o.status == http.StatusServiceUnavailable]; client.code != want {
+			t.Errorf("%s at cost %d: %v with %d", key, cost, client.code, o.status)
+		}
+		return o
+	}
+}
