@@ -100,9 +100,9 @@ domain: shop
 timeout: 5s
 rate_limits:
   - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 0}}
-  - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 40}, apply_on_stream_done: true}
+  - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 50}, apply_on_stream_done: true}
 `)
-	for i, want := range []int{200, 200, 200, 429, 429} { // 40, 80, 120: the third is over, and its units count
+	for i, want := range []int{200, 200, 200, 429, 429} { // 50, 100, which is not over, 150
 		if res := through(e, "192.0.2.1", "x-user", "ann"); res.StatusCode != want {
 			t.Errorf("request %d: %d, want %d", i+1, res.StatusCode, want)
 		}
