@@ -3,10 +3,12 @@ package redisstore
 import (
 	"hash/crc32"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/window"
 )
 
 // What a script is asked to do: the first byte of its argument.
@@ -22,7 +24,8 @@ const usualSize = 64
 
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
 func pack(reqs []sash.Request, countRefused bool, now int64) string {
-	b := make([]byte, 0, usualSize*len(reqs))
+	var usual [usualSize]byte // on the stack
+	b := usual[:0]
 	mode := byte(modeDecide)
 	if countRefused {
 		mode = modeCharge
@@ -41,7 +44,8 @@ func pack(reqs []sash.Request, countRefused bool, now int64) string {
 // it is worth, and the instant from which settling does nothing at the end.
 func packSettlement(set *sash.Settlement) string {
 	at := set.Result.At.UnixMicro()
-	b := append(make([]byte, 0, usualSize), modeSettle)
+	var usual [usualSize]byte
+	b := append(usual[:0], modeSettle)
 	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution().Microseconds()))
 	b = appendRequest(b, &set.Request, at)
 	b = appendUint(b, 7, at)
@@ -61,7 +65,7 @@ func appendRequest(b []byte, req *sash.Request, now int64) []byte {
 			continue
 		}
 		b = appendUint(b, 7, l.Length())
-		b = appendUint(b, 4, int64(crc32.ChecksumIEEE([]byte(sash.Period(l.Period).String()+"@"+l.Zone.String()))))
+		b = appendUint(b, 4, calendarID(l))
 		b1, b2 := l.Bounds(now)
 		b0, _ := l.Bounds(b1 - 1)
 		_, b3 := l.Bounds(b2)
@@ -70,6 +74,19 @@ func appendRequest(b []byte, req *sash.Request, now int64) []byte {
 		}
 	}
 	return b
+}
+
+// calendarID tells the windows of a calendar limit from others.
+func calendarID(l *window.Limit) int64 {
+	return int64(crc32.ChecksumIEEE([]byte(sash.Period(l.Period).String() + "@" + l.Zone.String())))
+}
+
+// windowID is what the scripts call a limit's window in a hash.
+func windowID(l *window.Limit) string {
+	if l.Period == 0 {
+		return strconv.FormatInt(l.Window, 10)
+	}
+	return "c" + strconv.FormatInt(calendarID(l), 10)
 }
 
 // calendarNow returns this process's time if any limit needs it.

@@ -1,20 +1,25 @@
-// Package admin is the service's port for those who run it: what it counts, the configuration in use, and
-// profiles of the process. It has no authentication, and belongs on loopback or a private network.
+// Package admin is the service's port for those who run it: what it counts, the configuration in use, the state of
+// its store, what it says of single subjects, and profiles of the process. docs/admin.md has the endpoints.
+//
+// Counters and the configuration are for everybody who reaches the port, as Envoy's rate limit service has them.
+// What changes something or names users needs a token or a client's certificate, and is off without.
 package admin
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/top"
 )
 
 // Loading is how the configuration was last read. It is safe for concurrent use.
@@ -30,33 +35,120 @@ type attempt struct {
 // Note notes the outcome of reading the configuration; nil is a success.
 func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
-// New returns a handler with /rlconfig, /stats, /metrics and /debug/pprof/.
-func New(decider *decide.Decider, counted *stats.Registry, loading *Loading) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+// Options for New. The zero value shows an empty service.
+type Options struct {
+	Access Access
+	// Counted are the counters.
+	Counted *stats.Registry
+	// Loading is how the configuration was read.
+	Loading *Loading
+	// Exceptions are the overrides and bans. Nil is a book in memory.
+	Exceptions *exceptions.Book
+	// Top knows the busiest subjects, and has to observe the decider. Nil is an empty one.
+	Top *top.Counter
+	// Store returns the state of the store. Nil is that of a store in memory.
+	Store func() degrade.Report
+	// Log is told of every change and who made it, and of failures. Nil is slog.Default.
+	Log *slog.Logger
+}
+
+// A handler answers requests.
+type handler struct {
+	Options
+	decider   *decide.Decider
+	strangers strangers
+}
+
+// New returns a handler for a decider. A nil opts is the default.
+func New(decider *decide.Decider, opts *Options) http.Handler {
+	h := &handler{decider: decider}
+	if opts != nil {
+		h.Options = *opts
+	}
+	h.defaults()
+	h.Counted.Prometheus.MustRegister(&collector{h})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
-	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
-		plain(w)
-		_ = counted.WriteText(w) // a client that is gone is no concern of ours
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Counted.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.HandleFunc("GET /stats", h.stats)
+	mux.HandleFunc("GET /rlconfig", h.rlconfig)
+	mux.HandleFunc("GET /{$}", index)
+
+	mux.HandleFunc("GET /debug/pprof/", h.near(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", h.near(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", h.near(pprof.Trace))
+	mux.HandleFunc("GET /debug/pprof/symbol", h.near(pprof.Symbol))
+
+	mux.HandleFunc("POST /login", h.login)
+	mux.HandleFunc("POST /logout", h.logout)
+	mux.HandleFunc("GET /admin/v1/config", h.config)
+	mux.HandleFunc("GET /admin/v1/store", h.store)
+	mux.HandleFunc("GET /admin/v1/top", h.private(h.top))
+	mux.HandleFunc("GET /admin/v1/subject", h.private(h.subject))
+	mux.HandleFunc("POST /admin/v1/reset", h.private(h.reset))
+	for _, of := range []struct {
+		path string
+		kind exceptions.Kind
+	}{{"/admin/v1/overrides", exceptions.Override}, {"/admin/v1/bans", exceptions.Ban}} {
+		mux.HandleFunc("GET "+of.path, h.private(h.list(of.kind)))
+		mux.HandleFunc("POST "+of.path, h.private(h.put(of.kind)))
+		mux.HandleFunc("DELETE "+of.path+"/{id}", h.private(h.remove(of.kind)))
+	}
+	return sameSite(mux)
+}
+
+func (h *handler) defaults() {
+	if h.Counted == nil {
+		h.Counted = stats.New()
+	}
+	if h.Loading == nil {
+		h.Loading = &Loading{}
+	}
+	if h.Log == nil {
+		h.Log = slog.Default()
+	}
+	if h.Exceptions == nil {
+		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)
+	}
+	if h.Top == nil {
+		h.Top = top.New()
+	}
+	if h.Store == nil {
+		h.Store = func() degrade.Report { return degrade.Report{Health: degrade.Memory()} }
+	}
+}
+
+// sameSite refuses what pages of other sites have a browser send, whose cookies and certificates it would bring.
+func sameSite(next http.Handler) http.Handler {
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusForbidden, "a page of another site sent this")
+	}))
+	guarded := guard.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		guarded.ServeHTTP(w, r)
 	})
-	mux.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) {
-		plain(w)
-		if last := loading.last.Load(); last != nil && last.err != nil {
-			fmt.Fprintf(w, "# Not in use, because of %s: %v\n# In use is what was read before:\n", last.at.UTC().Format(time.RFC3339), last.err)
-		}
-		_ = decider.Config().Dump(w)
-	})
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		plain(w)
-		fmt.Fprint(w, "/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
-			"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n")
-	})
-	return mux
+}
+
+func index(w http.ResponseWriter, _ *http.Request) {
+	plain(w)
+	fmt.Fprint(w, "/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
+		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n"+
+		"/admin/v1/     config, store, top, subject, reset, overrides and bans, as JSON\n")
+}
+
+func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {
+	plain(w)
+	_ = h.Counted.WriteText(w) // a client that is gone is no concern of ours
+}
+
+func (h *handler) rlconfig(w http.ResponseWriter, _ *http.Request) {
+	plain(w)
+	if last := h.Loading.last.Load(); last != nil && last.err != nil {
+		fmt.Fprintf(w, "# Not in use, because of %s: %v\n# In use is what was read before:\n", last.at.UTC().Format(time.RFC3339), last.err)
+	}
+	_ = h.decider.Config().Dump(w)
 }
 
 func plain(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/plain; charset=utf-8") }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
@@ -21,6 +23,9 @@ type backend struct {
 	where string                      // for people
 	run   func(context.Context) error // runs as long as the service; nil where nothing has to
 	done  func()
+
+	client redis.UniversalClient // nil where the store is memory
+	report func() degrade.Report // nil where the store is memory
 }
 
 // backend makes the store, and has the options tell of it.
@@ -61,5 +66,5 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
-	return &backend{guard.Store, where, guard.Run, to.close}, nil
+	return &backend{guard.Store, where, guard.Run, to.close, to.client, guard.Report}, nil
 }

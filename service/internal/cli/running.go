@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,12 +13,16 @@ import (
 
 	"example.com/sash/service"
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/candidates"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoyenv"
+	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/telemetry"
+	"example.com/sash/service/internal/top"
 )
 
 // deployed takes what flags do not say from the environment of Envoy's rate limit service.
@@ -69,6 +74,15 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	loading := &admin.Loading{}
 	loading.Note(err)
 
+	access, err := s.access(a.env)
+	if err != nil {
+		return err
+	}
+	secure, err := s.secure()
+	if err != nil {
+		return err
+	}
+
 	opts := &httpapi.Options{}
 	backend, err := a.backend(ctx, s, env, log, opts)
 	if err != nil {
@@ -78,12 +92,30 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	store, where := backend.store, backend.where
 	log = log.With("store", where)
 	opts.Log = log
+	if opts.TokenKey, err = a.tokenKey(backend.run != nil, log); err != nil {
+		return err
+	}
 	decider, err := decide.New(cfg, store)
 	if err != nil {
 		return err
 	}
+	book := exceptions.New(decider, backend.client, env.RedisPrefix, log)
+	book.Refresh(ctx) // so that the banned are not let through at first
+	busiest := top.New()
+	if access != (admin.Access{}) { // otherwise nobody may ask
+		decider.Observe(busiest.Observe)
+	}
 	counted := stats.New()
+	decider.Observe(counted.Observer(env.NearLimitRatio))
+	told, err := telemetry.Start(ctx, decider, counted, telemetry.Options{
+		Env: a.env, Envoy: env.Telemetry, Refusals: s.logRefusals, Keys: s.showKeys, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer told.Stop()
 	counted.Service.ConfigLoaded.Add(1)
+	decider.Observe(candidates.Watch(counted, log))
 	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
 		return err
@@ -108,9 +140,10 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	running := []func(context.Context) error{
 		func(ctx context.Context) error {
-			return httpapi.Serve(ctx, on.http, httpapi.New(decider, opts), log)
+			return httpapi.Serve(ctx, on.http, told.Handler(httpapi.New(decider, opts)), log)
 		},
 	}
+	running = append(running, book.Run)
 	if backend.run != nil {
 		running = append(running, backend.run)
 	}
@@ -118,10 +151,15 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		running = append(running, func(ctx context.Context) error { return server.Serve(ctx, on.grpc, protocol) })
 	}
 	if on.admin != nil {
+		s.warn(log, on.admin.Addr(), &access)
+		if secure != nil {
+			on.admin = tls.NewListener(on.admin, secure)
+		}
 		quiet := slog.New(slog.DiscardHandler)
-		running = append(running, func(ctx context.Context) error {
-			return httpapi.Serve(ctx, on.admin, admin.New(decider, counted, loading), quiet)
+		handler := admin.New(decider, &admin.Options{
+			Access: access, Counted: counted, Loading: loading, Exceptions: book, Top: busiest, Store: backend.report, Log: log,
 		})
+		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, handler, quiet) })
 	}
 	return together(ctx, running)
 }
@@ -158,7 +196,7 @@ func reload(decider *decide.Decider, counted *stats.Registry, loading *admin.Loa
 }
 
 func protocolOptions(s *serving, env *envoyenv.Settings, counted *stats.Registry, log *slog.Logger) *rls.Options {
-	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, NearLimitRatio: env.NearLimitRatio, Stats: counted, Log: log}
+	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, Stats: counted, Log: log}
 	if s.chargeEach {
 		opts.Charging = decide.Each
 	}

@@ -18,6 +18,8 @@ type serving struct {
 	json, merge, chargeEach bool
 	budget                  time.Duration
 	instances               int
+	logRefusals, showKeys   bool
+	administration
 }
 
 func (a *app) serve() *cobra.Command {
@@ -31,7 +33,7 @@ memory, or a Redis that any number of instances share.
   POST /v1/allow   {"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}],"cost":1}
 
 answers 200 when the call is allowed and 429, with Retry-After, when it is refused. Both have the same
-body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name or null),
+body: allowed, remaining, retry_after and reset_after (seconds), refused_by (the limit's name, ban, or null),
 limits (name, units, window in seconds, remaining), at (the store's clock) and source (see below). Without a cost it is the
 matching descriptor's, which is 1 unless configured. A request that matches no limit is allowed with
 remaining null and limits []. Other answers are {"error":"…"}: 400 a wrong request, 404 an unknown
@@ -49,10 +51,27 @@ so that the address must be one that only the proxy reaches: see docs/proxies.md
 It is 200 also while Redis is down, because ending or avoiding an instance would not bring Redis back. Use it
 for liveness and readiness.
 
+  POST /v1/peek      the same body and answer, and nothing is charged
+  POST /v1/explain   the same body: which rule matches it and why, and what is used of its limits
+  POST /v1/reserve   as allow, for a cost that is an estimate; the answer has a token
+  POST /v1/settle    {"token":"…","used":317} corrects the charge, once; /v1/cancel {"token":"…"} gives it back
+  GET /openapi.yaml  describes all of it
+
+An "id" beside domain and entries of allow and reserve names the request: sent again within five minutes, it is
+charged once. Instances settle each other's reservations when they have one secret in ` + tokenKeyVariable + `, of
+32 bytes or more; without it each settles its own.
+
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
-same in JSON, and GET /healthcheck is for load balancers. The admin address has /rlconfig, /stats, /metrics
-and /debug/pprof/.
+same in JSON, and GET /healthcheck is for load balancers.
+
+The admin address has /rlconfig, /stats, /metrics and /debug/pprof/, and as JSON below /admin/v1/ the configuration
+and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or --admin-client-ca it also tells the busiest
+subjects and the windows of one, resets a subject, bans it or gives it other limits for a while, on all instances
+that share a Redis: see docs/admin.md.
+
+Traces and metrics go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, and counters to statsd with USE_STATSD
+and STATSD_HOST; docs/metrics.md says what is told.
 
 The configuration is read again when its files change. One that is wrong is logged, counted and shown on
 /rlconfig, and the last good one stays in use.
@@ -86,10 +105,13 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.StringVar(&s.addr, "addr", ":8080", "`address` of HTTP; port 0 takes a free one")
 	f.StringVar(&s.grpcAddr, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty is none")
 	f.StringVar(&s.admin, "admin-addr", "127.0.0.1:6070", "`address` of counters and the configuration in use; empty is none")
+	s.flags(f)
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
+	f.BoolVar(&s.logRefusals, "log-refusals", false, "log refusals with the limit that refused: of each rule the first in each second, at level info")
+	f.BoolVar(&s.showKeys, "show-keys", false, "have whom a request was charged to, which is values of the request, in the log of refusals and in traces")
 	f.BoolVar(&s.json, "json", false, "say where it listens in JSON, and log in JSON")
 	return cmd
 }

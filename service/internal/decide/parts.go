@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,20 +37,43 @@ type Answer struct {
 	Refused bool
 	// RefusedBy is the limit that refused.
 	RefusedBy sash.LimitResult
+	// Banned says that an operator has banned the subject: RefusedBy is called verdict.Ban, and nothing was charged.
+	Banned bool
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
 	// Units is what was asked for; negative for a refund.
 	Units int64
 	// Key is the subject that the part is charged to, as the configuration names it; for people and observers.
 	Key string
-	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. They tell
-	// nothing where Limits is empty.
+	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. Where Limits
+	// is empty it is sash.FromPolicy when the store failed, and tells nothing otherwise.
 	Source sash.Source
 	Cause  error
+	// Candidate is what the limits that are tried beside the rule's did, or would have done: see config.Candidate.
+	// Nil when there are none, or that is not known. Enforced says, of a candidate, that they were those that the
+	// part was held to: then the two answers are the same.
+	Candidate *Answer
+	Enforced  bool
+
+	tried *tried // the candidate beside what the part was held to; nil is none
 }
 
-// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode.
-func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) }
+// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
+func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && !a.Banned }
+
+// Tightest returns the limit with the fewest units left; false when there is none.
+func (a *Answer) Tightest() (sash.LimitResult, bool) {
+	if len(a.Limits) == 0 {
+		return sash.LimitResult{}, false
+	}
+	tightest := a.Limits[0]
+	for _, l := range a.Limits[1:] {
+		if l.Remaining < tightest.Remaining {
+			tightest = l
+		}
+	}
+	return tightest, true
+}
 
 // Charging says who pays for a request that is refused.
 type Charging uint8
@@ -86,7 +110,11 @@ type asked struct {
 func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, how Charging) ([]Answer, error) {
 	began := time.Now()
 	answers := make([]Answer, len(parts))
-	err := d.decideParts(ctx, domain, parts, how, answers)
+	current := d.current.Load()
+	err := d.decideParts(ctx, current, domain, parts, how, answers)
+	if err == nil {
+		watch(ctx, d.store, parts, answers, how)
+	}
 	d.observe(ctx, Observation{
 		Domain: domain, Parts: parts, Answers: answers, Allowed: err == nil && allowed(answers), Err: err, Began: began,
 	})
@@ -96,8 +124,8 @@ func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, 
 	return answers, nil
 }
 
-func (d *Decider) decideParts(ctx context.Context, domain string, parts []Part, how Charging, answers []Answer) error {
-	asks, err := d.current.Load().ask(domain, parts, answers)
+func (d *Decider) decideParts(ctx context.Context, current *snapshot, domain string, parts []Part, how Charging, answers []Answer) error {
+	asks, err := current.ask(domain, parts, answers)
 	if err != nil || len(asks) == 0 {
 		return err
 	}
@@ -118,8 +146,11 @@ func (d *Decider) decideParts(ctx context.Context, domain string, parts []Part, 
 		return failure(ctx, err)
 	}
 	for _, a := range soft {
-		if err := run.alone(ctx, a, admitted); err != nil && (ctx.Err() != nil || !a.answer.Soft()) {
-			return failure(ctx, err) // but a rule that is tried out stops nothing
+		if err := run.alone(ctx, a, admitted); err != nil {
+			if ctx.Err() != nil || !a.answer.Soft() {
+				return failure(ctx, err)
+			}
+			a.answer.Source, a.answer.Cause = sash.FromPolicy, err // a rule that is tried out stops nothing
 		}
 	}
 	for _, a := range refunds {
@@ -144,6 +175,13 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		if errors.Is(err, config.ErrUnknownDomain) {
 			return nil, nil
 		}
+		h := s.hold(domain, part.Entries, found)
+		if h.banned > 0 && !part.Refund {
+			answer.Rule, answer.Metric, answer.Key = found.Rule, found.Metric, cmp.Or(found.Key, config.Key(domain, part.Entries))
+			answer.ban(h.banned)
+			asks = append(asks, asked{answer: answer, tooLarge: true})
+			continue
+		}
 		if part.Override != nil {
 			a, err := override(domain, part, answer)
 			if err != nil {
@@ -158,17 +196,18 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		}
 		answer.Rule, answer.Metric, answer.Key = rule, found.Metric, found.Key
 		replaced = append(replaced, rule.Replaces...)
-		if rule.Unlimited {
+		if len(h.limits) == 0 {
 			continue
 		}
+		answer.tried = h.tried
 		asks = append(asks, asked{
-			answer: answer, refund: part.Refund, limits: rule.Limits,
-			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: s.policies[rule]},
+			answer: answer, refund: part.Refund, limits: h.limits,
+			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: h.policy},
 		})
 	}
 	asks = slices.DeleteFunc(asks, func(a asked) bool {
 		rule := a.answer.Rule
-		gone := rule != nil && rule.Name != "" && slices.Contains(replaced, rule.Name)
+		gone := rule != nil && !a.answer.Banned && rule.Name != "" && slices.Contains(replaced, rule.Name)
 		if gone {
 			a.answer.Replaced = true
 		}

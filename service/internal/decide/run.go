@@ -280,6 +280,9 @@ func (a *Answer) tell(res sash.Result) {
 
 // tellNever fills in the answer of a limit of no units.
 func (a *asked) tellNever() {
+	if a.answer.Banned {
+		return // it was told
+	}
 	limit := a.limits[0]
 	if limit.Name == "" {
 		limit.Name = limit.String()

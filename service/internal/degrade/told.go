@@ -19,6 +19,7 @@ type told struct {
 
 	mu      sync.Mutex
 	since   time.Time // guarded by mu: when it went down; zero while it is up
+	back    time.Time // guarded by mu: when it last came back; zero is never
 	why     string    // guarded by mu: the last failure, in a word
 	loud    time.Time // guarded by mu: when a misconfiguration was last logged
 	skipped int       // guarded by mu: since then
@@ -34,7 +35,7 @@ func (t *told) change(now failover.State, cause error) {
 		t.log.Warn("Redis is not asked for now: calls are answered by policy (on_unavailable)", "state", now.String(), "cause", cause)
 	case now == failover.Up && !t.since.IsZero():
 		t.log.Info("Redis is back", "state", now.String(), "after", time.Since(t.since).Round(time.Millisecond))
-		t.since = time.Time{}
+		t.since, t.back = time.Time{}, time.Now()
 	default:
 		t.log.Debug("Redis", "state", now.String(), "cause", cause)
 	}

@@ -19,12 +19,17 @@ type TLSFiles struct {
 	ClientCA string
 	// ClientSAN is a DNS name that a client's certificate must have. Empty takes any.
 	ClientSAN string
+	// Protocols are offered to clients (ALPN). Nil is h2, which is what gRPC wants.
+	Protocols []string
 }
 
 // Config reads the files.
 func (f TLSFiles) Config() (*tls.Config, error) {
 	if f.ClientSAN != "" && f.ClientCA == "" {
 		return nil, errors.New("a name for clients needs the authorities that certify them")
+	}
+	if f.Protocols == nil {
+		f.Protocols = []string{"h2"}
 	}
 	k := &keeper{files: f}
 	if err := k.read(); err != nil {
@@ -76,7 +81,7 @@ func (k *keeper) read() error {
 	if err != nil {
 		return fmt.Errorf("reading the server's certificate and key: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: k.files.Protocols, Certificates: []tls.Certificate{pair}}
 	if k.files.ClientCA != "" {
 		text, err := os.ReadFile(k.files.ClientCA)
 		if err != nil {

@@ -81,7 +81,7 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	first, firstKey, _, _ := ca.sign(t, "ratelimit.example", 2, false)
 	save(t, dir+"/cert.pem", first, now)
 	save(t, dir+"/key.pem", firstKey, now)
-	config, err := TLSFiles{dir + "/cert.pem", dir + "/key.pem", dir + "/ca.pem", "envoy.example"}.Config()
+	config, err := TLSFiles{Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ type Verdict struct {
 	RetryAfter Seconds `json:"retry_after"`
 	// ResetAfter is the time until every unit of every limit is free.
 	ResetAfter Seconds `json:"reset_after"`
-	// RefusedBy is the name of the limit that refused, or null.
+	// RefusedBy is the name of the limit that refused, or Ban, or null.
 	RefusedBy *string `json:"refused_by"`
 	// Shadow is there, and true, when the limits do not bind: Allowed is true whatever they say, and
 	// RefusedBy and RetryAfter are what a refusal would have said.
@@ -73,6 +73,24 @@ func Of(res sash.Result) Verdict {
 			_, limit.Period, _ = strings.Cut(l.Limit.String(), "/")
 		}
 		v.Limits = append(v.Limits, limit)
+	}
+	return v
+}
+
+// Foresee returns the verdict that a call of cost units would get, as far as a result that charged nothing can
+// tell: RetryAfter is when the next units are released, which is exact for a cost of 1, and a larger one may
+// have to wait longer.
+func Foresee(res sash.Result, cost int64) Verdict {
+	v := Of(res)
+	v.Allowed, v.RefusedBy, v.RetryAfter = true, nil, 0
+	for _, l := range res.Limits() {
+		if l.Remaining >= cost {
+			continue
+		}
+		v.Allowed = false
+		if wait := Seconds(max(l.ReleaseAfter, l.RetryAfter)); v.RefusedBy == nil || wait > v.RetryAfter {
+			v.RefusedBy, v.RetryAfter = &l.Limit.Name, wait
+		}
 	}
 	return v
 }

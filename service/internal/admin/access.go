@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// MinToken is the fewest bytes of a token: one that is guessed is no protection.
+const MinToken = 16
+
+// Access says who may change things and see what names users. The zero value lets nobody.
+type Access struct {
+	// Token is the secret that a request brings. Empty is none.
+	Token string
+	// Certificates says that the listener takes no connection without a certificate that it trusts; every
+	// request may then do everything.
+	Certificates bool
+}
+
+// Check returns what is wrong with it.
+func (a *Access) Check() error {
+	if a.Token != "" && (len(a.Token) < MinToken || strings.ContainsFunc(a.Token, func(c rune) bool { return c <= ' ' || c >= 0x7f })) {
+		return fmt.Errorf("the admin's token must have at least %d printable ASCII characters and no spaces, such as from: openssl rand -hex 32", MinToken)
+	}
+	return nil
+}
+
+func (a *Access) possible() bool { return a.Token != "" || a.Certificates }
+
+// who returns who sent a request, for the log; empty is nobody who is known.
+func (a *Access) who(r *http.Request) string {
+	if a.Certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		cert := r.TLS.VerifiedChains[0][0]
+		name := cert.Subject.CommonName
+		if len(cert.DNSNames) > 0 {
+			name = cert.DNSNames[0]
+		}
+		return "certificate " + name
+	}
+	if a.Token == "" {
+		return ""
+	}
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") && a.right(token) {
+		return "token"
+	}
+	if cookie, err := r.Cookie(cookieName); err == nil && a.live(cookie.Value, time.Now()) {
+		return "session"
+	}
+	return ""
+}
+
+// right compares in a time that tells nothing.
+func (a *Access) right(token string) bool {
+	is, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(a.Token))
+	return a.Token != "" && subtle.ConstantTimeCompare(is[:], want[:]) == 1
+}
+
+const (
+	cookieName = "sash_admin"
+	session    = 12 * time.Hour
+)
+
+// session returns what a cookie holds: its end, signed with the token, which it does not tell. Any instance with
+// the token takes it.
+func (a *Access) session(end time.Time) string {
+	text := strconv.FormatInt(end.Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(a.Token))
+	mac.Write([]byte("sash admin session until " + text))
+	return text + "." + hex.EncodeToString(mac.Sum(nil))
+}
+
+// live reports whether a cookie was made with the token and has not ended.
+func (a *Access) live(value string, now time.Time) bool {
+	text, _, _ := strings.Cut(value, ".")
+	end, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && now.Unix() < end && hmac.Equal([]byte(value), []byte(a.session(time.Unix(end, 0))))
+}
+
+// private lets only those through who are known.
+func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !h.Access.possible():
+			fail(w, http.StatusForbidden, "this is off: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN, or with --admin-client-ca")
+		case h.Access.who(r) == "":
+			h.strangers.note(h.Log, r)
+			w.Header().Set("WWW-Authenticate", `Bearer realm="sash admin"`)
+			fail(w, http.StatusUnauthorized, "send the admin's token, as Authorization: Bearer TOKEN")
+		default:
+			next(w, r)
+		}
+	}
+}
+
+// near lets those through who are on this machine, and others as private does.
+func (h *handler) near(next http.HandlerFunc) http.HandlerFunc {
+	private := h.private(next)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if local(r) {
+			next(w, r)
+			return
+		}
+		private(w, r)
+	}
+}
+
+// local reports whether a request comes from this machine.
+func local(r *http.Request) bool {
+	if on, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && on.Network() == "unix" {
+		return true // whoever may open the file
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}
+
+// login takes the token from a form and answers with a cookie, for browsers.
+func (h *handler) login(w http.ResponseWriter, r *http.Request) {
+	if h.Access.Token == "" {
+		fail(w, http.StatusForbidden, "there is no token: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN")
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+	if err := r.ParseForm(); err != nil {
+		fail(w, http.StatusBadRequest, "send a form with token")
+		return
+	}
+	if !h.Access.right(r.PostForm.Get("token")) {
+		h.strangers.note(h.Log, r)
+		fail(w, http.StatusUnauthorized, "that is not the token")
+		return
+	}
+	h.cookie(w, r, h.Access.session(time.Now().Add(session)), session)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
+	h.cookie(w, r, "", -1)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (h *handler) cookie(w http.ResponseWriter, r *http.Request, value string, lives time.Duration) {
+	seconds := int(lives / time.Second)
+	if lives < 0 {
+		seconds = -1
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: value, Path: "/", MaxAge: seconds,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	})
+}
+
+// strangers logs wrong tokens, at most one a second.
+type strangers struct{ last atomic.Int64 }
+
+func (s *strangers) note(log *slog.Logger, r *http.Request) {
+	now, last := time.Now().UnixNano(), s.last.Load()
+	if now-last >= int64(time.Second) && s.last.CompareAndSwap(last, now) {
+		log.Warn("the admin port was asked without the right token", "path", r.URL.Path, "from", r.RemoteAddr)
+	}
+}

@@ -1,0 +1,263 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/exceptions"
+)
+
+const (
+	ann = `"domain":"d","entries":[{"key":"user","value":"ann"}]`
+	eve = `"domain":"d","entries":[{"key":"user","value":"eve"}]`
+)
+
+func TestABan(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	var made, gone exception
+	w.says(&made, 200, "POST", "/admin/v1/bans", `{`+eve+`,"expires":"2h","reason":"scraping"}`)
+	if w.asks("user", "eve") || !w.asks("user", "ann") {
+		t.Error("not eve is refused, or not only she")
+	}
+	if made.Subject != "d:user:eve" || made.By != "token" || made.Reason != "scraping" || !made.InEffect || len(made.ID) != 16 ||
+		time.Duration(made.ExpiresIn).Round(time.Minute) != 2*time.Hour || len(made.Limits) != 0 {
+		t.Errorf("made %+v", made)
+	}
+	var all struct{ Bans []exception }
+	w.says(&all, 200, "GET", "/admin/v1/bans", "")
+	if len(all.Bans) != 1 || all.Bans[0].ID != made.ID || all.Bans[0].Entries[0] != (config.Entry{Key: "user", Value: "eve"}) {
+		t.Errorf("listed %+v", all)
+	}
+	var look struct {
+		Ban    *exception
+		Limits []window
+	}
+	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:eve", "")
+	if look.Ban == nil || look.Ban.ID != made.ID || len(look.Limits) != 1 || look.Limits[0].Used != 0 {
+		t.Errorf("the subject: %+v", look)
+	}
+	w.says(&gone, 200, "DELETE", "/admin/v1/bans/"+made.ID, "")
+	if !w.asks("user", "eve") || gone.ID != made.ID {
+		t.Error("she stays banned")
+	}
+	if res, _ := w.send("DELETE", "/admin/v1/bans/"+made.ID, ""); res.StatusCode != http.StatusNotFound {
+		t.Errorf("deleted twice: %d", res.StatusCode)
+	}
+	for _, want := range []string{"an exception is made", "kind=ban", "subject=d:user:eve", "reason=scraping", "by=token", "an exception is deleted"} {
+		if !strings.Contains(w.logs.String(), want) {
+			t.Errorf("%q is not in the log: %s", want, w.logs)
+		}
+	}
+}
+
+func TestAnOverrideAndAReset(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	for range 3 {
+		w.asks("user", "ann")
+	}
+	var made exception
+	w.says(&made, 200, "POST", "/admin/v1/overrides", `{`+ann+`,"limits":["5/1h","4/1m"],"expires":"7d"}`)
+	var look struct {
+		Subject  string
+		Override *exception
+		Ban      *exception
+		Limits   []window
+		Rule     rule
+		At       *time.Time
+		Source   string
+	}
+	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:ann", "")
+	if look.Subject != "d:user:ann" || look.Override == nil || look.Ban != nil || look.Rule.Text != "3/1h by sliding-log" || look.At == nil || look.Source != "store" {
+		t.Errorf("%+v", look)
+	}
+	if l := look.Limits; len(l) != 2 || l[0].Name != "5/1h" || l[0].Used != 3 || l[0].Remaining != 2 || l[1].Remaining != 1 ||
+		l[1].ReleaseAfter <= 0 || time.Duration(l[1].ReleaseAfter) > time.Minute || time.Duration(l[0].Window) != time.Hour {
+		t.Errorf("%+v", l)
+	}
+	if !w.asks("user", "ann") || w.asks("user", "ann") {
+		t.Error("it does not count what was charged under the rule")
+	}
+	w.says(&struct{}{}, 200, "POST", "/admin/v1/reset", `{`+ann+`}`)
+	for call := range 4 {
+		if !w.asks("user", "ann") {
+			t.Errorf("call %d after the reset is refused", call)
+		}
+	}
+	if w.asks("user", "ann") {
+		t.Error("the override was reset too")
+	}
+}
+
+// The configuration is for everybody, and the exceptions from it are not.
+func TestConfig(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	w.says(&exception{}, 200, "POST", "/admin/v1/bans", `{`+eve+`,"expires":"2h"}`)
+	type answer struct {
+		Access struct {
+			Authenticated, Token, Certificate bool
+			By                                string
+		}
+		Domains         []string
+		Rules           []rule
+		Overrides, Bans []exception
+	}
+	var known, stranger answer
+	w.says(&known, 200, "GET", "/admin/v1/config", "")
+	if len(known.Rules) != 3 || len(known.Bans) != 1 || known.Overrides == nil || !known.Access.Authenticated || known.Domains[0] != "d" {
+		t.Errorf("%+v", known)
+	}
+	if r := known.Rules[2]; !r.Shadow || r.Limits[0].Period != "day@UTC" || r.Limits[0].Window != 0 || r.Cost != 1 || r.Rule != "d.day" {
+		t.Errorf("%+v", r)
+	}
+	w.token = ""
+	w.says(&stranger, 200, "GET", "/admin/v1/config", "")
+	if len(stranger.Rules) != 3 || stranger.Bans != nil || stranger.Overrides != nil || stranger.Access.Authenticated || !stranger.Access.Token {
+		t.Errorf("to a stranger: %+v", stranger)
+	}
+	if _, text := w.send("GET", "/admin/v1/config", ""); strings.Contains(text, "eve") {
+		t.Errorf("to a stranger: %s", text)
+	}
+}
+
+func TestTopTellsWhoAsksMost(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	for range 5 {
+		w.asks("user", "eve")
+	}
+	w.asks("user", "ann")
+	var answer struct {
+		By  string
+		Top []struct {
+			Subject, Last, Rule string
+			Count               int64
+			RefusedBy           *string `json:"refused_by"`
+			Entries             []config.Entry
+		}
+	}
+	w.says(&answer, 200, "GET", "/admin/v1/top", "")
+	if answer.By != "units" || len(answer.Top) != 2 || answer.Top[0].Count != 5 || answer.Top[0].Entries[0].Value != "eve" || answer.Top[0].Last != "refused" {
+		t.Errorf("%+v", answer)
+	}
+	w.says(&answer, 200, "GET", "/admin/v1/top?by=refused&n=1", "")
+	if answer.By != "refused" || len(answer.Top) != 1 || answer.Top[0].Count != 2 || *answer.Top[0].RefusedBy != "3/1h" {
+		t.Errorf("%+v", answer)
+	}
+}
+
+func TestWrongRequests(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	many := `"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, maxEntries) + `{"key":"k"}]`
+	for name, c := range map[string]struct {
+		method, path, body string
+		status             int
+		say                string
+	}{
+		"an expiry that is missing": {"POST", "bans", `{` + eve + `}`, 400, "expires is missing"},
+		"an expiry that is none":    {"POST", "bans", `{` + eve + `,"expires":"soon"}`, 400, "such as"},
+		"expired already":           {"POST", "bans", `{` + eve + `,"expires":"-1h"}`, 422, "at least 1s"},
+		"no time at all":            {"POST", "bans", `{` + eve + `,"expires":"0s"}`, 422, "at least 1s"},
+		"too long":                  {"POST", "bans", `{` + eve + `,"expires":"31d"}`, 422, "at most 720h"},
+		"limits of a ban":           {"POST", "bans", `{` + eve + `,"expires":"1h","limits":["1/1m"]}`, 422, "a ban has none"},
+		"an override without":       {"POST", "overrides", `{` + eve + `,"expires":"1h"}`, 422, "an override has limits"},
+		"a wrong limit":             {"POST", "overrides", `{` + eve + `,"expires":"1h","limits":["0/1m"]}`, 422, "units must be at least 1"},
+		"an unknown field":          {"POST", "bans", `{` + eve + `,"expire":"1h"}`, 400, `unknown field`},
+		"an unknown domain":         {"POST", "bans", `{"domain":"e","entries":[{"key":"user"}],"expires":"1h"}`, 404, "unknown domain"},
+		"no domain":                 {"POST", "bans", `{"entries":[{"key":"user"}],"expires":"1h"}`, 400, "domain is missing"},
+		"no entries":                {"POST", "bans", `{"domain":"d","expires":"1h"}`, 400, "entries are missing"},
+		"many entries":              {"POST", "bans", `{` + many + `,"expires":"1h"}`, 400, "at most 32"},
+		"an empty key":              {"POST", "bans", `{"domain":"d","entries":[{"value":"x"}],"expires":"1h"}`, 400, "entry 1"},
+		"nobody's limits":           {"POST", "overrides", `{"domain":"d","entries":[{"key":"x"}],"expires":"1h","limits":["1/1m"]}`, 422, "nothing limits"},
+		"nobody's charges":          {"POST", "reset", `{"domain":"d","entries":[{"key":"free","value":"x"}]}`, 422, "nothing to forget"},
+		"not JSON":                  {"POST", "reset", `domain=d`, 400, "bad JSON"},
+		"two objects":               {"POST", "reset", `{` + ann + `}{}`, 400, "something follows"},
+		"not UTF-8":                 {"POST", "reset", "{\"domain\":\"\xff\"}", 400, "UTF-8"},
+		"large":                     {"POST", "reset", strings.Repeat(" ", maxBody+1), 413, "larger than"},
+		"a subject without a name":  {"GET", "subject?entry=user:ann", "", 400, "domain is missing"},
+		"a subject of nobody":       {"GET", "subject?domain=e&entry=user:ann", "", 404, "unknown domain"},
+		"an odd order":              {"GET", "top?by=name", "", 400, "units or refused"},
+		"too many":                  {"GET", "top?n=" + strconv.Itoa(mostTop+1), "", 400, "n is 1 to"},
+		"a number that is none":     {"GET", "top?n=x", "", 400, "n is 1 to"},
+	} {
+		res, text := w.send(c.method, "/admin/v1/"+c.path, c.body)
+		if res.StatusCode != c.status || !strings.Contains(text, c.say) || !strings.HasPrefix(text, `{"error":`) {
+			t.Errorf("%s: %d %s, want %d %q", name, res.StatusCode, text, c.status, c.say)
+		}
+	}
+	var all struct{ Bans []exception }
+	if w.says(&all, 200, "GET", "/admin/v1/bans", ""); len(all.Bans) > 0 {
+		t.Errorf("there are %+v", all)
+	}
+}
+
+// What the store says of itself is told as JSON and to Prometheus.
+func TestStore(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	_, text := w.send("GET", "/admin/v1/store", "")
+	if want := `{"bans":0,"cause":null,"exceptions_current":true,"exceptions_read_at":null,"for":null,"in_flight":0,"instances":1,` +
+		`"local":{"backlog":0,"doubtful":0,"lost":0,"written":0},"overrides":0,"since":null,"status":"ok","store":"memory"}` + "\n"; text != want {
+		t.Errorf("in memory: %s", text)
+	}
+	_, text = w.send("GET", "/metrics", "")
+	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_breaker_state") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
+		t.Error("in memory:", grep(text, "sash_"))
+	}
+	handler := New(w.decider, &Options{Store: func() degrade.Report {
+		return degrade.Report{
+			Health: degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
+			Since:  time.Now().Add(-time.Minute),
+			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
+		}
+	}})
+	w.server.Config.Handler = handler
+	var answer struct {
+		Status, Store, Cause string
+		For                  float64
+		Since                *time.Time
+		InFlight             int `json:"in_flight"`
+		Local                struct{ Backlog, Written, Lost, Doubtful int }
+	}
+	w.says(&answer, 200, "GET", "/admin/v1/store", "")
+	if answer.Status != "degraded" || answer.Cause != "budget" || answer.Since == nil || answer.For < 60 || answer.InFlight != 2 || answer.Local.Lost != 6 {
+		t.Errorf("%+v", answer)
+	}
+	_, text = w.send("GET", "/metrics", "")
+	for _, want := range []string{
+		"sash_store_up 0", `sash_breaker_state{state="probing"} 1`, `sash_breaker_state{state="up"} 0`, `sash_breaker_state{state="down"} 0`, "sash_instances 3",
+		"sash_store_calls_in_flight 2", "sash_local_backlog_subjects 4", "sash_local_units_written_total 5", "sash_local_units_lost_total 6", "sash_local_units_doubtful_total 7",
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("%q is not in %s", want, grep(text, "sash_"))
+		}
+	}
+}
+
+func grep(text, word string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// Errors that have no status of their own tell the client nothing, and the log all.
+func TestAStoreThatDoesNotAnswer(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	h := &handler{decider: w.decider, Options: Options{Access: Access{Token: token}, Exceptions: exceptions.New(w.decider, nil, "", nil)}}
+	h.defaults()
+	w.server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))
+	})
+	res, text := w.send("GET", "/", "")
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || strings.Contains(text, "10.0.0.1") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}

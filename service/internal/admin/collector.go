@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/exceptions"
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	storeUp      = describe("sash_store_up", "1 while decisions are asked of the store, 0 while they are answered by policy.")
+	breakerState = describe("sash_breaker_state", "1 for the state of the breaker before Redis: up, down or probing.", "state")
+	inFlight     = describe("sash_store_calls_in_flight", "Calls that Redis works on.")
+	backlog      = describe("sash_local_backlog_subjects", "Subjects with local charges that Redis does not know of yet.")
+	written      = describe("sash_local_units_written_total", "Units admitted locally that were charged to Redis later.")
+	lost         = describe("sash_local_units_lost_total", "Units admitted locally that Redis will not be told of.")
+	doubtful     = describe("sash_local_units_doubtful_total", "Units admitted locally for calls that Redis may have charged or not.")
+	instances    = describe("sash_instances", "Instances that share the limits; 0 while that is not known.")
+	excepted     = describe("sash_exceptions", "Overrides and bans that hold.", "kind")
+	readAt       = describe("sash_exceptions_read_timestamp_seconds", "When overrides and bans were last read from the store.")
+)
+
+// A collector tells Prometheus the state of the store and of the exceptions.
+type collector struct{ *handler }
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{storeUp, breakerState, inFlight, backlog, written, lost, doubtful, instances, excepted, readAt} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	report := c.Store()
+	up := 0.0
+	if report.Status == "ok" {
+		up = 1
+	}
+	gauge(storeUp, up)
+	if report.Health.Store != "memory" {
+		for _, s := range []failover.State{failover.Up, failover.Down, failover.Probing} {
+			is := 0.0
+			if s.String() == report.Health.Store {
+				is = 1
+			}
+			gauge(breakerState, is, s.String())
+		}
+		gauge(inFlight, float64(report.Stats.InFlight))
+		gauge(backlog, float64(report.Stats.Backlog))
+		for d, units := range map[*prometheus.Desc]int64{written: report.Stats.Written, lost: report.Stats.Lost, doubtful: report.Stats.Doubtful} {
+			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(units))
+		}
+	}
+	gauge(instances, float64(report.Instances))
+	for _, kind := range []exceptions.Kind{exceptions.Override, exceptions.Ban} {
+		gauge(excepted, float64(len(c.Exceptions.List(kind))), string(kind))
+	}
+	if at := c.Exceptions.Status().Read; !at.IsZero() {
+		gauge(readAt, float64(at.UnixMilli())/1000)
+	}
+}

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/top"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = "a-token-of-enough-length"
+
+const rules = `
+domain: d
+descriptors:
+- {key: user, limits: [3/1h]}
+- {key: free, rate_limit: {unlimited: true}}
+- {key: day, limits: [9/day@UTC], shadow_mode: true}
+`
+
+// A world is an admin port over HTTP.
+type world struct {
+	t       *testing.T
+	server  *httptest.Server
+	decider *decide.Decider
+	logs    *strings.Builder
+	token   string // that requests bring
+}
+
+func begin(t *testing.T, access Access) *world {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, logs: &strings.Builder{}, token: access.Token}
+	if w.decider, err = decide.New(cfg, memstore.New(nil)); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(w.logs, nil))
+	busiest := top.New()
+	w.decider.Observe(busiest.Observe)
+	handler := New(w.decider, &Options{Access: access, Log: log, Top: busiest, Exceptions: exceptions.New(w.decider, nil, "", log)})
+	w.server = httptest.NewServer(handler)
+	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+// A reply is what a response says beside its body.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+	cookies    []*http.Cookie
+}
+
+// Cookies are those that it sets.
+func (r *reply) Cookies() []*http.Cookie { return r.cookies }
+
+// send sends a request with headers, "Name: value", and returns the answer and its body.
+func (w *world) send(method, path, body string, headers ...string) (*reply, string) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.token != "" {
+		r.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, text := range headers {
+		name, value, _ := strings.Cut(text, ": ")
+		r.Header.Set(name, value)
+	}
+	res, err := w.server.Client().Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &reply{res.StatusCode, res.Header, res.Cookies()}, string(text)
+}
+
+// says sends a request and reads the answer, which has to have a status.
+func (w *world) says(into any, status int, method, path, body string) {
+	w.t.Helper()
+	res, text := w.send(method, path, body)
+	if res.StatusCode != status || json.Unmarshal([]byte(text), into) != nil {
+		w.t.Fatalf("%s %s %s: %d %s", method, path, body, res.StatusCode, text)
+	}
+}
+
+// asks sends a request for a unit and reports whether it was admitted.
+func (w *world) asks(key, value string) bool {
+	w.t.Helper()
+	v, err := w.decider.Decide(w.t.Context(), "d", []config.Entry{{Key: key, Value: value}}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v.Allowed
+}

@@ -1,0 +1,245 @@
+package decide
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/verdict"
+)
+
+const excepted = `
+domain: d
+descriptors:
+- {key: user, limits: [3/1h]}
+- {key: fixed, limits: [3/1h], algorithm: fixed-window}
+- {key: tried, limits: [1/1h], shadow_mode: true}
+- {key: free, rate_limit: {unlimited: true}}
+- {key: never, rate_limit: {unit: minute, requests_per_unit: 0}}
+- {key: heavy, limits: [9/1h], cost: 5}
+- {key: file, value: "pub/*", limits: [3/1h], share_threshold: true}
+- {key: small, rate_limit: {unit: minute, requests_per_unit: 1, name: small}}
+- {key: large, rate_limit: {unit: minute, requests_per_unit: 100, replaces: [{name: small}]}}
+`
+
+// live is a decider on the process's clock, which synctest moves.
+func live(t *testing.T, text string) *Decider {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(cfg, memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func limits(t *testing.T, texts ...string) (out []sash.Limit) {
+	t.Helper()
+	for _, text := range texts {
+		l, err := sash.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+func exception(entries string, life time.Duration, of ...sash.Limit) Exception {
+	return Exception{Domain: "d", Entries: part(entries, 1).Entries, Limits: of, Until: time.Now().Add(life)}
+}
+
+func decideOne(t *testing.T, d *Decider, entries string) verdict.Verdict {
+	t.Helper()
+	v, err := d.Decide(t.Context(), "d", part(entries, 1).Entries, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// A banned subject is refused by both ways of asking, is not charged, and is free again when the ban ends.
+func TestABannedSubjectIsRefusedUntilTheBanEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := live(t, excepted)
+		want(t, "before", ask(t, d, Together, part("user=eve", 1)), "ok:2")
+		d.Except([]Exception{exception("user=eve", time.Minute), exception("stranger=eve", time.Minute)})
+		v := decideOne(t, d, "user=eve")
+		if v.Allowed || v.RefusedBy == nil || *v.RefusedBy != "ban" || v.RetryAfter != verdict.Seconds(time.Minute) {
+			t.Errorf("it is answered %+v", v)
+		}
+		if v := decideOne(t, d, "stranger=eve"); v.Allowed {
+			t.Error("entries that no rule matches are let through although they are banned")
+		}
+		want(t, "banned", ask(t, d, Together, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:3")
+		want(t, "each", ask(t, d, Each, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:2")
+		want(t, "a limit of the request's own does not lift it", ask(t, d, Together, Part{
+			Entries: part("user=eve", 1).Entries, Units: 1, Override: &sash.Limit{Units: 9, Window: time.Hour},
+		}), "OVER:0")
+		refund := part("user=eve", 1)
+		refund.Refund = true
+		want(t, "a refund is given back", ask(t, d, Together, refund), "ok:3")
+		<-time.After(time.Minute) // in a bubble: the clock moves, nobody waits
+		want(t, "over", ask(t, d, Together, part("user=eve", 1)), "ok:2")
+		if v := decideOne(t, d, "user=eve"); !v.Allowed || *v.Remaining != 1 {
+			t.Errorf("after the ban: %+v", v)
+		}
+	})
+}
+
+// A ban binds where a limit does not: under shadow_mode, unlimited, and where another rule replaces this one.
+func TestABanAlwaysBinds(t *testing.T) {
+	d := live(t, excepted)
+	var all []Exception
+	for _, entries := range []string{"tried=a", "free=a", "never=a", "small"} {
+		all = append(all, exception(entries, time.Hour))
+	}
+	d.Except(all)
+	for _, entries := range []string{"tried=a", "free=a", "never=a"} {
+		if v := decideOne(t, d, entries); v.Allowed {
+			t.Errorf("%s is let through: %+v", entries, v)
+		}
+		answers, err := d.DecideParts(t.Context(), "d", []Part{part(entries, 1)}, Together)
+		if err != nil || !answers[0].Banned || answers[0].Soft() {
+			t.Errorf("%s: %+v, %v", entries, answers, err)
+		}
+	}
+	want(t, "replaced", ask(t, d, Together, part("small", 1), part("large", 1)), "OVER:0 | ok:100")
+}
+
+// An override counts what was charged under the rule, and the rule what was charged under the override.
+func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := live(t, excepted)
+		want(t, "the rule", ask(t, d, Together, part("user=ann", 3)), "ok:0")
+		d.Except([]Exception{exception("user=ann", 10*time.Minute, limits(t, "5/2h", "2/1m")...)})
+		answers, err := d.DecideParts(t.Context(), "d", []Part{part("user=ann", 2)}, Together)
+		if err != nil || !answers[0].Refused || len(answers[0].Limits) != 2 || answers[0].Limits[0].Remaining != 2 {
+			t.Errorf("within the minute: %+v, %v", answers, err)
+		}
+		<-time.After(2 * time.Minute) // in a bubble: the clock moves, nobody waits
+		if v := decideOne(t, d, "user=ann"); !v.Allowed || *v.Remaining != 1 || v.Limits[0].Name != "5/2h" {
+			t.Errorf("under the override: %+v", v)
+		}
+		<-time.After(10 * time.Minute)
+		if v := decideOne(t, d, "user=ann"); v.Allowed || v.Limits[0].Name != "3/1h" {
+			t.Errorf("when it has ended: %+v", v)
+		}
+		<-time.After(48 * time.Minute) // the first three have left, the fourth has not
+		want(t, "an hour after the first", ask(t, d, Together, part("user=ann", 0)), "ok:2")
+	})
+}
+
+// A window of the rule that the override does not have is not forgotten meanwhile.
+func TestARuleRemembersThroughAnOverride(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := live(t, excepted)
+		want(t, "the rule", ask(t, d, Together, part("user=ann", 1)), "ok:2")
+		d.Except([]Exception{exception("user=ann", 20*time.Minute, limits(t, "1/1m")...)})
+		for range 2 {
+			<-time.After(9 * time.Minute)
+			want(t, "the override", ask(t, d, Together, part("user=ann", 1)), "ok:0")
+		}
+		<-time.After(9 * time.Minute)
+		want(t, "the rule again", ask(t, d, Together, part("user=ann", 1)), "OVER:0")
+		<-time.After(33 * time.Minute)
+		want(t, "an hour after the first", ask(t, d, Together, part("user=ann", 1)), "ok:0")
+	})
+}
+
+func TestAnOverrideOfValuesChargedTogether(t *testing.T) {
+	d := live(t, excepted)
+	want(t, "together", ask(t, d, Together, part("file=pub/a", 2)), "ok:1")
+	d.Except([]Exception{exception("file=pub/b", time.Hour, limits(t, "10/1h")...)})
+	want(t, "one value", ask(t, d, Together, part("file=pub/b", 1)), "ok:7")
+	want(t, "another", ask(t, d, Together, part("file=pub/a", 1)), "OVER:0")
+	d.Except([]Exception{exception("file=pub/*", time.Hour, limits(t, "10/1h")...), exception("file=pub/c", time.Hour)})
+	want(t, "all values", ask(t, d, Together, part("file=pub/a", 1)), "ok:6")
+	want(t, "but this one", ask(t, d, Together, part("file=pub/c", 1)), "OVER:0")
+}
+
+func TestAnOverrideOfWhatIsUnlimitedOrClosed(t *testing.T) {
+	d := live(t, excepted)
+	d.Except([]Exception{exception("free=a", time.Hour, limits(t, "1/1h")...), exception("never=a", time.Hour, limits(t, "1/1h")...)})
+	for _, entries := range []string{"free=a", "never=a"} {
+		if first, second := decideOne(t, d, entries), decideOne(t, d, entries); !first.Allowed || second.Allowed {
+			t.Errorf("%s: %+v, then %+v", entries, first, second)
+		}
+	}
+	want(t, "others", ask(t, d, Together, part("free=b", 1), part("never=b", 1)), "ok | OVER:0")
+}
+
+func TestExceptionsAreChecked(t *testing.T) {
+	d := live(t, excepted)
+	for name, c := range map[string]struct {
+		e    Exception
+		fail error
+	}{
+		"a ban":                 {exception("user=a", time.Hour), nil},
+		"a ban without a rule":  {exception("stranger=a", time.Hour), nil},
+		"another domain":        {Exception{Domain: "e", Entries: part("user=a", 1).Entries}, config.ErrUnknownDomain},
+		"an override":           {exception("user=a", time.Hour, limits(t, "1/1m")...), nil},
+		"without a rule":        {exception("stranger=a", time.Hour, limits(t, "1/1m")...), ErrNotLimited},
+		"below the cost":        {exception("heavy=a", time.Hour, limits(t, "4/1m")...), sash.ErrInvalidLimit},
+		"too large for the log": {exception("user=a", time.Hour, limits(t, "1000000/1m")...), sash.ErrInvalidLimit},
+		"two of one window":     {exception("user=a", time.Hour, limits(t, "1/1m", "2/1m")...), sash.ErrInvalidLimit},
+	} {
+		if err := d.CheckException(c.e); !errors.Is(err, c.fail) || (err == nil) != (c.fail == nil) {
+			t.Errorf("%s: %v, want %v", name, err, c.fail)
+		}
+	}
+}
+
+// Exceptions outlive a new configuration. An override that does not fit any more leaves the subject to its rule.
+func TestExceptionsAndANewConfiguration(t *testing.T) {
+	d := live(t, excepted)
+	d.Except([]Exception{exception("user=eve", time.Hour), exception("user=ann", time.Hour, limits(t, "5/1m")...)})
+	use := func(text string) {
+		t.Helper()
+		cfg, err := config.Parse("y.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Use(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use("domain: d\ndescriptors:\n- {key: user, limits: [2/1h], cost: 1}\n")
+	want(t, "as before", ask(t, d, Together, part("user=ann", 1)), "ok:4")
+	use("domain: d\ndescriptors:\n- {key: user, limits: [9/1h], cost: 6}\n")
+	want(t, "the override no longer fits", ask(t, d, Together, part("user=ann", 1)), "ok:7")
+	want(t, "the ban stays", ask(t, d, Together, part("user=eve", 1)), "OVER:0")
+}
+
+func TestResetAndLook(t *testing.T) {
+	d := live(t, excepted)
+	ann := part("user=ann", 1).Entries
+	ask(t, d, Together, part("user=ann", 3))
+	look, err := d.Look(t.Context(), "d", ann)
+	if err != nil || look.Result.Remaining != 0 || look.Found.Rule == nil || look.Banned != 0 {
+		t.Errorf("%+v, %v", look, err)
+	}
+	if err := d.Reset(t.Context(), "d", ann); err != nil {
+		t.Fatal(err)
+	}
+	d.Except([]Exception{exception("user=ann", time.Hour)})
+	if look, err = d.Look(t.Context(), "d", ann); err != nil || look.Result.Remaining != 3 || look.Banned == 0 {
+		t.Errorf("after the reset: %+v, %v", look, err)
+	}
+	if err := d.Reset(t.Context(), "d", part("stranger=a", 1).Entries); !errors.Is(err, ErrNotLimited) {
+		t.Errorf("a stranger: %v", err)
+	}
+	if err := d.Reset(t.Context(), "e", ann); !errors.Is(err, config.ErrUnknownDomain) {
+		t.Errorf("another domain: %v", err)
+	}
+	if look, err := d.Look(t.Context(), "d", part("free=a", 1).Entries); err != nil || len(look.Limits) > 0 || look.Found.Rule == nil {
+		t.Errorf("unlimited: %+v, %v", look, err)
+	}
+}

@@ -1,0 +1,264 @@
+package exceptions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/service/internal/decide"
+)
+
+const (
+	every    = time.Second      // between two looks at the version
+	patience = time.Second      // for each answer of Redis
+	tries    = 8                // of a change, when others change the document meanwhile
+	again    = 10 * time.Second // between two lines of log about a Redis that does not answer
+)
+
+// errUnchanged ends a change that has nothing to do.
+var errUnchanged = errors.New("unchanged")
+
+// A Book knows the exceptions, and has a decider follow them. It is safe for concurrent use.
+type Book struct {
+	decider  *decide.Decider
+	keeper   keeper
+	log      *slog.Logger
+	changing sync.Mutex // held while this process reads or changes the document
+
+	mu     sync.Mutex
+	held   []Exception // guarded by mu: as they were read, by domain, subject and kind
+	ver    string      // guarded by mu: of held
+	read   time.Time   // guarded by mu: when the keeper last answered; zero is never
+	failed error       // guarded by mu: why it did not answer last; nil when it did
+	said   time.Time   // guarded by mu: when a failure was last logged
+}
+
+// A Status is what is known of the keeper.
+type Status struct {
+	// Read is when it last answered; zero is never.
+	Read time.Time
+	// Err is why it did not answer last: what was read before holds. Nil when it did.
+	Err error
+}
+
+// New returns a book for a decider: on Redis, or in this process where the client is nil. The prefix is that of the
+// store, and empty its default. A nil log is slog.Default. It does no I/O: see Run.
+func New(decider *decide.Decider, client redis.UniversalClient, prefix string, log *slog.Logger) *Book {
+	b := &Book{decider: decider, keeper: &memory{}, log: log}
+	if client != nil {
+		b.keeper = newOnRedis(client, prefix)
+	}
+	if log == nil {
+		b.log = slog.Default()
+	}
+	return b
+}
+
+// Run follows the changes of other instances until the context ends. It returns nil.
+func (b *Book) Run(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		b.Refresh(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// Refresh looks for changes once. A service that calls it before it serves does not let the banned through in its first second.
+func (b *Book) Refresh(ctx context.Context) {
+	b.changing.Lock() // so that what was read before a change is not followed after it
+	defer b.changing.Unlock()
+	timed, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	version, err := b.keeper.version(timed)
+	b.mu.Lock()
+	same := err == nil && version == b.ver && !b.read.IsZero()
+	if same {
+		b.read, b.failed = time.Now(), nil
+		b.dropEnded(time.Now())
+	}
+	b.mu.Unlock()
+	if err == nil && !same {
+		_, _, _, err = b.fetch(timed)
+	}
+	if err != nil && ctx.Err() == nil {
+		b.fail(err)
+	}
+}
+
+// fetch reads the document and has it followed. It returns what was read, the version, and how far this process's
+// clock is ahead of the keeper's.
+func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahead time.Duration, err error) {
+	doc, at, err := b.keeper.read(ctx)
+	now := time.Now()
+	ahead = now.Sub(at)
+	if err == nil {
+		all, err = doc.parse(now, ahead)
+	}
+	if err != nil {
+		return nil, "", 0, err
+	}
+	b.follow(all, doc.version(), now)
+	return all, doc.version(), ahead, nil
+}
+
+// follow has the decider follow what was read.
+func (b *Book) follow(all []Exception, version string, now time.Time) {
+	slices.SortFunc(all, func(x, y Exception) int {
+		return cmp.Or(cmp.Compare(x.Subject(), y.Subject()), cmp.Compare(x.Kind, y.Kind))
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := version == b.ver && len(all) == len(b.held)
+	b.held, b.ver, b.read, b.failed = all, version, now, nil
+	if !known {
+		b.apply()
+	}
+}
+
+// apply tells the decider. The caller holds mu.
+func (b *Book) apply() {
+	out := make([]decide.Exception, 0, len(b.held))
+	for i := range b.held {
+		if e, err := b.held[i].decided(); err == nil { // others were written by hand
+			out = append(out, e)
+		}
+	}
+	b.decider.Except(out)
+}
+
+// dropEnded forgets what has ended. The caller holds mu.
+func (b *Book) dropEnded(now time.Time) {
+	before := len(b.held)
+	b.held = slices.DeleteFunc(slices.Clone(b.held), func(e Exception) bool { return !now.Before(e.Until) })
+	if len(b.held) < before {
+		b.apply()
+	}
+}
+
+func (b *Book) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failed = err
+	now := time.Now()
+	b.dropEnded(now)
+	if b.said.IsZero() || now.Sub(b.said) >= again {
+		b.said = now
+		b.log.Warn("overrides and bans cannot be read: those that were read last hold until their ends", "error", err)
+	}
+}
+
+// List returns the exceptions of a kind that hold, by domain and subject.
+func (b *Book) List(kind Kind) []Exception {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, out := time.Now(), []Exception{}
+	for _, e := range b.held {
+		if e.Kind == kind && now.Before(e.Until) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Status returns what is known of the keeper.
+func (b *Book) Status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Status{b.read, b.failed}
+}
+
+// Put makes an exception hold for life, which is at least Shortest and at most Longest, in the place of the one
+// with its ID. It fills in Since and Until. Errors are ErrInvalid, ErrFull, those of decide.CheckException, and
+// those of Redis: then whether it holds is not known.
+func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Exception, error) {
+	if life < Shortest || life > Longest {
+		return e, fmt.Errorf("%w: it ends after %v, and that is at least %v and at most %v", ErrInvalid, life, Shortest, Longest)
+	}
+	checked, err := e.decided()
+	if err != nil {
+		return e, err
+	}
+	if err := b.decider.CheckException(checked); err != nil {
+		return e, err
+	}
+	e = e.named()
+	err = b.change(ctx, func(all []Exception) ([]Exception, error) {
+		all = slices.DeleteFunc(all, func(old Exception) bool { return old.ID() == e.id })
+		if len(all) >= Most {
+			return nil, ErrFull
+		}
+		e.Since = time.Now()
+		e.Until = e.Since.Add(life)
+		return append(all, e), nil
+	})
+	return e, err
+}
+
+// Delete ends an exception now, and returns it; false when there is none. Errors are those of Redis.
+func (b *Book) Delete(ctx context.Context, kind Kind, id string) (gone Exception, found bool, err error) {
+	err = b.change(ctx, func(all []Exception) ([]Exception, error) {
+		at := slices.IndexFunc(all, func(e Exception) bool { return e.Kind == kind && e.ID() == id })
+		if found = at >= 0; !found {
+			return nil, errUnchanged
+		}
+		gone = all[at]
+		return slices.Delete(all, at, at+1), nil
+	})
+	return gone, found, err
+}
+
+// change reads the document, changes it and writes it, again when another instance was faster.
+func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, error)) error {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for range tries {
+		all, version, ahead, err := b.fetch(ctx)
+		if err != nil {
+			return err
+		}
+		all, err = edit(slices.Clone(all))
+		if errors.Is(err, errUnchanged) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		doc, life, err := compose(all, now, ahead)
+		if err == nil && len(doc) > maxDocument {
+			err = ErrFull
+		}
+		if err != nil {
+			return err
+		}
+		written, err := b.keeper.write(ctx, version, doc, life)
+		if err != nil {
+			return err
+		}
+		if written {
+			b.follow(all, doc.version(), now)
+			return nil
+		}
+	}
+	return errors.New("other instances change overrides and bans all the time: try again")
+}
+
+// InEffect reports whether the configuration in use has a place for an exception.
+func (b *Book) InEffect(e Exception) bool {
+	checked, err := e.decided()
+	return err == nil && b.decider.CheckException(checked) == nil
+}

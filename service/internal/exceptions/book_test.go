@@ -1,0 +1,316 @@
+package exceptions
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func decider(t *testing.T) *decide.Decider {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: user, limits: [3/1h]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decide.New(cfg, memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func user(name string) []config.Entry { return []config.Entry{{Key: "user", Value: name}} }
+
+func ban(name string) Exception {
+	return Exception{Kind: Ban, Domain: "d", Entries: user(name), By: "a test"}
+}
+
+func admitted(t *testing.T, d *decide.Decider, name string) bool {
+	t.Helper()
+	v, err := d.Decide(t.Context(), "d", user(name), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Allowed
+}
+
+func put(t *testing.T, b *Book, e Exception, life time.Duration) Exception {
+	t.Helper()
+	e, err := b.Put(t.Context(), e, life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestAnExceptionHoldsUntilItEndsOrIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := decider(t)
+		b := New(d, nil, "", quiet)
+		made := put(t, b, ban("eve"), time.Minute)
+		put(t, b, Exception{Kind: Override, Domain: "d", Entries: user("eve"), Limits: []string{"9/1h"}}, time.Hour)
+		if admitted(t, d, "eve") || !admitted(t, d, "ann") {
+			t.Error("the ban is not followed at once, or by others than eve")
+		}
+		if !made.Until.Equal(made.Since.Add(time.Minute)) || len(b.List(Ban)) != 1 || len(b.List(Override)) != 1 {
+			t.Errorf("made %+v, listed %+v and %+v", made, b.List(Ban), b.List(Override))
+		}
+		<-time.After(time.Minute)
+		if !admitted(t, d, "eve") || len(b.List(Ban)) != 0 {
+			t.Error("the ban goes on after its end")
+		}
+		gone, found, err := b.Delete(t.Context(), Override, b.List(Override)[0].ID())
+		if err != nil || !found || gone.Limits[0] != "9/1h" || len(b.List(Override)) != 0 {
+			t.Errorf("deleted %+v, %v, %v", gone, found, err)
+		}
+		if _, found, err := b.Delete(t.Context(), Override, gone.ID()); found || err != nil {
+			t.Errorf("deleted twice: %v, %v", found, err)
+		}
+		if v, _ := d.Decide(t.Context(), "d", user("eve"), nil); v.Limits[0].Name != "3/1h" {
+			t.Errorf("after the override: %+v", v)
+		}
+	})
+}
+
+func TestTheSameSubjectHasOneOfAKind(t *testing.T) {
+	b := New(decider(t), nil, "", quiet)
+	put(t, b, ban("eve"), time.Minute)
+	again := put(t, b, ban("eve"), time.Hour)
+	if all := b.List(Ban); len(all) != 1 || !all[0].Until.Round(time.Second).Equal(again.Until.Round(time.Second)) {
+		t.Errorf("%+v", all)
+	}
+}
+
+func TestWhatCannotBeKept(t *testing.T) {
+	b := New(decider(t), nil, "", quiet)
+	override := func(limits ...string) Exception {
+		return Exception{Kind: Override, Domain: "d", Entries: user("a"), Limits: limits}
+	}
+	long, reason := ban(strings.Repeat("x", maxText)), ban("a")
+	reason.Reason = strings.Repeat("x", maxReason+1)
+	for name, c := range map[string]struct {
+		e    Exception
+		life time.Duration
+		fail error
+	}{
+		"too short":       {ban("a"), Shortest - 1, ErrInvalid},
+		"too long":        {ban("a"), Longest + 1, ErrInvalid},
+		"long entries":    {long, time.Hour, ErrInvalid},
+		"a long reason":   {reason, time.Hour, ErrInvalid},
+		"no limits":       {override(), time.Hour, ErrInvalid},
+		"not a limit":     {override("many"), time.Hour, sash.ErrInvalidLimit},
+		"an odd domain":   {Exception{Kind: Ban, Domain: "e", Entries: user("a")}, time.Hour, config.ErrUnknownDomain},
+		"nobody's limits": {Exception{Kind: Override, Domain: "d", Entries: []config.Entry{{Key: "x"}}, Limits: []string{"1/1m"}}, time.Hour, decide.ErrNotLimited},
+	} {
+		if _, err := b.Put(t.Context(), c.e, c.life); !errors.Is(err, c.fail) {
+			t.Errorf("%s: %v, want %v", name, err, c.fail)
+		}
+	}
+}
+
+func TestTheNumberIsBounded(t *testing.T) {
+	b := New(decider(t), nil, "", quiet)
+	now := time.Now()
+	var all []Exception
+	for i := range Most {
+		e := ban(strconv.Itoa(i))
+		e.Since, e.Until = now, now.Add(time.Hour)
+		all = append(all, e)
+	}
+	doc, _, err := compose(all, now, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.keeper.(*memory).doc = doc
+	if _, err := b.Put(t.Context(), ban("one more"), time.Hour); !errors.Is(err, ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+	put(t, b, ban("7"), time.Hour) // in the place of another
+	if _, found, err := b.Delete(t.Context(), Ban, all[8].ID()); !found || err != nil {
+		t.Fatalf("%v, %v", found, err)
+	}
+	put(t, b, ban("one more"), time.Hour)
+}
+
+// A clock that is wrong by an hour changes nothing: ends are told by the keeper's.
+func TestClocksMayDiffer(t *testing.T) {
+	now := time.Now()
+	e := ban("eve")
+	e.Since, e.Until = now, now.Add(time.Minute)
+	doc, life, err := compose([]Exception{e}, now, time.Hour) // this process is ahead of Redis
+	if err != nil || life != time.Minute {
+		t.Fatalf("%v, %v", life, err)
+	}
+	there, err := doc.parse(now.Add(-3*time.Hour), -2*time.Hour) // another one is behind
+	if err != nil || len(there) != 1 || there[0].Until.Sub(now.Add(-3*time.Hour)).Round(time.Second) != time.Minute {
+		t.Errorf("%+v, %v", there, err)
+	}
+}
+
+func onServer(t *testing.T, addr string, log *slog.Logger) (*Book, *decide.Decider) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	d := decider(t)
+	return New(d, client, "", log), d
+}
+
+// What one instance is told the other one follows, and changes that both make at once are all kept.
+func TestInstancesShareExceptions(t *testing.T) {
+	server := redistest.Start(t)
+	a, _ := onServer(t, server.Addr(), quiet)
+	b, other := onServer(t, server.Addr(), quiet)
+	b.Refresh(t.Context())
+	made := put(t, a, ban("eve"), time.Hour)
+	if !admitted(t, other, "eve") {
+		t.Error("it is followed before it was read")
+	}
+	b.Refresh(t.Context())
+	if admitted(t, other, "eve") || b.List(Ban)[0].By != "a test" || b.List(Ban)[0].ID() != made.ID() {
+		t.Errorf("the other instance knows %+v", b.List(Ban))
+	}
+	if left, _ := server.Must(t, "PTTL", "sash:exceptions").(int64); left < 3_500_000 || left > 3_600_000 {
+		t.Errorf("the key lives for %d ms", left)
+	}
+	var wg sync.WaitGroup
+	for i := range 10 {
+		for _, book := range []*Book{a, b} {
+			name := strconv.Itoa(i) + "b"
+			if book == a {
+				name = strconv.Itoa(i) + "a"
+			}
+			wg.Go(func() {
+				for {
+					if _, err := book.Put(t.Context(), ban(name), time.Hour); err == nil {
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	a.Refresh(t.Context())
+	if n := len(a.List(Ban)); n != 21 {
+		t.Errorf("%d bans are kept, want 21", n)
+	}
+	if _, found, err := b.Delete(t.Context(), Ban, made.ID()); !found || err != nil {
+		t.Errorf("deleted by the other: %v, %v", found, err)
+	}
+	a.Refresh(t.Context())
+	if n := len(a.List(Ban)); n != 20 {
+		t.Errorf("%d bans are left, want 20", n)
+	}
+}
+
+// A document is written only over the one that it was made from.
+func TestADocumentThatChangedMeanwhileStays(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	for name, k := range map[string]keeper{"memory": &memory{}, "redis": newOnRedis(client, "")} {
+		first, second := document("first version 16[]"), document("another version [1]")
+		for _, step := range []struct {
+			instead string
+			doc     document
+			written bool
+			then    document
+		}{
+			{"no such version!", first, false, ""},
+			{"", first, true, first},
+			{"", second, false, first},
+			{second.version(), second, false, first},
+			{first.version(), second, true, second},
+		} {
+			written, err := k.write(t.Context(), step.instead, step.doc, time.Hour)
+			doc, _, failed := k.read(t.Context())
+			version, err2 := k.version(t.Context())
+			if err != nil || failed != nil || err2 != nil || written != step.written || doc != step.then || version != step.then.version() {
+				t.Errorf("%s: %q in the place of %q: written %v, then %q, %q; %v, %v, %v", name, step.doc, step.instead, written, doc, version, err, failed, err2)
+			}
+		}
+	}
+}
+
+// Without Redis what was read holds and nothing can be changed; a Redis that comes back empty has none.
+func TestWhileRedisIsAway(t *testing.T) {
+	server := redistest.Start(t)
+	var logs bytes.Buffer
+	b, d := onServer(t, server.Addr(), slog.New(slog.NewTextHandler(&logs, nil)))
+	put(t, b, ban("eve"), time.Hour)
+	server.Stop()
+	for range 3 {
+		b.Refresh(t.Context())
+	}
+	if admitted(t, d, "eve") || b.Status().Err == nil || len(b.List(Ban)) != 1 {
+		t.Errorf("without Redis: %+v, %+v", b.List(Ban), b.Status())
+	}
+	if n := strings.Count(logs.String(), "cannot be read"); n != 1 {
+		t.Errorf("it is logged %d times: %s", n, &logs)
+	}
+	if _, err := b.Put(t.Context(), ban("mallory"), time.Hour); err == nil {
+		t.Error("a change is taken")
+	}
+	server.Restart()
+	b.Refresh(t.Context())
+	if !admitted(t, d, "eve") || b.Status().Err != nil {
+		t.Errorf("from an empty Redis: %+v, %+v", b.List(Ban), b.Status())
+	}
+}
+
+// A document that no instance wrote is not followed.
+func TestADocumentWrittenByHand(t *testing.T) {
+	server := redistest.Start(t)
+	b, d := onServer(t, server.Addr(), quiet)
+	put(t, b, ban("eve"), time.Hour)
+	for _, text := range []string{"short", "0123456789abcdef{", "0123456789abcdef[{\"kind\":1}]"} {
+		server.Must(t, "SET", "sash:exceptions", text)
+		b.Refresh(t.Context())
+		if admitted(t, d, "eve") || b.Status().Err == nil {
+			t.Errorf("%s: %+v", text, b.Status())
+		}
+	}
+	text := `0123456789abcdef[{"kind":"override","domain":"d","entries":[{"key":"user","value":"ann"}],"limits":["x"],"until":99999999999999}]`
+	server.Must(t, "SET", "sash:exceptions", text)
+	b.Refresh(t.Context())
+	if v, err := d.Decide(t.Context(), "d", user("ann"), nil); err != nil || v.Limits[0].Name != "3/1h" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(decider(t), nil, "", quiet)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		synctest.Wait()
+		put(t, b, ban("eve"), time.Second)
+		<-time.After(3 * time.Second)
+		b.mu.Lock()
+		if len(b.held) != 0 {
+			t.Error("what has ended is not forgotten")
+		}
+		b.mu.Unlock()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// asked is an observation of one part.
+func asked(subject string, units int64, refused bool) *decide.Observation {
+	a := decide.Answer{Key: subject, Metric: "d.user", Units: units, Refused: refused}
+	if refused {
+		a.RefusedBy.Limit.Name = "5/1m"
+	}
+	return &decide.Observation{
+		Domain: "d", Parts: []decide.Part{{Entries: []config.Entry{{Key: "user", Value: subject}}}},
+		Answers: []decide.Answer{a}, Allowed: !refused, Began: time.Now(),
+	}
+}
+
+func spell(c *Counter, order Order, n int) string {
+	lines, _ := c.Top(order, n)
+	var words []string
+	for _, l := range lines {
+		words = append(words, fmt.Sprintf("%s %d %s", l.Subject, l.Count, l.Last))
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestOrders(t *testing.T) {
+	c, ctx := New(), context.Background()
+	c.Observe(ctx, asked("ann", 3, false))
+	c.Observe(ctx, asked("ann", 4, false))
+	c.Observe(ctx, asked("eve", 1, false))
+	for range 5 {
+		c.Observe(ctx, asked("eve", 1, true))
+	}
+	c.Observe(ctx, asked("looker", 0, false))
+	c.Observe(ctx, asked("giver", -3, false))
+	if got, want := spell(c, ByUnits, 9), "ann 7 allowed, eve 6 refused"; got != want {
+		t.Errorf("by units: %s, want %s", got, want)
+	}
+	if got, want := spell(c, ByRefused, 9), "eve 5 refused"; got != want {
+		t.Errorf("by refused: %s, want %s", got, want)
+	}
+	if got := spell(c, ByUnits, 1); got != "ann 7 allowed" {
+		t.Errorf("the first: %s", got)
+	}
+	lines, since := c.Top(ByRefused, 1)
+	if l := lines[0]; l.RefusedBy == nil || *l.RefusedBy != "5/1m" || l.Rule != "d.user" || l.Entries[0].Value != "eve" || time.Since(since) < 0 {
+		t.Errorf("%+v since %v", l, since)
+	}
+}
+
+func TestTheLastAnswer(t *testing.T) {
+	for want, change := range map[string]func(*decide.Observation){
+		Allowed: func(*decide.Observation) {},
+		Refused: func(o *decide.Observation) { o.Allowed = false }, // by another part
+		Failed:  func(o *decide.Observation) { o.Allowed, o.Err = false, errors.New("no answer") },
+		Banned:  func(o *decide.Observation) { o.Answers[0].Refused, o.Answers[0].Banned = true, true },
+		Shadow: func(o *decide.Observation) {
+			o.Answers[0].Refused, o.Answers[0].Rule = true, &config.Rule{Shadow: true}
+		},
+	} {
+		c, o := New(), asked("ann", 1, false)
+		change(o)
+		c.Observe(t.Context(), o)
+		if lines, _ := c.Top(ByUnits, 1); lines[0].Last != want {
+			t.Errorf("%s, want %s", lines[0].Last, want)
+		}
+	}
+}
+
+// Answers are about the last one to two Spans.
+func TestCountsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, start := New(), time.Now()
+		c.Observe(t.Context(), asked("ann", 1, false))
+		<-time.After(Span)
+		c.Observe(t.Context(), asked("ann", 1, false))
+		if got := spell(c, ByUnits, 9); got != "ann 2 allowed" {
+			t.Errorf("after one: %s", got)
+		}
+		if _, since := c.Top(ByUnits, 9); !since.Equal(start) {
+			t.Errorf("since %v, want %v", since, start)
+		}
+		<-time.After(Span)
+		if got := spell(c, ByUnits, 9); got != "ann 1 allowed" {
+			t.Errorf("after two: %s", got)
+		}
+		<-time.After(Span)
+		c.Observe(t.Context(), asked("ann", 1, false))
+		<-time.After(2 * Span)
+		if got := spell(c, ByUnits, 9); got != "" {
+			t.Errorf("long after: %s", got)
+		}
+	})
+}
+
+// The heaviest of many subjects are found, their counts are right within what is said, and memory is bounded.
+func TestManySubjects(t *testing.T) {
+	c := New()
+	random := rand.New(rand.NewPCG(1, 2))
+	true10 := make(map[string]int64)
+	for range 40_000 {
+		subject := fmt.Sprint("crowd ", random.IntN(10_000))
+		if random.IntN(10) == 0 { // ten subjects have a tenth of all
+			subject = fmt.Sprint("heavy ", random.IntN(10))
+			true10[subject] += 2
+		}
+		c.Observe(t.Context(), asked(subject, 2, random.IntN(2) == 0))
+	}
+	lines, _ := c.Top(ByUnits, 10)
+	for _, l := range lines {
+		if is := true10[l.Subject]; is == 0 || l.Count < is || l.Count-l.AtMostOver > is {
+			t.Errorf("%s: %d, at most %d over, and it is %d", l.Subject, l.Count, l.AtMostOver, is)
+		}
+	}
+	for i := range c.shards {
+		for _, s := range c.shards[i].now {
+			if len(s.counters) > counters || len(s.heap) != len(s.counters) {
+				t.Fatalf("%d counters and %d in the heap", len(s.counters), len(s.heap))
+			}
+		}
+	}
+}
+
+// A key that comes when all counters are taken has the smallest one's count, and says so.
+func TestTheSmallestCounterIsTakenOver(t *testing.T) {
+	s := newSketch[string](2)
+	for key, weight := range map[string]int64{"a": 5, "b": 3} {
+		s.add(key, weight)
+	}
+	s.add("c", 1)
+	if c, taken := s.add("c", 1); taken || c.count != 5 || c.above != 3 {
+		t.Errorf("c has %+v, taken anew: %v", c, taken)
+	}
+	if c, taken := s.add("a", 1); taken || c.count != 6 || c.above != 0 || s.counters["b"] != nil {
+		t.Errorf("a has %+v, taken anew: %v; b has %+v", c, taken, s.counters["b"])
+	}
+}
+
+func TestLongEntriesAreNotKept(t *testing.T) {
+	c, o := New(), asked("ann", 1, false)
+	o.Parts[0].Entries[0].Value = strings.Repeat("x", maxText)
+	c.Observe(t.Context(), o)
+	if lines, _ := c.Top(ByUnits, 1); lines[0].Entries != nil {
+		t.Error("they are kept")
+	}
+}
+
+func TestConcurrentRequests(t *testing.T) {
+	c := New()
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 1000 {
+				c.Observe(t.Context(), asked(fmt.Sprint(i%7), 1, g == 0))
+				if i%100 == 0 {
+					c.Top(ByUnits, 10)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	lines, _ := c.Top(ByUnits, 10)
+	var sum int64
+	for _, l := range lines {
+		sum += l.Count
+	}
+	if sum != 4000 {
+		t.Errorf("%d units are counted, want 4000", sum)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	c := New()
+	var all []*decide.Observation
+	for i := range 10_000 {
+		all = append(all, asked(sash.Key("d", "user", fmt.Sprint(i)), 1, i%3 == 0))
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := rand.IntN(len(all)); pb.Next(); i++ {
+			c.Observe(context.Background(), all[i%len(all)])
+		}
+	})
+}
