@@ -119,7 +119,7 @@ func TestClientsOfOthersUnderstandAndAreUnderstood(t *testing.T) {
 				t.Errorf("headers %s, reset %s", got, first.Statuses[0].DurationUntilReset)
 			}
 
-			files := certify(t)
+			files := selfSigned(t)
 			secure := serveWire(t, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+files.cert, "GRPC_SERVER_TLS_KEY="+files.key, "GRPC_CLIENT_TLS_CACERT="+files.ca)
 			unknown := &clientTLS{ca: files.ca}
 			if a := client.ask(t, secure.grpc, files, calls[:1])[0]; a.String() != scenario[0].want {

@@ -92,8 +92,8 @@ func (f *clientTLS) args() (args []string) {
 	return args
 }
 
-// certify makes a certificate that signs itself, for the server and for a client that it knows.
-func certify(t *testing.T) *clientTLS {
+// selfSigned makes a certificate that signs itself, for the server and for a client that it knows.
+func selfSigned(t *testing.T) *clientTLS {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/envoytest"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A timed client keeps how its last call ended, and how long it took.
@@ -52,4 +54,20 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: %s, descriptor_value: a}
 		}
 		return o
 	}
+}
+
+// Envoy waits for 20 ms, which is less than the budget. The calls that it gives up on count as failures of Redis
+// all the same, so that policies answer soon.
+func TestEnvoyWithItsOwnTimeoutWhileRedisHangs(t *testing.T) {
+	server := redistest.Start(t)
+	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
+	p.normal(t)
+	server.Pause()
+	const filter = "domain: d\nfailure_mode_deny: true\nrate_limits: [{actions: [{generic_key: {descriptor_key: open, descriptor_value: a}}]}]\n"
+	e := p.envoy(t, filter)
+	servertest.Wait(t, "Envoy is not answered", func() bool { return through(e, "192.0.2.1").StatusCode == 200 })
+	if n := e.Unanswered.Load(); n > 100 { // about ten: five failures of 100 ms, which overlap
+		t.Errorf("%d requests were given up on before a policy answered", n)
+	}
+	server.Resume()
 }

@@ -128,21 +128,21 @@ func TestAShadowRuleBesideOneThatBinds(t *testing.T) {
 
 func TestNamesOfMetrics(t *testing.T) {
 	counted := stats.New()
-	w := begin(t, documented, &Options{Stats: counted, NearLimitRatio: 0.5})
+	w := begin(t, documented, &Options{Stats: counted})
 	req := request("plain=secret", "detailed=shown", "route=users method=GET", "path=/api/health", "path=/api/users")
-	req.HitsAddend = 4
+	req.HitsAddend = 5
 	w.ask(req)
-	w.says("over", &pb.RateLimitRequest{Domain: "d", HitsAddend: 7, Descriptors: request("plain=secret").Descriptors}, "OVER_LIMIT: OVER_LIMIT 10/MINUTE 6 left 1m0s")
+	w.says("over", &pb.RateLimitRequest{Domain: "d", HitsAddend: 7, Descriptors: request("plain=secret").Descriptors}, "OVER_LIMIT: OVER_LIMIT 10/MINUTE 5 left 1m0s")
 	var text strings.Builder
 	if err := counted.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
 	const at = "ratelimit.service.rate_limit.d."
 	for _, want := range []string{
-		at + "plain.total_hits: 11\n", at + "plain.within_limit: 4\n", at + "plain.over_limit: 7\n", at + "plain.near_limit: 0\n",
-		at + "detailed_shown.total_hits: 4\n", at + "route_users.method.total_hits: 4\n",
-		at + "path_/api/health.near_limit: 1\n", // half of 7 is 3: the fourth unit is near
-		at + "path_/api/*.near_limit: 2\n",      // half of 5 is 2
+		at + "plain.total_hits: 12\n", at + "plain.within_limit: 5\n", at + "plain.over_limit: 7\n", at + "plain.near_limit: 0\n",
+		at + "detailed_shown.total_hits: 5\n", at + "route_users.method.total_hits: 5\n",
+		at + "path_/api/health.near_limit: 0\n", // 80 % of 7 is 5
+		at + "path_/api/*.near_limit: 1\n",      // 80 % of 5 is 4: the fifth unit is near
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &text)
