@@ -71,3 +71,15 @@ func TestEnvoyWithItsOwnTimeoutWhileRedisHangs(t *testing.T) {
 	}
 	server.Resume()
 }
+
+// A budget that is longer than a second is still the store's, and what comes after it the policy's.
+func TestEnvoyWithALongBudgetWhileRedisHangs(t *testing.T) {
+	server := redistest.Start(t)
+	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1", "--budget", "1100ms")
+	p.normal(t)
+	server.Pause()
+	if o := p.throughEnvoy(t)(t, "open", 1); o.status != http.StatusOK {
+		t.Errorf("by the policy: %+v", o)
+	}
+	server.Resume()
+}
