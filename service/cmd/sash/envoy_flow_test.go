@@ -158,3 +158,17 @@ rate_limits: [{actions: [{request_headers: {header_name: x-rule, descriptor_key:
 		}
 	}
 }
+
+// The filter of the documentation is one, and works with the built-in example.
+func TestTheDocumentedFilterOfEnvoy(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/envoy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	res := through(serve(t).envoy(t, strings.Replace(block, "0.1s", "5s", 1)), "192.0.2.1")
+	if res.StatusCode != 200 || res.Header.Get("x-ratelimit-limit") == "" {
+		t.Errorf("%d with %v", res.StatusCode, res.Header)
+	}
+}
