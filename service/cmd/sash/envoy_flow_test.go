@@ -55,8 +55,8 @@ func serveShop(t *testing.T) *process {
 // Behind Envoy a client meets its own limit, that of guests, and that of all together, and is told of each.
 func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
 	e := serveShop(t).envoy(t, shopFilter)
-	if res := through(e, "192.0.2.9", "x-user", "zoe", "x-banned", "yes"); res.StatusCode != 429 {
-		t.Errorf("the banned, who charges nobody: %d", res.StatusCode)
+	if res := through(e, "192.0.2.9", "x-user", "zoe", "x-banned", "yes"); res.Code != 429 {
+		t.Errorf("the banned, who charges nobody: %d", res.Code)
 	}
 	const policies = `, 4;w=60;name="per-client", 7;w=3600`
 	for i, tt := range []struct {
@@ -80,15 +80,15 @@ func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
 			headers = nil
 		}
 		res := through(e, tt.address, headers...)
-		reached, limited := res.Header.Get("x-upstream") != "", res.Header.Get("x-envoy-ratelimited") == "true"
-		if res.StatusCode != tt.status || reached != (tt.status == 200) || limited != (tt.status == 429) {
-			t.Errorf("%d, %s: %d, upstream reached: %v, %v; want %d", i+1, tt.what, res.StatusCode, reached, res.Header, tt.status)
+		reached, limited := res.Header().Get("x-upstream") != "", res.Header().Get("x-envoy-ratelimited") == "true"
+		if res.Code != tt.status || reached != (tt.status == 200) || limited != (tt.status == 429) {
+			t.Errorf("%d, %s: %d, upstream reached: %v, %v; want %d", i+1, tt.what, res.Code, reached, res.Header(), tt.status)
 		}
-		if got := res.Header.Get("x-ratelimit-limit"); got != tt.limit || res.Header.Get("x-ratelimit-remaining") != tt.remaining || res.Header.Get("x-ratelimit-reset") == "" {
-			t.Errorf("%d, %s: %v; want %q with %s left", i+1, tt.what, res.Header, tt.limit, tt.remaining)
+		if got := res.Header().Get("x-ratelimit-limit"); got != tt.limit || res.Header().Get("x-ratelimit-remaining") != tt.remaining || res.Header().Get("x-ratelimit-reset") == "" {
+			t.Errorf("%d, %s: %v; want %q with %s left", i+1, tt.what, res.Header(), tt.limit, tt.remaining)
 		}
-		if limited != (res.Header.Get("Retry-After") != "") {
-			t.Errorf("%d, %s: Retry-After %q", i+1, tt.what, res.Header.Get("Retry-After"))
+		if limited != (res.Header().Get("Retry-After") != "") {
+			t.Errorf("%d, %s: Retry-After %q", i+1, tt.what, res.Header().Get("Retry-After"))
 		}
 	}
 }
@@ -103,12 +103,12 @@ rate_limits:
   - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 50}, apply_on_stream_done: true}
 `)
 	for i, want := range []int{200, 200, 200, 429, 429} { // 50, 100, which is not over, 150
-		if res := through(e, "192.0.2.1", "x-user", "ann"); res.StatusCode != want {
-			t.Errorf("request %d: %d, want %d", i+1, res.StatusCode, want)
+		if res := through(e, "192.0.2.1", "x-user", "ann"); res.Code != want {
+			t.Errorf("request %d: %d, want %d", i+1, res.Code, want)
 		}
 	}
-	if res := through(e, "192.0.2.1", "x-user", "bob"); res.StatusCode != 200 {
-		t.Errorf("another user: %d", res.StatusCode)
+	if res := through(e, "192.0.2.1", "x-user", "bob"); res.Code != 200 {
+		t.Errorf("another user: %d", res.Code)
 	}
 }
 
@@ -117,8 +117,8 @@ func TestEnvoyWithoutSash(t *testing.T) {
 	p := serveShop(t)
 	passing, closed := p.envoy(t, shopFilter), p.envoy(t, shopFilter+"failure_mode_deny: true\nstatus_on_error: {code: 503}\n")
 	for _, e := range []http.Handler{passing, closed} {
-		if res := through(e, "192.0.2.1", "x-user", "ann"); res.StatusCode != 200 {
-			t.Fatalf("with Sash: %d", res.StatusCode)
+		if res := through(e, "192.0.2.1", "x-user", "ann"); res.Code != 200 {
+			t.Fatalf("with Sash: %d", res.Code)
 		}
 	}
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -126,11 +126,11 @@ func TestEnvoyWithoutSash(t *testing.T) {
 	}
 	<-p.ended
 	for range 3 {
-		if res := through(passing, "192.0.2.1"); res.StatusCode != 200 || res.Header.Get("x-upstream") == "" {
-			t.Errorf("failure mode allow: %d", res.StatusCode)
+		if res := through(passing, "192.0.2.1"); res.Code != 200 || res.Header().Get("x-upstream") == "" {
+			t.Errorf("failure mode allow: %d", res.Code)
 		}
-		if res := through(closed, "192.0.2.1"); res.StatusCode != 503 || res.Header.Get("x-upstream") != "" {
-			t.Errorf("failure mode deny: %d", res.StatusCode)
+		if res := through(closed, "192.0.2.1"); res.Code != 503 || res.Header().Get("x-upstream") != "" {
+			t.Errorf("failure mode deny: %d", res.Code)
 		}
 	}
 	if a, b := passing.Unanswered.Load(), closed.Unanswered.Load(); a != 3 || b != 3 {
@@ -151,10 +151,10 @@ rate_limits: [{actions: [{request_headers: {header_name: x-rule, descriptor_key:
 	for key, want := range map[string]int{"closed": 500, "open": 200} {
 		config := strings.ReplaceAll(filter, "KEY", key)
 		servertest.Wait(t, key, func() bool {
-			return through(p.envoy(t, config+"failure_mode_deny: true\n"), "192.0.2.1", "x-rule", "a").StatusCode == want
+			return through(p.envoy(t, config+"failure_mode_deny: true\n"), "192.0.2.1", "x-rule", "a").Code == want
 		})
-		if res := through(p.envoy(t, config), "192.0.2.1", "x-rule", "a"); res.StatusCode != 200 {
-			t.Errorf("%s, failure mode allow: %d", key, res.StatusCode)
+		if res := through(p.envoy(t, config), "192.0.2.1", "x-rule", "a"); res.Code != 200 {
+			t.Errorf("%s, failure mode allow: %d", key, res.Code)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestTheDocumentedFilterOfEnvoy(t *testing.T) {
 	_, block, _ := strings.Cut(string(text), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
 	res := through(serve(t).envoy(t, strings.Replace(block, "0.1s", "5s", 1)), "192.0.2.1")
-	if res.StatusCode != 200 || res.Header.Get("x-ratelimit-limit") == "" {
-		t.Errorf("%d with %v", res.StatusCode, res.Header)
+	if res.Code != 200 || res.Header().Get("x-ratelimit-limit") == "" {
+		t.Errorf("%d with %v", res.Code, res.Header())
 	}
 }

@@ -48,7 +48,7 @@ func (p *process) envoy(t *testing.T, config string) *envoytest.Filter {
 }
 
 // through sends a request from an address through an Envoy. Headers are name, value, ….
-func through(f http.Handler, address string, headers ...string) *http.Response {
+func through(f http.Handler, address string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = address + ":1234"
 	for i := 0; i < len(headers); i += 2 {
@@ -56,7 +56,7 @@ func through(f http.Handler, address string, headers ...string) *http.Response {
 	}
 	rec := httptest.NewRecorder()
 	f.ServeHTTP(rec, r)
-	return rec.Result()
+	return rec
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -154,10 +154,10 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 			headers = []string{"x-user", user}
 		}
 		res := through(of, address, headers...)
-		if res.StatusCode != status || res.Header.Get("RateLimit-Remaining") != remaining {
-			t.Errorf("%s %s: %d with %v, want %d with %s left", address, user, res.StatusCode, res.Header, status, remaining)
+		if res.Code != status || res.Header().Get("RateLimit-Remaining") != remaining {
+			t.Errorf("%s %s: %d with %v, want %d with %s left", address, user, res.Code, res.Header(), status, remaining)
 		}
-		return res.Header
+		return res.Header()
 	}
 	call(e, "192.0.2.1", "", 200, "2")
 	call(second, "192.0.2.1", "", 200, "1")
@@ -268,8 +268,8 @@ func TestConfigurationFromAManagementServer(t *testing.T) {
 	})
 	e := p.envoy(t, filter)
 	for i, want := range []int{200, 429} {
-		if res := through(e, "192.0.2.9"); res.StatusCode != want {
-			t.Errorf("call %d: %d, want %d", i+1, res.StatusCode, want)
+		if res := through(e, "192.0.2.9"); res.Code != want {
+			t.Errorf("call %d: %d, want %d", i+1, res.Code, want)
 		}
 	}
 	if err := p.stop(t); err != nil {

@@ -48,7 +48,7 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: %s, descriptor_value: a}
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := outcome{status: through(e, "192.0.2.1").StatusCode, took: client.took}
+		o := outcome{status: through(e, "192.0.2.1").Code, took: client.took}
 		if want := map[bool]codes.Code{true: codes.Unavailable, false: codes.OK}[o.status == http.StatusServiceUnavailable]; client.code != want {
 			t.Errorf("%s at cost %d: %v with %d", key, cost, client.code, o.status)
 		}
@@ -65,7 +65,7 @@ func TestEnvoyWithItsOwnTimeoutWhileRedisHangs(t *testing.T) {
 	server.Pause()
 	const filter = "domain: d\nfailure_mode_deny: true\nrate_limits: [{actions: [{generic_key: {descriptor_key: open, descriptor_value: a}}]}]\n"
 	e := p.envoy(t, filter)
-	servertest.Wait(t, "Envoy is not answered", func() bool { return through(e, "192.0.2.1").StatusCode == 200 })
+	servertest.Wait(t, "Envoy is not answered", func() bool { return through(e, "192.0.2.1").Code == 200 })
 	if n := e.Unanswered.Load(); n > 100 { // about ten: five failures of 100 ms, which overlap
 		t.Errorf("%d requests were given up on before a policy answered", n)
 	}
