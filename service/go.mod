@@ -8,6 +8,7 @@ require (
 	example.com/sash/goredisstore v0.0.0
 	example.com/sash/httplimit v0.0.0
 	example.com/sash/replay v0.0.0
+	example.com/sash/rueidisstore v0.0.0
 	github.com/DataDog/datadog-go/v5 v5.9.1
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/envoyproxy/go-control-plane/ratelimit v0.1.0
@@ -19,6 +20,7 @@ require (
 	github.com/prometheus/common v0.72.0
 	github.com/prometheus/prometheus v0.315.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/spf13/cobra v1.10.2
 	go.opentelemetry.io/contrib/bridges/prometheus v0.72.0
@@ -103,4 +105,5 @@ replace (
 	example.com/sash/goredisstore => ../goredisstore
 	example.com/sash/httplimit => ../httplimit
 	example.com/sash/replay => ../replay
+	example.com/sash/rueidisstore => ../rueidisstore
 )
