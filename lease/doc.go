@@ -12,8 +12,8 @@
 // of it until it is used up, or until the lease ends. Blocks follow the demand: as many units as were asked
 // for within the time of a lease, and at most an eighth of what is left, so that other processes find some.
 // Where that is not more than the call itself, as for small limits, for those that are nearly exhausted, and
-// for keys with few calls, the store decides the call alone. What a lease leaves unspent goes back when it
-// ends, or by [Store.Release].
+// for keys with few calls, the store decides the call alone. So it does when a call has waited for three blocks
+// that others used up. What a lease leaves unspent goes back when it ends, or by [Store.Release].
 //
 // # Never more
 //
