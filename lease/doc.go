@@ -31,7 +31,8 @@
 //
 // The time of a lease counts from when the question was sent, which is before g, by a clock that does not
 // jump. It has to run as fast as the store's: one that is slower by one part in a thousand lets a unit be spent
-// τ/1000 late.
+// τ/1000 late. On Linux and others it stands still while the machine is suspended: what is left of a lease then can
+// be spent within τ after it wakes, however late that is.
 //
 // # And how much less
 //
