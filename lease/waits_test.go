@@ -35,7 +35,7 @@ func TestACallWaitsForAFewBlocksOnly(t *testing.T) {
 				}
 			})
 		}
-		for i := range 1000 {
+		for i := range 500 {
 			time.Sleep(7*time.Millisecond + time.Microsecond)
 			start := time.Now()
 			if _, err := l.AllowN(t.Context(), "k", 2+int64(i%8)); err != nil {
