@@ -152,6 +152,20 @@ func TestHiddenClientsAreInNoOutput(t *testing.T) {
 	}
 }
 
+func TestErrorsDoNotTellHiddenClients(t *testing.T) {
+	for _, expression := range []string{`string(int(remote_address))`, `prefix(remote_address, 40)`} {
+		code, out, err := sash(t, nil, "replay", "--try", "10/1m", "--hide-clients", "--key", expression, sampleLog)
+		if code != 2 || out != "" || !strings.Contains(err, sampleLog+":1: an expression fails") {
+			t.Errorf("%s: exit %d, %s", expression, code, err)
+		}
+		for _, address := range addresses(t) {
+			if strings.Contains(err, address) {
+				t.Fatalf("%s is in %s", address, err)
+			}
+		}
+	}
+}
+
 func TestReplayConditions(t *testing.T) {
 	for condition, want := range map[string]int{
 		"clients-limited>0": 1, "clients-limited > 99%": 0, "refused>=0": 1, "refused>100%": 0, "broken>0": 0, "broken>=0%": 1,
