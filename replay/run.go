@@ -275,7 +275,7 @@ func (s *tally) finish(opts *RunOptions) {
 func (s *tally) oneClient() {
 	for r, rule := range s.candidate.rules() {
 		for i, l := range rule.Limits {
-			if l.Period != 0 { // it does not slide
+			if l.Period != 0 || rule.Refuses { // it does not slide, or is none
 				continue
 			}
 			m := Most{Window: windowName(l.Window), Limit: l.Units}

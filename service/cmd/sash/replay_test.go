@@ -166,6 +166,22 @@ func TestErrorsDoNotTellHiddenClients(t *testing.T) {
 	}
 }
 
+func TestThePageOfAPolicyHasEveryPlot(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	code, out, err := sash(t, nil, "replay", "--policy", "../../example.yaml", "--html", page, sampleLog)
+	if code != 0 || !strings.Contains(out, "What clients ask for at most") {
+		t.Fatalf("exit %d, %s%s", code, out, err)
+	}
+	text, failed := os.ReadFile(page)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	// The curve, the heat map, and the windows of the two limits that hold for an address.
+	if n := strings.Count(string(text), "<svg"); n != 4 || !strings.Contains(string(text), `id="demand"`) {
+		t.Errorf("%d plots, want 4", n)
+	}
+}
+
 func TestReplayConditions(t *testing.T) {
 	for condition, want := range map[string]int{
 		"clients-limited>0": 1, "clients-limited > 99%": 0, "refused>=0": 1, "refused>100%": 0, "broken>0": 0, "broken>=0%": 1,

@@ -146,8 +146,8 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	if err := r.unused(cmd); err != nil {
 		return err
 	}
-	if r.client != "" && (r.html == "" || r.policy.file != "") {
-		return errors.New("--client is for --html, and not for --policy")
+	if r.client != "" && r.html == "" {
+		return errors.New("--client is for --html")
 	}
 	if r.worst < 0 {
 		return errors.New("--worst must be at least 0")

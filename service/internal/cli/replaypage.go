@@ -28,21 +28,22 @@ func (a *app) page(ctx context.Context, r *replayFlags, trace *replay.Trace, can
 	for i, name := range p.Heat.Clients {
 		p.Heat.Clients[i] = r.names(name)
 	}
-	if r.policy.file == "" {
-		client := r.client
-		if client == "" {
-			client = trace.Busiest(1)[0]
-			if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
-				client = trace.Client(worst[0])
-			}
+	client := r.client
+	if client == "" {
+		client = trace.Busiest(1)[0]
+		if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
+			client = trace.Client(worst[0])
 		}
-		first := candidates[0]
-		moments, err := trace.Timeline(ctx, first, client)
-		if err != nil {
-			return err
-		}
-		p.Timeline = &htmlreport.Timeline{Client: r.names(client), Limits: first.Limits, Algorithm: first.Options.Algorithm, Moments: moments}
 	}
+	rule, err := trace.Rule(candidates[0], client)
+	if err != nil {
+		return err
+	}
+	moments, err := trace.Timeline(ctx, candidates[0], client)
+	if err != nil {
+		return err
+	}
+	p.Timeline = &htmlreport.Timeline{Client: r.names(client), Limits: rule.Limits, Algorithm: rule.Options.Algorithm, Moments: moments}
 	var text bytes.Buffer
 	if err := htmlreport.Write(&text, p); err != nil {
 		return err
