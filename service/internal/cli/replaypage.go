@@ -19,10 +19,13 @@ const (
 func (a *app) page(ctx context.Context, r *replayFlags, trace *replay.Trace, candidates []replay.Candidate, report replayReport) error {
 	p := &htmlreport.Page{
 		Title:    "What these limits would have done",
-		Summary:  []string{fmt.Sprintf("%d requests of %d clients, from %s to %s; %d broken lines.", report.Requests, report.Clients, report.First, report.Last, report.Broken)},
+		Summary:  []string{fmt.Sprintf("%d requests of %s, from %s to %s; %d broken lines.", report.Requests, clientCount(int64(report.Clients)), report.First, report.Last, report.Broken)},
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
 		Caveats:  trace.Caveats(replay.Windows(candidates)...),
+	}
+	for _, reserve := range report.Reserves {
+		p.Classes = append(p.Classes, reserve.Class)
 	}
 	p.Heat = trace.Heat(trace.Busiest(heatClients), heatSteps)
 	for i, name := range p.Heat.Clients {
