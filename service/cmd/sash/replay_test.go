@@ -229,6 +229,8 @@ func TestReplayMistakes(t *testing.T) {
 		"a key, in vain":     {[]string{"replay", "--policy", "../../example.yaml", "--key", "user", sampleLog}, "--key is for --try"},
 		"windows, in vain":   {[]string{"replay", "--policy", "../../example.yaml", "--algorithm", "gcra", sampleLog}, "--algorithm is for --try"},
 		"an entry, in vain":  {append(try, "--entry", "user=user", sampleLog), "--entry is for --policy"},
+		"no retries":         {append(try, "--retry", "", "--fail-if", "refused>=0", sampleLog), "at least one each"},
+		"no algorithm":       {append(try, "--algorithm", "", "--fail-if", "refused>=0", sampleLog), "at least one each"},
 		"a share":            {[]string{"suggest", "--affect", "many", sampleLog}, "such as 0.1%"},
 		"all may be refused": {[]string{"suggest", "--affect", "100%", sampleLog}, "below 100%"},
 		"windows":            {[]string{"suggest", "--burst", "2h", sampleLog}, "must be shorter"},

@@ -89,6 +89,9 @@ func (r *replayFlags) candidates() ([]replay.Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(algorithms) == 0 || len(r.retries) == 0 {
+		return nil, errors.New("--algorithm and --retry name at least one each")
+	}
 	var all []replay.Candidate
 	for _, text := range r.retries {
 		retry, err := replay.ParseRetry(text)
