@@ -48,3 +48,21 @@ func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 		t.Error("a rule for nobody")
 	}
 }
+
+// A key of the compact log expires two windows after the last charge, and an entry counts for one.
+func TestKeysAreThereUntilTheyExpire(t *testing.T) {
+	var b Builder
+	for i, name := range []string{"a", "b", "c"} {
+		b.Add(1431857100_000000+int64(i)*90_000_000, Selection{Key: name, Cost: 1, Route: "GET /"})
+	}
+	limits := []sash.Limit{sash.PerMinute(2)}
+	outcomes, err := b.Trace().Run(t.Context(), []Candidate{{Limits: limits}, {Limits: limits, Options: sash.Options{Algorithm: sash.SortedSetLog}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{2, 1} {
+		if got := outcomes[i].Redis; got.Keys != want || got.Entries != 1 {
+			t.Errorf("%s: %+v, want %d keys and an entry", outcomes[i].Algorithm, got, want)
+		}
+	}
+}
