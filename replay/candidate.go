@@ -34,6 +34,8 @@ type Rule struct {
 	Name    string
 	Limits  []sash.Limit
 	Options sash.Options
+	// Refuses says that the limits only stand for refusing everything: what clients ask for is not told of them.
+	Refuses bool
 }
 
 // ParseLimits reads limits that hold together, such as "20/1s,600/1m". The error is [sash.ErrInvalidLimit].
@@ -127,6 +129,16 @@ func limitNames(limits []sash.Limit) []string {
 		}
 	}
 	return names
+}
+
+// Rule returns the rule that holds for a client of the trace: without Rules, the candidate's limits. The error says
+// when there is no such client.
+func (t *Trace) Rule(c Candidate, name string) (Rule, error) {
+	number, err := t.number(name)
+	if err != nil {
+		return Rule{}, err
+	}
+	return c.rules()[t.clients[number].rule], nil
 }
 
 // keep is how long a charge can count.

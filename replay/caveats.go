@@ -23,7 +23,7 @@ func (t *Trace) Caveats(windows ...time.Duration) []string {
 			say("The log is %s long: a window of %s fits into it %.1f times, so a busier one may well come.", span.Round(time.Second), windowName(w), span.Seconds()/w.Seconds())
 		}
 	}
-	if n := len(t.clients); n < 10_000 && n > 0 {
+	if n := len(t.clients); n < 10_000 && n > 1 {
 		say("There are %d clients: one of them is %.2f%%, and a smaller share cannot be told from none.", n, 100/float64(n))
 	}
 	if t.counts.Throttled > 0 {

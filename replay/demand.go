@@ -167,40 +167,80 @@ func (d *Demand) Report() DemandReport {
 // Windows returns the sliding windows of candidates, each once, the shortest first.
 func Windows(candidates []Candidate) []time.Duration {
 	var all []time.Duration
-	for i := range candidates {
-		for _, l := range candidates[i].Limits {
-			if l.Period == 0 {
-				all = append(all, l.Window)
-			}
+	for _, l := range limitsOf(candidates) {
+		if l.Period == 0 {
+			all = append(all, l.Window)
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Demands returns what clients asked for in the windows of candidates: in the sliding ones, the shortest first, and then
-// in those of the calendar. The error is [sash.ErrInvalidLimit].
-func (t *Trace) Demands(candidates []Candidate) ([]*Demand, error) {
-	var all []*Demand
-	for _, w := range Windows(candidates) {
-		all = append(all, t.Demand(w))
-	}
-	sliding := len(all)
+func limitsOf(candidates []Candidate) (all []sash.Limit) {
 	for i := range candidates {
-		for _, l := range candidates[i].Limits {
-			if l.Period == 0 {
-				continue
-			}
-			d, err := t.CalendarDemand(l)
-			if err != nil {
-				return nil, err
-			}
-			if !slices.ContainsFunc(all[sliding:], func(known *Demand) bool { return known.Period == d.Period }) {
-				all = append(all, d)
+		for _, rule := range candidates[i].rules() {
+			if !rule.Refuses {
+				all = append(all, rule.Limits...)
 			}
 		}
 	}
+	return all
+}
+
+// Demands returns what clients asked for in the windows of candidates: in the sliding ones, the shortest first, and then
+// in those of the calendar. Where candidates have rules, each is of the clients that a rule with such a window holds for,
+// and left out without any.
+// The error is [sash.ErrInvalidLimit].
+func (t *Trace) Demands(candidates []Candidate) ([]*Demand, error) {
+	var all []*Demand
+	for _, w := range Windows(candidates) {
+		d := t.Demand(w)
+		if t.only(d, candidates, func(l sash.Limit) bool { return l.Period == 0 && l.Window == w }) {
+			all = append(all, d)
+		}
+	}
+	sliding := len(all)
+	for _, l := range limitsOf(candidates) {
+		if l.Period == 0 {
+			continue
+		}
+		d, err := t.CalendarDemand(l)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all[sliding:], func(known *Demand) bool { return known.Period == d.Period }) {
+			continue
+		}
+		if t.only(d, candidates, func(other sash.Limit) bool { return other.Period == l.Period && zone(other) == zone(l) }) {
+			all = append(all, d)
+		}
+	}
 	return all, nil
+}
+
+func zone(l sash.Limit) string {
+	if l.Zone == nil {
+		return time.UTC.String()
+	}
+	return l.Zone.String()
+}
+
+// only leaves in a demand the clients that some candidate holds to a limit like that. It is false when there are none.
+func (t *Trace) only(d *Demand, candidates []Candidate, like func(sash.Limit) bool) bool {
+	held := make(map[int]bool)
+	for i := range candidates {
+		for j, rule := range candidates[i].rules() {
+			held[j] = held[j] || !rule.Refuses && slices.ContainsFunc(rule.Limits, like)
+		}
+	}
+	d.Peaks = d.Peaks[:0]
+	for c, peak := range d.byClient {
+		if held[t.clients[c].rule] {
+			d.Peaks = append(d.Peaks, peak)
+		}
+	}
+	slices.Sort(d.Peaks)
+	return len(d.Peaks) > 0
 }
 
 // windowName writes a window as limits have it: 5m, 1h, 7d.

@@ -44,7 +44,7 @@ func (r *rate) add(c charge) {
 		w.most = max(w.most, w.sum)
 		oldest = min(oldest, w.tail)
 	}
-	if drop := oldest - r.gone; drop > 1024 && drop > len(r.charges)/2 {
+	if drop := oldest - r.gone; drop > 32 && drop > len(r.charges)/2 {
 		r.charges = append(r.charges[:0], r.charges[drop:]...)
 		r.gone = oldest
 	}

@@ -73,7 +73,7 @@ type tally struct {
 	offered   *rate // units of all attempts
 	calls     *rate // of the store
 	admitted  *rate
-	alive     []uint32 // entries of each client within the longest window
+	alive     []uint32 // charges of each client for which its key lives
 	waiting   *waiting
 	delays    []int64
 	days      *days // nil when they are not asked for
@@ -92,20 +92,23 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		return nil, err
 	}
 	keep := c.keep()
+	lives := keep // how long a key stays after its last charge
+	if a := c.rules()[0].Options.Algorithm; a == sash.SlidingLog || a == sash.SlidingBuckets {
+		lives = 2 * keep
+	}
 	s := &tally{
 		bench: b, trace: t, candidate: c, out: newOutcome(c),
 		clients: make([]clientTally, len(t.clients)), routes: make([]int64, len(t.routes)), routeAll: make([]int64, len(t.routes)),
-		offered: newRate(rateLengths...), admitted: newRate(append(slices.Clone(rateLengths), keep)...),
+		offered: newRate(rateLengths...), admitted: newRate(append(slices.Clone(rateLengths), keep, lives)...),
 		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)), waiting: newWaiting(),
 	}
 	if opts.Days {
 		s.days = newDays(c)
 	}
-	oldest := &s.admitted.windows[len(rateLengths)]
-	oldest.left = func(gone charge) {
-		s.alive[gone.client]--
-		s.out.Redis.Entries-- // these count what is there now; most keeps the largest
-		if s.alive[gone.client] == 0 {
+	// These count what is there now; most keeps the largest.
+	s.admitted.windows[len(rateLengths)].left = func(charge) { s.out.Redis.Entries-- }
+	s.admitted.windows[len(rateLengths)+1].left = func(gone charge) {
+		if s.alive[gone.client]--; s.alive[gone.client] == 0 {
 			s.out.Redis.Keys--
 		}
 	}
@@ -275,7 +278,7 @@ func (s *tally) finish(opts *RunOptions) {
 func (s *tally) oneClient() {
 	for r, rule := range s.candidate.rules() {
 		for i, l := range rule.Limits {
-			if l.Period != 0 { // it does not slide
+			if l.Period != 0 || rule.Refuses { // it does not slide, or is none
 				continue
 			}
 			m := Most{Window: windowName(l.Window), Limit: l.Units}

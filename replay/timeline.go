@@ -22,9 +22,9 @@ type Moment struct {
 
 // Timeline replays one client's requests. The error says when there is no such client.
 func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Moment, error) {
-	number := slices.IndexFunc(t.clients, func(x client) bool { return x.name == name })
-	if number < 0 {
-		return nil, fmt.Errorf("no client %q is in the log", name)
+	number, err := t.number(name)
+	if err != nil {
+		return nil, err
 	}
 	b, err := t.bench(&c)
 	if err != nil {
@@ -49,6 +49,14 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 		all = append(all, m)
 	}
 	return all, nil
+}
+
+func (t *Trace) number(name string) (int, error) {
+	number := slices.IndexFunc(t.clients, func(x client) bool { return x.name == name })
+	if number < 0 {
+		return 0, fmt.Errorf("no client %q is in the log", name)
+	}
+	return number, nil
 }
 
 // Client returns the name of one of the worst-hit clients as the key's expression had it, which outcomes may

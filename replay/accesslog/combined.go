@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"errors"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -15,8 +16,18 @@ func parseCombined(line string, r *Record) error {
 	if r.RemoteAddress, line, ok = strings.Cut(line, " "); !ok || r.RemoteAddress == "" {
 		return errShape
 	}
-	if _, line, ok = strings.Cut(line, " "); !ok {
+	ident, line, ok := strings.Cut(line, " ")
+	if !ok {
 		return errShape
+	}
+	if isAddress(ident) { // Apache's vhost_combined has the host before the address
+		r.Host, r.RemoteAddress = r.RemoteAddress, ident
+		if name, port, ok := strings.Cut(r.Host, ":"); ok && port != "" {
+			r.Host = name
+		}
+		if _, line, ok = strings.Cut(line, " "); !ok {
+			return errShape
+		}
 	}
 	// A user's name may have spaces in it.
 	user, line, ok := strings.Cut(line, " [")
@@ -51,6 +62,14 @@ func parseCombined(line string, r *Record) error {
 		r.UserAgent = dash(agent)
 	}
 	return nil
+}
+
+func isAddress(s string) bool {
+	if s == "-" { // as nearly all lines have it
+		return false
+	}
+	_, err := netip.ParseAddr(s)
+	return err == nil
 }
 
 // quoted takes a text in quotes from the front of a line. A quote in it has a backslash before it.

@@ -14,9 +14,9 @@ func Fields() []string {
 }
 
 // known are the names that fields have in the logs of nginx, Caddy, Envoy, load balancers and others, the
-// first that is there counts.
+// first that is there counts. Of nginx's times msec is the only one that is finer than a second.
 var known = map[string][]string{
-	"time":           {"time", "time_iso8601", "timestamp", "@timestamp", "ts", "start_time", "msec", "time_local", "datetime", "date"},
+	"time":           {"time", "timestamp", "@timestamp", "ts", "start_time", "msec", "time_iso8601", "time_local", "datetime", "date"},
 	"remote_address": {"remote_address", "remote_addr", "request.client_ip", "request.remote_ip", "client_ip", "remote_ip", "clientip", "downstream_remote_address", "client", "ip", "address"},
 	"user":           {"user", "remote_user", "user_id", "username"},
 	"method":         {"method", "request_method", "request.method", "request_verb", "verb"},

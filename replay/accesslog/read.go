@@ -74,7 +74,7 @@ func Read(ctx context.Context, name string, from io.Reader, opts *Options, each 
 		start, _ := buffered.Peek(1 << 16)
 		if len(bytes.TrimSpace(start)) > 0 {
 			if format = detect(start, names); format == Auto {
-				return stats, fmt.Errorf("%s: the first lines are in no format that is known: say which, one of %s", name, formatList())
+				return stats, fmt.Errorf("%s: the first lines are in no format that is known: say which, one of %s, and the name that the time has in it if it is an unusual one", name, formatList())
 			}
 		}
 	}

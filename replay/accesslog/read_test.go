@@ -46,9 +46,17 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 			`192.0.2.7 - a b c [17/May/2015:10:05:03 +0000] "-" 408 - "-" "-" 0.003`,
 			Record{RemoteAddress: "192.0.2.7", User: "a b c", Status: 408}, at,
 		},
+		"combined, after a host": {
+			`example.com:80 192.0.2.7 - frank [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 7 "-" "curl"`,
+			Record{RemoteAddress: "192.0.2.7", User: "frank", Method: "GET", Path: "/a", Status: 200, Bytes: 7, UserAgent: "curl", Host: "example.com"}, at,
+		},
 		"nginx JSON": {
 			`{"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"192.0.2.7","remote_user":"-","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"7","request_time":"0.25","http_user_agent":"curl"}`,
 			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 7, Duration: 0.25, UserAgent: "curl"}, at,
+		},
+		"nginx JSON with milliseconds": {
+			`{"time_iso8601":"2015-05-17T10:05:03+00:00","msec":"1431857103.123","remote_addr":"192.0.2.7","status":200}`,
+			Record{RemoteAddress: "192.0.2.7", Status: 200}, at.Add(123 * time.Millisecond),
 		},
 		"Caddy": {
 			`{"level":"info","ts":1431857103.0000015,"logger":"http.log.access","request":{"remote_ip":"192.0.2.7","remote_port":"4","client_ip":"192.0.2.8","proto":"HTTP/2.0","method":"GET","host":"example.com","uri":"/a?b","headers":{"User-Agent":["curl"]}},"user_id":"","duration":0.5,"size":9,"status":200}`,
@@ -172,7 +180,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		opts *Options
 		want string
 	}{
-		"no format":           {"hello\nworld\n", nil, "in no format that is known: say which, one of combined, json, csv, alb"},
+		"no format":           {"hello\nworld\n", nil, "in no format that is known: say which, one of combined, json, csv, alb, and the name that the time has in it"},
 		"CSV without a time":  {"a,b\n1,2\n", &Options{Format: CSV}, "no column for the time"},
 		"a column twice":      {"time,a,a\n1,2,3\n", &Options{Format: CSV}, `column "a" twice`},
 		"CSV without a line":  {"", &Options{Format: CSV}, "names the columns"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,8 @@ type Page struct {
 	// Outcomes are listed in a table.
 	Outcomes []*replay.Outcome
 	Heat     replay.Heat
+	// Classes are the names of the classes in the outcomes' days, the first that of class 1.
+	Classes []string
 	// Timeline is left out when it is nil.
 	Timeline *Timeline
 	Caveats  []string
@@ -43,8 +46,45 @@ var source string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent": func(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) },
 	"time":    func(seconds float64) string { return time.Duration(seconds * 1e9).Round(time.Second).String() },
-	"join":    func(all []string) string { return strings.Join(all, ", ") },
+	"called":  called,
+	"clock": func(at string) string { // of RFC 3339
+		_, clock, _ := strings.Cut(at, "T")
+		return clock[:min(len(clock), len("15:04:05"))]
+	},
 }).Parse(source))
+
+// called is what a candidate is called.
+func called(o *replay.Outcome) string {
+	if o.Policy != "" {
+		return o.Policy
+	}
+	name := strings.Join(o.Limits, ", ")
+	if o.Shares != nil {
+		name += ", reserve"
+	}
+	return name
+}
+
+// Class is the name of a class of requests.
+func (p *Page) Class(number uint8) string {
+	switch {
+	case number > 0 && int(number) <= len(p.Classes):
+		return p.Classes[number-1]
+	case len(p.Classes) > 0:
+		return "all others"
+	}
+	return "all"
+}
+
+// Refused reports whether the client was refused at some time.
+func (t *Timeline) Refused() bool {
+	return slices.ContainsFunc(t.Moments, func(m replay.Moment) bool { return !m.Allowed })
+}
+
+// Slides reports whether some of the limits have a sliding window.
+func (t *Timeline) Slides() bool {
+	return slices.ContainsFunc(t.Limits, func(l sash.Limit) bool { return l.Period == 0 })
+}
 
 // Write writes the page.
 func Write(w io.Writer, p *Page) error {

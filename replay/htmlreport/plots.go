@@ -56,7 +56,7 @@ func curve(demand []replay.DemandReport) (template.HTML, error) {
 	}
 	p.X.Min, p.X.Max = 0.9, 1.2*largest
 	p.Y.Min = 0
-	p.Y.Max = max(p.Y.Max, 1)
+	p.Y.Max = 1.15 * max(p.Y.Max, 1) // the legend has a place above
 	return svg(p, tall, "The share of clients affected, over the limit")
 }
 

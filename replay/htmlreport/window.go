@@ -10,14 +10,21 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"example.com/sash"
 )
 
-// plot draws what the window of one limit holds over time, around the first refusal, or the fullest moment.
+// plot draws what the window of one limit holds over time, around the first time that it refused, or was fullest.
 func (t *Timeline) plot(number int) (template.HTML, error) {
 	limit := t.Limits[number]
 	window := limit.Window
-	if limit.Period != 0 {
+	switch limit.Period {
+	case sash.CalendarHour:
 		window = time.Hour
+	case sash.CalendarDay:
+		window = 24 * time.Hour
+	case sash.CalendarMonth:
+		window = 31 * 24 * time.Hour
 	}
 	around := t.around(number)
 	from, to := around.Add(-window-window/2), around.Add(window+window/2)
@@ -25,7 +32,7 @@ func (t *Timeline) plot(number int) (template.HTML, error) {
 	p := newPlot()
 	p.Title.Text = limit.String()
 	p.X.Label.Text, p.Y.Label.Text = "time, UTC", "units in the window"
-	p.X.Tick.Marker = timeTicks{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = timeTicks{}, plainTicks{}
 	p.Legend.Top, p.Legend.Left = true, true
 	top := 1.15 * float64(limit.Units)
 	if limit.Period == 0 {
@@ -72,11 +79,11 @@ func (t *Timeline) plot(number int) (template.HTML, error) {
 	return svg(p, tall, fmt.Sprintf("Units in the window of %s of one client over time, %d refusals shown", limit, len(refused)))
 }
 
-// around is the first refusal, or when the window was fullest.
+// around is when the limit refused first, or when its window was fullest.
 func (t *Timeline) around(number int) time.Time {
 	full := t.Moments[0]
 	for _, m := range t.Moments {
-		if !m.Allowed {
+		if !m.Allowed && m.Used[number]+m.Cost > t.Limits[number].Units { // another limit may have refused
 			return m.At
 		}
 		if m.Used[number] > full.Used[number] {
@@ -103,7 +110,7 @@ func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
 	}
 	var changes []change
 	if !t.Algorithm.Exact() || limit.Period != 0 {
-		steps := plotter.XYs{{X: unix(from), Y: 0}}
+		var steps plotter.XYs
 		for _, m := range t.Moments {
 			if !m.At.Before(from) && !m.At.After(to) {
 				steps = append(steps, plotter.XY{X: unix(m.At), Y: float64(m.Used[number])})
@@ -128,6 +135,8 @@ func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
 	for _, c := range changes {
 		if units += c.units; c.at.Before(from) {
 			steps[0].Y = float64(units)
+		} else if last := len(steps) - 1; steps[last].X == unix(c.at) { // one step for all that happens at an instant
+			steps[last].Y = float64(units)
 		} else if !c.at.After(to) {
 			steps = append(steps, plotter.XY{X: unix(c.at), Y: float64(units)})
 		}

@@ -152,6 +152,36 @@ func TestHiddenClientsAreInNoOutput(t *testing.T) {
 	}
 }
 
+func TestErrorsDoNotTellHiddenClients(t *testing.T) {
+	for _, expression := range []string{`string(int(remote_address))`, `prefix(remote_address, 40)`} {
+		code, out, err := sash(t, nil, "replay", "--try", "10/1m", "--hide-clients", "--key", expression, sampleLog)
+		if code != 2 || out != "" || !strings.Contains(err, sampleLog+":1: an expression fails") {
+			t.Errorf("%s: exit %d, %s", expression, code, err)
+		}
+		for _, address := range addresses(t) {
+			if strings.Contains(err, address) {
+				t.Fatalf("%s is in %s", address, err)
+			}
+		}
+	}
+}
+
+func TestThePageOfAPolicyHasEveryPlot(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	code, out, err := sash(t, nil, "replay", "--policy", "../../example.yaml", "--html", page, sampleLog)
+	if code != 0 || !strings.Contains(out, "What clients ask for at most") {
+		t.Fatalf("exit %d, %s%s", code, out, err)
+	}
+	text, failed := os.ReadFile(page)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	// The curve, the heat map, and the windows of the two limits that hold for an address.
+	if n := strings.Count(string(text), "<svg"); n != 4 || !strings.Contains(string(text), `id="demand"`) {
+		t.Errorf("%d plots, want 4", n)
+	}
+}
+
 func TestReplayConditions(t *testing.T) {
 	for condition, want := range map[string]int{
 		"clients-limited>0": 1, "clients-limited > 99%": 0, "refused>=0": 1, "refused>100%": 0, "broken>0": 0, "broken>=0%": 1,
@@ -196,6 +226,11 @@ func TestReplayMistakes(t *testing.T) {
 		"an unknown domain":  {[]string{"replay", "--policy", "../../example.yaml", "--domain", "x", sampleLog}, "--domain is one of demo"},
 		"two kinds":          {append(try, "--policy", "../../example.yaml", sampleLog), "charged to different keys"},
 		"a wrong entry":      {[]string{"replay", "--policy", "../../example.yaml", "--entry", "x", sampleLog}, "write the key of a descriptor"},
+		"a key, in vain":     {[]string{"replay", "--policy", "../../example.yaml", "--key", "user", sampleLog}, "--key is for --try"},
+		"windows, in vain":   {[]string{"replay", "--policy", "../../example.yaml", "--algorithm", "gcra", sampleLog}, "--algorithm is for --try"},
+		"an entry, in vain":  {append(try, "--entry", "user=user", sampleLog), "--entry is for --policy"},
+		"no retries":         {append(try, "--retry", "", "--fail-if", "refused>=0", sampleLog), "at least one each"},
+		"no algorithm":       {append(try, "--algorithm", "", "--fail-if", "refused>=0", sampleLog), "at least one each"},
 		"a share":            {[]string{"suggest", "--affect", "many", sampleLog}, "such as 0.1%"},
 		"all may be refused": {[]string{"suggest", "--affect", "100%", sampleLog}, "below 100%"},
 		"windows":            {[]string{"suggest", "--burst", "2h", sampleLog}, "must be shorter"},

@@ -103,6 +103,8 @@ func (l *logs) read(cmd *cobra.Command, a *app, files []string) (*replay.Trace, 
 	each := func(r *accesslog.Record) error {
 		selection, counts, err := selector.Select(r)
 		switch {
+		case err != nil && l.hide: // what it says may have the client in it
+			return errHidden
 		case err != nil:
 			return err
 		case !counts:
@@ -128,6 +130,8 @@ func (l *logs) read(cmd *cobra.Command, a *app, files []string) (*replay.Trace, 
 	trace := builder.Trace()
 	return trace, l.report(trace, stats), nil
 }
+
+var errHidden = errors.New("an expression fails on this request (why is said without --hide-clients and --hide-key)")
 
 func readLog(ctx context.Context, name string, stdin io.Reader, bar *progress, opts *accesslog.Options, each func(*accesslog.Record) error) (accesslog.Stats, error) {
 	if name == "-" {

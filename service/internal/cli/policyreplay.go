@@ -29,11 +29,13 @@ func (p *policyFlags) candidates(retry replay.Retry) []replay.Candidate {
 		}
 		rule := replay.Rule{Name: r.String(), Limits: r.Limits, Options: r.Options}
 		if r.Refuses {
-			rule.Limits = []sash.Limit{sash.PerSecond(refusesUnits)}
+			nothing := sash.PerSecond(refusesUnits)
+			nothing.Name = "nothing"
+			rule.Limits, rule.Refuses = []sash.Limit{nothing}, true
 		}
 		c.Rules = append(c.Rules, rule)
 		if r.Candidate != nil {
-			rule.Limits, rule.Options, tried = r.Candidate.Limits, r.Candidate.Options, true
+			rule.Limits, rule.Options, rule.Refuses, tried = r.Candidate.Limits, r.Candidate.Options, false, true
 		}
 		promoted.Rules = append(promoted.Rules, rule)
 	}

@@ -89,6 +89,9 @@ func (r *replayFlags) candidates() ([]replay.Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(algorithms) == 0 || len(r.retries) == 0 {
+		return nil, errors.New("--algorithm and --retry name at least one each")
+	}
 	var all []replay.Candidate
 	for _, text := range r.retries {
 		retry, err := replay.ParseRetry(text)
@@ -143,8 +146,11 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 			return err
 		}
 	}
-	if r.client != "" && (r.html == "" || r.policy.file != "") {
-		return errors.New("--client is for --html, and not for --policy")
+	if err := r.unused(cmd); err != nil {
+		return err
+	}
+	if r.client != "" && r.html == "" {
+		return errors.New("--client is for --html")
 	}
 	if r.worst < 0 {
 		return errors.New("--worst must be at least 0")
@@ -193,6 +199,20 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	return a.failed(conditions, report)
 }
 
+// unused is an error for a flag that would change nothing.
+func (r *replayFlags) unused(cmd *cobra.Command) error {
+	names, why := []string{"domain", "entry"}, "is for --policy, and not for --try"
+	if r.policy.file != "" {
+		names, why = []string{"algorithm", "resolution", "key"}, "is for --try, and not for --policy, where the configuration says it (and --entry whom a request is charged to)"
+	}
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s %s", name, why)
+		}
+	}
+	return nil
+}
+
 // failed says which conditions hold.
 func (a *app) failed(conditions []failIf, report replayReport) error {
 	var result error
@@ -203,7 +223,7 @@ func (a *app) failed(conditions []failIf, report replayReport) error {
 				if o.Shares != nil {
 					with = " with the reserve"
 				}
-				_, _ = fmt.Fprintf(a.err, "sash: %s holds for %s by %s%s\n", c.text, strings.Join(o.Limits, ","), o.Algorithm, with)
+				_, _ = fmt.Fprintf(a.err, "sash: %s holds for %s by %s%s\n", c.text, called(o, ","), o.Algorithm, with)
 				result = errRefused
 			}
 		}
@@ -218,10 +238,7 @@ func (a *app) replayText(r replayReport) error {
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "limits\talgorithm\tretries\trefused\tclients limited\ttime limited\tone client got at most\tall got at most\tRedis, about")
 	for _, o := range r.Candidates {
-		name := strings.Join(o.Limits, ",")
-		if o.Policy != "" {
-			name = o.Policy
-		}
+		name := called(o, ",")
 		if o.Shares != nil {
 			name += ", reserve"
 		}
@@ -255,7 +272,7 @@ func (a *app) outcomeText(o *replay.Outcome) {
 	if len(o.WorstClients) == 0 && (o.Retries == nil || o.Refused == 0) {
 		return
 	}
-	_, _ = fmt.Fprintf(a.out, "\n%s by %s", strings.Join(o.Limits, " and "), o.Algorithm)
+	_, _ = fmt.Fprintf(a.out, "\n%s by %s", called(o, " and "), o.Algorithm)
 	if o.Shares != nil {
 		_, _ = fmt.Fprint(a.out, ", with the reserve")
 	}
@@ -272,6 +289,11 @@ func (a *app) outcomeText(o *replay.Outcome) {
 		_, _ = fmt.Fprintf(t, "  %s\t%d of %d refused\t\n", printable(w.Name), w.Refused, w.Requests)
 	}
 	_ = t.Flush()
+}
+
+// called is a policy's name, or limits that hold together: those of a policy's rules do not.
+func called(o *replay.Outcome, between string) string {
+	return cmp.Or(o.Policy, strings.Join(o.Limits, between))
 }
 
 func part(n int64, share float64) string { return fmt.Sprintf("%d (%.2f%%)", n, 100*share) }

@@ -71,7 +71,7 @@ func (a *app) daysText(r replayReport) error {
 		if o.Shares != nil {
 			with = " with the reserve"
 		}
-		_, _ = fmt.Fprintf(a.out, "\n%s by %s%s, by day of %s:\n", strings.Join(o.Limits, " and "), o.Algorithm, with, o.Zone)
+		_, _ = fmt.Fprintf(a.out, "\n%s by %s%s, by day of %s:\n", called(o, " and "), o.Algorithm, with, o.Zone)
 		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 		for _, d := range o.Days {
 			class := "all requests"
