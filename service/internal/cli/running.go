@@ -83,7 +83,10 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		return err
 	}
 
-	opts := &httpapi.Options{}
+	if err := s.checkDrain(); err != nil {
+		return err
+	}
+	opts := &httpapi.Options{Draining: ctx.Done()}
 	backend, err := a.backend(ctx, s, env, log, opts)
 	if err != nil {
 		return err
@@ -123,7 +126,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	cfg = decider.Config()
 	protocol := rls.New(decider, protocolOptions(s, env, counted, log))
 	opts.JSON = protocol
-	server := rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace, Log: log}
+	server := rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace, Draining: ctx.Done(), Log: log}
 	if env.TLS {
 		files := rls.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN}
 		if server.TLS, err = files.Config(); err != nil {
@@ -161,7 +164,9 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		})
 		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, handler, quiet) })
 	}
-	return together(ctx, running)
+	late, end := s.drain(ctx, log)
+	defer end()
+	return together(late, running)
 }
 
 // together runs all until the context ends or one of them does.

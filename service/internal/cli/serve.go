@@ -16,7 +16,7 @@ type serving struct {
 	config, redis, level    string
 	addr, grpcAddr, admin   string
 	json, merge, chargeEach bool
-	budget                  time.Duration
+	budget, drainDelay      time.Duration
 	instances, replicas     int
 	logRefusals, showKeys   bool
 	administration
@@ -85,7 +85,9 @@ refusal of Redis that still holds; or local or policy, with the cause: budget (n
 failed before and is not asked for now), busy, misconfigured or error. Where one node of a Cluster is away the
 others decide as before, and /healthz says degraded.
 
-SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
+SIGTERM and interrupt end it. For --drain-delay health is down (/healthz 503, /healthcheck 500, NOT_SERVING over gRPC) and
+requests are answered as before, so that load balancers stop sending first; then those in flight have ten seconds. A second
+signal ends it at once. Give it behind load balancers, on Kubernetes too: 5s, or what they take to notice. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
 		Example: `  sash serve
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
@@ -109,6 +111,7 @@ reaches the address can ask: the service has no authentication of its own.`,
 	s.flags(f)
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
+	f.DurationVar(&s.drainDelay, "drain-delay", 0, "how long to answer after SIGTERM, with health down, before connections are refused")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
 	f.IntVar(&s.replicas, "replicas", 0, "how many replicas have to confirm what is admitted, within half of the budget; fewer in time is on_unavailable")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
