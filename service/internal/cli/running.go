@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -141,9 +142,12 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		on.close()
 		return err
 	}
+	safe := func(h http.Handler) http.Handler {
+		return httpapi.Recover(h, log, func() { counted.Service.Panics.Add(1) })
+	}
 	running := []func(context.Context) error{
 		func(ctx context.Context) error {
-			return httpapi.Serve(ctx, on.http, told.Handler(httpapi.New(decider, opts)), log)
+			return httpapi.Serve(ctx, on.http, safe(told.Handler(httpapi.New(decider, opts))), log)
 		},
 	}
 	running = append(running, book.Run)
@@ -162,7 +166,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		handler := admin.New(decider, &admin.Options{
 			Access: access, Counted: counted, Loading: loading, Exceptions: book, Top: busiest, Store: backend.report, Log: log,
 		})
-		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, handler, quiet) })
+		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, safe(handler), quiet) })
 	}
 	late, end := s.drain(ctx, log)
 	defer end()
