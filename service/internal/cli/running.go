@@ -65,6 +65,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		log.Warn("a variable of the environment has no effect", "variable", reason)
 	}
 	source := config.Source{Path: s.config, Merge: s.merge}
+	known := source.Fingerprint()
 	name, cfg, err := begin(source, env)
 	if err != nil && env.StartWithoutConfig {
 		log.Error("there is no configuration yet: nothing is limited", "error", err)
@@ -120,7 +121,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	defer told.Stop()
 	counted.Service.ConfigLoaded.Add(1)
 	decider.Observe(candidates.Watch(counted, log))
-	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
+	err = follow(ctx, source, known, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
 		return err
 	}
