@@ -58,8 +58,8 @@ for liveness and readiness.
   GET /openapi.yaml  describes all of it
 
 An "id" beside domain and entries of allow and reserve names the request: sent again within five minutes, it is
-charged once; with another cost it is another request. Instances settle each other's reservations when they have one secret in ` + tokenKeyVariable + `, of
-32 bytes or more; without it each settles its own.
+charged once; with another cost it is another request. Instances settle each other's reservations when they have
+one secret in ` + tokenKeyVariable + `, of 32 bytes or more; without it each settles its own.
 
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
