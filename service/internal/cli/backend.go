@@ -47,12 +47,11 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if url == "" && s.replicas > 0 {
 		return nil, errors.New("--replicas: it is Redis that has replicas: give --redis too")
 	}
+	if url != "" && s.snapshot != "" {
+		return nil, errors.New("--snapshot is for this process's memory: Redis keeps what was charged by itself")
+	}
 	if url == "" {
-		return &backend{
-			store: memstore.New(nil),
-			where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
-			done:  func() {},
-		}, nil
+		return s.memory(log)
 	}
 	to, err := connect(url)
 	if err != nil {
@@ -79,9 +78,38 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 		log.Error("Redis does not answer: until it does calls are answered by policy (on_unavailable)", "error", err)
 	}
 	opts.Health = guard.Health
-	opts.Timeout = max(time.Second, 2*s.budget)
+	opts.Timeout = s.patience()
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
 	return &backend{guard.Store, where, guard.Run, done, others, guard.Report}, nil
 }
+
+// memory makes the store of a service that has no Redis.
+func (s *serving) memory(log *slog.Logger) (*backend, error) {
+	store := memstore.New(nil)
+	b := &backend{
+		store: store,
+		where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
+		done:  func() {},
+	}
+	if s.snapshot == "" {
+		return b, nil
+	}
+	file := &snapshot{store, s.snapshot, log}
+	if err := file.load(); err != nil {
+		return nil, err
+	}
+	b.where = "this process's memory, written to " + s.snapshot + ", and shared with nobody (--redis shares it)"
+	b.run = file.run
+	b.done = func() {
+		if err := file.save(); err != nil {
+			log.Error("what was charged was not written down: it is forgotten", "error", err)
+		}
+	}
+	return b, nil
+}
+
+// patience bounds one decision in all, steps and policy included. It is longer than the budget, so that a store
+// that does not answer is answered for.
+func (s *serving) patience() time.Duration { return max(time.Second, 2*s.budget) }

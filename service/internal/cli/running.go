@@ -97,7 +97,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	store, where := backend.store, backend.where
 	log = log.With("store", where)
 	opts.Log = log
-	if opts.TokenKey, err = a.tokenKey(backend.run != nil, log); err != nil {
+	if opts.TokenKey, err = a.tokenKey(backend.client != nil, log); err != nil {
 		return err
 	}
 	decider, err := decide.New(cfg, store)
@@ -206,7 +206,7 @@ func reload(decider *decide.Decider, counted *stats.Registry, loading *admin.Loa
 }
 
 func protocolOptions(s *serving, env *envoyenv.Settings, counted *stats.Registry, log *slog.Logger) *rls.Options {
-	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, Stats: counted, Log: log}
+	opts := &rls.Options{Timeout: s.patience(), Shadow: env.Shadow, Metadata: env.Metadata, Stats: counted, Log: log}
 	if s.chargeEach {
 		opts.Charging = decide.Each
 	}
