@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -114,14 +115,20 @@ func (h *handler) near(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// local reports whether a request comes from this machine.
+// local reports whether a request comes from this machine, and asks for it by a name of its own: a page of another
+// site, whose name can be made to lead here, asks for that.
 func local(r *http.Request) bool {
 	if on, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && on.Network() == "unix" {
 		return true // whoever may open the file
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	ip := net.ParseIP(host)
-	return err == nil && ip != nil && ip.IsLoopback()
+	return err == nil && ip != nil && ip.IsLoopback() && ownName(r.Host)
+}
+
+func ownName(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	return name == "" || name == "localhost" || net.ParseIP(name) != nil
 }
 
 // login takes the token from a form and answers with a cookie, for browsers.

@@ -105,6 +105,21 @@ func TestProfilesOfOtherMachines(t *testing.T) {
 	}
 }
 
+func TestProfilesUnderAnotherName(t *testing.T) {
+	w := begin(t, Access{})
+	for host, status := range map[string]int{
+		"localhost:6070": http.StatusOK, "127.0.0.1:6070": http.StatusOK, "[::1]:6070": http.StatusOK,
+		"evil.example:6070": http.StatusForbidden, "localhost.evil.example": http.StatusForbidden,
+	} {
+		r := httptest.NewRequest("GET", "/debug/pprof/", nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:1", host
+		answer := httptest.NewRecorder()
+		if w.server.Config.Handler.ServeHTTP(answer, r); answer.Code != status {
+			t.Errorf("asked as %s: %d, want %d", host, answer.Code, status)
+		}
+	}
+}
+
 // A page of another site cannot use what a browser brings.
 func TestOtherSites(t *testing.T) {
 	w := begin(t, Access{Token: token})

@@ -35,7 +35,7 @@ func Watch(counted *stats.Registry, log *slog.Logger) decide.Observer {
 			if c == nil || c.Units <= 0 {
 				continue
 			}
-			rule, units := counted.Rule(c.Metric), uint64(c.Units)
+			rule, units := counted.Rule(c.Metric), uint64(min(c.Units, sash.MaxUnits))
 			rule.Total.Add(units)
 			if !c.Refused {
 				rule.Within.Add(units)

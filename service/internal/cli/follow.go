@@ -20,13 +20,14 @@ func begin(source config.Source, env *envoyenv.Settings) (name string, cfg *conf
 }
 
 // follow calls changed with each configuration that comes after the first, or with what is wrong with it. From
-// a management server it waits for the first one, unless the environment says not to.
-func follow(ctx context.Context, source config.Source, env *envoyenv.Settings, log *slog.Logger, changed func(*config.Config, error)) error {
+// a management server it waits for the first one, unless the environment says not to. Known is of the files before
+// they were loaded.
+func follow(ctx context.Context, source config.Source, known config.Fingerprint, env *envoyenv.Settings, log *slog.Logger, changed func(*config.Config, error)) error {
 	if env.Management == nil {
 		if source.Path == "" {
 			return nil
 		}
-		if err := source.Watch(ctx, changed); err != nil {
+		if err := source.Watch(ctx, known, changed); err != nil {
 			return fmt.Errorf("watching the configuration: %w", err)
 		}
 		return nil

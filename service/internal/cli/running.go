@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -64,6 +65,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		log.Warn("a variable of the environment has no effect", "variable", reason)
 	}
 	source := config.Source{Path: s.config, Merge: s.merge}
+	known := source.Fingerprint()
 	name, cfg, err := begin(source, env)
 	if err != nil && env.StartWithoutConfig {
 		log.Error("there is no configuration yet: nothing is limited", "error", err)
@@ -83,7 +85,10 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		return err
 	}
 
-	opts := &httpapi.Options{}
+	if err := s.checkDrain(); err != nil {
+		return err
+	}
+	opts := &httpapi.Options{Draining: ctx.Done()}
 	backend, err := a.backend(ctx, s, env, log, opts)
 	if err != nil {
 		return err
@@ -116,14 +121,14 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	defer told.Stop()
 	counted.Service.ConfigLoaded.Add(1)
 	decider.Observe(candidates.Watch(counted, log))
-	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
+	err = follow(ctx, source, known, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
 		return err
 	}
 	cfg = decider.Config()
 	protocol := rls.New(decider, protocolOptions(s, env, counted, log))
 	opts.JSON = protocol
-	server := rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace, Log: log}
+	server := rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace, Draining: ctx.Done(), Log: log}
 	if env.TLS {
 		files := rls.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN}
 		if server.TLS, err = files.Config(); err != nil {
@@ -138,9 +143,12 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		on.close()
 		return err
 	}
+	safe := func(h http.Handler) http.Handler {
+		return httpapi.Recover(h, log, func() { counted.Service.Panics.Add(1) })
+	}
 	running := []func(context.Context) error{
 		func(ctx context.Context) error {
-			return httpapi.Serve(ctx, on.http, told.Handler(httpapi.New(decider, opts)), log)
+			return httpapi.Serve(ctx, on.http, safe(told.Handler(httpapi.New(decider, opts))), log)
 		},
 	}
 	running = append(running, book.Run)
@@ -159,9 +167,11 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		handler := admin.New(decider, &admin.Options{
 			Access: access, Counted: counted, Loading: loading, Exceptions: book, Top: busiest, Store: backend.report, Log: log,
 		})
-		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, handler, quiet) })
+		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, safe(handler), quiet) })
 	}
-	return together(ctx, running)
+	late, end := s.drain(ctx, log)
+	defer end()
+	return together(late, running)
 }
 
 // together runs all until the context ends or one of them does.

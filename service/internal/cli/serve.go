@@ -17,7 +17,7 @@ type serving struct {
 	snapshot                string
 	addr, grpcAddr, admin   string
 	json, merge, chargeEach bool
-	budget                  time.Duration
+	budget, drainDelay      time.Duration
 	instances, replicas     int
 	logRefusals, showKeys   bool
 	administration
@@ -59,8 +59,8 @@ for liveness and readiness.
   GET /openapi.yaml  describes all of it
 
 An "id" beside domain and entries of allow and reserve names the request: sent again within five minutes, it is
-charged once. Instances settle each other's reservations when they have one secret in ` + tokenKeyVariable + `, of
-32 bytes or more; without it each settles its own.
+charged once; with another cost it is another request. Instances settle each other's reservations when they have
+one secret in ` + tokenKeyVariable + `, of 32 bytes or more; without it each settles its own.
 
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
@@ -89,7 +89,9 @@ others decide as before, and /healthz says degraded.
 Without Redis a restart forgets what was charged, unless --snapshot names a file. After a crash what the last ten
 seconds had charged is forgotten. Bans and overrides are not in it.
 
-SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
+SIGTERM and interrupt end it. For --drain-delay health is down (/healthz 503, /healthcheck 500, NOT_SERVING over gRPC) and
+requests are answered as before, so that load balancers stop sending first; then those in flight have ten seconds. A second
+signal ends it at once. Give it behind load balancers, on Kubernetes too: 5s, or what they take to notice. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
 		Example: `  sash serve
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
@@ -114,6 +116,7 @@ reaches the address can ask: the service has no authentication of its own.`,
 	s.flags(f)
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
+	f.DurationVar(&s.drainDelay, "drain-delay", 0, "how long to answer after SIGTERM, with health down, before connections are refused")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
 	f.IntVar(&s.replicas, "replicas", 0, "how many replicas have to confirm what is admitted, within half of the budget; fewer in time is on_unavailable")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")

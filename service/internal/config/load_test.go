@@ -76,7 +76,8 @@ func watch(t *testing.T, path string) <-chan next {
 	said := make(chan next, 16)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	err := Source{Path: path}.Watch(ctx, func(cfg *Config, err error) {
+	source := Source{Path: path}
+	err := source.Watch(ctx, source.Fingerprint(), func(cfg *Config, err error) {
 		n := next{err: err}
 		if err == nil {
 			n.units = cfg.Rules()[0].Limits[0].Units
@@ -98,6 +99,31 @@ func expect(t *testing.T, said <-chan next, units int64) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatalf("the change to %d units was not noticed", units)
+	}
+}
+
+func TestAChangeBetweenLoadingAndWatchingIsNoticed(t *testing.T) {
+	source := Source{Path: filepath.Join(t.TempDir(), "limits.yaml")}
+	write := func(units string) {
+		t.Helper()
+		if err := os.WriteFile(source.Path, []byte("domain: d\ndescriptors: [{key: k, limits: ["+units+"/1m]}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1")
+	known := source.Fingerprint()
+	write("2")
+	heard := make(chan *Config, 1)
+	if err := source.Watch(t.Context(), known, func(cfg *Config, _ error) { heard <- cfg }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case cfg := <-heard:
+		if cfg == nil || cfg.Rules()[0].Limits[0].Units != 2 {
+			t.Errorf("it heard %+v", cfg)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the change was not noticed")
 	}
 }
 

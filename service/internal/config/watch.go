@@ -14,11 +14,15 @@ import (
 // several times.
 const settleTime = 100 * time.Millisecond
 
+// A Fingerprint tells contents of a Source apart.
+type Fingerprint [sha256.Size]byte
+
 // Watch calls changed after each change of the configuration's files with what they say now, or with what is
-// wrong with them, until the context ends. A change is another content: also when a symbolic link on the
+// wrong with them, until the context ends. A change is another content than that of known, which is the Fingerprint
+// from before the files were loaded, so that a change in between is not missed: also when a symbolic link on the
 // way to the files, such as that of a ConfigMap, is pointed elsewhere. Calls do not overlap. The error is
 // that of the first watch.
-func (s Source) Watch(ctx context.Context, changed func(*Config, error)) error {
+func (s Source) Watch(ctx context.Context, known Fingerprint, changed func(*Config, error)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
@@ -27,9 +31,8 @@ func (s Source) Watch(ctx context.Context, changed func(*Config, error)) error {
 		_ = watcher.Close()
 		return err
 	}
-	w := &watching{source: s, watcher: watcher}
+	w := &watching{source: s, watcher: watcher, last: known}
 	w.follow()
-	w.last = s.fingerprint()
 	go w.run(ctx, changed)
 	return nil
 }
@@ -37,13 +40,12 @@ func (s Source) Watch(ctx context.Context, changed func(*Config, error)) error {
 type watching struct {
 	source  Source
 	watcher *fsnotify.Watcher
-	last    [sha256.Size]byte
+	last    Fingerprint
 }
 
 func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
 	defer func() { _ = w.watcher.Close() }()
-	quiet := time.NewTimer(0)
-	<-quiet.C
+	quiet := time.NewTimer(settleTime) // the first look is at what changed before there was a watch
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,7 +62,7 @@ func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
 			quiet.Reset(settleTime)
 		case <-quiet.C:
 			w.follow()
-			now := w.source.fingerprint()
+			now := w.source.Fingerprint()
 			if now == w.last {
 				continue
 			}
@@ -150,8 +152,8 @@ func existing(path string) string {
 	}
 }
 
-// fingerprint tells contents apart, including those that cannot be read.
-func (s Source) fingerprint() [sha256.Size]byte {
+// Fingerprint tells contents apart, including those that cannot be read.
+func (s Source) Fingerprint() Fingerprint {
 	files, err := s.read()
 	hash := sha256.New()
 	if err != nil {
@@ -162,5 +164,5 @@ func (s Source) fingerprint() [sha256.Size]byte {
 		hash.Write(name[:])
 		hash.Write(text[:])
 	}
-	return [sha256.Size]byte(hash.Sum(nil))
+	return Fingerprint(hash.Sum(nil))
 }

@@ -91,7 +91,8 @@ func (d *Decider) Decide(ctx context.Context, domain string, entries []config.En
 }
 
 // DecideOnce is Decide for a request that may be repeated under its ID, 1 to MaxIDLength bytes: what was
-// admitted is charged once within sash.RepeatTime, and answered alike. No ID is Decide.
+// admitted is charged once within sash.RepeatTime, and answered alike. The same ID with another cost is another
+// request. No ID is Decide.
 func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
 	return d.observed(ctx, domain, entries, cost, func(h hold, a *Answer) (verdict.Verdict, error) {
 		var res sash.Result
@@ -99,7 +100,7 @@ func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []c
 		if id == "" {
 			res, err = h.limiter.AllowN(ctx, a.Key, a.Units)
 		} else {
-			res, err = h.limiter.AllowOnce(ctx, nameOf("allow", h.limits)+id, a.Key, a.Units)
+			res, err = h.limiter.AllowOnce(ctx, nameOf("allow", h.limits, a.Units)+id, a.Key, a.Units)
 		}
 		if err != nil {
 			return verdict.Verdict{}, err
@@ -110,9 +111,10 @@ func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []c
 }
 
 // nameOf begins the store's ID of a call. It has the number of limits, because a store may fail to answer a
-// repetition under another one, which would look as if the store was broken: such a call is a new one.
-func nameOf(verb string, limits []sash.Limit) string {
-	return verb + strconv.Itoa(len(limits)) + ":"
+// repetition under another one, which would look as if the store was broken, and the units, because the store would
+// answer as it did whatever they are: an ID that was charged for 1 would let 1,000 through. Such a call is a new one.
+func nameOf(verb string, limits []sash.Limit, units int64) string {
+	return verb + strconv.Itoa(len(limits)) + ":" + strconv.FormatInt(units, 10) + ":"
 }
 
 // An asker asks the store for an answer's subject and units, and fills the answer in.

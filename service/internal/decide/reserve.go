@@ -78,7 +78,7 @@ func (d *Decider) Reserve(ctx context.Context, id, domain string, entries []conf
 			name = rand.Text()
 			res, err = d.reserve(ctx, h.limiter, req)
 		} else {
-			name = nameOf("reserve", h.limits) + strconv.FormatInt(a.Units, 10) + ":" + id
+			name = nameOf("reserve", h.limits, a.Units) + id
 			res, err = d.reserveOnce(ctx, name, a.Rule, req)
 		}
 		if err != nil {

@@ -91,12 +91,15 @@ func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
 // A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, is not asked: then it works as its policy
 // says, and ending it would help nobody.
 type Health struct {
-	Status string `json:"status"`          // ok or degraded
+	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
 	Cause  string `json:"cause,omitempty"` // why it is not up: see Cause
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`
 }
+
+// Draining is the status of a service that is about to stop.
+const Draining = "draining"
 
 // Health returns the state now. It asks nobody.
 func (g *Guard) Health() Health {

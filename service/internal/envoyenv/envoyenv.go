@@ -84,9 +84,9 @@ func Read(env func(string) string) (*Settings, error) {
 		MaxConnectionAgeGrace: r.duration("GRPC_MAX_CONNECTION_AGE_GRACE"),
 	}
 	if r.boolean("LIMIT_RESPONSE_HEADERS_ENABLED") {
-		s.HeaderLimit = r.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit")
-		s.HeaderRemaining = r.text("LIMIT_REMAINING_HEADER", "RateLimit-Remaining")
-		s.HeaderReset = r.text("LIMIT_RESET_HEADER", "RateLimit-Reset")
+		s.HeaderLimit = r.header("LIMIT_LIMIT_HEADER", "RateLimit-Limit")
+		s.HeaderRemaining = r.header("LIMIT_REMAINING_HEADER", "RateLimit-Remaining")
+		s.HeaderReset = r.header("LIMIT_RESET_HEADER", "RateLimit-Reset")
 	}
 	for _, variable := range ignored {
 		if v := env(variable[0]); v != "" && v != "false" && v != "0" {
@@ -150,6 +150,18 @@ func (r *reader) text(name, otherwise string) string {
 		return v
 	}
 	return otherwise
+}
+
+// header reads the name of a header field. Envoy would send any to its clients.
+func (r *reader) header(name, otherwise string) string {
+	v := r.text(name, otherwise)
+	for _, c := range v {
+		if c <= ' ' || c >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c) {
+			r.fail("%s=%s: it is the name of a header field, such as %s", name, v, otherwise)
+			break
+		}
+	}
+	return v
 }
 
 func (r *reader) boolean(name string) bool {

@@ -58,6 +58,7 @@ func TestNamesThatOthersUseTooAreLeftAlone(t *testing.T) {
 func TestWrongValuesAreNamed(t *testing.T) {
 	for _, text := range []string{
 		"SHADOW_MODE=perhaps", "NEAR_LIMIT_RATIO=80", "NEAR_LIMIT_RATIO=NaN", "GRPC_MAX_CONNECTION_AGE=soon", "RUNTIME_ROOT=/ GRPC_PORT=http",
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X:Y", "LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=a,b",
 		"CONFIG_TYPE=ZOOKEEPER", "BACKEND_TYPE=memcache", "REDIS_TYPE=quorum", "RUNTIME_ROOT=/ LOG_LEVEL=loud",
 	} {
 		fields := strings.Fields(text)

@@ -91,6 +91,11 @@ func (q *question) tell(answers []decide.Answer) (all told) {
 		if a.Source == sash.FromPolicy { // nothing was counted
 			continue
 		}
+		if a.Banned { // which is no limit that a client could keep to: a policy of no units and no window would be malformed
+			all.retryAfter = max(all.retryAfter, a.RefusedBy.RetryAfter)
+			all.refusedBy = append(all.refusedBy, a.RefusedBy.Limit.Name)
+			continue
+		}
 		for _, l := range a.Limits {
 			if a.Refused && !l.Refused && l.Limit == a.RefusedBy.Limit {
 				// It was only looked at, because another part had refused.

@@ -132,6 +132,19 @@ func TestForwardAuthDeniesWithTheStatusThatTheProxyTakes(t *testing.T) {
 	}
 }
 
+func TestForwardAuthOfABannedClient(t *testing.T) {
+	h, _ := edge(t)
+	h.decider.Except([]decide.Exception{{
+		Domain: "edge", Entries: []config.Entry{{Key: "remote_address", Value: "192.0.2.7"}}, Until: time.Now().Add(time.Hour),
+	}})
+	w := auth(h, "domain=edge&descriptor=remote_address")
+	wantAuth(t, "banned", w, 429, "3600", "")
+	if got := w.Header().Get("RateLimit-Policy"); got != "" || !strings.Contains(w.Body.String(), `"violated-policies":["ban"]`) {
+		t.Errorf("RateLimit-Policy %q, %s", got, w.Body)
+	}
+	wantAuth(t, "another client", auth(h, "domain=edge&descriptor=remote_address", "X-Forwarded-For", "192.0.2.8"), 200, "", `"2/10s";r=1;t=10`)
+}
+
 // Two requests that are charged to one subject: the second finds the limit of 1 used up.
 func TestForwardAuthCountsTogether(t *testing.T) {
 	for _, c := range []struct {

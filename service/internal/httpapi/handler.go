@@ -38,6 +38,9 @@ type Options struct {
 	Health func() degrade.Health
 	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
 	JSON http.Handler
+	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
+	// are closed after their next answer. Nil is never.
+	Draining <-chan struct{}
 	// Ready is asked by GET /healthcheck, which is for load balancers; nil means always ready. It returns
 	// what is wrong.
 	Ready func(context.Context) error
@@ -98,6 +101,9 @@ func prepare(decider *decide.Decider, opts *Options) *Handler {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
+	if h.draining() {
+		w.Header().Set("Connection", "close")
+	}
 	h.mux.ServeHTTP(w, r)
 }
 
@@ -188,20 +194,39 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error,
 	}
 }
 
-// health answers 200 as long as the service answers at all, in which state it may be: neither ending nor
-// avoiding it would bring its store back.
+// draining reports whether the service is about to stop.
+func (h *Handler) draining() bool {
+	select {
+	case <-h.opts.Draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// health answers 200 until the service is about to stop, in which state its store may be: neither ending nor
+// avoiding it would bring that back.
 func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the health here")
 		return
 	}
-	write(w, http.StatusOK, h.opts.Health())
+	told, status := h.opts.Health(), http.StatusOK
+	if h.draining() {
+		told.Status, status = degrade.Draining, http.StatusServiceUnavailable
+	}
+	write(w, status, told)
 }
 
-// check answers as Envoy's rate limit service does: OK, or 500 when something it was told to need is missing.
+// check answers as Envoy's rate limit service does: OK, or 500 when something it was told to need is missing,
+// or it is about to stop.
 func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if h.draining() {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
 	if h.opts.Ready != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 		defer cancel()

@@ -243,3 +243,20 @@ func TestHealth(t *testing.T) {
 	}})
 	expect(t, send(h, "GET", "/healthz", ""), 200, "", `{"status":"degraded","store":"down","cause":"budget","instances":3}`)
 }
+
+func TestBeforeItStopsHealthIsDownAndRequestsAreAnswered(t *testing.T) {
+	draining := make(chan struct{})
+	h := newHandler(t, memstore.New(nil), &Options{Draining: draining})
+	if w := send(h, "GET", "/healthcheck", ""); w.Code != 200 || w.Header().Get("Connection") != "" {
+		t.Errorf("before: %d, Connection %q", w.Code, w.Header().Get("Connection"))
+	}
+	close(draining)
+	expect(t, send(h, "GET", "/healthz", ""), 503, "", `{"status":"draining","store":"memory","instances":1}`)
+	if w := send(h, "GET", "/healthcheck", ""); w.Code != 500 {
+		t.Errorf("/healthcheck: %d", w.Code)
+	}
+	w := allow(h, `{"domain":"d","entries":[{"key":"user","value":"a"}]}`)
+	if w.Code != 200 || w.Header().Get("Connection") != "close" {
+		t.Errorf("a request: %d, Connection %q", w.Code, w.Header().Get("Connection"))
+	}
+}

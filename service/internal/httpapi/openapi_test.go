@@ -169,6 +169,9 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Now: now, TokenKey: []byte("one")})
 	down, _ := over(gone{}, &Options{Now: now, TokenKey: []byte("one"), Ready: func(context.Context) error { return io.EOF }})
 	fault, _ := over(panics{}, nil)
+	drained := make(chan struct{})
+	close(drained)
+	leaving, _ := over(memstore.New(nil), &Options{Draining: drained})
 
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/explain", "/v1/reserve"} {
 		subject := strings.ReplaceAll(user, `"a"`, `"`+path+`"`)
@@ -294,6 +297,8 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	} {
 		s.do(t, x)
 	}
+	leaving.do(t, exchange{method: http.MethodGet, path: "/healthz", status: 503})
+	leaving.do(t, exchange{method: http.MethodGet, path: "/healthcheck", status: 500})
 	down.do(t, exchange{method: http.MethodGet, path: "/healthcheck", status: 500})
 	down.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, status: 503})
 	fault.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, status: 500})

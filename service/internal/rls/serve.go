@@ -33,6 +33,9 @@ type Server struct {
 	MaxConnectionAge time.Duration
 	// MaxConnectionAgeGrace is how long calls may go on then. Zero is one hour.
 	MaxConnectionAgeGrace time.Duration
+	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
+	// Nil is never.
+	Draining <-chan struct{}
 	// Log says that it stops. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -76,10 +79,15 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
+	for draining := o.Draining; ctx.Err() == nil; {
+		select {
+		case err := <-failed:
+			return err
+		case <-draining:
+			checks.Shutdown()
+			draining = nil
+		case <-ctx.Done():
+		}
 	}
 	checks.Shutdown()
 	stopped := make(chan struct{})

@@ -28,9 +28,14 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	})
 }
 
-// labelsOf cuts a rule's name at its dots, as the mapping of Envoy's rate limit service does.
+// maxLabels is the most labels of a rule: the domain and one for each level that a request can have. Keys and values
+// may have dots themselves, as many as a request likes.
+const maxLabels = 33
+
+// labelsOf cuts a rule's name at its dots, as the mapping of Envoy's rate limit service does. The last of maxLabels
+// has the rest.
 func labelsOf(name string) (labels, values []string) {
-	values = strings.Split(strings.ToValidUTF8(name, "_"), ".")
+	values = strings.SplitN(strings.ToValidUTF8(name, "_"), ".", maxLabels)
 	labels = append(labels, "domain")
 	for i := 1; i < len(values); i++ {
 		labels = append(labels, "key"+strconv.Itoa(i))

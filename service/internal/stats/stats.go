@@ -18,10 +18,11 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// maxRules is the most names of rules; what comes after them is counted under overflow. Only rules with
-// detailed_metric or value_to_metric, and limits that requests bring, can be that many.
+// maxRules is the most names of rules, and maxName the most bytes of one; what is more is counted under overflow.
+// Only rules with detailed_metric or value_to_metric, and limits that requests bring, can be that many or that long.
 const (
 	maxRules = 10_000
+	maxName  = 512
 	overflow = "other"
 )
 
@@ -80,6 +81,9 @@ func New() *Registry {
 
 // Rule returns the counters of a name.
 func (r *Registry) Rule(name string) *Rule {
+	if len(name) > maxName {
+		name = overflow
+	}
 	r.mu.RLock()
 	rule := r.rules[name]
 	r.mu.RUnlock()

@@ -36,6 +36,19 @@ ratelimit_service_rate_limit_total_hits{domain="messaging",key1="message_type_ma
 	}
 }
 
+func TestANameThatARequestMakesLongIsNotHeld(t *testing.T) {
+	r := New()
+	r.Rule("d." + strings.Repeat("a.", maxName)).Total.Add(1)
+	r.Rule("d" + strings.Repeat(".a", 200)).Total.Add(1)
+	if len(r.rules) != 2 || r.Rule(overflow).Total.Load() != 1 {
+		t.Errorf("%d names are held, and %d units are in %q", len(r.rules), r.Rule(overflow).Total.Load(), overflow)
+	}
+	labels, values := labelsOf("d" + strings.Repeat(".a", 200))
+	if len(labels) != maxLabels || len(values) != maxLabels || !strings.HasSuffix(values[maxLabels-1], ".a.a") {
+		t.Errorf("%d labels and %d values, the last %q", len(labels), len(values), values[len(values)-1])
+	}
+}
+
 func TestNamesAreBoundedAndHarmless(t *testing.T) {
 	r := New()
 	r.Rule("d.evil_a\nratelimit.service.config_load_error: 99\xff").Over.Add(1)

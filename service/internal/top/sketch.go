@@ -1,6 +1,9 @@
 package top
 
-import "container/heap"
+import (
+	"container/heap"
+	"math"
+)
 
 // A sketch counts the heaviest of many keys in bounded memory, by the space-saving algorithm: there are so many
 // counters and no more, and a key that has none takes over the smallest, with its count.
@@ -31,7 +34,7 @@ func (s *sketch[T]) add(key string, weight int64) (c *counter[T], taken bool) {
 	c = s.counters[key]
 	switch {
 	case c != nil:
-		c.count += weight
+		c.count = plus(c.count, weight)
 		heap.Fix(&s.heap, c.at)
 		return c, false
 	case len(s.heap) < s.most:
@@ -41,11 +44,19 @@ func (s *sketch[T]) add(key string, weight int64) (c *counter[T], taken bool) {
 		c = s.heap[0]
 		delete(s.counters, c.key)
 		c.key, c.above = key, c.count
-		c.count += weight
+		c.count = plus(c.count, weight)
 		heap.Fix(&s.heap, 0)
 	}
 	s.counters[key] = c
 	return c, true
+}
+
+// plus adds what is not negative, and stops at the largest number: requests choose the weights.
+func plus(x, y int64) int64 {
+	if x > math.MaxInt64-y {
+		return math.MaxInt64
+	}
+	return x + y
 }
 
 // byCount is a heap of counters.

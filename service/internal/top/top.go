@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -92,7 +93,7 @@ func (c *Counter) Observe(_ context.Context, o *decide.Observation) {
 		s := &c.shards[maphash.String(c.seed, a.Key)%shards]
 		s.mu.Lock()
 		s.turn(now)
-		s.count(ByUnits, a.Units, o, i, now)
+		s.count(ByUnits, min(a.Units, sash.MaxUnits), o, i, now) // no limit has more
 		if a.Refused {
 			s.count(ByRefused, 1, o, i, now)
 		}
@@ -201,8 +202,8 @@ func (s *shard) lines(order Order) []Subject {
 		}
 		for key, c := range sk.counters {
 			if i, known := at[key]; known {
-				out[i].Count += c.count
-				out[i].AtMostOver += c.above
+				out[i].Count = plus(out[i].Count, c.count)
+				out[i].AtMostOver = plus(out[i].AtMostOver, c.above)
 				continue
 			}
 			at[key] = len(out)

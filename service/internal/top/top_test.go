@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -59,6 +60,22 @@ func TestOrders(t *testing.T) {
 	lines, since := c.Top(ByRefused, 1)
 	if l := lines[0]; l.RefusedBy == nil || *l.RefusedBy != "5/1m" || l.Rule != "d.user" || l.Entries[0].Value != "eve" || time.Since(since) < 0 {
 		t.Errorf("%+v since %v", l, since)
+	}
+}
+
+func TestUnitsThatNoLimitHas(t *testing.T) {
+	c, ctx := New(), context.Background()
+	for range 3 {
+		c.Observe(ctx, asked("eve", math.MaxInt64, true))
+	}
+	if got, want := spell(c, ByUnits, 9), fmt.Sprintf("eve %d refused", int64(3*sash.MaxUnits)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	s := newSketch[int](1)
+	for _, key := range []string{"a", "a", "b"} {
+		if c, _ := s.add(key, math.MaxInt64-1); c.count < math.MaxInt64-1 {
+			t.Errorf("%s has %d", key, c.count)
+		}
 	}
 }
 
