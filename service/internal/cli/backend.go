@@ -11,6 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
@@ -26,6 +27,9 @@ type backend struct {
 
 	client redis.UniversalClient // nil where the store is memory
 	report func() degrade.Report // nil where the store is memory
+
+	// charges reads the log of a key; nil where that cannot be.
+	charges func(ctx context.Context, key string, policy *sash.Policy) (admin.Charges, error)
 }
 
 // backend makes the store, and has the options tell of it.
@@ -41,8 +45,9 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 		url = env.Redis
 	}
 	if url == "" {
+		store := memstore.New(nil)
 		return &backend{
-			store: memstore.New(nil),
+			store: store, charges: inMemory(store),
 			where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
 			done:  func() {},
 		}, nil
@@ -66,5 +71,5 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
-	return &backend{guard.Store, where, guard.Run, to.close, to.client, guard.Report}, nil
+	return &backend{store: guard.Store, where: where, run: guard.Run, done: to.close, client: to.client, report: guard.Report}, nil
 }
