@@ -132,7 +132,7 @@ cost of 1; a larger cost may have to wait longer.`,
 				if err != nil {
 					return err
 				}
-				return a.answer(s, foresee(res, s.cost))
+				return a.answer(s, verdict.Foresee(res, s.cost))
 			})
 		},
 	}
@@ -152,22 +152,6 @@ func checkCost(cost int64, limits []sash.Limit) error {
 		}
 	}
 	return nil
-}
-
-// foresee says what a call of the given cost would be told, as far as a look can tell.
-func foresee(res sash.Result, cost int64) verdict.Verdict {
-	v := verdict.Of(res)
-	v.Allowed, v.RefusedBy, v.RetryAfter = true, nil, 0
-	for _, l := range res.Limits() {
-		if l.Remaining >= cost {
-			continue
-		}
-		v.Allowed = false
-		if wait := verdict.Seconds(max(l.ReleaseAfter, l.RetryAfter)); v.RefusedBy == nil || wait > v.RetryAfter {
-			v.RefusedBy, v.RetryAfter = &l.Limit.Name, wait
-		}
-	}
-	return v
 }
 
 func (a *app) reset() *cobra.Command {

@@ -91,6 +91,9 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	store, where := backend.store, backend.where
 	log = log.With("store", where)
 	opts.Log = log
+	if opts.TokenKey, err = a.tokenKey(backend.run != nil, log); err != nil {
+		return err
+	}
 	decider, err := decide.New(cfg, store)
 	if err != nil {
 		return err

@@ -50,6 +50,16 @@ so that the address must be one that only the proxy reaches: see docs/proxies.md
 It is 200 also while Redis is down, because ending or avoiding an instance would not bring Redis back. Use it
 for liveness and readiness.
 
+  POST /v1/peek      the same body and answer, and nothing is charged
+  POST /v1/explain   the same body: which rule matches it and why, and what is used of its limits
+  POST /v1/reserve   as allow, for a cost that is an estimate; the answer has a token
+  POST /v1/settle    {"token":"…","used":317} corrects the charge, once; /v1/cancel {"token":"…"} gives it back
+  GET /openapi.yaml  describes all of it
+
+An "id" beside domain and entries of allow and reserve names the request: sent again within five minutes, it is
+charged once. Instances settle each other's reservations when they have one secret in ` + tokenKeyVariable + `, of
+32 bytes or more; without it each settles its own.
+
 On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in place of Envoy's rate limit
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
 same in JSON, and GET /healthcheck is for load balancers.

@@ -5,8 +5,10 @@ package decide
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,7 @@ import (
 // A Decider decides. It is safe for concurrent use.
 type Decider struct {
 	store     sash.Store
+	instance  string // tells this process from others
 	current   atomic.Pointer[snapshot]
 	observers []Observer
 
@@ -37,7 +40,7 @@ type snapshot struct {
 
 // New returns a decider over a store, which stays the caller's.
 func New(cfg *config.Config, store sash.Store) (*Decider, error) {
-	d := &Decider{store: store}
+	d := &Decider{store: store, instance: rand.Text()}
 	return d, d.Use(cfg)
 }
 
@@ -79,16 +82,49 @@ func (d *Decider) Config() *config.Config { return d.current.Load().config }
 // Decide asks for cost units; a nil cost is that of the matching rule. Errors are
 // config.ErrUnknownDomain and those of sash.Limiter.AllowN.
 func (d *Decider) Decide(ctx context.Context, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
+	return d.DecideOnce(ctx, "", domain, entries, cost)
+}
+
+// DecideOnce is Decide for a request that may be repeated under its ID, 1 to MaxIDLength bytes: what was
+// admitted is charged once within sash.RepeatTime, and answered alike. No ID is Decide.
+func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
+	return d.observed(ctx, domain, entries, cost, func(h hold, a *Answer) (verdict.Verdict, error) {
+		var res sash.Result
+		var err error
+		if id == "" {
+			res, err = h.limiter.AllowN(ctx, a.Key, a.Units)
+		} else {
+			res, err = h.limiter.AllowOnce(ctx, nameOf("allow", h.limits)+id, a.Key, a.Units)
+		}
+		if err != nil {
+			return verdict.Verdict{}, err
+		}
+		a.tell(res)
+		return verdict.Of(res), nil
+	})
+}
+
+// nameOf begins the store's ID of a call. It has the number of limits, because a store may fail to answer a
+// repetition under another one, which would look as if the store was broken: such a call is a new one.
+func nameOf(verb string, limits []sash.Limit) string {
+	return verb + strconv.Itoa(len(limits)) + ":"
+}
+
+// An asker asks the store for an answer's subject and units, and fills the answer in.
+type asker func(hold, *Answer) (verdict.Verdict, error)
+
+// observed decides a request, and tells observers.
+func (d *Decider) observed(ctx context.Context, domain string, entries []config.Entry, cost *int64, ask asker) (verdict.Verdict, error) {
 	began := time.Now()
 	parts, answers := []Part{{Entries: entries}}, make([]Answer, 1)
-	v, err := d.current.Load().decide(ctx, domain, entries, cost, &answers[0])
+	v, err := d.current.Load().decide(domain, entries, cost, &answers[0], ask)
 	parts[0].Units = answers[0].Units
 	d.observe(ctx, Observation{Domain: domain, Parts: parts, Answers: answers, Allowed: v.Allowed, Err: err, Began: began})
 	return v, err
 }
 
-// decide decides, and fills in the answer for observers.
-func (s *snapshot) decide(ctx context.Context, domain string, entries []config.Entry, cost *int64, answer *Answer) (verdict.Verdict, error) {
+// decide finds the rule of a request and asks by it.
+func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, answer *Answer, ask asker) (verdict.Verdict, error) {
 	found, err := s.config.Find(domain, entries)
 	if err != nil {
 		return verdict.Verdict{}, err
@@ -112,14 +148,12 @@ func (s *snapshot) decide(ctx context.Context, domain string, entries []config.E
 	if len(h.limits) == 0 {
 		return verdict.Unlimited(), nil
 	}
-	var res sash.Result
-	if h.limiter == nil {
-		err = fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, answer.Units, h.limits[0])
-	} else {
-		res, err = h.limiter.AllowN(ctx, found.Key, answer.Units)
+	var v verdict.Verdict
+	if err = fits(h.limits, answer.Units); err == nil {
+		v, err = ask(h, answer)
 	}
 	if answer.Soft() && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
-		v := verdict.Unlimited() // a rule that is tried out stops nothing
+		v = verdict.Unlimited() // a rule that is tried out stops nothing
 		if errors.Is(err, sash.ErrUnavailable) {
 			v = verdict.Undecided(err)
 		}
@@ -129,10 +163,18 @@ func (s *snapshot) decide(ctx context.Context, domain string, entries []config.E
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
-	answer.tell(res)
-	v := verdict.Of(res)
 	if answer.Soft() {
 		v.Shadow, v.Allowed = true, true
 	}
 	return v, nil
+}
+
+// fits returns sash.ErrCostAboveLimit for a cost that limits can never admit.
+func fits(limits []sash.Limit, cost int64) error {
+	for _, l := range limits {
+		if cost > l.Units {
+			return fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, cost, cmp.Or(l.Name, l.String()))
+		}
+	}
+	return nil
 }

@@ -18,6 +18,10 @@ func (gone) Decide(context.Context, sash.Request) (sash.Result, error) {
 	return sash.Result{}, errors.New("connection refused")
 }
 
+func (gone) DecideOnce(context.Context, string, sash.Request) (sash.Result, error) {
+	return sash.Result{}, errors.New("connection refused")
+}
+
 func (gone) DecideAll(context.Context, []sash.Request) ([]sash.Result, error) {
 	return nil, errors.New("connection refused")
 }

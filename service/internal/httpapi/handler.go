@@ -1,5 +1,7 @@
-// Package httpapi is the service's HTTP interface: POST /v1/allow and GET /healthz, both JSON, and what
-// Envoy's rate limit service has there, POST /json and GET /healthcheck. Proxies ask /v1/forward-auth.
+// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle, cancel and explain,
+// and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
+// Proxies ask /v1/forward-auth. GET /openapi.yaml describes it. Reset is for the admin port, and a handler of
+// its own.
 package httpapi
 
 import (
@@ -16,13 +18,15 @@ import (
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/verdict"
 )
 
 // A Handler answers requests.
 type Handler struct {
-	mux     *http.ServeMux
+	mux     mux
 	decider *decide.Decider
 	opts    Options
+	tokens  tokens
 	log     throttle.Errors
 }
 
@@ -37,13 +41,40 @@ type Options struct {
 	// Ready is asked by GET /healthcheck, which is for load balancers; nil means always ready. It returns
 	// what is wrong.
 	Ready func(context.Context) error
+	// TokenKey seals the tokens of reservations: the same for all instances on one store, which can then settle
+	// each other's. Empty is one of this handler's own.
+	TokenKey []byte
+	// Now is the clock that the lives of tokens are held against. Nil is time.Now.
+	Now func() time.Time
 	// Log gets the store's failures, at most one a second. Nil is slog.Default.
 	Log *slog.Logger
 }
 
 // New returns a handler. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Handler {
-	h := &Handler{mux: http.NewServeMux(), decider: decider}
+	h := prepare(decider, opts)
+	h.mux.HandleFunc("/openapi.yaml", serveDocument)
+	h.mux.HandleFunc("/v1/allow", h.allow)
+	h.mux.HandleFunc("/v1/forward-auth", h.forwardAuth)
+	h.mux.HandleFunc("/v1/peek", h.peek)
+	h.mux.HandleFunc("/v1/explain", h.explain)
+	h.mux.HandleFunc("/v1/reserve", h.reserve)
+	h.mux.HandleFunc("/v1/settle", h.settle)
+	h.mux.HandleFunc("/v1/cancel", h.cancel)
+	h.mux.HandleFunc("/healthz", h.health)
+	h.mux.HandleFunc("/healthcheck", h.check)
+	if h.opts.JSON != nil {
+		h.mux.Handle("/json", h.opts.JSON)
+	}
+	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml tells which there are")
+	})
+	return h
+}
+
+// prepare returns a handler without paths.
+func prepare(decider *decide.Decider, opts *Options) *Handler {
+	h := &Handler{decider: decider}
 	if opts != nil {
 		h.opts = *opts
 	}
@@ -56,17 +87,11 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	if h.opts.Health == nil {
 		h.opts.Health = degrade.Memory
 	}
-	h.log.To = h.opts.Log
-	h.mux.HandleFunc("/v1/allow", h.allow)
-	h.mux.HandleFunc("/v1/forward-auth", h.forwardAuth)
-	h.mux.HandleFunc("/healthz", h.health)
-	h.mux.HandleFunc("/healthcheck", h.check)
-	if h.opts.JSON != nil {
-		h.mux.Handle("/json", h.opts.JSON)
+	if h.opts.Now == nil {
+		h.opts.Now = time.Now
 	}
-	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusNotFound, "no such path: there are POST /v1/allow and GET /healthz")
-	})
+	h.tokens = newTokens(h.opts.TokenKey)
+	h.log.To = h.opts.Log
 	return h
 }
 
@@ -77,49 +102,87 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": POST a request here")
-		return
-	}
-	req, problem := read(w, r)
-	if problem != nil {
-		fail(w, problem.status, problem.text)
+	req := asked(w, r)
+	if req == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	v, err := h.decider.Decide(ctx, req.Domain, req.Entries, req.Cost)
+	v, err := h.decider.DecideOnce(ctx, req.id(), req.Domain, req.Entries, req.Cost)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
 	}
-	status := http.StatusOK
-	if !v.Allowed {
-		status = http.StatusTooManyRequests
-		w.Header().Set("Retry-After", strconv.FormatInt(v.RetryAfter.RoundUp(), 10))
+	write(w, decided(w, v), v)
+}
+
+// asked returns a request that was POSTed and is right, or nil after an answer to one that is not.
+func asked(w http.ResponseWriter, r *http.Request) *request {
+	if !posted(w, r) {
+		return nil
 	}
-	write(w, status, v)
+	req, problem := read(w, r)
+	if problem != nil {
+		fail(w, problem.status, problem.text)
+	}
+	return req
+}
+
+// posted reports whether the method is POST, and answers when it is not.
+func posted(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodPost {
+		return true
+	}
+	w.Header().Set("Allow", http.MethodPost)
+	fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": POST a request here")
+	return false
+}
+
+// decided returns the status of a decision, and sets the fields that come with it.
+func decided(w http.ResponseWriter, v verdict.Verdict) int {
+	if v.Allowed {
+		return http.StatusOK
+	}
+	w.Header().Set("Retry-After", strconv.FormatInt(v.RetryAfter.RoundUp(), 10))
+	return http.StatusTooManyRequests
+}
+
+// A silence is what to say when the store gave no answer.
+type silence struct {
+	unknown  string // it was asked
+	notAsked string // it was not: it failed before, or too many ask
+}
+
+var undecided = silence{
+	"the store did not answer: there is no decision, and whether the call was charged is not known",
+	"the store is not asked for now: there is no decision, and nothing was charged",
 }
 
 // refuse answers a request that was not decided.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	h.answerError(w, r, err, &undecided)
+}
+
+func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error, of *silence) {
 	switch {
 	case errors.Is(err, config.ErrUnknownDomain):
 		fail(w, http.StatusNotFound, err.Error())
 	case errors.Is(err, sash.ErrInvalidCost):
 		fail(w, http.StatusBadRequest, err.Error())
-	case errors.Is(err, sash.ErrCostAboveLimit):
+	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNotLimited):
 		fail(w, http.StatusUnprocessableEntity, err.Error())
+	case errors.Is(err, errToken):
+		fail(w, http.StatusForbidden, err.Error())
+	case errors.Is(err, decide.ErrKept):
+		fail(w, http.StatusConflict, err.Error())
 	default:
 		if r.Context().Err() == nil { // otherwise the client went away
 			h.log.Log("no decision", err) // the store's words may tell where it is: not for the client
 		}
 		w.Header().Set("Retry-After", "1")
-		text := "the store did not answer: there is no decision, and whether the call was charged is not known"
-		cause := degrade.Cause(err)
+		text, cause := of.unknown, degrade.Cause(err)
 		if cause == "down" || cause == "busy" {
-			text = "the store is not asked for now: there is no decision, and nothing was charged"
+			text = of.notAsked
 		}
 		write(w, http.StatusServiceUnavailable, map[string]string{"error": text, "source": sash.FromPolicy.String(), "cause": cause})
 	}

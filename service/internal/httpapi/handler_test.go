@@ -39,7 +39,7 @@ type clock struct{ now time.Time }
 
 func (c *clock) read() time.Time { return c.now }
 
-func newHandler(t *testing.T, store sash.Store, opts *Options) *Handler {
+func newHandler(t testing.TB, store sash.Store, opts *Options) *Handler {
 	t.Helper()
 	cfg, err := config.Parse("test.yaml", []byte(limits))
 	if err != nil {
@@ -56,7 +56,7 @@ func newHandler(t *testing.T, store sash.Store, opts *Options) *Handler {
 	return New(decider, opts)
 }
 
-func virtual(t *testing.T) (*Handler, *clock) {
+func virtual(t testing.TB) (*Handler, *clock) {
 	t.Helper()
 	c := &clock{time.Date(2026, 1, 1, 23, 59, 0, 0, time.UTC)}
 	return newHandler(t, memstore.New(&memstore.Options{Now: c.read}), nil), c

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 )
 
 // Bounds of a request.
@@ -20,7 +21,7 @@ const (
 	maxEntries = 32
 )
 
-// A request is the body of POST /v1/allow.
+// A request is the body of POST /v1/allow, /v1/peek, /v1/reserve and /v1/explain.
 type request struct {
 	// Domain names the application.
 	Domain string `json:"domain"`
@@ -28,6 +29,17 @@ type request struct {
 	Entries []config.Entry `json:"entries"`
 	// Cost is the units asked for; without one it is the matching rule's, which is 1 by default.
 	Cost *int64 `json:"cost"`
+	// ID names the request, so that it can be repeated and is charged once. Nil is none. What charges nothing
+	// takes no notice of it.
+	ID *string `json:"id"`
+}
+
+// id returns the ID, or "" for none.
+func (r *request) id() string {
+	if r.ID == nil {
+		return ""
+	}
+	return *r.ID
 }
 
 // A problem is what is wrong with a request.
@@ -40,8 +52,41 @@ func bad(format string, args ...any) *problem {
 	return &problem{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// read reads a request's body.
+// read reads the body of a request that asks about entries.
 func read(w http.ResponseWriter, r *http.Request) (*request, *problem) {
+	req, p := readAs[request](w, r, "domain and entries")
+	if p != nil {
+		return nil, p
+	}
+	if p := checkSubject(req.Domain, req.Entries); p != nil {
+		return nil, p
+	}
+	if req.ID != nil && (*req.ID == "" || len(*req.ID) > decide.MaxIDLength) {
+		return nil, bad("the id has %d bytes: it must have 1 to %d", len(*req.ID), decide.MaxIDLength)
+	}
+	return req, nil
+}
+
+// checkSubject refuses a domain or entries that are missing or too many.
+func checkSubject(domain string, entries []config.Entry) *problem {
+	switch {
+	case domain == "":
+		return bad("the domain is missing or empty")
+	case len(entries) == 0:
+		return bad("entries are missing: give at least one key and value")
+	case len(entries) > maxEntries:
+		return bad("%d entries: there may be at most %d", len(entries), maxEntries)
+	}
+	for i, e := range entries {
+		if e.Key == "" {
+			return bad("entry %d: the key is missing or empty", i+1)
+		}
+	}
+	return nil
+}
+
+// readAs reads a body of one JSON object; with says what is in it.
+func readAs[T any](w http.ResponseWriter, r *http.Request, with string) (*T, *problem) {
 	if p := checkContent(r.Header); p != nil {
 		return nil, p
 	}
@@ -55,23 +100,12 @@ func read(w http.ResponseWriter, r *http.Request) (*request, *problem) {
 	case !utf8.Valid(body): // it would be read as replacement characters, and keys would no longer differ
 		return nil, bad("bad JSON: the body is not UTF-8")
 	}
-	req, err := decode(body)
+	req, err := decode[T](body)
 	switch {
 	case err != nil:
 		return nil, bad("bad JSON: %s", explain(err))
 	case req == nil:
-		return nil, bad("bad JSON: send an object with domain and entries")
-	case req.Domain == "":
-		return nil, bad("the domain is missing or empty")
-	case len(req.Entries) == 0:
-		return nil, bad("entries are missing: give at least one key and value")
-	case len(req.Entries) > maxEntries:
-		return nil, bad("%d entries: there may be at most %d", len(req.Entries), maxEntries)
-	}
-	for i, e := range req.Entries {
-		if e.Key == "" {
-			return nil, bad("entry %d: the key is missing or empty", i+1)
-		}
+		return nil, bad("bad JSON: send an object with %s", with)
 	}
 	return req, nil
 }
@@ -94,7 +128,7 @@ func checkContent(header http.Header) *problem {
 }
 
 // decode reads one object with known fields, and nothing after it.
-func decode(body []byte) (req *request, err error) {
+func decode[T any](body []byte) (req *T, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&req); err != nil {
@@ -119,8 +153,8 @@ func explain(err error) string {
 		return fmt.Sprintf("%v at byte %d", syntax, syntax.Offset)
 	case errors.As(err, &kind) && kind.Field == "":
 		return "a " + kind.Value + " where an object is wanted"
-	case errors.As(err, &kind) && strings.HasSuffix(kind.Field, "cost"):
-		return fmt.Sprintf("cost is %s: it must be a whole number", clip(kind.Value))
+	case errors.As(err, &kind) && (kind.Field == "cost" || kind.Field == "used"):
+		return fmt.Sprintf("%s is %s: it must be a whole number", kind.Field, clip(kind.Value))
 	case errors.As(err, &kind):
 		return fmt.Sprintf("%s is a %s, which it must not be", kind.Field, clip(kind.Value))
 	}

@@ -77,6 +77,24 @@ func Of(res sash.Result) Verdict {
 	return v
 }
 
+// Foresee returns the verdict that a call of cost units would get, as far as a result that charged nothing can
+// tell: RetryAfter is when the next units are released, which is exact for a cost of 1, and a larger one may
+// have to wait longer.
+func Foresee(res sash.Result, cost int64) Verdict {
+	v := Of(res)
+	v.Allowed, v.RefusedBy, v.RetryAfter = true, nil, 0
+	for _, l := range res.Limits() {
+		if l.Remaining >= cost {
+			continue
+		}
+		v.Allowed = false
+		if wait := Seconds(max(l.ReleaseAfter, l.RetryAfter)); v.RefusedBy == nil || wait > v.RetryAfter {
+			v.RefusedBy, v.RetryAfter = &l.Limit.Name, wait
+		}
+	}
+	return v
+}
+
 // Unlimited is the verdict on a call that nothing limits.
 func Unlimited() Verdict { return Verdict{Allowed: true, Limits: []Limit{}} }
 

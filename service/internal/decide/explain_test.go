@@ -1,0 +1,87 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+)
+
+const rules = `
+domain: d
+descriptors:
+- {key: k, limits: [3/10s, 4/1m]}
+- {key: shadow, limits: [1/10s], shadow_mode: true}
+- {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
+`
+
+// Looks and explanations charge nothing, are told to no observer, and say what a request would be told.
+func TestALookIsNoRequest(t *testing.T) {
+	d, _ := decider(t, rules)
+	told := 0
+	d.Observe(func(context.Context, *Observation) { told++ })
+	cost := int64(3)
+	for range 3 {
+		v, err := d.Peek(t.Context(), "d", part("k=a", 0).Entries, &cost)
+		if err != nil || !v.Allowed || *v.Remaining != 3 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		e, err := d.Explain(t.Context(), "d", part("k=a", 0).Entries, &cost)
+		if err != nil || !e.Verdict.Allowed || e.Cost != 3 || e.Limits[1].Remaining != 4 || e.Found.Rule == nil || e.Steps[0].How != "key alone" {
+			t.Fatalf("%+v, %v", e, err)
+		}
+	}
+	if told != 0 {
+		t.Errorf("observers were told %d times", told)
+	}
+	if v, err := d.Decide(t.Context(), "d", part("k=a", 0).Entries, nil); err != nil || *v.Remaining != 2 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	v, err := d.Peek(t.Context(), "d", part("k=a", 0).Entries, &cost)
+	if err != nil || v.Allowed || *v.RefusedBy != "3/10s" {
+		t.Errorf("two are left, and three are asked for: %+v, %v", v, err)
+	}
+}
+
+func TestALookAtWhatCanNeverBe(t *testing.T) {
+	d, _ := decider(t, rules)
+	cost := int64(4)
+	for _, entries := range []string{"k=a", "none=a"} {
+		if _, err := d.Peek(t.Context(), "d", part(entries, 0).Entries, &cost); !errors.Is(err, sash.ErrCostAboveLimit) {
+			t.Errorf("%s: %v", entries, err)
+		}
+		e, err := d.Explain(t.Context(), "d", part(entries, 0).Entries, &cost)
+		if err != nil || !errors.Is(e.Never, sash.ErrCostAboveLimit) || e.Found.Rule == nil {
+			t.Errorf("%s: %+v, %v", entries, e, err)
+		}
+	}
+	v, err := d.Peek(t.Context(), "d", part("shadow=a", 0).Entries, &cost)
+	if err != nil || !v.Allowed || !v.Shadow {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+func TestReset(t *testing.T) {
+	d, _ := decider(t, rules)
+	cost := int64(3)
+	for _, entries := range []string{"k=a", "k=b"} {
+		if _, err := d.Decide(t.Context(), "d", part(entries, 0).Entries, &cost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Reset(t.Context(), "d", part("k=a", 0).Entries); err != nil {
+		t.Fatal(err)
+	}
+	expectLeft(t, d, "the one that was reset", "k=a", 3)
+	expectLeft(t, d, "the other", "k=b", 0)
+	for _, entries := range []string{"nobody=a", "none=a"} {
+		if err := d.Reset(t.Context(), "d", part(entries, 0).Entries); !errors.Is(err, ErrNotLimited) {
+			t.Errorf("%s: %v", entries, err)
+		}
+	}
+	if err := d.Reset(t.Context(), "e", nil); !errors.Is(err, config.ErrUnknownDomain) {
+		t.Error(err)
+	}
+}

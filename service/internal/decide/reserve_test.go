@@ -1,0 +1,288 @@
+package decide
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/denials"
+	"example.com/sash/failover"
+	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/verdict"
+)
+
+// over returns a decider of its own on a store, as another process has.
+func over(t *testing.T, store sash.Store, text string) *Decider {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func reserve(t *testing.T, d *Decider, id, entries string, units int64) (verdict.Verdict, *Reservation) {
+	t.Helper()
+	v, r, err := d.Reserve(t.Context(), id, "d", part(entries, 0).Entries, &units)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Allowed != (r != nil) {
+		t.Fatalf("%+v comes with %+v", v, r)
+	}
+	return v, r
+}
+
+func settle(t *testing.T, d *Decider, r *Reservation, used int64) {
+	t.Helper()
+	if err := d.Settle(t.Context(), r, used); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// left returns what a subject has left, by a look that charges nothing.
+func left(t *testing.T, d *Decider, entries string) int64 {
+	t.Helper()
+	v, err := d.Peek(t.Context(), "d", part(entries, 0).Entries, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *v.Remaining
+}
+
+func expectLeft(t *testing.T, d *Decider, what, entries string, want int64) {
+	t.Helper()
+	if got := left(t, d, entries); got != want {
+		t.Errorf("%s: %d left, want %d", what, got, want)
+	}
+}
+
+// What one process reserved another one settles, once, on every algorithm.
+func settledElsewhere(t *testing.T, store sash.Store) {
+	t.Helper()
+	for _, algorithm := range sash.Algorithms() {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			text := "domain: d\ndescriptors:\n- {key: k" + algorithm.String() + ", limits: [100/300d], algorithm: " + algorithm.String() + "}\n"
+			here, there := over(t, store, text), over(t, store, text)
+			key := "k" + algorithm.String() + "=a"
+
+			_, r := reserve(t, here, "", key, 40)
+			expectLeft(t, there, "reserved", key, 60)
+			settle(t, there, r, 25)
+			expectLeft(t, here, "less was used", key, 75)
+			settle(t, here, r, 25)
+			settle(t, here, r, 0)
+			expectLeft(t, here, "settled again", key, 75)
+
+			_, r = reserve(t, here, "", key, 10)
+			settle(t, there, r, 10)
+			settle(t, there, r, 0)
+			expectLeft(t, here, "cancelled after it was settled as estimated", key, 65)
+
+			_, r = reserve(t, here, "", key, 10)
+			settle(t, there, r, 20)
+			expectLeft(t, here, "more was used", key, 45)
+
+			_, r = reserve(t, here, "", key, 10)
+			settle(t, there, r, 0)
+			settle(t, there, r, 10)
+			expectLeft(t, here, "cancelled", key, 45)
+
+			if v, _ := reserve(t, here, "", key, 46); v.Allowed || *v.RefusedBy != "100/300d" {
+				t.Errorf("more than is left: %+v", v)
+			}
+			expectLeft(t, here, "refused", key, 45)
+		})
+	}
+}
+
+func TestAReservationIsSettledElsewhere(t *testing.T) { settledElsewhere(t, memstore.New(nil)) }
+
+func TestAReservationIsSettledElsewhereOnRedis(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	store := goredisstore.New(client, nil)
+	settledElsewhere(t, store)
+	t.Run("repeated", func(t *testing.T) { repeated(t, store) })
+}
+
+const ten = "domain: d\ndescriptors:\n- {key: k, limits: [10/6h]}\n"
+
+// Asked again with its ID a request is charged once, and its reservation is the same one.
+func repeated(t *testing.T, store sash.Store) {
+	t.Helper()
+	here, there := over(t, store, ten), over(t, store, ten)
+	_, first := reserve(t, here, "job", "k=a", 4)
+	v, again := reserve(t, there, "job", "k=a", 4)
+	expectLeft(t, here, "reserved twice", "k=a", 6)
+	if first.ID != again.ID || !first.At.Equal(again.At) || *v.Remaining != 6 {
+		t.Errorf("%+v, and again %+v with %+v", first, again, v)
+	}
+	settle(t, here, first, 1)
+	settle(t, there, again, 0)
+	expectLeft(t, here, "settled twice", "k=a", 9)
+
+	// Another cost is another reservation: a settlement must know what was charged.
+	_, other := reserve(t, here, "job", "k=a", 5)
+	expectLeft(t, here, "another cost", "k=a", 4)
+	settle(t, here, other, 0)
+	expectLeft(t, here, "and cancelled", "k=a", 9)
+
+	cost := int64(3)
+	for range 3 {
+		v, err := there.DecideOnce(t.Context(), "job", "d", part("k=a", 0).Entries, &cost)
+		if err != nil || *v.Remaining != 6 {
+			t.Errorf("%+v, %v: one call for three units leaves 6", v, err)
+		}
+	}
+	expectLeft(t, here, "a call of the same name", "k=a", 6)
+	if _, err := here.Decide(t.Context(), "d", part("k=a", 0).Entries, &cost); err != nil {
+		t.Fatal(err)
+	}
+	expectLeft(t, here, "a call without one", "k=a", 3)
+
+	// Under another number of limits it is a new call, and no failure of the store.
+	more := over(t, store, "domain: d\ndescriptors:\n- {key: k, limits: [10/6h, 9/5h]}\n")
+	cost = 1
+	if _, err := more.DecideOnce(t.Context(), "job", "d", part("k=a", 0).Entries, &cost); err != nil {
+		t.Error(err)
+	}
+	reserve(t, more, strings.Repeat("x", MaxIDLength), "k=a", 1)
+	expectLeft(t, here, "under another number of limits", "k=a", 1)
+}
+
+func TestARequestWithAnIDIsChargedOnce(t *testing.T) { repeated(t, memstore.New(nil)) }
+
+// What is charged anew under the same ID, once the store has forgotten it, is settled by itself.
+func TestAnIDThatIsUsedAgainLater(t *testing.T) {
+	d, clock := decider(t, ten)
+	_, first := reserve(t, d, "job", "k=a", 4)
+	clock.move(sash.RepeatTime)
+	_, second := reserve(t, d, "job", "k=a", 4)
+	expectLeft(t, d, "charged twice", "k=a", 2)
+	settle(t, d, first, 0)
+	settle(t, d, second, 0)
+	expectLeft(t, d, "both cancelled", "k=a", 10)
+}
+
+// A reservation is settled by the limits that it was made under.
+func TestTheConfigurationChangesMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		left int64
+	}{
+		"raised":            {"- {key: k, limits: [20/6h]}", 18},
+		"lowered":           {"- {key: k, limits: [3/6h]}", 1},
+		"a shorter window":  {"- {key: k, limits: [10/1h]}", 8},
+		"another algorithm": {"- {key: k, limits: [10/6h], algorithm: gcra}", 10}, // which counts by itself
+		"a second limit":    {"- {key: k, limits: [10/6h, 5/1m]}", 3},
+	} {
+		d, _ := decider(t, ten)
+		_, r := reserve(t, d, "", "k=a", 6)
+		cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n"+c.text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Use(cfg); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, d, r, 2)
+		expectLeft(t, d, name, "k=a", c.left)
+	}
+}
+
+// Whoever is let through has something to settle, also where nothing was charged.
+func TestWhatIsNotChargedIsSettledToo(t *testing.T) {
+	d, _ := decider(t, `
+domain: d
+descriptors:
+- {key: shadow, limits: [1/1m], shadow_mode: true}
+- {key: free, rate_limit: {unlimited: true}}
+- {key: strict, limits: [5/1m], count_refused: true}
+`)
+	for _, entries := range []string{"nobody=a", "free=a", "shadow=a"} {
+		_, r := reserve(t, d, "", entries, 2)
+		if r.Units != 0 {
+			t.Errorf("%s: %+v", entries, r)
+		}
+		settle(t, d, r, 1)
+	}
+	expectLeft(t, d, "what would have been refused", "shadow=a", 1)
+	_, r := reserve(t, d, "", "shadow=a", 1)
+	expectLeft(t, d, "what would not have been", "shadow=a", 0)
+	settle(t, d, r, 0)
+	expectLeft(t, d, "and was cancelled", "shadow=a", 1)
+
+	if _, _, err := d.Reserve(t.Context(), "", "d", part("strict=a", 0).Entries, nil); !errors.Is(err, ErrCountsRefused) {
+		t.Errorf("count_refused: %v", err)
+	}
+	expectLeft(t, d, "count_refused", "strict=a", 5)
+	for _, used := range []int64{-1, sash.MaxUnits + 1} {
+		if err := d.Settle(t.Context(), r, used); !errors.Is(err, sash.ErrInvalidCost) {
+			t.Errorf("%d used: %v", used, err)
+		}
+	}
+}
+
+// What an instance decides alone only that instance can settle.
+func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
+	const text = "domain: d\ndescriptors:\n- {key: local, limits: [10/6h], on_unavailable: local}\n- {key: open, limits: [10/6h], on_unavailable: open}\n"
+	alone := func() *Decider {
+		store, err := failover.New(gone{memstore.New(nil)}, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return over(t, store, text)
+	}
+	here, there := alone(), alone()
+	v, r := reserve(t, here, "", "local=a", 4)
+	if *v.Source != "local" {
+		t.Fatalf("%+v", v)
+	}
+	if err := there.Settle(t.Context(), r, 0); !errors.Is(err, ErrKept) {
+		t.Errorf("by another instance: %v", err)
+	}
+	settle(t, here, r, 1)
+	expectLeft(t, here, "of this instance's share", "local=a", 4)
+
+	// A call with an ID is told to the store as a whole when that is back.
+	_, r = reserve(t, here, "job", "local=b", 4)
+	if err := here.Settle(t.Context(), r, 0); !errors.Is(err, ErrKept) {
+		t.Errorf("with an ID: %v", err)
+	}
+	_, r = reserve(t, here, "", "open=a", 4)
+	if r.Units != 0 {
+		t.Errorf("open: %+v", r)
+	}
+	settle(t, there, r, 0)
+}
+
+// An instance that keeps refusals in memory admits again as soon as another one has settled.
+func TestRefusalsBesideAReservationAreNotKept(t *testing.T) {
+	for _, id := range []string{"", "job"} {
+		store := memstore.New(nil)
+		cached, err := denials.New(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here, there := over(t, cached, ten), over(t, store, ten)
+		_, r := reserve(t, there, id, "k=a", 10)
+		if v, _ := reserve(t, here, "", "k=a", 1); v.Allowed {
+			t.Fatalf("%+v", v)
+		}
+		settle(t, there, r, 9)
+		if v, _ := reserve(t, here, "", "k=a", 1); !v.Allowed {
+			t.Errorf("id %q: refused after another instance gave back", id)
+		}
+	}
+}

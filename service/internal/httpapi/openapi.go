@@ -1,0 +1,22 @@
+package httpapi
+
+import (
+	_ "embed"
+	"net/http"
+)
+
+// document describes every path, those of the admin port that belong to the API too. Tests hold it against the
+// handlers.
+//
+//go:embed openapi.yaml
+var document []byte
+
+func serveDocument(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the document here")
+		return
+	}
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(document) // a client that is gone is no concern of ours
+}

@@ -1,0 +1,336 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/rls"
+)
+
+func readDocument(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// A server is a running one, with what the document says of it.
+type server struct {
+	doc  *openapi3.T
+	http *httptest.Server
+	seen map[string]bool // "POST /v1/allow 200"
+}
+
+// An exchange is one request to a server.
+type exchange struct {
+	method, path, body string
+	header             []string
+	wrong              bool // the document does not allow the request
+	status             int
+}
+
+// do sends a request, holds it and its answer against the document, and returns the body.
+func (s *server) do(t *testing.T, x exchange) string {
+	t.Helper()
+	name := x.method + " " + x.path
+	ctx := t.Context()
+	newRequest := func() *http.Request {
+		req, err := http.NewRequestWithContext(ctx, x.method, s.http.URL+x.path, strings.NewReader(x.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		for i := 0; i < len(x.header); i += 2 {
+			req.Header.Set(x.header[i], x.header[i+1])
+		}
+		return req
+	}
+	path, _, _ := strings.Cut(x.path, "?")
+	item := s.doc.Paths.Value(path)
+	if item == nil {
+		t.Fatalf("%s is not in the document", x.path)
+	}
+	input := &openapi3filter.RequestValidationInput{Request: newRequest(), Options: &openapi3filter.Options{
+		IncludeResponseStatus: true,
+		AuthenticationFunc: func(_ context.Context, of *openapi3filter.AuthenticationInput) error {
+			if of.RequestValidationInput.Request.Header.Get("Authorization") == "" {
+				return errors.New("there is no token")
+			}
+			return nil
+		},
+	}}
+	operation := item.GetOperation(x.method)
+	if operation != nil {
+		input.Route = &routers.Route{Spec: s.doc, Path: x.path, PathItem: item, Method: x.method, Operation: operation}
+		if err := openapi3filter.ValidateRequest(ctx, input); (err != nil) != x.wrong {
+			t.Errorf("%s %s: the document says %v of the request", name, clip(x.body), err)
+		}
+	} else { // another method: answered as every operation of the path says
+		for _, operation = range item.Operations() {
+			input.Route = &routers.Route{Spec: s.doc, Path: x.path, PathItem: item, Method: x.method, Operation: operation}
+		}
+	}
+	res, err := s.http.Client().Do(newRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != x.status {
+		t.Errorf("%s %s: %d %s, want %d", name, clip(x.body), res.StatusCode, body, x.status)
+	}
+	answer := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header, Options: input.Options,
+	}
+	if err := openapi3filter.ValidateResponse(ctx, answer.SetBodyBytes(body)); err != nil {
+		t.Errorf("%s %s: the answer %d %s is not as documented: %v", name, clip(x.body), res.StatusCode, body, err)
+	}
+	for method := range item.Operations() {
+		s.seen[fmt.Sprint(method, " ", path, " ", res.StatusCode)] = true
+	}
+	return string(body)
+}
+
+const adminToken, resetPath = "0123456789abcdef", "/admin/v1/reset"
+
+// withReset adds the path that is on the admin port.
+func withReset(h *Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	mux.Handle("/admin/", admin.New(h.decider, &admin.Options{Access: admin.Access{Token: adminToken}, Log: slog.New(slog.DiscardHandler)}))
+	return mux
+}
+
+// gone is a store that fails in all that is asked of it.
+type gone struct{ broken }
+
+func (gone) Settle(context.Context, sash.Settlement) error { return io.EOF }
+
+func (gone) Reset(context.Context, string, *sash.Policy) error { return io.EOF }
+
+// panics is a store with a fault.
+type panics struct{ sash.Store }
+
+// Every operation is asked what it should be and what it should not, on a running server. Requests and answers are
+// as the document says, and every status that it gives is seen.
+func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
+	doc, seen := readDocument(t), make(map[string]bool)
+	over := func(store sash.Store, opts *Options) (*server, *Handler) {
+		cfg, err := config.Parse("test.yaml", []byte(limits+"  - {key: strict, count_refused: true, limits: [2/10s]}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		decider, err := decide.New(cfg, store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if opts == nil {
+			opts = &Options{}
+		}
+		opts.Log = slog.New(slog.DiscardHandler)
+		opts.Timeout = 100 * time.Millisecond
+		opts.JSON = rls.New(decider, &rls.Options{Log: opts.Log, Timeout: opts.Timeout})
+		h := New(decider, opts)
+		s := &server{doc, httptest.NewServer(withReset(h)), seen}
+		t.Cleanup(s.http.Close)
+		return s, h
+	}
+	const user, strict = `{"domain":"d","entries":[{"key":"user","value":"a"}]`, `{"domain":"d","entries":[{"key":"strict","value":"a"}]`
+	now := func() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) } // stands still
+	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Now: now, TokenKey: []byte("one")})
+	down, _ := over(gone{}, &Options{Now: now, TokenKey: []byte("one"), Ready: func(context.Context) error { return io.EOF }})
+	fault, _ := over(panics{}, nil)
+
+	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/explain", "/v1/reserve"} {
+		subject := strings.ReplaceAll(user, `"a"`, `"`+path+`"`)
+		for _, x := range []exchange{
+			{body: subject + `}`, status: 200},
+			{body: subject + `,"cost":1,"id":"job 1"}`, status: 200},
+			{body: subject + `,"cost":null,"id":null}`, status: 200},
+			{body: `{"domain":"d","entries":[{"key":"nobody"}]}`, status: 200},
+			{body: `{"domain":"d","entries":[{"key":"watched","value":null}]}`, status: 200},
+			{body: `{"domain":"d","entries":[{"key":"watched"}]}`, status: 200},
+			{body: `{"domain":"d","entries":[{"key":"day","value":"` + path + `"}],"cost":2}`, status: 200},
+			{body: subject + `,"id":""}`, wrong: true, status: 400},
+			{body: subject + `,"id":"` + strings.Repeat("x", decide.MaxIDLength+1) + `"}`, wrong: true, status: 400},
+			{body: subject + `,"cost":0}`, wrong: true, status: 400},
+			{body: subject + `,"used":1}`, wrong: true, status: 400},
+			{body: `{"domain":"d","entries":[]}`, wrong: true, status: 400},
+			{body: `{"domain":"d","entries":[{"value":"a"}]}`, wrong: true, status: 400},
+			{body: `{"entries":[{"key":"user"}]}`, wrong: true, status: 400},
+			{body: `{"domain":"e","entries":[{"key":"user"}]}`, status: 404},
+			{body: subject + `}` + strings.Repeat(" ", maxBody), status: 413},
+			{body: subject + `}`, header: []string{"Content-Type", "text/xml"}, wrong: true, status: 415},
+		} {
+			x.method, x.path = http.MethodPost, path
+			s.do(t, x)
+		}
+		s.do(t, exchange{method: http.MethodGet, path: path, status: 405})
+		never := 422
+		if path == "/v1/explain" {
+			never = 200
+		}
+		s.do(t, exchange{method: http.MethodPost, path: path, body: user + `,"cost":4}`, status: never})
+		down.do(t, exchange{method: http.MethodPost, path: path, body: user + `}`, status: 503})
+		refused := 429
+		if path == "/v1/peek" || path == "/v1/explain" {
+			s.do(t, exchange{method: http.MethodPost, path: "/v1/allow", body: subject + `,"cost":3}`, status: 200})
+			refused = 200
+		}
+		s.do(t, exchange{method: http.MethodPost, path: path, body: subject + `,"cost":3}`, status: refused})
+	}
+	s.do(t, exchange{method: http.MethodPost, path: "/v1/reserve", body: strict + `}`, status: 422})
+
+	for _, path := range []string{"/v1/settle", "/v1/cancel"} {
+		used := map[string]string{"/v1/settle": `,"used":1`}[path]
+		settle := func(s *server, token string, status int) {
+			s.do(t, exchange{method: http.MethodPost, path: path, body: `{"token":"` + token + `"` + used + `}`, status: status})
+		}
+		at := now()
+		policy, err := sash.NewPolicy(nil, sash.PerMinute(5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, Source: sash.FromLocal, ID: "x", Instance: "another"}
+		old := decide.Reservation{Key: "k", Units: 2, At: at.Add(-time.Hour), Policy: policy, ID: "x"}
+		fresh := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, ID: "x"}
+		settle(s, h.tokens.seal(&fresh), 200)
+		settle(down, h.tokens.seal(&fresh), 503)
+		settle(s, h.tokens.seal(&decide.Reservation{}), 200)
+		settle(s, "guessed", 403)
+		settle(s, newTokens(nil).seal(&fresh), 403)
+		settle(s, h.tokens.seal(&local), 409)
+		settle(s, h.tokens.seal(&old), 410)
+		for _, x := range []exchange{
+			{body: `{}`, wrong: true, status: 400},
+			{body: `{"token":""` + used + `}`, wrong: true, status: 400},
+			{body: `{"token":"` + strings.Repeat("x", maxToken+1) + `"` + used + `}`, wrong: true, status: 400},
+			{body: `{"token":"x","used":-1}`, wrong: true, status: map[string]int{"/v1/settle": 403, "/v1/cancel": 400}[path]},
+			{body: `{"token":"x"` + used + `}` + strings.Repeat(" ", maxBody), status: 413},
+			{body: `{"token":"x"` + used + `}`, header: []string{"Content-Encoding", "br"}, status: 415},
+		} {
+			x.method, x.path = http.MethodPost, path
+			s.do(t, x)
+		}
+		s.do(t, exchange{method: http.MethodDelete, path: path, status: 405})
+	}
+	s.do(t, exchange{method: http.MethodPost, path: "/v1/settle", body: `{"token":"x"}`, wrong: true, status: 400})
+
+	for _, x := range []exchange{
+		{body: user + `}`, status: 200},
+		{body: user + `,"cost":1}`, wrong: true, status: 400},
+		{body: `{"domain":"e","entries":[{"key":"user"}]}`, status: 404},
+		{body: `{"domain":"d","entries":[{"key":"nobody"}]}`, status: 422},
+		{body: user + `}` + strings.Repeat(" ", maxBody), status: 413},
+		{body: user + `}`, header: []string{"Content-Type", "application/x-www-form-urlencoded"}, wrong: true, status: 415},
+	} {
+		x.method, x.path = http.MethodPost, resetPath
+		x.header = append(x.header, "Authorization", "Bearer "+adminToken)
+		s.do(t, x)
+	}
+	s.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, wrong: true, status: 401})
+	s.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, header: []string{"Sec-Fetch-Site", "cross-site"}, wrong: true, status: 403})
+
+	down.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, header: []string{"Authorization", "Bearer " + adminToken}, status: 503})
+
+	const forward = "/v1/forward-auth?domain=d&descriptor="
+	for _, x := range []exchange{
+		{path: forward + "user%3Dproxied&descriptor=day%3Dproxied", status: 200},
+		{path: forward + "nobody%3Da", status: 200},
+		{path: forward + "heavy%3Da", status: 200},
+		{path: forward + "heavy%3Da", status: 429},
+		{path: forward + "heavy%3Da&deny=403", status: 403},
+		{path: forward + "heavy%3Da&deny=401", status: 401},
+		{path: forward + "heavy%3Da&deny=404", wrong: true, status: 400},
+		{path: "/v1/forward-auth?domain=d", wrong: true, status: 400},
+		{path: strings.Replace(forward, "=d", "=", 1) + "heavy%3Da", wrong: true, status: 400},
+	} {
+		x.method = http.MethodGet
+		s.do(t, x)
+	}
+	down.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", status: 503})
+
+	const envoy = `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"json"}]}],"hitsAddend":3}`
+	for _, x := range []exchange{
+		{method: http.MethodPost, path: "/json", body: envoy, status: 200},
+		{method: http.MethodPost, path: "/json", body: envoy, status: 429},
+		{method: http.MethodPost, path: "/json", body: `{}`, status: 400},
+		{method: http.MethodPost, path: "/json", body: envoy + strings.Repeat(" ", 8<<20), status: 413},
+		{method: http.MethodGet, path: "/json", status: 405},
+		{method: http.MethodGet, path: "/healthz", status: 200},
+		{method: http.MethodPost, path: "/healthz", status: 405},
+		{method: http.MethodGet, path: "/healthcheck", status: 200},
+		{method: http.MethodGet, path: "/openapi.yaml", status: 200},
+		{method: http.MethodPost, path: "/openapi.yaml", status: 405},
+	} {
+		s.do(t, x)
+	}
+	down.do(t, exchange{method: http.MethodGet, path: "/healthcheck", status: 500})
+	down.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, status: 503})
+	fault.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, status: 500})
+
+	for path, item := range doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status := range operation.Responses.Map() {
+				if name := method + " " + path + " " + status; !seen[name] {
+					t.Errorf("%s is documented, and was not seen", name)
+				}
+			}
+		}
+	}
+}
+
+// Every path of the handler is in the document, and every path there is on this port or says on which it is.
+func TestTheDocumentHasThePathsOfTheHandler(t *testing.T) {
+	doc := readDocument(t)
+	h, _ := virtual(t)
+	h = New(h.decider, &Options{JSON: http.NotFoundHandler()})
+	documented := []string{"/"} // which answers that there is no such path
+	for path, item := range doc.Paths.Map() {
+		if len(item.Servers) == 0 {
+			documented = append(documented, path)
+		} else if path != resetPath || !strings.Contains(item.Servers[0].Description, "admin port") {
+			t.Errorf("%s is on %v", path, item.Servers[0])
+		}
+	}
+	slices.Sort(documented)
+	handled := slices.Sorted(slices.Values(h.mux.patterns))
+	if !slices.Equal(documented, handled) {
+		t.Errorf("documented are\n\t%v, handled\n\t%v", documented, handled)
+	}
+	if w := send(h, http.MethodPost, resetPath, `{}`); w.Code != http.StatusNotFound {
+		t.Errorf("who can ask for decisions can reset: %d", w.Code)
+	}
+	if w := send(h, http.MethodGet, "/openapi.yaml", ""); !bytes.Equal(w.Body.Bytes(), document) || w.Header().Get("Content-Type") != "application/yaml" {
+		t.Errorf("served as %q: %s", w.Header().Get("Content-Type"), w.Body)
+	}
+}

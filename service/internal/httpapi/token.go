@@ -1,0 +1,111 @@
+package httpapi
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
+)
+
+// maxToken bounds a token. One with the longest key and the most limits takes half of it.
+const maxToken = 4096
+
+// encoding is base64url in which every token has one form.
+var encoding = base64.RawURLEncoding.Strict()
+
+// errToken means that a token was not sealed with this key.
+var errToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
+
+// tokens turns reservations into texts for clients, and back. Who has such a text can read it: it holds what the
+// client asked, and the limits that it was told. It cannot be made or changed without the key, because that would
+// be a way to be given back what was never charged.
+//
+// The form is the reservation as JSON and its HMAC-SHA-256, each in base64url, with a dot between them.
+type tokens struct {
+	key []byte
+}
+
+// newTokens takes a random key for an empty one.
+func newTokens(key []byte) tokens {
+	if len(key) == 0 {
+		key = make([]byte, sha256.Size)
+		_, _ = rand.Read(key) // never fails
+	}
+	return tokens{key}
+}
+
+// A sealed is a reservation as a token holds it. Of one that charged nothing all is empty.
+type sealed struct {
+	Key        string         `json:"k,omitempty"`
+	Units      int64          `json:"u,omitempty"`
+	At         int64          `json:"t,omitempty"` // microseconds since the Unix epoch
+	Limits     []string       `json:"l,omitempty"`
+	Algorithm  sash.Algorithm `json:"a,omitempty"`
+	Resolution time.Duration  `json:"r,omitempty"`
+	Source     sash.Source    `json:"s,omitempty"`
+	ID         string         `json:"i,omitempty"`
+	Instance   string         `json:"n,omitempty"`
+}
+
+func (t tokens) seal(r *decide.Reservation) string {
+	var s sealed
+	if r.Units > 0 {
+		s = sealed{
+			Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Source: r.Source, ID: r.ID, Instance: r.Instance,
+			Algorithm: r.Policy.Algorithm(), Resolution: r.Policy.Resolution(),
+		}
+		for _, l := range r.Policy.Limits() {
+			s.Limits = append(s.Limits, l.String())
+		}
+	}
+	var payload bytes.Buffer
+	encoder := json.NewEncoder(&payload)
+	encoder.SetEscapeHTML(false) // which would make a key of ampersands six times as long
+	_ = encoder.Encode(s)        // texts and numbers only
+	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(t.mac(payload.Bytes()))
+}
+
+// open returns what was sealed, or errToken.
+func (t tokens) open(token string) (*decide.Reservation, error) {
+	first, second, _ := strings.Cut(token, ".")
+	payload, err := encoding.DecodeString(first)
+	mac, err2 := encoding.DecodeString(second)
+	if err != nil || err2 != nil || !hmac.Equal(mac, t.mac(payload)) {
+		return nil, errToken
+	}
+	var s sealed
+	if json.Unmarshal(payload, &s) != nil {
+		return nil, errToken // of another version
+	}
+	if s.Units == 0 {
+		return &decide.Reservation{}, nil
+	}
+	limits := make([]sash.Limit, len(s.Limits))
+	for i, text := range s.Limits {
+		if limits[i], err = sash.ParseLimit(text); err != nil {
+			return nil, errToken
+		}
+	}
+	policy, err := sash.NewPolicy(&sash.Options{Algorithm: s.Algorithm, Resolution: s.Resolution}, limits...)
+	if err != nil {
+		return nil, errToken
+	}
+	return &decide.Reservation{
+		Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
+	}, nil
+}
+
+func (t tokens) mac(payload []byte) []byte {
+	mac := hmac.New(sha256.New, t.key)
+	mac.Write([]byte("sash reservation 1\n"))
+	mac.Write(payload)
+	return mac.Sum(nil)
+}
