@@ -101,6 +101,7 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("GET /admin/v1/charges", h.private(h.charges))
 	mux.HandleFunc("GET /admin/v1/top", h.private(h.top))
 	mux.HandleFunc("GET /admin/v1/subject", h.private(h.subject))
+	mux.HandleFunc("POST /admin/v1/explain", h.private(h.explain))
 	mux.HandleFunc("POST /admin/v1/reset", h.private(h.reset))
 	for _, of := range []struct {
 		path string
@@ -155,7 +156,7 @@ func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
 	fmt.Fprint(w, "/dashboard     what happens, in a browser\n/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
 		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n"+
-		"/admin/v1/     config, store, events, top, subject, charges, reset, overrides and bans, as JSON\n")
+		"/admin/v1/     config, store, events, top, subject, charges, explain, reset, overrides and bans, as JSON\n")
 }
 
 func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {

@@ -28,7 +28,8 @@ func (a *app) announce(s *serving, on *listeners, store, name string, cfg *confi
 		out.say("  gRPC           %s: Envoy's rate limit protocol", reachable(on.grpc.Addr()))
 	}
 	if on.admin != nil {
-		out.say("  admin          %s://%s/dashboard", s.scheme(), reachable(on.admin.Addr()))
+		out.say("  admin          %s://%s", s.scheme(), reachable(on.admin.Addr()))
+		out.say("  dashboard      %s://%s/dashboard", s.scheme(), reachable(on.admin.Addr()))
 	}
 	out.say("  store          %s", store)
 	out.say("  configuration  %s: domains %s", name, strings.Join(cfg.Domains(), ", "))

@@ -90,6 +90,9 @@ type usage struct {
 	ResetAfter   verdict.Seconds `json:"reset_after"`
 }
 
+// Explained is the body that POST /v1/explain answers with, for other ports that answer it too.
+func Explained(e decide.Explanation) any { return explained(e) }
+
 func explained(e decide.Explanation) explanation {
 	body := explanation{Summary: summary(&e), Steps: []step{}, Cost: e.Cost, Usage: []usage{}}
 	for _, s := range e.Steps {
