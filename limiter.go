@@ -71,34 +71,44 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // charged to all of them; otherwise nothing is charged. A refusal is a Result that is not Allowed, never
 // an error. Errors are [ErrInvalidKey], [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the
 // context's.
-func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (Result, error) {
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Result, err error) {
 	if err := l.policy.checkCost(cost); err != nil {
 		return Result{}, err
 	}
-	return l.decide(ctx, key, Request{Cost: cost, Policy: l.policy})
+	if key, err = l.ready(ctx, key); err != nil {
+		return Result{}, err
+	}
+	if res, err = l.store.Decide(ctx, Request{Key: key, Cost: cost, Policy: l.policy}); err != nil {
+		return Result{}, storeError(ctx, err)
+	}
+	return res, nil
 }
 
 // Peek tells what is left for a subject without charging anything: see Remaining, and ReleaseAfter of
 // each limit. It asks for nothing, so it is Allowed even when nothing is left, unless a limit is already
 // exceeded, because it was lowered or because refused calls are charged.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.decide(ctx, key, Request{Policy: l.policy})
-}
-
-// decide asks the store for a request without its key.
-func (l *Limiter) decide(ctx context.Context, key string, req Request) (Result, error) {
-	var err error
-	if req.Key, err = l.key(key); err != nil {
+	key, err := l.ready(ctx, key)
+	if err != nil {
 		return Result{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return Result{}, storeError(ctx, err)
-	}
-	res, err := l.store.Decide(ctx, req)
+	res, err := l.store.Decide(ctx, Request{Key: key, Policy: l.policy})
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
 	return res, nil
+}
+
+// ready returns the key that the store knows a subject by, for a caller who is still there.
+func (l *Limiter) ready(ctx context.Context, key string) (string, error) {
+	key, err := l.key(key)
+	if err != nil {
+		return "", err
+	}
+	if err := ctx.Err(); err != nil {
+		return "", storeError(ctx, err)
+	}
+	return key, nil
 }
 
 // Do runs f if there is room for one unit, and returns what f returns. Otherwise f does not run and the

@@ -44,12 +44,9 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 	if err := l.policy.checkCost(cost); err != nil {
 		return Result{}, err
 	}
-	key, err := l.key(key)
+	key, err := l.ready(ctx, key)
 	if err != nil {
 		return Result{}, err
-	}
-	if err := ctx.Err(); err != nil {
-		return Result{}, storeError(ctx, err)
 	}
 	res, err := store.DecideOnce(ctx, id, Request{Key: key, Cost: cost, Policy: l.policy})
 	if err != nil {

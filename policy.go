@@ -193,7 +193,7 @@ func (p *Policy) checkCost(cost int64) error {
 	if cost < 1 {
 		return fmt.Errorf("%w: %d units; a cost is at least 1, and Peek looks without one", ErrInvalidCost, cost)
 	}
-	if l := p.limits[p.smallest]; cost > l.Units {
+	if l := &p.limits[p.smallest]; cost > l.Units {
 		return fmt.Errorf("%w: a cost of %d units can never fit into %s", ErrCostAboveLimit, cost, l.label())
 	}
 	return nil

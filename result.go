@@ -1,6 +1,7 @@
 package sash
 
 import (
+	"slices"
 	"time"
 
 	"example.com/sash/internal/window"
@@ -36,7 +37,8 @@ type Result struct {
 	Source Source
 	// Firm says of a refusal that nobody can make room before RetryAfter has passed: no charge that counts
 	// may still be settled. Only a reset can, or a higher limit. A store that does not know says false.
-	Firm bool
+	Firm     bool
+	refusals uint8 // a bit for each of MaxLimits
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is
 	// ErrUnavailable.
 	Cause error
@@ -51,12 +53,18 @@ type Result struct {
 	// At is the store's clock when it decided.
 	At time.Time
 
-	key      string
-	policy   *Policy
-	refusals uint64
-	wait     time.Duration // the longest RetryAfter of its limits, also where another subject refused
-	few      [2]window.Status
-	more     []window.Status // where there are more limits than few holds
+	// A Result is copied three or four times in a call. So what is rare is behind a pointer, and the size is a
+	// multiple of 16 bytes: that of any other is copied with stores that overlap, and the next copy waits for them.
+	key    string
+	policy *Policy
+	wait   time.Duration // the longest RetryAfter of its limits, also where another subject refused
+	few    [2]window.Status
+	rare   *rare
+}
+
+// What is rare in a Result. It is not changed once made.
+type rare struct {
+	statuses []window.Status // where there are more limits than few holds
 	subjects []Result        // of a decision over several subjects
 }
 
@@ -81,35 +89,37 @@ type LimitResult struct {
 // NewResult makes the result of one decision, for stores. At is the store's clock in microseconds
 // since the Unix epoch; bit i of refusals is set when limit i refused; statuses has one element a limit
 // and is copied.
-func NewResult(req Request, at int64, refusals uint64, statuses []window.Status) Result {
-	r := Result{
-		Allowed:   refusals == 0,
-		Remaining: MaxUnits,
-		At:        time.UnixMicro(at),
-		key:       req.Key,
-		policy:    req.Policy,
-		refusals:  refusals,
-	}
+func NewResult(req Request, at int64, refusals uint64, statuses []window.Status) (r Result) {
+	r.Decided(req, at, refusals, statuses)
+	return r
+}
+
+// Decided is NewResult without a copy: it fills a zero Result where that is wanted. Firm may be set already.
+func (r *Result) Decided(req Request, at int64, refusals uint64, statuses []window.Status) {
+	r.Allowed = refusals == 0
+	r.At = time.UnixMicro(at)
+	r.key, r.policy, r.refusals = req.Key, req.Policy, uint8(refusals)
 	if copy(r.few[:], statuses) < len(statuses) {
-		r.more = append(r.more, statuses...)
+		r.rare = &rare{statuses: slices.Clone(statuses)}
 	}
+	remaining, reset, retry := int64(MaxUnits), int64(0), int64(0)
 	for i := range statuses {
 		s := &statuses[i]
-		r.Remaining = min(r.Remaining, s.Remaining)
-		r.ResetAfter = max(r.ResetAfter, micros(s.Reset))
-		r.wait = max(r.wait, micros(s.Retry))
+		remaining = min(remaining, s.Remaining)
+		reset = max(reset, s.Reset)
+		retry = max(retry, s.Retry)
 	}
+	r.Remaining, r.ResetAfter, r.wait = remaining, micros(reset), micros(retry)
 	if refusals != 0 {
 		r.RetryAfter = r.wait
 	}
-	return r
 }
 
 // Limits returns each limit's part of the result: in the limiter's order, subject by subject.
 func (r Result) Limits() []LimitResult {
-	if r.subjects != nil {
+	if r.rare != nil && r.rare.subjects != nil {
 		var all []LimitResult
-		for _, s := range r.subjects {
+		for _, s := range r.rare.subjects {
 			all = append(all, s.Limits()...)
 		}
 		return all
@@ -117,10 +127,7 @@ func (r Result) Limits() []LimitResult {
 	if r.policy == nil {
 		return nil
 	}
-	statuses := r.few[:]
-	if r.more != nil {
-		statuses = r.more
-	}
+	statuses := r.statuses()
 	out := make([]LimitResult, len(r.policy.limits))
 	for i, l := range r.policy.limits {
 		s := statuses[i]
@@ -139,7 +146,15 @@ func (r Result) Limits() []LimitResult {
 }
 
 // Refusals returns a bit for each limit of a single subject that refused, for stores.
-func (r Result) Refusals() uint64 { return r.refusals }
+func (r Result) Refusals() uint64 { return uint64(r.refusals) }
+
+// statuses returns what each limit of a single subject says. The caller must not change them.
+func (r *Result) statuses() []window.Status {
+	if r.rare != nil {
+		return r.rare.statuses
+	}
+	return r.few[:]
+}
 
 // RefusedBy returns the limit that refused: of several, the one that takes longest to have room. It
 // returns false for a call that was admitted.
@@ -162,8 +177,9 @@ func join(results []Result) Result {
 	if len(results) == 1 {
 		return results[0]
 	}
-	all := Result{Allowed: true, Remaining: MaxUnits, subjects: results}
-	for _, r := range results {
+	all := Result{Allowed: true, Remaining: MaxUnits, rare: &rare{subjects: results}}
+	for i := range results {
+		r := &results[i]
 		all.Allowed = all.Allowed && r.Allowed
 		all.Remaining = min(all.Remaining, r.Remaining)
 		all.wait = max(all.wait, r.wait)

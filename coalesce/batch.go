@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"example.com/sash"
@@ -14,22 +15,24 @@ type call struct {
 	ctx    context.Context
 	req    sash.Request
 	batch  *batch        // guarded by the shard's mu; nil while it is in the queue
-	done   chan struct{} // closed when result and err are set
+	done   chan struct{} // sent to once, when result and err are set
 	result sash.Result
 	err    error
 }
 
+// answer gives a caller its answer. The call is the caller's then, who may use it again.
 func (c *call) answer(res sash.Result, err error) {
 	c.result, c.err = res, err
-	close(c.done)
+	c.done <- struct{}{}
 }
 
 // A batch is the calls of one key that are decided together. They have equal policies.
 type batch struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
-	open    []*call // not yet answered; those that the next question is about come first
-	waiting int     // guarded by the shard's mu: callers that have not given up
+	open    []*call        // not yet answered; those that the next question is about come first
+	waiting int            // guarded by the shard's mu: callers that have not given up
+	woken   sync.WaitGroup // callers that have not run since the answer
 }
 
 // take removes the next batch from the queue, or the queue when it is empty.
@@ -50,6 +53,7 @@ func (sh *shard) take(key string, q *queue) *batch {
 	for _, c := range b.open {
 		c.batch = b
 	}
+	b.woken.Add(n)
 	b.ctx, b.cancel = b.context()
 	return b
 }
@@ -79,6 +83,7 @@ func (sh *shard) giveUp(q *queue, c *call) {
 		q.calls = slices.DeleteFunc(q.calls, func(o *call) bool { return o == c })
 		return
 	}
+	c.batch.woken.Done()
 	if c.batch.waiting--; c.batch.waiting == 0 {
 		c.batch.cancel()
 	}

@@ -3,7 +3,6 @@ package coalesce
 import (
 	"context"
 	"hash/maphash"
-	"runtime"
 	"sync"
 
 	"example.com/sash"
@@ -13,12 +12,13 @@ const shards = 64 // a power of two
 
 // A Store decides concurrent calls of one key together. It is safe for concurrent use. It holds nothing
 // but calls that wait, and has nothing to close: a goroutine that it starts ends when nobody waits for the
-// key any more.
+// key any more. In tests with testing/synctest, make it in the bubble: it uses channels again.
 type Store struct {
 	inner  sash.Store
 	apart  bool // each call is decided by itself
 	seed   maphash.Seed
 	shards [shards]shard
+	calls  sync.Pool // of *call whose callers have their answer
 }
 
 var (
@@ -32,6 +32,7 @@ var (
 // New returns a store that decides through inner, which it does not own.
 func New(inner sash.Store) *Store {
 	s := &Store{inner: inner, apart: sash.Substituted(inner), seed: maphash.MakeSeed()}
+	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	for i := range s.shards {
 		s.shards[i].busy = make(map[string]*queue)
 	}
@@ -68,12 +69,17 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 		q.refused = err == nil && !res.Allowed
 		return res, err
 	}
-	c := &call{ctx: ctx, req: req, done: make(chan struct{})}
+	c := s.calls.Get().(*call)
+	c.ctx, c.req = ctx, req
 	q.calls = append(q.calls, c)
 	sh.mu.Unlock()
 	select {
 	case <-c.done:
-		return c.result, c.err
+		c.batch.woken.Done()
+		res, err := c.result, c.err
+		*c = call{done: c.done}
+		s.calls.Put(c)
+		return res, err
 	case <-ctx.Done():
 		sh.giveUp(q, c)
 		return sash.Result{}, ctx.Err()
@@ -93,15 +99,16 @@ func (s *Store) leave(sh *shard, key string, q *queue) {
 }
 
 // run decides batch after batch until nobody waits. Those who were just answered often have the next call
-// ready: yielding lets them run first and put it into the batch, and returns at once when nobody can run.
+// ready: a batch is taken when all of them have run, so that their calls are in it. They are ready to run, or
+// have given up, so that takes no longer than the scheduler does.
 func (s *Store) run(sh *shard, key string, q *queue) {
 	for {
-		runtime.Gosched()
 		b := sh.take(key, q)
 		if b == nil {
 			return
 		}
 		q.refused = b.decide(s.inner, q.refused)
+		b.woken.Wait()
 	}
 }
 

@@ -16,7 +16,8 @@
 //	                       d ┄┄├──────────────┤
 //	                              e ┄┄┄┄┄┄┄┄┄┄├────
 //
-// There is no timer: the queue is as long as a round trip makes it. The sum is charged as one entry of the
+// There is no timer: the queue is as long as a round trip makes it, and the next call goes out as soon as those
+// who were just answered have run, for they often have their next call ready. The sum is charged as one entry of the
 // log. When it has no room nothing was charged, and the answer says how many units are left: the calls
 // that fit, in the order in which they came, are asked for again, and those that do not are refused by an
 // answer to their own cost. So a batch takes one round trip while there is room, one while there is none,

@@ -38,6 +38,7 @@ type Options struct {
 type Store struct {
 	inner    sash.Store
 	maxAge   time.Duration
+	start    time.Time // instants are what has passed since: reading the date as well takes twice as long
 	cache    *otter.Cache[string, *denial]
 	seed     maphash.Seed
 	epochs   [epochs]atomic.Uint64 // of the keys with one hash: how often something was given back
@@ -62,8 +63,8 @@ type denial struct {
 type refusal struct {
 	cost     int64
 	result   sash.Result
-	received time.Time
-	until    time.Time
+	received time.Duration // since the store's start, as until is
+	until    time.Duration
 }
 
 // New returns a store that asks inner, which it does not own. A nil opts is the default. The error says
@@ -75,7 +76,7 @@ func New(inner sash.Store, opts *Options) (*Store, error) {
 	if opts.MaxKeys < 0 || opts.MaxAge < 0 {
 		return nil, errors.New("denials: MaxKeys and MaxAge must not be negative; zero is the default")
 	}
-	s := &Store{inner: inner, maxAge: opts.MaxAge, seed: maphash.MakeSeed()}
+	s := &Store{inner: inner, maxAge: opts.MaxAge, start: time.Now(), seed: maphash.MakeSeed()}
 	if s.maxAge == 0 {
 		s.maxAge = DefaultMaxAge
 	}
@@ -88,30 +89,34 @@ func New(inner sash.Store, opts *Options) (*Store, error) {
 	return s, err
 }
 
+// now returns the instant, since the start.
+func (s *Store) now() time.Duration { return time.Since(s.start) }
+
 // Decide implements [sash.Store]. An answer from memory has the source [sash.FromCache].
-func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, err error) {
 	if req.Cost == 0 || req.Policy.CountRefused() {
 		return s.inner.Decide(ctx, req)
 	}
 	if d, ok := s.cache.GetIfPresent(req.Key); ok {
 		if r := d.find(req); r != nil {
-			if now := time.Now(); now.Before(r.until) {
+			if now := s.now(); now < r.until {
 				s.answered.Add(1)
-				res := r.result.After(now.Sub(r.received)).Part(req, 0)
+				res = r.result.After(now - r.received)
+				res = res.Part(req, 0)
 				res.Source = sash.FromCache
 				return res, nil
 			}
 		}
 	}
 	epoch := s.epoch(req.Key)
-	before, sent := epoch.Load(), time.Now()
-	res, err := s.inner.Decide(ctx, req)
+	before, sent := epoch.Load(), s.now()
+	res, err = s.inner.Decide(ctx, req)
 	if err == nil && !res.Allowed && res.Firm && res.Source == sash.FromStore {
 		s.keep(req, refusal{
 			cost:     req.Cost,
 			result:   res,
-			received: time.Now(),
-			until:    sent.Add(min(res.RetryAfter, s.maxAge)),
+			received: s.now(),
+			until:    sent + min(res.RetryAfter, s.maxAge),
 		}, epoch, before)
 	}
 	return res, err
@@ -141,7 +146,7 @@ func (d *denial) set(r refusal) {
 			place = old
 			break
 		}
-		if old.until.Before(place.until) {
+		if old.until < place.until {
 			place = old
 		}
 	}

@@ -31,6 +31,7 @@ const (
 type Store struct {
 	inner    sash.Store
 	longest  time.Duration
+	start    time.Time // instants are what has passed since: reading the date as well takes twice as long
 	seed     maphash.Seed
 	policies policies
 	shards   [shards]shard
@@ -55,7 +56,7 @@ func New(inner sash.Store, longest time.Duration) (*Store, error) {
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{inner: inner, longest: longest, seed: maphash.MakeSeed()}
+	s := &Store{inner: inner, longest: longest, start: time.Now(), seed: maphash.MakeSeed()}
 	s.policies.longer = make(map[*sash.Policy]*sash.Policy)
 	for i := range s.shards {
 		s.shards[i].store = s
@@ -68,9 +69,12 @@ func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)&(shards-1)]
 }
 
+// now returns the instant, since the start.
+func (s *Store) now() time.Duration { return time.Since(s.start) }
+
 // Decide implements [sash.Store]. An admission out of a lease has the source [sash.FromLease]; its At is the
 // instant at which the lease was charged.
-func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, _ error) {
 	if !leasable(req.Policy) {
 		return s.inner.Decide(ctx, req)
 	}
@@ -79,7 +83,7 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 	}
 	sh := s.shard(req.Key)
 	for first := true; ; first = false {
-		res, step := sh.spend(req, first)
+		step := sh.spend(req, first, &res)
 		switch {
 		case step.spent:
 			return res, nil
@@ -129,7 +133,7 @@ func (s *Store) fill(ctx context.Context, sh *shard, req sash.Request, block int
 	defer cancel()
 	var res sash.Result
 	err := errors.New("lease: the store panicked") // unless it answers
-	sent := time.Now()
+	sent := s.now()
 	defer func() {
 		_ = recover() // the calls that wait ask the store themselves
 		sh.filled(req, res, err, block, sent)
@@ -247,8 +251,9 @@ func leasable(policy *sash.Policy) bool {
 	if policy.CountRefused() || !policy.Algorithm().Exact() {
 		return false
 	}
-	for _, l := range policy.Limits() {
-		if l.Period != 0 {
+	limits := policy.Limits()
+	for i := range limits {
+		if limits[i].Period != 0 {
 			return false
 		}
 	}

@@ -21,7 +21,7 @@ type subject struct {
 
 	// The lease. It can be spent while until is not reached.
 	left   int64
-	until  time.Time
+	until  time.Duration
 	grant  sash.Settlement // of the block: Units is what was spent of it
 	answer sash.Result     // to the block
 	timer  *time.Timer
@@ -30,7 +30,7 @@ type subject struct {
 	lost   int           // blocks in a row whose answer was lost: they stay charged, so the next is smaller
 
 	// The demand, in units, within spans of the longest lease.
-	since     time.Time
+	since     time.Duration
 	now, past int64 // in this span, and in the one before
 	rest      int64 // what the store had left when it last said so
 }
@@ -42,38 +42,39 @@ type step struct {
 	block int64           // with wait: ask the store for so many units, meanwhile
 }
 
-// spend takes a call's units out of the lease, if that has enough, and otherwise says how to go on. The first
-// time that a call is there it counts as demand.
-func (sh *shard) spend(req sash.Request, first bool) (sash.Result, step) {
+// spend takes a call's units out of the lease, if that has enough, and answers it in res. Otherwise it says how
+// to go on. The first time that a call is there it counts as demand.
+func (sh *shard) spend(req sash.Request, first bool, res *sash.Result) step {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sub := sh.subject(req)
 	if sub == nil {
-		return sash.Result{}, step{}
+		return step{}
 	}
-	now := time.Now()
+	now := sh.store.now()
 	if first {
 		sub.count(now, req.Cost, sh.store.longest)
 	}
-	if sub.left >= req.Cost && now.Before(sub.until) {
+	if sub.left >= req.Cost && now < sub.until {
 		sub.left -= req.Cost
 		sub.grant.Units += req.Cost
-		return sub.answer.Part(req, sub.left), step{spent: true}
+		*res = sub.answer.Part(req, sub.left)
+		return step{spent: true}
 	}
 	if sub.filled != nil {
-		return sash.Result{}, step{wait: sub.filled}
+		return step{wait: sub.filled}
 	}
 	block := min(max(sub.now, sub.past), sub.rest/shareOfRest) >> min(sub.lost, 62)
 	if block < 2*req.Cost {
-		return sash.Result{}, step{}
+		return step{}
 	}
 	sub.filled, sub.void = make(chan struct{}), false
-	return sash.Result{}, step{wait: sub.filled, block: block}
+	return step{wait: sub.filled, block: block}
 }
 
 // count adds to the demand of the span that now is in.
-func (sub *subject) count(now time.Time, units int64, span time.Duration) {
-	switch passed := now.Sub(sub.since); {
+func (sub *subject) count(now time.Duration, units int64, span time.Duration) {
+	switch passed := now - sub.since; {
 	case passed >= 2*span:
 		sub.since, sub.past, sub.now = now, 0, 0
 	case passed >= span:
@@ -98,7 +99,7 @@ func (sh *shard) subject(req sash.Request) *subject {
 			return nil
 		}
 	}
-	sub = &subject{policy: req.Policy, since: time.Now()}
+	sub = &subject{policy: req.Policy, since: sh.store.now()}
 	sh.subjects[req.Key] = sub
 	return sub
 }
@@ -134,7 +135,7 @@ func (sh *shard) saw(req sash.Request, res sash.Result) {
 }
 
 // filled takes in the answer to a block that was asked for at sent, and lets those go on that wait for it.
-func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int64, sent time.Time) {
+func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int64, sent time.Duration) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sub := sh.subjects[req.Key]
@@ -155,11 +156,11 @@ func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int6
 	}
 	req.Cost = block
 	sub.left = block
-	sub.until = sent.Add(sh.store.longest)
+	sub.until = sent + sh.store.longest
 	sub.answer = res
 	sub.answer.Source = sash.FromLease
 	sub.grant = sash.Settlement{Request: req, Result: res}
-	sub.timer = time.AfterFunc(time.Until(sub.until), func() { sh.expire(sub) })
+	sub.timer = time.AfterFunc(sub.until-sh.store.now(), func() { sh.expire(sub) })
 	if sub.void {
 		if rest, ok := sub.end(); ok {
 			go sh.giveBack(rest)
@@ -182,7 +183,7 @@ func (sub *subject) end() (rest sash.Settlement, ok bool) {
 // expire ends a lease when its time is over. A newer lease of the subject has a timer of its own.
 func (sh *shard) expire(sub *subject) {
 	sh.mu.Lock()
-	if time.Now().Before(sub.until) {
+	if sh.store.now() < sub.until {
 		sh.mu.Unlock()
 		return
 	}

@@ -19,11 +19,12 @@ type Entry struct {
 // taken their place; what was given back is left out. It is nil for a key that holds nothing, and under an
 // algorithm that keeps no log. It copies up to 100,000 entries, while which nobody else decides on the key's shard.
 func (s *Store) Inspect(key string, policy *sash.Policy) ([]Entry, time.Time) {
-	sh := &s.shards[s.shard(key)]
+	hash := s.hash(key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	at := time.UnixMicro(s.now().UnixMicro())
-	sub := sh.subjects[identify(key, policy)]
+	at := time.UnixMicro(sh.clock.now())
+	sub := sh.find(hash, key, policy)
 	if sub == nil {
 		return nil, at
 	}

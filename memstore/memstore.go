@@ -33,14 +33,14 @@ type Options struct {
 	// them that was settled. As many IDs of DecideOnce are remembered, about 500 bytes each; what is
 	// above that forgets the oldest.
 	MaxKeys int
-	// Now is the clock. Nil is time.Now. It may be called concurrently, and may go back.
+	// Now is the clock, which may be called concurrently and may go back. Nil is the wall clock; when that is
+	// set, the store follows within a second.
 	Now func() time.Time
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [sash.MultiStore],
 // [sash.Deduplicator], [sash.Settler] and [sash.Resetter].
 type Store struct {
-	now    func() time.Time
 	seed   maphash.Seed
 	most   int64
 	keys   atomic.Int64 // held in all shards
@@ -59,11 +59,7 @@ func New(opts *Options) *Store {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Store{now: opts.Now, seed: maphash.MakeSeed()}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	s.most = int64(opts.MaxKeys)
+	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys)}
 	if s.most <= 0 {
 		s.most = DefaultMaxKeys
 	}
@@ -72,37 +68,49 @@ func New(opts *Options) *Store {
 		n /= 2
 	}
 	s.shards = make([]shard, n)
+	start := time.Now()
 	for i := range s.shards {
 		s.shards[i].store = s
-		s.shards[i].subjects = make(map[id]*subject)
+		s.shards[i].clock = newClock(opts.Now, start)
+		s.shards[i].subjects = make(map[uint64]*subject)
 		s.shards[i].calls.most = max(1, int(s.most)/n)
 	}
 	return s
 }
 
-func (s *Store) shard(key string) int {
-	return int(maphash.String(s.seed, key) & uint64(len(s.shards)-1))
-}
+func (s *Store) hash(key string) uint64 { return maphash.String(s.seed, key) }
+
+// index returns which shard has the keys of a hash.
+func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-1)) }
+
+func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
 
 // Decide implements [sash.Store]. It does not block and does not look at the context.
-func (s *Store) Decide(_ context.Context, req sash.Request) (sash.Result, error) {
-	sh := &s.shards[s.shard(req.Key)]
+func (s *Store) Decide(_ context.Context, req sash.Request) (res sash.Result, _ error) {
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.result(s.now().UnixMicro(), req), nil
+	now := sh.clock.now()
+	statuses := sh.statuses[:len(req.Policy.Windows())]
+	refusals, firm := sh.decide(now, hash, req, statuses)
+	res.Firm = firm
+	res.Decided(req, now, refusals, statuses)
+	return res, nil
 }
 
 // DecideOnce implements [sash.Deduplicator].
-func (s *Store) DecideOnce(_ context.Context, name string, req sash.Request) (sash.Result, error) {
-	sh := &s.shards[s.shard(req.Key)]
+func (s *Store) DecideOnce(_ context.Context, id string, req sash.Request) (sash.Result, error) {
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.now().UnixMicro()
-	c := call{subject: identify(req.Key, req.Policy), name: name}
+	now := sh.clock.now()
+	c := call{subject: identify(req.Key, req.Policy), name: id}
 	if res, ok := sh.calls.find(now, c); ok {
 		return res, nil
 	}
-	res := sh.result(now, req)
+	res := sh.result(now, hash, req)
 	if res.Allowed || req.Policy.CountRefused() {
 		sh.calls.add(now, c, res)
 	}
@@ -112,13 +120,15 @@ func (s *Store) DecideOnce(_ context.Context, name string, req sash.Request) (sa
 // DecideAll implements [sash.MultiStore].
 func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result, error) {
 	defer s.lock(reqs)()
-	now := s.now().UnixMicro()
 	results := make([]sash.Result, len(reqs))
 	var room [sash.MaxLimits]window.Status
 	charge := true
 	for i, req := range reqs {
 		statuses := room[:len(req.Policy.Windows())]
-		refusals := s.shards[s.shard(req.Key)].look(now, req, statuses)
+		hash := s.hash(req.Key)
+		sh := s.shard(hash)
+		now := sh.clock.now()
+		refusals := sh.look(now, hash, req, statuses)
 		results[i] = sash.NewResult(req, now, refusals, statuses)
 		charge = charge && refusals == 0
 	}
@@ -129,14 +139,15 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 		if req.Cost == 0 {
 			continue
 		}
-		sh := &s.shards[s.shard(req.Key)]
+		hash := s.hash(req.Key)
+		sh, now := s.shard(hash), results[i].At.UnixMicro()
 		statuses := room[:len(req.Policy.Windows())]
-		sh.charge(now, req)
+		sh.charge(now, hash, req)
 		after := req
 		if charge {
 			after.Cost = 0
 		}
-		refusals := sh.look(now, after, statuses)
+		refusals := sh.look(now, hash, after, statuses)
 		if !charge {
 			refusals = results[i].Refusals()
 		}
@@ -148,11 +159,12 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 // Settle implements [sash.Settler].
 func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 	req := set.Request
-	sh := &s.shards[s.shard(req.Key)]
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.now().UnixMicro()
-	sub := sh.find(req)
+	now := sh.clock.now()
+	sub := sh.find(hash, req.Key, req.Policy)
 	if sub != nil && now < set.Expires() && sub.first(now, &set) {
 		sub.state.Settle(now, set.Result.At.UnixMicro(), set.Units-req.Cost, req.Policy.Windows())
 	}
@@ -161,10 +173,13 @@ func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 
 // Reset implements [sash.Resetter].
 func (s *Store) Reset(_ context.Context, key string, policy *sash.Policy) error {
-	sh := &s.shards[s.shard(key)]
+	hash := s.hash(key)
+	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.drop(identify(key, policy))
+	if sub := sh.find(hash, key, policy); sub != nil {
+		sh.drop(sub)
+	}
 	return nil
 }
 
@@ -182,8 +197,8 @@ func (s *Store) Stats() Stats {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sh.sweep(s.now().UnixMicro(), len(sh.queue))
-		stats.Keys += len(sh.subjects)
+		sh.sweep(sh.clock.now(), len(sh.queue))
+		stats.Keys += len(sh.queue)
 		stats.Evicted += sh.evicted
 		sh.mu.Unlock()
 	}
@@ -194,7 +209,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) lock(reqs []sash.Request) (unlock func()) {
 	shards := make([]int, len(reqs))
 	for i, req := range reqs {
-		shards[i] = s.shard(req.Key)
+		shards[i] = s.index(s.hash(req.Key))
 	}
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
@@ -217,17 +232,4 @@ type id struct {
 
 func identify(key string, policy *sash.Policy) id {
 	return id{key, policy.Algorithm(), policy.Resolution()}
-}
-
-func newState(policy *sash.Policy) window.State {
-	switch policy.Algorithm() {
-	case sash.FixedWindow:
-		return new(window.Fixed)
-	case sash.SlidingCounter:
-		return new(window.Counter)
-	case sash.GCRA:
-		return new(window.GCRA)
-	default:
-		return &window.Log{Resolution: max(1, policy.Resolution().Microseconds())}
-	}
 }

@@ -12,7 +12,8 @@ import (
 // A shard owns part of the keys. Everything below mu is guarded by it.
 type shard struct {
 	mu       sync.Mutex
-	subjects map[id]*subject
+	clock    clock
+	subjects map[uint64]*subject // by hash; those that have the same are chained
 	queue    queue
 	calls    calls
 	store    *Store
@@ -23,13 +24,32 @@ type shard struct {
 // A subject is a key's charges and its place in the queue.
 type subject struct {
 	id    id
+	next  *subject // with the same hash
 	state window.State
-	due   int64 // when the queue looks at it
-	index int   // in the queue
+	log   window.Log // the state, under most algorithms: here, so that it is at hand
+	loose bool       // a charge may still be settled: once there was one, until the subject goes
+
+	hash  uint64 // of its key
+	due   int64  // when the queue looks at it
+	index int    // in the queue
 
 	settled map[string]int64 // what was settled, and until when a repetition could do harm
-	loose   bool             // a charge may still be settled: once there was one, until the subject goes
 	most    int              // how many of them to hold before those that are over are dropped
+}
+
+// begin gives a new subject its state.
+func (s *subject) begin(policy *sash.Policy) {
+	switch policy.Algorithm() {
+	case sash.FixedWindow:
+		s.state = new(window.Fixed)
+	case sash.SlidingCounter:
+		s.state = new(window.Counter)
+	case sash.GCRA:
+		s.state = new(window.GCRA)
+	default:
+		s.log.Resolution = max(1, policy.Resolution().Microseconds())
+		s.state = &s.log
+	}
 }
 
 // first reports whether a settlement is applied for the first time, and notes that it was.
@@ -52,8 +72,8 @@ func (s *subject) first(now int64, set *sash.Settlement) bool {
 }
 
 // look fills statuses without charging.
-func (sh *shard) look(now int64, req sash.Request, statuses []window.Status) (refusals uint64) {
-	if sub := sh.find(req); sub != nil {
+func (sh *shard) look(now int64, hash uint64, req sash.Request, statuses []window.Status) (refusals uint64) {
+	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
 		return sub.state.Look(now, req.Cost, req.Policy.Windows(), statuses)
 	}
 	for i, l := range req.Policy.Windows() {
@@ -63,21 +83,24 @@ func (sh *shard) look(now int64, req sash.Request, statuses []window.Status) (re
 }
 
 // charge records a request, and lets expired keys go.
-func (sh *shard) charge(now int64, req sash.Request) {
-	sub := sh.subject(now, req)
+func (sh *shard) charge(now int64, hash uint64, req sash.Request) {
+	sub := sh.find(hash, req.Key, req.Policy)
+	if sub == nil {
+		sub = sh.add(now, hash, req)
+	}
 	sub.loose = sub.loose || req.MaySettle
 	sub.state.Charge(now, req.Cost, req.Policy.Windows())
 }
 
 // decide looks, and charges when there is room. It reports whether a refusal is firm.
-func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (refusals uint64, firm bool) {
-	sub := sh.find(req)
+func (sh *shard) decide(now int64, hash uint64, req sash.Request, statuses []window.Status) (refusals uint64, firm bool) {
+	sub := sh.find(hash, req.Key, req.Policy)
 	fresh := sub == nil
 	if fresh {
 		if req.Cost == 0 {
-			return sh.look(now, req, statuses), false
+			return sh.look(now, hash, req, statuses), false
 		}
-		sub = sh.subject(now, req)
+		sub = sh.add(now, hash, req)
 	}
 	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Windows(), req.Policy.CountRefused(), statuses)
 	if fresh {
@@ -91,38 +114,36 @@ func (sh *shard) decide(now int64, req sash.Request, statuses []window.Status) (
 }
 
 // result decides.
-func (sh *shard) result(now int64, req sash.Request) sash.Result {
+func (sh *shard) result(now int64, hash uint64, req sash.Request) sash.Result {
 	statuses := sh.statuses[:len(req.Policy.Windows())]
-	refusals, firm := sh.decide(now, req, statuses)
+	refusals, firm := sh.decide(now, hash, req, statuses)
 	res := sash.NewResult(req, now, refusals, statuses)
 	res.Firm = firm
 	return res
 }
 
-// find returns the request's subject, or nil.
-func (sh *shard) find(req sash.Request) *subject {
-	sub := sh.subjects[identify(req.Key, req.Policy)]
-	if sub == nil {
-		return nil
+// find returns the subject of a key, which has this hash, under a policy, or nil.
+func (sh *shard) find(hash uint64, key string, policy *sash.Policy) *subject {
+	sub := sh.subjects[hash]
+	for sub != nil && (sub.id.key != key || sub.id.algorithm != policy.Algorithm() || sub.id.resolution != policy.Resolution()) {
+		sub = sub.next
 	}
-	if l, ok := sub.state.(*window.Log); ok {
-		l.CountRefused = req.Policy.CountRefused()
+	if sub != nil {
+		sub.log.CountRefused = policy.CountRefused()
 	}
 	return sub
 }
 
-// subject returns the request's subject, making it and room for it when it is new.
-func (sh *shard) subject(now int64, req sash.Request) *subject {
-	if sub := sh.find(req); sub != nil {
-		return sub
-	}
-	name := identify(req.Key, req.Policy)
+// add makes a subject, and room for it.
+func (sh *shard) add(now int64, hash uint64, req sash.Request) *subject {
 	sh.sweep(now, 4)
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
 		sh.evict()
 	}
-	sub := &subject{id: name, state: newState(req.Policy), due: now + window.Keep(req.Policy.Windows())}
-	sh.subjects[name] = sub
+	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, due: now + window.Keep(req.Policy.Windows())}
+	sub.begin(req.Policy)
+	sub.next = sh.subjects[hash]
+	sh.subjects[hash] = sub
 	sh.store.keys.Add(1)
 	heap.Push(&sh.queue, sub)
 	return sub
@@ -137,7 +158,7 @@ func (sh *shard) sweep(now int64, n int) {
 			sub.due = expires
 			heap.Fix(&sh.queue, 0)
 		} else {
-			sh.drop(sub.id)
+			sh.drop(sub)
 		}
 	}
 }
@@ -154,16 +175,23 @@ func (sh *shard) evict() {
 		sub.due = expires
 		heap.Fix(&sh.queue, 0)
 	}
-	sh.drop(sh.queue[0].id)
+	sh.drop(sh.queue[0])
 	sh.evicted++
 }
 
-func (sh *shard) drop(name id) {
-	if sub := sh.subjects[name]; sub != nil {
-		delete(sh.subjects, name)
-		sh.store.keys.Add(-1)
-		heap.Remove(&sh.queue, sub.index)
+func (sh *shard) drop(sub *subject) {
+	if first := sh.subjects[sub.hash]; first != sub {
+		for first.next != sub {
+			first = first.next
+		}
+		first.next = sub.next
+	} else if sub.next != nil {
+		sh.subjects[sub.hash] = sub.next
+	} else {
+		delete(sh.subjects, sub.hash)
 	}
+	sh.store.keys.Add(-1)
+	heap.Remove(&sh.queue, sub.index)
 }
 
 // A queue orders subjects by due time.

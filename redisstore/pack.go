@@ -22,7 +22,8 @@ const usualSize = 64
 
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
 func pack(reqs []sash.Request, countRefused bool, now int64) string {
-	b := make([]byte, 0, usualSize*len(reqs))
+	var usual [usualSize]byte // on the stack
+	b := usual[:0]
 	mode := byte(modeDecide)
 	if countRefused {
 		mode = modeCharge
@@ -41,7 +42,8 @@ func pack(reqs []sash.Request, countRefused bool, now int64) string {
 // it is worth, and the instant from which settling does nothing at the end.
 func packSettlement(set *sash.Settlement) string {
 	at := set.Result.At.UnixMicro()
-	b := append(make([]byte, 0, usualSize), modeSettle)
+	var usual [usualSize]byte
+	b := append(usual[:0], modeSettle)
 	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution().Microseconds()))
 	b = appendRequest(b, &set.Request, at)
 	b = appendUint(b, 7, at)

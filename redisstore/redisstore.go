@@ -80,7 +80,7 @@ func New(scripts Scripter, opts *Options) *Store {
 func (s *Store) Key(key string, policy *sash.Policy) string {
 	tag := tags[policy.Algorithm()]
 	if policy.Algorithm() == sash.SlidingBuckets {
-		tag += "-" + policy.Resolution().String()
+		return s.prefix + tag + "-" + policy.Resolution().String() + ":" + key
 	}
 	return s.prefix + tag + ":" + key
 }
@@ -97,18 +97,19 @@ var tags = [...]string{
 
 // Decide implements [sash.Store].
 func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	results, err := s.decide(ctx, []sash.Request{req}, "")
-	if err != nil {
-		return sash.Result{}, err
-	}
-	return results[0], nil
+	return s.decideOne(ctx, req, "")
 }
 
 // DecideOnce implements [sash.Deduplicator]. What a call got is kept in a key of its own, in the slot of
 // the subject's key. When it is repeated under another number of limits that is an error.
 func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
-	results, err := s.decide(ctx, []sash.Request{req}, id)
-	if err != nil {
+	return s.decideOne(ctx, req, id)
+}
+
+// decideOne keeps the request and its result on the stack.
+func (s *Store) decideOne(ctx context.Context, req sash.Request, id string) (sash.Result, error) {
+	var results [1]sash.Result
+	if err := s.decide(ctx, []sash.Request{req}, id, results[:]); err != nil {
 		return sash.Result{}, err
 	}
 	return results[0], nil
@@ -123,11 +124,15 @@ func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Resu
 			}
 		}
 	}
-	return s.decide(ctx, reqs, "")
+	results := make([]sash.Result, len(reqs))
+	if err := s.decide(ctx, reqs, "", results); err != nil {
+		return nil, err
+	}
+	return results, nil
 }
 
-// decide asks for all requests at once; for the first only, when it has an ID.
-func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string) ([]sash.Result, error) {
+// decide asks for all requests at once; for the first only, when it has an ID. There is a result for each.
+func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string, results []sash.Result) error {
 	policy := reqs[0].Policy
 	keys := make([]string, len(reqs))
 	for i, req := range reqs {
@@ -144,18 +149,18 @@ func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string) ([]s
 	for range 3 {
 		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused(), now))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		results, at, err := unpack(reqs, reply)
+		decided, at, err := unpack(reqs, reply, results)
 		if err != nil && id != "" {
 			err = fmt.Errorf("%w; was the call of this ID charged under other limits?", err)
 		}
-		if err != nil || results != nil {
-			return results, err
+		if err != nil || decided {
+			return err
 		}
 		now = at
 	}
-	return nil, errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
+	return errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
 }
 
 // Settle implements [sash.Settler].
@@ -193,25 +198,24 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 // unsettled is the bit of the refusals that says that a charge may still be settled.
 const unsettled = 1 << 40
 
-// unpack reads a script's reply. It returns no results, and the server's time, when nothing was decided
-// because the calendar boundaries did not surround that time.
-func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64, err error) {
+// unpack reads a script's reply into results, one for each request. It decided nothing, and returns the
+// server's time, when the calendar boundaries did not surround that time. With an error results mean nothing.
+func unpack(reqs []sash.Request, reply string, results []sash.Result) (decided bool, at int64, err error) {
+	if len(reply) >= 16 && int64(number(reply)) == -1 {
+		return false, int64(number(reply[8:])), nil
+	}
 	limits := 0
-	for _, req := range reqs {
-		limits += len(req.Policy.Limits())
+	for i := range reqs {
+		limits += len(reqs[i].Policy.Limits())
 	}
-	b := []byte(reply)
-	if len(b) >= 16 && int64(binary.BigEndian.Uint64(b)) == -1 {
-		return nil, int64(binary.BigEndian.Uint64(b[8:])), nil
-	}
-	if len(b) != 16+32*limits {
-		return nil, 0, fmt.Errorf("redisstore: a script answered %d bytes where %d were due", len(b), 16+32*limits)
+	if len(reply) != 16+32*limits {
+		return false, 0, fmt.Errorf("redisstore: a script answered %d bytes where %d were due", len(reply), 16+32*limits)
 	}
 	var bits uint64 // of all numbers
 	next := func() int64 {
-		n := binary.BigEndian.Uint64(b)
+		n := number(reply)
 		bits |= n
-		b = b[8:]
+		reply = reply[8:]
 		return int64(n)
 	}
 	refusals, at := uint64(next()), next()
@@ -219,7 +223,6 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 	firm := refusals&unsettled == 0 && settles[reqs[0].Policy.Algorithm()] != nil
 	refusals &^= unsettled
 	unknown := refusals >> limits
-	results = make([]sash.Result, len(reqs))
 	var room [sash.MaxLimits]window.Status
 	for i, req := range reqs {
 		k := len(req.Policy.Limits())
@@ -231,7 +234,10 @@ func unpack(reqs []sash.Request, reply string) (results []sash.Result, at int64,
 		refusals >>= k
 	}
 	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53; so no time overflows
-		return nil, 0, errors.New("redisstore: a script answered numbers that make no sense")
+		return false, 0, errors.New("redisstore: a script answered numbers that make no sense")
 	}
-	return results, at, nil
+	return true, at, nil
 }
+
+// number reads the first 8 bytes of a reply.
+func number(reply string) uint64 { return binary.BigEndian.Uint64([]byte(reply[:8])) }

@@ -37,7 +37,7 @@ func TestServerOutOfMemory(t *testing.T) {
 			limit(0)
 
 			// Every size of a growing log.
-			limiter := l.limiter(t, a, sash.Every(20_000, time.Hour), sash.Every(20_000, 2*time.Hour))
+			limiter := l.limiter(t, a, sash.Every(20_000, 30*24*time.Hour), sash.Every(20_000, 60*24*time.Hour)) // GCRA gives nothing back meanwhile
 			key := l.key(t, "k", a)
 			for i := range 100 {
 				before := l.state(t, key)

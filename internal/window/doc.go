@@ -34,21 +34,6 @@ type State interface {
 	Expires() int64
 }
 
-// Decide looks, charges when there is room (or always, where refused calls are charged too), and
-// leaves in out what the limits say after that.
-func Decide(s State, now, cost int64, limits []Limit, countRefused bool, out []Status) (refusals uint64) {
-	refusals = s.Look(now, cost, limits, out)
-	if cost == 0 || refusals != 0 && !countRefused {
-		return refusals
-	}
-	s.Charge(now, cost, limits)
-	if refusals == 0 {
-		cost = 0
-	}
-	s.Look(now, cost, limits, out)
-	return refusals
-}
-
 // Keep returns how long a charge can matter: the longest of the spans.
 func Keep(limits []Limit) int64 {
 	var keep int64

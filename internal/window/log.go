@@ -124,7 +124,10 @@ func (l *Log) Look(now, cost int64, limits []Limit, out []Status) (refusals uint
 }
 
 // Charge implements State.
-func (l *Log) Charge(now, cost int64, limits []Limit) {
+func (l *Log) Charge(now, cost int64, limits []Limit) { l.add(now, cost, limits) }
+
+// add charges. It reports whether every unit that was there leaves when it would have left before.
+func (l *Log) add(now, cost int64, limits []Limit) (plain bool) {
 	l.redate(now)
 	l.keep = max(l.keep, Keep(limits))
 	for i := range limits {
@@ -132,14 +135,16 @@ func (l *Log) Charge(now, cost int64, limits []Limit) {
 	}
 	if l.joins(now, limits) {
 		last := l.slot(l.head - 1)
+		plain = last.at == now
 		last.at, last.sum = now, last.sum+uint64(cost)
-		return
+		return plain
 	}
 	sum := l.gone
 	if l.head > l.lo {
 		sum = l.slot(l.head - 1).sum
 	}
 	sum += uint64(cost)
+	plain = true
 	for l.lo < l.head {
 		oldest := l.slot(l.lo)
 		outweighed := l.CountRefused && sum-oldest.sum > uint64(l.units)
@@ -147,7 +152,7 @@ func (l *Log) Charge(now, cost int64, limits []Limit) {
 			break
 		}
 		if oldest.at > now-l.keep && !outweighed {
-			l.joined = oldest.at
+			l.joined, plain = oldest.at, false
 		} else {
 			l.gone, l.joined = oldest.sum, 0
 		}
@@ -158,6 +163,7 @@ func (l *Log) Charge(now, cost int64, limits []Limit) {
 	}
 	*l.slot(l.head) = entry{now, sum}
 	l.head++
+	return plain
 }
 
 // Settle implements State. The charge is in the entry of its time or, joined, of the latest time within

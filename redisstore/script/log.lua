@@ -209,17 +209,19 @@ while pass do
           if as_of > cut or p < lo or p >= head then
             p = nil
           elseif t <= cut then
-            -- Some have left since: walk over a few entries before searching.
-            local slot, len = p % slots, 8
-            if len > slots - slot then len = slots - slot end
-            if len > head - p then len = head - p end
-            local str = call('GETRANGE', key, string.format('%d', entries + slot * 12), string.format('%d', entries + (slot + len) * 12 - 1))
-            local u, o
-            as_of, len, moved = cut, len * 12, true
-            t, u, o = unpack('>I7I5', str)
+            -- Some have left since: walk over 8 entries, and then over 64, before searching.
+            local few, str, o, u = 8, '', 1, nil
+            as_of, moved = cut, true
             while t <= cut or u == 0 do
-              p, sum = p + 1, sum + u
-              if o > len then p = nil break end
+              if u then p, sum = p + 1, sum + u end
+              if o > #str then
+                if few > 64 or p == head then p = nil break end
+                local slot, len = p % slots, few
+                if len > slots - slot then len = slots - slot end
+                if len > head - p then len = head - p end
+                str = call('GETRANGE', key, string.format('%d', entries + slot * 12), string.format('%d', entries + (slot + len) * 12 - 1))
+                o, few = 1, few * 8
+              end
               t, u, o = unpack('>I7I5', str, o)
             end
             sum = sum % 281474976710656
@@ -317,31 +319,7 @@ while pass do
           call('SETRANGE', key, '12', pack('>I7I6I7', keep, keep_units, now + 2 * keep))
         end
       else
-        -- Write the whole value anew, with a longer ring or room for more hints. SET takes the memory
-        -- that it needs; a SETRANGE that grew the value would take up to twice that.
-        local function zeros(len)
-          return string.rep(string.rep('\0', 64), math.floor(len / 64)) .. string.rep('\0', len % 64)
-        end
-        local function unroll(base, slots, size, x, y)
-          if x >= y then return '' end
-          local from, to = x % slots, (y - 1) % slots + 1
-          if from < to then return call('GETRANGE', key, base + from * size, base + to * size - 1) end
-          return call('GETRANGE', key, base + from * size, base + slots * size - 1)
-            .. call('GETRANGE', key, base, base + to * size - 1)
-        end
-        local function roll(str, slots, size, x)
-          local skip = x % slots * size
-          local tail = slots * size - skip
-          if #str <= tail then return zeros(skip) .. str .. zeros(tail - #str) end
-          return string.sub(str, tail + 1) .. zeros(slots * size - #str) .. string.sub(str, 1, tail)
-        end
-        local function put(str, base, slots, size, x)
-          local from = x % slots * size
-          local tail = slots * size - from
-          call('SETRANGE', key, base + from, string.sub(str, 1, tail))
-          if #str > tail then call('SETRANGE', key, base, string.sub(str, tail + 1)) end
-        end
-
+        -- Write the whole value anew, with a longer ring or room for more hints.
         -- Small rings grow fast, to be rewritten seldom; then by quarters, to take little more than they
         -- need; and then at once to the full size, because copying is what costs.
         local size = slots
@@ -354,25 +332,52 @@ while pass do
           lo = lo + 1
         end
         if #hints < 26 * k then hot = hot .. string.sub(raw, 52, 51 + 26 * k) end
-        local b, blocks = math.floor(lo / 64), math.ceil(size / 64) + 1
-        local ring = unroll(entries, slots, 12, lo, target) .. entry
-        local sums = unroll(entries + slots * 12, math.ceil(slots / 64) + 1, 6, b, math.ceil(head / 64))
-        if target % 64 == 0 and target == head then sums = sums .. pack('>I6', total) end
         local marked = (reserves or raw ~= '' and string.byte(raw, 2) > 127) and 128 or 0
         local header = pack('>I1I1I4I6I7I6I7', 1, k + marked, size, lo, keep, keep_units, now + 2 * keep) .. hot
-        if size <= 8192 then
-          call('SET', key, header .. roll(ring, size, 12, lo) .. roll(sums, blocks, 6, b), 'PX', math.ceil(2 * keep / 1000))
+        local value
+        if slots == 0 then -- the sum before the first entry is zero, as is what follows
+          value = entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size)
         else
-          if slots > 0 then
+          local function unroll(base, slots, size, x, y)
+            if x >= y then return '' end
+            local from, to = x % slots, (y - 1) % slots + 1
+            if from < to then return call('GETRANGE', key, base + from * size, base + to * size - 1) end
+            return call('GETRANGE', key, base + from * size, base + slots * size - 1)
+              .. call('GETRANGE', key, base, base + to * size - 1)
+          end
+          local b, blocks = math.floor(lo / 64), math.ceil(size / 64) + 1
+          local ring = unroll(entries, slots, 12, lo, target)
+          local sums = unroll(entries + slots * 12, math.ceil(slots / 64) + 1, 6, b, math.ceil(head / 64))
+          if target % 64 == 0 and target == head then sums = sums .. pack('>I6', total) end
+          if size <= 128 then
+            local function roll(str, slots, size, x)
+              local skip = x % slots * size
+              local tail = slots * size - skip
+              if #str <= tail then return string.rep('\0', skip) .. str .. string.rep('\0', tail - #str) end
+              return string.sub(str, tail + 1) .. string.rep('\0', slots * size - #str) .. string.sub(str, 1, tail)
+            end
+            value = roll(ring .. entry, size, 12, lo) .. roll(sums, blocks, 6, b)
+          else
+            -- Each byte that passes through a string of this script costs a nanosecond, most of it for the
+            -- collection of garbage. So the server puts the parts together, in a value of the final length:
+            -- a SETRANGE that made an older one longer would take up to twice that.
+            local function put(str, base, slots, size, x)
+              local from = x % slots * size
+              local tail = slots * size - from
+              call('SETRANGE', key, base + from, string.sub(str, 1, tail))
+              if #str > tail then call('SETRANGE', key, base, string.sub(str, tail + 1)) end
+            end
             call('SETRANGE', key, '0', '\1') -- changes nothing; Redis may refuse it for memory
             call('DEL', key)
+            call('SETRANGE', key, #header + size * 12 + blocks * 6 - 1, '\0')
+            call('SETRANGE', key, '0', header)
+            put(ring, #header, size, 12, lo)
+            call('SETRANGE', key, #header + target % size * 12, entry)
+            put(sums, #header + size * 12, blocks, 6, b)
+            call('PEXPIRE', key, math.ceil(2 * keep / 1000))
           end
-          call('SETRANGE', key, #header + size * 12 + blocks * 6 - 1, '\0')
-          call('SETRANGE', key, '0', header)
-          put(ring, #header, size, 12, lo)
-          put(sums, #header + size * 12, blocks, 6, b)
-          call('PEXPIRE', key, math.ceil(2 * keep / 1000))
         end
+        if value then call('SET', key, header .. value, 'PX', math.ceil(2 * keep / 1000)) end
       end
     end
     if single then return admitted end

@@ -174,7 +174,7 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		"RUNTIME_ROOT=" + root + "/current", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=true",
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(), "REDIS_TYPE=SINGLE", "CACHE_KEY_PREFIX=edge-limits:",
-		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=X-RateLimit-Reset", "USE_STATSD=true", "LOG_LEVEL=INFO", "LOG_FORMAT=json",
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=X-RateLimit-Reset", "PROMETHEUS_MAPPER_YAML=x.yaml", "LOG_LEVEL=INFO", "LOG_FORMAT=json",
 	}
 	p, other := serveIn(t, environment), serveIn(t, environment)
 	e := dialEnvoy(t, p.grpc)
@@ -255,7 +255,7 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 			t.Errorf("it ended with %v: %s", err, p.logs)
 		}
 	}
-	if !strings.Contains(p.logs.String(), "USE_STATSD: there is no statsd") {
+	if !strings.Contains(p.logs.String(), "PROMETHEUS_MAPPER_YAML: the names are those") {
 		t.Errorf("what has no effect is not logged: %s", p.logs)
 	}
 }

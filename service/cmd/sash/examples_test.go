@@ -12,13 +12,10 @@ const examples = repository + "/examples"
 // The examples of proxies ask about one and the same policy, which is right, and the commands of their
 // README.md are there. What the proxies make of them is tested by make test-proxies.
 func TestExamplesOfProxies(t *testing.T) {
-	guides, err := filepath.Glob(examples + "/*/README.md")
-	if err != nil || len(guides) < 4 {
-		t.Fatal(guides, err)
-	}
 	var policy string
-	for _, guide := range guides {
-		dir := filepath.Dir(guide)
+	for _, proxy := range []string{"nginx", "caddy", "haproxy", "traefik"} {
+		dir := filepath.Join(examples, proxy)
+		guide := filepath.Join(dir, "README.md")
 		file := filepath.Join(dir, "policy.yaml")
 		if code, out, failed := sash(t, nil, "config", "check", file); code != 0 {
 			t.Errorf("%s: %s%s", file, out, failed)

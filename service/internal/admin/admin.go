@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash"
@@ -77,10 +75,9 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 		h.Options = *opts
 	}
 	h.defaults()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(h.Counted, &collector{h}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	h.Counted.Prometheus.MustRegister(&collector{h})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Counted.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /stats", h.stats)
 	mux.HandleFunc("GET /rlconfig", h.rlconfig)
 	mux.HandleFunc("GET /{$}", index)

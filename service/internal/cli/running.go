@@ -21,6 +21,7 @@ import (
 	"example.com/sash/service/internal/live"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/telemetry"
 	"example.com/sash/service/internal/top"
 )
 
@@ -109,6 +110,14 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		decider.Observe(watched.Observe)
 	}
 	counted := stats.New()
+	decider.Observe(counted.Observer(env.NearLimitRatio))
+	told, err := telemetry.Start(ctx, decider, counted, telemetry.Options{
+		Env: a.env, Envoy: env.Telemetry, Refusals: s.logRefusals, Keys: s.showKeys, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer told.Stop()
 	counted.Service.ConfigLoaded.Add(1)
 	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
@@ -134,7 +143,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	running := []func(context.Context) error{
 		func(ctx context.Context) error {
-			return httpapi.Serve(ctx, on.http, httpapi.New(decider, opts), log)
+			return httpapi.Serve(ctx, on.http, told.Handler(httpapi.New(decider, opts)), log)
 		},
 	}
 	running = append(running, book.Run)
@@ -191,7 +200,7 @@ func reload(decider *decide.Decider, counted *stats.Registry, loading *admin.Loa
 }
 
 func protocolOptions(s *serving, env *envoyenv.Settings, counted *stats.Registry, log *slog.Logger) *rls.Options {
-	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, NearLimitRatio: env.NearLimitRatio, Stats: counted, Log: log}
+	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, Stats: counted, Log: log}
 	if s.chargeEach {
 		opts.Charging = decide.Each
 	}

@@ -18,6 +18,7 @@ type serving struct {
 	json, merge, chargeEach bool
 	budget                  time.Duration
 	instances               int
+	logRefusals, showKeys   bool
 	administration
 }
 
@@ -69,6 +70,9 @@ and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or --admin
 subjects and the windows of one, resets a subject, bans it or gives it other limits for a while, on all instances
 that share a Redis: see docs/admin.md.
 
+Traces and metrics go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, and counters to statsd with USE_STATSD
+and STATSD_HOST; docs/metrics.md says what is told.
+
 The configuration is read again when its files change. One that is wrong is logged, counted and shown on
 /rlconfig, and the last good one stays in use.
 
@@ -106,6 +110,8 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
+	f.BoolVar(&s.logRefusals, "log-refusals", false, "log refusals with the limit that refused: of each rule the first in each second, at level info")
+	f.BoolVar(&s.showKeys, "show-keys", false, "have whom a request was charged to, which is values of the request, in the log of refusals and in traces")
 	f.BoolVar(&s.json, "json", false, "say where it listens in JSON, and log in JSON")
 	return cmd
 }

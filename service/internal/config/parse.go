@@ -158,7 +158,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 		return err
 	}
 	if rule != nil {
-		rule.Domain, rule.Path = domain, path
+		rule.Domain, rule.Path, rule.Label = domain, path, label(path)
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule
 	}
@@ -197,6 +197,17 @@ func spell(domain string, path []Entry) string {
 		}
 	}
 	return b.String()
+}
+
+// label names a path as metric does, without the domain and the values of requests.
+func label(path []Entry) string {
+	names := make([]string, len(path))
+	for i, e := range path {
+		if names[i] = e.Key; e.Value != "" {
+			names[i] += "_" + e.Value
+		}
+	}
+	return strings.Join(names, ".")
 }
 
 // quote quotes what could be read in two ways.

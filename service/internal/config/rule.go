@@ -16,6 +16,8 @@ type Rule struct {
 	// Domain and Path say where the rule is. A bare key has an empty value there.
 	Domain string
 	Path   []Entry
+	// Label names the rule within its domain in metrics: keys with the values that the configuration gives.
+	Label string
 	// Limits are one or more, and pass sash.NewPolicy with Options. A rule that is Unlimited has none, and
 	// one that Refuses has a single limit of no units, which no policy takes.
 	Limits []sash.Limit

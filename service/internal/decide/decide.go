@@ -156,6 +156,7 @@ func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, an
 		v = verdict.Unlimited() // a rule that is tried out stops nothing
 		if errors.Is(err, sash.ErrUnavailable) {
 			v = verdict.Undecided(err)
+			answer.Source, answer.Cause = sash.FromPolicy, err
 		}
 		v.Shadow, answer.Refused = true, errors.Is(err, sash.ErrCostAboveLimit)
 		return v, nil

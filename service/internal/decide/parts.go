@@ -45,14 +45,28 @@ type Answer struct {
 	Units int64
 	// Key is the subject that the part is charged to, as the configuration names it; for people and observers.
 	Key string
-	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. They tell
-	// nothing where Limits is empty.
+	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. Where Limits
+	// is empty it is sash.FromPolicy when the store failed, and tells nothing otherwise.
 	Source sash.Source
 	Cause  error
 }
 
 // Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
 func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && !a.Banned }
+
+// Tightest returns the limit with the fewest units left; false when there is none.
+func (a *Answer) Tightest() (sash.LimitResult, bool) {
+	if len(a.Limits) == 0 {
+		return sash.LimitResult{}, false
+	}
+	tightest := a.Limits[0]
+	for _, l := range a.Limits[1:] {
+		if l.Remaining < tightest.Remaining {
+			tightest = l
+		}
+	}
+	return tightest, true
+}
 
 // Charging says who pays for a request that is refused.
 type Charging uint8
@@ -121,8 +135,11 @@ func (d *Decider) decideParts(ctx context.Context, domain string, parts []Part, 
 		return failure(ctx, err)
 	}
 	for _, a := range soft {
-		if err := run.alone(ctx, a, admitted); err != nil && (ctx.Err() != nil || !a.answer.Soft()) {
-			return failure(ctx, err) // but a rule that is tried out stops nothing
+		if err := run.alone(ctx, a, admitted); err != nil {
+			if ctx.Err() != nil || !a.answer.Soft() {
+				return failure(ctx, err)
+			}
+			a.answer.Source, a.answer.Cause = sash.FromPolicy, err // a rule that is tried out stops nothing
 		}
 	}
 	for _, a := range refunds {

@@ -45,6 +45,8 @@ type Settings struct {
 	TLS                                        bool
 	TLSCert, TLSKey, TLSClientCA, TLSClientSAN string
 	MaxConnectionAge, MaxConnectionAgeGrace    time.Duration
+	// Telemetry is where counters and traces go.
+	Telemetry Telemetry
 	// Ignored are variables that are set and have no effect, each with the reason.
 	Ignored []string
 }
@@ -54,12 +56,10 @@ var own = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY
 
 // ignored are variables without an effect, and why.
 var ignored = [][2]string{
-	{"USE_STATSD", "there is no statsd: Prometheus reads the metrics on the admin port"},
-	{"USE_DOG_STATSD", "there is no statsd: Prometheus reads the metrics on the admin port"},
-	{"USE_PROMETHEUS", "Prometheus reads /metrics on the admin port always; PROMETHEUS_ADDR and PROMETHEUS_PATH are not used"},
+	{"USE_DOG_STATSD_MOGRIFIERS", "names of rules are not turned into tags: Prometheus has them as labels"},
+	{"PROMETHEUS_MAPPER_YAML", "the names are those of that service's own mapping"},
 	{"REDIS_PERSECOND", "one Redis decides all limits: a request over several limits is one decision"},
 	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are not remembered: units that were given back would be refused"},
-	{"TRACING_ENABLED", "there is no tracing"},
 	{"CONFIG_GRPC_XDS_NODE_METADATA", "the management server is told the node's ID only"},
 	{"REDIS_PIPELINE_WINDOW", "the client needs no pipelining by time"},
 	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal charges nothing in any case"},
@@ -96,6 +96,7 @@ func Read(env func(string) string) (*Settings, error) {
 	if s.Deployed {
 		s.deployment(r)
 	}
+	s.Telemetry = r.telemetry(s.Deployed)
 	return s, r.err
 }
 

@@ -69,6 +69,9 @@ func (w *world) serve(text string, store sash.Store, opts *Options) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+	if opts.Stats != nil {
+		decider.Observe(opts.Stats.Observer(0))
+	}
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	if a.Rule != nil && a.Rule.Unlimited && !a.Replaced {
 		st.LimitRemaining = math.MaxUint32
 	}
-	limit, ok := tightestOf(a.Limits)
+	limit, ok := a.Tightest()
 	if !ok {
 		return st
 	}
@@ -54,20 +54,6 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	st.LimitRemaining = clamp(limit.Remaining)
 	st.DurationUntilReset = durationpb.New(wholeSeconds(limit.ReleaseAfter))
 	return st
-}
-
-// tightestOf returns the limit with the fewest units left.
-func tightestOf(limits []sash.LimitResult) (sash.LimitResult, bool) {
-	if len(limits) == 0 {
-		return sash.LimitResult{}, false
-	}
-	tightest := limits[0]
-	for _, l := range limits[1:] {
-		if l.Remaining < tightest.Remaining {
-			tightest = l
-		}
-	}
-	return tightest, true
 }
 
 // unitsLongestFirst are the protocol's units as windows are told in them.

@@ -28,13 +28,11 @@ type Options struct {
 	Charging decide.Charging
 	// Shadow answers OK to every request, with the statuses as they are.
 	Shadow bool
-	// NearLimitRatio is the part of a limit above which units are counted as near it. Zero is 0.8.
-	NearLimitRatio float64
 	// Headers are added to responses. Nil is none.
 	Headers *Headers
 	// Metadata tells of the request in dynamic_metadata. Where a rule has quota_mode, it is always there.
 	Metadata bool
-	// Stats counts. Nil counts nowhere.
+	// Stats counts calls; what they ask of rules is counted by its observer. Nil counts nowhere.
 	Stats *stats.Registry
 	// Log gets failures of the store, at most one a second, and faults. Nil is slog.Default.
 	Log *slog.Logger
@@ -56,9 +54,6 @@ func New(decider *decide.Decider, opts *Options) *Service {
 	}
 	if s.opts.Timeout <= 0 {
 		s.opts.Timeout = time.Second
-	}
-	if s.opts.NearLimitRatio <= 0 {
-		s.opts.NearLimitRatio = 0.8
 	}
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New()
@@ -98,7 +93,9 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	s.count(answers)
+	if s.opts.Shadow {
+		s.countShadow(answers)
+	}
 	return s.response(req, answers), nil
 }
 
@@ -119,28 +116,12 @@ func (s *Service) failure(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")
 }
 
-// count counts the units of each rule.
-func (s *Service) count(answers []decide.Answer) {
+// countShadow counts what SHADOW_MODE lets through beside the rules that are tried out.
+func (s *Service) countShadow(answers []decide.Answer) {
 	for i := range answers {
 		a := &answers[i]
-		if a.Metric == "" || a.Replaced || a.Units <= 0 {
-			continue
-		}
-		units := uint64(min(a.Units, sash.MaxUnits))
-		rule := s.opts.Stats.Rule(a.Metric)
-		rule.Total.Add(units)
-		if a.Refused {
-			rule.Over.Add(units)
-			if a.Soft() || s.opts.Shadow {
-				rule.Shadow.Add(units)
-			}
-			continue
-		}
-		rule.Within.Add(units)
-		if tightest, ok := tightestOf(a.Limits); ok {
-			used := tightest.Limit.Units - tightest.Remaining
-			near := int64(float64(tightest.Limit.Units) * s.opts.NearLimitRatio)
-			rule.Near.Add(uint64(max(0, min(a.Units, used-near))))
+		if a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Units > 0 {
+			s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Units, sash.MaxUnits)))
 		}
 	}
 }

@@ -203,6 +203,9 @@ func TestShadowAndQuota(t *testing.T) {
 	if counted.Service.GlobalShadow.Load() != 1 {
 		t.Error("it is not counted")
 	}
+	if rule := counted.Rule("d.ip_192.0.2.66"); rule.Shadow.Load() != 1 || rule.Over.Load() != 1 {
+		t.Errorf("shadow %d, over %d", rule.Shadow.Load(), rule.Over.Load())
+	}
 }
 
 func TestHeaders(t *testing.T) {

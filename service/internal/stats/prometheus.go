@@ -14,6 +14,7 @@ func (r *Registry) Describe(chan<- *prometheus.Desc) {}
 // the labels domain, key1, key2 and so on, one a level.
 func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.ResponseTime.Collect(to)
+	r.collectDecisions(to)
 	for _, v := range r.Service.values() {
 		name := strings.NewReplacer(".", "_").Replace(v.name)
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, "See the documentation of the service.", nil, nil), prometheus.CounterValue, float64(v.count))

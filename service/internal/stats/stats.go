@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"example.com/sash/service/internal/decide"
 )
 
 // maxRules is the most names of rules; what comes after them is counted under overflow. Only rules with
@@ -28,16 +31,23 @@ type Registry struct {
 	Service Service
 	// ResponseTime is how long calls of ShouldRateLimit took.
 	ResponseTime prometheus.Histogram
+	// Prometheus has all of it, what Go knows of the process, and what others register.
+	Prometheus *prometheus.Registry
 
-	mu    sync.RWMutex
-	rules map[string]*Rule // guarded by mu
+	requests [decide.Outcomes]atomic.Uint64
+	duration *prometheus.HistogramVec
+	took     [decide.Origins]prometheus.Observer // of duration
+
+	mu        sync.RWMutex
+	rules     map[string]*Rule     // guarded by mu
+	decisions map[ruleID]*decision // guarded by mu
 }
 
 // Service counts calls and configurations.
 type Service struct {
 	Calls, StoreErrors, ServiceErrors, Panics atomic.Uint64
 	ConfigLoaded, ConfigErrors                atomic.Uint64
-	GlobalShadow, UnknownDomains              atomic.Uint64
+	GlobalShadow                              atomic.Uint64
 }
 
 // A Rule counts units asked of one rule.
@@ -49,8 +59,11 @@ type Rule struct {
 
 // New returns an empty registry.
 func New() *Registry {
-	return &Registry{
-		rules: make(map[string]*Rule),
+	r := &Registry{
+		rules:      make(map[string]*Rule),
+		decisions:  make(map[ruleID]*decision),
+		duration:   prometheus.NewHistogramVec(durationOpts, []string{"source"}),
+		Prometheus: prometheus.NewRegistry(),
 		ResponseTime: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:        "ratelimit_service_response_time_seconds",
 			Help:        "Time to answer a call.",
@@ -58,6 +71,11 @@ func New() *Registry {
 			Buckets:     []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 		}),
 	}
+	for origin := range decide.Origins {
+		r.took[origin] = r.duration.WithLabelValues(origin.String())
+	}
+	r.Prometheus.MustRegister(r, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
 }
 
 // Rule returns the counters of a name.
@@ -105,7 +123,6 @@ func (s *Service) values() []value {
 		{"ratelimit.service.config_load_success", s.ConfigLoaded.Load()},
 		{"ratelimit.service.config_load_error", s.ConfigErrors.Load()},
 		{"ratelimit.service.global_shadow_mode", s.GlobalShadow.Load()},
-		{"ratelimit.service.domain_not_found", s.UnknownDomains.Load()},
 	}
 }
 
@@ -137,20 +154,25 @@ func (r *Registry) each(f func(name string, rule *Rule)) {
 	}
 }
 
-// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
-func (r *Registry) WriteText(w io.Writer) error {
-	var err error
-	write := func(name string, count uint64) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
-		}
-	}
+// Counters calls f for every counter, under the names of Envoy's rate limit service. They are without what
+// would end a line of text or of statsd.
+func (r *Registry) Counters(f func(name string, count uint64)) {
 	for _, v := range r.Service.values() {
-		write(v.name, v.count)
+		f(v.name, v.count)
 	}
 	r.each(func(name string, rule *Rule) {
 		for _, v := range rule.values() {
-			write("ratelimit.service.rate_limit."+line(name)+"."+v.name, v.count)
+			f("ratelimit.service.rate_limit."+line(name)+"."+v.name, v.count)
+		}
+	})
+}
+
+// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
+func (r *Registry) WriteText(w io.Writer) error {
+	var err error
+	r.Counters(func(name string, count uint64) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
 		}
 	})
 	return err

@@ -1,0 +1,40 @@
+package window
+
+// Decide looks, charges when there is room (or always, where refused calls are charged too), and
+// leaves in out what the limits say after that.
+func Decide(s State, now, cost int64, limits []Limit, countRefused bool, out []Status) (refusals uint64) {
+	refusals = s.Look(now, cost, limits, out)
+	if cost == 0 || refusals != 0 && !countRefused {
+		return refusals
+	}
+	log, ok := s.(*Log)
+	switch {
+	case !ok:
+		s.Charge(now, cost, limits)
+	case log.add(now, cost, limits) && refusals == 0:
+		spend(now, cost, limits, out)
+		return 0
+	}
+	if refusals == 0 {
+		cost = 0
+	}
+	s.Look(now, cost, limits, out)
+	return refusals
+}
+
+// spend brings statuses of a log, which a call fits, to what they are when it has been charged: to an entry of
+// its own, the last to leave. What was there before leaves when it would have left.
+func spend(now, cost int64, limits []Limit, out []Status) {
+	for i := range limits {
+		limit, s := &limits[i], &out[i]
+		s.Remaining -= cost
+		s.Reset = limit.Window
+		if limit.Period != 0 {
+			_, stop := limit.Cut(now)
+			s.Reset = stop - now
+		}
+		if s.Release == 0 {
+			s.Release = s.Reset
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package memstore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTheClockShowsTheDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClock(nil, time.Now())
+		for _, passed := range []time.Duration{0, time.Microsecond, 999 * time.Millisecond, time.Second, 30 * time.Hour} {
+			time.Sleep(passed)
+			if got, want := c.now(), time.Now().UnixMicro(); got != want {
+				t.Errorf("after %v it shows %d, want %d", passed, got, want)
+			}
+		}
+	})
+}
+
+func TestADateThatWasSetIsFollowed(t *testing.T) {
+	const hour = int64(time.Hour / time.Microsecond)
+	for _, c := range []struct {
+		name       string
+		step, want int64 // how far the date is from what it would be, and how much of that is followed
+	}{
+		{"forward", hour, hour},
+		{"back", -hour, -hour},
+		{"by little", 30_000, 30_000},
+		{"a goroutine was held up before it looked at the date", 19_000, 0},
+		{"a goroutine was held up after it looked at the date", -19_000, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clock := newClock(nil, time.Now())
+				time.Sleep(5 * time.Second)
+				clock.follow(time.Now().UnixMicro()+c.step, 5*time.Second)
+				time.Sleep(lookEvery / 2)
+				if got := clock.now() - time.Now().UnixMicro(); got != c.want {
+					t.Errorf("the clock is %d ahead, want %d", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestTheDateIsLookedAtOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClock(nil, time.Now())
+		c.ahead += int64(time.Hour / time.Microsecond) // as if the date had been set back by an hour
+		time.Sleep(lookEvery)
+		if got, want := c.now(), time.Now().UnixMicro(); got != want {
+			t.Errorf("a second later it shows %d, want %d", got, want)
+		}
+	})
+}

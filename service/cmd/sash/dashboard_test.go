@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// A dashboard is what of Grafana's JSON tells where a panel is and what it asks.
+type dashboard struct {
+	Title, UID    string
+	SchemaVersion int
+	Panels        []struct {
+		ID          int
+		Type, Title string
+		Datasource  struct{ Type, UID string }
+		GridPos     struct{ H, W, X, Y int }
+		Targets     []struct{ RefID, Expr string }
+	}
+	Templating struct {
+		List []struct{ Name, Type, Definition string }
+	}
+}
+
+func readDashboard(t *testing.T) *dashboard {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "grafana", "sash.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return &d
+}
+
+// scrape returns the metrics of a service, by name.
+func scrape(t *testing.T, p *process) map[string]*dto.MetricFamily {
+	t.Helper()
+	status, text := get(t, p.admin+"/metrics")
+	if status != http.StatusOK {
+		t.Fatalf("/metrics: %d", status)
+	}
+	read := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := read.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// labelValues is Grafana's query of a variable.
+var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
+
+// expressions returns all that the dashboard asks, with Grafana's variables filled in, by the panel's title.
+func (d *dashboard) expressions(t *testing.T) map[string]string {
+	t.Helper()
+	fill := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*", "$domain", ".*")
+	all := make(map[string]string)
+	for _, p := range d.Panels {
+		if p.Type == "row" {
+			continue
+		}
+		if len(p.Targets) == 0 {
+			t.Errorf("%s asks nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			all[p.Title+" "+target.RefID] = fill.Replace(target.Expr)
+		}
+	}
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		query := labelValues.FindStringSubmatch(v.Definition)
+		if query == nil {
+			t.Fatalf("variable %s asks %q", v.Name, v.Definition)
+		}
+		all["variable "+v.Name] = "sum by (" + query[2] + ") (" + fill.Replace(query[1]) + ")"
+	}
+	return all
+}
+
+// What Prometheus adds to the labels of what it reads.
+var added = map[string]bool{model.MetricNameLabel: true, "job": true, "instance": true, "le": true}
+
+// The dashboard asks for metrics and labels that a service has.
+func TestTheDashboardFitsTheMetrics(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	put(t, file, told)
+	p := serve(t, "--config", file)
+	askedInATrace(t, p, "")
+	if _, err := dialEnvoy(t, p.grpc).client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{}); err == nil {
+		t.Error("a wrong request is answered")
+	}
+	families := scrape(t, p)
+	language := parser.NewParser(parser.Options{})
+	for where, text := range readDashboard(t).expressions(t) {
+		expr, err := language.ParseExpr(text)
+		if err != nil {
+			t.Errorf("%s: %v: %s", where, err, text)
+			continue
+		}
+		grouping := map[string]bool{}
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			if by, ok := node.(*parser.AggregateExpr); ok {
+				for _, label := range by.Grouping {
+					grouping[label] = true
+				}
+			}
+			return nil
+		})
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			selector, ok := node.(*parser.VectorSelector)
+			if !ok {
+				return nil
+			}
+			family := families[strings.TrimSuffix(selector.Name, "_bucket")]
+			if family == nil {
+				t.Errorf("%s: no metric %s", where, selector.Name)
+				return nil
+			}
+			has := map[string]bool{}
+			for _, l := range family.Metric[0].Label {
+				has[l.GetName()] = true
+			}
+			for _, m := range selector.LabelMatchers {
+				if !added[m.Name] && !has[m.Name] {
+					t.Errorf("%s: %s has no label %s", where, selector.Name, m.Name)
+				}
+			}
+			for label := range grouping {
+				if !added[label] && !has[label] {
+					t.Errorf("%s: %s has no label %s to group by", where, selector.Name, label)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// rowOfAMetric is a line of the table in docs/metrics.md.
+var rowOfAMetric = regexp.MustCompile("(?m)^\\| `([a-zA-Z0-9_]+)` \\| (counter|histogram) \\|([^|]*)\\|")
+
+func TestTheDocumentedMetricsExist(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	put(t, file, told)
+	p := serve(t, "--config", file)
+	askedInATrace(t, p, "")
+	families := scrape(t, p)
+	rows := rowOfAMetric.FindAllStringSubmatch(string(text), -1)
+	if len(rows) < 15 {
+		t.Fatalf("%d rows were read", len(rows))
+	}
+	for _, row := range rows {
+		family := families[row[1]]
+		if family == nil || strings.ToLower(family.GetType().String()) != row[2] {
+			t.Errorf("%s is no %s: %v", row[1], row[2], family)
+			continue
+		}
+		for _, label := range family.Metric[0].Label {
+			if !strings.Contains(row[3], "`"+label.GetName()+"`") && strings.TrimSpace(row[3]) != "the same" {
+				t.Errorf("%s has a label %s that is not documented", row[1], label.GetName())
+			}
+		}
+		delete(families, row[1])
+	}
+	for name := range families {
+		if strings.HasPrefix(name, "sash_request") || strings.HasPrefix(name, "sash_decision") || strings.HasPrefix(name, "ratelimit_") {
+			t.Errorf("%s is not documented", name)
+		}
+	}
+}
+
+func TestTheDashboardIsWhole(t *testing.T) {
+	d := readDashboard(t)
+	if d.Title == "" || d.UID == "" || d.SchemaVersion < 36 {
+		t.Errorf("title %q, uid %q, schema %d", d.Title, d.UID, d.SchemaVersion)
+	}
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	for _, p := range d.Panels {
+		if p.ID == 0 || ids[p.ID] {
+			t.Errorf("%s: the ID %d is missing or there twice", p.Title, p.ID)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+					t.Fatalf("%s lies on %q or beside the grid", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type != "row" && (p.Datasource.Type != "prometheus" || p.Datasource.UID != "${datasource}") {
+			t.Errorf("%s: the data source is not the one that the user chooses: %+v", p.Title, p.Datasource)
+		}
+	}
+	if first := d.Templating.List[0]; first.Name != "datasource" || first.Type != "datasource" {
+		t.Errorf("the data source cannot be chosen: %+v", first)
+	}
+}

@@ -1,0 +1,335 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	spanpb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+)
+
+// A collector of OpenTelemetry keeps what it is sent, over gRPC or HTTP.
+type collector struct {
+	tracepb.UnimplementedTraceServiceServer
+	grpcAddr, url string
+
+	mu      sync.Mutex
+	spans   []*spanpb.Span    // guarded by mu
+	metrics map[string]bool   // guarded by mu
+	service map[string]string // guarded by mu: of the last span's resource
+	more    chan struct{}     // has room for one
+}
+
+// metricsService is apart because its method has the name of that for spans.
+type metricsService struct {
+	metricspb.UnimplementedMetricsServiceServer
+	c *collector
+}
+
+func (m metricsService) Export(_ context.Context, req *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	for _, resource := range req.ResourceMetrics {
+		for _, scope := range resource.ScopeMetrics {
+			for _, metric := range scope.Metrics {
+				m.c.metrics[metric.Name] = true
+			}
+		}
+	}
+	m.c.signal()
+	return &metricspb.ExportMetricsServiceResponse{}, nil
+}
+
+func (c *collector) Export(_ context.Context, req *tracepb.ExportTraceServiceRequest) (*tracepb.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range req.ResourceSpans {
+		c.service = attributes(resource.Resource.Attributes)
+		for _, scope := range resource.ScopeSpans {
+			c.spans = append(c.spans, scope.Spans...)
+		}
+	}
+	c.signal()
+	return &tracepb.ExportTraceServiceResponse{}, nil
+}
+
+func (c *collector) signal() {
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+func attributes(all []*commonpb.KeyValue) map[string]string {
+	m := make(map[string]string)
+	for _, a := range all {
+		switch v := a.Value.Value.(type) {
+		case *commonpb.AnyValue_StringValue:
+			m[a.Key] = v.StringValue
+		default:
+			m[a.Key] = fmt.Sprint(a.Value)
+		}
+	}
+	return m
+}
+
+// collect starts a collector, which ends with the test.
+func collect(t *testing.T) *collector {
+	t.Helper()
+	c := &collector{metrics: make(map[string]bool), more: make(chan struct{}, 1)}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	tracepb.RegisterTraceServiceServer(server, c)
+	metricspb.RegisterMetricsServiceServer(server, metricsService{c: c})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-ended })
+	c.grpcAddr = listener.Addr().String()
+
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body io.Reader = r.Body
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			body, _ = gzip.NewReader(r.Body)
+		}
+		text, _ := io.ReadAll(body)
+		var answer proto.Message
+		switch r.URL.Path {
+		case "/v1/traces":
+			var req tracepb.ExportTraceServiceRequest
+			_ = proto.Unmarshal(text, &req)
+			answer, _ = c.Export(r.Context(), &req)
+		case "/v1/metrics":
+			var req metricspb.ExportMetricsServiceRequest
+			_ = proto.Unmarshal(text, &req)
+			answer, _ = metricsService{c: c}.Export(r.Context(), &req)
+		default:
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		out, _ := proto.Marshal(answer)
+		_, _ = w.Write(out)
+	}))
+	t.Cleanup(web.Close)
+	c.url = web.URL
+	return c
+}
+
+// until waits until what came satisfies a condition.
+func (c *collector) until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		c.mu.Lock()
+		ok := done()
+		c.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-c.more:
+		case <-timeout:
+			t.Fatalf("%s did not come; there are spans %v and metrics %v", what, c.spans, c.metrics)
+		}
+	}
+}
+
+const told = `
+domain: d
+descriptors:
+- {key: user, limits: [1/1h]}
+- {key: other, limits: [5/1h]}
+`
+
+// askedInATrace asks a service once over gRPC and twice over HTTP, as part of a trace; the last of it is refused.
+func askedInATrace(t *testing.T, p *process, traceparent string) {
+	t.Helper()
+	e := dialEnvoy(t, p.grpc)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", traceparent)
+	req := &pb.RateLimitRequest{Domain: "d"}
+	for _, key := range []string{"other", "user"} {
+		req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "secret-ann"}},
+		})
+	}
+	if _, err := e.client.ShouldRateLimit(ctx, req); err != nil {
+		t.Fatal(err)
+	}
+	for path, body := range map[string]string{
+		"/v1/allow": `{"domain":"d","entries":[{"key":"user","value":"secret-ann"}]}`,
+		"/json":     `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"secret-ann"}]}]}`,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Traceparent", traceparent)
+		r.Header.Set("Content-Type", "application/json")
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusTooManyRequests {
+			t.Fatalf("%s: %s", path, res.Status)
+		}
+	}
+}
+
+func TestTracesAndMetricsReachACollector(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	put(t, file, told)
+	for _, protocol := range []string{"grpc", "http/protobuf"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			c := collect(t)
+			endpoint := c.url
+			if protocol == "grpc" {
+				endpoint = "http://" + c.grpcAddr
+			}
+			p := serveIn(t, []string{
+				"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol,
+				"OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_RESOURCE_ATTRIBUTES=team=edge",
+			}, "--config", file, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+			const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+			askedInATrace(t, p, "00-"+trace+"-"+parent+"-01")
+			c.until(t, "three spans", func() bool { return len(c.spans) == 3 })
+			c.until(t, "a metric", func() bool {
+				return c.metrics["sash_decisions_total"] && c.metrics["sash_decision_duration_seconds"] && c.metrics["ratelimit_service_rate_limit_over_limit"]
+			})
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.service["service.name"] != "sash" || c.service["team"] != "edge" {
+				t.Errorf("the resource is %v", c.service)
+			}
+			outcomes := map[string]int{}
+			for _, span := range c.spans {
+				if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != parent {
+					t.Errorf("a span of trace %x below %x, want %s below %s", span.TraceId, span.ParentSpanId, trace, parent)
+				}
+				if span.Name != "sash.decide" || span.EndTimeUnixNano < span.StartTimeUnixNano {
+					t.Errorf("%v", span)
+				}
+				if strings.Contains(span.String(), "secret-ann") {
+					t.Errorf("a value of the request is told: %v", span)
+				}
+				a := attributes(span.Attributes)
+				outcomes[fmt.Sprint(a["sash.outcome"], " ", a["sash.domain"], " ", a["sash.rule"], " ", a["sash.source"], " ", a["sash.limit"])]++
+			}
+			if outcomes["allowed d other store "] != 1 || outcomes["refused d user store 1/1h"] != 2 {
+				t.Errorf("%v", outcomes)
+			}
+		})
+	}
+}
+
+// What is still in memory when the service is told to end is sent before it does.
+func TestTheLastSpansAreSent(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	put(t, file, told)
+	c := collect(t)
+	p := serveIn(t, []string{
+		"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=grpc", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://" + c.grpcAddr,
+		"OTEL_BSP_SCHEDULE_DELAY=3600000",
+	}, "--config", file, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--show-keys", "--log-refusals")
+	askedInATrace(t, p, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if err := p.stop(t); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.spans) != 3 || c.service["service.name"] != "RateLimit" || c.service["service.namespace"] != "edge" {
+		t.Errorf("%d spans of %v", len(c.spans), c.service)
+	}
+	var keys int
+	for _, span := range c.spans {
+		if strings.Contains(attributes(span.Attributes)["sash.key"], "secret-ann") {
+			keys++
+		}
+	}
+	if keys != 3 || !strings.Contains(p.logs.String(), "msg=refused") || !strings.Contains(p.logs.String(), "limit=1/1h") {
+		t.Errorf("%d spans have a key that was asked for; logs: %s", keys, p.logs)
+	}
+	if len(c.metrics) > 0 {
+		t.Errorf("nobody asked for metrics: %v", c.metrics)
+	}
+}
+
+// A collector that is not there neither delays the start nor answers, and holds up the end for seconds only.
+func TestACollectorThatIsAway(t *testing.T) {
+	t.Parallel()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	_ = listener.Close()
+	p := serveIn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + addr[strings.LastIndex(addr, ":")+1:]},
+		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+	res, err := http.Post(p.url+"/v1/allow", "application/json", bytes.NewReader([]byte(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("%s", res.Status)
+	}
+	if err := p.stop(t); err != nil {
+		t.Errorf("%v: %s", err, p.logs)
+	}
+	if !strings.Contains(p.logs.String(), "not sent") {
+		t.Errorf("the log does not say so: %s", p.logs)
+	}
+}
+
+// The variables of a deployment of Envoy's service, through the whole command.
+func TestStatsdGetsWhatADeploymentSays(t *testing.T) {
+	t.Parallel()
+	server, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	_, port, _ := net.SplitHostPort(server.LocalAddr().String())
+	p := serveIn(t, []string{"USE_STATSD=true", "STATSD_PROTOCOL=udp", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port, "STATS_FLUSH_INTERVAL=50ms", "EXTRA_TAGS=team:edge"},
+		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+	res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}],"cost":3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	const want = "ratelimit.service.rate_limit.demo.remote_address.total_hits.__team=edge:3|c\n"
+	_ = server.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buffer := make([]byte, 1<<16)
+	for got := ""; !strings.Contains(got, want); {
+		n, _, err := server.ReadFrom(buffer)
+		if err != nil {
+			t.Fatalf("%v, after %q", err, got)
+		}
+		got += string(buffer[:n])
+	}
+}

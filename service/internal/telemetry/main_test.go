@@ -1,0 +1,44 @@
+package telemetry
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const rules = `
+domain: d
+descriptors:
+- {key: user, limits: [2/1h]}
+- {key: tried, limits: [1/1h], shadow_mode: true}
+- {key: told, limits: [1/1h], detailed_metric: true}
+- {key: never, rate_limit: {unit: day, requests_per_unit: 0}}
+`
+
+func decider(t *testing.T) *decide.Decider {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decide.New(cfg, memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// ask asks for one unit of one entry.
+func ask(t *testing.T, d *decide.Decider, key, value string) {
+	t.Helper()
+	parts := []decide.Part{{Entries: []config.Entry{{Key: key, Value: value}}, Units: 1}}
+	if _, err := d.DecideParts(t.Context(), "d", parts, decide.Together); err != nil {
+		t.Fatal(err)
+	}
+}

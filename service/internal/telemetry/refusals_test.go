@@ -1,0 +1,127 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/service/internal/decide"
+)
+
+// logRefusals logs refusals of a decider at a time that the test moves.
+func logRefusals(t *testing.T, keys bool) (*decide.Decider, *time.Time, func() []map[string]any) {
+	t.Helper()
+	var text bytes.Buffer
+	now := time.Unix(1_800_000_000, 0)
+	log := &refusals{log: slog.New(slog.NewJSONHandler(&text, nil)), keys: keys, rules: make(map[[2]string]*refusing)}
+	d := decider(t)
+	d.Observe(func(ctx context.Context, o *decide.Observation) {
+		o.Began, o.Took = now, 0
+		log.observe(ctx, o)
+	})
+	return d, &now, func() []map[string]any {
+		var lines []map[string]any
+		for line := range strings.Lines(text.String()) {
+			var m map[string]any
+			if err := json.Unmarshal([]byte(line), &m); err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, m)
+		}
+		text.Reset()
+		return lines
+	}
+}
+
+func TestARefusalIsLoggedWithItsLimit(t *testing.T) {
+	d, _, lines := logRefusals(t, false)
+	for range 2 {
+		ask(t, d, "user", "ann")
+	}
+	if got := lines(); len(got) != 0 {
+		t.Errorf("what is admitted is logged: %v", got)
+	}
+	ask(t, d, "user", "ann")
+	got := lines()
+	if len(got) != 1 {
+		t.Fatalf("%d lines", len(got))
+	}
+	line := got[0]
+	for key, want := range map[string]any{
+		"level": "INFO", "msg": "refused", "domain": "d", "rule": "user", "limit": "2/1h", "units": 1.0, "source": "store", "not_logged_before": 0.0,
+	} {
+		if line[key] != want {
+			t.Errorf("%s is %v, want %v", key, line[key], want)
+		}
+	}
+	if retry, _ := line["retry_after"].(float64); retry <= 0 || retry > 3600 {
+		t.Errorf("retry_after %v", line["retry_after"])
+	}
+	if _, told := line["key"]; told {
+		t.Errorf("nobody asked for values: %v", line)
+	}
+}
+
+func TestRulesThatDoNotBindOrNeverAdmitAreLogged(t *testing.T) {
+	d, _, lines := logRefusals(t, false)
+	ask(t, d, "tried", "x")
+	ask(t, d, "tried", "x")
+	if got := lines(); len(got) != 1 || got[0]["shadow"] != true {
+		t.Errorf("%v", got)
+	}
+	ask(t, d, "never", "x")
+	if got := lines(); len(got) != 1 || got[0]["limit"] == "" || got[0]["limit"] == nil {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestKeysAreLoggedOnRequest(t *testing.T) {
+	for _, tt := range []struct {
+		key  string
+		keys bool
+		want bool
+	}{{"user", false, false}, {"user", true, true}, {"told", false, true}} {
+		d, _, lines := logRefusals(t, tt.keys)
+		for range 3 {
+			ask(t, d, tt.key, "ann")
+		}
+		got := lines()
+		if len(got) != 1 {
+			t.Fatalf("%d lines", len(got))
+		}
+		if key, _ := got[0]["key"].(string); strings.Contains(key, "ann") != tt.want {
+			t.Errorf("%s with keys %v: %v", tt.key, tt.keys, got[0])
+		}
+	}
+}
+
+func TestOneLineASecondForEachRule(t *testing.T) {
+	d, now, lines := logRefusals(t, false)
+	refuse := func(times int) {
+		for range times {
+			ask(t, d, "user", "ann")
+		}
+	}
+	refuse(2 + 1000)
+	if got := lines(); len(got) != 1 {
+		t.Fatalf("%d lines in one second", len(got))
+	}
+	ask(t, d, "never", "x")
+	if got := lines(); len(got) != 1 {
+		t.Errorf("another rule has %d lines", len(got))
+	}
+	*now = now.Add(time.Second)
+	refuse(5)
+	if got := lines(); len(got) != 1 || got[0]["not_logged_before"] != 999.0 {
+		t.Errorf("in the next second: %v", got)
+	}
+	*now = now.Add(time.Second)
+	refuse(1)
+	if got := lines(); len(got) != 1 || got[0]["not_logged_before"] != 4.0 {
+		t.Errorf("and in the next: %v", got)
+	}
+}
