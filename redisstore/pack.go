@@ -3,10 +3,12 @@ package redisstore
 import (
 	"hash/crc32"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/window"
 )
 
 // What a script is asked to do: the first byte of its argument.
@@ -63,7 +65,7 @@ func appendRequest(b []byte, req *sash.Request, now int64) []byte {
 			continue
 		}
 		b = appendUint(b, 7, l.Length())
-		b = appendUint(b, 4, int64(crc32.ChecksumIEEE([]byte(sash.Period(l.Period).String()+"@"+l.Zone.String()))))
+		b = appendUint(b, 4, calendarID(l))
 		b1, b2 := l.Bounds(now)
 		b0, _ := l.Bounds(b1 - 1)
 		_, b3 := l.Bounds(b2)
@@ -72,6 +74,19 @@ func appendRequest(b []byte, req *sash.Request, now int64) []byte {
 		}
 	}
 	return b
+}
+
+// calendarID tells the windows of a calendar limit from others.
+func calendarID(l *window.Limit) int64 {
+	return int64(crc32.ChecksumIEEE([]byte(sash.Period(l.Period).String() + "@" + l.Zone.String())))
+}
+
+// windowID is what the scripts call a limit's window in a hash.
+func windowID(l *window.Limit) string {
+	if l.Period == 0 {
+		return strconv.FormatInt(l.Window, 10)
+	}
+	return "c" + strconv.FormatInt(calendarID(l), 10)
 }
 
 // calendarNow returns this process's time if any limit needs it.

@@ -55,6 +55,7 @@ var (
 	}
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
+	inspect   = load("inspect.lua") // not one of Scripts: it is for people, who have other rights
 )
 
 // load joins embedded files to one script, named after the last.

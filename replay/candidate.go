@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,10 @@ type Candidate struct {
 	Name string
 	// Retry is what clients do when they are refused. The zero value gives up.
 	Retry Retry
+	// Shares are the percentages of the limits, 1 to 100, that requests of each class may find used, their own cost
+	// included: 95 leaves 5 % to others. The first is that of class 1; class 0, and what is not here, may use all.
+	// All classes are charged alike.
+	Shares []int
 }
 
 // A Rule is one of the rules of a policy.
@@ -45,7 +50,8 @@ func ParseLimits(text string) ([]sash.Limit, error) {
 	return limits, nil
 }
 
-// Check returns an error that is [sash.ErrInvalidLimit] when the candidate's limits are wrong.
+// Check returns an error that is [sash.ErrInvalidLimit] when the candidate's limits are wrong, or a share of them
+// is less than a unit.
 func (c *Candidate) Check() error {
 	_, err := c.deciders(memstore.New(nil))
 	return err
@@ -61,7 +67,30 @@ func (c *Candidate) rules() []Rule {
 // A decider decides for the clients of one rule.
 type decider struct {
 	*sash.Limiter
-	names []string
+	classes []*sash.Limiter // that leave something to others
+	names   []string
+}
+
+// of is the limiter for a class.
+func (d *decider) of(class uint8) *sash.Limiter {
+	if class == 0 || int(class) > len(d.classes) {
+		return d.Limiter
+	}
+	return d.classes[class-1]
+}
+
+// part returns limits less what a class leaves to others, with the names of the whole ones.
+func part(limits []sash.Limit, percent int) ([]sash.Limit, error) {
+	names := limitNames(limits)
+	limits = slices.Clone(limits)
+	for i := range limits {
+		l := &limits[i]
+		l.Name, l.Units = names[i], l.Units/100*int64(percent)+l.Units%100*int64(percent)/100
+		if l.Units < 1 {
+			return nil, fmt.Errorf("%w: %d%% of %s is less than a unit", sash.ErrInvalidLimit, percent, l.Name)
+		}
+	}
+	return limits, nil
 }
 
 func (c *Candidate) deciders(store sash.Store) ([]decider, error) {
@@ -73,7 +102,19 @@ func (c *Candidate) deciders(store sash.Store) ([]decider, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, decider{Limiter: l, names: limitNames(rule.Limits)})
+		d := decider{Limiter: l, names: limitNames(rule.Limits)}
+		for _, percent := range c.Shares {
+			limits, err := part(rule.Limits, percent)
+			if err != nil {
+				return nil, err
+			}
+			share, err := l.With(limits...)
+			if err != nil {
+				return nil, err
+			}
+			d.classes = append(d.classes, share)
+		}
+		all = append(all, d)
 	}
 	return all, nil
 }
@@ -130,8 +171,9 @@ func (t *Trace) bench(c *Candidate) (*bench, error) {
 	return b, err
 }
 
-func (b *bench) decide(ctx context.Context, at int64, client uint32, cost int64) (sash.Result, error) {
+// decide asks at an instant, for an event or for one of another cost.
+func (b *bench) decide(ctx context.Context, at int64, e *event, cost int64) (sash.Result, error) {
 	b.now = at
-	who := &b.clients[client]
-	return b.deciders[who.rule].AllowN(ctx, who.key, cost)
+	who := &b.clients[e.client]
+	return b.deciders[who.rule].of(e.class).AllowN(ctx, who.key, cost)
 }

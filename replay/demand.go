@@ -1,16 +1,22 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"example.com/sash"
 )
 
 // A Demand is what clients asked for within a window, as if nothing limited them.
 type Demand struct {
+	// Window is the length of a sliding window. Of a calendar it is 0, and Period says which: "day@Europe/Paris".
 	Window time.Duration
-	// Peaks is the most units that each client asked for in any window of that length, the smallest first.
+	Period string
+	// Peaks is the most units that each client asked for in any window of that kind, the smallest first.
 	Peaks []int64
 
 	byClient []int64
@@ -34,6 +40,31 @@ func (t *Trace) Demand(window time.Duration) *Demand {
 	}
 	d.Peaks = slices.Sorted(slices.Values(d.byClient))
 	return d
+}
+
+// CalendarDemand finds each client's peak in the periods of a calendar limit, whose units do not matter. The error is
+// [sash.ErrInvalidLimit].
+func (t *Trace) CalendarDemand(l sash.Limit) (*Demand, error) {
+	policy, err := sash.NewPolicy(nil, sash.Limit{Units: 1, Period: l.Period, Zone: l.Zone})
+	if err != nil {
+		return nil, err
+	}
+	_, name, _ := strings.Cut(policy.Limits()[0].String(), "/")
+	d, g, period := &Demand{Period: name, byClient: make([]int64, len(t.clients))}, t.byClient(), policy.Windows()[0]
+	for c := range t.clients {
+		sum, end := int64(0), int64(math.MinInt64)
+		for _, i := range g.of(c) {
+			e := &t.events[i]
+			if e.at >= end {
+				sum = 0
+				_, end = period.Bounds(e.at)
+			}
+			sum += e.cost
+			d.byClient[c] = max(d.byClient[c], sum)
+		}
+	}
+	d.Peaks = slices.Sorted(slices.Values(d.byClient))
+	return d, nil
 }
 
 // Quantile returns the smallest peak that at least a share q of the clients do not exceed: 0.5 is the
@@ -124,7 +155,7 @@ type DemandReport struct {
 // Report returns percentiles of the clients' peaks, and the curve.
 func (d *Demand) Report() DemandReport {
 	r := DemandReport{
-		Window: windowName(d.Window), P50: d.Quantile(0.5), P90: d.Quantile(0.9), P99: d.Quantile(0.99), P999: d.Quantile(0.999),
+		Window: cmp.Or(d.Period, windowName(d.Window)), P50: d.Quantile(0.5), P90: d.Quantile(0.9), P99: d.Quantile(0.99), P999: d.Quantile(0.999),
 		Most: d.Quantile(1), Curve: d.Curve(),
 	}
 	if knee, ok := Knee(r.Curve); ok {
@@ -145,6 +176,31 @@ func Windows(candidates []Candidate) []time.Duration {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// Demands returns what clients asked for in the windows of candidates: in the sliding ones, the shortest first, and then
+// in those of the calendar. The error is [sash.ErrInvalidLimit].
+func (t *Trace) Demands(candidates []Candidate) ([]*Demand, error) {
+	var all []*Demand
+	for _, w := range Windows(candidates) {
+		all = append(all, t.Demand(w))
+	}
+	sliding := len(all)
+	for i := range candidates {
+		for _, l := range candidates[i].Limits {
+			if l.Period == 0 {
+				continue
+			}
+			d, err := t.CalendarDemand(l)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.ContainsFunc(all[sliding:], func(known *Demand) bool { return known.Period == d.Period }) {
+				all = append(all, d)
+			}
+		}
+	}
+	return all, nil
 }
 
 // windowName writes a window as limits have it: 5m, 1h, 7d.

@@ -34,6 +34,12 @@ type Outcome struct {
 	// AllClients is the most units that all clients together asked for and were admitted in any window.
 	AllClients []Most `json:"all_clients"`
 
+	// Shares are the candidate's. Days is there when it was asked for: the days of Zone that have requests, in order,
+	// and of each its classes that have.
+	Shares []int  `json:"shares,omitempty"`
+	Zone   string `json:"zone,omitempty"`
+	Days   []Day  `json:"days,omitempty"`
+
 	Retries *Retries `json:"retries,omitempty"`
 	Redis   Redis    `json:"redis"`
 }

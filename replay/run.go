@@ -19,6 +19,8 @@ import (
 type RunOptions struct {
 	// Worst is how many of the worst-hit clients and routes are listed. Zero is 5, and below zero is none.
 	Worst int
+	// Days tells of each day when the limits first refused, and what: see [Outcome.Days].
+	Days bool
 	// Name writes a client's name in outcomes. Nil writes it as it is.
 	Name func(client string) string
 	// Progress is called now and then with the requests done over all candidates. It may be called
@@ -74,6 +76,7 @@ type tally struct {
 	alive     []uint32 // entries of each client within the longest window
 	waiting   *waiting
 	delays    []int64
+	days      *days // nil when they are not asked for
 	retries   Retries
 }
 
@@ -94,6 +97,9 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		clients: make([]clientTally, len(t.clients)), routes: make([]int64, len(t.routes)), routeAll: make([]int64, len(t.routes)),
 		offered: newRate(rateLengths...), admitted: newRate(append(slices.Clone(rateLengths), keep)...),
 		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)), waiting: newWaiting(),
+	}
+	if opts.Days {
+		s.days = newDays(c)
 	}
 	oldest := &s.admitted.windows[len(rateLengths)]
 	oldest.left = func(gone charge) {
@@ -146,10 +152,11 @@ func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
 	if fresh {
 		who.requests++
 		s.routeAll[a.route]++
+		s.days.asked(&a.event)
 	}
 	s.retries.Attempts++
 	s.offered.add(charge{a.at, a.cost, a.client})
-	res, err := s.decide(ctx, a.at, a.client, a.cost)
+	res, err := s.decide(ctx, a.at, &a.event, a.cost)
 	tooMuch := errors.Is(err, sash.ErrCostAboveLimit)
 	if err != nil && !tooMuch {
 		return err
@@ -163,6 +170,7 @@ func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
 	}
 	s.retries.RefusedAttempts++
 	if fresh {
+		s.days.refused(&a.event)
 		who.refused++
 		s.routes[a.route]++
 		if s.out.Refused++; s.out.Refused == 1 {
@@ -212,7 +220,7 @@ func (s *tally) admit(a attempt, most *Redis) {
 }
 
 func newOutcome(c *Candidate) *Outcome {
-	o := &Outcome{Policy: c.Name, Retry: c.Retry.String(), RefusedBy: make(map[string]int64)}
+	o := &Outcome{Policy: c.Name, Retry: c.Retry.String(), Shares: c.Shares, RefusedBy: make(map[string]int64)}
 	var algorithms []string
 	for _, rule := range c.rules() {
 		for _, name := range limitNames(rule.Limits) {
@@ -251,6 +259,7 @@ func (s *tally) finish(opts *RunOptions) {
 		})
 	}
 	s.oneClient()
+	s.days.finish(o)
 	if s.candidate.Retry != NoRetry {
 		slices.Sort(s.delays)
 		if n := len(s.delays); n > 0 {

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -26,6 +27,8 @@ type Selection struct {
 	Route string
 	// Rule is the index of the rule of a policy that holds for the key. See [Candidate].
 	Rule int
+	// Class is the number of the first of the Classes that the request is of, counted from 1, or 0.
+	Class uint8
 }
 
 // Expressions say whom a request is charged to, what it costs, and which requests count. They are in the
@@ -46,11 +49,15 @@ type Expressions struct {
 	// Routes are patterns in the form of [http.ServeMux], such as "GET /users/{id}". A request's route is
 	// the pattern that fits it, or else its path.
 	Routes []string
+	// Classes are each true for the requests of a class, such as those of a cron job, of which a candidate may let
+	// less through than of others: see [Candidate]. At most 255.
+	Classes []string
 }
 
 // A Selector makes selections of records. It is not safe for concurrent use.
 type Selector struct {
 	key, cost, where *vm.Program
+	classes          []*vm.Program
 	machine          vm.VM
 	routes           *http.ServeMux
 	env              fields
@@ -108,6 +115,16 @@ func NewSelector(e Expressions) (*Selector, error) {
 	if s.where, err = compile("requests that count", e.Where, expr.AsBool()); err != nil {
 		return nil, err
 	}
+	if len(e.Classes) > math.MaxUint8 {
+		return nil, fmt.Errorf("%d classes of requests: the most is %d", len(e.Classes), math.MaxUint8)
+	}
+	for _, text := range e.Classes {
+		class, err := compile("class", text, expr.AsBool())
+		if err != nil {
+			return nil, err
+		}
+		s.classes = append(s.classes, class)
+	}
 	if len(e.Routes) > 0 {
 		if s.routes, err = newRoutes(e.Routes); err != nil {
 			return nil, err
@@ -138,6 +155,16 @@ func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 	sel := Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern names the method
 		sel.Route = s.env.Route
+	}
+	for i, class := range s.classes {
+		v, err := s.machine.Run(class, &s.env)
+		if err != nil {
+			return Selection{}, false, err
+		}
+		if v.(bool) {
+			sel.Class = uint8(i + 1)
+			break
+		}
 	}
 	v, err := s.machine.Run(s.key, &s.env)
 	if err != nil {

@@ -34,9 +34,9 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 	var all []Moment
 	for _, i := range t.byClient().of(number) {
 		e := t.events[i]
-		res, err := b.decide(ctx, e.at, e.client, e.cost)
+		res, err := b.decide(ctx, e.at, &e, e.cost)
 		if errors.Is(err, sash.ErrCostAboveLimit) {
-			res, err = b.decide(ctx, e.at, e.client, 0)
+			res, err = b.decide(ctx, e.at, &e, 0)
 			res.Allowed = false
 		}
 		if err != nil {

@@ -28,6 +28,7 @@ type event struct {
 	at, cost      int64 // at in microseconds since the epoch
 	order         uint32
 	client, route uint32
+	class         uint8
 }
 
 type client struct {
@@ -86,7 +87,7 @@ func (b *Builder) Add(at int64, s Selection) {
 	}
 	b.latest = max(b.latest, at)
 	t.counts.Requests++
-	t.events = append(t.events, event{at: at, cost: s.Cost, order: uint32(len(t.events)), client: number, route: b.route(s.Route)})
+	t.events = append(t.events, event{at: at, cost: s.Cost, order: uint32(len(t.events)), client: number, route: b.route(s.Route), class: s.Class})
 }
 
 func (b *Builder) route(name string) uint32 {

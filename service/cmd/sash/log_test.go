@@ -80,9 +80,9 @@ func ask(client *http.Client, url, address string) (answer, error) {
 	return a, nil
 }
 
-// replay sends all addresses as fast as it can. Every address is asked for by one worker, so the answers
+// replayAll sends all addresses as fast as it can. Every address is asked for by one worker, so the answers
 // of an address come in the order in which the store decided them.
-func replay(t *testing.T, url string, all []string) map[string][]answer {
+func replayAll(t *testing.T, url string, all []string) map[string][]answer {
 	t.Helper()
 	const workers = 4
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}, Timeout: 10 * time.Second}
@@ -253,7 +253,7 @@ func TestEveryVerdictOnARealLogIsTheModels(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			all := addresses(t)
 			p := serve(t, tt.args(t)...)
-			answers := replay(t, p.url, all)
+			answers := replayAll(t, p.url, all)
 			calls, refused := 0, 0
 			for address, list := range answers {
 				calls += len(list)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -204,5 +205,92 @@ func TestReplayMistakes(t *testing.T) {
 		if code != 2 || out != "" || !strings.HasPrefix(err, "sash: ") || !strings.Contains(err, tt.say) {
 			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, tt.say)
 		}
+	}
+}
+
+// A job log against a quota, with and without a reserve: all is by hand. Each minute from midnight in Los Angeles a job
+// asks for 10 units of 100 a day; a person asks for 10 every other minute.
+func TestReplayWithAReserve(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "job.csv")
+	var text strings.Builder
+	text.WriteString("time,user\n")
+	const midnight = 1_431_846_000 // 2015-05-17 00:00 in Los Angeles
+	for minute := range 20 {
+		text.WriteString(strconv.Itoa(midnight+60*minute) + ",cron\n")
+		if minute%2 == 1 {
+			text.WriteString(strconv.Itoa(midnight+60*minute+30) + ",ann\n")
+		}
+	}
+	put(t, log, text.String())
+	args := []string{"replay", "--key", `"api"`, "--cost", "10", "--try", "100/day@America/Los_Angeles", "--reserve", `user == "cron": 25%`, "--worst", "0"}
+	code, out, err := sash(t, nil, append(args, log)...)
+	if code != 0 {
+		t.Fatal(code, err)
+	}
+	// Without: seven of the job's and three of ann's are 100 units by 0:06:00. With: the job stops at 75 %, which are the
+	// five and two until 0:04:00; then only ann is charged, three times more.
+	for _, want := range []string{`
+100/day@America/Los_Angeles by sliding-log, by day of America/Los_Angeles:
+  2015-05-17  all others      first refused at 00:07:30  70 of 100 units refused
+  2015-05-17  user == "cron"  first refused at 00:07:00  130 of 200 units refused
+`, `
+100/day@America/Los_Angeles by sliding-log with the reserve, by day of America/Los_Angeles:
+  2015-05-17  all others      first refused at 00:11:30  50 of 100 units refused
+  2015-05-17  user == "cron"  first refused at 00:05:00  150 of 200 units refused
+`, "\n  day@America/Los_Angeles           300   300   300     300                300\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no\n%s\nin\n%s", want, out)
+		}
+	}
+	code, out, _ = sash(t, nil, append(append(args, "--json"), log)...)
+	if code != 0 || !strings.Contains(out, `"reserves":[{"class":"user == \"cron\"","percent":25}]`) || !strings.Contains(out, `"shares":[75],"zone":"America/Los_Angeles","days":[{"day":"2015-05-17","class":0,`) {
+		t.Errorf("in JSON: exit %d, %s", code, out)
+	}
+	for reserve, want := range map[string]string{
+		"user == 5%": "write an expression, a colon", `user == "a": 5`: "write an expression, a colon", `user == "a": 100%`: "from 1% to 99%", ": 5%": "write an expression",
+		"person: 5%": "unknown name person", `user == "a": 99%`: "", `status: 5%`: "the expression for the class",
+	} {
+		args[8] = reserve
+		if code, _, err := sash(t, nil, append(args, log)...); (want == "") != (code == 0) || !strings.Contains(err, want) {
+			t.Errorf("%s: exit %d, %s", reserve, code, err)
+		}
+	}
+	args[6], args[8] = "50/1h", `user == "a": 99%`
+	if code, _, err := sash(t, nil, append(args, log)...); code != 2 || !strings.Contains(err, "1% of 50/1h is less than a unit") {
+		t.Errorf("no unit left: exit %d, %s", code, err)
+	}
+}
+
+// A configuration is replayed as it is, and with its candidates promoted; what it leaves alone is not counted, and what
+// it refuses is.
+func TestReplayOfAPolicyWithCandidates(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "p.yaml")
+	put(t, file, "domain: d\ndescriptors:\n- {key: user, value: free, rate_limit: {unlimited: true}}\n"+
+		"- {key: user, value: never, rate_limit: {unit: hour, requests_per_unit: 0}}\n"+
+		"- key: user\n  limits: [8/1h]\n  candidate: {limits: [3/1h], enforce_percent: 50}\n")
+	log := filepath.Join(dir, "log.csv")
+	var text strings.Builder
+	text.WriteString("time,user\n")
+	for n := range 10 {
+		for _, user := range []string{"ann", "bob", "free", "never"} {
+			text.WriteString(strconv.Itoa(1_431_846_000+n) + "," + user + "\n")
+		}
+	}
+	put(t, log, text.String())
+	var said struct {
+		Requests, Unlimited int
+		Candidates          []struct {
+			Policy  string
+			Refused int
+		}
+	}
+	code, out, failed := sash(t, nil, "replay", "--policy", file, "--entry", "user=user", "--json", log)
+	if err := json.Unmarshal([]byte(out), &said); err != nil || code != 0 {
+		t.Fatal(code, failed, err)
+	}
+	c := said.Candidates
+	if said.Requests != 30 || said.Unlimited != 10 || len(c) != 2 || c[0].Policy != file || c[0].Refused != 2+2+10 || c[1].Policy != file+", promoted" || c[1].Refused != 7+7+10 {
+		t.Errorf("%+v", said)
 	}
 }

@@ -56,6 +56,9 @@ func (a *app) configCheck() *cobra.Command {
 				default:
 					out.say("%s: %s by %s", row.Descriptor, limits, row.Algorithm)
 				}
+				if row.Candidate != "" {
+					out.say("%s: %s", row.Descriptor, row.Candidate)
+				}
 			}
 			return out.err
 		},
@@ -78,6 +81,7 @@ type ruleRow struct {
 	Shadow     bool           `json:"shadow_mode"`
 	Unlimited  bool           `json:"unlimited,omitempty"`
 	Refuses    bool           `json:"refuses,omitempty"`
+	Candidate  string         `json:"candidate,omitempty"`
 }
 
 func rows(cfg *config.Config) []ruleRow {
@@ -86,6 +90,9 @@ func rows(cfg *config.Config) []ruleRow {
 		row := ruleRow{Descriptor: r.String(), Algorithm: r.Options.Algorithm, Cost: r.Cost, Shadow: r.Shadow, Unlimited: r.Unlimited, Refuses: r.Refuses}
 		for _, l := range r.Limits {
 			row.Limits = append(row.Limits, cmp.Or(l.Name, l.String()))
+		}
+		if r.Candidate != nil {
+			row.Candidate = r.Candidate.Describe()
 		}
 		out = append(out, row)
 	}

@@ -114,6 +114,13 @@ func (a *app) explain(steps []config.Step, found config.Found) error {
 	if found.Rule.Limited() {
 		out.say("charged  %s", found.Key)
 	}
+	if c := found.Rule.Candidate; c != nil {
+		if c.Enforced(found.Key) {
+			out.say("held to  the candidate: this subject is one of the %g%%", c.Percent)
+		} else {
+			out.say("held to  the limits; the candidate is watched on %s", config.CandidateKey(found.Key))
+		}
+	}
 	out.say("metric   %s", found.Metric)
 	return out.err
 }
@@ -126,6 +133,9 @@ func explained(steps []config.Step, found config.Found) map[string]any {
 	said := map[string]any{"steps": rows, "rule": nil}
 	if found.Rule != nil {
 		said["rule"], said["limits"], said["charged"], said["metric"] = found.Rule.String(), found.Rule.Describe(), found.Key, found.Metric
+		if c := found.Rule.Candidate; c != nil {
+			said["candidate_enforced"] = c.Enforced(found.Key)
+		}
 	}
 	return said
 }

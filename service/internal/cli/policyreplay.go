@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.com/sash"
 	"example.com/sash/replay"
 	"example.com/sash/replay/accesslog"
 	"example.com/sash/service/internal/config"
@@ -18,14 +19,32 @@ type policyFlags struct {
 	cfg     *config.Config
 }
 
-// candidate is the configuration as one candidate.
-func (p *policyFlags) candidate() replay.Candidate {
-	c := replay.Candidate{Name: p.file}
+// candidates are the configuration, and, where it has candidates of its own, the one with all of them promoted.
+func (p *policyFlags) candidates(retry replay.Retry) []replay.Candidate {
+	c, promoted := replay.Candidate{Name: p.file, Retry: retry}, replay.Candidate{Name: p.file + ", promoted", Retry: retry}
+	tried := false
 	for _, r := range p.cfg.Rules() {
-		c.Rules = append(c.Rules, replay.Rule{Name: r.String(), Limits: r.Limits, Options: r.Options})
+		if r.Unlimited {
+			continue
+		}
+		rule := replay.Rule{Name: r.String(), Limits: r.Limits, Options: r.Options}
+		if r.Refuses {
+			rule.Limits = []sash.Limit{sash.PerSecond(refusesUnits)}
+		}
+		c.Rules = append(c.Rules, rule)
+		if r.Candidate != nil {
+			rule.Limits, rule.Options, tried = r.Candidate.Limits, r.Candidate.Options, true
+		}
+		promoted.Rules = append(promoted.Rules, rule)
 	}
-	return c
+	if tried {
+		return []replay.Candidate{c, promoted}
+	}
+	return []replay.Candidate{c}
 }
+
+// refusesUnits are those of a rule that refuses everything: no limit has none, so its requests ask for one more.
+const refusesUnits = 1
 
 // A policySelector asks a configuration whom a request is charged to.
 type policySelector struct {
@@ -54,8 +73,10 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 		p.entries = []string{"remote_address=remote_address"}
 	}
 	s := &policySelector{policyFlags: p, costs: costs, rules: make(map[*config.Rule]int)}
-	for i, r := range p.cfg.Rules() {
-		s.rules[r] = i
+	for _, r := range p.cfg.Rules() {
+		if !r.Unlimited {
+			s.rules[r] = len(s.rules)
+		}
 	}
 	for _, entry := range p.entries {
 		key, value, ok := strings.Cut(entry, "=")
@@ -91,9 +112,12 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 		return selection, false, err
 	}
 	selection.Rule = -1
-	if rule != nil {
+	if rule != nil && !rule.Unlimited {
 		selection.Rule = s.rules[rule]
-		if !s.costs {
+		switch {
+		case rule.Refuses:
+			selection.Cost = refusesUnits + 1
+		case !s.costs:
 			selection.Cost = rule.Cost
 		}
 	}

@@ -25,6 +25,9 @@ type replayFlags struct {
 	failIf     []string
 	html       string
 	client     string
+	reserves   []string
+	shares     []int // of the reserves
+	days       bool
 }
 
 func (a *app) replay() *cobra.Command {
@@ -39,10 +42,15 @@ hit worst, what it would have let through, and what it takes on Redis (an estima
 ` + expressionHelp + `
 
 With --policy a configuration of sash serve is tried instead, or too: each request is asked with the --entry
-values, in their order, and costs what its rule says unless --cost is given.
+values, in their order, and costs what its rule says unless --cost is given. A configuration with candidates is
+tried as it is, enforced for nobody, and with all of them promoted.
 
 Retries: clients give up (none), try again after a second (naive), when Retry-After says (retry-after), or after
 a random time up to 1, 2, 4, ... 60 seconds (full-jitter); all but the first give up after five.
+
+A job log can be held against the quota of somebody else's API: charge all to one --key, with the --cost of each call.
+With --reserve each candidate is tried twice, and the report has, for each day, when the quota first refused a
+class of calls and what. All classes are charged alike; one with a reserve of 5% stops when 95% is used.
 
 Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error.`,
 		Example: `  sash replay --try 60/1m --try 300/5m --try 20/1s,600/1m access.log
@@ -62,6 +70,8 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error.`,
 	f.StringArrayVar(&r.policy.entries, "entry", nil, "an entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=remote_address)")
 	f.IntVar(&r.worst, "worst", 5, "how many of the worst-hit clients and routes to list")
 	f.StringArrayVar(&r.failIf, "fail-if", nil, "exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")
+	f.StringArrayVar(&r.reserves, "reserve", nil, "what requests of a class leave to others of the limits, as an `expression` and a percentage: 'user == \"cron\": 5%'; tried beside no reserve; repeat it for more classes")
+	f.BoolVar(&r.days, "days", false, "tell of each day when limits first refused, and how much; --reserve does too")
 	f.StringVar(&r.html, "html", "", "write a report with plots to this `file` too: one page that needs nothing else")
 	f.StringVar(&r.client, "client", "", "the client whose window the report shows (default: the one that the first candidate hits worst)")
 	return cmd
@@ -99,10 +109,12 @@ func (r *replayFlags) candidates() ([]replay.Candidate, error) {
 				if algorithm == sash.SlidingBuckets {
 					c.Options.Resolution = r.resolution
 				}
-				if err := c.Check(); err != nil {
-					return nil, err
+				for _, c := range r.reserved(c) {
+					if err := c.Check(); err != nil {
+						return nil, err
+					}
+					all = append(all, c)
 				}
-				all = append(all, c)
 			}
 		}
 	}
@@ -113,10 +125,14 @@ func (r *replayFlags) candidates() ([]replay.Candidate, error) {
 type replayReport struct {
 	logReport
 	Demand     []replay.DemandReport `json:"demand"`
+	Reserves   []reserve             `json:"reserves,omitempty"` // of class 1, 2, ...
 	Candidates []*replay.Outcome     `json:"candidates"`
 }
 
 func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) error {
+	if err := r.classes(); err != nil {
+		return err
+	}
 	candidates, err := r.candidates()
 	if err != nil {
 		return err
@@ -141,21 +157,25 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 		return err
 	}
 	if r.policy.file != "" {
+		var all []replay.Candidate
 		for i := range candidates {
-			c := r.policy.candidate()
-			c.Retry = candidates[i].Retry
-			candidates[i] = c
+			all = append(all, r.policy.candidates(candidates[i].Retry)...)
 		}
+		candidates = all
 	}
-	report := replayReport{logReport: log, Demand: []replay.DemandReport{}}
+	report := replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.said()}
 	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
-	report.Candidates, err = trace.Run(cmd.Context(), candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names, Progress: bar.set})
+	report.Candidates, err = trace.Run(cmd.Context(), candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Progress: bar.set})
 	bar.end()
 	if err != nil {
 		return err
 	}
-	for _, w := range replay.Windows(candidates) {
-		report.Demand = append(report.Demand, trace.Demand(w).Report())
+	demands, err := trace.Demands(candidates)
+	if err != nil {
+		return err
+	}
+	for _, d := range demands {
+		report.Demand = append(report.Demand, d.Report())
 	}
 	if r.html != "" {
 		if err := a.page(cmd.Context(), r, trace, candidates, report); err != nil {
@@ -179,7 +199,11 @@ func (a *app) failed(conditions []failIf, report replayReport) error {
 	for _, c := range conditions {
 		for _, o := range report.Candidates {
 			if c.holds(report.logReport, o) {
-				_, _ = fmt.Fprintf(a.err, "sash: %s holds for %s by %s\n", c.text, strings.Join(o.Limits, ","), o.Algorithm)
+				with := ""
+				if o.Shares != nil {
+					with = " with the reserve"
+				}
+				_, _ = fmt.Fprintf(a.err, "sash: %s holds for %s by %s%s\n", c.text, strings.Join(o.Limits, ","), o.Algorithm, with)
 				result = errRefused
 			}
 		}
@@ -197,6 +221,9 @@ func (a *app) replayText(r replayReport) error {
 		name := strings.Join(o.Limits, ",")
 		if o.Policy != "" {
 			name = o.Policy
+		}
+		if o.Shares != nil {
+			name += ", reserve"
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, o.Algorithm, o.Retry,
 			part(o.Refused, o.RefusedShare), part(o.ClientsLimited, o.ClientsLimitedShare), time.Duration(o.LimitedSeconds*1e9).Round(time.Second),
@@ -220,7 +247,7 @@ func (a *app) replayText(r replayReport) error {
 	for _, o := range r.Candidates {
 		a.outcomeText(o)
 	}
-	return nil
+	return a.daysText(r)
 }
 
 // outcomeText is whom a candidate hits.
@@ -229,6 +256,9 @@ func (a *app) outcomeText(o *replay.Outcome) {
 		return
 	}
 	_, _ = fmt.Fprintf(a.out, "\n%s by %s", strings.Join(o.Limits, " and "), o.Algorithm)
+	if o.Shares != nil {
+		_, _ = fmt.Fprint(a.out, ", with the reserve")
+	}
 	if r := o.Retries; r != nil {
 		_, _ = fmt.Fprintf(a.out, ", retries %s: %d attempts, %d of them refused; %d requests never admitted; the others waited %gs (median), %gs at most",
 			o.Retry, r.Attempts, r.RefusedAttempts, r.GaveUp, r.DelayMedian, r.DelayMost)

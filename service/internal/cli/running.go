@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash/service"
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/candidates"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoyenv"
@@ -119,6 +120,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	defer told.Stop()
 	counted.Service.ConfigLoaded.Add(1)
+	decider.Observe(candidates.Watch(counted, log))
 	err = follow(ctx, source, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"example.com/sash"
 )
 
 // Metric names the rule in statistics: the domain and the keys, with the values that the configuration gives.
@@ -28,22 +30,7 @@ func (r *Rule) Describe() string {
 	case r.Refuses:
 		words = append(words, "refuses everything")
 	default:
-		var limits []string
-		for _, l := range r.Limits {
-			text := l.Name
-			l.Name = ""
-			if text == "" {
-				text = l.String()
-			} else if text != l.String() && !strings.Contains(text, "/") {
-				text = l.String() + " (" + text + ")"
-			}
-			limits = append(limits, text)
-		}
-		by := r.Options.Algorithm.String()
-		if r.Options.Resolution > 0 {
-			by += " of " + r.Options.Resolution.String()
-		}
-		words = append(words, strings.Join(limits, " and ")+" by "+by)
+		words = append(words, describeLimits(r.Limits, r.Options))
 	}
 	if r.Cost > 1 {
 		words = append(words, fmt.Sprintf("cost %d", r.Cost))
@@ -69,7 +56,30 @@ func (r *Rule) Describe() string {
 	if len(r.Replaces) > 0 {
 		words = append(words, "replaces "+strings.Join(r.Replaces, " and "))
 	}
+	if r.Candidate != nil {
+		words = append(words, r.Candidate.Describe())
+	}
 	return strings.Join(words, ", ")
+}
+
+// describeLimits says limits and how they are counted: "5/1m and 60/1h by sliding-log".
+func describeLimits(limits []sash.Limit, opts sash.Options) string {
+	var texts []string
+	for _, l := range limits {
+		text := l.Name
+		l.Name = ""
+		if text == "" {
+			text = l.String()
+		} else if text != l.String() && !strings.Contains(text, "/") {
+			text = l.String() + " (" + text + ")"
+		}
+		texts = append(texts, text)
+	}
+	by := opts.Algorithm.String()
+	if opts.Resolution > 0 {
+		by += " of " + opts.Resolution.String()
+	}
+	return strings.Join(texts, " and ") + " by " + by
 }
 
 // Dump writes one line a rule, in the order of the configuration.

@@ -153,7 +153,7 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"YAML key twice":               {head + "  key: b\n", "4", "twice, first on line 3"},
 		"composite key twice":          {head + "- key: b\n- key: a\n", "5", "descriptor d / a is there twice, first on line 3"},
 		"composite key twice, nested":  {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "d / a=x / b is there twice, first on line 6"},
-		"unknown key":                  {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor has algorithm, cost, count_refused, descriptors, detailed_metric, guard, key, limits`},
+		"unknown key":                  {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor has algorithm, candidate, cost, count_refused, descriptors, detailed_metric, guard, key, limits`},
 		"ours, not supported yet":      {head + "  reserve_below: 5\n", "4", `"reserve_below" is not supported yet`},
 		"on_unavailable, no limits":    {head + "  on_unavailable: open\n", "4", "belong beside"},
 		"an unknown mode":              {head + "  limits: [5/1s]\n  on_unavailable: ajar\n", "5", `on_unavailable "ajar": it is open, local or closed`},

@@ -41,6 +41,8 @@ type Rule struct {
 	Replaces []string
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
+	// Candidate is limits that are tried beside these; nil is none.
+	Candidate *Candidate
 }
 
 // Limited reports whether the rule is one that a store decides.
@@ -50,7 +52,7 @@ func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
-	onUnavailable                                  *yaml.Node
+	onUnavailable, candidate                       *yaml.Node
 
 	shadow, quota, detailed, guard, countRefused bool
 }
@@ -65,6 +67,7 @@ func (b *ruleBody) fields() map[string]field {
 		"algorithm":   keep(&b.algorithm),
 		"resolution":  keep(&b.resolution),
 		"cost":        keep(&b.cost),
+		"candidate":   keep(&b.candidate),
 		"shadow_mode": b.boolean("shadow_mode", &b.shadow),
 		"quota_mode":  b.boolean("quota_mode", &b.quota),
 
@@ -99,9 +102,9 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable} {
+		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost and on_unavailable belong beside rate_limit or limits")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, on_unavailable and candidate belong beside rate_limit or limits")
 			}
 		}
 		if rule.Unlimited {
@@ -113,14 +116,23 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		return nil, err
 	}
 	if rule.Refuses {
+		if b.candidate != nil {
+			return nil, b.errorf(b.candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or put the candidate in its place")
+		}
 		return rule, nil
 	}
+	declared := rule.Options
 	if err := Fit(&rule.Options, rule.Limits); err != nil {
 		return nil, b.errorf(at, "%s", plain(err))
 	}
 	for _, l := range rule.Limits {
 		if rule.Cost > l.Units {
 			return nil, b.errorf(b.cost, "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
+		}
+	}
+	if b.candidate != nil {
+		if err := b.tried(rule, declared); err != nil {
+			return nil, err
 		}
 	}
 	return rule, nil

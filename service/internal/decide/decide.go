@@ -34,6 +34,7 @@ type snapshot struct {
 	config   *config.Config
 	limiters map[*config.Rule]*sash.Limiter
 	policies map[*config.Rule]*sash.Policy
+	tried    map[*config.Rule]*tried // of rules that have a candidate
 	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
 	exceptions map[string]*standing
 }
@@ -51,6 +52,7 @@ func (d *Decider) Use(cfg *config.Config) error {
 		config:   cfg,
 		limiters: make(map[*config.Rule]*sash.Limiter),
 		policies: make(map[*config.Rule]*sash.Policy),
+		tried:    make(map[*config.Rule]*tried),
 	}
 	for _, rule := range cfg.Rules() {
 		if !rule.Limited() {
@@ -67,6 +69,9 @@ func (d *Decider) Use(cfg *config.Config) error {
 		s.limiters[rule] = limiter
 		if s.policies[rule], err = sash.NewPolicy(&rule.Options, rule.Limits...); err != nil {
 			return fmt.Errorf("%s: %w", rule, err)
+		}
+		if err := s.try(store, rule); err != nil {
+			return fmt.Errorf("%s: the candidate: %w", rule, err)
 		}
 	}
 	d.changing.Lock()
@@ -119,6 +124,9 @@ func (d *Decider) observed(ctx context.Context, domain string, entries []config.
 	parts, answers := []Part{{Entries: entries}}, make([]Answer, 1)
 	v, err := d.current.Load().decide(domain, entries, cost, &answers[0], ask)
 	parts[0].Units = answers[0].Units
+	if err == nil {
+		watch(ctx, d.store, parts, answers, Together)
+	}
 	d.observe(ctx, Observation{Domain: domain, Parts: parts, Answers: answers, Allowed: v.Allowed, Err: err, Began: began})
 	return v, err
 }
@@ -148,6 +156,7 @@ func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, an
 	if len(h.limits) == 0 {
 		return verdict.Unlimited(), nil
 	}
+	answer.tried = h.tried
 	var v verdict.Verdict
 	if err = fits(h.limits, answer.Units); err == nil {
 		v, err = ask(h, answer)

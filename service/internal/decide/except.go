@@ -36,6 +36,7 @@ type hold struct {
 	limits  []sash.Limit
 	limiter *sash.Limiter // nil, and so is policy, where there are no limits and where one has no units
 	policy  *sash.Policy
+	tried   *tried // the candidate of the rule, also where it is what is held to; nil is none, and beside an override
 }
 
 // Except makes these exceptions hold from now on, and no others. One that ends need not be taken away.
@@ -116,6 +117,7 @@ func (s *snapshot) hold(domain string, entries []config.Entry, found config.Foun
 	var h hold
 	if rule := found.Rule; rule != nil && !rule.Unlimited {
 		h = hold{limits: rule.Limits, limiter: s.limiters[rule], policy: s.policies[rule]}
+		h.try(s.tried[rule], found.Key)
 	}
 	if len(s.exceptions) == 0 {
 		return h

@@ -49,6 +49,13 @@ type Answer struct {
 	// is empty it is sash.FromPolicy when the store failed, and tells nothing otherwise.
 	Source sash.Source
 	Cause  error
+	// Candidate is what the limits that are tried beside the rule's did, or would have done: see config.Candidate.
+	// Nil when there are none, or that is not known. Enforced says, of a candidate, that they were those that the
+	// part was held to: then the two answers are the same.
+	Candidate *Answer
+	Enforced  bool
+
+	tried *tried // the candidate beside what the part was held to; nil is none
 }
 
 // Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
@@ -103,7 +110,11 @@ type asked struct {
 func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, how Charging) ([]Answer, error) {
 	began := time.Now()
 	answers := make([]Answer, len(parts))
-	err := d.decideParts(ctx, domain, parts, how, answers)
+	current := d.current.Load()
+	err := d.decideParts(ctx, current, domain, parts, how, answers)
+	if err == nil {
+		watch(ctx, d.store, parts, answers, how)
+	}
 	d.observe(ctx, Observation{
 		Domain: domain, Parts: parts, Answers: answers, Allowed: err == nil && allowed(answers), Err: err, Began: began,
 	})
@@ -113,8 +124,8 @@ func (d *Decider) DecideParts(ctx context.Context, domain string, parts []Part, 
 	return answers, nil
 }
 
-func (d *Decider) decideParts(ctx context.Context, domain string, parts []Part, how Charging, answers []Answer) error {
-	asks, err := d.current.Load().ask(domain, parts, answers)
+func (d *Decider) decideParts(ctx context.Context, current *snapshot, domain string, parts []Part, how Charging, answers []Answer) error {
+	asks, err := current.ask(domain, parts, answers)
 	if err != nil || len(asks) == 0 {
 		return err
 	}
@@ -188,6 +199,7 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		if len(h.limits) == 0 {
 			continue
 		}
+		answer.tried = h.tried
 		asks = append(asks, asked{
 			answer: answer, refund: part.Refund, limits: h.limits,
 			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: h.policy},

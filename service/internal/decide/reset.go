@@ -23,5 +23,9 @@ func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Ent
 	if found.Rule == nil || s.limiters[found.Rule] == nil {
 		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
 	}
-	return s.limiters[found.Rule].Reset(ctx, found.Key)
+	err = s.limiters[found.Rule].Reset(ctx, found.Key)
+	if t := s.tried[found.Rule]; t != nil { // where it was watched, and where it counts apart
+		err = errors.Join(err, t.limiter.Reset(ctx, config.CandidateKey(found.Key)), t.limiter.Reset(ctx, found.Key))
+	}
+	return err
 }

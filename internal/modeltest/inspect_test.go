@@ -1,0 +1,209 @@
+package modeltest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
+)
+
+// What Inspect reads of a log is the list of the charges that random calls, settlements included, have made: the
+// newest of them, and all that a window can still hold.
+func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
+	server := redistest.Start(t)
+	const step = time.Second
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets} {
+		t.Run(a.String(), func(t *testing.T) {
+			store, clock, _ := virtual(t, server.Addr(), nil)
+			random := rand.New(rand.NewPCG(7, uint64(a)))
+			opts := &sash.Options{Algorithm: a}
+			if a == sash.SlidingBuckets {
+				opts.Resolution = step
+			}
+			policies := policies(t, opts,
+				[]sash.Limit{sash.Every(40, 10*time.Second)},
+				[]sash.Limit{sash.Every(30, 5*time.Second), sash.Every(300, time.Minute)})
+			var made []redisstore.Entry // what was charged, by the definition
+			longest := time.Duration(0)
+			compared := 0
+			for n := range 600 {
+				clock.Advance(time.Duration(random.Int64N(int64(600 * time.Millisecond))).Truncate(time.Microsecond))
+				policy := policies[random.IntN(len(policies))]
+				req := sash.Request{Key: "k", Cost: random.Int64N(4), Policy: policy, MaySettle: true}
+				res, err := store.Decide(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.Allowed && req.Cost > 0 {
+					for _, l := range policy.Limits() {
+						longest = max(longest, l.Window)
+					}
+					last := len(made) - 1
+					if last >= 0 && (made[last].At.Equal(res.At) || a == sash.SlidingBuckets && made[last].At.Truncate(step).Equal(res.At.Truncate(step))) {
+						made[last] = redisstore.Entry{At: res.At, Units: made[last].Units + req.Cost}
+					} else {
+						made = append(made, redisstore.Entry{At: res.At, Units: req.Cost})
+					}
+					if random.IntN(5) == 0 { // it was less, or nothing
+						worth := random.Int64N(req.Cost)
+						if err := store.Settle(t.Context(), sash.Settlement{Request: req, Result: res, Units: worth}); err != nil {
+							t.Fatal(err)
+						}
+						if last := len(made) - 1; made[last].Units == req.Cost-worth {
+							made = made[:last]
+						} else {
+							made[last].Units -= req.Cost - worth
+						}
+					}
+				}
+				state, err := store.Inspect(t.Context(), "k", policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if state == nil {
+					if len(made) > 0 && made[len(made)-1].At.Add(longest).After(clock.Now()) {
+						t.Fatalf("step %d: there is no key, and %v still count", n, made[len(made)-1])
+					}
+					continue
+				}
+				if !state.At.Equal(clock.Now()) || state.Bytes <= 0 || state.TTL <= 0 || state.Key != store.Key("k", policy) {
+					t.Fatalf("step %d: %+v", n, state)
+				}
+				if len(made) > 0 && (state.Log.Keep != longest || state.Log.KeepUnits < 30) {
+					t.Fatalf("step %d: keeps %v, want %v", n, state.Log.Keep, longest)
+				}
+				got := state.Log.Entries
+				inside := slices.IndexFunc(made, func(e redisstore.Entry) bool { return e.At.After(clock.Now().Add(-longest)) })
+				if inside < 0 {
+					inside = len(made)
+				}
+				// Entries before that may be there as long as nothing took their place.
+				if len(got) < len(made)-inside || len(got) > len(made) || !slices.EqualFunc(got, made[len(made)-len(got):], sameEntry) {
+					t.Fatalf("step %d: it has\n%v\nwhere these were charged:\n%v", n, got, made[inside:])
+				}
+				compared += len(got)
+			}
+			if compared < 1000 {
+				t.Errorf("only %d entries were compared", compared)
+			}
+		})
+	}
+}
+
+func sameEntry(a, b redisstore.Entry) bool { return a.At.Equal(b.At) && a.Units == b.Units }
+
+func policies(t *testing.T, opts *sash.Options, limits ...[]sash.Limit) []*sash.Policy {
+	t.Helper()
+	var all []*sash.Policy
+	for _, l := range limits {
+		p, err := sash.NewPolicy(opts, l...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// A look at what Inspect read has what a Peek at the same instant has, under every algorithm, also for limits
+// that others than the charges were made under, and after the clock went back.
+func TestALookAtWhatWasReadIsAPeek(t *testing.T) {
+	server := redistest.Start(t)
+	zone, err := time.LoadLocation("America/Los_Angeles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			store, clock, _ := virtual(t, server.Addr(), nil)
+			random := rand.New(rand.NewPCG(11, uint64(a)))
+			opts := &sash.Options{Algorithm: a}
+			if a == sash.SlidingBuckets {
+				opts.Resolution = 100 * time.Millisecond
+			}
+			sets := [][]sash.Limit{
+				{sash.Every(7, 3*time.Second)},
+				{sash.Every(7, 3*time.Second), sash.Every(20, 11*time.Second)},
+				{sash.Every(5, 3*time.Second), sash.Every(1000, time.Hour)},
+			}
+			if a != sash.SlidingCounter && a != sash.GCRA {
+				sets = append(sets, []sash.Limit{sash.Every(9, 2*time.Second), {Units: 50, Period: sash.CalendarHour, Zone: zone}})
+			}
+			used := 0
+			for n := range 1000 {
+				policies, key := policies(t, opts, sets...), "k"
+				if n%2 == 0 { // without the long windows, so that what has left a log's longest one could come back
+					policies, key = policies[:2], "short"
+				}
+				clock.Advance(time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond))
+				if random.IntN(40) == 0 {
+					clock.Advance(-time.Duration(random.Int64N(int64(6 * time.Second))).Truncate(time.Microsecond))
+				}
+				policy := policies[random.IntN(len(policies))]
+				if _, err := store.Decide(t.Context(), sash.Request{Key: key, Cost: random.Int64N(4), Policy: policy}); err != nil {
+					t.Fatal(err)
+				}
+				if random.IntN(20) == 0 {
+					clock.Advance(-time.Duration(random.Int64N(int64(6 * time.Second))).Truncate(time.Microsecond))
+				}
+				asked := policies[random.IntN(len(policies))]
+				state, err := store.Inspect(t.Context(), key, asked)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := store.Decide(t.Context(), sash.Request{Key: key, Policy: asked})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if state == nil {
+					if want.ResetAfter != 0 {
+						t.Fatalf("step %d: no key, and %v", n, want.Limits())
+					}
+					continue
+				}
+				got := state.Look(asked)
+				if fmt.Sprint(got.Allowed, got.At.UTC(), got.Limits()) != fmt.Sprint(want.Allowed, want.At.UTC(), want.Limits()) {
+					t.Fatalf("step %d: a look has\n%+v\nand a peek\n%+v\nover %+v %+v", n, got.Limits(), want.Limits(), state.Log, state.Counted)
+				}
+				if want.ResetAfter > 0 {
+					used++
+				}
+			}
+			if used < 100 {
+				t.Errorf("only %d states had something in use", used)
+			}
+		})
+	}
+}
+
+// A key of something else is an error, and a missing one is not.
+func TestInspectOfSomethingElse(t *testing.T) {
+	server := redistest.Start(t)
+	store := redisstore.New(&scripter{client: newClient(server.Addr())}, nil)
+	for _, a := range sash.Algorithms() {
+		opts := &sash.Options{Algorithm: a}
+		if a == sash.SlidingBuckets {
+			opts.Resolution = time.Second
+		}
+		policy := policies(t, opts, []sash.Limit{sash.PerMinute(3)})[0]
+		if state, err := store.Inspect(t.Context(), "nobody", policy); state != nil || err != nil {
+			t.Errorf("%v: nobody: %+v, %v", a, state, err)
+		}
+		name := store.Key("k", policy)
+		for _, command := range [][]string{
+			{"SET", name, "words"}, {"HSET", name, "field", "value"}, {"ZADD", name, "5", "member"}, {"RPUSH", name, "x"},
+			{"SET", name, "\x01" + string(make([]byte, 200))},
+		} {
+			server.Must(t, "DEL", name)
+			server.Must(t, command...)
+			if state, err := store.Inspect(t.Context(), "k", policy); err == nil {
+				t.Errorf("%v: %q was read as %+v", a, command, state)
+			}
+		}
+	}
+}

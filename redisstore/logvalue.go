@@ -1,0 +1,102 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// An Entry is units that were charged at an instant. Of sliding buckets it is those of one step of the
+// resolution, at the latest of their instants.
+type Entry struct {
+	At    time.Time
+	Units int64
+}
+
+// A Log is what a sliding log keeps of a subject, in whichever form.
+type Log struct {
+	// Entries are the charges, the oldest first, with rising times: also some that count no more, as long as
+	// nothing has taken their place. What was given back entirely is left out.
+	Entries []Entry
+	// Keep is the longest window that the log was ever asked for: what is older counts for nobody. Of calendar limits
+	// it is a little more than the longest period. KeepUnits is the most units ever asked for, perhaps of another
+	// limit.
+	Keep      time.Duration
+	KeepUnits int64
+	// MaySettle says that a charge may have been corrected, or still be. Only the compact log knows.
+	MaySettle bool
+	// Slots is how many entries the compact log has room for before it grows.
+	Slots int64
+}
+
+// The layout of the compact log, as the head of script/log.lua has it.
+const (
+	logVersion  = 1
+	headerBytes = 51
+	hintBytes   = 26
+	entryBytes  = 12
+	sumBytes    = 6
+	block       = 64 // entries a sum
+	mostHints   = 127
+	mostSlots   = 1 << 20 // more than any log has
+)
+
+// mostLogBytes is longer than any value of a log.
+const mostLogBytes = headerBytes + mostHints*hintBytes + mostSlots*entryBytes + (mostSlots/block+1)*sumBytes
+
+var errNoLog = errors.New("redisstore: the value is not a log of this version")
+
+// readLog reads the value of a compact log. It takes no more memory than the value has room for entries.
+func readLog(value []byte) (*Log, error) {
+	if len(value) < headerBytes || value[0] != logVersion {
+		return nil, errNoLog
+	}
+	b := value[1:]
+	next := func(size int) int64 {
+		var n int64
+		for _, digit := range b[:size] {
+			n = n<<8 | int64(digit)
+		}
+		b = b[size:]
+		return n
+	}
+	hints := next(1)
+	l := &Log{MaySettle: hints > mostHints}
+	hints &= mostHints
+	l.Slots = next(4)
+	first, keep := next(6), next(7)
+	l.KeepUnits = next(6)
+	next(7) // when the expiry was last set to: the key tells
+	head, _, last := next(6), next(6), next(7)
+	l.Keep = micros(keep)
+
+	entries := headerBytes + hints*hintBytes
+	if l.Slots == 0 || l.Slots > mostSlots || int64(len(value)) < entries+l.Slots*entryBytes || head < first {
+		return nil, fmt.Errorf("%w: its header says %d slots, and the value has %d bytes", errNoLog, l.Slots, len(value))
+	}
+	ring := value[entries : entries+l.Slots*entryBytes]
+	from := max(first, head-l.Slots)
+	l.Entries = make([]Entry, 0, head-from)
+	before := int64(-1)
+	for p := from; p < head; p++ {
+		b = ring[p%l.Slots*entryBytes:]
+		at, units := next(7), next(5)
+		if at <= before || at > last {
+			return nil, fmt.Errorf("%w: its entries are not in the order of their times", errNoLog)
+		}
+		before = at
+		if units > 0 {
+			l.Entries = append(l.Entries, Entry{time.UnixMicro(at), units})
+		}
+	}
+	return l, nil
+}
+
+// micros is a time of microseconds, or the longest there is.
+func micros(n int64) time.Duration {
+	const most = 1<<63 - 1
+	if n > most/int64(time.Microsecond) {
+		return most
+	}
+	return time.Duration(n) * time.Microsecond
+}

@@ -1,0 +1,68 @@
+package candidates
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
+)
+
+// A watched candidate has counters of its own, and a log that stays small however many it would have refused; an
+// enforced one is counted too, and its refusals are not news.
+func TestACandidateIsCountedAndLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := config.Parse("x.yaml", []byte(`
+domain: d
+descriptors:
+- key: user
+  limits: [50/1h]
+  candidate: {limits: [10/1h]}
+- key: held
+  limits: [50/1h]
+  candidate: {limits: [10/1h], enforce_percent: 100}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := decide.New(cfg, memstore.New(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted, text := stats.New(), &bytes.Buffer{}
+		d.Observe(Watch(counted, slog.New(slog.NewTextHandler(text, nil))))
+		ask := func(key string, times int) {
+			for range times {
+				if _, err := d.Decide(context.Background(), "d", []config.Entry{{Key: key, Value: "ann"}}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		ask("user", 60)
+		ask("held", 12)
+		for name, want := range map[string][4]uint64{"d.user.candidate": {60, 10, 50, 50}, "d.held.candidate": {12, 10, 2, 0}} {
+			r := counted.Rule(name)
+			if got := [4]uint64{r.Total.Load(), r.Within.Load(), r.Over.Load(), r.Shadow.Load()}; got != want {
+				t.Errorf("%s: total, within, over and shadow %v, want %v", name, got, want)
+			}
+		}
+		// Of 60 requests, 10 are within both, 40 only the candidate would have refused, and 10 both.
+		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+		if len(lines) != 5 || !strings.Contains(lines[0], `rule="d / user" subject=d:user:ann units=1 limit=10/1h retry_after=1h0m0s not_logged=0`) {
+			t.Errorf("%d lines are logged:\n%s", len(lines), text)
+		}
+		time.Sleep(time.Hour)
+		text.Reset()
+		ask("user", 11)
+		if got := text.String(); !strings.Contains(got, "not_logged=35") || strings.Count(got, "\n") != 1 {
+			t.Errorf("the next is logged as %s", got)
+		}
+	})
+}

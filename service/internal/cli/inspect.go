@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.com/sash"
+	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/service/internal/verdict"
+)
+
+func (a *app) inspect() *cobra.Command {
+	s := &subject{}
+	most := 20
+	cmd := &cobra.Command{
+		Use:   "inspect KEY",
+		Short: "Show what Redis holds of a key: its charges on a time axis, without charging or changing anything",
+		Long: `Show what Redis holds of a key under one algorithm: the charges with their times, on a time axis for each
+--limit, what is used in the window, when the next unit is free and when all are, how long the key lives
+and the memory that it takes. Without a --limit a log is shown over the longest window that it was ever
+asked for. It reads only, in one step: a few milliseconds of Redis for a log of 100,000 entries, and up to half a
+second for a sorted set of as many. Beyond the rights that sash doctor prints for a limiter it needs
++memory|usage to tell the memory, and +hlen +hgetall for sliding-counter, fixed-window and gcra.
+
+The key is used as it is, like that of sash peek. Keys that Go programs build with sash.Key, and those of
+sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
+		Example: `  sash inspect --limit 9500/24h youtube
+  sash inspect --limit 10/1m --limit 60/1h demo:remote_address:192.0.2.7
+  sash inspect --algorithm gcra --limit 10/1m --json crm-api`,
+		Args: exactly("a KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if most < 0 {
+				return errors.New("--entries must be at least 0")
+			}
+			return a.runInspect(cmd, s, args[0], most)
+		},
+	}
+	s.register(cmd)
+	cmd.Flags().IntVar(&most, "entries", most, "how many of the newest charges to list; --json has all")
+	return cmd
+}
+
+// An inspection is the JSON of sash inspect.
+type inspection struct {
+	Key       string          `json:"key"`
+	RedisKey  string          `json:"redis_key"`
+	Algorithm string          `json:"algorithm"`
+	Exists    bool            `json:"exists"`
+	At        verdict.Instant `json:"at"`
+	// TTL is negative for a key that has no expiry.
+	TTL    verdict.Seconds `json:"ttl"`
+	Memory int64           `json:"memory_bytes"`
+	Log    *inspectedLog   `json:"log,omitempty"`
+	Counts []counted       `json:"windows,omitempty"`
+	Limits []limitState    `json:"limits"`
+
+	state *redisstore.State
+	cuts  []time.Time // the last instant that each limit does not count
+}
+
+type inspectedLog struct {
+	Keep      verdict.Seconds `json:"longest_window"`
+	KeepUnits int64           `json:"largest_limit"`
+	MaySettle bool            `json:"may_settle"`
+	Slots     int64           `json:"slots,omitempty"`
+	Entries   []charged       `json:"entries"`
+}
+
+type charged struct {
+	At    verdict.Instant `json:"at"`
+	Units int64           `json:"units"`
+}
+
+// counted is what an algorithm without a log keeps of one window.
+type counted struct {
+	Window   verdict.Seconds  `json:"window"`
+	Calendar string           `json:"calendar,omitempty"`
+	Start    *verdict.Instant `json:"start,omitempty"`
+	Count    int64            `json:"count,omitempty"`
+	Previous int64            `json:"previous,omitempty"`
+	At       *verdict.Instant `json:"at,omitempty"`
+	Debt     verdict.Seconds  `json:"debt,omitempty"`
+}
+
+// limitState is what a limit has of it.
+type limitState struct {
+	Name      string          `json:"name"`
+	Used      int64           `json:"used"`
+	Remaining int64           `json:"remaining"`
+	NextFree  verdict.Seconds `json:"next_free_after"`
+	AllFree   verdict.Seconds `json:"all_free_after"`
+}
+
+func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) error {
+	given := len(s.limits) > 0
+	if !given {
+		s.limits = []string{"1/1s"} // a limiter has one; what Redis holds does not depend on it
+	}
+	if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
+		return errors.New("--resolution is missing: sliding-buckets of another resolution are another key")
+	}
+	limiter, err := s.limiter(nowhere{})
+	if err != nil {
+		return err
+	}
+	policy, err := sash.NewPolicy(&sash.Options{Algorithm: limiter.Algorithm(), Resolution: s.resolution}, limiter.Limits()...)
+	if err != nil {
+		return err
+	}
+	if key == "" {
+		return fmt.Errorf("%w: it is empty", sash.ErrInvalidKey)
+	}
+	if s.prefix != "" {
+		key = sash.Key(s.prefix) + ":" + key
+	}
+	to, err := a.shared(s.redis)
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	defer cancel()
+	state, err := to.store.Inspect(ctx, key, policy)
+	if redisstore.Misconfigured(err) {
+		err = fmt.Errorf("%w (if the user lacks a right: this takes those of a limiter, and +hlen +hgetall)", err)
+	}
+	if err != nil {
+		return to.explain(redisclient.Remedy(err))
+	}
+	in := inspection{Key: key, RedisKey: to.store.Key(key, policy), Algorithm: policy.Algorithm().String(), Limits: []limitState{}}
+	if state != nil {
+		in.fill(state, policy, given)
+	}
+	if s.json {
+		return writeJSON(a.out, in)
+	}
+	out := &lines{to: a.out}
+	if state == nil {
+		out.say("%s: there is no such key, so nothing is charged under %s", in.RedisKey, in.Algorithm)
+		for _, other := range a.elsewhere(ctx, to, key, policy) {
+			out.say("But there is %s", other)
+		}
+		return out.err
+	}
+	in.text(out, to.address, most)
+	return out.err
+}
+
+// elsewhere finds what the key has under other algorithms, as far as the user may look.
+func (a *app) elsewhere(ctx context.Context, to *remote, key string, not *sash.Policy) (found []string) {
+	for _, algorithm := range sash.Algorithms() {
+		if algorithm == not.Algorithm() || algorithm == sash.SlidingBuckets {
+			continue
+		}
+		policy, err := sash.NewPolicy(&sash.Options{Algorithm: algorithm}, sash.PerSecond(1))
+		if err != nil {
+			continue
+		}
+		name := to.store.Key(key, policy)
+		if n, err := to.client.Exists(ctx, name).Result(); err == nil && n > 0 {
+			found = append(found, fmt.Sprintf("%s: see it with --algorithm %s", name, algorithm))
+		}
+	}
+	return found
+}
+
+// fill puts what was read into the form that is told.
+func (in *inspection) fill(state *redisstore.State, policy *sash.Policy, given bool) {
+	in.Exists, in.At, in.TTL, in.Memory, in.state = true, verdict.Instant(state.At), verdict.Seconds(state.TTL), state.Bytes, state
+	if l := state.Log; l != nil {
+		in.Log = &inspectedLog{verdict.Seconds(l.Keep), l.KeepUnits, l.MaySettle, l.Slots, []charged{}}
+		for _, e := range l.Entries {
+			in.Log.Entries = append(in.Log.Entries, charged{verdict.Instant(e.At), e.Units})
+		}
+	}
+	for _, c := range state.Counted {
+		row := counted{Window: verdict.Seconds(c.Window), Count: c.Count, Previous: c.Previous, Debt: verdict.Seconds(c.Debt)}
+		if c.Window == 0 {
+			row.Calendar = c.ID
+		}
+		row.Start, row.At = instant(c.Start), instant(c.At)
+		in.Counts = append(in.Counts, row)
+	}
+	if !given {
+		return
+	}
+	for i, l := range state.Look(policy).Limits() {
+		cut, _ := policy.Windows()[i].Cut(state.At.UnixMicro())
+		in.cuts = append(in.cuts, time.UnixMicro(cut))
+		in.Limits = append(in.Limits, limitState{
+			Name: cmp.Or(l.Limit.Name, l.Limit.String()), Used: in.used(l, in.cuts[i]), Remaining: l.Remaining,
+			NextFree: verdict.Seconds(l.ReleaseAfter), AllFree: verdict.Seconds(l.ResetAfter),
+		})
+	}
+}
+
+// used is the units in a limit's window: more than the limit has, perhaps, when it was lowered.
+func (in *inspection) used(l sash.LimitResult, cut time.Time) int64 {
+	used := l.Limit.Units - l.Remaining
+	if in.Log == nil || l.Remaining > 0 {
+		return used
+	}
+	inside := int64(0)
+	for _, e := range in.state.Log.Entries {
+		if e.At.After(cut) {
+			inside += e.Units
+		}
+	}
+	return max(used, inside)
+}
+
+func instant(t time.Time) *verdict.Instant {
+	if t.IsZero() {
+		return nil
+	}
+	i := verdict.Instant(t)
+	return &i
+}

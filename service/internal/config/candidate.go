@@ -1,0 +1,114 @@
+package config
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.com/sash"
+)
+
+// A Candidate is limits that are tried beside those of a rule: the key candidate.
+//
+//	limits: ["20/10s", "75/1h"]
+//	candidate:
+//	  limits: ["10/10s", "40/1h"]
+//	  enforce_percent: 10
+//
+// Subjects that are not enforced are held to the rule's limits, and what the candidate would have done is found on
+// a key of its own, as if it were the only limit. Those that are enforced are held to the candidate in place of the
+// rule's limits, on the rule's key: that has what was admitted to a subject, whichever limits it was held to, so
+// that nothing is lost when a subject changes sides, or when the candidate becomes the rule's limits.
+type Candidate struct {
+	// Limits pass sash.NewPolicy with Options.
+	Limits  []sash.Limit
+	Options sash.Options
+	// Percent of the subjects are enforced: 0 to 100.
+	Percent float64
+	// Apart says that the candidate counts otherwise than the rule, by algorithm or resolution: then keys are
+	// never shared.
+	Apart bool
+}
+
+// Enforced reports whether a subject is held to the candidate. It depends on the key and Percent only: every
+// instance says the same, and who is enforced stays so when Percent grows.
+func (c *Candidate) Enforced(key string) bool {
+	sum := sha256.Sum256([]byte(key))
+	return float64(binary.BigEndian.Uint32(sum[:]))/(1<<32) < c.Percent/100
+}
+
+// CandidateKey is where a candidate counts what it would have admitted to a subject. No subject has that key: theirs
+// have an odd number of parts.
+func CandidateKey(key string) string { return "candidate:" + key }
+
+// CandidateMetric is the name in statistics of the candidate of a rule with that name.
+func CandidateMetric(metric string) string { return metric + ".candidate" }
+
+// tried reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as they
+// are written: those that are not said here are the same.
+func (b *ruleBody) tried(rule *Rule, declared sash.Options) error {
+	c := &ruleBody{reader: b.reader}
+	var percent string
+	keep := c.fields()
+	err := b.mapping(b.candidate, "candidate", map[string]field{
+		"limits": keep["limits"], "algorithm": keep["algorithm"], "resolution": keep["resolution"],
+		"enforce_percent": b.text("enforce_percent", &percent),
+	})
+	if err != nil {
+		return err
+	}
+	if rule.Shadow || rule.Quota {
+		return b.errorf(b.candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need none; put it into limits")
+	}
+	if c.limits == nil {
+		return b.errorf(b.candidate, "candidate has no limits, such as limits: [\"10/1m\"]")
+	}
+	of := &Rule{Options: declared}
+	if c.algorithm != nil && c.resolution == nil {
+		of.Options.Resolution = 0
+	}
+	if err := b.list(c.limits, "limits", func(n *yaml.Node) error { return b.limit(n, of) }); err != nil {
+		return err
+	}
+	if err := c.options(of); err != nil {
+		return err
+	}
+	if err := Fit(&of.Options, of.Limits); err != nil {
+		return b.errorf(c.limits, "%s", plain(err))
+	}
+	for _, l := range of.Limits {
+		if rule.Cost > l.Units {
+			return b.errorf(c.limits, "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
+		}
+	}
+	rule.Candidate = &Candidate{Limits: of.Limits, Options: of.Options}
+	rule.Candidate.Apart = of.Options.Algorithm != rule.Options.Algorithm || of.Options.Resolution != rule.Options.Resolution
+	if percent != "" {
+		p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
+		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
+			return b.errorf(b.candidate, "enforce_percent %q: it is a number from 0 to 100", clip(percent))
+		}
+		rule.Candidate.Percent = p
+	}
+	return nil
+}
+
+// Describe says what the candidate does, in one line: "candidate 5/1m by sliding-log, enforced for 10%".
+func (c *Candidate) Describe() string {
+	text := "candidate " + describeLimits(c.Limits, c.Options)
+	if c.Percent == 0 {
+		text += ", enforced for nobody"
+	} else {
+		text += fmt.Sprintf(", enforced for %g%%", c.Percent)
+	}
+	if c.Apart {
+		text += " on keys of its own"
+	}
+	return text
+}

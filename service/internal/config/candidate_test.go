@@ -1,0 +1,123 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"example.com/sash"
+)
+
+func ruleOf(body string) (*Rule, error) {
+	cfg, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  "+strings.ReplaceAll(strings.TrimSpace(body), "\n", "\n  ")+"\n"))
+	if err != nil {
+		return nil, err
+	}
+	return cfg.Rules()[0], nil
+}
+
+func TestACandidateIsTheRuleWithOtherLimits(t *testing.T) {
+	for body, want := range map[string]string{
+		"limits: [10/1m]\ncandidate: {limits: [5/1m]}":                                                         "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for nobody",
+		"limits: [10/1m]\ncandidate: {limits: [5/1m, 50/1h], enforce_percent: 10}":                             "10/1m by sliding-log, candidate 5/1m and 50/1h by sliding-log, enforced for 10%",
+		"limits: [10/1m]\ncandidate: {limits: [5/1m], enforce_percent: 0.5%}":                                  "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 0.5%",
+		"limits: [10/1m]\nalgorithm: gcra\ncandidate: {limits: [5/1m]}":                                        "10/1m by gcra, candidate 5/1m by gcra, enforced for nobody",
+		"limits: [10/1m]\nalgorithm: fixed-window\ncandidate: {limits: [10/1m], algorithm: sliding-log}":       "10/1m by fixed-window, candidate 10/1m by sliding-log, enforced for nobody on keys of its own",
+		"rate_limit: {unit: minute, requests_per_unit: 10}\ncandidate: {limits: [5/1m], enforce_percent: 100}": "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 100%",
+		"limits: [10/1m]\nalgorithm: sliding-buckets\nresolution: 1s\ncandidate: {limits: [5/1m]}":             "10/1m by sliding-buckets of 1s, candidate 5/1m by sliding-buckets of 1s, enforced for nobody",
+		"limits: [10/1m]\ncount_refused: true\ncandidate: {limits: [5/1m]}":                                    "10/1m by sliding-log, count_refused, candidate 5/1m by sliding-log, enforced for nobody",
+	} {
+		rule, err := ruleOf(body)
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		if got := rule.Describe(); got != want {
+			t.Errorf("%s\nis %q, want %q", body, got, want)
+		}
+		if rule.Candidate.Options.CountRefused != rule.Options.CountRefused {
+			t.Errorf("%s: the candidate charges refused calls otherwise than the rule", body)
+		}
+		if _, err := sash.NewPolicy(&rule.Candidate.Options, rule.Candidate.Limits...); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+func TestAWrongCandidateSaysWhatToDo(t *testing.T) {
+	for body, want := range map[string]string{
+		"candidate: {limits: [5/1m]}":                                                   "f.yaml:4: algorithm, resolution, cost, on_unavailable and candidate belong beside",
+		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nshadow_mode: true":               "f.yaml:5: candidate beside shadow_mode",
+		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nquota_mode: true":                "f.yaml:5: candidate beside shadow_mode or quota_mode",
+		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                              "f.yaml:5: candidate has no limits",
+		"limits: [10/1m]\ncandidate: 5/1m":                                              "f.yaml:5: candidate must be a mapping",
+		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  enforce_percent: 101":         "enforce_percent \"101\": it is a number from 0 to 100",
+		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  enforce_percent: some":        "enforce_percent \"some\"",
+		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  enforce_percent: NaN":         "enforce_percent \"NaN\"",
+		"limits: [10/1m]\ncandidate:\n  limits: [5 a minute]":                           "f.yaml:6: ",
+		"limits: [10/1m]\ncandidate:\n  limits: []":                                     "f.yaml:6: ",
+		"limits: [10/1m]\ncost: 8\ncandidate:\n  limits: [5/1m]":                        "f.yaml:7: a cost of 8 units can never fit into 5/1m",
+		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  percent: 3":                   "unknown key \"percent\": candidate has algorithm, enforce_percent, limits, resolution",
+		"rate_limit: {unit: minute, requests_per_unit: 0}\ncandidate: {limits: [5/1m]}": "f.yaml:5: candidate beside a limit that refuses everything",
+		"rate_limit: {unlimited: true}\ncandidate: {limits: [5/1m]}":                    "candidate belong beside",
+	} {
+		if _, err := ruleOf(body); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\nis %v, want %s", body, err, want)
+		}
+	}
+}
+
+// A larger percentage adds subjects and takes none away, and is about that share of them.
+func TestAPercentageOnlyAddsSubjects(t *testing.T) {
+	const subjects = 20_000
+	percents := []float64{0, 0.5, 1, 10, 50, 99, 100}
+	counts := make([]int, len(percents))
+	for n := range subjects {
+		key := Key("web", []Entry{{"remote_address", fmt.Sprint("192.0.2.", n)}})
+		in := false
+		for i, p := range percents {
+			c := Candidate{Percent: p}
+			now := c.Enforced(key)
+			if in && !now {
+				t.Fatalf("%s is enforced at %g%% and not at %g%%", key, percents[i-1], p)
+			}
+			if in = now; in {
+				counts[i]++
+			}
+		}
+	}
+	for i, p := range percents {
+		want := p / 100 * subjects
+		if got := float64(counts[i]); got < want-200 || got > want+200 || p == 0 && got != 0 || p == 100 && got != subjects {
+			t.Errorf("%g%% are %v of %d subjects", p, got, subjects)
+		}
+	}
+}
+
+// Who is enforced must not change with a version of Sash: instances of two versions would disagree. The numbers are
+// the first four bytes of each key's SHA-256, by sha256sum.
+func TestWhoIsEnforcedStaysSo(t *testing.T) {
+	for key, first := range map[string]uint32{
+		"web:remote_address:192.0.2.7": 0xb3d74426, "web:remote_address:192.0.2.8": 0xadc806ec, "demo:user:42": 0x9634b3ed,
+	} {
+		share := float64(first) / (1 << 32) * 100
+		below, above := Candidate{Percent: share - 0.001}, Candidate{Percent: share + 0.001}
+		if below.Enforced(key) || !above.Enforced(key) {
+			t.Errorf("%s is not at %.4f%%", key, share)
+		}
+	}
+}
+
+func TestADiffShowsACandidate(t *testing.T) {
+	parse := func(candidate string) *Config {
+		cfg, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  limits: [10/1m]\n"+candidate))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	changes := Diff(parse(""), parse("  candidate: {limits: [5/1m], enforce_percent: 10}\n"))
+	if len(changes) != 1 || changes[0].String() != "~ d / k: 10/1m by sliding-log -> 10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 10%" {
+		t.Errorf("%v", changes)
+	}
+}

@@ -1,0 +1,284 @@
+package decide
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+)
+
+// withCandidate is a configuration whose user rule has a candidate, if any.
+func withCandidate(limits, candidate string) string {
+	text := "domain: d\ndescriptors:\n- key: user\n  limits: [" + limits + "]\n"
+	if candidate != "" {
+		text += "  candidate: " + candidate + "\n"
+	}
+	return text + "- key: plan\n  limits: [3/1s]\n"
+}
+
+// A twin is a decider whose observations the test keeps.
+type twin struct {
+	*Decider
+	clock *clock
+	last  []Answer
+}
+
+func newTwin(t *testing.T, text string) *twin {
+	t.Helper()
+	d, c := decider(t, text)
+	w := &twin{Decider: d, clock: c}
+	d.Observe(func(_ context.Context, o *Observation) { w.last = append([]Answer(nil), o.Answers...) })
+	return w
+}
+
+// A candidate that is only watched changes no answer, and is told as if its limits were the rule's: the answers to
+// the same random requests of a service with the limits, and of one with the candidate in their place.
+func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
+	for _, limits := range [][2]string{{"8/2s, 30/20s", "5/2s, 20/20s"}, {"5/2s", "9/3s"}} {
+		both := newTwin(t, withCandidate(limits[0], "{limits: ["+limits[1]+"]}"))
+		rule, alone := newTwin(t, withCandidate(limits[0], "")), newTwin(t, withCandidate(limits[1], ""))
+		random := rand.New(rand.NewPCG(3, 5))
+		differs := 0
+		for n := range 2000 {
+			step := time.Duration(random.Int64N(int64(300 * time.Millisecond))).Truncate(time.Microsecond)
+			cost := 1 + random.Int64N(3)
+			user := part(fmt.Sprint("user=", random.IntN(3)), 0).Entries
+			for _, w := range []*twin{both, rule, alone} {
+				w.clock.move(step)
+				if n%2 == 0 {
+					if _, err := w.Decide(t.Context(), "d", user, &cost); err != nil {
+						t.Fatal(err)
+					}
+				} else if _, err := w.DecideParts(t.Context(), "d", []Part{{Entries: user, Units: cost}}, Together); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, want, would := both.last[0], rule.last[0], alone.last[0]
+			if fmt.Sprint(got.Refused, got.Limits) != fmt.Sprint(want.Refused, want.Limits) {
+				t.Fatalf("request %d: the rule said %v %v, and without a candidate %v %v", n, got.Refused, got.Limits, want.Refused, want.Limits)
+			}
+			c := got.Candidate
+			if c == nil || c.Enforced || c.Metric != "d.user.candidate" || c.Units != cost || c.Rule != got.Rule {
+				t.Fatalf("request %d: the candidate is %+v", n, c)
+			}
+			if c.Refused != would.Refused || c.RefusedBy.RetryAfter != would.RefusedBy.RetryAfter || c.Limits[0].Remaining != would.Limits[0].Remaining {
+				t.Fatalf("request %d: the candidate said %v %v, and alone %v %v", n, c.Refused, c.Limits, would.Refused, would.Limits)
+			}
+			if c.Refused != got.Refused {
+				differs++
+			}
+		}
+		if differs < 50 {
+			t.Errorf("%v: the two differed %d times of 2000", limits, differs)
+		}
+	}
+}
+
+// Who is enforced is held to the candidate, on what the rule had admitted before; and when the candidate becomes the
+// rule's limits nothing is lost and nothing is forgotten.
+func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
+	use := func(w *twin, text string) {
+		t.Helper()
+		cfg, err := config.Parse("x.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Use(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newTwin(t, withCandidate("10/1h", ""))
+	user := part("user=ann", 0).Entries
+	ask := func(text, want string) {
+		t.Helper()
+		v, err := w.Decide(t.Context(), "d", user, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.clock.move(time.Second)
+		if got := fmt.Sprint(v.Allowed, " ", *v.Remaining, " ", v.Limits[0].Name); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	for n := range 4 {
+		ask("the rule", fmt.Sprint("true ", 9-n, " 10/1h"))
+	}
+	use(w, withCandidate("10/1h", "{limits: [6/1h]}"))
+	ask("watched", "true 5 10/1h")
+	use(w, withCandidate("10/1h", "{limits: [6/1h], enforce_percent: 100}"))
+	ask("enforced", "true 0 6/1h")
+	if a := w.last[0]; !a.Candidate.Enforced || a.Candidate.Metric != "d.user.candidate" || a.Metric != "d.user" || a.Candidate.Limits[0].Remaining != 0 {
+		t.Errorf("an enforced candidate is told as %+v", a.Candidate)
+	}
+	ask("enforced", "false 0 6/1h")
+	if a := w.last[0]; !a.Refused || !a.Candidate.Refused {
+		t.Errorf("its refusal is told as %+v of %+v", a.Candidate, a)
+	}
+	use(w, withCandidate("6/1h", ""))
+	ask("promoted", "false 0 6/1h")
+	use(w, withCandidate("10/1h", ""))
+	ask("taken back", "true 3 10/1h")
+}
+
+// Each subject is on one side, the same in every process, and only the enforced ones are held to the candidate.
+func TestAPercentageOfTheSubjectsIsEnforced(t *testing.T) {
+	text := withCandidate("2/1h", "{limits: [1/1h], enforce_percent: 30}")
+	w, other := newTwin(t, text), newTwin(t, text)
+	enforced := 0
+	for n := range 300 {
+		user := part(fmt.Sprint("user=", n), 0).Entries
+		for range 2 {
+			for _, d := range []*twin{w, other} {
+				if _, err := d.Decide(t.Context(), "d", user, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		a, b := w.last[0], other.last[0]
+		if a.Refused != a.Candidate.Enforced || a.Candidate.Enforced != b.Candidate.Enforced || !a.Candidate.Refused {
+			t.Fatalf("user %d: refused %v, enforced %v here and %v there", n, a.Refused, a.Candidate.Enforced, b.Candidate.Enforced)
+		}
+		if a.Refused {
+			enforced++
+		}
+	}
+	if enforced < 60 || enforced > 120 {
+		t.Errorf("%d of 300 are enforced, at 30%%", enforced)
+	}
+}
+
+// What another part refuses is charged to no candidate; what only the rule refuses is.
+func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
+	w := newTwin(t, withCandidate("1/1h", "{limits: [5/1h]}"))
+	user, plan := part("user=ann", 1), part("plan=free", 3)
+	ask(t, w.Decider, Together, user, plan)
+	left := func() int64 { return w.last[0].Candidate.Limits[0].Remaining }
+	if left() != 4 {
+		t.Fatalf("%d left after one", left())
+	}
+	if ask(t, w.Decider, Together, user, plan); left() != 4 { // both refuse
+		t.Errorf("%d left after a request that the plan refused too", left())
+	}
+	w.clock.move(time.Second)
+	if ask(t, w.Decider, Together, user, plan); left() != 3 { // only the rule does
+		t.Errorf("%d left after a request that only the rule refused", left())
+	}
+	ask(t, w.Decider, Together, part("plan=free", 3))
+	if ask(t, w.Decider, Each, user, plan); left() != 2 { // each for itself
+		t.Errorf("%d left after a request whose parts are charged each", left())
+	}
+	if ask(t, w.Decider, Together, part("user=ann", 0)); left() != 2 {
+		t.Errorf("%d left after a look", left())
+	}
+	back := part("user=ann", 1)
+	back.Refund = true
+	if ask(t, w.Decider, Together, back); left() != 3 {
+		t.Errorf("%d left after one was given back", left())
+	}
+	if ask(t, w.Decider, Together, part("user=bob", 1)); left() != 4 {
+		t.Errorf("%d left of another subject", left())
+	}
+	// What can never fit is refused by the candidate, and by nothing else.
+	loose := newTwin(t, withCandidate("10/1h", "{limits: [5/1h]}"))
+	if said := ask(t, loose.Decider, Together, part("user=ann", 7)); said != "ok:3" || !loose.last[0].Candidate.Refused {
+		t.Errorf("seven units: %s, and the candidate %+v", said, loose.last[0].Candidate)
+	}
+}
+
+// While the store does not decide nothing is known of a candidate, and nobody waits for it or is stopped by it.
+func TestNoCandidateWithoutAStore(t *testing.T) {
+	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- key: user\n  limits: [10/1h]\n  on_unavailable: open\n  candidate: {limits: [1/1h]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := &failsFor{Store: memstore.New(nil)}
+	store, err := failover.New(down, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	d.Observe(func(_ context.Context, o *Observation) {
+		if told++; o.Answers[0].Candidate != nil {
+			t.Errorf("the candidate said %+v", o.Answers[0].Candidate)
+		}
+	})
+	user := part("user=ann", 1)
+	for range 5 {
+		if v, err := d.Decide(t.Context(), "d", user.Entries, nil); err != nil || !v.Allowed {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		if told == 1 && down.asked != 1 {
+			t.Errorf("the store failed, and was asked %d times", down.asked)
+		}
+		if _, err := d.DecideParts(t.Context(), "d", []Part{user}, Together); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One that fails only for the candidate is no error either.
+	failing := &failsFor{Store: memstore.New(nil), prefix: config.CandidateKey("")}
+	if d, err = New(cfg, failing); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := d.Decide(t.Context(), "d", user.Entries, nil); err != nil || !v.Allowed || failing.asked != 1 {
+		t.Errorf("%+v, %v; the candidate was asked %d times", v, err, failing.asked)
+	}
+	if told != 10 {
+		t.Errorf("told of %d requests", told)
+	}
+}
+
+// A failsFor store fails for keys with a prefix.
+type failsFor struct {
+	sash.Store
+	prefix string
+	asked  int
+}
+
+func (f *failsFor) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if len(req.Key) > len(f.prefix) && req.Key[:len(f.prefix)] == f.prefix {
+		f.asked++
+		return sash.Result{}, sash.ErrUnavailable
+	}
+	return f.Store.Decide(ctx, req)
+}
+
+// Who an operator bans or gives other limits is neither held to a candidate nor watched beside it, and a reset forgets
+// what was watched too.
+func TestAnExceptionComesBeforeACandidate(t *testing.T) {
+	for _, percent := range []string{"0", "100"} {
+		w := newTwin(t, withCandidate("4/1h", "{limits: [2/1h], enforce_percent: "+percent+"}"))
+		user := part("user=ann", 1)
+		for range 2 {
+			ask(t, w.Decider, Together, user)
+		}
+		if c := w.last[0].Candidate; c == nil || c.Limits[0].Remaining != 0 || c.Enforced != (percent == "100") {
+			t.Fatalf("%s%%: the candidate says %+v", percent, c)
+		}
+		until := time.Now().Add(time.Hour)
+		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Limits: []sash.Limit{sash.Every(9, time.Hour)}, Until: until}})
+		if said := ask(t, w.Decider, Together, user); said != "ok:6" || w.last[0].Candidate != nil {
+			t.Errorf("%s%%: with other limits %s, and the candidate says %+v", percent, said, w.last[0].Candidate)
+		}
+		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Until: until}})
+		if v, err := w.Decide(t.Context(), "d", user.Entries, nil); err != nil || v.Allowed || w.last[0].Candidate != nil {
+			t.Errorf("%s%%: banned: %+v, %v, and the candidate says %+v", percent, v, err, w.last[0].Candidate)
+		}
+		w.Except(nil)
+		if err := w.Reset(t.Context(), "d", user.Entries); err != nil {
+			t.Fatal(err)
+		}
+		if ask(t, w.Decider, Together, user); w.last[0].Candidate.Limits[0].Remaining != 1 {
+			t.Errorf("%s%%: after a reset the candidate has %d left", percent, w.last[0].Candidate.Limits[0].Remaining)
+		}
+	}
+}
