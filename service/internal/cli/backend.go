@@ -71,5 +71,5 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
-	return &backend{store: guard.Store, where: where, run: guard.Run, done: to.close, client: to.client, report: guard.Report}, nil
+	return &backend{store: guard.Store, where: where, run: guard.Run, done: to.close, client: to.client, report: guard.Report, charges: onRedis(to.store)}, nil
 }
