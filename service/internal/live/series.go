@@ -3,6 +3,7 @@ package live
 import (
 	"cmp"
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -102,7 +103,7 @@ func rate(n By[int64], over time.Duration) By[float64] {
 	if s <= 0 {
 		return By[float64]{}
 	}
-	per := func(n int64) float64 { return float64(n) / s }
+	per := func(n int64) float64 { return math.Round(100*float64(n)/s) / 100 }
 	return By[float64]{per(n.Allowed), per(n.Refused), per(n.Banned), per(n.Shadow), per(n.Failed), per(n.Invalid)}
 }
 

@@ -29,7 +29,7 @@ export class Axis {
       marks: svg('g', { class: 'marks' }),
       free: svg('g', { class: 'free' }, svg('line'), svg('text', { y: top - 14 })),
       now: svg('g', { class: 'now' }, svg('line', { y1: top - 6, y2: top + level + lane }), svg('text', { y: top - 14, 'text-anchor': 'middle' }, 'now')),
-      cap: svg('text', { class: 'cap' }),
+      cap: svg('text', { class: 'cap', x: left + 4 }),
     };
     root.append(...Object.values(this.parts));
     new ResizeObserver(() => this.fit()).observe(root);
@@ -77,7 +77,7 @@ export class Axis {
     attr(p.band, { x: this.x(from), width: Math.max(1, this.x(end) - this.x(from)) });
     attr(p.limit, { x1: left, x2: this.width - right, y1: y(d.units), y2: y(d.units) });
     p.cap.textContent = `limit ${count(d.units)}`;
-    attr(p.cap, { x: this.width - right - 2, y: Number(y(d.units)) + 13, 'text-anchor': 'end' });
+    attr(p.cap, { y: Number(y(d.units)) + 13 });
     attr(p.now.firstChild, { x1: this.x(now), x2: this.x(now) });
     attr(p.now.lastChild, { x: this.x(now) });
 
@@ -96,10 +96,11 @@ export class Axis {
     p.free.style.display = free ? '' : 'none';
     if (free) {
       const x = this.x(d.free);
-      const close = x - this.x(now) < 16;
+      const label = `next unit free ${this.label(d.free, 1000)}`;
+      const room = label.length * 6; // about its width
       attr(p.free.firstChild, { x1: x, x2: x, y1: top - 6, y2: top + level });
-      attr(p.free.lastChild, { x: Math.min(Math.max(x, this.x(now) + 18), this.width - right - 96) });
-      p.free.lastChild.textContent = close ? 'next unit free' : `next unit free ${this.label(d.free, 1000)}`;
+      attr(p.free.lastChild, { x: Math.max(this.x(now) + 18, Math.min(x - 4, this.width - right - room)) });
+      p.free.lastChild.textContent = label;
     }
   }
 

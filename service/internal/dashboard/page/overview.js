@@ -33,7 +33,7 @@ export const state = (s, fresh) => {
 const rules = (all) => {
   $('no-rules').hidden = all.length > 0;
   rows($('rules'), all, (r) => `${r.domain} ${r.rule}`, () => {
-    const row = cells('name', 'n', 'n', 'share', 'n wide', 'n wide', 'n wide', 'n wide', 'n wide');
+    const row = cells('name', 'n', 'n wide', 'share', 'n wide', 'n wide', 'n wide', 'n wide', 'n wide');
     row.cells[0].append(el('span', { class: 'main' }), el('span', { class: 'sub' }));
     row.cells[3].append(el('span', { class: 'meter' }, el('i')), el('span'));
     return row;
@@ -87,7 +87,7 @@ const table = (table, lines, last) => {
   });
 };
 
-const words = { up: 'Redis answers', down: 'Redis is not asked', probing: 'Redis is tried again', memory: 'this process’s memory' };
+const words = { up: 'Redis answers', down: 'Redis is not asked', probing: 'Redis is tried again', memory: 'This process’s memory' };
 
 const store = (s) => {
   const ago = s.for == null ? 'since the start' : `for ${span(s.for)}`;

@@ -97,10 +97,12 @@ export const close = () => {
 const refresh = async () => {
   const mine = visit;
   const s = shown;
+  let next = 1000;
   const answer = await ask(`/admin/v1/subject?${s.query}`);
   if (mine !== visit) return;
   if (answer.error) {
     wrong(answer.error);
+    next = 5000; // each try is logged
     if (answer.status !== 503) { $('found').hidden = true; return; }
   } else {
     wrong(null);
@@ -115,7 +117,7 @@ const refresh = async () => {
     s.at = answer.at ? Date.parse(answer.at) : Date.now();
     show();
   }
-  timer = setTimeout(refresh, 1000);
+  timer = setTimeout(refresh, next);
 };
 
 // now is the store's clock.
