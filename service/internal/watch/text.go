@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,10 @@ import (
 
 // Text is a state for a terminal of a width and a height; 0 is without bounds. Without color it is plain text.
 func Text(s *State, width, height int, color bool) string {
-	p := &page{width: width, color: color}
+	p := &page{width: width, color: color, most: max(3, (height-15)/3)}
+	if height == 0 {
+		p.most = math.MaxInt
+	}
 	p.head(s)
 	p.rules(s)
 	p.subjects(s)
@@ -31,6 +35,7 @@ func Text(s *State, width, height int, color bool) string {
 type page struct {
 	width int
 	color bool
+	most  int // lines of a list
 	lines []string
 }
 
@@ -90,13 +95,13 @@ func (p *page) head(s *State) {
 		{"requests /s", per(r.Allowed), per(r.Refused), per(r.Banned), per(r.Shadow), per(r.Failed), per(r.Invalid)},
 		{"in all", whole(n.Allowed), whole(n.Refused), whole(n.Banned), whole(n.Shadow), whole(n.Failed), whole(n.Invalid)},
 	}
-	p.grid(rows, 1)
+	p.grid(rows)
 }
 
 func (p *page) rules(s *State) {
 	p.title("Rules", "mean of the last 10 s, and counts since "+s.Since.Local().Format("15:04:05"))
 	rows := [][]string{{"rule", "asked/s", "refused/s", "share", "allowed", "refused", "would be", "banned", "errors"}}
-	for _, l := range s.Rules {
+	for _, l := range s.Rules[:min(len(s.Rules), p.most)] {
 		asked, refused := l.Rate.Sum(), l.Rate.Refused+l.Rate.Banned
 		share := "-"
 		if asked > 0 {
@@ -107,7 +112,7 @@ func (p *page) rules(s *State) {
 			whole(l.Count.Allowed), whole(l.Count.Refused), whole(l.Count.Shadow), whole(l.Count.Banned), whole(l.Count.Failed),
 		})
 	}
-	p.grid(rows, 1)
+	p.grid(rows)
 }
 
 func (p *page) subjects(s *State) {
@@ -117,27 +122,27 @@ func (p *page) subjects(s *State) {
 	}
 	since := "since " + s.Top.Since.Local().Format("15:04:05")
 	p.title("Hottest subjects", "units asked for, "+since)
-	p.grid(subjects(s.Top.Units, "units", func(t *top.Subject) string { return t.Last }), 1)
+	p.grid(p.list(s.Top.Units, "units", func(t *top.Subject) string { return t.Last }))
 	p.title("Most refused", "requests, "+since)
-	p.grid(subjects(s.Top.Refused, "requests", func(t *top.Subject) string {
+	p.grid(p.list(s.Top.Refused, "requests", func(t *top.Subject) string {
 		if t.RefusedBy != nil {
 			return *t.RefusedBy
 		}
 		return t.Last
-	}), 1)
+	}))
 }
 
-func subjects(all []top.Subject, what string, last func(*top.Subject) string) [][]string {
-	rows := [][]string{{"subject", what, "last"}}
-	for i := range all {
+func (p *page) list(all []top.Subject, what string, last func(*top.Subject) string) [][]string {
+	rows := [][]string{{"subject", what, "  last"}}
+	for i := range all[:min(len(all), p.most)] {
 		rows = append(rows, []string{clean(all[i].Subject), whole(all[i].Count), "  " + clean(last(&all[i]))})
 	}
 	return rows
 }
 
-// grid says rows in columns, the first row faint. From a column on all are numbers, to the right, but for texts that
-// begin with a space.
-func (p *page) grid(rows [][]string, numbers int) {
+// grid says rows in columns, the first row faint. All but the first column are to the right, as numbers are, but for
+// texts that begin with a space.
+func (p *page) grid(rows [][]string) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, text := range row {
@@ -152,7 +157,7 @@ func (p *page) grid(rows [][]string, numbers int) {
 		for j, text := range row {
 			text = ansi.Truncate(text, widths[j], "…")
 			space := strings.Repeat(" ", widths[j]-ansi.StringWidth(text))
-			if j >= numbers && !strings.HasPrefix(text, " ") {
+			if j > 0 && !strings.HasPrefix(text, " ") {
 				text = space + text
 			} else {
 				text += space

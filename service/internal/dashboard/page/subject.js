@@ -59,7 +59,7 @@ const asked = () => ({
 
 const wrong = (text) => {
   $('wrong').hidden = !text;
-  say($('wrong'), text ?? '');
+  say($('wrong'), text ? `${text[0].toUpperCase()}${text.slice(1)}.` : '');
 };
 
 export const focus = () => {
@@ -142,7 +142,7 @@ const show = () => {
 
 const limits = (all) => {
   rows($('limits'), all, (l) => l.name, () => {
-    const row = cells('name', 'fill', 'n', 'n', 'n');
+    const row = cells('lim', 'fill', 'n', 'n', 'n wide');
     row.cells[1].append(el('span', { class: 'meter' }, el('i')), el('span'));
     return row;
   }, (row, l) => {
@@ -228,7 +228,7 @@ const charges = () => {
   if (!$('charges').open || !log?.entries) return;
   const limit = shown.now.limits.find((l) => l.name === shown.pick);
   const until = Date.parse(log.limits.find((l) => l.name === shown.pick)?.until);
-  rows($('charges').querySelector('table'), log.entries.slice(-50).reverse(), (e) => e.at, () => cells('n', 'n', 'n'), (row, e) => {
+  rows($('charges').querySelector('table'), log.entries.slice(-50).reverse(), (e) => e.at, () => cells('', 'n', 'n'), (row, e) => {
     const at = Date.parse(e.at);
     say(row.cells[0], moment(at));
     say(row.cells[1], count(e.units));
@@ -250,7 +250,7 @@ const attempt = async () => {
   const refused = !v || v.refused_by != null;
   $('verdict').dataset.how = !refused ? 'good' : v?.shadow ? 'warn' : 'bad';
   say($('verdict'), sentence(e));
-  rows($('usage'), e.usage, (u) => u.name, () => cells('name', 'n', 'n', '', 'n'), (row, u) => {
+  rows($('usage'), e.usage, (u) => u.name, () => cells('lim', 'n', 'n wide', '', 'n'), (row, u) => {
     say(row.cells[0], u.name);
     say(row.cells[1], `${count(u.used)} of ${count(u.units)}`);
     say(row.cells[2], count(u.remaining));
