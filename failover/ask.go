@@ -57,14 +57,14 @@ func (a *attempt[T]) finish(value T, err error) {
 }
 
 // ask runs a call on the store, in a goroutine so that the caller has its answer within the budget also
-// when the store does not heed its context. An answer that asked says is not the store's, such as one from a
+// when the store does not heed its context. The breaker is that of the call's part of the store. An answer that asked says is not the store's, such as one from a
 // cache, tells nothing of its health.
-func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
+func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
 	if g.slots.Add(1) > g.most {
 		g.slots.Add(-1)
 		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, kind: Unsent}
 	}
-	t, err := g.enter()
+	t, err := g.enter(b)
 	if err != nil {
 		g.slots.Add(-1)
 		return outcome[T]{err: err, failed: true, kind: Unsent}
@@ -83,10 +83,10 @@ func ask[T any](ctx context.Context, g *guard, asked func(T) bool, f func(contex
 		select {
 		case <-a.done:
 		default:
-			return leave(ctx, g, a, t)
+			return leave(ctx, g, b, a, t)
 		}
 	}
-	return judge(ctx, g, a, t)
+	return judge(ctx, g, b, a, t)
 }
 
 // attend calls f. A store that panics has failed, whether or not it has charged: in a goroutine that is not
@@ -101,24 +101,24 @@ func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 }
 
 // leave is what a caller does whose time is over before the store's answer is there.
-func leave[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
+func leave[T any](ctx context.Context, g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	if err := ctx.Err(); err != nil { // the caller's own end says nothing of the store; what follows may
-		a.ends(func(T, error) { a.hear(g, t) })
+		a.ends(func(T, error) { a.hear(b, t) })
 		return outcome[T]{err: err}
 	}
-	g.breaker.fail(t, ErrBudget)
+	b.fail(t, ErrBudget)
 	g.tell(ErrBudget, Unknown)
 	return outcome[T]{err: &sash.StoreError{Err: ErrBudget}, failed: true, late: a}
 }
 
 // judge tells apart a store that answered, a caller that gave up and a store that failed.
-func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcome[T] {
+func judge[T any](ctx context.Context, g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	switch {
 	case a.err == nil, answers(a.err):
-		a.hear(g, t)
+		a.hear(b, t)
 		return outcome[T]{value: a.value, err: a.err}
 	case ctx.Err() != nil:
-		g.breaker.skip(t)
+		b.skip(t)
 		return outcome[T]{err: ctx.Err()}
 	}
 	err, kind := a.err, g.kind(a.err)
@@ -128,17 +128,17 @@ func judge[T any](ctx context.Context, g *guard, a *attempt[T], t ticket) outcom
 	case errors.Is(err, context.Canceled):
 		err = errors.New(err.Error())
 	}
-	g.breaker.fail(t, err)
+	b.fail(t, err)
 	g.tell(err, kind)
 	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
 }
 
 // hear tells the breaker of an attempt that failed for no reason of the store's, or did not fail.
-func (a *attempt[T]) hear(g *guard, t ticket) {
+func (a *attempt[T]) hear(b *breaker, t ticket) {
 	if a.err == nil && (a.asked == nil || a.asked(a.value)) {
-		g.breaker.succeed(t)
+		b.succeed(t)
 	} else {
-		g.breaker.skip(t)
+		b.skip(t)
 	}
 }
 

@@ -31,13 +31,12 @@
 // once. [coalesce] therefore joins no calls when a Store is behind it, and [lease] refuses to be made. What
 // the others answer from memory is not taken for a sign that the store works.
 //
-// # One breaker
+// # Parts
 //
-// There is one breaker, whatever is behind the store. When that is a cluster of which some nodes hang, calls
-// to the others suffer: with a third of the keys hanging, from none (4 callers) to 95 % (16 callers and more) of
-// the calls to healthy keys were answered by policy in virtual time. Calls to nodes that work keep closing the breaker and calls to those that do
-// not keep opening it. A cluster's own failover ends that; until then, the fewer keys a Store is asked for,
-// the fewer are hit: a Store for each group of keys that lie on one node has a breaker for that node.
+// Behind one breaker a cluster of which some nodes hang is lost to everybody: with a third of the keys hanging, from
+// none (4 callers) to 95 % (16 callers and more) of the calls to healthy keys were answered by policy in virtual time.
+// Calls to nodes that work keep closing the breaker and calls to those that do not keep opening it. So a store can
+// have parts ([Options].Part) with a breaker each. The calls under way are bounded for all together.
 //
 // [coalesce]: https://pkg.go.dev/example.com/sash/coalesce
 // [lease]: https://pkg.go.dev/example.com/sash/lease
@@ -79,7 +78,13 @@ type Options struct {
 	// be made (Unsent) from everything else (Unknown). What may have been charged must be Unknown, however
 	// wrong a setting is: for Redis ask redisstore.Uncharged before redisstore.Misconfigured.
 	Classify func(error) Kind
-	// OnChange is told when the store goes down, is probed, and comes back; cause is nil when it is up. It
+	// Parts is how many parts the store has that can fail by themselves, such as the nodes of a cluster, and Part
+	// says which one of them holds a subject: from 0 to Parts-1. Each part has a breaker of its own, so
+	// that subjects of the others are still decided while it is down. Zero is one part. Part is called for every
+	// decision, must not block, and always says the same of a subject.
+	Parts int
+	Part  func(key string, policy *sash.Policy) int
+	// OnChange is told when the store goes down, is probed, and comes back, as State tells it; cause is nil when it is up. It
 	// is called by the goroutine of a decision and must not block. Two changes can be told at once; State
 	// knows the last.
 	OnChange func(now State, cause error)
@@ -135,8 +140,8 @@ func New(store sash.Store, opts *Options) (*Store, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Budget < 0 || o.MaxInFlight < 0 {
-		return nil, errors.New("failover: Budget and MaxInFlight must not be negative")
+	if o.Budget < 0 || o.MaxInFlight < 0 || o.Parts < 0 {
+		return nil, errors.New("failover: Budget, MaxInFlight and Parts must not be negative")
 	}
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
@@ -148,8 +153,8 @@ func New(store sash.Store, opts *Options) (*Store, error) {
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
-	g.breaker.init(o.Budget, o.OnChange)
-	g.enter = g.breaker.enter
+	g.divide(&o)
+	g.enter = (*breaker).enter
 	if o.Local != nil {
 		g.local = newLocal(o.Local, o.Instances)
 	}
@@ -171,8 +176,8 @@ func (s *Store) Unwrap() sash.Store { return s.store }
 // Substitutes implements [sash.Substitute].
 func (s *Store) Substitutes() {}
 
-// State returns whether the store is up, down or being probed.
-func (s *Store) State() State { return s.breaker.now() }
+// State returns whether the store is up, down or being probed: up when every part is, and down when any part is.
+func (s *Store) State() State { return s.now() }
 
 // Stats are what a Store has under way and what it could not do.
 type Stats struct {
@@ -209,14 +214,15 @@ type guard struct {
 	classify func(error) Kind
 	onError  func(error, Kind)
 	slots    atomic.Int64 // calls under way
-	breaker  breaker
-	enter    func() (ticket, error) // breaker.enter; tests put a wrong one here
-	local    *local                 // nil without a local store
+	breakers []breaker    // of each part
+	partOf   func(key string, policy *sash.Policy) int
+	enter    func(*breaker) (ticket, error) // breaker.enter; tests put a wrong one here
+	local    *local                         // nil without a local store
 }
 
 // Decide implements [sash.Store].
 func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	out := ask(ctx, s.guard, decided, func(ctx context.Context) (sash.Result, error) { return s.store.Decide(ctx, req) })
+	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (sash.Result, error) { return s.store.Decide(ctx, req) })
 	if !out.failed {
 		if out.err == nil {
 			s.mirror(ctx, "", req, out.value.Allowed)
@@ -241,7 +247,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Resu
 		}
 		return nil, sash.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, nil, func(ctx context.Context) ([]sash.Result, error) { return store.DecideAll(ctx, reqs) })
+	out := ask(ctx, s.guard, s.part(reqs[0]), nil, func(ctx context.Context) ([]sash.Result, error) { return store.DecideAll(ctx, reqs) })
 	if !out.failed {
 		for _, req := range reqs[:len(out.value)] {
 			s.mirror(ctx, "", req, admitted(out.value))

@@ -20,7 +20,7 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sa
 	if !ok {
 		return sash.Result{}, sash.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, decided, func(ctx context.Context) (sash.Result, error) {
+	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (sash.Result, error) {
 		return store.DecideOnce(ctx, id, req)
 	})
 	if !out.failed {
@@ -75,7 +75,7 @@ func (g *guard) payCall(d due) bool {
 	}
 	req := d.req
 	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, decided, func(ctx context.Context) (sash.Result, error) {
+	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (sash.Result, error) {
 		return store.DecideOnce(ctx, d.id, req)
 	})
 	switch {

@@ -102,7 +102,7 @@ func (s *Store) answer(ctx context.Context, id string, reqs []sash.Request, caus
 	}
 	switch mode {
 	case Local:
-		return s.local.decide(ctx, id, reqs, cause, s.breaker.wait())
+		return s.local.decide(ctx, id, reqs, cause, s.part(reqs[0]).wait())
 	case Open:
 		results := make([]sash.Result, len(reqs))
 		for i, req := range reqs {

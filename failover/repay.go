@@ -46,18 +46,35 @@ func (g *guard) repay() {
 // that refuses payments only is not asked for them with every answer.
 func (g *guard) payAll() {
 	l := g.local
-	for g.breaker.now() == Up {
+	for apart := 0; g.anyUp(); {
 		d, ok := l.backlog.take()
 		if !ok {
 			return
 		}
+		if g.part(d.req).now() != Up { // another part is
+			l.lost.Add(l.backlog.keep(d))
+			if apart++; apart == atOnce { // they come up in no order
+				l.backlog.rest(g.breakers[0].draw())
+				return
+			}
+			continue
+		}
+		apart = 0
 		if !g.payOne(d) {
-			l.backlog.rest(g.breaker.draw())
+			l.backlog.rest(g.breakers[0].draw())
 			return
 		}
 		l.backlog.calm()
 	}
 	l.backlog.stop()
+}
+
+// keep returns what was taken and not tried. It returns the units that there is no room for.
+func (b *backlog) keep(d due) (lost int64) {
+	if d.id != "" {
+		return b.addCall(call{subjectOf(d.req.Key, d.req.Policy), d.id}, d.req, d.at)
+	}
+	return b.putBack(d)
 }
 
 // payOne charges what is due, and reports whether the store did not fail. What it certainly did not charge is
@@ -89,7 +106,7 @@ func (g *guard) pay(req sash.Request) (paid int64, kind Kind) {
 		req.Cost = min(req.Cost, l.Units)
 	}
 	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, decided, func(ctx context.Context) (sash.Result, error) {
+	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (sash.Result, error) {
 		return g.store.Decide(ctx, req)
 	})
 	if out.failed || out.err != nil {
@@ -101,7 +118,7 @@ func (g *guard) pay(req sash.Request) (paid int64, kind Kind) {
 	}
 	set := sash.Settlement{Request: req, Result: out.value, Units: total, ID: rand.Text()}
 	for range 3 { // a settlement may be repeated
-		settled := ask(context.Background(), g, nil, func(ctx context.Context) (struct{}, error) {
+		settled := ask(context.Background(), g, g.part(req), nil, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, settler.Settle(ctx, set)
 		})
 		if !settled.failed && settled.err == nil {

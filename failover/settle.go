@@ -20,7 +20,7 @@ func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
 	if !ok {
 		return sash.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, nil, func(ctx context.Context) (struct{}, error) {
+	out := ask(ctx, s.guard, s.part(set.Request), nil, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, store.Settle(ctx, set)
 	})
 	// What is given back stays charged in this process's share: it does not know which charge it was.
@@ -57,7 +57,7 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 			return err
 		}
 	}
-	out := ask(ctx, s.guard, nil, func(ctx context.Context) (struct{}, error) {
+	out := ask(ctx, s.guard, s.of(key, policy), nil, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, store.Reset(ctx, key, policy)
 	})
 	return out.err

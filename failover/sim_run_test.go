@@ -146,7 +146,7 @@ func (s *simulation) process(name string, rng *rand.Rand, b *bug) (*Store, error
 		return nil, err
 	}
 	jitter := rand.New(rand.NewPCG(rng.Uint64(), 7))
-	store.breaker.random = jitter.Float64 // under the breaker's lock
+	store.breakers[0].random = jitter.Float64 // under the breaker's lock
 	l.probe = func() bool { return store.State() != Up }
 	if b.guard != nil {
 		b.guard(store.guard)

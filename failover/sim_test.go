@@ -77,9 +77,9 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 		"a call is sent again and charged twice": {store: func(s sash.Store) sash.Store { return retries{s.(*link)} }, found: "times"},
 		"the share is not divided":               {instances: func() int { return 1 }, found: "its share is"},
 		"everyone probes": {found: "two probes at a time", guard: func(g *guard) {
-			g.enter = func() (ticket, error) {
-				t, err := g.breaker.enter()
-				if g.breaker.now() == Probing {
+			g.enter = func(b *breaker) (ticket, error) {
+				t, err := b.enter()
+				if b.now() == Probing {
 					return t, nil
 				}
 				return t, err
@@ -90,9 +90,9 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 		"the budget is not kept":                 {guard: func(g *guard) { g.budget *= 2 }, found: "the answer took"},
 		"closed is open":                         {policy: Policy{Rules: []Rule{{Mode: Open}}}, found: "under mode closed: true"},
 		"nobody probes": {found: "not at rest: down", guard: func(g *guard) {
-			g.enter = func() (ticket, error) {
-				if g.breaker.now() != Up {
-					return 0, g.breaker.cause
+			g.enter = func(b *breaker) (ticket, error) {
+				if b.now() != Up {
+					return 0, b.cause
 				}
 				return 0, nil
 			}

@@ -85,6 +85,9 @@ func (s *Store) Key(key string, policy *sash.Policy) string {
 	return s.prefix + tag + ":" + key
 }
 
+// Slot returns the slot of a Redis Cluster, from 0 to 16383, that holds what Key names.
+func (s *Store) Slot(key string, policy *sash.Policy) int { return int(slot(s.Key(key, policy))) }
+
 // tags keep the algorithms apart, which have different types on Redis.
 var tags = [...]string{
 	sash.SlidingLog:     "log",

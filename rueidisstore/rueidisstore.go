@@ -24,8 +24,11 @@ import (
 
 // New returns a store that decides through a client. A nil opts is the default. New does no I/O.
 func New(client rueidis.Client, opts *redisstore.Options) *redisstore.Store {
-	return redisstore.New(&scripter{client: client}, opts)
+	return redisstore.New(Scripter(client), opts)
 }
+
+// Scripter returns what New's store runs scripts through, for who has a store before there is a client.
+func Scripter(client rueidis.Client) redisstore.Waiter { return &scripter{client: client} }
 
 // A scripter is a redisstore.Scripter.
 type scripter struct{ client rueidis.Client }

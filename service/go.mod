@@ -10,6 +10,7 @@ require (
 	example.com/sash/goredisstore v0.0.0
 	example.com/sash/httplimit v0.0.0
 	example.com/sash/replay v0.0.0
+	example.com/sash/rueidisstore v0.0.0
 	github.com/DataDog/datadog-go/v5 v5.9.1
 	github.com/charmbracelet/x/ansi v0.11.8
 	github.com/chromedp/cdproto v0.159.0
@@ -24,6 +25,7 @@ require (
 	github.com/prometheus/common v0.72.0
 	github.com/prometheus/prometheus v0.315.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/spf13/cobra v1.10.2
 	go.opentelemetry.io/contrib/bridges/prometheus v0.72.0
@@ -121,4 +123,5 @@ replace (
 	example.com/sash/goredisstore => ../goredisstore
 	example.com/sash/httplimit => ../httplimit
 	example.com/sash/replay => ../replay
+	example.com/sash/rueidisstore => ../rueidisstore
 )

@@ -206,6 +206,54 @@ func TestServeWithTheWrongPassword(t *testing.T) {
 	}
 }
 
+// With --replicas an admission that too few replicas confirm is answered by policy.
+func TestServeWaitsForReplicas(t *testing.T) {
+	primary := redistest.Start(t, "--hz", "100")
+	replica := redistest.StartReplica(t, primary.Addr())
+	p := servePolicies(t, "--redis", primary.Addr(), "--instances", "1", "--replicas", "1")
+	p.normal(t)
+	servertest.Wait(t, "the replica was not waited for", func() bool {
+		stats, _ := primary.Must(t, "INFO", "commandstats").(string)
+		return strings.Contains(stats, "cmdstat_wait:")
+	})
+	replica.Pause()
+	for range 3 {
+		if o := p.decide(t, "closed", 1); o.status != 503 || o.Source != "policy" || o.Cause != "error" && o.Cause != "budget" {
+			t.Errorf("without the replica: %+v", o)
+		}
+	}
+	replica.Resume()
+	p.recovered(t)
+	p.stopped(t)
+}
+
+// GET /healthcheck is for load balancers. Only who asks for it has them avoid an instance whose Redis is away.
+func TestHealthcheckWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	put(t, file, policies)
+	args := []string{"--config", file, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--redis", server.Addr()}
+	for variable, down := range map[string]int{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=false": 200, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true": 500} {
+		server.Restart()
+		p := serveIn(t, []string{"REDIS_SOCKET_TYPE=tcp", variable}, args...)
+		if status, text := get(t, p.url+"/healthcheck"); status != 200 || text != "OK" {
+			t.Errorf("%s: %d %q with Redis", variable, status, text)
+		}
+		server.Pause()
+		if status, _ := get(t, p.url+"/healthcheck"); status != down {
+			t.Errorf("%s: %d while Redis hangs, want %d", variable, status, down)
+		}
+		server.Resume()
+		server.Stop()
+		servertest.Wait(t, variable+": the answer without Redis is another", func() bool { status, _ := get(t, p.url+"/healthcheck"); return status == down })
+		server.Restart()
+		servertest.Wait(t, variable+": Redis is back, and it is not healthy", func() bool { status, text := get(t, p.url+"/healthcheck"); return status == 200 && text == "OK" })
+		if logs := p.stopped(t); strings.Contains(logs, "not ready") != (down == 500) {
+			t.Errorf("%s: logs: %s", variable, logs)
+		}
+	}
+}
+
 // stopped ends the service and returns what it logged.
 func (p *process) stopped(t *testing.T) string {
 	t.Helper()

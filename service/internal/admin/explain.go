@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/httpapi"
+	"example.com/sash/service/internal/explanation"
 )
 
 // explain tells what a request would be told now, and why, and charges nothing: as POST /v1/explain does.
@@ -30,6 +30,6 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		h.refuse(w, r, err)
 	default:
-		write(w, http.StatusOK, httpapi.Explained(e))
+		write(w, http.StatusOK, explanation.Of(e))
 	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/goredisstore"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/admin"
@@ -25,7 +27,7 @@ type backend struct {
 	run   func(context.Context) error // runs as long as the service; nil where nothing has to
 	done  func()
 
-	client redis.UniversalClient // nil where the store is memory
+	client redis.UniversalClient // for what is no decision; nil where the store is memory
 	report func() degrade.Report // nil where the store is memory
 
 	// charges reads the log of a key; nil where that cannot be.
@@ -40,9 +42,15 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if s.instances < 0 {
 		return nil, fmt.Errorf("--instances %d: it is how many instances share the limits, or 0 to count them on Redis", s.instances)
 	}
+	if s.replicas < 0 {
+		return nil, fmt.Errorf("--replicas %d: it is how many replicas have to confirm an admission, or 0 to wait for none", s.replicas)
+	}
 	url := a.redisURL(s.redis)
 	if url == "" {
 		url = env.Redis
+	}
+	if url == "" && s.replicas > 0 {
+		return nil, errors.New("--replicas: it is Redis that has replicas: give --redis too")
 	}
 	if url == "" {
 		store := memstore.New(nil)
@@ -52,15 +60,25 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 			done:  func() {},
 		}, nil
 	}
-	redisclient.Log(log)
-	to, err := connectAs(url, &redisstore.Options{Prefix: env.RedisPrefix})
+	to, err := connect(url)
 	if err != nil {
 		return nil, err
 	}
-	where := "redis at " + to.address
-	guard, err := degrade.New(to.store, degrade.Options{Budget: s.budget, Instances: s.instances, Log: log.With("store", where)})
+	others, err := redisclient.Inspect(url)
 	if err != nil {
 		to.close()
+		return nil, err
+	}
+	done := func() {
+		to.close()
+		_ = others.Close()
+	}
+	redisclient.Log(log)
+	where := "redis at " + to.address
+	decides := to.client.Detached(&redisstore.Options{Prefix: env.RedisPrefix, Replicas: s.replicas, ReplicaTimeout: s.budget / 2})
+	guard, err := degrade.New(decides, degrade.Options{Budget: s.budget, Instances: s.instances, Cluster: to.client.Cluster(), Log: log.With("store", where)})
+	if err != nil {
+		done()
 		return nil, err
 	}
 	if err := to.ping(ctx); err != nil && ctx.Err() == nil {
@@ -71,5 +89,6 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
-	return &backend{store: guard.Store, where: where, run: guard.Run, done: to.close, client: to.client, report: guard.Report, charges: onRedis(to.store)}, nil
+	logs := goredisstore.New(others, &redisstore.Options{Prefix: env.RedisPrefix})
+	return &backend{store: guard.Store, where: where, run: guard.Run, done: done, client: others, report: guard.Report, charges: onRedis(logs)}, nil
 }

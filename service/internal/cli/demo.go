@@ -3,15 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.com/sash/service/internal/demo"
-	"example.com/sash/service/internal/redisclient"
 )
 
 func (a *app) demo() *cobra.Command {
@@ -58,15 +54,13 @@ func (a *app) boundary(ctx context.Context, url string) (demo.Boundary, error) {
 	if url == "" {
 		return demo.VirtualBoundary(ctx)
 	}
-	redisclient.Log(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	to, err := connect(url)
 	if err != nil {
 		return demo.Boundary{}, err
 	}
 	defer to.close()
-	clock := func(ctx context.Context) (time.Time, error) { return to.client.Time(ctx).Result() }
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format+"\n", args...) }
-	result, err := demo.LiveBoundary(ctx, to.store, clock, say)
+	result, err := demo.LiveBoundary(ctx, to.store, to.client.Time, say)
 	return result, to.explain(err)
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,13 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		return err
 	}
 	defer to.close()
-	findings, err := doctor.Run(ctx, a.redisURL(c.redis), to.client, doctor.Options{Budget: c.budget})
+	redisclient.Log(slog.New(slog.DiscardHandler))
+	client, err := redisclient.Inspect(a.redisURL(c.redis))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	findings, err := doctor.Run(ctx, a.redisURL(c.redis), client, doctor.Options{Budget: c.budget})
 	if err != nil {
 		return to.explain(redisclient.Remedy(err))
 	}

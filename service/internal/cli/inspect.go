@@ -143,7 +143,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	out := &lines{to: a.out}
 	if state == nil {
 		out.say("%s: there is no such key, so nothing is charged under %s", in.RedisKey, in.Algorithm)
-		for _, other := range a.elsewhere(ctx, to, key, policy) {
+		for _, other := range a.elsewhere(ctx, to, a.redisURL(s.redis), key, policy) {
 			out.say("But there is %s", other)
 		}
 		return out.err
@@ -153,7 +153,12 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 }
 
 // elsewhere finds what the key has under other algorithms, as far as the user may look.
-func (a *app) elsewhere(ctx context.Context, to *remote, key string, not *sash.Policy) (found []string) {
+func (a *app) elsewhere(ctx context.Context, to *remote, url, key string, not *sash.Policy) (found []string) {
+	client, err := redisclient.Inspect(url)
+	if err != nil {
+		return nil
+	}
+	defer client.Close()
 	for _, algorithm := range sash.Algorithms() {
 		if algorithm == not.Algorithm() || algorithm == sash.SlidingBuckets {
 			continue
@@ -163,7 +168,7 @@ func (a *app) elsewhere(ctx context.Context, to *remote, key string, not *sash.P
 			continue
 		}
 		name := to.store.Key(key, policy)
-		if n, err := to.client.Exists(ctx, name).Result(); err == nil && n > 0 {
+		if n, err := client.Exists(ctx, name).Result(); err == nil && n > 0 {
 			found = append(found, fmt.Sprintf("%s: see it with --algorithm %s", name, algorithm))
 		}
 	}

@@ -17,7 +17,7 @@ type serving struct {
 	addr, grpcAddr, admin   string
 	json, merge, chargeEach bool
 	budget                  time.Duration
-	instances               int
+	instances, replicas     int
 	logRefusals, showKeys   bool
 	administration
 }
@@ -82,7 +82,8 @@ instance's share, the units of each limit divided by the number of instances. Th
 on Redis, or given by --instances; while it is not known, local admits nothing. Without a restart Redis decides
 again when it answers, and is told what was admitted locally. Answers say their source: store; cache, a
 refusal of Redis that still holds; or local or policy, with the cause: budget (no answer in time), down (it
-failed before and is not asked for now), busy, misconfigured or error.
+failed before and is not asked for now), busy, misconfigured or error. Where one node of a Cluster is away the
+others decide as before, and /healthz says degraded.
 
 SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
@@ -109,6 +110,7 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, although another refuses the request")
 	f.DurationVar(&s.budget, "budget", failover.DefaultBudget, "the time that Redis gets for one decision, before on_unavailable is the answer")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share the limits, for on_unavailable: local (default: counted on Redis)")
+	f.IntVar(&s.replicas, "replicas", 0, "how many replicas have to confirm what is admitted, within half of the budget; fewer in time is on_unavailable")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
 	f.BoolVar(&s.logRefusals, "log-refusals", false, "log refusals with the limit that refused: of each rule the first in each second, at level info")
 	f.BoolVar(&s.showKeys, "show-keys", false, "have whom a request was charged to, which is values of the request, in the log of refusals and in traces")

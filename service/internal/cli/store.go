@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -23,19 +18,17 @@ const redisUsage = "Redis `URL`: host:port, redis://[user:password@]host:port[/d
 // A remote is a store on Redis, with its client.
 type remote struct {
 	store   *redisstore.Store
-	client  redis.UniversalClient
+	client  *redisclient.Client
 	address string // without the password
 }
 
 // connect makes a store on Redis. It does no I/O.
-func connect(url string) (*remote, error) { return connectAs(url, nil) }
-
-func connectAs(url string, opts *redisstore.Options) (*remote, error) {
-	client, address, err := redisclient.New(url)
+func connect(url string) (*remote, error) {
+	client, err := redisclient.New(url)
 	if err != nil {
 		return nil, err
 	}
-	return &remote{goredisstore.New(client, opts), client, address}, nil
+	return &remote{client.Store(nil), client, client.String()}, nil
 }
 
 // pingTimeout bounds a look at whether Redis is there.
@@ -45,7 +38,7 @@ const pingTimeout = time.Second
 func (r *remote) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	return r.explain(r.client.Ping(ctx).Err())
+	return r.explain(r.client.Ping(ctx))
 }
 
 // explain names the address in an error.
@@ -56,7 +49,7 @@ func (r *remote) explain(err error) error {
 	return fmt.Errorf("redis at %s: %w", r.address, err)
 }
 
-func (r *remote) close() { _ = r.client.Close() }
+func (r *remote) close() { r.client.Close() }
 
 // redisURL is --redis, or else the environment's.
 func (a *app) redisURL(flag string) string {
@@ -72,6 +65,5 @@ func (a *app) shared(flag string) (*remote, error) {
 	if url == "" {
 		return nil, errors.New("give --redis or set " + redisVariable + ": without Redis the charges would be in this process, and forgotten when it exits")
 	}
-	redisclient.Log(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	return connect(url)
 }

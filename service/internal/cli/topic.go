@@ -26,12 +26,17 @@ Parameters follow after a question mark:
   skip_verify=true                take any certificate
   sentinel_username, sentinel_password
                                   for Sentinels, which have users of their own
-  dial_timeout, read_timeout, write_timeout=1s, pool_size=64, protocol=3, …
-                                  those of the Go client's URLs
+  dial_timeout=1s, read_timeout=1s
+                                  for connecting, and for an answer before the connection is given up
+  protocol=3, client_name         protocol=2 is for what stands before a Redis and does not know RESP3
+  pool_size=64                    connections that wait for replicas (sash serve --replicas)
+
+Others of go-redis are for sash doctor only. Everything else shares one connection to each server: what is
+decided at the same time travels together.
 
 A failover is noticed within five seconds. Connections that cannot be made are tried again after 50 ms at
-first and a second at most, with jitter; calls meanwhile fail at once. A call that may have been charged is
-never sent again.
+first and a second at most, with jitter; calls meanwhile fail at once. A connection on which nothing comes for
+half a second is tried with a PING. A call that may have been charged is never sent again.
 
 sash doctor looks at a Redis and says what to change.`,
 		Example: `  redis://limiter:secret@10.0.0.7:6379

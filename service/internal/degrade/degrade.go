@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/denials"
 	"example.com/sash/failover"
@@ -24,6 +25,8 @@ type Options struct {
 	Budget time.Duration
 	// Instances is how many processes share the limits. Zero counts them by heart-beats on Redis.
 	Instances int
+	// Cluster says that keys are spread over the nodes of a Redis Cluster, which can fail by themselves.
+	Cluster bool
 	// Log gets what somebody should know of Redis. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -49,16 +52,28 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Store, err = failover.New(refusals, &failover.Options{
+	behind := &failover.Options{
 		Budget:    opts.Budget,
 		Local:     memstore.New(nil),
 		Instances: g.fleet.instances,
 		Classify:  classify,
 		OnChange:  g.told.change,
 		OnError:   g.told.failure,
-	})
+	}
+	if opts.Cluster {
+		behind.Parts = parts
+		behind.Part = func(key string, policy *sash.Policy) int { return redis.Slot(key, policy) * parts / slots }
+	}
+	g.Store, err = failover.New(refusals, behind)
 	return g, err
 }
+
+// A Cluster's nodes have runs of slots as long as nobody has moved them about, and a part is a short run: few
+// parts lie on two nodes, and no map of the nodes has to be kept.
+const (
+	slots = 16384
+	parts = 64
+)
 
 func classify(err error) failover.Kind {
 	switch {
@@ -73,7 +88,7 @@ func classify(err error) failover.Kind {
 // Run counts instances until the context ends. It returns nil.
 func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
 
-// A Health is the state of a service. It is degraded while Redis is not asked: then it works as its policy
+// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, is not asked: then it works as its policy
 // says, and ending it would help nobody.
 type Health struct {
 	Status string `json:"status"`          // ok or degraded

@@ -11,14 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"example.com/sash"
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { servertest.NoLeak(m) }
 
 // scripts is a Redis that does what a test says.
 type scripts struct{ err error }

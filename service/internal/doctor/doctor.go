@@ -45,6 +45,7 @@ type visit struct {
 	client   redis.UniversalClient
 	budget   time.Duration
 	many     bool // there is more than one primary
+	watched  bool // Sentinels name the primary
 	findings []Finding
 }
 

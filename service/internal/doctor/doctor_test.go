@@ -8,10 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"example.com/sash"
-	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
@@ -21,12 +18,12 @@ import (
 // What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) {
 	redisclient.Log(slog.New(slog.DiscardHandler))
-	goleak.VerifyTestMain(m)
+	servertest.NoLeak(m)
 }
 
 func run(t *testing.T, url string) []Finding {
 	t.Helper()
-	client, _, err := redisclient.New(url)
+	client, err := redisclient.Inspect(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,16 +102,19 @@ func TestFindings(t *testing.T) {
 func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 	single := redistest.Start(t)
 	cluster, clusterURL := servertest.StartCluster(t)
+	watched := servertest.StartWatched(t)
 	for name, c := range map[string]struct {
 		servers []*redistest.Server
 		url     string
-		cluster bool
+		way     Way
 	}{
-		"one server": {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/0", false},
-		"a cluster":  {cluster.Nodes(), strings.Replace(clusterURL, "://", "://limiter:PASSWORD@", 1), true},
+		"one server":       {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/0", Way{}},
+		"another database": {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/1", Way{Database: true}},
+		"by Sentinel":      {[]*redistest.Server{watched.Primary, watched.Replica}, strings.Replace(watched.URL(), "://", "://limiter:PASSWORD@", 1), Way{Sentinel: true}},
+		"a cluster":        {cluster.Nodes(), strings.Replace(clusterURL, "://", "://limiter:PASSWORD@", 1), Way{Cluster: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			line := Line("limiter", c.cluster, false)
+			line := Line("limiter", c.way)
 			for _, s := range c.servers {
 				s.Must(t, strings.Fields(line)...)
 			}
@@ -127,13 +127,17 @@ func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 			if acl := worst(findings, "acl"); !strings.HasSuffix(acl.Do, line) {
 				t.Errorf("the line is %q, want %q", acl.Do, line)
 			}
-			client, _, err := redisclient.New(c.url)
+			client, err := redisclient.New(c.url)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = client.Close() }()
-			for _, a := range sash.Algorithms() {
-				report, err := verify.Run(context.Background(), goredisstore.New(client, nil), verify.Options{For: time.Second, Workers: 2, Algorithm: a})
+			defer client.Close()
+			algorithms := sash.Algorithms()
+			if c.way.Database || c.way.Sentinel {
+				algorithms = algorithms[:1] // the others differ in their scripts only
+			}
+			for _, a := range algorithms {
+				report, err := verify.Run(context.Background(), client.Store(nil), verify.Options{For: time.Second, Workers: 2, Algorithm: a})
 				if err != nil || report.Unanswered > 0 {
 					t.Errorf("%s: %v, %+v", a, err, report)
 				}
@@ -144,7 +148,7 @@ func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 
 func TestEveryRightThatIsPrintedIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
-	line := strings.Fields(Line("limiter", false, false))
+	line := strings.Fields(Line("limiter", Way{}))
 	for _, right := range line {
 		// Only after a clock that went back, after a long time, or of many entries: not within a doctor's visit.
 		rare := []string{"+del", "+zremrangebyrank", "+zrank"}
@@ -191,6 +195,11 @@ func TestTopology(t *testing.T) {
 	if got := worst(run(t, w.URL()), "replication"); got.Level != OK {
 		t.Errorf("%+v", got)
 	}
+	w.Primary.Must(t, "ACL", "SETUSER", "default", "-role")
+	if got := worst(run(t, w.URL()), "sentinel"); got.Level != Fail || !strings.Contains(got.Do, "+role") {
+		t.Errorf("without ROLE: %+v", got)
+	}
+	w.Primary.Must(t, "ACL", "SETUSER", "default", "+role")
 	w.Sentinels.Servers[2].Stop()
 	if got := worst(run(t, w.URL()), "sentinel"); got.Level != Warn || !strings.Contains(got.Seen, "2 of 3 Sentinels answer") {
 		t.Errorf("without one Sentinel: %+v", got)

@@ -13,14 +13,23 @@ import (
 // forbidden reports whether the server answered that the user may not do that.
 func forbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
+// A Way is how a limiter reaches its Redis: what its user has to be permitted depends on it.
+type Way struct {
+	Cluster, Sentinel bool
+	Database          bool // another than 0
+}
+
 // Line returns the ACL rules of a user who may do what a limiter needs and nothing else.
-func Line(user string, cluster, database bool) string {
+func Line(user string, way Way) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ACL SETUSER %s on >PASSWORD ~%s* -@all +ping +eval +evalsha +wait", user, redisstore.DefaultPrefix)
-	if cluster {
-		b.WriteString(" +cluster|slots")
+	if way.Cluster {
+		b.WriteString(" +cluster|slots +cluster|shards") // the second one is asked for since version 8
 	}
-	if database {
+	if way.Sentinel {
+		b.WriteString(" +role") // whether the one that Sentinel names is the primary
+	}
+	if way.Database {
 		b.WriteString(" +select")
 	}
 	for _, name := range scriptCommands() {
@@ -38,11 +47,11 @@ func (v *visit) rights(ctx context.Context) {
 			user = name
 		}
 	}
-	database := false
+	way := Way{Cluster: v.many, Sentinel: v.watched}
 	if c, ok := v.client.(*redis.Client); ok {
-		database = c.Options().DB != 0
+		way.Database = c.Options().DB != 0
 	}
-	line := Line(user, v.many, database)
+	line := Line(user, way)
 	var more []string
 	// All of these read, and none of them reads anything of anybody.
 	if may(v.client.Do(ctx, "CONFIG", "GET", "maxmemory").Err()) {

@@ -20,7 +20,11 @@ func (v *visit) topology(ctx context.Context) {
 	}
 	sentinels, master, err := redisclient.Sentinels(v.url)
 	if err == nil && len(sentinels) > 0 {
+		v.watched = true
 		v.sentinels(ctx, sentinels, master)
+		if forbidden(v.client.Do(ctx, "ROLE").Err()) {
+			v.note("sentinel", Fail, "the user may not run ROLE on the primary", "give the user +role: the client asks whether it is the primary before it uses it")
+		}
 	}
 }
 
@@ -29,6 +33,9 @@ func (v *visit) cluster(ctx context.Context, c *redis.ClusterClient) {
 	if err != nil {
 		v.note("cluster", Fail, "CLUSTER SLOTS: "+err.Error(), "give the user +cluster|slots: without it the client does not know the nodes")
 		return
+	}
+	if forbidden(c.ClusterShards(ctx).Err()) {
+		v.note("cluster", Warn, "the user may not run CLUSTER SHARDS", "give the user +cluster|shards: since version 8 it is what the client asks for the nodes")
 	}
 	covered, primaries, alone := 0, make(map[string]bool), make(map[string]bool)
 	for _, s := range slots {
@@ -53,7 +60,7 @@ func (v *visit) cluster(ctx context.Context, c *redis.ClusterClient) {
 	}
 }
 
-// slotsOf asks for the nodes of every slot, as the client does itself.
+// slotsOf asks for the nodes of every slot, as the client does itself before version 8.
 func slotsOf(ctx context.Context, c *redis.ClusterClient) ([]redis.ClusterSlot, error) {
 	return c.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
 }

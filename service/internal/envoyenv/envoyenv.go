@@ -59,9 +59,9 @@ var ignored = [][2]string{
 	{"USE_DOG_STATSD_MOGRIFIERS", "names of rules are not turned into tags: Prometheus has them as labels"},
 	{"PROMETHEUS_MAPPER_YAML", "the names are those of that service's own mapping"},
 	{"REDIS_PERSECOND", "one Redis decides all limits: a request over several limits is one decision"},
-	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are not remembered: units that were given back would be refused"},
+	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals that hold are remembered in any case"},
 	{"CONFIG_GRPC_XDS_NODE_METADATA", "the management server is told the node's ID only"},
-	{"REDIS_PIPELINE_WINDOW", "the client needs no pipelining by time"},
+	{"REDIS_PIPELINE_WINDOW", "decisions that are made at the same time always travel together"},
 	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal charges nothing in any case"},
 }
 

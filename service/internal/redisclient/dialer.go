@@ -22,6 +22,7 @@ const (
 // it fails at once. It is safe for concurrent use.
 type dialer struct {
 	timeout time.Duration
+	ended   context.Context // ends every attempt to connect; nil means nothing does
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	mu     sync.Mutex
@@ -58,9 +59,19 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
+	if d.ended != nil {
+		defer context.AfterFunc(d.ended, cancel)()
+	}
 	conn, err := d.dial(limited, network, addr)
 	d.report(addr, err, ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled))
 	return conn, err
+}
+
+// rueidis returns Dial in the form that rueidis takes.
+func (d *dialer) rueidis(network string) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+	return func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		return d.Dial(ctx, network, addr)
+	}
 }
 
 // admit returns an error while an address is left alone.

@@ -21,14 +21,14 @@ import (
 
 func ping(t *testing.T, url string) error {
 	t.Helper()
-	client, address, err := New(url)
+	client, err := New(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = client.Close() }()
-	err = client.Ping(t.Context()).Err()
-	if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(address, "secret")) {
-		t.Errorf("the password shows: %s: %v", address, err)
+	defer client.Close()
+	err = client.Ping(t.Context())
+	if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(client.String(), "secret")) {
+		t.Errorf("the password shows: %v: %v", client, err)
 	}
 	return err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Log sends what the client reports on its own, such as connections that broke, to a logger at the
-// level of debugging. It concerns every client of the process.
+// Log sends what clients of [Inspect] report on their own, such as connections that broke, to a logger at the
+// level of debugging. It concerns every such client of the process.
 func Log(to *slog.Logger) { redis.SetLogger(logger{to}) }
 
 type logger struct{ to *slog.Logger }

@@ -4,11 +4,11 @@ import (
 	"log/slog"
 	"testing"
 
-	"go.uber.org/goleak"
+	"example.com/sash/service/internal/servertest"
 )
 
 // What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) {
 	Log(slog.New(slog.DiscardHandler))
-	goleak.VerifyTestMain(m)
+	servertest.NoLeak(m)
 }

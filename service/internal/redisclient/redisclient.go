@@ -1,150 +1,94 @@
-// Package redisclient makes the Redis client that the command uses, from a URL: for one server, for a primary
-// that Sentinel watches, or for a Cluster.
+// Package redisclient makes clients of Redis from a URL: for one server, for a primary that Sentinel watches, or
+// for a Cluster. A [Client] decides, over one connection to each server. [Inspect] is for looking at servers.
 //
-// A client notices a failover within five seconds: a Cluster's is asked for its nodes every second while it is
-// used, Sentinel announces a new primary and is asked before every connection. Connections that cannot be
-// made are tried again after a pause that grows and has jitter, so that a server that comes back is not met by
-// everybody at once; until then calls fail at once.
+// A client notices a failover within five seconds. A Cluster is asked for its nodes every second or two. Sentinel
+// announces a new primary, and is asked every two seconds. A connection on which nothing comes for half a second
+// is tried with a PING, and dropped when that has no answer within a second. One server that answers that it has
+// become a replica is connected to anew, for its name may have another address now.
+//
+// Connections that cannot be made are tried again after a pause that grows and has jitter, so that a server that
+// comes back is not met by everybody at once; until then calls fail at once.
 package redisclient
 
 import (
-	"context"
+	"net"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/redis/rueidis"
 )
 
 const (
-	// timeout bounds connecting, and each read and write. A decision takes well under a millisecond of
+	// timeout bounds connecting, and waiting for an answer. A decision takes well under a millisecond of
 	// the server's time: one that takes a second is not coming.
 	timeout = time.Second
-	// sentinelTimeout is shorter, because up to three Sentinels that hang are asked before one connection.
+	// sentinelTimeout is shorter, because Sentinels that hang are asked one after the other.
 	sentinelTimeout = 500 * time.Millisecond
-	// sentinelDial bounds a connection with all that is asked before.
-	sentinelDial = 4 * time.Second
-	// reload is how old a Cluster's map of slots gets while it is used.
+	// silence is how long nothing comes on a connection before a PING finds out whether anything will.
+	silence = 500 * time.Millisecond
+	// reload is how old a Cluster's map of slots gets.
 	reload = time.Second
-	// poolSize is the most connections to one server.
+	// reconcile is how often a Sentinel is asked for the primary, whose announcement may have been missed.
+	reconcile = 2 * time.Second
+	// redirects is how many MOVED or ASK a call follows.
+	redirects = 5
+	// poolSize is the most connections to one server where each call has one of its own: calls that wait for
+	// replicas, and those of Inspect.
 	poolSize = 64
+	// poolIdle is for how long such connections are kept without use.
+	poolIdle = time.Minute
 )
 
-// New returns a client for a Redis URL, or a plain host:port, and the address for messages, which never
-// has the password. It does not connect, so it works while Redis does not.
-func New(url string) (client redis.UniversalClient, address string, err error) {
-	t, err := parse(url)
-	if err != nil {
-		return nil, "", err
+// option returns how the target is reached by the client that decides. Of what the URL says as parameters
+// it takes dial_timeout, read_timeout, protocol, client_name and pool_size.
+func (t *target) option(dial *dialer) rueidis.ClientOption {
+	o := rueidis.ClientOption{
+		InitAddress:       t.addrs,
+		Username:          t.opts.Username,
+		Password:          t.opts.Password,
+		ClientName:        t.opts.ClientName,
+		SelectDB:          t.opts.DB,
+		AlwaysRESP2:       t.opts.Protocol == 2,
+		TLSConfig:         t.tls, // says which of a Cluster's ports to take; dial does the rest
+		DialCtxFn:         dial.rueidis(t.network()),
+		Dialer:            net.Dialer{Timeout: dial.timeout, KeepAlive: silence},
+		ConnWriteTimeout:  or(t.opts.ReadTimeout, timeout),
+		ForceSingleClient: t.form == single,
+		// Only one connection to each server: everything that goes on at the same time is one pipeline.
+		PipelineMultiplex:   -1,
+		BlockingPoolSize:    or(t.opts.PoolSize, poolSize),
+		BlockingPoolCleanup: poolIdle,
+		// What has been sent is never sent again, and nothing is sent that a user with few rights may not send.
+		DisableRetry:  true,
+		DisableCache:  true,
+		ClientSetInfo: rueidis.DisableClientSetInfo,
 	}
 	switch t.form {
+	case single:
+		o.InitAddress = []string{t.opts.Addr}
 	case sentinel:
-		return redis.NewFailoverClient(t.failover()), t.String(), nil
-	case cluster:
-		return redis.NewClusterClient(t.cluster()), t.String(), nil
-	default:
-		return redis.NewClient(t.single()), t.String(), nil
-	}
-}
-
-// Sentinels returns a client for each Sentinel of a URL and the name of the primary they watch; none for
-// URLs of another form.
-func Sentinels(url string) (clients []*redis.SentinelClient, master string, err error) {
-	t, err := parse(url)
-	if err != nil || t.form != sentinel {
-		return nil, "", err
-	}
-	for _, addr := range t.addrs {
-		opts := t.common(sentinelTimeout)
-		opts.Addr, opts.DB = addr, 0
-		opts.Username, opts.Password = t.sentinelUser, t.sentinelPassword
-		clients = append(clients, redis.NewSentinelClient(opts))
-	}
-	return clients, t.master, nil
-}
-
-// common returns what every form needs. What the URL says as parameters (?read_timeout=3s) stays.
-func (t *target) common(timeout time.Duration) *redis.Options {
-	opts := *t.opts
-	for _, d := range []*time.Duration{&opts.DialTimeout, &opts.ReadTimeout, &opts.WriteTimeout, &opts.PoolTimeout} {
-		if *d == 0 {
-			*d = timeout
+		o.Sentinel = rueidis.SentinelOption{
+			MasterSet: t.master, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.tls,
+			Dialer:                  net.Dialer{Timeout: min(sentinelTimeout, dial.timeout), KeepAlive: silence},
+			TopologyRefreshInterval: reconcile,
 		}
+	case cluster:
+		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: reload, MaxMovedRedirections: redirects}
 	}
-	if opts.PoolSize == 0 {
-		opts.PoolSize = poolSize
-	}
-	opts.ContextTimeoutEnabled = true
-	// One try to connect: a call that fails is answered now, and the next one tries again.
-	opts.DialerRetries = 1
-	opts.Dialer = newDialer(opts.DialTimeout, t.tls).Dial
-	// Only what a user with few rights may send: no CLIENT commands on connecting.
-	opts.DisableIdentity = true
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &opts
+	return o
 }
 
-func (t *target) single() *redis.Options { return t.common(timeout) }
-
-func (t *target) failover() *redis.FailoverOptions {
-	o := t.common(sentinelTimeout)
-	if o.MaxRetries == 0 {
-		o.MaxRetries = -1 // one that hangs is asked once, and then the next one
+func (t *target) network() string {
+	if t.form == single {
+		return or(t.opts.Network, "tcp")
 	}
-	return &redis.FailoverOptions{
-		MasterName: t.master, SentinelAddrs: t.addrs,
-		SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
-		Dialer: o.Dialer, DialTimeout: max(sentinelDial, o.DialTimeout), DialerRetries: o.DialerRetries,
-		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, DB: o.DB,
-		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
-		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
-		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO,
-		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
-		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		DisableIdentity: true,
-	}
+	return "tcp"
 }
 
-func (t *target) cluster() *redis.ClusterOptions {
-	o := t.common(timeout)
-	return &redis.ClusterOptions{
-		Addrs: t.addrs, ClusterStateReloadInterval: reload,
-		Dialer: o.Dialer, DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries,
-		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password,
-		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
-		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
-		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO,
-		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
-		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		DisableIdentity: true, MaintNotificationsConfig: o.MaintNotificationsConfig,
+// or returns a value, or another one where there is none.
+func or[T comparable](value, other T) T {
+	var none T
+	if value == none {
+		return other
 	}
-}
-
-// Primaries calls f for the primary behind a client: for every one of a Cluster, one after the other. It
-// returns the first error.
-func Primaries(ctx context.Context, client redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
-	switch c := client.(type) {
-	case *redis.Client:
-		return f(ctx, c)
-	case *redis.ClusterClient:
-		gate := make(chan struct{}, 1) // the cluster's client calls f for all at once
-		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			gate <- struct{}{}
-			defer func() { <-gate }()
-			return f(ctx, node)
-		})
-	default:
-		return nil // New makes no other
-	}
-}
-
-// Node returns a client for one server of what a URL names, such as a replica, with the same user and
-// parameters.
-func Node(url, addr string) (*redis.Client, error) {
-	t, err := parse(url)
-	if err != nil {
-		return nil, err
-	}
-	opts := t.common(timeout)
-	opts.Network, opts.Addr = "tcp", addr
-	return redis.NewClient(opts), nil
+	return value
 }

@@ -24,12 +24,12 @@ func TestURLs(t *testing.T) {
 		"redis+cluster://u:se%2Fcret@a:1,b":                    "cluster a:1,b:6379",
 		"rediss+cluster://a/0":                                 "cluster a:6379",
 	} {
-		client, got, err := New(url)
-		if err != nil || got != address {
-			t.Errorf("%s: address %q, error %v; want %q", url, got, err, address)
+		client, err := New(url)
+		if err != nil || client.String() != address {
+			t.Errorf("%s: address %v, error %v; want %q", url, client, err, address)
 			continue
 		}
-		_ = client.Close()
+		client.Close()
 	}
 }
 
@@ -60,13 +60,30 @@ func TestParametersAreThoseOfEveryForm(t *testing.T) {
 	}
 }
 
+func TestParametersOfTheClientThatDecides(t *testing.T) {
+	for _, url := range []string{"redis://u:secret@a:1/7", "redis+sentinel://u:secret@a:1/main/7", "redis+cluster://u:secret@a:1"} {
+		client, err := New(url + "?dial_timeout=2s&read_timeout=3s&protocol=2&client_name=x&pool_size=5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		o := client.option
+		if o.Dialer.Timeout != 2*time.Second || o.ConnWriteTimeout != 3*time.Second || !o.AlwaysRESP2 || o.ClientName != "x" || o.BlockingPoolSize != 5 {
+			t.Errorf("%s: a parameter is lost: %+v", url, o)
+		}
+		if o.Username != "u" || o.Password != "secret" || (o.SelectDB == 7) == client.Cluster() || len(o.InitAddress) != 1 || o.InitAddress[0] != "a:1" {
+			t.Errorf("%s: %+v", url, o)
+		}
+	}
+}
+
 func TestErrorsSayTheFormsAndNeverThePassword(t *testing.T) {
 	for _, url := range []string{
 		"", "cache", "http://cache:6379", "redis://:secret@cache:port", "redis://:sec ret@cache:1", "redis://u:secret/x@cache:1",
 		"u:secret@cache:6379:1", ":", "redis+sentinel://u:secret@a:1", "redis+sentinel://u:secret@a:b/main", "redis+ring://u:secret@a",
 		"redis+cluster://u:secret@a:1/3", "redis+cluster://u:secret@a:1,,b:1", "unix+cluster://secret@a", "redis+sentinel://a/main?sentinel_password=secret&what=1",
 	} {
-		_, _, err := New(url)
+		_, err := New(url)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "redis") {
 			t.Errorf("%q: %v", url, err)
 			continue
@@ -90,7 +107,7 @@ func TestTLSFilesThatAreWrongAreNamed(t *testing.T) {
 		"redis://a?tls_ca=" + file:                         "write rediss://",
 		"redis+cluster://a,b?tls_cert=x&tls_key=" + file:   "write rediss://",
 	} {
-		if _, _, err := New(url); err == nil || !strings.Contains(err.Error(), say) {
+		if _, err := New(url); err == nil || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v, want %q", url, err, say)
 		}
 	}

@@ -15,12 +15,15 @@ func TestFirstErrors(t *testing.T) {
 	secure, _ := redistest.StartTLS(t)
 	gone := redistest.Start(t)
 	gone.Stop()
+	hangs := redistest.Start(t)
+	hangs.Pause()
 	for _, c := range []struct{ name, url, happened, do string }{
 		{"TLS to a port without", "rediss://" + plain.Addr(), "TLS handshake", "is it a TLS port?"},
 		{"TLS to a cluster without", "rediss+cluster://" + plain.Addr(), "TLS handshake", "is it a TLS port?"},
 		{"a port of TLS without", "redis://" + secure.Addr(), "", "rediss://"},
 		{"an unknown authority", "rediss://" + secure.Addr(), "certificate", "tls_ca"},
 		{"nobody there", "redis://" + gone.Addr(), "dial tcp " + gone.Addr() + ": connect: connection refused", "is the server running"},
+		{"a server that hangs", "redis://" + hangs.Addr(), "connecting: i/o timeout", "a server that hangs"},
 		{"no password", "redis://" + locked.Addr(), "NOAUTH", "redis://user:password@"},
 		{"a wrong password", "redis://:other@" + locked.Addr(), "WRONGPASS", "password is wrong"},
 		{"no such database", "redis://" + plain.Addr() + "/99", "DB index", "leave it out"},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"example.com/sash/internal/redistest"
 )
 
@@ -57,6 +59,16 @@ func StartCluster(t testing.TB) (*redistest.Cluster, string) {
 		addrs = append(addrs, s.Addr())
 	}
 	return c, "redis+cluster://" + strings.Join(addrs, ",")
+}
+
+// NoLeak checks at the end of a package's tests that no goroutine is left. rueidis puts off a look at a cluster's nodes, and the end
+// of connections that it has replaced: what does that sleeps for five seconds at most, also when its client is closed.
+func NoLeak(m *testing.M) {
+	const cluster = "github.com/redis/rueidis.(*clusterClient)."
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
+		goleak.IgnoreAnyFunction(cluster+"_refresh.func2"),
+		goleak.IgnoreAnyFunction(cluster+"redirectOrNew.func1"))
 }
 
 // Wait waits until a condition holds, and fails the test when it does not within 30 seconds.

@@ -1,0 +1,62 @@
+package failover
+
+import "example.com/sash"
+
+// divide makes the breakers.
+func (g *guard) divide(o *Options) {
+	n := max(1, o.Parts)
+	if o.Part != nil && n > 1 {
+		g.partOf = o.Part
+	} else {
+		n = 1
+	}
+	tell := o.OnChange
+	if tell != nil && n > 1 {
+		tell = func(_ State, cause error) {
+			now := g.now()
+			if now == Up {
+				cause = nil
+			}
+			o.OnChange(now, cause)
+		}
+	}
+	g.breakers = make([]breaker, n)
+	for i := range g.breakers {
+		g.breakers[i].init(o.Budget, tell)
+	}
+}
+
+// part returns the breaker of a request's part.
+func (g *guard) part(req sash.Request) *breaker { return g.of(req.Key, req.Policy) }
+
+// of returns the breaker of a subject's part.
+func (g *guard) of(key string, policy *sash.Policy) *breaker {
+	if g.partOf == nil {
+		return &g.breakers[0]
+	}
+	return &g.breakers[uint(g.partOf(key, policy))%uint(len(g.breakers))]
+}
+
+// now returns the state of all parts together.
+func (g *guard) now() State {
+	now := Up
+	for i := range g.breakers {
+		switch g.breakers[i].now() {
+		case Down:
+			return Down
+		case Probing:
+			now = Probing
+		}
+	}
+	return now
+}
+
+// anyUp reports whether the store is asked for some subjects at least.
+func (g *guard) anyUp() bool {
+	for i := range g.breakers {
+		if g.breakers[i].now() == Up {
+			return true
+		}
+	}
+	return false
+}

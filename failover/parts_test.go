@@ -1,0 +1,129 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+// A divided store has parts that fail by themselves: a subject's is its first letter, from a.
+type divided struct {
+	*memstore.Store
+
+	mu   sync.Mutex
+	down string // guarded by mu: the parts that fail
+}
+
+func (s *divided) fail(parts string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = parts
+}
+
+func (s *divided) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	s.mu.Lock()
+	fails := slices.Contains([]byte(s.down), req.Key[0])
+	s.mu.Unlock()
+	if fails {
+		return sash.Result{}, errRefused
+	}
+	return s.Store.Decide(ctx, req)
+}
+
+func partOf(key string, _ *sash.Policy) int { return int(key[0] - 'a') }
+
+func peek(t *testing.T, l *sash.Limiter, key string) {
+	t.Helper()
+	if _, err := l.Peek(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &divided{Store: memstore.New(nil)}
+		var changes []string
+		store := guarded(t, inner, failover.Options{Parts: 3, Part: partOf, OnChange: func(now failover.State, cause error) {
+			changes = append(changes, fmt.Sprint(now, " ", errors.Is(cause, errRefused)))
+		}})
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		inner.fail("bc")
+		for range 20 {
+			for _, key := range []string{"b", "c", "b2"} {
+				if _, err := l.Allow(t.Context(), key); !errors.Is(err, errRefused) {
+					t.Fatalf("%s: %v", key, err)
+				}
+			}
+			if res := allow(t, l, "a", 1); res.Source != sash.FromStore {
+				t.Fatalf("a subject of a part that works: %+v", res)
+			}
+		}
+		if store.State() != failover.Down {
+			t.Errorf("the store is %v", store.State())
+		}
+		inner.fail("c")
+		time.Sleep(time.Second)
+		if res := allow(t, l, "b", 1); res.Source != sash.FromStore || store.State() != failover.Down {
+			t.Errorf("one of two is back: %+v; the store is %v", res, store.State())
+		}
+		inner.fail("")
+		allow(t, l, "c", 1)
+		if store.State() != failover.Up {
+			t.Errorf("all are back, and the store is %v", store.State())
+		}
+		if last := changes[len(changes)-1]; last != "up false" || slices.Index(changes, "up false") != len(changes)-1 || changes[0] != "down true" {
+			t.Errorf("changes: %v", changes)
+		}
+	})
+}
+
+// What a part is owed is charged when that part is back, also while there is more owed to one that is not.
+func TestPartsAreToldOfLocalChargesByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &divided{Store: memstore.New(nil)}
+		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Parts: 2, Part: partOf})
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		inner.fail("ab")
+		const each = 300
+		for i := range each {
+			allow(t, l, fmt.Sprint("a", i), 1)
+			allow(t, l, fmt.Sprint("b", i), 1)
+		}
+		inner.fail("b")
+		for range 100 { // the other part is asked about, too
+			time.Sleep(time.Second)
+			peek(t, l, "a-other")
+			peek(t, l, "b-other")
+			synctest.Wait()
+		}
+		if s := store.Stats(); s.Written != each || s.Lost != 0 || s.Backlog != each {
+			t.Errorf("one part is back: %+v", s)
+		}
+		inner.fail("")
+		time.Sleep(5 * time.Second)
+		peek(t, l, "b-other")
+		synctest.Wait()
+		if s := store.Stats(); s.Written != 2*each || s.Lost != 0 || s.Backlog != 0 {
+			t.Errorf("both are: %+v", s)
+		}
+	})
+}
+
+func TestPartsThatMakeNoSense(t *testing.T) {
+	if _, err := failover.New(newFake(), &failover.Options{Parts: -1}); err == nil {
+		t.Error("a store with fewer than no parts")
+	}
+	for _, opts := range []failover.Options{{Parts: 7}, {Part: partOf}, {Parts: 1, Part: partOf}, {Parts: 2, Part: func(string, *sash.Policy) int { return -5 }}} {
+		l := newLimiter(t, guarded(t, newFake(), opts), nil, sash.PerHour(10))
+		allow(t, l, "zzz", 1) // is some part's
+	}
+}

@@ -1,0 +1,132 @@
+package redisclient
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// sentinelDial bounds a connection with all that is asked before.
+const sentinelDial = 4 * time.Second
+
+// Inspect returns a client for what a [Client] is not for: looking at the servers of a Redis URL one by one, and any
+// command that decides nothing and must not be in the way of those that do. It does not connect.
+func Inspect(url string) (redis.UniversalClient, error) {
+	t, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	switch t.form {
+	case sentinel:
+		return redis.NewFailoverClient(t.failover()), nil
+	case cluster:
+		return redis.NewClusterClient(t.cluster()), nil
+	default:
+		return redis.NewClient(t.single()), nil
+	}
+}
+
+// Sentinels returns a client for each Sentinel of a URL and the name of the primary they watch; none for
+// URLs of another form.
+func Sentinels(url string) (clients []*redis.SentinelClient, master string, err error) {
+	t, err := parse(url)
+	if err != nil || t.form != sentinel {
+		return nil, "", err
+	}
+	for _, addr := range t.addrs {
+		opts := t.common(sentinelTimeout)
+		opts.Addr, opts.DB = addr, 0
+		opts.Username, opts.Password = t.sentinelUser, t.sentinelPassword
+		clients = append(clients, redis.NewSentinelClient(opts))
+	}
+	return clients, t.master, nil
+}
+
+// common returns what every form needs. What the URL says as parameters (?read_timeout=3s) stays.
+func (t *target) common(timeout time.Duration) *redis.Options {
+	opts := *t.opts
+	for _, d := range []*time.Duration{&opts.DialTimeout, &opts.ReadTimeout, &opts.WriteTimeout, &opts.PoolTimeout} {
+		if *d == 0 {
+			*d = timeout
+		}
+	}
+	if opts.PoolSize == 0 {
+		opts.PoolSize = poolSize
+	}
+	opts.ContextTimeoutEnabled = true
+	// One try to connect: a call that fails is answered now, and the next one tries again.
+	opts.DialerRetries = 1
+	opts.Dialer = newDialer(opts.DialTimeout, t.tls).Dial
+	// Only what a user with few rights may send: no CLIENT commands on connecting.
+	opts.DisableIdentity = true
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &opts
+}
+
+func (t *target) single() *redis.Options { return t.common(timeout) }
+
+func (t *target) failover() *redis.FailoverOptions {
+	o := t.common(sentinelTimeout)
+	if o.MaxRetries == 0 {
+		o.MaxRetries = -1 // one that hangs is asked once, and then the next one
+	}
+	return &redis.FailoverOptions{
+		MasterName: t.master, SentinelAddrs: t.addrs,
+		SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
+		Dialer: o.Dialer, DialTimeout: max(sentinelDial, o.DialTimeout), DialerRetries: o.DialerRetries,
+		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, DB: o.DB,
+		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
+		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO,
+		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
+		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
+		DisableIdentity: true,
+	}
+}
+
+func (t *target) cluster() *redis.ClusterOptions {
+	o := t.common(timeout)
+	return &redis.ClusterOptions{
+		Addrs: t.addrs, ClusterStateReloadInterval: reload,
+		Dialer: o.Dialer, DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries,
+		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password,
+		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
+		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO,
+		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
+		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
+		DisableIdentity: true, MaintNotificationsConfig: o.MaintNotificationsConfig,
+	}
+}
+
+// Primaries calls f for the primary behind a client: for every one of a Cluster, one after the other. It
+// returns the first error.
+func Primaries(ctx context.Context, client redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+	switch c := client.(type) {
+	case *redis.Client:
+		return f(ctx, c)
+	case *redis.ClusterClient:
+		gate := make(chan struct{}, 1) // the cluster's client calls f for all at once
+		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			gate <- struct{}{}
+			defer func() { <-gate }()
+			return f(ctx, node)
+		})
+	default:
+		return nil // Inspect makes no other
+	}
+}
+
+// Node returns a client for one server of what a URL names, such as a replica, with the same user and
+// parameters.
+func Node(url, addr string) (*redis.Client, error) {
+	t, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	opts := t.common(timeout)
+	opts.Network, opts.Addr = "tcp", addr
+	return redis.NewClient(opts), nil
+}
