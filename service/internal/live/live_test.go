@@ -91,7 +91,7 @@ func TestRatesFollowTheLastSeconds(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.counter.Run(ctx) }()
-		synctest.Wait()
+		time.Sleep(live.Step / 2) // between two rates
 		for range 20 {
 			for range 4 {
 				w.ask("d", "none", "x", 1)
