@@ -95,7 +95,7 @@ document.addEventListener('keydown', (e) => {
   if (e.key !== '/' || typing || e.ctrlKey || e.metaKey || e.altKey) return;
   e.preventDefault();
   if (!location.hash.startsWith('#/subject')) location.hash = '#/subject';
-  requestAnimationFrame(() => (access?.authenticated ? subject.focus() : access?.token && $('login').token.focus()));
+  ready.then(() => requestAnimationFrame(() => (access?.authenticated ? subject.focus() : access?.token && $('login').token.focus())));
 });
 
 document.addEventListener('visibilitychange', () => {
@@ -107,7 +107,8 @@ addEventListener('hashchange', route);
 overview.begin();
 subject.begin();
 route();
-await configure();
+const ready = configure();
+await ready;
 listen();
 setInterval(() => { if (!document.hidden && stream) configureQuietly(); }, 30000);
 
