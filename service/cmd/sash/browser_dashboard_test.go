@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A person logs in by keyboard, sees what the API says, and looks at a subject and at what it would be told.
@@ -97,4 +100,28 @@ func TestBrowserDashboard(t *testing.T) {
 	page.until(`document.querySelectorAll('#axis .marks rect').length > 0`)
 	page.until(`document.documentElement.scrollWidth <= 360`)
 	page.shoot("subject-phone")
+}
+
+// Whoever watches is told when Redis goes, and when it is back.
+func TestBrowserDashboardTellsThatRedisIsDown(t *testing.T) {
+	server := redistest.Start(t)
+	p := serve(t, "--redis", "redis://"+server.Addr())
+	page := openTab(t, p.admin+"/dashboard")
+	page.until(`document.getElementById('store').textContent.includes('Redis answers')`)
+	page.until(`document.getElementById('alert').hidden && !document.getElementById('unset').hidden`)
+	server.Stop()
+	servertest.Wait(t, "the service does not notice", func() bool {
+		allow(t, p, "192.0.2.1")
+		var is struct{ Status string }
+		administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/store", "", &is)
+		return is.Status == "degraded"
+	})
+	page.until(`document.getElementById('alert').textContent.startsWith('Redis does not decide')`)
+	page.shoot("down")
+	server.Restart()
+	servertest.Wait(t, "the service does not come back", func() bool {
+		status, _ := allow(t, p, "192.0.2.1") // which has it try again
+		return status == http.StatusOK
+	})
+	page.until(`document.getElementById('alert').hidden`)
 }

@@ -96,7 +96,7 @@ export class Axis {
     p.free.style.display = free ? '' : 'none';
     if (free) {
       const x = this.x(d.free);
-      const label = `next unit free ${this.label(d.free, 1000)}`;
+      const label = `next unit free ${this.label(Math.ceil(d.free / 1000 - 0.002) * 1000, 1000)}`;
       const room = label.length * 6; // about its width
       attr(p.free.firstChild, { x1: x, x2: x, y1: top - 6, y2: top + level });
       attr(p.free.lastChild, { x: Math.max(this.x(now) + 18, Math.min(x - 4, this.width - right - room)) });

@@ -203,7 +203,8 @@ const draw = () => {
     ...(limit.window > 0 ? { window: 1000 * limit.window } : { from: Date.parse(cut?.from), until: Date.parse(cut?.until) }),
   });
   const many = log.merged > 0 ? ` There are ${count(log.count)}; those within ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
-  say($('caption'), `Each mark is a charge. The shaded window slides with the store’s clock; the step is what it holds, and right of now what is left of that if nobody else comes.${many}`);
+  const band = limit.window > 0 ? 'The shaded window slides with the store’s clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
+  say($('caption'), `Each mark is a charge. ${band}; the step is what it holds, and right of now what is left of that if nobody else comes.${many}`);
   cancelAnimationFrame(animation);
   tick();
 };
