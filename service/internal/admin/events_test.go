@@ -15,8 +15,15 @@ import (
 	"example.com/sash/service/internal/live"
 )
 
-// watch opens a stream of events; its lines end with the stream.
-func (w *world) watch(t *testing.T, token string) (*http.Response, *bufio.Reader) {
+// A stream is one of events.
+type stream struct {
+	*reply
+	*bufio.Reader
+	end func()
+}
+
+// watch opens a stream of events.
+func (w *world) watch(t *testing.T, token string) *stream {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+"/admin/v1/events", nil)
 	if err != nil {
@@ -29,12 +36,13 @@ func (w *world) watch(t *testing.T, token string) (*http.Response, *bufio.Reader
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = res.Body.Close() })
-	return res, bufio.NewReader(res.Body)
+	end := func() { _ = res.Body.Close() }
+	t.Cleanup(end)
+	return &stream{&reply{res.StatusCode, res.Header, res.Cookies()}, bufio.NewReader(res.Body), end}
 }
 
 // event reads an event of a kind.
-func event(t *testing.T, from *bufio.Reader, kind string, into any) {
+func event(t *testing.T, from *stream, kind string, into any) {
 	t.Helper()
 	for at := ""; ; {
 		line, err := from.ReadString('\n')
@@ -74,10 +82,10 @@ func TestEventsTellNoUserDataToStrangers(t *testing.T) {
 	for range 4 {
 		w.asks("user", "ann")
 	}
-	_, stream := w.watch(t, "")
+	watched := w.watch(t, "")
 	var now told
 	for now.Requests.Count.Sum() < 4 {
-		event(t, stream, "state", &now)
+		event(t, watched, "state", &now)
 	}
 	if now.Requests.Count != (live.By[int64]{Allowed: 3, Refused: 1}) || len(now.Rules) != 1 || now.Rules[0].Rule != "d.user" || now.Store.Store != "memory" {
 		t.Errorf("strangers are told %+v", now)
@@ -85,18 +93,18 @@ func TestEventsTellNoUserDataToStrangers(t *testing.T) {
 	if now.Authenticated || now.Top != nil {
 		t.Errorf("strangers are told subjects: %+v", now.Top)
 	}
-	res, stream := w.watch(t, "a-wrong-token-of-the-length")
-	if event(t, stream, "state", &now); res.StatusCode != http.StatusOK || now.Authenticated || now.Top != nil {
+	watched = w.watch(t, "a-wrong-token-of-the-length")
+	if event(t, watched, "state", &now); watched.StatusCode != http.StatusOK || now.Authenticated || now.Top != nil {
 		t.Errorf("with a wrong token: %+v", now)
 	}
-	res, stream = w.watch(t, token)
+	watched = w.watch(t, token)
 	var history struct {
 		Step    float64
 		Seconds []live.By[int64]
 	}
-	event(t, stream, "history", &history)
-	if event(t, stream, "state", &now); res.Header.Get("Content-Type") != "text/event-stream" || history.Step != 1 || !now.Authenticated {
-		t.Errorf("with the token: %v %+v %+v", res.Header, history, now)
+	event(t, watched, "history", &history)
+	if event(t, watched, "state", &now); watched.Header.Get("Content-Type") != "text/event-stream" || history.Step != 1 || !now.Authenticated {
+		t.Errorf("with the token: %v %+v %+v", watched.Header, history, now)
 	}
 	if len(now.Top.Units) != 1 || now.Top.Units[0].Subject != "d:user:ann" || now.Top.Units[0].Count != 4 || len(now.Top.Refused) != 1 || now.Top.Refused[0].Count != 1 {
 		t.Errorf("the busiest are %+v", now.Top)
@@ -123,21 +131,21 @@ func run(t *testing.T, w *world) (stop func()) {
 func TestStreamsAreBounded(t *testing.T) {
 	w := begin(t, Access{})
 	run(t, w)
-	var first *http.Response
+	var first *stream
 	for i := range maxStreams {
-		res, stream := w.watch(t, "")
-		if event(t, stream, "state", new(told)); i == 0 {
-			first = res
+		watched := w.watch(t, "")
+		if event(t, watched, "state", new(told)); i == 0 {
+			first = watched
 		}
 	}
 	if res, body := w.send("GET", "/admin/v1/events", ""); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
 		t.Fatalf("one stream too many: %d %s", res.StatusCode, body)
 	}
-	_ = first.Body.Close()
+	first.end()
 	for { // the service notices at the next event
-		res, _ := w.watch(t, "")
-		_ = res.Body.Close()
-		if res.StatusCode == http.StatusOK {
+		watched := w.watch(t, "")
+		watched.end()
+		if watched.StatusCode == http.StatusOK {
 			return
 		}
 	}
@@ -153,12 +161,12 @@ func TestStreamsEndWithTheService(t *testing.T) {
 	w.server.Close()
 	w.server = short
 	stop := run(t, w)
-	_, stream := w.watch(t, "")
+	watched := w.watch(t, "")
 	for range 3 { // a second apart
-		event(t, stream, "state", new(told))
+		event(t, watched, "state", new(told))
 	}
 	stop()
-	if _, err := io.Copy(io.Discard, stream); err != nil {
+	if _, err := io.Copy(io.Discard, watched); err != nil {
 		t.Errorf("the stream did not end as it should: %v", err)
 	}
 }

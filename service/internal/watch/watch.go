@@ -3,10 +3,12 @@ package watch
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -54,6 +56,9 @@ type Top struct {
 // ErrToken means that the service does not take the token.
 var ErrToken = errors.New("the service does not take this token: it is another, or the service was started without one")
 
+// silence is after how long a stream that says nothing is taken to be gone: it has an event a second.
+const silence = 10 * time.Second
+
 // maxEvent is longer than any event: a thousand rules and thirty subjects.
 const maxEvent = 4 << 20
 
@@ -68,6 +73,13 @@ type Client struct {
 // Watch calls f with every event, and the JSON that it came in, until f or the context ends it, or the stream ends,
 // which is an error.
 func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	quiet := time.AfterFunc(silence, func() { stop(fmt.Errorf("it has said nothing for %v", silence)) })
+	defer quiet.Stop()
+	transport := http.DefaultTransport.(*http.Transport).Clone() // a connection of its own, which ends with the stream
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport} // no timeout: the stream goes on
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.Admin, "/")+"/admin/v1/events", nil)
 	if err != nil {
 		return err
@@ -75,7 +87,7 @@ func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) e
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("no admin port answers at %s: is sash serve running there, and is that its --admin-addr? (%w)", c.Admin, unwrap(err))
 	}
@@ -89,6 +101,7 @@ func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) e
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxEvent)
 	for kind := ""; lines.Scan(); {
+		quiet.Reset(silence)
 		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 			kind = name
 		}
@@ -107,7 +120,10 @@ func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) e
 			return nil
 		}
 	}
-	return fmt.Errorf("%s ended the stream: %w", c.Admin, errors.Join(lines.Err(), ctx.Err()))
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%s: %w", c.Admin, cause)
+	}
+	return fmt.Errorf("%s ended the stream: %w", c.Admin, cmp.Or(lines.Err(), io.EOF))
 }
 
 // unwrap takes the URL away, which the message has.

@@ -28,10 +28,7 @@ func stream(t *testing.T, status int, events string) string {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(events))
 	}))
-	t.Cleanup(func() {
-		server.Close()
-		http.DefaultClient.CloseIdleConnections()
-	})
+	t.Cleanup(server.Close)
 	return server.URL
 }
 
