@@ -86,7 +86,7 @@ func (p *page) head(s *State) {
 	p.say(fmt.Sprintf("sash  %s  %s, %d in flight, instances %s, overrides %d, bans %d",
 		s.At.Local().Format("15:04:05"), store, s.Store.InFlight, known(s.Store.Instances), s.Store.Overrides, s.Store.Bans))
 	if l := s.Store.Local; l.Backlog+l.Lost+l.Doubtful > 0 {
-		p.say(p.tint(fmt.Sprintf("local: %d subjects to tell Redis of, %d units never told, %d perhaps charged twice", l.Backlog, l.Lost, l.Doubtful), yellow))
+		p.say(p.tint(fmt.Sprintf("local: %d subjects to tell Redis of, %d units never told, %d perhaps charged already", l.Backlog, l.Lost, l.Doubtful), yellow))
 	}
 	r, n := s.Requests.Rate, s.Requests.Count
 	p.say("")

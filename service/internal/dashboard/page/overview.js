@@ -104,7 +104,7 @@ const store = (s) => {
       ['To tell Redis of', `${count(s.local.backlog)} subjects`, s.local.backlog > 0 ? 'warn' : ''],
       ['Told later', `${count(s.local.written)} units`],
       ['Never told', `${count(s.local.lost)} units`, s.local.lost > 0 ? 'warn' : ''],
-      ['Perhaps charged twice', `${count(s.local.doubtful)} units`, s.local.doubtful > 0 ? 'warn' : ''],
+      ['Perhaps charged already', `${count(s.local.doubtful)} units`, s.local.doubtful > 0 ? 'warn' : ''],
     );
   }
   if (!s.exceptions_current) facts.push(['Overrides and bans', 'the last look at them failed', 'warn']);
