@@ -31,7 +31,7 @@ type subject struct {
 
 	hash  uint64 // of its key
 	due   int64  // when the queue looks at it
-	index int    // in the queue
+	index int    // in the queue; -1 when it has left
 
 	settled map[string]int64 // what was settled, and until when a repetition could do harm
 	most    int              // how many of them to hold before those that are over are dropped
@@ -216,6 +216,7 @@ func (q *queue) Push(x any) {
 func (q *queue) Pop() any {
 	last := len(*q) - 1
 	sub := (*q)[last]
+	sub.index = -1
 	(*q)[last] = nil
 	*q = (*q)[:last]
 	return sub

@@ -52,13 +52,11 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if url == "" && s.replicas > 0 {
 		return nil, errors.New("--replicas: it is Redis that has replicas: give --redis too")
 	}
+	if url != "" && s.snapshot != "" {
+		return nil, errors.New("--snapshot is for this process's memory: Redis keeps what was charged by itself")
+	}
 	if url == "" {
-		store := memstore.New(nil)
-		return &backend{
-			store: store, charges: inMemory(store),
-			where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
-			done:  func() {},
-		}, nil
+		return s.memory(log)
 	}
 	to, err := connect(url)
 	if err != nil {
@@ -91,4 +89,29 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	}
 	logs := goredisstore.New(others, &redisstore.Options{Prefix: env.RedisPrefix})
 	return &backend{store: guard.Store, where: where, run: guard.Run, done: done, client: others, report: guard.Report, charges: onRedis(logs)}, nil
+}
+
+// memory makes the store of a service that has no Redis.
+func (s *serving) memory(log *slog.Logger) (*backend, error) {
+	store := memstore.New(nil)
+	b := &backend{
+		store: store, charges: inMemory(store),
+		where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
+		done:  func() {},
+	}
+	if s.snapshot == "" {
+		return b, nil
+	}
+	file := &snapshot{store, s.snapshot, log}
+	if err := file.load(); err != nil {
+		return nil, err
+	}
+	b.where = "this process's memory, written to " + s.snapshot + ", and shared with nobody (--redis shares it)"
+	b.run = file.run
+	b.done = func() {
+		if err := file.save(); err != nil {
+			log.Error("what was charged was not written down: it is forgotten", "error", err)
+		}
+	}
+	return b, nil
 }

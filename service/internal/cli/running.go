@@ -93,7 +93,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	store, where := backend.store, backend.where
 	log = log.With("store", where)
 	opts.Log = log
-	if opts.TokenKey, err = a.tokenKey(backend.run != nil, log); err != nil {
+	if opts.TokenKey, err = a.tokenKey(backend.client != nil, log); err != nil {
 		return err
 	}
 	decider, err := decide.New(cfg, store)

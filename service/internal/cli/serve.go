@@ -14,6 +14,7 @@ import (
 // serving is the flags of sash serve.
 type serving struct {
 	config, redis, level    string
+	snapshot                string
 	addr, grpcAddr, admin   string
 	json, merge, chargeEach bool
 	budget                  time.Duration
@@ -85,6 +86,9 @@ refusal of Redis that still holds; or local or policy, with the cause: budget (n
 failed before and is not asked for now), busy, misconfigured or error. Where one node of a Cluster is away the
 others decide as before, and /healthz says degraded.
 
+Without Redis a restart forgets what was charged, unless --snapshot names a file. After a crash what the last ten
+seconds had charged is forgotten. Bans and overrides are not in it.
+
 SIGTERM and interrupt end it when the requests in flight are done, after ten seconds at most. Anyone who
 reaches the address can ask: the service has no authentication of its own.`,
 		Example: `  sash serve
@@ -103,6 +107,7 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.StringVar(&s.config, "config", "", "configuration `file`, or a directory of .yaml files (default: the built-in example, see sash config example)")
 	f.BoolVar(&s.merge, "merge-domains", false, "let several files configure one domain")
 	f.StringVar(&s.redis, "redis", "", redisUsage+" (default: the environment's "+redisVariable+", or else this process's memory)")
+	f.StringVar(&s.snapshot, "snapshot", "", "without Redis: a `file` that what was charged is written to every ten seconds and at the end, and read from at the start")
 	f.StringVar(&s.addr, "addr", ":8080", "`address` of HTTP; port 0 takes a free one")
 	f.StringVar(&s.grpcAddr, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty is none")
 	f.StringVar(&s.admin, "admin-addr", "127.0.0.1:6070", "`address` of counters and the configuration in use; empty is none")

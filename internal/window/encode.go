@@ -1,0 +1,227 @@
+package window
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Kinds of states in their encoding.
+const (
+	kindLog = iota + 1
+	kindCounter
+	kindFixed
+	kindGCRA
+)
+
+// ErrEncoding is what Decode returns for bytes that AppendState has not written.
+var ErrEncoding = errors.New("window: not the encoding of a state")
+
+// AppendState appends what a state holds, in a form that Decode reads: integers as varints, instants and sums
+// of a log as what they are above the ones before.
+func AppendState(b []byte, s State) []byte {
+	switch s := s.(type) {
+	case *Log:
+		b = append(b, kindLog)
+		for _, v := range [...]int64{s.Resolution, s.keep, s.units, s.joined, int64(s.head - s.lo)} {
+			b = binary.AppendVarint(b, v)
+		}
+		at, sum := int64(0), s.gone
+		for p := s.lo; p < s.head; p++ {
+			e := s.slot(p)
+			b = binary.AppendVarint(b, e.at-at)
+			b = binary.AppendUvarint(b, e.sum-sum)
+			at, sum = e.at, e.sum
+		}
+	case *Counter:
+		b = binary.AppendVarint(append(b, kindCounter), int64(len(s.counters)))
+		for _, c := range s.counters {
+			for _, v := range [...]int64{c.window, c.start, c.current, c.prev} {
+				b = binary.AppendVarint(b, v)
+			}
+		}
+	case *Fixed:
+		b = binary.AppendVarint(append(b, kindFixed), int64(len(s.counters)))
+		for _, c := range s.counters {
+			b = c.span.append(b)
+			for _, v := range [...]int64{c.start, c.end, c.count} {
+				b = binary.AppendVarint(b, v)
+			}
+		}
+	case *GCRA:
+		b = binary.AppendVarint(append(b, kindGCRA), int64(len(s.meters)))
+		for _, m := range s.meters {
+			b = binary.AppendVarint(b, m.window)
+			b = binary.AppendVarint(b, m.at)
+			b = binary.BigEndian.AppendUint64(b, math.Float64bits(m.debt))
+		}
+	}
+	return b
+}
+
+func (s Span) append(b []byte) []byte {
+	b = append(binary.AppendVarint(b, s.Window), byte(s.Period))
+	if s.Period == 0 {
+		return b
+	}
+	zone := s.Zone.String()
+	return append(binary.AppendUvarint(b, uint64(len(zone))), zone...)
+}
+
+// Decode reads one state and returns what is behind it. The error is ErrEncoding. A zone that this system does not
+// know is an error too.
+func Decode(b []byte) (State, []byte, error) {
+	r := &reader{b: b}
+	var s State
+	switch kind := r.byte(); kind {
+	case kindLog:
+		s = r.log()
+	case kindCounter:
+		c := &Counter{}
+		for range r.count(4) {
+			c.counters = append(c.counters, counter{r.length(), r.int(), r.int(), r.int()})
+		}
+		s = c
+	case kindFixed:
+		f := &Fixed{}
+		for range r.count(5) {
+			f.counters = append(f.counters, fixedCounter{r.span(), r.int(), r.int(), r.int()})
+		}
+		s = f
+	case kindGCRA:
+		g := &GCRA{}
+		for range r.count(10) {
+			g.meters = append(g.meters, meter{r.length(), r.int(), r.float()})
+		}
+		s = g
+	default:
+		r.fail(ErrEncoding)
+	}
+	if r.err != nil {
+		return nil, nil, r.err
+	}
+	return s, r.b, nil
+}
+
+func (r *reader) log() *Log {
+	l := &Log{Resolution: r.length(), keep: r.length(), units: r.int(), joined: r.int()}
+	n := r.count(2)
+	if n > MaxEntries {
+		r.fail(ErrEncoding)
+		return nil
+	}
+	if n > 0 {
+		l.ring = make([]entry, max(4, 1<<bits.Len(uint(n-1))))
+	}
+	at, sum := int64(0), uint64(0)
+	for range n {
+		step := r.int()
+		units := r.uint()
+		if l.head > 0 && step <= 0 {
+			r.fail(ErrEncoding)
+		}
+		at, sum = at+step, sum+units
+		*l.slot(l.head) = entry{at, sum}
+		l.head++
+	}
+	return l
+}
+
+// A reader takes values from the front of bytes, until the first that is not there.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.b, r.err = nil, err
+	}
+}
+
+// skip takes n bytes.
+func (r *reader) skip(n int) []byte {
+	if n <= 0 || n > len(r.b) {
+		r.fail(ErrEncoding)
+		return nil
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) byte() byte {
+	if b := r.skip(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) int() int64 {
+	v, n := binary.Varint(r.b)
+	r.skip(n)
+	return v
+}
+
+func (r *reader) uint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	r.skip(n)
+	return v
+}
+
+// length is a time of at least a microsecond.
+func (r *reader) length() int64 {
+	v := r.int()
+	if v < 1 {
+		r.fail(ErrEncoding)
+	}
+	return v
+}
+
+// count is how many things of at least so many bytes follow. That bounds what is allocated for them.
+func (r *reader) count(size int) int {
+	n := r.int()
+	if n < 0 || n > int64(len(r.b)/size) {
+		r.fail(ErrEncoding)
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) float() float64 {
+	b := r.skip(8)
+	if b == nil {
+		return 0
+	}
+	f := math.Float64frombits(binary.BigEndian.Uint64(b))
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		r.fail(ErrEncoding)
+	}
+	return f
+}
+
+func (r *reader) span() Span {
+	s := Span{Window: r.int(), Period: Period(r.byte())}
+	if s.Period == 0 {
+		if s.Window < 1 {
+			r.fail(ErrEncoding)
+		}
+		return s
+	}
+	n := r.uint()
+	if s.Period > Month || n > uint64(len(r.b)) {
+		r.fail(ErrEncoding)
+		return s
+	}
+	zone := r.skip(int(n))
+	if r.err != nil {
+		return s
+	}
+	var err error
+	if s.Zone, err = time.LoadLocation(string(zone)); err != nil {
+		r.fail(err)
+	}
+	return s
+}

@@ -1,0 +1,293 @@
+package memstore
+
+import (
+	"bufio"
+	"container/heap"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/sash/internal/window"
+)
+
+// A snapshot is the line below, then records, each after its length as a uvarint, then a length of zero and the
+// CRC-32C, big endian, of all bytes before it.
+const snapshotHeader = "sash memstore snapshot 1\n"
+
+// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, what was settled,
+// and the state. Texts follow their length; all numbers are varints.
+const (
+	snapshotStep = 128     // subjects written down while a shard is locked
+	mostRecord   = 1 << 30 // bytes; a full log has about two million
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Snapshot writes what the store holds, for Restore of another one. Decisions go on meanwhile: a shard, of which
+// there are up to 64, is locked for 128 keys at a time. What is charged while Snapshot runs may or may not be
+// in it, and everything that was charged before is. Answers to calls with an ID ([sash.Limiter.AllowOnce]) are not: such a call that is
+// repeated to the other store is a new one. Errors are the writer's.
+func (s *Store) Snapshot(w io.Writer) error {
+	sum := crc32.New(castagnoli)
+	out := bufio.NewWriter(io.MultiWriter(w, sum))
+	if _, err := out.WriteString(snapshotHeader); err != nil {
+		return err
+	}
+	for i := range s.shards {
+		if err := s.shards[i].snapshot(out); err != nil {
+			return err
+		}
+	}
+	if err := out.WriteByte(0); err != nil {
+		return err
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_, err := w.Write(binary.BigEndian.AppendUint32(nil, sum.Sum32()))
+	return err
+}
+
+// snapshot writes a shard's subjects, a few at a time.
+func (sh *shard) snapshot(out *bufio.Writer) error {
+	sh.mu.Lock()
+	subjects := slices.Clone([]*subject(sh.queue))
+	sh.mu.Unlock()
+	var records []byte
+	for step := range slices.Chunk(subjects, snapshotStep) {
+		records = sh.records(records[:0], step)
+		if _, err := out.Write(records); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// records appends those of the subjects that are still there.
+func (sh *shard) records(b []byte, subjects []*subject) []byte {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := sh.clock.now()
+	var record []byte
+	for _, sub := range subjects {
+		if sub.index < 0 || sub.state.Expires() <= now {
+			continue
+		}
+		record = sub.append(record[:0], now)
+		b = binary.AppendUvarint(b, uint64(len(record)))
+		b = append(b, record...)
+	}
+	return b
+}
+
+func (s *subject) append(b []byte, now int64) []byte {
+	b = appendText(b, s.id.algorithm.String())
+	b = binary.AppendVarint(b, int64(s.id.resolution))
+	b = appendText(b, s.id.key)
+	loose := byte(0)
+	if s.loose {
+		loose = 1
+	}
+	b = append(b, loose)
+	settled := 0
+	for _, until := range s.settled {
+		if until > now {
+			settled++
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(settled))
+	for id, until := range s.settled {
+		if until > now {
+			b = binary.AppendVarint(appendText(b, id), until)
+		}
+	}
+	return window.AppendState(b, s.state)
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// ErrSnapshot is the error of Restore for what is not a whole snapshot.
+var ErrSnapshot = errors.New("memstore: this is not a whole snapshot of a memory store")
+
+// Restore puts what another store's Snapshot has written into a store that is empty and not in use yet. Charges that
+// have left meanwhile are left out, and beyond MaxKeys the keys that expire first are. After an error, which is
+// [ErrSnapshot] or the reader's, the store is empty.
+func (s *Store) Restore(r io.Reader) error {
+	err := s.restore(r)
+	if err != nil {
+		for i := range s.shards {
+			s.shards[i].clear()
+		}
+	}
+	return err
+}
+
+func (s *Store) restore(r io.Reader) error {
+	in := &summed{in: bufio.NewReader(r)}
+	header := make([]byte, len(snapshotHeader))
+	if err := in.full(header); err != nil {
+		return err
+	}
+	if string(header) != snapshotHeader {
+		return fmt.Errorf("%w: it begins with %q", ErrSnapshot, header)
+	}
+	var record []byte
+	for {
+		n, err := binary.ReadUvarint(in)
+		switch {
+		case err != nil:
+			return in.broken(err)
+		case n > mostRecord:
+			return ErrSnapshot
+		case n == 0:
+			want := binary.BigEndian.AppendUint32(nil, in.sum)
+			sum := make([]byte, len(want))
+			if err := in.full(sum); err != nil {
+				return err
+			}
+			if string(sum) != string(want) {
+				return fmt.Errorf("%w: its bytes have changed", ErrSnapshot)
+			}
+			return nil
+		}
+		if record, err = in.record(record[:0], int(n)); err != nil {
+			return err
+		}
+		if err := s.put(record); err != nil {
+			return err
+		}
+	}
+}
+
+// put adds the subject of a record, unless everything that it was charged has left.
+func (s *Store) put(record []byte) error {
+	sub := &subject{}
+	name, record, ok1 := cutText(record)
+	resolution, n := binary.Varint(record)
+	if err := sub.id.algorithm.UnmarshalText([]byte(name)); err != nil || !ok1 || n <= 0 {
+		return ErrSnapshot
+	}
+	sub.id.resolution = time.Duration(resolution)
+	key, record, ok2 := cutText(record[n:])
+	if !ok2 || len(record) == 0 {
+		return ErrSnapshot
+	}
+	sub.id.key, sub.loose = key, record[0] != 0
+	settled, n := binary.Uvarint(record[1:])
+	if n <= 0 || settled > uint64(len(record)) {
+		return ErrSnapshot
+	}
+	record = record[1+n:]
+	if settled > 0 {
+		sub.settled, sub.most = make(map[string]int64, settled), max(16, 2*int(settled))
+	}
+	for range settled {
+		id, rest, ok := cutText(record)
+		until, n := binary.Varint(rest)
+		if !ok || n <= 0 {
+			return ErrSnapshot
+		}
+		sub.settled[id], record = until, rest[n:]
+	}
+	state, rest, err := window.Decode(record)
+	if err != nil {
+		return fmt.Errorf("%w: key %q: %w", ErrSnapshot, key, err)
+	}
+	if len(rest) > 0 {
+		return ErrSnapshot
+	}
+	sub.state = state
+	if log, ok := state.(*window.Log); ok {
+		sub.log = *log
+		sub.state = &sub.log
+	}
+	sub.hash = s.hash(key)
+	s.shard(sub.hash).restore(sub)
+	return nil
+}
+
+func (sh *shard) restore(sub *subject) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := sh.clock.now()
+	if sub.due = sub.state.Expires(); sub.due <= now {
+		return
+	}
+	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
+		sh.evict()
+	}
+	sub.next = sh.subjects[sub.hash]
+	sh.subjects[sub.hash] = sub
+	sh.store.keys.Add(1)
+	heap.Push(&sh.queue, sub)
+}
+
+// clear drops all subjects.
+func (sh *shard) clear() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.store.keys.Add(-int64(len(sh.queue)))
+	clear(sh.subjects)
+	sh.queue = nil
+}
+
+// cutText takes a text from the front.
+func cutText(b []byte) (text string, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return "", nil, false
+	}
+	b = b[n:]
+	return strings.Clone(string(b[:size])), b[size:], true
+}
+
+// A summed reader has the checksum of what was read.
+type summed struct {
+	in  *bufio.Reader
+	sum uint32
+}
+
+// ReadByte implements io.ByteReader.
+func (s *summed) ReadByte() (byte, error) {
+	b, err := s.in.ReadByte()
+	if err == nil {
+		s.sum = crc32.Update(s.sum, castagnoli, []byte{b})
+	}
+	return b, err
+}
+
+func (s *summed) full(b []byte) error {
+	if _, err := io.ReadFull(s.in, b); err != nil {
+		return s.broken(err)
+	}
+	s.sum = crc32.Update(s.sum, castagnoli, b)
+	return nil
+}
+
+// record appends n bytes, of which no more are made room for than there are.
+func (s *summed) record(b []byte, n int) ([]byte, error) {
+	for n > 0 {
+		part := min(n, 64<<10)
+		b = append(b, make([]byte, part)...)
+		if err := s.full(b[len(b)-part:]); err != nil {
+			return nil, err
+		}
+		n -= part
+	}
+	return b, nil
+}
+
+// broken tells the end of what was to go on from other errors of the reader.
+func (s *summed) broken(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it ends too early", ErrSnapshot)
+	}
+	return err
+}

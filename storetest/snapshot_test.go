@@ -1,0 +1,78 @@
+package storetest_test
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest"
+	"example.com/sash/storetest/oracle"
+)
+
+// A restarted store goes on in a new one from a snapshot, every third call. It knows no IDs of calls, which a snapshot
+// leaves out.
+type restarted struct {
+	t    *testing.T
+	opts memstore.Options
+
+	mu    sync.Mutex
+	now   *memstore.Store // guarded by mu
+	calls int             // guarded by mu
+}
+
+// store returns the store of a call. The caller holds mu until it is over.
+func (r *restarted) store() *memstore.Store {
+	if r.calls++; r.calls%3 != 0 {
+		return r.now
+	}
+	var snapshot bytes.Buffer
+	if err := r.now.Snapshot(&snapshot); err != nil {
+		r.t.Error(err)
+	}
+	r.now = memstore.New(&r.opts)
+	if err := r.now.Restore(&snapshot); err != nil {
+		r.t.Error(err)
+	}
+	return r.now
+}
+
+func (r *restarted) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store().Decide(ctx, req)
+}
+
+func (r *restarted) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store().DecideAll(ctx, reqs)
+}
+
+func (r *restarted) Settle(ctx context.Context, set sash.Settlement) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store().Settle(ctx, set)
+}
+
+func (r *restarted) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store().Reset(ctx, key, policy)
+}
+
+// A store that was restored answers as the one before would have.
+func TestRestoredMemstore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
+		opts := memstore.Options{Now: clock.Now}
+		return storetest.Harness{
+			Store:   &restarted{t: t, opts: opts, now: memstore.New(&opts)},
+			Now:     clock.Now,
+			Advance: clock.Advance,
+		}
+	})
+}
