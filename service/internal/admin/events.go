@@ -13,6 +13,7 @@ import (
 // Bounds of streams of events.
 const (
 	maxStreams   = 20
+	maxStrange   = 10              // open at once when a stranger opens one: strangers must not keep others out
 	eventTimeout = 5 * time.Second // for a client to take one event
 	eventTop     = 15              // subjects of each order in an event
 )
@@ -37,14 +38,12 @@ type busiest struct {
 
 // events tells how things are, once a second, until the client goes or the service ends.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	select {
-	case h.streams <- struct{}{}:
-		defer func() { <-h.streams }()
-	default:
+	if !h.enter(h.Access.who(r) != "") {
 		w.Header().Set("Retry-After", "5")
-		fail(w, http.StatusServiceUnavailable, "as many as can be are watching: close another page or sash top")
+		fail(w, http.StatusServiceUnavailable, "as many as can be are watching: close another page or sash top, or bring the admin's token")
 		return
 	}
+	defer func() { <-h.streams }()
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // of the request, which is there; a server without deadlines has none to change
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -69,6 +68,19 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		if ok = send("state", h.happening(r, snap)); ok {
 			snap, ok = h.Live.Next(r.Context())
 		}
+	}
+}
+
+// enter takes the place of a stream, if there is one.
+func (h *handler) enter(known bool) bool {
+	if !known && len(h.streams) >= maxStrange {
+		return false
+	}
+	select {
+	case h.streams <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 

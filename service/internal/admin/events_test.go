@@ -127,23 +127,33 @@ func run(t *testing.T, w *world) (stop func()) {
 	return stop
 }
 
-// There is a bound of streams, and one that ends makes room.
+// There is a bound of streams, of which strangers cannot take all, and one that ends makes room.
 func TestStreamsAreBounded(t *testing.T) {
-	w := begin(t, Access{})
+	w := begin(t, Access{Token: token})
 	run(t, w)
 	var first *stream
 	for i := range maxStreams {
-		watched := w.watch(t, "")
+		brings := ""
+		if i >= maxStrange {
+			brings = token
+		}
+		watched := w.watch(t, brings)
 		if event(t, watched, "state", new(told)); i == 0 {
 			first = watched
 		}
+		if i+1 < maxStrange {
+			continue
+		}
+		if watched := w.watch(t, ""); watched.StatusCode != http.StatusServiceUnavailable || watched.Header.Get("Retry-After") == "" {
+			t.Fatalf("a stranger beside %d others: %d", i+1, watched.StatusCode)
+		}
 	}
-	if res, body := w.send("GET", "/admin/v1/events", ""); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
-		t.Fatalf("one stream too many: %d %s", res.StatusCode, body)
+	if watched := w.watch(t, token); watched.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("one stream too many: %d", watched.StatusCode)
 	}
 	first.end()
 	for { // the service notices at the next event
-		watched := w.watch(t, "")
+		watched := w.watch(t, token)
 		watched.end()
 		if watched.StatusCode == http.StatusOK {
 			return

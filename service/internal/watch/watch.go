@@ -94,7 +94,7 @@ func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) e
 	defer func() { _ = res.Body.Close() }()
 	switch {
 	case res.StatusCode == http.StatusServiceUnavailable:
-		return fmt.Errorf("%s has as many watchers as it takes: close a dashboard or another sash top", c.Admin)
+		return fmt.Errorf("%s has as many watchers as it takes: close a dashboard or another sash top, or give the token", c.Admin)
 	case res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"):
 		return fmt.Errorf("%s is no admin port of sash serve: it answers %s to /admin/v1/events", c.Admin, res.Status)
 	}
