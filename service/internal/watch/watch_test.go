@@ -3,6 +3,7 @@ package watch_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -93,4 +94,45 @@ func TestTextIsOfTheTerminal(t *testing.T) {
 	if strangers := watch.Text(&watch.State{}, 0, 0, false); !strings.Contains(strangers, "--token-file") {
 		t.Error("it does not say how subjects are shown")
 	}
+}
+
+// A person who presses q leaves, whatever the stream does.
+func TestScreenEndsOnQ(t *testing.T) {
+	going := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(state))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(going.Close)
+	keys, press := io.Pipe()
+	out := &shown{want: "\x1b", there: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() { ended <- (&watch.Client{Admin: going.URL}).Screen(t.Context(), keys, out) }()
+	<-out.there
+	if _, err := press.Write([]byte("q")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	_ = press.Close()
+}
+
+// shown is a terminal that tells when something is written to it.
+type shown struct {
+	text  strings.Builder
+	want  string
+	there chan struct{}
+	found bool
+}
+
+// Write is called by one goroutine at a time.
+func (s *shown) Write(b []byte) (int, error) {
+	s.text.Write(b)
+	if !s.found && strings.Contains(s.text.String(), s.want) {
+		s.found = true
+		close(s.there)
+	}
+	return len(b), nil
 }
