@@ -28,6 +28,9 @@ func (c *Client) Screen(ctx context.Context, in io.Reader, out io.Writer) error 
 				program.Send(s)
 				return true
 			})
+			if ctx.Err() != nil {
+				return // the person has left
+			}
 			if !seen || errors.Is(err, ErrToken) {
 				failed <- err
 				program.Quit()
@@ -41,9 +44,8 @@ func (c *Client) Screen(ctx context.Context, in io.Reader, out io.Writer) error 
 		}
 	}()
 	_, err := program.Run()
-	interrupted := ctx.Err() != nil
 	stop()
-	if err := <-failed; err != nil && !interrupted {
+	if err := <-failed; err != nil {
 		return err
 	}
 	if errors.Is(err, tea.ErrProgramKilled) || errors.Is(err, tea.ErrInterrupted) {
