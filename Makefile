@@ -55,6 +55,19 @@ test-proxies: ## ask through the real nginx, Caddy and HAProxy (installs Debian'
 	fi
 	PATH="$$PATH:/usr/sbin" go test -tags proxies -count 1 -run Proxies ./service/cmd/sash
 
+.PHONY: test-clients
+test-clients: ## ask over gRPC with grpcurl, Node and Python (installs Debian's packages that are missing; not part of make test)
+	@missing=(); \
+	for program in node:nodejs npm:npm; do command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); done; \
+	/usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null || missing+=(python3-grpcio python3-protobuf); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "installing $${missing[*]}"; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
+	fi
+	go test -tags clients -count 1 -run Clients ./service/cmd/sash
+
 .PHONY: test-deploy
 test-deploy: ## build as the Dockerfile does, run that in an empty root, and check the systemd unit (as root; not part of make test)
 	@if ! command -v systemd-analyze >/dev/null; then \

@@ -1,7 +1,6 @@
 package sash
 
 import (
-	"slices"
 	"time"
 
 	"example.com/sash/internal/window"
@@ -47,7 +46,7 @@ func (r *Result) After(d time.Duration) (later Result) {
 // own returns the statuses, which the result then shares with no other.
 func (r *Result) own() []window.Status {
 	if r.rare != nil {
-		r.rare = &rare{statuses: slices.Clone(r.rare.statuses)}
+		r.rare = many(r.rare.statuses)
 	}
 	return r.statuses()
 }

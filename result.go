@@ -1,7 +1,6 @@
 package sash
 
 import (
-	"slices"
 	"time"
 
 	"example.com/sash/internal/window"
@@ -68,6 +67,16 @@ type rare struct {
 	subjects []Result        // of a decision over several subjects
 }
 
+// many returns a copy of the statuses of more limits than few holds, in one allocation.
+func many(statuses []window.Status) *rare {
+	var r struct {
+		rare
+		room [MaxLimits]window.Status
+	}
+	r.statuses = append(r.room[:0], statuses...)
+	return &r.rare
+}
+
 // A LimitResult is one limit's part of a Result.
 type LimitResult struct {
 	// Key is the subject that the limit is on.
@@ -100,7 +109,7 @@ func (r *Result) Decided(req Request, at int64, refusals uint64, statuses []wind
 	r.At = time.UnixMicro(at)
 	r.key, r.policy, r.refusals = req.Key, req.Policy, uint8(refusals)
 	if copy(r.few[:], statuses) < len(statuses) {
-		r.rare = &rare{statuses: slices.Clone(statuses)}
+		r.rare = many(statuses)
 	}
 	remaining, reset, retry := int64(MaxUnits), int64(0), int64(0)
 	for i := range statuses {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -31,8 +32,17 @@ type batch struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	open    []*call        // not yet answered; those that the next question is about come first
-	waiting int            // guarded by the shard's mu: callers that have not given up
-	woken   sync.WaitGroup // callers that have not run since the answer
+	waiting atomic.Int64   // callers that have neither run since the answer nor given up
+	left    sync.WaitGroup // the same ones
+}
+
+// leave is what a caller does who has run with the answer, or given up. A batch that nobody waits for is
+// called off.
+func (b *batch) leave() {
+	if b.waiting.Add(-1) == 0 {
+		b.cancel()
+	}
+	b.left.Done()
 }
 
 // take removes the next batch from the queue, or the queue when it is empty.
@@ -48,12 +58,13 @@ func (sh *shard) take(key string, q *queue) *batch {
 	for n < len(q.calls) && policy.Equal(q.calls[n].req.Policy) {
 		n++
 	}
-	b := &batch{open: slices.Clone(q.calls[:n]), waiting: n}
+	b := &batch{open: slices.Clone(q.calls[:n])}
 	q.calls = slices.Delete(q.calls, 0, n)
 	for _, c := range b.open {
 		c.batch = b
 	}
-	b.woken.Add(n)
+	b.waiting.Store(int64(n))
+	b.left.Add(n)
 	b.ctx, b.cancel = b.context()
 	return b
 }
@@ -75,7 +86,7 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(first, last)
 }
 
-// giveUp takes a call back whose caller has gone. A batch that nobody waits for is called off.
+// giveUp takes a call back whose caller has gone.
 func (sh *shard) giveUp(q *queue, c *call) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -83,10 +94,7 @@ func (sh *shard) giveUp(q *queue, c *call) {
 		q.calls = slices.DeleteFunc(q.calls, func(o *call) bool { return o == c })
 		return
 	}
-	c.batch.woken.Done()
-	if c.batch.waiting--; c.batch.waiting == 0 {
-		c.batch.cancel()
-	}
+	c.batch.leave()
 }
 
 // decide answers every call, whatever the store does, and reports whether the last answer was a refusal.

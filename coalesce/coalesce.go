@@ -75,7 +75,7 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, erro
 	sh.mu.Unlock()
 	select {
 	case <-c.done:
-		c.batch.woken.Done()
+		c.batch.leave()
 		res, err := c.result, c.err
 		*c = call{done: c.done}
 		s.calls.Put(c)
@@ -108,7 +108,7 @@ func (s *Store) run(sh *shard, key string, q *queue) {
 			return
 		}
 		q.refused = b.decide(s.inner, q.refused)
-		b.woken.Wait()
+		b.left.Wait()
 	}
 }
 

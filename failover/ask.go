@@ -57,9 +57,14 @@ func (a *attempt[T]) finish(value T, err error) {
 }
 
 // ask runs a call on the store, in a goroutine so that the caller has its answer within the budget also
-// when the store does not heed its context. The breaker is that of the call's part of the store. An answer that asked says is not the store's, such as one from a
-// cache, tells nothing of its health.
+// when the store does not heed its context. The store has the whole budget, also when the caller's time is over
+// earlier: otherwise callers with less time than the budget would never find out that it is down. The breaker is that
+// of the call's part of the store. An answer that asked says is not the store's, such as one from a cache, tells
+// nothing of its health.
 func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
+	if err := ctx.Err(); err != nil { // nothing is charged for who is gone already
+		return outcome[T]{err: err}
+	}
 	if g.slots.Add(1) > g.most {
 		g.slots.Add(-1)
 		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, kind: Unsent}
@@ -69,7 +74,7 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f
 		g.slots.Add(-1)
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	timed, cancel := context.WithTimeout(ctx, g.budget)
+	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.budget)
 	a := &attempt[T]{asked: asked, done: make(chan struct{})}
 	go func() {
 		value, err := attend(timed, f)
@@ -79,14 +84,18 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f
 	}()
 	select {
 	case <-a.done:
+	case <-ctx.Done():
 	case <-timed.Done():
-		select {
-		case <-a.done:
-		default:
-			return leave(ctx, g, b, a, t)
+	}
+	select {
+	case <-a.done:
+	default:
+		if err := ctx.Err(); err != nil { // the caller's own end says nothing of the store; the rest of its time does
+			context.AfterFunc(timed, func() { after(g, b, a, t) })
+			return outcome[T]{err: err}
 		}
 	}
-	return judge(ctx, g, b, a, t)
+	return after(g, b, a, t)
 }
 
 // attend calls f. A store that panics has failed, whether or not it has charged: in a goroutine that is not
@@ -100,26 +109,27 @@ func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 	return f(ctx)
 }
 
-// leave is what a caller does whose time is over before the store's answer is there.
-func leave[T any](ctx context.Context, g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
-	if err := ctx.Err(); err != nil { // the caller's own end says nothing of the store; what follows may
-		a.ends(func(T, error) { a.hear(b, t) })
-		return outcome[T]{err: err}
+// after tells what became of a call when the store has answered or its time is over.
+func after[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
+	select {
+	case <-a.done:
+		return judge(g, b, a, t)
+	default:
 	}
 	b.fail(t, ErrBudget)
 	g.tell(ErrBudget, Unknown)
 	return outcome[T]{err: &sash.StoreError{Err: ErrBudget}, failed: true, late: a}
 }
 
-// judge tells apart a store that answered, a caller that gave up and a store that failed.
-func judge[T any](ctx context.Context, g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
-	switch {
-	case a.err == nil, answers(a.err):
-		a.hear(b, t)
+// judge tells apart a store that answered and one that failed.
+func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
+	if a.err == nil || answers(a.err) {
+		if a.err == nil && (a.asked == nil || a.asked(a.value)) {
+			b.succeed(t)
+		} else {
+			b.skip(t)
+		}
 		return outcome[T]{value: a.value, err: a.err}
-	case ctx.Err() != nil:
-		b.skip(t)
-		return outcome[T]{err: ctx.Err()}
 	}
 	err, kind := a.err, g.kind(a.err)
 	switch { // what is wrapped must not pass for the caller's end
@@ -131,15 +141,6 @@ func judge[T any](ctx context.Context, g *guard, b *breaker, a *attempt[T], t ti
 	b.fail(t, err)
 	g.tell(err, kind)
 	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
-}
-
-// hear tells the breaker of an attempt that failed for no reason of the store's, or did not fail.
-func (a *attempt[T]) hear(b *breaker, t ticket) {
-	if a.err == nil && (a.asked == nil || a.asked(a.value)) {
-		b.succeed(t)
-	} else {
-		b.skip(t)
-	}
 }
 
 // decided reports whether a result tells of the store's health.

@@ -98,31 +98,61 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 	})
 }
 
+// giveUp asks n times and gives up after 10 ms.
+func giveUp(t *testing.T, l *sash.Limiter, n int) {
+	t.Helper()
+	for range n {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		start := time.Now()
+		_, err := l.Allow(ctx, "k")
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sash.ErrUnavailable) {
+			t.Fatalf("the error is %v", err)
+		}
+		if took := time.Since(start); took != 10*time.Millisecond {
+			t.Fatalf("a caller who gave up after 10 ms waited %v", took)
+		}
+		cancel()
+	}
+}
+
 func TestACallerWhoGivesUpTripsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
 		l := newLimiter(t, store, nil, sash.PerHour(10))
-		for _, does := range []func(context.Context) error{stalls, hangs(30 * time.Millisecond)} {
-			inner.becomes(does)
-			for range 50 {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				start := time.Now()
-				_, err := l.Allow(ctx, "k")
-				if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sash.ErrUnavailable) {
-					t.Fatalf("the error is %v", err)
-				}
-				if took := time.Since(start); took != 10*time.Millisecond {
-					t.Fatalf("a caller who gave up after 10 ms waited %v", took)
-				}
-				cancel()
-			}
-		}
+		inner.becomes(hangs(30 * time.Millisecond)) // within the budget
+		giveUp(t, l, 50)
 		time.Sleep(time.Second)
 		if store.State() != failover.Up {
 			t.Errorf("the store is %v", store.State())
 		}
 	})
+}
+
+// Callers with less time than the budget find out that the store is down as others do: it has its whole time.
+func TestAStoreIsFoundDownByCallersWhoGiveUp(t *testing.T) {
+	for name, does := range map[string]func(context.Context) error{"it heeds its context": stalls, "it does not": hangs(time.Hour)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+				l := newLimiter(t, store, nil, sash.PerHour(10))
+				inner.becomes(does)
+				giveUp(t, l, 5)
+				time.Sleep(50 * time.Millisecond) // the last one's budget
+				synctest.Wait()
+				if store.State() != failover.Down {
+					t.Errorf("the store is %v", store.State())
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				if res, err := l.Allow(ctx, "k"); err != nil || !res.Allowed || res.Source != sash.FromPolicy {
+					t.Errorf("the next caller with 10 ms: %+v, %v", res, err)
+				}
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
 }
 
 func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {

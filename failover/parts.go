@@ -14,8 +14,11 @@ func (g *guard) divide(o *Options) {
 	if tell != nil && n > 1 {
 		tell = func(_ State, cause error) {
 			now := g.now()
-			if now == Up {
-				cause = nil
+			if now != Up && cause == nil { // this part is back, and another one is not
+				cause = g.cause()
+			}
+			if cause == nil || now == Up {
+				now, cause = Up, nil
 			}
 			o.OnChange(now, cause)
 		}
@@ -49,6 +52,20 @@ func (g *guard) now() State {
 		}
 	}
 	return now
+}
+
+// cause returns why a part is not asked, or nil when all are.
+func (g *guard) cause() error {
+	for i := range g.breakers {
+		b := &g.breakers[i]
+		b.mu.Lock()
+		cause := b.cause
+		b.mu.Unlock()
+		if cause != nil {
+			return cause
+		}
+	}
+	return nil
 }
 
 // anyUp reports whether the store is asked for some subjects at least.

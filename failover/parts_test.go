@@ -83,6 +83,9 @@ func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 		if last := changes[len(changes)-1]; last != "up false" || slices.Index(changes, "up false") != len(changes)-1 || changes[0] != "down true" {
 			t.Errorf("changes: %v", changes)
 		}
+		if slices.Contains(changes, "down false") || slices.Contains(changes, "probing false") {
+			t.Errorf("not up, and nobody knows why: %v", changes)
+		}
 	})
 }
 

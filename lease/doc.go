@@ -12,8 +12,8 @@
 // of it until it is used up, or until the lease ends. Blocks follow the demand: as many units as were asked
 // for within the time of a lease, and at most an eighth of what is left, so that other processes find some.
 // Where that is not more than the call itself, as for small limits, for those that are nearly exhausted, and
-// for keys with few calls, the store decides the call alone. What a lease leaves unspent goes back when it
-// ends, or by [Store.Release].
+// for keys with few calls, the store decides the call alone. So it does when a call has waited for three blocks
+// that others used up. What a lease leaves unspent goes back when it ends, or by [Store.Release].
 //
 // # Never more
 //
@@ -31,7 +31,8 @@
 //
 // The time of a lease counts from when the question was sent, which is before g, by a clock that does not
 // jump. It has to run as fast as the store's: one that is slower by one part in a thousand lets a unit be spent
-// τ/1000 late.
+// τ/1000 late. On Linux and others it stands still while the machine is suspended: what is left of a lease then can
+// be spent within τ after it wakes, however late that is.
 //
 // # And how much less
 //

@@ -15,6 +15,7 @@ const (
 	shards       = 64          // a power of two
 	keysPerShard = 256         // keys whose demand is known; the others are decided by the store, call by call
 	shareOfRest  = 8           // a block is at most this part of what is left
+	mostWaits    = 3           // for blocks that others use up first; then the store decides the call alone
 	fillWithin   = time.Second // how long a block may take to come
 	returnWithin = time.Second // how long giving back may take
 )
@@ -82,8 +83,8 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, 
 		return s.ask(ctx, req)
 	}
 	sh := s.shard(req.Key)
-	for first := true; ; first = false {
-		step := sh.spend(req, first, &res)
+	for waited := 0; ; waited++ {
+		step := sh.spend(req, waited, &res)
 		switch {
 		case step.spent:
 			return res, nil

@@ -79,6 +79,7 @@ func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
 		const calls = 20_000
 		fromLease := 0
+		var last sash.Result
 		for range calls {
 			res, err := l.Allow(t.Context(), "k")
 			if err != nil || !res.Allowed {
@@ -87,6 +88,10 @@ func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 			if res.Source == sash.FromLease {
 				fromLease++
 			}
+			if res.Source == sash.FromLease && res.At.Equal(last.At) && res.Remaining != last.Remaining-1 {
+				t.Fatalf("%d left, and one call later %d", last.Remaining, res.Remaining)
+			}
+			last = res
 			if res.Limits()[0].Limit.Window != time.Minute {
 				t.Fatalf("the limit is said to be %v", res.Limits()[0].Limit)
 			}

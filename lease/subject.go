@@ -43,8 +43,8 @@ type step struct {
 }
 
 // spend takes a call's units out of the lease, if that has enough, and answers it in res. Otherwise it says how
-// to go on. The first time that a call is there it counts as demand.
-func (sh *shard) spend(req sash.Request, first bool, res *sash.Result) step {
+// to go on. A call counts as demand before it has waited for a block.
+func (sh *shard) spend(req sash.Request, waited int, res *sash.Result) step {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sub := sh.subject(req)
@@ -52,7 +52,7 @@ func (sh *shard) spend(req sash.Request, first bool, res *sash.Result) step {
 		return step{}
 	}
 	now := sh.store.now()
-	if first {
+	if waited == 0 {
 		sub.count(now, req.Cost, sh.store.longest)
 	}
 	if sub.left >= req.Cost && now < sub.until {
@@ -60,6 +60,9 @@ func (sh *shard) spend(req sash.Request, first bool, res *sash.Result) step {
 		sub.grant.Units += req.Cost
 		*res = sub.answer.Part(req, sub.left)
 		return step{spent: true}
+	}
+	if waited == mostWaits {
+		return step{}
 	}
 	if sub.filled != nil {
 		return step{wait: sub.filled}

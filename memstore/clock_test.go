@@ -47,10 +47,12 @@ func TestADateThatWasSetIsFollowed(t *testing.T) {
 func TestTheDateIsLookedAtOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock(nil, time.Now())
-		c.ahead += int64(time.Hour / time.Microsecond) // as if the date had been set back by an hour
-		time.Sleep(lookEvery)
-		if got, want := c.now(), time.Now().UnixMicro(); got != want {
-			t.Errorf("a second later it shows %d, want %d", got, want)
+		for range 3 {
+			c.ahead += int64(time.Hour / time.Microsecond) // as if the date had been set back by an hour
+			time.Sleep(lookEvery)
+			if got, want := c.now(), time.Now().UnixMicro(); got != want {
+				t.Errorf("a second later it shows %d, want %d", got, want)
+			}
 		}
 	})
 }

@@ -34,7 +34,7 @@ type Options struct {
 	// above that forgets the oldest.
 	MaxKeys int
 	// Now is the clock, which may be called concurrently and may go back. Nil is the wall clock; when that is
-	// set, the store follows within a second.
+	// set, by 20 ms or more, the store follows within a second.
 	Now func() time.Time
 }
 

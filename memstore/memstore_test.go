@@ -232,3 +232,18 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	group.Wait()
 }
+
+// A meter is empty long before its window is over.
+func TestAMeterGoesWhenItIsEmpty(t *testing.T) {
+	store, clock := newStore(t, 0)
+	l := newLimiter(t, store, sash.GCRA, sash.Every(60, time.Minute))
+	allow(t, l, "k")
+	clock.Advance(time.Second - time.Microsecond)
+	if got := store.Stats().Keys; got != 1 {
+		t.Errorf("%d keys while one is in use", got)
+	}
+	clock.Advance(time.Microsecond)
+	if got := store.Stats().Keys; got != 0 {
+		t.Errorf("%d keys, of which none is in use", got)
+	}
+}

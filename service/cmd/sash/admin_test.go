@@ -111,7 +111,7 @@ func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 		_, say := allow(t, b, "192.0.2.9") // which the rule refuses too, after ten calls
 		return strings.HasPrefix(say, "ban")
 	})
-	res, err := dialEnvoy(t, b.grpc).client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "demo", Descriptors: []*common.RateLimitDescriptor{
+	res, err := b.dial(t).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "demo", Descriptors: []*common.RateLimitDescriptor{
 		{Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.9"}}},
 	}})
 	if err != nil || res.OverallCode != pb.RateLimitResponse_OVER_LIMIT || res.Statuses[0].CurrentLimit.GetName() != "ban" ||

@@ -101,7 +101,7 @@ func TestTheDashboardFitsTheMetrics(t *testing.T) {
 	put(t, file, told)
 	p := serve(t, "--config", file)
 	askedInATrace(t, p, "")
-	if _, err := dialEnvoy(t, p.grpc).client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{}); err == nil {
+	if _, err := p.dial(t).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{}); err == nil {
 		t.Error("a wrong request is answered")
 	}
 	families := scrape(t, p)

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -22,83 +21,42 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/envoytest"
 )
 
-// An envoy is what Envoy's rate limit filter does: it builds descriptors from a request by the actions of a
-// route, asks, and on OVER_LIMIT answers 429 with the headers it was given.
-type envoy struct {
-	client pb.RateLimitServiceClient
-	domain string
-	// descriptors are the rate limits of the route, each a list of actions.
-	descriptors [][]action
-}
-
-// An action adds an entry to a descriptor, or says that the request does not have it: then Envoy leaves the
-// descriptor out.
-type action func(*http.Request) (*common.RateLimitDescriptor_Entry, bool)
-
-func genericKey(value string) action {
-	return func(*http.Request) (*common.RateLimitDescriptor_Entry, bool) {
-		return &common.RateLimitDescriptor_Entry{Key: "generic_key", Value: value}, true
-	}
-}
-
-func requestHeader(name, key string) action {
-	return func(r *http.Request) (*common.RateLimitDescriptor_Entry, bool) {
-		value := r.Header.Get(name)
-		return &common.RateLimitDescriptor_Entry{Key: key, Value: value}, value != ""
-	}
-}
-
-func remoteAddress(r *http.Request) (*common.RateLimitDescriptor_Entry, bool) {
-	host, _, _ := strings.Cut(r.RemoteAddr, ":")
-	return &common.RateLimitDescriptor_Entry{Key: "remote_address", Value: host}, true
-}
-
-func dialEnvoy(t *testing.T, addr string) *envoy {
+// dial returns a client of the process's protocol.
+func (p *process) dial(t *testing.T) pb.RateLimitServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return &envoy{client: pb.NewRateLimitServiceClient(conn)}
+	return pb.NewRateLimitServiceClient(conn)
 }
 
-// handle returns the status and the headers of the response.
-func (e *envoy) handle(t *testing.T, r *http.Request) (int, http.Header) {
+// envoy returns an Envoy that asks the process, with this configuration of its filter. Its upstream answers 200
+// and x-upstream.
+func (p *process) envoy(t *testing.T, config string) *envoytest.Filter {
 	t.Helper()
-	req := &pb.RateLimitRequest{Domain: e.domain}
-next:
-	for _, actions := range e.descriptors {
-		d := &common.RateLimitDescriptor{}
-		for _, action := range actions {
-			entry, ok := action(r)
-			if !ok {
-				continue next
-			}
-			d.Entries = append(d.Entries, entry)
-		}
-		req.Descriptors = append(req.Descriptors, d)
-	}
-	if len(req.Descriptors) == 0 {
-		return http.StatusOK, nil // Envoy does not ask
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	res, err := e.client.ShouldRateLimit(ctx, req)
+	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("x-upstream", "reached") })
+	f, err := envoytest.New(config, envoytest.Proxy{Upstream: upstream, Service: p.dial(t), Cluster: "edge", Destination: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	header := http.Header{}
-	for _, h := range res.ResponseHeadersToAdd {
-		header.Add(h.Key, h.Value)
+	return f
+}
+
+// through sends a request from an address through an Envoy. Headers are name, value, ….
+func through(f http.Handler, address string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = address + ":1234"
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
 	}
-	if res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
-		header.Set("x-envoy-ratelimited", "true")
-		return http.StatusTooManyRequests, header
-	}
-	return http.StatusOK, header
+	rec := httptest.NewRecorder()
+	f.ServeHTTP(rec, r)
+	return rec
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -151,6 +109,16 @@ descriptors:
         rate_limit: {unit: day, requests_per_unit: LIMIT}
 `
 
+// What Envoy sends for edge.
+const filter = `
+domain: edge
+timeout: 5s
+failure_mode_deny: true
+rate_limits:
+  - actions: [{remote_address: {}}]
+  - actions: [{generic_key: {descriptor_value: login}}, {request_headers: {header_name: x-user, descriptor_key: user}}]
+`
+
 // A deployment of Envoy's rate limit service that changes its image only: its files and its environment.
 func TestInPlaceOfEnvoysService(t *testing.T) {
 	redis := redistest.Start(t)
@@ -177,23 +145,19 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=X-RateLimit-Reset", "PROMETHEUS_MAPPER_YAML=x.yaml", "LOG_LEVEL=INFO", "LOG_FORMAT=json",
 	}
 	p, other := serveIn(t, environment), serveIn(t, environment)
-	e := dialEnvoy(t, p.grpc)
-	e.domain = "edge"
-	e.descriptors = [][]action{{remoteAddress}, {genericKey("login"), requestHeader("x-user", "user")}}
-	second := dialEnvoy(t, other.grpc)
-	second.domain, second.descriptors = e.domain, e.descriptors
+	e, second := p.envoy(t, filter), other.envoy(t, filter)
 
-	call := func(of *envoy, address, user string, status int, remaining string) http.Header {
+	call := func(of http.Handler, address, user string, status int, remaining string) http.Header {
 		t.Helper()
-		r := &http.Request{RemoteAddr: address + ":1234", Header: http.Header{}}
+		var headers []string
 		if user != "" {
-			r.Header.Set("x-user", user)
+			headers = []string{"x-user", user}
 		}
-		got, header := of.handle(t, r)
-		if got != status || header.Get("RateLimit-Remaining") != remaining {
-			t.Errorf("%s %s: %d with %v, want %d with %s left", address, user, got, header, status, remaining)
+		res := through(of, address, headers...)
+		if res.Code != status || res.Header().Get("RateLimit-Remaining") != remaining {
+			t.Errorf("%s %s: %d with %v, want %d with %s left", address, user, res.Code, res.Header(), status, remaining)
 		}
-		return header
+		return res.Header()
 	}
 	call(e, "192.0.2.1", "", 200, "2")
 	call(second, "192.0.2.1", "", 200, "1")
@@ -302,11 +266,10 @@ func TestConfigurationFromAManagementServer(t *testing.T) {
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
 	})
-	e := dialEnvoy(t, p.grpc)
-	e.domain, e.descriptors = "edge", [][]action{{remoteAddress}}
+	e := p.envoy(t, filter)
 	for i, want := range []int{200, 429} {
-		if got, _ := e.handle(t, &http.Request{RemoteAddr: "192.0.2.9:1"}); got != want {
-			t.Errorf("call %d: %d, want %d", i+1, got, want)
+		if res := through(e, "192.0.2.9"); res.Code != want {
+			t.Errorf("call %d: %d, want %d", i+1, res.Code, want)
 		}
 	}
 	if err := p.stop(t); err != nil {

@@ -87,14 +87,15 @@ const (
 	slack = time.Second
 )
 
-// degraded checks that every rule is answered by its policy, in time, and says why.
+// degraded checks that every rule is answered by its policy, in time, and says why; over HTTP and to Envoy.
 func (p *process) degraded(t *testing.T, share int64) {
 	t.Helper()
 	inTime, all := 0, 0
-	check := func(key string, cost int64, status int, source string) outcome {
+	ask := []func(*testing.T, string, int64) outcome{p.decide, p.throughEnvoy(t)}
+	one := func(i int, key string, cost int64, status int, source string) {
 		t.Helper()
-		o := p.decide(t, key, cost)
-		if o.status != status || o.Source != source || o.Cause == "" {
+		o := ask[i](t, key, cost)
+		if o.status != status || i == 0 && (o.Source != source || o.Cause == "" || o.Error == "" && key == "closed") {
 			t.Errorf("%s at cost %d: %+v; want %d from %s, with a cause", key, cost, o, status, source)
 		}
 		if all++; o.took <= budget+10*time.Millisecond {
@@ -102,20 +103,23 @@ func (p *process) degraded(t *testing.T, share int64) {
 		} else if o.took > budget+slack {
 			t.Errorf("%s at cost %d took %v", key, cost, o.took)
 		}
-		return o
+	}
+	check := func(key string, cost int64, status int, source string) {
+		t.Helper()
+		for i := range ask {
+			one(i, key, cost, status, source)
+		}
 	}
 	for range 10 {
 		check("open", 1000, 200, "policy")
 		check("cost", 1, 200, "policy")
 		check("cost", 21, 503, "policy")
 		check("tried", 1, 200, "policy")
-		if o := check("closed", 1, 503, "policy"); o.Error == "" {
-			t.Errorf("closed: %+v", o)
-		}
+		check("closed", 1, 503, "policy")
 	}
 	check("cost", 20, map[bool]int{true: 200, false: 429}[share > 0], "local")
-	for range share {
-		check("local", 1, 200, "local")
+	for i := range share { // which is one, whoever asks
+		one(int(i)%len(ask), "local", 1, 200, "local")
 	}
 	check("local", 1, 429, "local")
 	if inTime < all/2 {
@@ -131,6 +135,8 @@ func (p *process) degraded(t *testing.T, share int64) {
 func (p *process) recovered(t *testing.T) {
 	t.Helper()
 	servertest.Wait(t, "Redis is back, and does not decide", func() bool { return p.decide(t, "closed", 1).Source == "store" })
+	envoy := p.throughEnvoy(t)
+	servertest.Wait(t, "Redis is back, and Envoy is not let through", func() bool { return envoy(t, "closed", 1).status == 200 })
 	if h := p.health(t); h.Status != "ok" || h.Store != "up" {
 		t.Errorf("health: %+v", h)
 	}

@@ -166,7 +166,6 @@ descriptors:
 // askedInATrace asks a service once over gRPC and twice over HTTP, as part of a trace; the last of it is refused.
 func askedInATrace(t *testing.T, p *process, traceparent string) {
 	t.Helper()
-	e := dialEnvoy(t, p.grpc)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", traceparent)
 	req := &pb.RateLimitRequest{Domain: "d"}
 	for _, key := range []string{"other", "user"} {
@@ -174,7 +173,7 @@ func askedInATrace(t *testing.T, p *process, traceparent string) {
 			Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "secret-ann"}},
 		})
 	}
-	if _, err := e.client.ShouldRateLimit(ctx, req); err != nil {
+	if _, err := p.dial(t).ShouldRateLimit(ctx, req); err != nil {
 		t.Fatal(err)
 	}
 	for path, body := range map[string]string{

@@ -83,7 +83,7 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 		log.Error("Redis does not answer: until it does calls are answered by policy (on_unavailable)", "error", err)
 	}
 	opts.Health = guard.Health
-	opts.Timeout = max(time.Second, 2*s.budget)
+	opts.Timeout = s.patience()
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
@@ -115,3 +115,7 @@ func (s *serving) memory(log *slog.Logger) (*backend, error) {
 	}
 	return b, nil
 }
+
+// patience bounds one decision in all, steps and policy included. It is longer than the budget, so that a store
+// that does not answer is answered for.
+func (s *serving) patience() time.Duration { return max(time.Second, 2*s.budget) }

@@ -158,7 +158,7 @@ func (a *app) elsewhere(ctx context.Context, to *remote, url, key string, not *s
 	if err != nil {
 		return nil
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	for _, algorithm := range sash.Algorithms() {
 		if algorithm == not.Algorithm() || algorithm == sash.SlidingBuckets {
 			continue

@@ -202,7 +202,7 @@ func reload(decider *decide.Decider, counted *stats.Registry, loading *admin.Loa
 }
 
 func protocolOptions(s *serving, env *envoyenv.Settings, counted *stats.Registry, log *slog.Logger) *rls.Options {
-	opts := &rls.Options{Shadow: env.Shadow, Metadata: env.Metadata, Stats: counted, Log: log}
+	opts := &rls.Options{Timeout: s.patience(), Shadow: env.Shadow, Metadata: env.Metadata, Stats: counted, Log: log}
 	if s.chargeEach {
 		opts.Charging = decide.Each
 	}

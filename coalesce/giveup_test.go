@@ -1,0 +1,101 @@
+package coalesce_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/memstore"
+)
+
+// A hanging store answers the calls until one costs as much as hangs.
+type hanging struct {
+	*far
+	hangs int64
+}
+
+func (h *hanging) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+	if req.Cost == h.hangs {
+		h.underWay.Add(1)
+		defer h.underWay.Add(-1)
+		<-ctx.Done()
+		return sash.Result{}, ctx.Err()
+	}
+	return h.far.Decide(ctx, req)
+}
+
+// Those who have their answer already do not wait for the rest of the batch.
+func TestABatchIsCalledOffWhenAllThatItHasNotAnsweredHaveGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{newFar(), 9}
+		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		wg.Go(func() {
+			if res, err := l.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed {
+				t.Errorf("what fits: %+v, %v", res, err)
+			}
+		})
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wg.Go(func() { _, _ = l.AllowN(impatient, "k", 9) }) // asked for by itself
+		wg.Wait()
+		synctest.Wait()
+		if n := store.underWay.Load(); n != 0 {
+			t.Errorf("%d decisions are under way that nobody waits for", n)
+		}
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("afterwards: %+v, %v", res, err)
+		}
+	})
+}
+
+// A numbered store answers with the instant 1, 2, 3 and so on, in microseconds, in its own time.
+type numbered struct {
+	*memstore.Store
+	n atomic.Int64
+}
+
+func (s *numbered) Decide(_ context.Context, req sash.Request) (sash.Result, error) {
+	from := s.n.Add(1)
+	for range rand.IntN(200) {
+		_ = time.Now()
+	}
+	res := sash.Result{Allowed: true, Remaining: 1 << 30}
+	res.At = time.UnixMicro(from)
+	return res, nil
+}
+
+// Calls are used again. A caller that gave up just when its answer came leaves it to nobody else.
+func TestNobodyGetsAnAnswerOfAnEarlierCall(t *testing.T) {
+	store := &numbered{Store: memstore.New(nil)}
+	l := limiter(t, coalesce.New(store), sash.PerMinute(1<<16))
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 1000 {
+				ctx, cancel := context.WithCancel(context.Background())
+				begun := store.n.Load()
+				if rand.IntN(2) == 0 {
+					go cancel()
+				}
+				res, err := l.Allow(ctx, "k")
+				cancel()
+				switch {
+				case err != nil: // it gave up
+				case res.At.UnixMicro() <= begun:
+					t.Errorf("decision %d for a call that came after %d", res.At.UnixMicro(), begun)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

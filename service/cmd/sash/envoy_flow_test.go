@@ -1,0 +1,174 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
+)
+
+// A limit for each client and one for all, a stricter one for clients that are not signed in, and one of what
+// responses have used.
+const shop = `
+domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: minute, requests_per_unit: 4, name: per-client}
+  - key: destination_cluster
+    value: shop
+    rate_limit: {unit: hour, requests_per_unit: 7}
+  - key: header_match
+    value: guest
+    descriptors:
+      - {key: remote_address, limits: [2/10s]}
+  - {key: banned, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: tokens, count_refused: true, rate_limit: {unit: day, requests_per_unit: 100}}
+`
+
+const shopFilter = `
+domain: shop
+timeout: 5s
+enable_x_ratelimit_headers: DRAFT_VERSION_03
+enable_retry_after_header: true
+rate_limits:
+  - actions: [{remote_address: {}}]
+  - actions: [{destination_cluster: {}}]
+  - actions:
+      - header_value_match: {descriptor_value: guest, expect_match: false, headers: [{name: x-user}]}
+      - remote_address: {}
+  - actions: [{request_headers: {header_name: x-banned, descriptor_key: banned}}]
+`
+
+func serveShop(t *testing.T) *process {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	if err := os.WriteFile(file, []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, "--config", file)
+}
+
+// Behind Envoy a client meets its own limit, that of guests, and that of all together, and is told of each.
+func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
+	e := serveShop(t).envoy(t, shopFilter)
+	if res := through(e, "192.0.2.9", "x-user", "zoe", "x-banned", "yes"); res.Code != 429 {
+		t.Errorf("the banned, who charges nobody: %d", res.Code)
+	}
+	const policies = `, 4;w=60;name="per-client", 7;w=3600`
+	for i, tt := range []struct {
+		what, address, user string
+		status              int
+		limit, remaining    string
+	}{
+		{"a guest", "192.0.2.1", "", 200, "2" + policies + ", 2;w=10", "1"},
+		{"a guest again", "192.0.2.1", "", 200, "2" + policies + ", 2;w=10", "0"},
+		{"a guest too often", "192.0.2.1", "", 429, "2" + policies + ", 2;w=10", "0"},
+		{"who signs in", "192.0.2.1", "ann", 200, "4" + policies, "1"}, // the refusal charged nothing
+		{"twice", "192.0.2.1", "ann", 200, "4" + policies, "0"},
+		{"and too often", "192.0.2.1", "ann", 429, "4" + policies, "0"},
+		{"another client", "192.0.2.2", "bob", 200, "7" + policies, "2"},
+		{"again", "192.0.2.2", "bob", 200, "7" + policies, "1"},
+		{"a third", "192.0.2.3", "eve", 200, "7" + policies, "0"},
+		{"all together", "192.0.2.4", "joe", 429, "7" + policies, "0"},
+	} {
+		headers := []string{"x-user", tt.user}
+		if tt.user == "" {
+			headers = nil
+		}
+		res := through(e, tt.address, headers...)
+		reached, limited := res.Header().Get("x-upstream") != "", res.Header().Get("x-envoy-ratelimited") == "true"
+		if res.Code != tt.status || reached != (tt.status == 200) || limited != (tt.status == 429) {
+			t.Errorf("%d, %s: %d, upstream reached: %v, %v; want %d", i+1, tt.what, res.Code, reached, res.Header(), tt.status)
+		}
+		if got := res.Header().Get("x-ratelimit-limit"); got != tt.limit || res.Header().Get("x-ratelimit-remaining") != tt.remaining || res.Header().Get("x-ratelimit-reset") == "" {
+			t.Errorf("%d, %s: %v; want %q with %s left", i+1, tt.what, res.Header(), tt.limit, tt.remaining)
+		}
+		if limited != (res.Header().Get("Retry-After") != "") {
+			t.Errorf("%d, %s: Retry-After %q", i+1, tt.what, res.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// What a response has used is sent when it is done, and the next request looks.
+func TestEnvoyChargesWhatResponsesUsed(t *testing.T) {
+	e := serveShop(t).envoy(t, `
+domain: shop
+timeout: 5s
+rate_limits:
+  - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 0}}
+  - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 50}, apply_on_stream_done: true}
+`)
+	for i, want := range []int{200, 200, 200, 429, 429} { // 50, 100, which is not over, 150
+		if res := through(e, "192.0.2.1", "x-user", "ann"); res.Code != want {
+			t.Errorf("request %d: %d, want %d", i+1, res.Code, want)
+		}
+	}
+	if res := through(e, "192.0.2.1", "x-user", "bob"); res.Code != 200 {
+		t.Errorf("another user: %d", res.Code)
+	}
+}
+
+// Without Sash, Envoy does what its own configuration says.
+func TestEnvoyWithoutSash(t *testing.T) {
+	p := serveShop(t)
+	passing, closed := p.envoy(t, shopFilter), p.envoy(t, shopFilter+"failure_mode_deny: true\nstatus_on_error: {code: 503}\n")
+	for _, e := range []http.Handler{passing, closed} {
+		if res := through(e, "192.0.2.1", "x-user", "ann"); res.Code != 200 {
+			t.Fatalf("with Sash: %d", res.Code)
+		}
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	for range 3 {
+		if res := through(passing, "192.0.2.1"); res.Code != 200 || res.Header().Get("x-upstream") == "" {
+			t.Errorf("failure mode allow: %d", res.Code)
+		}
+		if res := through(closed, "192.0.2.1"); res.Code != 503 || res.Header().Get("x-upstream") != "" {
+			t.Errorf("failure mode deny: %d", res.Code)
+		}
+	}
+	if a, b := passing.Unanswered.Load(), closed.Unanswered.Load(); a != 3 || b != 3 {
+		t.Errorf("%d and %d unanswered", a, b)
+	}
+}
+
+// A rule that is closed while Redis is away is no answer for Envoy: its failure mode decides.
+func TestEnvoyWhereRedisIsAwayAndTheRuleIsClosed(t *testing.T) {
+	server := redistest.Start(t)
+	server.Stop()
+	p := servePolicies(t, "--redis", server.Addr())
+	const filter = `
+domain: d
+timeout: 5s
+rate_limits: [{actions: [{request_headers: {header_name: x-rule, descriptor_key: KEY}}]}]
+`
+	for key, want := range map[string]int{"closed": 500, "open": 200} {
+		config := strings.ReplaceAll(filter, "KEY", key)
+		servertest.Wait(t, key, func() bool {
+			return through(p.envoy(t, config+"failure_mode_deny: true\n"), "192.0.2.1", "x-rule", "a").Code == want
+		})
+		if res := through(p.envoy(t, config), "192.0.2.1", "x-rule", "a"); res.Code != 200 {
+			t.Errorf("%s, failure mode allow: %d", key, res.Code)
+		}
+	}
+}
+
+// The filter of the documentation is one, and works with the built-in example.
+func TestTheDocumentedFilterOfEnvoy(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/envoy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	res := through(serve(t).envoy(t, strings.Replace(block, "0.1s", "5s", 1)), "192.0.2.1")
+	if res.Code != 200 || res.Header().Get("x-ratelimit-limit") == "" {
+		t.Errorf("%d with %v", res.Code, res.Header())
+	}
+}
