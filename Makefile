@@ -35,7 +35,7 @@ test-short: redis cc ## test without the race detector and without the long test
 	go test -short -timeout $(TIMEOUT) work
 
 .PHONY: test-browser
-test-browser: ## look at the reports in headless Chromium (installs Debian's chromium when it is missing; not part of make test)
+test-browser: ## look at the reports and the dashboard in headless Chromium (installs Debian's chromium when it is missing; not part of make test)
 	@if ! command -v chromium >/dev/null; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update -q; \

@@ -1,6 +1,9 @@
 package window
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // A Log is the exact sliding window: the time and units of every charge that can still count.
 //
@@ -187,6 +190,18 @@ func (l *Log) Settle(_, at, more int64, _ []Limit) {
 	}
 	for l.head > l.lo && l.slot(l.head-1).sum == l.before(l.head-1) {
 		l.head--
+	}
+}
+
+// Entries yields the time and units of each entry, the oldest first, also of those that count no more. The log must
+// not change meanwhile.
+func (l *Log) Entries() iter.Seq2[int64, int64] {
+	return func(yield func(at, units int64) bool) {
+		for p := l.lo; p < l.head; p++ {
+			if e := l.slot(p); !yield(e.at, int64(e.sum-l.before(p))) {
+				return
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,9 +16,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.com/sash"
+	"example.com/sash/service/internal/dashboard"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/live"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/top"
 )
@@ -46,6 +50,10 @@ type Options struct {
 	Exceptions *exceptions.Book
 	// Top knows the busiest subjects, and has to observe the decider. Nil is an empty one.
 	Top *top.Counter
+	// Live counts requests for those who watch, and has to observe the decider and to run. Nil is an empty one.
+	Live *live.Counter
+	// Charges reads the log of a subject's key under a policy that keeps one. Nil tells none.
+	Charges func(ctx context.Context, key string, policy *sash.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
 	Store func() degrade.Report
 	// Log is told of every change and who made it, and of failures. Nil is slog.Default.
@@ -57,11 +65,12 @@ type handler struct {
 	Options
 	decider   *decide.Decider
 	strangers strangers
+	streams   chan struct{} // holds one for each that is open
 }
 
 // New returns a handler for a decider. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) http.Handler {
-	h := &handler{decider: decider}
+	h := &handler{decider: decider, streams: make(chan struct{}, maxStreams)}
 	if opts != nil {
 		h.Options = *opts
 	}
@@ -72,6 +81,9 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("GET /stats", h.stats)
 	mux.HandleFunc("GET /rlconfig", h.rlconfig)
 	mux.HandleFunc("GET /{$}", index)
+	page := dashboard.New()
+	mux.Handle("GET /dashboard", page)
+	mux.Handle("GET /dashboard/", page)
 
 	mux.HandleFunc("GET /debug/pprof/", h.near(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", h.near(pprof.Profile))
@@ -82,8 +94,11 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("POST /logout", h.logout)
 	mux.HandleFunc("GET /admin/v1/config", h.config)
 	mux.HandleFunc("GET /admin/v1/store", h.store)
+	mux.HandleFunc("GET /admin/v1/events", h.events)
+	mux.HandleFunc("GET /admin/v1/charges", h.private(h.charges))
 	mux.HandleFunc("GET /admin/v1/top", h.private(h.top))
 	mux.HandleFunc("GET /admin/v1/subject", h.private(h.subject))
+	mux.HandleFunc("POST /admin/v1/explain", h.private(h.explain))
 	mux.HandleFunc("POST /admin/v1/reset", h.private(h.reset))
 	for _, of := range []struct {
 		path string
@@ -112,6 +127,9 @@ func (h *handler) defaults() {
 	if h.Top == nil {
 		h.Top = top.New()
 	}
+	if h.Live == nil {
+		h.Live = live.New()
+	}
 	if h.Store == nil {
 		h.Store = func() degrade.Report { return degrade.Report{Health: degrade.Memory()} }
 	}
@@ -133,9 +151,9 @@ func sameSite(next http.Handler) http.Handler {
 
 func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
-	fmt.Fprint(w, "/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
+	fmt.Fprint(w, "/dashboard     what happens, in a browser\n/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
 		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n"+
-		"/admin/v1/     config, store, top, subject, reset, overrides and bans, as JSON\n")
+		"/admin/v1/     config, store, events, top, subject, charges, explain, reset, overrides and bans, as JSON\n")
 }
 
 func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {

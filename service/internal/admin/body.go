@@ -117,6 +117,10 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		h.Log.Error("the admin port could not do what it was asked", "path", r.URL.Path, "error", err)
 	}
 	w.Header().Set("Retry-After", "1")
+	if r.Method == http.MethodGet {
+		fail(w, http.StatusServiceUnavailable, "the store did not answer")
+		return
+	}
 	fail(w, http.StatusServiceUnavailable, "the store did not answer: whether a change was made is not known")
 }
 

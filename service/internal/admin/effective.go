@@ -74,7 +74,9 @@ func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 }
 
 // store tells the state of the store.
-func (h *handler) store(w http.ResponseWriter, _ *http.Request) {
+func (h *handler) store(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, h.state()) }
+
+func (h *handler) state() map[string]any {
 	report, status := h.Store(), h.Exceptions.Status()
 	answer := map[string]any{
 		"status": report.Status, "store": report.Health.Store, "cause": nil, "since": instant(report.Since), "for": nil,
@@ -91,5 +93,5 @@ func (h *handler) store(w http.ResponseWriter, _ *http.Request) {
 	if !report.Since.IsZero() {
 		answer["for"] = verdict.Seconds(time.Since(report.Since))
 	}
-	write(w, http.StatusOK, answer)
+	return answer
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -11,10 +12,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/live"
 	"example.com/sash/service/internal/top"
 )
 
@@ -37,6 +40,7 @@ type world struct {
 	decider *decide.Decider
 	logs    *strings.Builder
 	token   string // that requests bring
+	live    *live.Counter
 }
 
 func begin(t *testing.T, access Access) *world {
@@ -46,17 +50,32 @@ func begin(t *testing.T, access Access) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, logs: &strings.Builder{}, token: access.Token}
-	if w.decider, err = decide.New(cfg, memstore.New(nil)); err != nil {
+	store := memstore.New(nil)
+	if w.decider, err = decide.New(cfg, store); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(w.logs, nil))
 	busiest := top.New()
 	w.decider.Observe(busiest.Observe)
-	handler := New(w.decider, &Options{Access: access, Log: log, Top: busiest, Exceptions: exceptions.New(w.decider, nil, "", log)})
+	w.live = live.New()
+	w.decider.Observe(w.live.Observe)
+	handler := New(w.decider, &Options{Access: access, Log: log, Top: busiest, Live: w.live, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
 	w.server = httptest.NewServer(handler)
 	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(w.server.Close)
 	return w
+}
+
+// charges reads a store in memory.
+func charges(store *memstore.Store) func(context.Context, string, *sash.Policy) (Charges, error) {
+	return func(_ context.Context, key string, policy *sash.Policy) (Charges, error) {
+		entries, at := store.Inspect(key, policy)
+		all := Charges{At: at}
+		for _, e := range entries {
+			all.Entries = append(all.Entries, Charge{e.At, e.Units})
+		}
+		return all, nil
+	}
 }
 
 // A reply is what a response says beside its body.

@@ -29,6 +29,7 @@ func (a *app) announce(s *serving, on *listeners, store, name string, cfg *confi
 	}
 	if on.admin != nil {
 		out.say("  admin          %s://%s", s.scheme(), reachable(on.admin.Addr()))
+		out.say("  dashboard      %s://%s/dashboard", s.scheme(), reachable(on.admin.Addr()))
 	}
 	out.say("  store          %s", store)
 	out.say("  configuration  %s: domains %s", name, strings.Join(cfg.Domains(), ", "))

@@ -10,8 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/goredisstore"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
@@ -27,6 +29,9 @@ type backend struct {
 
 	client redis.UniversalClient // for what is no decision; nil where the store is memory
 	report func() degrade.Report // nil where the store is memory
+
+	// charges reads the log of a key; nil where that cannot be.
+	charges func(ctx context.Context, key string, policy *sash.Policy) (admin.Charges, error)
 }
 
 // backend makes the store, and has the options tell of it.
@@ -82,14 +87,15 @@ func (a *app) backend(ctx context.Context, s *serving, env *envoyenv.Settings, l
 	if env.HealthNeedsRedis {
 		opts.Ready = to.ping
 	}
-	return &backend{guard.Store, where, guard.Run, done, others, guard.Report}, nil
+	logs := goredisstore.New(others, &redisstore.Options{Prefix: env.RedisPrefix})
+	return &backend{store: guard.Store, where: where, run: guard.Run, done: done, client: others, report: guard.Report, charges: onRedis(logs)}, nil
 }
 
 // memory makes the store of a service that has no Redis.
 func (s *serving) memory(log *slog.Logger) (*backend, error) {
 	store := memstore.New(nil)
 	b := &backend{
-		store: store,
+		store: store, charges: inMemory(store),
 		where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
 		done:  func() {},
 	}

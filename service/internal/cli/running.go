@@ -20,6 +20,7 @@ import (
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/httpapi"
+	"example.com/sash/service/internal/live"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/telemetry"
@@ -110,6 +111,10 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	if access != (admin.Access{}) { // otherwise nobody may ask
 		decider.Observe(busiest.Observe)
 	}
+	watched := live.New()
+	if s.admin != "" {
+		decider.Observe(watched.Observe)
+	}
 	counted := stats.New()
 	decider.Observe(counted.Observer(env.NearLimitRatio))
 	told, err := telemetry.Start(ctx, decider, counted, telemetry.Options{
@@ -166,8 +171,9 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 		quiet := slog.New(slog.DiscardHandler)
 		handler := admin.New(decider, &admin.Options{
 			Access: access, Counted: counted, Loading: loading, Exceptions: book, Top: busiest, Store: backend.report, Log: log,
+			Live: watched, Charges: backend.charges,
 		})
-		running = append(running, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, safe(handler), quiet) })
+		running = append(running, watched.Run, func(ctx context.Context) error { return httpapi.Serve(ctx, on.admin, safe(handler), quiet) })
 	}
 	late, end := s.drain(ctx, log)
 	defer end()

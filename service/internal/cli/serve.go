@@ -66,7 +66,7 @@ On the gRPC address it answers envoy.service.ratelimit.v3.RateLimitService in pl
 service, whose configuration files and environment variables it takes: see docs/envoy.md. POST /json is the
 same in JSON, and GET /healthcheck is for load balancers.
 
-The admin address has /rlconfig, /stats, /metrics and /debug/pprof/, and as JSON below /admin/v1/ the configuration
+The admin address has /dashboard, /rlconfig, /stats, /metrics and /debug/pprof/, and as JSON below /admin/v1/ the configuration
 and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or --admin-client-ca it also tells the busiest
 subjects and the windows of one, resets a subject, bans it or gives it other limits for a while, on all instances
 that share a Redis: see docs/admin.md.

@@ -33,7 +33,7 @@ func (s *snapshot) load() error {
 	if err != nil {
 		return fmt.Errorf("--snapshot: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	err = s.store.Restore(file)
 	switch {
 	case errors.Is(err, memstore.ErrSnapshot):

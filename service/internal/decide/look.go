@@ -16,6 +16,8 @@ type Look struct {
 	Banned time.Duration
 	// Limits are what holds it now, of its rule or of an override. None is unlimited.
 	Limits []sash.Limit
+	// Policy is how they are counted; nil where nothing is.
+	Policy *sash.Policy
 	// Result is what the store said to a call of no units; its Limits are empty where the store was not asked.
 	Result sash.Result
 }
@@ -29,7 +31,7 @@ func (d *Decider) Look(ctx context.Context, domain string, entries []config.Entr
 		return Look{}, err
 	}
 	h := s.hold(domain, entries, found)
-	l := Look{Found: found, Banned: h.banned, Limits: h.limits}
+	l := Look{Found: found, Banned: h.banned, Limits: h.limits, Policy: h.policy}
 	if h.limiter != nil {
 		l.Result, err = h.limiter.Peek(ctx, found.Key)
 	}

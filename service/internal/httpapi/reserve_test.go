@@ -12,6 +12,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/explanation"
 )
 
 // fleet returns two instances on one store with one key, and their clock.
@@ -100,7 +101,7 @@ func TestARequestWithAnIDIsChargedOnce(t *testing.T) {
 
 func TestExplanations(t *testing.T) {
 	h, c := virtual(t)
-	ask := func(body string) (said explanation) {
+	ask := func(body string) (said explanation.Body) {
 		t.Helper()
 		w := send(h, http.MethodPost, "/v1/explain", body)
 		if err := json.Unmarshal(w.Body.Bytes(), &said); err != nil || w.Code != 200 {

@@ -1,0 +1,127 @@
+//go:build browser
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
+)
+
+// A person logs in by keyboard, sees what the API says, and looks at a subject and at what it would be told.
+func TestBrowserDashboard(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(adminToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, "--admin-token-file", file)
+	for i := range 40 {
+		allow(t, p, fmt.Sprintf("192.0.2.%d", 1+i%3))
+	}
+	page := openTab(t, p.admin+"/dashboard")
+	page.until(`document.getElementById('connection').textContent === 'live'`)
+
+	// Strangers see counts, and nobody's name.
+	page.until(`document.querySelectorAll('#rules tbody tr').length === 1`)
+	if text := page.text(`document.body.textContent`); strings.Contains(text, "192.0.2.") {
+		t.Error("the page names a subject to strangers")
+	}
+	page.shoot("stranger")
+
+	// Log in, with the keyboard alone.
+	page.shortcut('/')
+	page.until(`document.activeElement?.name === 'token'`)
+	page.press(adminToken + "\r")
+	page.until(`document.activeElement?.classList.contains('key') && document.getElementById('locked').hidden`)
+	page.press("remote_address\t192.0.2.1\r")
+	page.until(`!document.getElementById('found').hidden`)
+	page.until(`document.querySelectorAll('#axis .marks rect').length === 10`)
+	var stands struct {
+		Subject string
+		Limits  []struct {
+			Name                   string
+			Units, Used, Remaining int64
+		}
+	}
+	administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/subject?domain=demo&entry=remote_address:192.0.2.1", "", &stands)
+	if shown := page.text(`document.getElementById('h-window').textContent`); shown != stands.Subject {
+		t.Errorf("the subject is %q, want %q", shown, stands.Subject)
+	}
+	for i, l := range stands.Limits {
+		row := page.text(fmt.Sprintf(`[...document.querySelectorAll('#limits tbody tr')[%d].cells].slice(0, 3).map(c => c.textContent).join('|')`, i))
+		if want := fmt.Sprintf("%s|%d of %d|%d", l.Name, l.Used, l.Units, l.Remaining); row != want {
+			t.Errorf("limit %d is %q, want %q", i, row, want)
+		}
+	}
+	page.do(chromedp.Click(chromedp.ID("try")))
+	page.until(`document.getElementById('verdict').textContent.startsWith('Refused: 10/1m has no room for 1')`)
+	page.shoot("subject")
+
+	// The numbers of the overview are those of the API.
+	page.do(chromedp.Click(chromedp.CSS(`nav a[data-view=overview]`)))
+	page.until(`document.querySelectorAll('#top-refused tbody tr').length === 3`)
+	for _, by := range []string{"units", "refused"} {
+		var top struct {
+			Top []struct {
+				Subject string
+				Count   int64
+			}
+		}
+		administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/top?by="+by, "", &top)
+		var want []string
+		for _, s := range top.Top {
+			want = append(want, fmt.Sprintf("%s|%d", s.Subject, s.Count))
+		}
+		shown := page.text(`[...document.querySelectorAll('#top-` + by + ` tbody tr')].map(r => r.cells[0].textContent + '|' + r.cells[1].textContent).join(' ')`)
+		if shown != strings.Join(want, " ") {
+			t.Errorf("by %s the page shows %q, want %q", by, shown, want)
+		}
+	}
+	if counts := page.text(`document.getElementById('count-allowed').textContent + ' ' + document.getElementById('count-refused').textContent`); counts != "30 10" {
+		t.Errorf("allowed and refused are %s, want 30 and 10", counts)
+	}
+	page.shoot("overview")
+	page.scheme("dark")
+	page.shoot("overview-dark")
+
+	// It fits a phone.
+	page.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+	page.until(`document.documentElement.scrollWidth <= 360`)
+	page.shoot("overview-phone")
+	page.do(chromedp.Click(chromedp.CSS(`#top-units a`)))
+	page.until(`document.querySelectorAll('#axis .marks rect').length > 0`)
+	page.until(`document.documentElement.scrollWidth <= 360`)
+	page.shoot("subject-phone")
+}
+
+// Whoever watches is told when Redis goes, and when it is back.
+func TestBrowserDashboardTellsThatRedisIsDown(t *testing.T) {
+	server := redistest.Start(t)
+	p := serve(t, "--redis", "redis://"+server.Addr())
+	page := openTab(t, p.admin+"/dashboard")
+	page.until(`document.getElementById('store').textContent.includes('Redis answers')`)
+	page.until(`document.getElementById('alert').hidden && !document.getElementById('unset').hidden`)
+	server.Stop()
+	servertest.Wait(t, "the service does not notice", func() bool {
+		allow(t, p, "192.0.2.1")
+		var is struct{ Status string }
+		administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/store", "", &is)
+		return is.Status == "degraded"
+	})
+	page.until(`document.getElementById('alert').textContent.startsWith('Redis does not decide')`)
+	page.shoot("down")
+	server.Restart()
+	servertest.Wait(t, "the service does not come back", func() bool {
+		status, _ := allow(t, p, "192.0.2.1") // which has it try again
+		return status == http.StatusOK
+	})
+	page.until(`document.getElementById('alert').hidden`)
+}

@@ -1,0 +1,125 @@
+//go:build browser
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// A tab is a page in headless Chromium. What goes wrong in it fails the test.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+// openTab opens a page and watches its console from the start.
+func openTab(t *testing.T, url string) *tab {
+	t.Helper()
+	options := append([]chromedp.ExecAllocatorOption{}, chromedp.DefaultExecAllocatorOptions[:]...)
+	options = append(options, chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
+	ctx, end := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(end)
+	ctx, done := chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(done)
+	ctx, closed := chromedp.NewContext(ctx)
+	p := &tab{t: t, ctx: ctx}
+	var wg sync.WaitGroup
+	said := chromedp.Console(ctx)
+	wg.Go(func() {
+		for m, err := range said {
+			if err != nil {
+				return
+			}
+			t.Errorf("the console: %v (%s)", m, m.URL)
+		}
+	})
+	t.Cleanup(func() {
+		closed()
+		wg.Wait()
+	})
+	p.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
+	return p
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, steps...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// text evaluates a script that returns a string.
+func (p *tab) text(script string) string {
+	p.t.Helper()
+	s, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](script))
+	if err != nil {
+		p.t.Fatalf("%s: %v", script, err)
+	}
+	return s
+}
+
+// until waits until a script is true.
+func (p *tab) until(script string) {
+	p.t.Helper()
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](script, chromedp.WithPollingTimeout(15*time.Second))); err != nil {
+		p.shoot("failed")
+		p.t.Fatalf("never: %s: %v", script, err)
+	}
+}
+
+// press presses keys, one after the other.
+func (p *tab) press(keys string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// shortcut presses a key that types nothing: the page prevents it, which Chromium's protocol would not notice.
+func (p *tab) shortcut(key rune) {
+	p.t.Helper()
+	p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		for _, event := range kb.Encode(key) {
+			if event.Type == kb.KeyChar {
+				continue
+			}
+			if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, *event); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// scheme has the page light or dark.
+func (p *tab) scheme(name string) {
+	p.t.Helper()
+	p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
+		})
+		return err
+	}))
+}
+
+// shoot takes a picture of the whole page: go test -artifacts keeps it.
+func (p *tab) shoot(name string) []byte {
+	p.t.Helper()
+	picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(p.t.ArtifactDir(), name+".png"), picture, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return picture
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.com/sash/service/internal/servertest"
+)
+
+// Scripts get one state; subjects are only for who has the token.
+func TestTop(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(adminToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, "--admin-token-file", file)
+	for i := range 12 {
+		if status, say := allow(t, p, "192.0.2.5"); status != 200 && i < 10 {
+			t.Fatal(status, say)
+		}
+	}
+	servertest.Wait(t, "the counts are not there", func() bool {
+		_, out, _ := sash(t, nil, "top", "--admin", p.admin, "--json")
+		var state struct {
+			Authenticated bool
+			Requests      struct {
+				Count struct{ Allowed, Refused int }
+			}
+			Top any
+		}
+		if err := json.Unmarshal([]byte(out), &state); err != nil || state.Authenticated || state.Top != nil || strings.Count(out, "\n") != 1 {
+			t.Fatal(out, err)
+		}
+		return state.Requests.Count.Allowed == 10 && state.Requests.Count.Refused == 2
+	})
+	code, out, failed := sash(t, []string{"SASH_ADMIN_TOKEN=" + adminToken}, "top", "--admin", p.admin, "--once")
+	for _, want := range []string{"demo.remote_address", "Hottest subjects", "demo:remote_address:192.0.2.5     12    refused", "store memory"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q: %d %s%s", want, code, out, failed)
+		}
+	}
+	if code, out, _ := sash(t, nil, "top", "--admin", p.admin); code != 0 || strings.Contains(out, "192.0.2.5") || !strings.Contains(out, "hidden: give the admin's token") {
+		t.Errorf("without a token, to no terminal: %d %s", code, out)
+	}
+	for i, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--admin", p.url}, "is no admin port of sash serve"},
+		{[]string{"--admin", "localhost:6070"}, "it is a URL such as"},
+		{[]string{"--admin", "http://127.0.0.1:1"}, "is sash serve running there"},
+		{[]string{"--admin", p.admin, "--token-file", os.DevNull}, "is empty"},
+	} {
+		if code, _, failed := sash(t, nil, append([]string{"top"}, c.args...)...); code != 2 || !strings.Contains(failed, c.want) {
+			t.Errorf("%d: %d %s, want %q", i, code, failed, c.want)
+		}
+	}
+	if code, _, failed := sash(t, []string{"SASH_ADMIN_TOKEN=" + strings.Repeat("x", 20)}, "top", "--admin", p.admin); code != 2 || !strings.Contains(failed, "does not take this token") {
+		t.Errorf("with a wrong token: %d %s", code, failed)
+	}
+}
+
+// A dashboard that is open does not hold up the end of the service.
+func TestServeEndsWhileSomebodyWatches(t *testing.T) {
+	p := serve(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/admin/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := res.Body.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.stop(t); err != nil || strings.Contains(p.logs.String(), "requests in flight:") {
+		t.Errorf("it ended with %v: %s", err, p.logs)
+	}
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		t.Errorf("the stream ended with %v", err)
+	}
+}

@@ -1,0 +1,146 @@
+package admin
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/verdict"
+)
+
+// A Charge is units that a log holds, and when they were charged.
+type Charge struct {
+	At    time.Time
+	Units int64
+}
+
+// Charges is what a log holds at an instant of the store's clock.
+type Charges struct {
+	At      time.Time
+	Entries []Charge // the oldest first
+}
+
+// mostCharges is the most entries of an answer; where there are more, neighbours are told together.
+const mostCharges = 2000
+
+type charge struct {
+	At    verdict.Instant `json:"at"`
+	Units int64           `json:"units"`
+}
+
+// A span is the part of the time axis that a limit counts.
+type span struct {
+	Name  string          `json:"name"`
+	From  verdict.Instant `json:"from"`  // what was charged then or before does not count
+	Until any             `json:"until"` // when all leaves at once, of calendar limits
+}
+
+// A history is what a subject was charged, and when.
+type history struct {
+	Subject   string  `json:"subject"`
+	At        any     `json:"at"`
+	Algorithm *string `json:"algorithm"`
+	Limits    []span  `json:"limits"`
+	// Entries are null where none can be told, and Why says the reason. Count is how many the store has, and Merged
+	// the step within which they are told together, at the latest of their times, because they are many.
+	Entries []charge        `json:"entries"`
+	Count   int             `json:"count"`
+	Merged  verdict.Seconds `json:"merged"`
+	Why     *string         `json:"why"`
+}
+
+// charges tells what a subject was charged and when, as far as its key remembers.
+func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
+	of, err := asked(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
+		return
+	}
+	ctx, cancel := bounded(r)
+	defer cancel()
+	look, err := h.decider.Look(ctx, of.Domain, of.Entries)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	answer := history{Subject: look.Found.Key, At: instant(look.Result.At), Limits: []span{}}
+	policy, at := look.Policy, look.Result.At
+	switch why := h.untold(policy); {
+	case why != "":
+		answer.Why = &why
+	default:
+		all, err := h.Charges(ctx, look.Found.Key, policy)
+		if err != nil {
+			h.refuse(w, r, err)
+			return
+		}
+		if !all.At.IsZero() {
+			at = all.At
+			answer.At = instant(at)
+		}
+		answer.Count = len(all.Entries)
+		answer.Entries, answer.Merged = merge(all.Entries)
+	}
+	if policy != nil {
+		name := policy.Algorithm().String()
+		answer.Algorithm, answer.Limits = &name, spans(policy, at)
+	}
+	write(w, http.StatusOK, answer)
+}
+
+// untold says why there are no entries; empty is that there are.
+func (h *handler) untold(policy *sash.Policy) string {
+	switch {
+	case policy == nil:
+		return "nothing is counted for this subject"
+	case h.Charges == nil:
+		return "this service does not read the logs of its store"
+	}
+	switch policy.Algorithm() {
+	case sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets:
+		return ""
+	}
+	return policy.Algorithm().String() + " keeps counts, and no log of charges"
+}
+
+func spans(policy *sash.Policy, at time.Time) []span {
+	out := []span{}
+	if at.IsZero() {
+		return out
+	}
+	for i, l := range policy.Windows() {
+		cut, stop := l.Cut(at.UnixMicro())
+		s := span{Name: cmp.Or(policy.Limits()[i].Name, policy.Limits()[i].String()), From: verdict.Instant(time.UnixMicro(cut))}
+		if stop != 0 {
+			s.Until = instant(time.UnixMicro(stop))
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// merge puts neighbours together until there are mostCharges at most, at the latest of their times: then nothing
+// seems to leave the window earlier than it does.
+func merge(all []Charge) ([]charge, verdict.Seconds) {
+	out := []charge{}
+	var step time.Duration
+	if n := len(all); n > mostCharges {
+		step = (all[n-1].At.Sub(all[0].At)/(mostCharges-1) + time.Microsecond).Truncate(time.Microsecond)
+	}
+	last := int64(-1)
+	for _, c := range all {
+		slot := int64(len(out))
+		if step > 0 {
+			slot = int64(c.At.Sub(all[0].At) / step)
+		}
+		if slot == last {
+			before := &out[len(out)-1]
+			before.At, before.Units = verdict.Instant(c.At), before.Units+c.Units
+			continue
+		}
+		last = slot
+		out = append(out, charge{verdict.Instant(c.At), c.Units})
+	}
+	return out, verdict.Seconds(step)
+}

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"example.com/sash/service/internal/live"
+	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/verdict"
+)
+
+// Bounds of streams of events.
+const (
+	maxStreams   = 20
+	maxStrange   = 10              // open at once when a stranger opens one: strangers must not keep others out
+	eventTimeout = 5 * time.Second // for a client to take one event
+	eventTop     = 15              // subjects of each order in an event
+)
+
+// A happening is one event: how things are, or, for Step long, were.
+type happening struct {
+	At            verdict.Instant `json:"at"`
+	Since         verdict.Instant `json:"since"` // when counting began
+	Authenticated bool            `json:"authenticated"`
+	Requests      live.Line       `json:"requests"`
+	Second        live.By[int64]  `json:"second"`
+	Rules         []live.Line     `json:"rules"`
+	Store         map[string]any  `json:"store"`
+	Top           *busiest        `json:"top"` // null to strangers
+}
+
+type busiest struct {
+	Since   verdict.Instant `json:"since"`
+	Units   []top.Subject   `json:"units"`
+	Refused []top.Subject   `json:"refused"`
+}
+
+// events tells how things are, once a second, until the client goes or the service ends.
+func (h *handler) events(w http.ResponseWriter, r *http.Request) {
+	if !h.enter(h.Access.who(r) != "") {
+		w.Header().Set("Retry-After", "5")
+		fail(w, http.StatusServiceUnavailable, "as many as can be are watching: close another page or sash top, or bring the admin's token")
+		return
+	}
+	defer func() { <-h.streams }()
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // of the request, which is there; a server without deadlines has none to change
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not wait for more
+	w.WriteHeader(http.StatusOK)
+
+	send := func(kind string, body any) bool {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return false // every event can be marshalled
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(eventTimeout))
+		event := append([]byte("event: "+kind+"\ndata: "), text...)
+		if _, err = w.Write(append(event, "\n\n"...)); err != nil {
+			return false
+		}
+		return control.Flush() == nil
+	}
+	snap := h.Live.Now()
+	ok := send("history", map[string]any{"at": verdict.Instant(snap.At), "step": verdict.Seconds(live.Step), "seconds": h.Live.History()})
+	for ok {
+		if ok = send("state", h.happening(r, snap)); ok {
+			snap, ok = h.Live.Next(r.Context())
+		}
+	}
+}
+
+// enter takes the place of a stream, if there is one.
+func (h *handler) enter(known bool) bool {
+	if !known && len(h.streams) >= maxStrange {
+		return false
+	}
+	select {
+	case h.streams <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (h *handler) happening(r *http.Request, snap live.Snapshot) happening {
+	now := happening{
+		At: verdict.Instant(snap.At), Since: verdict.Instant(snap.Since), Authenticated: h.Access.who(r) != "",
+		Requests: snap.Requests, Second: snap.Second, Rules: snap.Rules, Store: h.state(),
+	}
+	if now.Authenticated { // also later: a session may end while the stream goes on
+		units, since := h.Top.Top(top.ByUnits, eventTop)
+		refused, _ := h.Top.Top(top.ByRefused, eventTop)
+		now.Top = &busiest{verdict.Instant(since), units, refused}
+	}
+	return now
+}

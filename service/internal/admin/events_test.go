@@ -1,0 +1,297 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/service/internal/live"
+)
+
+// A stream is one of events.
+type stream struct {
+	*reply
+	*bufio.Reader
+	end func()
+}
+
+// watch opens a stream of events.
+func (w *world) watch(t *testing.T, token string) *stream {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+"/admin/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := w.server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func() { _ = res.Body.Close() }
+	t.Cleanup(end)
+	return &stream{&reply{res.StatusCode, res.Header, res.Cookies()}, bufio.NewReader(res.Body), end}
+}
+
+// event reads an event of a kind.
+func event(t *testing.T, from *stream, kind string, into any) {
+	t.Helper()
+	for at := ""; ; {
+		line, err := from.ReadString('\n')
+		if err != nil {
+			t.Fatalf("no %s: %v", kind, err)
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch {
+		case name == "event":
+			at = value
+		case name == "data" && at == kind:
+			if err := json.Unmarshal([]byte(value), into); err != nil {
+				t.Fatalf("%s: %v", value, err)
+			}
+			return
+		}
+	}
+}
+
+type told struct {
+	Authenticated bool
+	Requests      live.Line
+	Rules         []live.Line
+	Store         struct{ Store string }
+	Top           *struct {
+		Units, Refused []struct {
+			Subject string
+			Count   int64
+		}
+	}
+}
+
+// Who watches is told counts and the store; who is asked for is told to those who have the token.
+func TestEventsTellNoUserDataToStrangers(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	run(t, w)
+	for range 4 {
+		w.asks("user", "ann")
+	}
+	watched := w.watch(t, "")
+	var now told
+	for now.Requests.Count.Sum() < 4 {
+		event(t, watched, "state", &now)
+	}
+	if now.Requests.Count != (live.By[int64]{Allowed: 3, Refused: 1}) || len(now.Rules) != 1 || now.Rules[0].Rule != "d.user" || now.Store.Store != "memory" {
+		t.Errorf("strangers are told %+v", now)
+	}
+	if now.Authenticated || now.Top != nil {
+		t.Errorf("strangers are told subjects: %+v", now.Top)
+	}
+	watched = w.watch(t, "a-wrong-token-of-the-length")
+	if event(t, watched, "state", &now); watched.StatusCode != http.StatusOK || now.Authenticated || now.Top != nil {
+		t.Errorf("with a wrong token: %+v", now)
+	}
+	watched = w.watch(t, token)
+	var history struct {
+		Step    float64
+		Seconds []live.By[int64]
+	}
+	event(t, watched, "history", &history)
+	if event(t, watched, "state", &now); watched.Header.Get("Content-Type") != "text/event-stream" || history.Step != 1 || !now.Authenticated {
+		t.Errorf("with the token: %v %+v %+v", watched.Header, history, now)
+	}
+	if len(now.Top.Units) != 1 || now.Top.Units[0].Subject != "d:user:ann" || now.Top.Units[0].Count != 4 || len(now.Top.Refused) != 1 || now.Top.Refused[0].Count != 1 {
+		t.Errorf("the busiest are %+v", now.Top)
+	}
+}
+
+// run has the world's counter make rates, as long as the test.
+func run(t *testing.T, w *world) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		_ = w.live.Run(ctx)
+		close(ended)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// There is a bound of streams, of which strangers cannot take all, and one that ends makes room.
+func TestStreamsAreBounded(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	run(t, w)
+	var first *stream
+	for i := range maxStreams {
+		brings := ""
+		if i >= maxStrange {
+			brings = token
+		}
+		watched := w.watch(t, brings)
+		if event(t, watched, "state", new(told)); i == 0 {
+			first = watched
+		}
+		if i+1 < maxStrange {
+			continue
+		}
+		if watched := w.watch(t, ""); watched.StatusCode != http.StatusServiceUnavailable || watched.Header.Get("Retry-After") == "" {
+			t.Fatalf("a stranger beside %d others: %d", i+1, watched.StatusCode)
+		}
+	}
+	if watched := w.watch(t, token); watched.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("one stream too many: %d", watched.StatusCode)
+	}
+	first.end()
+	for { // the service notices at the next event
+		watched := w.watch(t, token)
+		watched.end()
+		if watched.StatusCode == http.StatusOK {
+			return
+		}
+	}
+}
+
+// Streams end with the service, and outlive the times that it gives to other answers.
+func TestStreamsEndWithTheService(t *testing.T) {
+	w := begin(t, Access{})
+	short := httptest.NewUnstartedServer(w.server.Config.Handler)
+	short.Config.ReadTimeout, short.Config.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
+	short.Start()
+	t.Cleanup(short.Close)
+	w.server.Close()
+	w.server = short
+	stop := run(t, w)
+	watched := w.watch(t, "")
+	for range 3 { // a second apart
+		event(t, watched, "state", new(told))
+	}
+	stop()
+	if _, err := io.Copy(io.Discard, watched); err != nil {
+		t.Errorf("the stream did not end as it should: %v", err)
+	}
+}
+
+// What a key's log holds is told as it was charged, to those who may know; and why where there is none.
+func TestCharges(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	w.asks("user", "ann")
+	w.asks("user", "ann")
+	var got struct {
+		Subject, Algorithm string
+		Count              int
+		Entries            []struct{ Units int64 }
+		Limits             []struct{ Name string }
+		Why                string
+	}
+	w.says(&got, http.StatusOK, "GET", "/admin/v1/charges?domain=d&entry=user:ann", "")
+	units := int64(0)
+	for _, e := range got.Entries {
+		units += e.Units
+	}
+	if got.Subject != "d:user:ann" || got.Algorithm != "sliding-log" || units != 2 || len(got.Limits) != 1 || got.Limits[0].Name != "3/1h" || got.Why != "" {
+		t.Errorf("%+v", got)
+	}
+	got.Entries = nil
+	w.says(&got, http.StatusOK, "GET", "/admin/v1/charges?domain=d&entry=free:x", "")
+	if got.Entries != nil || got.Why != "nothing is counted for this subject" {
+		t.Errorf("of what is not counted: %+v", got)
+	}
+	if res, _ := w.send("GET", "/admin/v1/charges?domain=d&entry=user:ann", "", "Authorization: none"); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the token: %d", res.StatusCode)
+	}
+}
+
+// Many charges are told together, none before it was made and none lost.
+func TestManyChargesAreMerged(t *testing.T) {
+	begin := time.Unix(1_000_000, 0)
+	var all []Charge
+	for i := range 50_000 {
+		all = append(all, Charge{begin.Add(time.Duration(i*i) * time.Microsecond), 1 + int64(i%3)})
+	}
+	merged, step := merge(all)
+	if len(merged) > mostCharges || step == 0 {
+		t.Fatalf("%d entries, merged within %v", len(merged), time.Duration(step))
+	}
+	next, units := 0, int64(0)
+	for _, m := range merged {
+		for ; next < len(all) && !all[next].At.After(time.Time(m.At)); next++ {
+			if time.Time(m.At).Sub(all[next].At) > time.Duration(step) {
+				t.Fatalf("a charge of %v is told at %v", all[next].At, time.Time(m.At))
+			}
+			units += all[next].Units
+		}
+		if units -= m.Units; units != 0 {
+			t.Fatalf("%d units are missing or too many at %v", units, time.Time(m.At))
+		}
+	}
+	if few, none := merge(all[:3]); next != len(all) || len(few) != 3 || none != 0 {
+		t.Errorf("%d of %d are told, and of three %d", next, len(all), len(few))
+	}
+}
+
+// A request that is tried is told what it would be, and charges nothing.
+func TestExplainChargesNothing(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	w.asks("user", "ann")
+	var got struct {
+		Summary string
+		Usage   []struct{ Used, Remaining int64 }
+	}
+	for range 5 {
+		w.says(&got, http.StatusOK, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":2}`)
+	}
+	if len(got.Usage) != 1 || got.Usage[0].Used != 1 || got.Summary != "allowed: every limit has room for 2" {
+		t.Errorf("%+v", got)
+	}
+	for body, status := range map[string]int{
+		`{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":0}`: 400, `{"domain":"d"}`: 400,
+		`{"domain":"e","entries":[{"key":"user","value":"ann"}]}`: 404, `{`: 400,
+	} {
+		if res, text := w.send("POST", "/admin/v1/explain", body); res.StatusCode != status {
+			t.Errorf("%s: %d %s, want %d", body, res.StatusCode, text, status)
+		}
+	}
+	if res, _ := w.send("POST", "/admin/v1/explain", `{"domain":"d"}`, "Authorization: none"); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the token: %d", res.StatusCode)
+	}
+}
+
+// The page and its parts are there, and may load nothing from elsewhere.
+func TestDashboard(t *testing.T) {
+	w := begin(t, Access{})
+	res, page := w.send("GET", "/dashboard", "")
+	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Security-Policy"), "default-src 'self';") {
+		t.Fatalf("%d %v", res.StatusCode, res.Header)
+	}
+	parts := strings.Count(page, `"/dashboard/`)
+	for part := range strings.SplitSeq(page, `"/dashboard/`) {
+		name, _, _ := strings.Cut(part, `"`)
+		if strings.HasPrefix(part, "<") {
+			continue
+		}
+		if res, _ := w.send("GET", "/dashboard/"+name, ""); res.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d", name, res.StatusCode)
+		}
+	}
+	if parts < 3 || strings.Contains(page, "<script>") || strings.Contains(page, "style=") || strings.Contains(page, "http://") || strings.Contains(page, "https://") {
+		t.Errorf("%d parts, or something that the policy forbids: %s", parts, page)
+	}
+	for _, path := range []string{"/dashboard/", "/dashboard/no.js", "/dashboard/../admin.go", "/dashboard/page"} {
+		if res, _ := w.send("GET", path, ""); res.StatusCode == http.StatusOK {
+			t.Errorf("%s is there", path)
+		}
+	}
+	if _, text := w.send("GET", "/", ""); !strings.Contains(text, "/dashboard") {
+		t.Error(fmt.Sprint("/ does not name the dashboard: ", text))
+	}
+}

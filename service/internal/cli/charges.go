@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"context"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/admin"
+)
+
+// inMemory reads the logs of a store in memory.
+func inMemory(store *memstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
+	return func(_ context.Context, key string, policy *sash.Policy) (admin.Charges, error) {
+		entries, at := store.Inspect(key, policy)
+		out := admin.Charges{At: at, Entries: make([]admin.Charge, 0, len(entries))}
+		for _, e := range entries {
+			out.Entries = append(out.Entries, admin.Charge{At: e.At, Units: e.Units})
+		}
+		return out, nil
+	}
+}
+
+// onRedis reads the logs of a store on Redis.
+func onRedis(store *redisstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
+	return func(ctx context.Context, key string, policy *sash.Policy) (admin.Charges, error) {
+		state, err := store.Inspect(ctx, key, policy)
+		if err != nil || state == nil || state.Log == nil {
+			return admin.Charges{}, err
+		}
+		out := admin.Charges{At: state.At, Entries: make([]admin.Charge, 0, len(state.Log.Entries))}
+		for _, e := range state.Log.Entries {
+			out.Entries = append(out.Entries, admin.Charge{At: e.At, Units: e.Units})
+		}
+		return out, nil
+	}
+}

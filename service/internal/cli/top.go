@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"example.com/sash/service/internal/watch"
+)
+
+// watching is the flags of sash top.
+type watching struct {
+	admin, tokenFile string
+	once, json       bool
+}
+
+func (a *app) top() *cobra.Command {
+	w := &watching{}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch a service: decisions by rule, its store, and who asks and is refused most",
+		Long: `Watch what sash serve does, once a second: decisions by rule and outcome, the state of its store, and the subjects
+that ask for most and are refused most. It reads what the dashboard reads, on the admin address.
+
+Subjects name users: they are shown to those who have the admin's token, with --token-file or SASH_ADMIN_TOKEN.
+Where standard output is no terminal it prints one state and ends, as with --once.`,
+		Example: `  sash top
+  sash top --admin https://limits.example.com:6070 --token-file token
+  sash top --json | jq .requests.rate`,
+		Args: noAddress,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runTop(cmd.Context(), w) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&w.admin, "admin", "http://127.0.0.1:6070", "`URL` of the admin address")
+	f.StringVar(&w.tokenFile, "token-file", "", "`file` with the admin's token (default: the environment's "+tokenVariable+")")
+	f.BoolVar(&w.once, "once", false, "print one state and end")
+	f.BoolVar(&w.json, "json", false, "print one state as a line of JSON and end")
+	return cmd
+}
+
+func (a *app) runTop(ctx context.Context, w *watching) error {
+	if at, err := url.Parse(w.admin); err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
+		return fmt.Errorf("--admin %q: it is a URL such as http://127.0.0.1:6070", w.admin)
+	}
+	token := a.env(tokenVariable)
+	if w.tokenFile != "" {
+		text, err := os.ReadFile(w.tokenFile)
+		if err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
+		if token = strings.TrimSpace(string(text)); token == "" {
+			return fmt.Errorf("--token-file: %s is empty", w.tokenFile)
+		}
+	}
+	client := &watch.Client{Admin: w.admin, Token: token}
+	if screen, ok := a.out.(*os.File); ok && isTerminal(screen) && !w.once && !w.json {
+		return client.Screen(ctx, os.Stdin, screen)
+	}
+	out := &lines{to: a.out}
+	err := client.Watch(ctx, func(s watch.State, text []byte) bool {
+		if w.json {
+			out.say("%s", text)
+		} else {
+			out.say("%s", watch.Text(&s, 0, 0, false))
+		}
+		return false
+	})
+	return cmp.Or(err, out.err)
+}

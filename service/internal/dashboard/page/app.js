@@ -1,0 +1,119 @@
+// The page: which view is shown, who asks, and the stream that it lives on.
+
+import { $, say } from './dom.js';
+import { ask, send } from './ask.js';
+import * as overview from './overview.js';
+import * as subject from './subject.js';
+
+let access = null;
+let stream = null;
+let again = 0;
+
+const connection = (state, text) => {
+  $('connection').dataset.state = state;
+  say($('connection'), text);
+};
+
+// listen opens the stream, and opens it again when it ends. A page that nobody sees holds none.
+const listen = () => {
+  clearTimeout(again);
+  stream?.close();
+  stream = null;
+  if (document.hidden) return;
+  const mine = new EventSource('/admin/v1/events');
+  stream = mine;
+  let first = true;
+  mine.addEventListener('history', (e) => overview.history(JSON.parse(e.data)));
+  mine.addEventListener('state', (e) => {
+    connection('live', 'live');
+    const s = JSON.parse(e.data);
+    overview.state(s, !first);
+    first = false;
+    if (access && s.authenticated !== access.authenticated) configure(); // a session has ended
+  });
+  mine.addEventListener('error', () => {
+    mine.close();
+    if (mine !== stream) return;
+    connection('lost', 'no connection: trying again');
+    again = setTimeout(listen, 2000);
+  });
+};
+
+const configure = async () => {
+  const config = await ask('/admin/v1/config');
+  if (config.error) return;
+  access = config.access;
+  overview.configured(config);
+  subject.configured(config);
+  const inside = access.authenticated;
+  $('locked').hidden = inside;
+  $('login').hidden = !access.token;
+  $('unset').hidden = access.token;
+  $('search').hidden = !inside;
+  $('logout').hidden = access.by !== 'session';
+  say($('by'), access.by.startsWith('certificate') ? access.by : '');
+  route();
+};
+
+const route = () => {
+  const [path, query] = location.hash.slice(1).split('?');
+  const view = path === '/subject' ? 'subject' : 'overview';
+  for (const section of document.querySelectorAll('main > [data-view]')) section.hidden = section.dataset.view !== view;
+  for (const link of document.querySelectorAll('nav a')) {
+    if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  if (view === 'subject' && access?.authenticated) subject.open(new URLSearchParams(query));
+  else {
+    subject.close();
+    $('found').hidden = $('tried').hidden = true;
+  }
+};
+
+$('login').addEventListener('submit', async (e) => {
+  e.preventDefault();
+  const field = $('login').token;
+  const wrong = await send('/login', { token: field.value });
+  $('login-wrong').hidden = !wrong;
+  say($('login-wrong'), wrong ? `${wrong[0].toUpperCase()}${wrong.slice(1)}.` : '');
+  if (wrong) { field.select(); return; }
+  field.value = '';
+  await configure();
+  listen();
+  if (location.hash.startsWith('#/subject')) subject.focus();
+  else $('main').focus({ preventScroll: true });
+});
+
+$('logout').addEventListener('click', async () => {
+  await send('/logout');
+  await configure();
+  listen();
+});
+
+document.addEventListener('keydown', (e) => {
+  const typing = e.target.closest('input, textarea, select');
+  if (e.key !== '/' || typing || e.ctrlKey || e.metaKey || e.altKey) return;
+  e.preventDefault();
+  if (!location.hash.startsWith('#/subject')) location.hash = '#/subject';
+  ready.then(() => requestAnimationFrame(() => (access?.authenticated ? subject.focus() : access?.token && $('login').token.focus())));
+});
+
+document.addEventListener('visibilitychange', () => {
+  listen();
+  route(); // which asks for the subject again, or no more
+});
+addEventListener('hashchange', route);
+
+overview.begin();
+subject.begin();
+route();
+const ready = configure();
+await ready;
+listen();
+setInterval(() => { if (!document.hidden && stream) configureQuietly(); }, 30000);
+
+// configureQuietly follows a configuration that is read again.
+async function configureQuietly() {
+  const config = await ask('/admin/v1/config');
+  if (!config.error) { overview.configured(config); subject.configured(config); }
+}

@@ -1,0 +1,121 @@
+// What happens: tiles, rules, subjects and the store.
+
+import { $, cells, el, rows, say } from './dom.js';
+import { count, moment, percent, rate, span } from './format.js';
+import * as flow from './flow.js';
+
+let described = new Map(); // domain and rule -> its text in the configuration
+
+export const begin = () => flow.begin();
+
+export const configured = (config) => {
+  described = new Map(config.rules.map((r) => [`${r.domain} ${r.rule}`, r.text]));
+};
+
+export const history = (h) => flow.history(h.seconds);
+
+const sum = (by) => by.allowed + by.refused + by.banned + by.shadow + by.error + by.invalid;
+
+export const state = (s, fresh) => {
+  if (fresh) flow.add(s.second);
+  for (const name of ['allowed', 'refused', 'banned', 'shadow', 'error']) {
+    say($(`rate-${name}`), rate(s.requests.rate[name]));
+    say($(`count-${name}`), count(s.requests.count[name]));
+    $('tiles').querySelector(`[data-outcome=${name}]`).classList.toggle('quiet', s.requests.rate[name] === 0);
+  }
+  say($('count-invalid'), count(s.requests.count.invalid));
+  say($('since'), moment(Date.parse(s.since)));
+  rules(s.rules);
+  subjects(s.top);
+  store(s.store);
+};
+
+const rules = (all) => {
+  $('no-rules').hidden = all.length > 0;
+  rows($('rules'), all, (r) => `${r.domain} ${r.rule}`, () => {
+    const row = cells('name', 'n', 'n wide', 'share', 'n wide', 'n wide', 'n wide', 'n wide', 'n wide');
+    row.cells[0].append(el('span', { class: 'main' }), el('span', { class: 'sub' }));
+    row.cells[3].append(el('span', { class: 'meter' }, el('i')), el('span'));
+    return row;
+  }, (row, r) => {
+    const [name, text] = row.cells[0].children;
+    say(name, r.rule);
+    say(text, described.get(`${r.domain} ${r.rule}`) ?? '');
+    const asked = sum(r.rate);
+    const refused = r.rate.refused + r.rate.banned;
+    say(row.cells[1], rate(asked));
+    say(row.cells[2], rate(refused));
+    row.cells[3].firstChild.firstChild.style.width = asked > 0 ? `${100 * refused / asked}%` : '0';
+    say(row.cells[3].lastChild, percent(refused, asked) || '–');
+    ['allowed', 'refused', 'shadow', 'banned', 'error'].forEach((o, i) => {
+      say(row.cells[4 + i], count(r.count[o]));
+      row.cells[4 + i].classList.toggle('zero', r.count[o] === 0);
+    });
+  });
+};
+
+// place is the address of a subject's view.
+export const place = (domain, entries) => {
+  const query = new URLSearchParams({ domain });
+  for (const e of entries) query.append('entry', `${e.key}:${e.value}`);
+  return `#/subject?${query}`;
+};
+
+const subjects = (top) => {
+  $('subjects').hidden = !top;
+  if (!top) {
+    for (const id of ['top-units', 'top-refused']) $(id).tBodies[0].replaceChildren();
+    return;
+  }
+  for (const t of document.getElementsByClassName('top-since')) say(t, moment(Date.parse(top.since)));
+  table($('top-units'), top.units, (s) => s.last);
+  table($('top-refused'), top.refused, (s) => s.refused_by ?? s.last);
+};
+
+const table = (table, lines, last) => {
+  table.nextElementSibling.hidden = lines.length > 0;
+  rows(table, lines, (s) => s.subject, (s) => {
+    const row = cells('name', 'n', 'last');
+    row.cells[0].append(s.entries ? el('a', { href: place(s.domain, s.entries) }) : el('span'));
+    return row;
+  }, (row, s) => {
+    say(row.cells[0].firstChild, s.subject);
+    say(row.cells[1], count(s.count));
+    row.cells[1].title = s.at_most_over > 0 ? `at most ${count(s.at_most_over)} too high` : '';
+    say(row.cells[2], last(s));
+    row.cells[2].dataset.last = s.last;
+  });
+};
+
+const words = { up: 'Redis answers', down: 'Redis is not asked', probing: 'Redis is tried again', memory: 'This process’s memory' };
+
+const store = (s) => {
+  const ago = s.for == null ? 'since the start' : `for ${span(s.for)}`;
+  const facts = [
+    ['State', `${words[s.store] ?? s.store}, ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
+    ['Instances', s.instances === 0 ? 'not known' : count(s.instances)],
+    ['Overrides', count(s.overrides)],
+    ['Bans', count(s.bans)],
+  ];
+  if (s.cause) facts.splice(1, 0, ['Cause', s.cause, 'bad']);
+  if (s.store !== 'memory') {
+    facts.push(
+      ['Calls in flight', count(s.in_flight)],
+      ['To tell Redis of', `${count(s.local.backlog)} subjects`, s.local.backlog > 0 ? 'warn' : ''],
+      ['Told later', `${count(s.local.written)} units`],
+      ['Never told', `${count(s.local.lost)} units`, s.local.lost > 0 ? 'warn' : ''],
+      ['Perhaps charged already', `${count(s.local.doubtful)} units`, s.local.doubtful > 0 ? 'warn' : ''],
+    );
+  }
+  if (!s.exceptions_current) facts.push(['Overrides and bans', 'the last look at them failed', 'warn']);
+  const list = $('store');
+  const same = list.children.length === facts.length && facts.every(([name], i) => list.children[i].firstChild.textContent === name);
+  if (!same) list.replaceChildren(...facts.map(([name]) => el('div', {}, el('dt', {}, name), el('dd'))));
+  facts.forEach(([, text, how], i) => {
+    say(list.children[i].lastChild, text);
+    list.children[i].dataset.how = how ?? '';
+  });
+  const alert = $('alert');
+  alert.hidden = s.status === 'ok';
+  say(alert, s.status === 'ok' ? '' : `Redis does not decide (${s.cause ?? s.store}). Calls are answered by each rule’s on_unavailable.`);
+};

@@ -1,0 +1,270 @@
+// One subject: its windows, the charges of its log, and what a request would be told.
+
+import { $, cells, el, rows, say } from './dom.js';
+import { ask } from './ask.js';
+import { Axis } from './axis.js';
+import { clock, count, moment, span } from './format.js';
+import { place } from './overview.js';
+
+let axis;
+let shown = null; // {domain, entries, limits, log, offset, pick}
+let timer = 0;
+let animation = 0;
+let visit = 0; // tells answers that come too late
+
+const calm = matchMedia('(prefers-reduced-motion: reduce)');
+const form = () => $('search');
+
+export const begin = () => {
+  axis = new Axis($('axis'));
+  $('add').addEventListener('click', () => entry().focus());
+  form().addEventListener('submit', (e) => {
+    e.preventDefault();
+    const of = asked();
+    const to = place(of.domain, of.entries);
+    if (location.hash === to) open(new URLSearchParams(to.slice(to.indexOf('?'))));
+    else location.hash = to;
+  });
+  $('try').addEventListener('click', () => form().reportValidity() && attempt());
+  $('charges').addEventListener('toggle', charges);
+  entry();
+};
+
+export const configured = (config) => {
+  $('domains').replaceChildren(...config.domains.map((d) => el('option', { value: d })));
+  const keys = new Set(config.rules.flatMap((r) => r.path.map((e) => e.key)));
+  $('keys').replaceChildren(...[...keys].map((k) => el('option', { value: k })));
+  if (!form().domain.value && config.domains.length === 1) form().domain.value = config.domains[0];
+};
+
+// entry adds a row of the form and returns its first field.
+const entry = (key = '', value = '') => {
+  const n = $('entries').querySelectorAll('.entry').length + 1;
+  const name = el('input', { class: 'key', list: 'keys', required: true, placeholder: 'key', 'aria-label': `Key of entry ${n}`, spellcheck: 'false', autocapitalize: 'off' });
+  const text = el('input', { class: 'value', placeholder: 'value', 'aria-label': `Value of entry ${n}`, spellcheck: 'false', autocapitalize: 'off' });
+  name.value = key;
+  text.value = value;
+  const row = el('div', { class: 'entry' }, name, text);
+  if (n > 1) {
+    row.append(el('button', { type: 'button', class: 'icon', 'aria-label': `Remove entry ${n}`, onclick: () => { row.remove(); $('add').focus(); } }, '×'));
+  }
+  $('entries').append(row);
+  return name;
+};
+
+const asked = () => ({
+  domain: form().domain.value,
+  entries: [...$('entries').querySelectorAll('.entry')].map((r) => ({ key: r.querySelector('.key').value, value: r.querySelector('.value').value })),
+});
+
+const wrong = (text) => {
+  $('wrong').hidden = !text;
+  say($('wrong'), text ? `${text[0].toUpperCase()}${text.slice(1)}.` : '');
+};
+
+export const focus = () => {
+  const key = $('entries').querySelector('.key');
+  const field = !form().domain.value ? form().domain : key.value ? $('entries').querySelector('.value') : key;
+  field.focus();
+  field.select();
+};
+
+// open shows the subject that an address names, if it does.
+export const open = async (query) => {
+  close();
+  $('tried').hidden = true;
+  if (!query.has('domain')) { $('found').hidden = true; return; }
+  form().domain.value = query.get('domain');
+  $('entries').querySelectorAll('.entry').forEach((r) => r.remove());
+  for (const text of query.getAll('entry')) {
+    const at = text.indexOf(':');
+    entry(at < 0 ? text : text.slice(0, at), at < 0 ? '' : text.slice(at + 1));
+  }
+  if (query.getAll('entry').length === 0) entry();
+  shown = { ...asked(), query: query.toString(), pick: null, log: null, logAt: 0 };
+  await refresh();
+};
+
+// close stops asking.
+export const close = () => {
+  visit++;
+  shown = null;
+  clearTimeout(timer);
+  cancelAnimationFrame(animation);
+};
+
+// refresh asks for the windows every second, and for the log as often as its size allows.
+const refresh = async () => {
+  const mine = visit;
+  const s = shown;
+  let next = 1000;
+  const answer = await ask(`/admin/v1/subject?${s.query}`);
+  if (mine !== visit) return;
+  if (answer.error) {
+    wrong(answer.error);
+    next = 5000; // each try is logged
+    if (answer.status !== 503) { $('found').hidden = true; return; }
+  } else {
+    wrong(null);
+    const patience = !s.log ? 0 : s.log.algorithm === 'sorted-set-log' && s.log.count > 1000 ? 60000 : Math.max(1000, s.log.count);
+    if (Date.now() - s.logAt >= patience) {
+      const log = await ask(`/admin/v1/charges?${s.query}`);
+      if (mine !== visit) return;
+      if (!log.error) { s.log = log; s.logAt = Date.now(); }
+    }
+    s.now = answer;
+    s.heard = performance.now();
+    s.at = answer.at ? Date.parse(answer.at) : Date.now();
+    show();
+  }
+  timer = setTimeout(refresh, next);
+};
+
+// now is the store's clock.
+const now = () => shown.at + performance.now() - shown.heard;
+
+const show = () => {
+  const s = shown.now;
+  $('found').hidden = false;
+  say($('h-window'), s.subject);
+  const badges = [];
+  if (s.ban) badges.push(['bad', `banned until ${moment(Date.parse(s.ban.expires))}${s.ban.reason ? `: ${s.ban.reason}` : ''}`]);
+  if (s.override) badges.push(['warn', `override until ${moment(Date.parse(s.override.expires))}${s.override.reason ? `: ${s.override.reason}` : ''}`]);
+  if (s.source && s.source !== 'store') badges.push(['warn', `told by ${s.source}`]);
+  if (s.rule?.shadow_mode) badges.push(['', 'only tried out']);
+  if ($('badges').textContent !== badges.map((b) => b[1]).join('')) $('badges').replaceChildren(...badges.map(([how, text]) => el('span', { 'data-how': how }, text)));
+  say($('rule'), s.rule ? `${s.rule.rule}: ${s.rule.text}` : 'No rule has these entries: requests are let through, and nothing is counted.');
+  limits(s.limits);
+  picks(s.limits);
+  draw();
+  charges();
+};
+
+const limits = (all) => {
+  rows($('limits'), all, (l) => l.name, () => {
+    const row = cells('lim', 'fill', 'n', 'n', 'n wide');
+    row.cells[1].append(el('span', { class: 'meter' }, el('i')), el('span'));
+    return row;
+  }, (row, l) => {
+    say(row.cells[0], l.name);
+    row.cells[1].firstChild.firstChild.style.width = `${Math.min(100, 100 * l.used / Math.max(1, l.units))}%`;
+    row.cells[1].classList.toggle('full', l.remaining === 0);
+    say(row.cells[1].lastChild, `${count(l.used)} of ${count(l.units)}`);
+    say(row.cells[2], count(l.remaining));
+    row.dataset.release = l.release_after;
+    row.dataset.reset = l.reset_after;
+  });
+  $('limits').hidden = all.length === 0;
+  wait();
+};
+
+// wait counts down.
+const wait = () => {
+  const gone = (performance.now() - shown.heard) / 1000;
+  for (const row of $('limits').tBodies[0].rows) {
+    const [release, reset] = [Number(row.dataset.release), Number(row.dataset.reset)];
+    say(row.cells[3], release > 0 ? span(release - gone) : 'free');
+    say(row.cells[4], reset > 0 ? span(reset - gone) : 'free');
+  }
+  say($('clock'), clock(now()));
+};
+
+const picks = (all) => {
+  if (!all.some((l) => l.name === shown.pick)) {
+    const tightest = all.reduce((a, b) => (a && a.remaining / a.units <= b.remaining / b.units ? a : b), null);
+    shown.pick = tightest?.name;
+  }
+  const names = all.map((l) => l.name);
+  const there = [...$('picks').querySelectorAll('input')].map((i) => i.value);
+  $('picks').hidden = names.length < 2;
+  if (names.join('\n') !== there.join('\n')) {
+    $('picks').replaceChildren(...names.map((name) => el('label', {}, el('input', { type: 'radio', name: 'pick', value: name, onchange: () => { shown.pick = name; draw(); charges(); } }), el('span', {}, name))));
+  }
+  for (const i of $('picks').querySelectorAll('input')) i.checked = i.value === shown.pick;
+};
+
+// draw gives the axis what it shows, and slides the window from then on.
+const draw = () => {
+  const limit = shown.now.limits.find((l) => l.name === shown.pick);
+  const log = shown.log;
+  const told = limit && log?.entries;
+  $('axis').style.display = told ? '' : 'none';
+  if (!told) {
+    say($('caption'), log?.why ? `No charges to draw: ${log.why}.` : '');
+    cancelAnimationFrame(animation);
+    tick();
+    return;
+  }
+  const cut = log.limits.find((l) => l.name === limit.name);
+  axis.set({
+    entries: log.entries.map((e) => ({ at: Date.parse(e.at), units: e.units })),
+    units: limit.units,
+    free: limit.release_after > 0 ? shown.at + 1000 * limit.release_after : null,
+    ...(limit.window > 0 ? { window: 1000 * limit.window } : { from: Date.parse(cut?.from), until: Date.parse(cut?.until) }),
+  });
+  const many = log.merged > 0 ? ` There are ${count(log.count)}; those within ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
+  const band = limit.window > 0 ? 'The shaded window slides with the store’s clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
+  say($('caption'), `Each mark is a charge. ${band}; the step is what it holds, and right of now what is left of that if nobody else comes.${many}`);
+  cancelAnimationFrame(animation);
+  tick();
+};
+
+let drawn = 0;
+const tick = () => {
+  if (!shown?.now) return;
+  const t = performance.now();
+  const pace = calm.matches ? 1 : axis.pace();
+  if (t - drawn >= 1000 / pace - 4 || t < drawn) {
+    drawn = t;
+    axis.draw(now());
+    wait();
+  }
+  animation = requestAnimationFrame(tick);
+};
+
+// charges is the axis as a table, the newest first.
+const charges = () => {
+  const log = shown?.log;
+  $('charges').hidden = !log?.entries?.length;
+  if (!$('charges').open || !log?.entries) return;
+  const limit = shown.now.limits.find((l) => l.name === shown.pick);
+  const until = Date.parse(log.limits.find((l) => l.name === shown.pick)?.until);
+  rows($('charges').querySelector('table'), log.entries.slice(-50).reverse(), (e) => e.at, () => cells('', 'n', 'n'), (row, e) => {
+    const at = Date.parse(e.at);
+    say(row.cells[0], moment(at));
+    say(row.cells[1], count(e.units));
+    const leaves = limit?.window > 0 ? at + 1000 * limit.window : until;
+    say(row.cells[2], leaves <= now() ? 'has left' : moment(leaves));
+  });
+};
+
+// attempt asks what a request would be told.
+const attempt = async () => {
+  const of = asked();
+  const cost = form().cost.value;
+  if (cost !== '') of.cost = Number(cost);
+  const e = await ask('/admin/v1/explain', of);
+  $('tried').hidden = Boolean(e.error);
+  wrong(e.error);
+  if (e.error) return;
+  const v = e.verdict;
+  const refused = !v || v.refused_by != null;
+  $('verdict').dataset.how = !refused ? 'good' : v?.shadow ? 'warn' : 'bad';
+  say($('verdict'), sentence(e));
+  rows($('usage'), e.usage, (u) => u.name, () => cells('lim', 'n', 'n wide', '', 'n'), (row, u) => {
+    say(row.cells[0], u.name);
+    say(row.cells[1], `${count(u.used)} of ${count(u.units)}`);
+    say(row.cells[2], count(u.remaining));
+    say(row.cells[3], u.room ? `yes, for ${count(e.cost)}` : `no, not for ${count(e.cost)}`);
+    row.cells[3].dataset.how = u.room ? 'good' : 'bad';
+    say(row.cells[4], u.release_after > 0 ? span(u.release_after) : 'free');
+  });
+  $('usage').hidden = e.usage.length === 0;
+  $('steps').replaceChildren(...e.steps.map((s) => el('li', {}, el('code', {}, `${s.key}=${s.value}`), s.matched ? ` → ${s.matched}` : '', el('span', { class: 'sub' }, s.how))));
+};
+
+const sentence = (e) => {
+  const text = e.summary[0].toUpperCase() + e.summary.slice(1);
+  const again = e.verdict?.retry_after > 0 ? `; the next try is worth it in ${span(e.verdict.retry_after)}` : '';
+  return `${text}${again}.`;
+};

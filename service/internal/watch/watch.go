@@ -1,0 +1,135 @@
+// Package watch reads the stream of events of an admin port, and shows it in a terminal.
+package watch
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"example.com/sash/service/internal/live"
+	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/verdict"
+)
+
+// A State is one event: how a service is.
+type State struct {
+	At            time.Time   `json:"at"`
+	Since         time.Time   `json:"since"`
+	Authenticated bool        `json:"authenticated"`
+	Requests      live.Line   `json:"requests"`
+	Rules         []live.Line `json:"rules"`
+	Store         Store       `json:"store"`
+	Top           *Top        `json:"top"` // nil to strangers
+}
+
+// A Store is the state of the service's store.
+type Store struct {
+	Status    string           `json:"status"`
+	Store     string           `json:"store"`
+	Cause     string           `json:"cause"`
+	For       *verdict.Seconds `json:"for"`
+	Instances int              `json:"instances"`
+	InFlight  int              `json:"in_flight"`
+	Local     struct {
+		Backlog  int64 `json:"backlog"`
+		Lost     int64 `json:"lost"`
+		Doubtful int64 `json:"doubtful"`
+	} `json:"local"`
+	Overrides int `json:"overrides"`
+	Bans      int `json:"bans"`
+}
+
+// A Top is the busiest subjects.
+type Top struct {
+	Since   time.Time     `json:"since"`
+	Units   []top.Subject `json:"units"`
+	Refused []top.Subject `json:"refused"`
+}
+
+// ErrToken means that the service does not take the token.
+var ErrToken = errors.New("the service does not take this token: it is another, or the service was started without one")
+
+// silence is after how long a stream that says nothing is taken to be gone: it has an event a second.
+const silence = 10 * time.Second
+
+// maxEvent is longer than any event: a thousand rules and thirty subjects.
+const maxEvent = 4 << 20
+
+// A Client asks one admin port. It is safe for concurrent use.
+type Client struct {
+	// Admin is the URL of the port, such as http://127.0.0.1:6070.
+	Admin string
+	// Token is the admin's, or empty.
+	Token string
+}
+
+// Watch calls f with every event, and the JSON that it came in, until f or the context ends it, or the stream ends,
+// which is an error.
+func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	quiet := time.AfterFunc(silence, func() { stop(fmt.Errorf("it has said nothing for %v", silence)) })
+	defer quiet.Stop()
+	transport := http.DefaultTransport.(*http.Transport).Clone() // a connection of its own, which ends with the stream
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport} // no timeout: the stream goes on
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.Admin, "/")+"/admin/v1/events", nil)
+	if err != nil {
+		return err
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("no admin port answers at %s: is sash serve running there, and is that its --admin-addr? (%w)", c.Admin, unwrap(err))
+	}
+	defer func() { _ = res.Body.Close() }()
+	switch {
+	case res.StatusCode == http.StatusServiceUnavailable:
+		return fmt.Errorf("%s has as many watchers as it takes: close a dashboard or another sash top, or give the token", c.Admin)
+	case res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"):
+		return fmt.Errorf("%s is no admin port of sash serve: it answers %s to /admin/v1/events", c.Admin, res.Status)
+	}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, maxEvent)
+	for kind := ""; lines.Scan(); {
+		quiet.Reset(silence)
+		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			kind = name
+		}
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok || kind != "state" {
+			continue
+		}
+		var s State
+		if err := json.Unmarshal([]byte(data), &s); err != nil {
+			return fmt.Errorf("%s sent an event that cannot be read: %w", c.Admin, err)
+		}
+		if c.Token != "" && !s.Authenticated {
+			return ErrToken
+		}
+		if !f(s, []byte(data)) {
+			return nil
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%s: %w", c.Admin, cause)
+	}
+	return fmt.Errorf("%s ended the stream: %w", c.Admin, cmp.Or(lines.Err(), io.EOF))
+}
+
+// unwrap takes the URL away, which the message has.
+func unwrap(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"example.com/sash/service/internal/live"
+	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/watch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stream is an admin port that sends what is given.
+func stream(t *testing.T, status int, events string) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/admin/v1/events" {
+			t.Errorf("it asks for %s", r.URL.Path)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(events))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+const state = "event: state\ndata: {\"authenticated\":false,\"requests\":{\"count\":{\"allowed\":7}}}\n\n"
+
+func TestWatchReadsStates(t *testing.T) {
+	url := stream(t, 200, "event: history\ndata: {}\n\n: a comment\n\n"+state+state+state)
+	var seen []int64
+	err := (&watch.Client{Admin: url + "/"}).Watch(t.Context(), func(s watch.State, text []byte) bool {
+		seen = append(seen, s.Requests.Count.Allowed)
+		return len(seen) < 2
+	})
+	if err != nil || len(seen) != 2 || seen[1] != 7 {
+		t.Errorf("%v, %v", seen, err)
+	}
+}
+
+func TestWatchSaysWhatIsWrong(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for name, c := range map[string]struct {
+		client watch.Client
+		want   string
+	}{
+		"nothing there":    {watch.Client{Admin: "http://127.0.0.1:1"}, "no admin port answers at http://127.0.0.1:1"},
+		"something else":   {watch.Client{Admin: stream(t, 404, "")}, "is no admin port of sash serve: it answers 404 Not Found"},
+		"too many":         {watch.Client{Admin: stream(t, 503, "")}, "has as many watchers as it takes"},
+		"no JSON":          {watch.Client{Admin: stream(t, 200, "event: state\ndata: {\n\n")}, "sent an event that cannot be read"},
+		"the stream ended": {watch.Client{Admin: stream(t, 200, state)}, "ended the stream"},
+	} {
+		err := c.client.Watch(ctx, func(watch.State, []byte) bool { return true })
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	c := watch.Client{Admin: stream(t, 200, state), Token: "another"}
+	if err := c.Watch(ctx, func(watch.State, []byte) bool { return true }); !errors.Is(err, watch.ErrToken) {
+		t.Errorf("a wrong token: %v", err)
+	}
+}
+
+// What requests say cannot command the terminal, and lines keep to its size.
+func TestTextIsOfTheTerminal(t *testing.T) {
+	s := &watch.State{Top: &watch.Top{}}
+	for range 50 {
+		s.Rules = append(s.Rules, live.Line{Rule: strings.Repeat("long", 50)})
+		s.Top.Units = append(s.Top.Units, top.Subject{Subject: "d:user:\x1b[2J\r\n界", Count: 12})
+	}
+	text := watch.Text(s, 80, 40, false)
+	if strings.ContainsAny(text, "\x1b\r") || !strings.Contains(text, "d:user:\ufffd[2J\ufffd\ufffd界") {
+		t.Errorf("a subject is shown as it came: %q", text)
+	}
+	lines := strings.Split(text, "\n")
+	if len(lines) > 40 || !strings.Contains(text, "Most refused") {
+		t.Errorf("%d lines, and not all lists", len(lines))
+	}
+	for _, line := range lines {
+		if n := len([]rune(line)); n > 80 {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+	if strangers := watch.Text(&watch.State{}, 0, 0, false); !strings.Contains(strangers, "--token-file") {
+		t.Error("it does not say how subjects are shown")
+	}
+}
+
+// A person who presses q leaves, whatever the stream does.
+func TestScreenEndsOnQ(t *testing.T) {
+	going := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(state))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(going.Close)
+	keys, press := io.Pipe()
+	out := &shown{want: "\x1b", there: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() { ended <- (&watch.Client{Admin: going.URL}).Screen(t.Context(), keys, out) }()
+	<-out.there
+	if _, err := press.Write([]byte("q")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	_ = press.Close()
+}
+
+// shown is a terminal that tells when something is written to it.
+type shown struct {
+	text  strings.Builder
+	want  string
+	there chan struct{}
+	found bool
+}
+
+// Write is called by one goroutine at a time.
+func (s *shown) Write(b []byte) (int, error) {
+	s.text.Write(b)
+	if !s.found && strings.Contains(s.text.String(), s.want) {
+		s.found = true
+		close(s.there)
+	}
+	return len(b), nil
+}
