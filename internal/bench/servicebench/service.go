@@ -2,7 +2,6 @@ package servicebench
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,13 +80,8 @@ func (s *service) stop() error {
 
 // processor returns the seconds of processor time that the service has used.
 func (s *service) processor() (float64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Admin+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	res, err := http.DefaultClient.Do(req)
+	client := http.Client{Timeout: 10 * time.Second}
+	res, err := client.Get("http://" + s.Admin + "/metrics")
 	if err != nil {
 		return 0, err
 	}
