@@ -18,7 +18,7 @@ func TestServeTriesACandidateOut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	put(t, file, webRule+"  candidate: {limits: [2/1h]}\n")
 	redis := redistest.Start(t).Addr()
-	p := serve(t, "--config", file, "--budget", "10s", "--redis", redis)
+	p := serve(t, "--config", file, "--budget", "10s", "--show-keys", "--redis", redis)
 	ask := func(client string) int {
 		t.Helper()
 		res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"web","entries":[{"key":"remote_address","value":"`+client+`"}]}`))
@@ -68,7 +68,7 @@ func TestServeTriesACandidateOut(t *testing.T) {
 	if err := p.stop(t); err != nil {
 		t.Error(err)
 	}
-	if logs := p.logs.String(); strings.Count(logs, "a candidate would have refused what was allowed") != 2 || !strings.Contains(logs, "subject=web:remote_address:192.0.2.7") {
+	if logs := p.logs.String(); strings.Count(logs, "a candidate would have refused what was allowed") != 2 || !strings.Contains(logs, "key=web:remote_address:192.0.2.7") {
 		t.Errorf("logs: %s", logs)
 	}
 }

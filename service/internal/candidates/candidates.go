@@ -18,8 +18,9 @@ var logged = sash.PerSecond(5)
 
 // Watch returns an observer that counts the units of each candidate under the name of its rule and ".candidate":
 // all, those within it and over it, and as shadow_mode those over it that it did not refuse, because another limit
-// was enforced. Those that only the candidate would have refused are logged, a few in any second.
-func Watch(counted *stats.Registry, log *slog.Logger) decide.Observer {
+// was enforced. Those that only the candidate would have refused are logged, a few in any second, with keys that have
+// values of requests only where keys says so.
+func Watch(counted *stats.Registry, log *slog.Logger, keys bool) decide.Observer {
 	limiter, err := sash.New(memstore.New(nil), nil, logged)
 	if err != nil {
 		panic(err) // the limit is right
@@ -53,7 +54,11 @@ func Watch(counted *stats.Registry, log *slog.Logger) decide.Observer {
 				silent.Add(1)
 				continue
 			}
-			log.Info("a candidate would have refused what was allowed", "rule", c.Rule.String(), "subject", a.Key,
+			to := log
+			if keys {
+				to = log.With("key", a.Key)
+			}
+			to.Info("a candidate would have refused what was allowed", "rule", c.Rule.String(),
 				"units", c.Units, "limit", c.RefusedBy.Limit.Name, "retry_after", c.RefusedBy.RetryAfter, "not_logged", silent.Swap(0))
 		}
 	}

@@ -125,7 +125,7 @@ func (a *app) runServe(ctx context.Context, s *serving, env *envoyenv.Settings) 
 	}
 	defer told.Stop()
 	counted.Service.ConfigLoaded.Add(1)
-	decider.Observe(candidates.Watch(counted, log))
+	decider.Observe(candidates.Watch(counted, log, s.showKeys))
 	err = follow(ctx, source, known, env, log, func(cfg *config.Config, err error) { reload(decider, counted, loading, log, cfg, err) })
 	if err != nil {
 		return err

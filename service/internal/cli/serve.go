@@ -121,7 +121,7 @@ reaches the address can ask: the service has no authentication of its own.`,
 	f.IntVar(&s.replicas, "replicas", 0, "how many replicas have to confirm what is admitted, within half of the budget; fewer in time is on_unavailable")
 	f.StringVar(&s.level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
 	f.BoolVar(&s.logRefusals, "log-refusals", false, "log refusals with the limit that refused: of each rule the first in each second, at level info")
-	f.BoolVar(&s.showKeys, "show-keys", false, "have whom a request was charged to, which is values of the request, in the log of refusals and in traces")
+	f.BoolVar(&s.showKeys, "show-keys", false, "have whom a request was charged to, which is values of the request, in the logs of refusals and candidates, and in traces")
 	f.BoolVar(&s.json, "json", false, "say where it listens in JSON, and log in JSON")
 	return cmd
 }

@@ -38,7 +38,11 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	if last == nil || last.rule == nil {
 		return Found{}, nil
 	}
-	return Found{Rule: last.rule, Key: subject(domain, entries, path), Metric: metric(domain, entries, path)}, nil
+	charged := len(path)
+	if last.rule.Reserve > 0 {
+		charged-- // what is left to others is of the descriptor above
+	}
+	return Found{Rule: last.rule, Key: subject(domain, entries[:charged], path[:charged]), Metric: metric(domain, entries, path)}, nil
 }
 
 // Match returns the rule for a request, or nil when nothing limits it. The error is ErrUnknownDomain.

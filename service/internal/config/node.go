@@ -21,9 +21,8 @@ func (r *reader) errorf(n *yaml.Node, format string, args ...any) error {
 // A field reads the value of one key of a mapping.
 type field func(n *yaml.Node) error
 
-// mapping reads a mapping: each key once, by its field. What names the mapping in errors; later are
-// keys that exist elsewhere and are not supported here yet.
-func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, later ...string) error {
+// mapping reads a mapping: each key once, by its field. What names the mapping in errors.
+func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) error {
 	n = resolve(n)
 	if n.Kind != yaml.MappingNode {
 		return r.errorf(n, "%s must be a mapping of keys to values", what)
@@ -37,10 +36,7 @@ func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, lat
 		}
 		seen[name] = key.Line
 		read := fields[name]
-		switch {
-		case slices.Contains(later, name):
-			return r.errorf(key, "%q is not supported yet", name)
-		case read == nil:
+		if read == nil {
 			known := make([]string, 0, len(fields))
 			for name := range fields {
 				known = append(known, name)

@@ -18,9 +18,6 @@ const (
 	maxDescriptors = 200_000
 )
 
-// Keys of ours that are not supported yet.
-var laterDescriptor = []string{"reserve_below"}
-
 // A File is the text of one file. The name is for errors, which start with "name:line: ".
 type File struct {
 	Name string
@@ -113,11 +110,11 @@ func (p *parser) document(n *yaml.Node) error {
 	if descriptors == nil {
 		return nil
 	}
-	return p.level(descriptors, d.name, nil, d.descriptors)
+	return p.level(descriptors, d.name, nil, nil, d.descriptors)
 }
 
-// level reads a list of descriptors below a path.
-func (p *parser) level(n *yaml.Node, domain string, path []Entry, into *level) error {
+// level reads a list of descriptors below a path, of which the last may have a rule.
+func (p *parser) level(n *yaml.Node, domain string, path []Entry, above *Rule, into *level) error {
 	if len(path) >= maxDepth {
 		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
 	}
@@ -125,11 +122,11 @@ func (p *parser) level(n *yaml.Node, domain string, path []Entry, into *level) e
 		if p.descriptors++; p.descriptors > maxDescriptors {
 			return p.errorf(n, "more than %d descriptors", maxDescriptors)
 		}
-		return p.descriptor(n, domain, path, into)
+		return p.descriptor(n, domain, path, above, into)
 	})
 }
 
-func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *level) error {
+func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Rule, into *level) error {
 	d := &descriptor{children: newLevel()}
 	entry := &d.entry
 	var children *yaml.Node
@@ -140,7 +137,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 	fields["share_threshold"] = p.boolean("share_threshold", &d.share)
 	fields["value_to_metric"] = p.boolean("value_to_metric", &d.inMetric)
 	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
-	if err := p.mapping(n, "a descriptor", fields, laterDescriptor...); err != nil {
+	if err := p.mapping(n, "a descriptor", fields); err != nil {
 		return err
 	}
 	switch {
@@ -153,7 +150,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
 		return err
 	}
-	rule, err := body.rule(n)
+	rule, err := body.rule(n, above)
 	if err != nil {
 		return err
 	}
@@ -166,7 +163,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 	if children == nil {
 		return nil
 	}
-	return p.level(children, domain, path, d.children)
+	return p.level(children, domain, path, d.rule, d.children)
 }
 
 // once refuses what was there before.

@@ -41,6 +41,9 @@ type Rule struct {
 	Replaces []string
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
+	// Reserve is the percentage of each limit of the descriptor above that is left to others: reserve_below. The limits are
+	// what remains of those, and the subject is that of the descriptor above. Zero is none.
+	Reserve float64
 	// Candidate is limits that are tried beside these; nil is none.
 	Candidate *Candidate
 }
@@ -52,7 +55,7 @@ func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
-	onUnavailable, candidate                       *yaml.Node
+	onUnavailable, candidate, reserveBelow         *yaml.Node
 
 	shadow, quota, detailed, guard, countRefused bool
 }
@@ -62,14 +65,15 @@ func (b *ruleBody) fields() map[string]field {
 		return func(n *yaml.Node) error { *into = n; return nil }
 	}
 	return map[string]field{
-		"rate_limit":  keep(&b.rateLimit),
-		"limits":      keep(&b.limits),
-		"algorithm":   keep(&b.algorithm),
-		"resolution":  keep(&b.resolution),
-		"cost":        keep(&b.cost),
-		"candidate":   keep(&b.candidate),
-		"shadow_mode": b.boolean("shadow_mode", &b.shadow),
-		"quota_mode":  b.boolean("quota_mode", &b.quota),
+		"rate_limit":    keep(&b.rateLimit),
+		"limits":        keep(&b.limits),
+		"algorithm":     keep(&b.algorithm),
+		"resolution":    keep(&b.resolution),
+		"cost":          keep(&b.cost),
+		"candidate":     keep(&b.candidate),
+		"reserve_below": keep(&b.reserveBelow),
+		"shadow_mode":   b.boolean("shadow_mode", &b.shadow),
+		"quota_mode":    b.boolean("quota_mode", &b.quota),
 
 		"on_unavailable": keep(&b.onUnavailable),
 		"guard":          b.boolean("guard", &b.guard),
@@ -79,9 +83,12 @@ func (b *ruleBody) fields() map[string]field {
 	}
 }
 
-// rule returns the rule, or nil for a descriptor that limits nothing.
-func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
+// rule returns the rule, or nil for a descriptor that limits nothing. Above is that of the descriptor above, or nil.
+func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
+	if b.reserveBelow != nil {
+		return rule, b.reserved(rule, above)
+	}
 	rule.Options.CountRefused = b.countRefused
 	at := n // the line that an error about the limits is on
 	switch {

@@ -16,6 +16,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 )
@@ -115,6 +116,9 @@ func (s *Service) failure(ctx context.Context, err error) error {
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
 	s.log.Log("no decision", err) // the store's words may tell where it is: not for the client
+	if cause := degrade.Cause(err); cause == "down" || cause == "busy" {
+		return status.Error(codes.Unavailable, "the store is not asked for now: there is no decision, and nothing was charged")
+	}
 	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")
 }
 
