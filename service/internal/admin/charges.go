@@ -52,16 +52,10 @@ type history struct {
 
 // charges tells what a subject was charged and when, as far as its key remembers.
 func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
-	of, err := asked(r)
-	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
-		return
-	}
 	ctx, cancel := bounded(r)
 	defer cancel()
-	look, err := h.decider.Look(ctx, of.Domain, of.Entries)
-	if err != nil {
-		h.refuse(w, r, err)
+	_, look, ok := h.look(ctx, w, r)
+	if !ok {
 		return
 	}
 	answer := history{Subject: look.Found.Key, At: instant(look.Result.At), Limits: []span{}}

@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/top"
 	"example.com/sash/service/internal/verdict"
@@ -47,18 +49,26 @@ func periodOf(l sash.Limit) (period string) {
 	return period
 }
 
-// subject tells how a subject stands, without charging it.
-func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
+// look finds the subject that a query names, and how it stands; otherwise it has answered what is wrong.
+func (h *handler) look(ctx context.Context, w http.ResponseWriter, r *http.Request) (of named, look decide.Look, ok bool) {
 	of, err := asked(r)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
-		return
+		return of, look, false
 	}
+	if look, err = h.decider.Look(ctx, of.Domain, of.Entries); err != nil {
+		h.refuse(w, r, err)
+		return of, look, false
+	}
+	return of, look, true
+}
+
+// subject tells how a subject stands, without charging it.
+func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	look, err := h.decider.Look(ctx, of.Domain, of.Entries)
-	if err != nil {
-		h.refuse(w, r, err)
+	of, look, ok := h.look(ctx, w, r)
+	if !ok {
 		return
 	}
 	answer := map[string]any{

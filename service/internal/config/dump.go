@@ -9,17 +9,7 @@ import (
 )
 
 // Metric names the rule in statistics: the domain and the keys, with the values that the configuration gives.
-func (r *Rule) Metric() string {
-	var b strings.Builder
-	b.WriteString(r.Domain)
-	for _, e := range r.Path {
-		b.WriteString("." + e.Key)
-		if e.Value != "" {
-			b.WriteString("_" + e.Value)
-		}
-	}
-	return b.String()
-}
+func (r *Rule) Metric() string { return r.Domain + "." + r.Label }
 
 // Describe says what the rule does, in one line: "5/1m by sliding-log, shadow_mode".
 func (r *Rule) Describe() string {

@@ -213,23 +213,3 @@ func FuzzJSON(f *testing.F) {
 		}
 	})
 }
-
-// Whether a store fails is found out from calls that get the store's whole time, although Envoy waits for less.
-func TestTheStoreHasItsTimeWhateverTheCallersIs(t *testing.T) {
-	w := &world{t: t}
-	left := make(chan time.Duration, 1)
-	store := memstore.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
-		deadline, _ := ctx.Deadline()
-		left <- time.Until(deadline)
-		return store.Decide(ctx, req)
-	}), &Options{Timeout: time.Hour})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := w.client.ShouldRateLimit(ctx, request("ip=a")); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-left; got < 30*time.Minute {
-		t.Errorf("the store has %v", got)
-	}
-}

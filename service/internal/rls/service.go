@@ -88,9 +88,7 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 		s.opts.Stats.Service.ServiceErrors.Add(1)
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	// The caller's end does not end the decision: Envoy waits for less time than the store has, and a store
-	// whose every caller has left would never count as failing, and never be answered for by policy.
-	budget, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
+	budget, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
 	answers, err := s.decider.DecideParts(budget, req.GetDomain(), parts, s.opts.Charging)
 	if err != nil {
