@@ -367,9 +367,14 @@ while pass do
               call('SETRANGE', key, base + from, string.sub(str, 1, tail))
               if #str > tail then call('SETRANGE', key, base, string.sub(str, tail + 1)) end
             end
-            call('SETRANGE', key, '0', '\1') -- changes nothing; Redis may refuse it for memory
-            call('DEL', key)
-            call('SETRANGE', key, #header + size * 12 + blocks * 6 - 1, '\0')
+            local len = #header + size * 12 + blocks * 6
+            if size <= 8192 then -- SET and not DEL: on a cluster a key that goes while its slot moves is not found again
+              call('SET', key, string.rep(string.rep('\0', 64), math.floor(len / 64)) .. string.rep('\0', len % 64))
+            else
+              call('SETRANGE', key, '0', '\1') -- changes nothing; Redis may refuse it for memory
+              call('DEL', key)
+              call('SETRANGE', key, len - 1, '\0')
+            end
             call('SETRANGE', key, '0', header)
             put(ring, #header, size, 12, lo)
             call('SETRANGE', key, #header + target % size * 12, entry)

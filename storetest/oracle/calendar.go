@@ -119,6 +119,20 @@ func longest(l sash.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
+// settleable returns for how many microseconds a charge under a limit can be settled: until no charge under it counts,
+// whatever clocks are set to, even where another policy on the same key counts it for longer.
+func settleable(l sash.Limit) int64 {
+	switch l.Period {
+	case sash.CalendarHour:
+		return 2 * time.Hour.Microseconds()
+	case sash.CalendarDay:
+		return 48 * time.Hour.Microseconds()
+	case sash.CalendarMonth:
+		return 33 * 24 * time.Hour.Microseconds()
+	}
+	return l.Window.Microseconds()
+}
+
 // span names the time over which a limit counts.
 func span(l sash.Limit) string {
 	l.Units, l.Name = 0, ""
