@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/sash/goredisstore"
-	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest/adaptertest"
 )
 
 // quiet asks for no notifications, as New says: some of these tests wait for replicas.

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // A ring places keys by their hash tag alone: two keys of one Redis Cluster slot can be on two servers.

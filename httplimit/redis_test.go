@@ -16,8 +16,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/httplimit"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // scripter runs scripts over a connection of the tests.

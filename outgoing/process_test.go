@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // childEnv holds an errand: with it, the test binary is one more process of a fleet.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // scripter runs scripts on a server of the test.

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 	"example.com/sash/rueidisstore"
 )
 

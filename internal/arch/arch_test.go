@@ -26,8 +26,8 @@ var layers = []layer{
 	{"grpclimit", []string{"."}},
 	{"outgoing", []string{"."}},
 	{"replay/...", []string{".", "memstore", "replay/..."}},
-	{"internal/redistest", nil},
-	{"internal/redistest/adaptertest", []string{".", "redisstore", "internal/redistest"}},
+	{"redistest", nil},
+	{"redistest/adaptertest", []string{".", "redisstore", "redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},
 	{"internal/bench/...", []string{"./..."}},
 	{"service/...", []string{"./..."}},
@@ -79,7 +79,7 @@ func TestImportsPointInward(t *testing.T) {
 }
 
 func TestOnlyTheServiceReadsTheEnvironmentAndLogs(t *testing.T) {
-	free := []string{"service/...", "internal/redistest/...", "internal/bench/...", "internal/modeltest/..."}
+	free := []string{"service/...", "redistest/...", "internal/bench/...", "internal/modeltest/..."}
 	for _, file := range goFiles(t) {
 		if slices.ContainsFunc(free, func(pattern string) bool { return matches(pattern, file.pkg) }) {
 			continue

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // leastRights is all that a user has to be allowed: to run scripts, and what they call.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // Somebody sets the server's clock an hour forward and then back again, in the middle of the load.

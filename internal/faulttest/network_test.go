@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // The network between callers and server spoils what passes. Every call asks for a subject of its own, so

@@ -3,7 +3,7 @@ package faulttest
 import (
 	"testing"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // The link to the replica is slow, the primary is killed, and the replica takes over without the charges

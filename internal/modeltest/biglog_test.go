@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
+	"example.com/sash/redistest"
 	"example.com/sash/storetest/oracle"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // A log that is full, with one unit held in its oldest entry and nothing in all the others, which were given

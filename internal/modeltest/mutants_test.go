@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // A mutant is a script that somebody could write in place of ours, with one thing wrong.

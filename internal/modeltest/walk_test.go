@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 	"example.com/sash/storetest"
 	"example.com/sash/storetest/oracle"
 )

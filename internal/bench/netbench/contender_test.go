@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // Figures only compare when every contender does the same work: within an hour, limit 50 lets 50 in.

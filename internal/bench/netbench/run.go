@@ -10,7 +10,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/internal/bench/exactness"
 	"example.com/sash/internal/bench/report"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // Config says how much to measure.

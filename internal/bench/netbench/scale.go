@@ -12,7 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // Scale measures Redis as subjects grow, up to a million, adds it to the document, and returns the targets.

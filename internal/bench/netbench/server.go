@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.com/sash/internal/bench/load"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // info returns numbers of the server's INFO.

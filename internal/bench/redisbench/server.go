@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // batch is how many calls are on their way at once.

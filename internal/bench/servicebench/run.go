@@ -13,7 +13,7 @@ import (
 
 	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // Config says how much to measure.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // post sends JSON and returns the status and the answer.

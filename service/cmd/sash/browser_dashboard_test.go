@@ -12,7 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

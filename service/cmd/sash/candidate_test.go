@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 func TestExitCodesOfDecisions(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 	"example.com/sash/service/internal/envoytest"
 )
 

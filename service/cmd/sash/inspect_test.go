@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // The real access log, beside the repository; and a part of it inside.

@@ -11,8 +11,8 @@ import (
 	"example.com/sash/denials"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
+	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/verdict"
 )

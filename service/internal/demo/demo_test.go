@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/goredisstore"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 func accepted(b Boundary) map[string]int64 {

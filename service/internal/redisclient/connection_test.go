@@ -10,7 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

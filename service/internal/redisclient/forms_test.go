@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 func ping(t *testing.T, url string) error {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // The error of a client's first call says what happened and what to do.

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 // A Watched is a primary with a replica, and the Sentinels that watch them. A primary that does not answer

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 func TestReplies(t *testing.T) {

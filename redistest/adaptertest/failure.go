@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
+	"example.com/sash/redistest"
 )
 
 func testLostReply(t *testing.T, open Open) {

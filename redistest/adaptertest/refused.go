@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // testRefusals makes real servers refuse, and wants to be told what that means through this client.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // Options for a client under test. The zero value is the client's own default.

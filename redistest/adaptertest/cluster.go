@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
 )
 
 // A cluster is two primaries, each with half of the slots and a proxy that clients reach it by.
