@@ -16,7 +16,7 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// A person logs in by keyboard, sees what the API says, and looks at a subject and at what it would be told.
+// The dashboard works by keyboard: a user logs in, opens a subject, runs a dry run, and sees the numbers of the API.
 func TestBrowserDashboard(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(adminToken), 0o600); err != nil {
@@ -29,7 +29,7 @@ func TestBrowserDashboard(t *testing.T) {
 	page := openTab(t, p.admin+"/dashboard")
 	page.until(`document.getElementById('connection').textContent === 'live'`)
 
-	// Strangers see counts, and nobody's name.
+	// Without the token the page shows counts and no subjects.
 	page.until(`document.querySelectorAll('#rules tbody tr').length === 1`)
 	if text := page.text(`document.body.textContent`); strings.Contains(text, "192.0.2.") {
 		t.Error("the page names a subject to strangers")
@@ -102,12 +102,12 @@ func TestBrowserDashboard(t *testing.T) {
 	page.shoot("subject-phone")
 }
 
-// Whoever watches is told when Redis goes, and when it is back.
-func TestBrowserDashboardTellsThatRedisIsDown(t *testing.T) {
+// The dashboard shows an alert while Redis is down.
+func TestBrowserDashboardShowsThatRedisIsDown(t *testing.T) {
 	server := redistest.Start(t)
 	p := serve(t, "--redis", "redis://"+server.Addr())
 	page := openTab(t, p.admin+"/dashboard")
-	page.until(`document.getElementById('store').textContent.includes('Redis answers')`)
+	page.until(`document.getElementById('store').textContent.includes('Redis up')`)
 	page.until(`document.getElementById('alert').hidden && !document.getElementById('unset').hidden`)
 	server.Stop()
 	servertest.Wait(t, "the service does not notice", func() bool {
@@ -116,11 +116,11 @@ func TestBrowserDashboardTellsThatRedisIsDown(t *testing.T) {
 		administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/store", "", &is)
 		return is.Status == "degraded"
 	})
-	page.until(`document.getElementById('alert').textContent.startsWith('Redis does not decide')`)
+	page.until(`document.getElementById('alert').textContent.startsWith('Redis is not deciding')`)
 	page.shoot("down")
 	server.Restart()
 	servertest.Wait(t, "the service does not come back", func() bool {
-		status, _ := allow(t, p, "192.0.2.1") // which has it try again
+		status, _ := allow(t, p, "192.0.2.1") // triggers a probe
 		return status == http.StatusOK
 	})
 	page.until(`document.getElementById('alert').hidden`)

@@ -1,6 +1,6 @@
-// Package dashboard is the page for those who watch a service: it shows what the admin port's endpoints say. The page
-// is plain HTML, CSS and JavaScript, as files beside this one: nothing builds it, and it asks nobody but its own
-// origin.
+// Package dashboard serves the dashboard of the admin port, a page that shows what the port's endpoints return. The
+// page is plain HTML, CSS and JavaScript in files beside this one. It has no build step and loads nothing from other
+// origins.
 package dashboard
 
 import (
@@ -11,19 +11,20 @@ import (
 	"strings"
 )
 
-// policy lets the page load and ask its own origin and nothing else, and run no script that is not a file of it.
+// policy restricts the page to its own origin and to scripts from files.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 //go:embed page
 var page embed.FS
 
-// kinds are not asked of the machine, which may call a script text.
+// kinds are the content types by extension. They are fixed here because the machine's own table may label a script as
+// text.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// New returns a handler for GET /dashboard and what lies below it.
+// New returns a handler for GET /dashboard and the paths below it.
 func New() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := "index.html"
@@ -41,6 +42,6 @@ func New() http.Handler {
 		h.Set("Content-Length", strconv.Itoa(len(content)))
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Referrer-Policy", "no-referrer")
-		_, _ = w.Write(content) // a client that is gone is no concern of ours
+		_, _ = w.Write(content) // the client may have disconnected
 	})
 }

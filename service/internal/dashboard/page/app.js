@@ -1,22 +1,22 @@
-// The page: which view is shown, who asks, and the stream that it lives on.
+// The page: the current view, the viewer’s access, and the event stream that feeds it.
 
 import { $, say } from './dom.js';
-import { ask, send } from './ask.js';
+import { call, postForm } from './api.js';
 import * as overview from './overview.js';
 import * as subject from './subject.js';
 
 let access = null;
 let stream = null;
-let again = 0;
+let reconnect = 0;
 
 const connection = (state, text) => {
   $('connection').dataset.state = state;
   say($('connection'), text);
 };
 
-// listen opens the stream, and opens it again when it ends. A page that nobody sees holds none.
+// listen opens the event stream and reopens it when it ends. A hidden page has no stream.
 const listen = () => {
-  clearTimeout(again);
+  clearTimeout(reconnect);
   stream?.close();
   stream = null;
   if (document.hidden) return;
@@ -29,27 +29,27 @@ const listen = () => {
     const s = JSON.parse(e.data);
     overview.state(s, !first);
     first = false;
-    if (access && s.authenticated !== access.authenticated) configure(); // a session has ended
+    if (access && s.authenticated !== access.authenticated) configure(); // the session has expired
   });
   mine.addEventListener('error', () => {
     mine.close();
     if (mine !== stream) return;
-    connection('lost', 'no connection: trying again');
-    again = setTimeout(listen, 2000);
+    connection('lost', 'disconnected, reconnecting');
+    reconnect = setTimeout(listen, 2000);
   });
 };
 
 const configure = async () => {
-  const config = await ask('/admin/v1/config');
+  const config = await call('/admin/v1/config');
   if (config.error) return;
   access = config.access;
   overview.configured(config);
   subject.configured(config);
-  const inside = access.authenticated;
-  $('locked').hidden = inside;
+  const { authenticated } = access;
+  $('locked').hidden = authenticated;
   $('login').hidden = !access.token;
   $('unset').hidden = access.token;
-  $('search').hidden = !inside;
+  $('search').hidden = !authenticated;
   $('logout').hidden = access.by !== 'session';
   say($('by'), access.by.startsWith('certificate') ? access.by : '');
   route();
@@ -66,17 +66,17 @@ const route = () => {
   if (view === 'subject' && access?.authenticated) subject.open(new URLSearchParams(query));
   else {
     subject.close();
-    $('found').hidden = $('tried').hidden = true;
+    $('found').hidden = $('dry-run').hidden = true;
   }
 };
 
 $('login').addEventListener('submit', async (e) => {
   e.preventDefault();
   const field = $('login').token;
-  const wrong = await send('/login', { token: field.value });
-  $('login-wrong').hidden = !wrong;
-  say($('login-wrong'), wrong ? `${wrong[0].toUpperCase()}${wrong.slice(1)}.` : '');
-  if (wrong) { field.select(); return; }
+  const error = await postForm('/login', { token: field.value });
+  $('login-error').hidden = !error;
+  say($('login-error'), error ? `${error[0].toUpperCase()}${error.slice(1)}.` : '');
+  if (error) { field.select(); return; }
   field.value = '';
   await configure();
   listen();
@@ -85,7 +85,7 @@ $('login').addEventListener('submit', async (e) => {
 });
 
 $('logout').addEventListener('click', async () => {
-  await send('/logout');
+  await postForm('/logout');
   await configure();
   listen();
 });
@@ -100,7 +100,7 @@ document.addEventListener('keydown', (e) => {
 
 document.addEventListener('visibilitychange', () => {
   listen();
-  route(); // which asks for the subject again, or no more
+  route(); // starts or stops refreshing the subject
 });
 addEventListener('hashchange', route);
 
@@ -112,8 +112,8 @@ await ready;
 listen();
 setInterval(() => { if (!document.hidden && stream) configureQuietly(); }, 30000);
 
-// configureQuietly follows a configuration that is read again.
+// configureQuietly picks up a reloaded configuration without changing the view.
 async function configureQuietly() {
-  const config = await ask('/admin/v1/config');
+  const config = await call('/admin/v1/config');
   if (!config.error) { overview.configured(config); subject.configured(config); }
 }

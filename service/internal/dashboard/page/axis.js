@@ -1,9 +1,9 @@
 // The charges of a log on a time axis, and a window that slides over them.
 //
 //	         window ________________ now
-//	               |        ┌───────|──┐                used: the charges from the window's left edge on, up to now;
-//	               |   ┌────┘       |  └───┐            then what of them is left when the window has slid there,
-//	  .    .  . ___|.__┘.___.__.____|______└_____       if nobody else comes
+//	               |        ┌───────|──┐                used: the sum of the charges from the window's left edge to now;
+//	               |   ┌────┘       |  └───┐            right of now: what remains of it as the window slides on,
+//	  .    .  . ___|.__┘.___.__.____|______└_____       if no further call arrives
 //	  charges       ^ leaves next
 //
 // Times are milliseconds of the store's clock.
@@ -45,16 +45,16 @@ export class Axis {
     if (this.data) this.draw(this.at);
   }
 
-  // set takes {entries: [{at, units}], window} or {…, from, until}, the limit's units and when the next is free.
+  // set takes {entries: [{at, units}], window} or {…, from, until}, the limit's units, and when the next unit is free.
   set(data) {
     this.data = data;
     this.frame = null;
   }
 
-  // pace is how many times a second drawing shows a difference.
+  // pace returns how many redraws per second are worthwhile.
   pace() {
     if (!this.frame || !this.data) return 4;
-    const pixels = (this.width - left - right) / (this.frame[1] - this.frame[0]) * 1000; // a second
+    const pixels = (this.width - left - right) / (this.frame[1] - this.frame[0]) * 1000; // per second
     return Math.max(1, Math.min(30, 4 * pixels));
   }
 
@@ -97,7 +97,7 @@ export class Axis {
     if (free) {
       const x = this.x(d.free);
       const label = `next unit free ${this.label(Math.ceil(d.free / 1000 - 0.002) * 1000, 1000)}`;
-      const room = label.length * 6; // about its width
+      const room = label.length * 6; // its approximate width
       attr(p.free.firstChild, { x1: x, x2: x, y1: top - 6, y2: top + level });
       attr(p.free.lastChild, { x: Math.max(this.x(now) + 18, Math.min(x - 4, this.width - right - room)) });
       p.free.lastChild.textContent = label;

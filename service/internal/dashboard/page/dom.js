@@ -1,4 +1,4 @@
-// Elements, and tables that keep their rows.
+// Helpers that create elements, and tables that keep their rows.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -16,13 +16,13 @@ export const el = (tag, props = {}, ...children) => fill(document.createElement(
 
 export const svg = (tag, props = {}, ...children) => fill(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
 
-// say changes a text only when it is another: so that what is selected stays selected, and nothing is read out twice.
+// say sets a text only if it differs, so that a selection survives and screen readers do not repeat it.
 export const say = (node, text) => {
   if (node.textContent !== String(text)) node.textContent = text;
 };
 
-// rows makes a table's body show items, one row a key. Rows of the same key are kept, so that focus is not lost;
-// and while the pointer or the focus is in the table they keep their places.
+// rows makes a table's body show items, one row per key. It reuses the row of a key, so that focus is not lost. While
+// the pointer or the focus is in the table, rows keep their places.
 export const rows = (table, items, key, make, update) => {
   const body = table.tBodies[0];
   const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));

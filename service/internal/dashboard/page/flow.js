@@ -1,4 +1,4 @@
-// Requests a second by outcome, the last five minutes: one column a second, stacked.
+// Requests per second by outcome over the last five minutes: one stacked column per second.
 
 import { $, el, say, svg } from './dom.js';
 import { rate } from './format.js';
@@ -24,7 +24,7 @@ export const history = (all) => { seconds = all.slice(-most); draw(); };
 
 export const add = (second) => { seconds = [...seconds, second].slice(-most); draw(); };
 
-// ceiling is a round number that is not below n.
+// ceiling returns a round number of at least n.
 const ceiling = (n) => {
   const ten = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
   return [1, 2, 4, 5, 8, 10].map((f) => f * ten).find((c) => c >= n);

@@ -1,17 +1,17 @@
-// Numbers and times for people.
+// Numbers and times for display.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 
 export const count = (n) => whole.format(n);
 
-// rate keeps a digit where it tells something.
+// rate keeps one decimal where it is significant.
 export const rate = (n) => (n === 0 ? '0' : n < 0.05 ? '<0.1' : n < 9.95 ? n.toFixed(1) : whole.format(n));
 
 export const percent = (part, all) => (all <= 0 ? '' : part === 0 ? '0 %' : part / all < 0.001 ? '<0.1 %' : `${(100 * part / all).toFixed(1)} %`);
 
 const two = (n) => String(n).padStart(2, '0');
 
-// span writes seconds, rounded up: what is told to be free is free then.
+// span formats seconds, rounded up, so that a unit shown as free by then is free.
 export const span = (s) => {
   if (s <= 0) return 'now';
   if (s < 10) return `${(Math.ceil(s * 10) / 10).toFixed(1)} s`;
@@ -32,5 +32,5 @@ export const day = (ms) => {
   return `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())}`;
 };
 
-// moment is a clock's time, and the day when that is not today.
+// moment formats a time of day, preceded by the date unless it is today.
 export const moment = (ms) => (day(ms) === day(Date.now()) ? clock(ms) : `${day(ms)} ${clock(ms)}`);

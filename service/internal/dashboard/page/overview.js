@@ -1,4 +1,4 @@
-// What happens: tiles, rules, subjects and the store.
+// The overview: tiles, rules, subjects and the store.
 
 import { $, cells, el, rows, say } from './dom.js';
 import { count, moment, percent, rate, span } from './format.js';
@@ -41,12 +41,12 @@ const rules = (all) => {
     const [name, text] = row.cells[0].children;
     say(name, r.rule);
     say(text, described.get(`${r.domain} ${r.rule}`) ?? '');
-    const asked = sum(r.rate);
+    const decisions = sum(r.rate);
     const refused = r.rate.refused + r.rate.banned;
-    say(row.cells[1], rate(asked));
+    say(row.cells[1], rate(decisions));
     say(row.cells[2], rate(refused));
-    row.cells[3].firstChild.firstChild.style.width = asked > 0 ? `${100 * refused / asked}%` : '0';
-    say(row.cells[3].lastChild, percent(refused, asked) || '–');
+    row.cells[3].firstChild.firstChild.style.width = decisions > 0 ? `${100 * refused / decisions}%` : '0';
+    say(row.cells[3].lastChild, percent(refused, decisions) || '–');
     ['allowed', 'refused', 'shadow', 'banned', 'error'].forEach((o, i) => {
       say(row.cells[4 + i], count(r.count[o]));
       row.cells[4 + i].classList.toggle('zero', r.count[o] === 0);
@@ -54,8 +54,8 @@ const rules = (all) => {
   });
 };
 
-// place is the address of a subject's view.
-export const place = (domain, entries) => {
+// subjectURL returns the fragment that opens a subject.
+export const subjectURL = (domain, entries) => {
   const query = new URLSearchParams({ domain });
   for (const e of entries) query.append('entry', `${e.key}:${e.value}`);
   return `#/subject?${query}`;
@@ -76,7 +76,7 @@ const table = (table, lines, last) => {
   table.nextElementSibling.hidden = lines.length > 0;
   rows(table, lines, (s) => s.subject, (s) => {
     const row = cells('name', 'n', 'last');
-    row.cells[0].append(s.entries ? el('a', { href: place(s.domain, s.entries) }) : el('span'));
+    row.cells[0].append(s.entries ? el('a', { href: subjectURL(s.domain, s.entries) }) : el('span'));
     return row;
   }, (row, s) => {
     say(row.cells[0].firstChild, s.subject);
@@ -87,13 +87,13 @@ const table = (table, lines, last) => {
   });
 };
 
-const words = { up: 'Redis answers', down: 'Redis is not asked', probing: 'Redis is tried again', memory: 'This process’s memory' };
+const words = { up: 'Redis up', down: 'Redis down', probing: 'Probing Redis', memory: 'In memory' };
 
 const store = (s) => {
-  const ago = s.for == null ? 'since the start' : `for ${span(s.for)}`;
+  const ago = s.for == null ? 'since startup' : `for ${span(s.for)}`;
   const facts = [
-    ['State', `${words[s.store] ?? s.store}, ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
-    ['Instances', s.instances === 0 ? 'not known' : count(s.instances)],
+    ['State', `${words[s.store] ?? s.store} ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
+    ['Instances', s.instances === 0 ? 'unknown' : count(s.instances)],
     ['Overrides', count(s.overrides)],
     ['Bans', count(s.bans)],
   ];
@@ -101,13 +101,13 @@ const store = (s) => {
   if (s.store !== 'memory') {
     facts.push(
       ['Calls in flight', count(s.in_flight)],
-      ['To tell Redis of', `${count(s.local.backlog)} subjects`, s.local.backlog > 0 ? 'warn' : ''],
-      ['Told later', `${count(s.local.written)} units`],
-      ['Never told', `${count(s.local.lost)} units`, s.local.lost > 0 ? 'warn' : ''],
-      ['Perhaps charged already', `${count(s.local.doubtful)} units`, s.local.doubtful > 0 ? 'warn' : ''],
+      ['Waiting to be written to Redis', `${count(s.local.backlog)} subjects`, s.local.backlog > 0 ? 'warn' : ''],
+      ['Written to Redis later', `${count(s.local.written)} units`],
+      ['Lost', `${count(s.local.lost)} units`, s.local.lost > 0 ? 'warn' : ''],
+      ['Possibly charged by Redis', `${count(s.local.doubtful)} units`, s.local.doubtful > 0 ? 'warn' : ''],
     );
   }
-  if (!s.exceptions_current) facts.push(['Overrides and bans', 'the last look at them failed', 'warn']);
+  if (!s.exceptions_current) facts.push(['Overrides and bans', 'last read failed', 'warn']);
   const list = $('store');
   const same = list.children.length === facts.length && facts.every(([name], i) => list.children[i].firstChild.textContent === name);
   if (!same) list.replaceChildren(...facts.map(([name]) => el('div', {}, el('dt', {}, name), el('dd'))));
@@ -117,5 +117,5 @@ const store = (s) => {
   });
   const alert = $('alert');
   alert.hidden = s.status === 'ok';
-  say(alert, s.status === 'ok' ? '' : `Redis does not decide (${s.cause ?? s.store}). Calls are answered by each rule’s on_unavailable.`);
+  say(alert, s.status === 'ok' ? '' : `Redis is not deciding (${s.cause ?? s.store}). Each rule’s on_unavailable answers instead.`);
 };

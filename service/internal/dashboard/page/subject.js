@@ -1,16 +1,16 @@
-// One subject: its windows, the charges of its log, and what a request would be told.
+// One subject: its windows, the charges of its log, and a dry run of a request.
 
 import { $, cells, el, rows, say } from './dom.js';
-import { ask } from './ask.js';
+import { call } from './api.js';
 import { Axis } from './axis.js';
 import { clock, count, moment, span } from './format.js';
-import { place } from './overview.js';
+import { subjectURL } from './overview.js';
 
 let axis;
 let shown = null; // {domain, entries, limits, log, offset, pick}
 let timer = 0;
 let animation = 0;
-let visit = 0; // tells answers that come too late
+let visit = 0; // counts openings, so that late answers can be discarded
 
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 const form = () => $('search');
@@ -20,12 +20,12 @@ export const begin = () => {
   $('add').addEventListener('click', () => entry().focus());
   form().addEventListener('submit', (e) => {
     e.preventDefault();
-    const of = asked();
-    const to = place(of.domain, of.entries);
+    const { domain, entries } = named();
+    const to = subjectURL(domain, entries);
     if (location.hash === to) open(new URLSearchParams(to.slice(to.indexOf('?'))));
     else location.hash = to;
   });
-  $('try').addEventListener('click', () => form().reportValidity() && attempt());
+  $('try').addEventListener('click', () => form().reportValidity() && dryRun());
   $('charges').addEventListener('toggle', charges);
   entry();
 };
@@ -37,7 +37,7 @@ export const configured = (config) => {
   if (!form().domain.value && config.domains.length === 1) form().domain.value = config.domains[0];
 };
 
-// entry adds a row of the form and returns its first field.
+// entry adds a row to the form and returns its first field.
 const entry = (key = '', value = '') => {
   const n = $('entries').querySelectorAll('.entry').length + 1;
   const name = el('input', { class: 'key', list: 'keys', required: true, placeholder: 'key', 'aria-label': `Key of entry ${n}`, spellcheck: 'false', autocapitalize: 'off' });
@@ -52,14 +52,15 @@ const entry = (key = '', value = '') => {
   return name;
 };
 
-const asked = () => ({
+// named returns the subject that the form names.
+const named = () => ({
   domain: form().domain.value,
   entries: [...$('entries').querySelectorAll('.entry')].map((r) => ({ key: r.querySelector('.key').value, value: r.querySelector('.value').value })),
 });
 
-const wrong = (text) => {
-  $('wrong').hidden = !text;
-  say($('wrong'), text ? `${text[0].toUpperCase()}${text.slice(1)}.` : '');
+const showError = (text) => {
+  $('search-error').hidden = !text;
+  say($('search-error'), text ? `${text[0].toUpperCase()}${text.slice(1)}.` : '');
 };
 
 export const focus = () => {
@@ -69,10 +70,10 @@ export const focus = () => {
   field.select();
 };
 
-// open shows the subject that an address names, if it does.
+// open shows the subject that a query names, if any.
 export const open = async (query) => {
   close();
-  $('tried').hidden = true;
+  $('dry-run').hidden = true;
   if (!query.has('domain')) { $('found').hidden = true; return; }
   form().domain.value = query.get('domain');
   $('entries').querySelectorAll('.entry').forEach((r) => r.remove());
@@ -81,11 +82,11 @@ export const open = async (query) => {
     entry(at < 0 ? text : text.slice(0, at), at < 0 ? '' : text.slice(at + 1));
   }
   if (query.getAll('entry').length === 0) entry();
-  shown = { ...asked(), query: query.toString(), pick: null, log: null, logAt: 0 };
+  shown = { ...named(), query: query.toString(), pick: null, log: null, logAt: 0 };
   await refresh();
 };
 
-// close stops asking.
+// close stops refreshing.
 export const close = () => {
   visit++;
   shown = null;
@@ -93,35 +94,35 @@ export const close = () => {
   cancelAnimationFrame(animation);
 };
 
-// refresh asks for the windows every second, and for the log as often as its size allows.
+// refresh reads the windows every second, and the log as often as its size allows.
 const refresh = async () => {
   const mine = visit;
   const s = shown;
   let next = 1000;
-  const answer = await ask(`/admin/v1/subject?${s.query}`);
+  const answer = await call(`/admin/v1/subject?${s.query}`);
   if (mine !== visit) return;
   if (answer.error) {
-    wrong(answer.error);
-    next = 5000; // each try is logged
+    showError(answer.error);
+    next = 5000; // the service logs each failed attempt
     if (answer.status !== 503) { $('found').hidden = true; return; }
   } else {
-    wrong(null);
-    const patience = !s.log ? 0 : s.log.algorithm === 'sorted-set-log' && s.log.count > 1000 ? 60000 : Math.max(1000, s.log.count);
-    if (Date.now() - s.logAt >= patience) {
-      const log = await ask(`/admin/v1/charges?${s.query}`);
+    showError(null);
+    const interval = !s.log ? 0 : s.log.algorithm === 'sorted-set-log' && s.log.count > 1000 ? 60000 : Math.max(1000, s.log.count);
+    if (Date.now() - s.logAt >= interval) {
+      const log = await call(`/admin/v1/charges?${s.query}`);
       if (mine !== visit) return;
       if (!log.error) { s.log = log; s.logAt = Date.now(); }
     }
     s.now = answer;
-    s.heard = performance.now();
+    s.receivedAt = performance.now();
     s.at = answer.at ? Date.parse(answer.at) : Date.now();
     show();
   }
   timer = setTimeout(refresh, next);
 };
 
-// now is the store's clock.
-const now = () => shown.at + performance.now() - shown.heard;
+// now returns the time by the store's clock.
+const now = () => shown.at + performance.now() - shown.receivedAt;
 
 const show = () => {
   const s = shown.now;
@@ -130,10 +131,10 @@ const show = () => {
   const badges = [];
   if (s.ban) badges.push(['bad', `banned until ${moment(Date.parse(s.ban.expires))}${s.ban.reason ? `: ${s.ban.reason}` : ''}`]);
   if (s.override) badges.push(['warn', `override until ${moment(Date.parse(s.override.expires))}${s.override.reason ? `: ${s.override.reason}` : ''}`]);
-  if (s.source && s.source !== 'store') badges.push(['warn', `told by ${s.source}`]);
-  if (s.rule?.shadow_mode) badges.push(['', 'only tried out']);
+  if (s.source && s.source !== 'store') badges.push(['warn', `answered by ${s.source}`]);
+  if (s.rule?.shadow_mode) badges.push(['', 'shadow mode']);
   if ($('badges').textContent !== badges.map((b) => b[1]).join('')) $('badges').replaceChildren(...badges.map(([how, text]) => el('span', { 'data-how': how }, text)));
-  say($('rule'), s.rule ? `${s.rule.rule}: ${s.rule.text}` : 'No rule has these entries: requests are let through, and nothing is counted.');
+  say($('rule'), s.rule ? `${s.rule.rule}: ${s.rule.text}` : 'No rule matches these entries. Requests are allowed, and nothing is counted.');
   limits(s.limits);
   picks(s.limits);
   draw();
@@ -158,9 +159,9 @@ const limits = (all) => {
   wait();
 };
 
-// wait counts down.
+// wait updates the countdowns.
 const wait = () => {
-  const gone = (performance.now() - shown.heard) / 1000;
+  const gone = (performance.now() - shown.receivedAt) / 1000;
   for (const row of $('limits').tBodies[0].rows) {
     const [release, reset] = [Number(row.dataset.release), Number(row.dataset.reset)];
     say(row.cells[3], release > 0 ? span(release - gone) : 'free');
@@ -183,13 +184,13 @@ const picks = (all) => {
   for (const i of $('picks').querySelectorAll('input')) i.checked = i.value === shown.pick;
 };
 
-// draw gives the axis what it shows, and slides the window from then on.
+// draw hands the axis its data and starts the animation.
 const draw = () => {
   const limit = shown.now.limits.find((l) => l.name === shown.pick);
   const log = shown.log;
-  const told = limit && log?.entries;
-  $('axis').style.display = told ? '' : 'none';
-  if (!told) {
+  const drawable = limit && log?.entries;
+  $('axis').style.display = drawable ? '' : 'none';
+  if (!drawable) {
     say($('caption'), log?.why ? `No charges to draw: ${log.why}.` : '');
     cancelAnimationFrame(animation);
     tick();
@@ -202,9 +203,9 @@ const draw = () => {
     free: limit.release_after > 0 ? shown.at + 1000 * limit.release_after : null,
     ...(limit.window > 0 ? { window: 1000 * limit.window } : { from: Date.parse(cut?.from), until: Date.parse(cut?.until) }),
   });
-  const many = log.merged > 0 ? ` There are ${count(log.count)}; those within ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
-  const band = limit.window > 0 ? 'The shaded window slides with the store’s clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
-  say($('caption'), `Each mark is a charge. ${band}; the step is what it holds, and right of now what is left of that if nobody else comes.${many}`);
+  const many = log.merged > 0 ? ` There are ${count(log.count)} charges; those in the same ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
+  const band = limit.window > 0 ? 'The shaded window moves with the store clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
+  say($('caption'), `Each mark is a charge. ${band}. The line is the number of units used; right of now it shows what remains in use if no further call arrives.${many}`);
   cancelAnimationFrame(animation);
   tick();
 };
@@ -222,7 +223,7 @@ const tick = () => {
   animation = requestAnimationFrame(tick);
 };
 
-// charges is the axis as a table, the newest first.
+// charges fills the table of charges, newest first.
 const charges = () => {
   const log = shown?.log;
   $('charges').hidden = !log?.entries?.length;
@@ -238,14 +239,14 @@ const charges = () => {
   });
 };
 
-// attempt asks what a request would be told.
-const attempt = async () => {
-  const of = asked();
+// dryRun shows how a request would be answered now. Nothing is charged.
+const dryRun = async () => {
+  const request = named();
   const cost = form().cost.value;
-  if (cost !== '') of.cost = Number(cost);
-  const e = await ask('/admin/v1/explain', of);
-  $('tried').hidden = Boolean(e.error);
-  wrong(e.error);
+  if (cost !== '') request.cost = Number(cost);
+  const e = await call('/admin/v1/explain', request);
+  $('dry-run').hidden = Boolean(e.error);
+  showError(e.error);
   if (e.error) return;
   const v = e.verdict;
   const refused = !v || v.refused_by != null;
@@ -255,7 +256,7 @@ const attempt = async () => {
     say(row.cells[0], u.name);
     say(row.cells[1], `${count(u.used)} of ${count(u.units)}`);
     say(row.cells[2], count(u.remaining));
-    say(row.cells[3], u.room ? `yes, for ${count(e.cost)}` : `no, not for ${count(e.cost)}`);
+    say(row.cells[3], u.room ? `yes (cost ${count(e.cost)})` : `no (cost ${count(e.cost)})`);
     row.cells[3].dataset.how = u.room ? 'good' : 'bad';
     say(row.cells[4], u.release_after > 0 ? span(u.release_after) : 'free');
   });
@@ -265,6 +266,6 @@ const attempt = async () => {
 
 const sentence = (e) => {
   const text = e.summary[0].toUpperCase() + e.summary.slice(1);
-  const again = e.verdict?.retry_after > 0 ? `; the next try is worth it in ${span(e.verdict.retry_after)}` : '';
-  return `${text}${again}.`;
+  const retry = e.verdict?.retry_after > 0 ? `; retry in ${span(e.verdict.retry_after)}` : '';
+  return `${text}${retry}.`;
 };

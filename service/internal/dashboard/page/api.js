@@ -1,21 +1,21 @@
 // Requests to the admin port.
 
-// ask returns the JSON of an answer, which has error, a sentence, and status when it is one.
-export const ask = async (path, body) => {
+// call returns the JSON of a response. A failed call returns {error, status}, where error is a sentence.
+export const call = async (path, body) => {
   try {
     const res = await fetch(path, body === undefined ? {} : {
       method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body),
     });
     const answer = await res.json();
-    if (!res.ok) return { error: answer.error ?? `the answer is ${res.status}`, status: res.status };
+    if (!res.ok) return { error: answer.error ?? `the service answered with status ${res.status}`, status: res.status };
     return answer;
   } catch {
     return { error: 'the service cannot be reached', status: 503 };
   }
 };
 
-// send posts a form, and returns what is wrong, or null.
-export const send = async (path, fields = {}) => {
+// postForm posts a form and returns the error, or null.
+export const postForm = async (path, fields = {}) => {
   try {
     const res = await fetch(path, { method: 'POST', body: new URLSearchParams(fields) });
     return res.ok ? null : (await res.json()).error;
