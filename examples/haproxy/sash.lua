@@ -1,9 +1,9 @@
 -- The action "sash HOST PORT TARGET" asks Sash whether a request may pass, and sets variables of the transaction:
---   txn.sash_status              200, 429, or what else Sash answered; not there when it did not answer
---   txn.sash_retry_after, txn.sash_ratelimit, txn.sash_ratelimit_policy      its fields, where it sent them
+--   txn.sash_status              200, 429, or another status of Sash; unset if Sash did not answer
+--   txn.sash_retry_after, txn.sash_ratelimit, txn.sash_ratelimit_policy      its fields, if Sash sent them
 --
--- It writes HTTP on a socket because the HTTP client that HAProxy 2.6 has for Lua sends a request up to four times
--- when no answer comes, each of which may be charged. This asks once.
+-- The action writes HTTP to a socket, because the Lua HTTP client of HAProxy 2.6 sends a request up to four times when
+-- there is no answer, and each of them may be charged. The action sends it once.
 
 local timeout = 2 -- seconds, for each of connecting, sending and receiving
 
@@ -13,8 +13,8 @@ local fields = {
 	["ratelimit-policy"] = "txn.sash_ratelimit_policy",
 }
 
--- question returns the request to Sash. What the client wrote elsewhere is not told.
-local function question(txn, host, target)
+-- build returns the request to Sash. It includes no other headers of the client.
+local function build(txn, host, target)
 	return table.concat({
 		"GET " .. target .. " HTTP/1.0",
 		"Host: " .. host,
@@ -48,7 +48,7 @@ end
 core.register_action("sash", { "http-req" }, function(txn, host, port, target)
 	local socket = core.tcp()
 	socket:settimeout(timeout)
-	if socket:connect(host, tonumber(port)) and socket:send(question(txn, host, target)) then
+	if socket:connect(host, tonumber(port)) and socket:send(build(txn, host, target)) then
 		read(txn, socket)
 	end
 	socket:close()

@@ -45,7 +45,7 @@ func opened(t *testing.T, name, config string) string {
 	t.Helper()
 	comment := map[string]string{"nginx": "#error_page", "caddy": "#reverse_proxy"}[name]
 	gone := map[string][]string{
-		"caddy":   {"header Retry-After 1", `respond "It is not known`},
+		"caddy":   {"header Retry-After 1", `respond "The rate limit`},
 		"haproxy": {"http-request set-var(txn.sash_retry_after)", "http-request return status 503"},
 	}[name]
 	var out []string
