@@ -137,8 +137,13 @@ bench-scale: redis ## measure a million keys in memory and on Redis, and write d
 	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
 .PHONY: tidy
-tidy: ## tidy every go.mod, and check that each module builds without go.work
-	@for dir in $(MODULES); do (cd "$$dir" && echo "$$dir" && GOWORK=off go mod tidy && GOWORK=off go build ./...); done
+tidy: ## tidy every go.mod, and build each module without go.work
+	@go run ./internal/release tidy
+
+.PHONY: release
+release: ## commit and tag a version of all published modules: make release VERSION=v0.2.0 (pushes nothing)
+	@[ -n "$(VERSION)" ] || { echo "which version? make release VERSION=v0.2.0" >&2; exit 2; }
+	@go run ./internal/release tag "$(VERSION)"
 
 .PHONY: module-path
 module-path: ## give the module another path everywhere: make module-path NEW=github.com/you/sash

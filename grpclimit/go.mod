@@ -3,7 +3,7 @@ module example.com/sash/grpclimit
 go 1.26.0
 
 require (
-	example.com/sash v0.0.0
+	example.com/sash v0.1.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
@@ -14,5 +14,3 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 )
-
-replace example.com/sash => ..

@@ -3,7 +3,7 @@ module example.com/sash/replay
 go 1.26.0
 
 require (
-	example.com/sash v0.0.0
+	example.com/sash v0.1.0
 	github.com/expr-lang/expr v1.17.8
 	gonum.org/v1/plot v0.17.0
 )
@@ -18,5 +18,3 @@ require (
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/text v0.28.0 // indirect
 )
-
-replace example.com/sash => ..

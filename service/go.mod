@@ -5,12 +5,12 @@ go 1.26.0
 require (
 	charm.land/bubbletea/v2 v2.0.9
 	charm.land/lipgloss/v2 v2.0.6
-	example.com/sash v0.0.0
-	example.com/sash/denials v0.0.0
-	example.com/sash/goredisstore v0.0.0
-	example.com/sash/httplimit v0.0.0
-	example.com/sash/replay v0.0.0
-	example.com/sash/rueidisstore v0.0.0
+	example.com/sash v0.1.0
+	example.com/sash/denials v0.1.0
+	example.com/sash/goredisstore v0.1.0
+	example.com/sash/httplimit v0.1.0
+	example.com/sash/replay v0.1.0
+	example.com/sash/rueidisstore v0.1.0
 	github.com/DataDog/datadog-go/v5 v5.9.1
 	github.com/charmbracelet/x/ansi v0.11.8
 	github.com/chromedp/cdproto v0.159.0
@@ -116,13 +116,4 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
-)
-
-replace (
-	example.com/sash => ..
-	example.com/sash/denials => ../denials
-	example.com/sash/goredisstore => ../goredisstore
-	example.com/sash/httplimit => ../httplimit
-	example.com/sash/replay => ../replay
-	example.com/sash/rueidisstore => ../rueidisstore
 )

@@ -33,8 +33,12 @@ func modulePath(t *testing.T) string {
 
 type modFile struct {
 	Module  struct{ Path string }
-	Require []struct{ Path string }
-	Replace []struct{ Old, New struct{ Path string } }
+	Require []struct{ Path, Version string }
+	Replace []replacement
+}
+
+type replacement struct {
+	Old, New struct{ Path, Version string }
 }
 
 // readMod reads a go.mod, named from the repository's root.
@@ -78,16 +82,15 @@ func walk(t *testing.T, f func(name string)) {
 	}
 }
 
-// goFiles returns every Go file of the repository but tests.
-func goFiles(t *testing.T) []goFile {
+// goFiles returns every Go file of the repository, in the order of their names, with its tests or without.
+func goFiles(t *testing.T, tests bool) []goFile {
 	t.Helper()
 	module := modulePath(t)
 	var files []goFile
 	walk(t, func(name string) {
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return
+		if strings.HasSuffix(name, ".go") && (tests || !strings.HasSuffix(name, "_test.go")) {
+			files = append(files, parse(t, module, name))
 		}
-		files = append(files, parse(t, module, name))
 	})
 	if len(files) == 0 {
 		t.Fatal("no Go files found: is the repository where this test looks?")

@@ -3,7 +3,7 @@ module example.com/sash/internal/bench
 go 1.26.0
 
 require (
-	example.com/sash v0.0.0
+	example.com/sash v0.1.0
 	github.com/caddyserver/certmagic v0.25.6
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -26,9 +26,9 @@ require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect
 	codeberg.org/go-latex/latex v0.2.0 // indirect
 	codeberg.org/go-pdf/fpdf v0.11.1 // indirect
-	example.com/sash/denials v0.0.0
-	example.com/sash/goredisstore v0.0.0
-	example.com/sash/rueidisstore v0.0.0
+	example.com/sash/denials v0.1.0
+	example.com/sash/goredisstore v0.1.0
+	example.com/sash/rueidisstore v0.1.0
 	git.sr.ht/~sbinet/gg v0.7.0 // indirect
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
 	github.com/caddyserver/zerossl v0.1.6 // indirect
@@ -55,11 +55,3 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 	gonum.org/v1/plot v0.17.0
 )
-
-replace example.com/sash => ../..
-
-replace example.com/sash/denials => ../../denials
-
-replace example.com/sash/goredisstore => ../../goredisstore
-
-replace example.com/sash/rueidisstore => ../../rueidisstore

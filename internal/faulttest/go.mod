@@ -3,9 +3,9 @@ module example.com/sash/internal/faulttest
 go 1.26.0
 
 require (
-	example.com/sash v0.0.0
-	example.com/sash/goredisstore v0.0.0
-	example.com/sash/rueidisstore v0.0.0
+	example.com/sash v0.1.0
+	example.com/sash/goredisstore v0.1.0
+	example.com/sash/rueidisstore v0.1.0
 	github.com/Shopify/toxiproxy/v2 v2.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -31,9 +31,3 @@ require (
 	google.golang.org/protobuf v1.36.1 // indirect
 	gopkg.in/tomb.v1 v1.0.0-20141024135613-dd632973f1e7 // indirect
 )
-
-replace example.com/sash => ../..
-
-replace example.com/sash/goredisstore => ../../goredisstore
-
-replace example.com/sash/rueidisstore => ../../rueidisstore

@@ -3,11 +3,11 @@ module example.com/sash/internal/roundtrip
 go 1.26.0
 
 require (
-	example.com/sash v0.0.0
-	example.com/sash/goredisstore v0.0.0-00010101000000-000000000000
-	example.com/sash/grpclimit v0.0.0-00010101000000-000000000000
-	example.com/sash/httplimit v0.0.0
-	example.com/sash/outgoing v0.0.0
+	example.com/sash v0.1.0
+	example.com/sash/goredisstore v0.1.0
+	example.com/sash/grpclimit v0.1.0
+	example.com/sash/httplimit v0.1.0
+	example.com/sash/outgoing v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	google.golang.org/grpc v1.85.0
 )
@@ -15,7 +15,7 @@ require (
 require github.com/maypok86/otter/v2 v2.4.0 // indirect
 
 require (
-	example.com/sash/denials v0.0.0
+	example.com/sash/denials v0.1.0
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
@@ -25,13 +25,3 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace (
-	example.com/sash => ../..
-	example.com/sash/goredisstore => ../../goredisstore
-	example.com/sash/grpclimit => ../../grpclimit
-	example.com/sash/httplimit => ../../httplimit
-	example.com/sash/outgoing => ../../outgoing
-)
-
-replace example.com/sash/denials => ../../denials

@@ -1,0 +1,5 @@
+module example.com/sash/internal/release
+
+go 1.26.0
+
+require golang.org/x/mod v0.41.0

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+)
+
+// A module is one go.mod of a repository.
+type module struct {
+	dir  string // from the root of the repository, with slashes; "." for the root module
+	path string
+	file *modfile.File
+}
+
+// published reports whether others can require the module.
+func (m module) published() bool { return !strings.HasPrefix(m.dir, "internal/") }
+
+// tag returns the name of the Git tag that publishes a version of the module.
+func (m module) tag(version string) string { return path.Join(m.dir, version) }
+
+// A repository is a checkout of all modules.
+type repository struct {
+	root    string
+	work    *modfile.WorkFile
+	modules []module // each after those that it requires
+}
+
+// load reads go.work and the go.mod of every module that it uses.
+func load(root string) (*repository, error) {
+	name := filepath.Join(root, "go.work")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: run this in the root of a checkout", err)
+	}
+	r := &repository{root: root}
+	if r.work, err = modfile.ParseWork(name, text, nil); err != nil {
+		return nil, err
+	}
+	var found []module
+	for _, use := range r.work.Use {
+		dir := path.Clean(use.Path)
+		name := filepath.Join(root, dir, "go.mod")
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		file, err := modfile.Parse(name, text, nil)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, module{dir: dir, path: file.Module.Mod.Path, file: file})
+	}
+	for len(found) > 0 {
+		i := slices.IndexFunc(found, func(m module) bool { // requires none that is still to come
+			return !slices.ContainsFunc(found, func(other module) bool { return m.requires(other.path) })
+		})
+		if i < 0 {
+			return nil, fmt.Errorf("%d modules require each other in a circle, one of them %s: no order publishes them", len(found), found[0].path)
+		}
+		r.modules = append(r.modules, found[i])
+		found = slices.Delete(found, i, i+1)
+	}
+	return r, nil
+}
+
+func (m module) requires(path string) bool {
+	return slices.ContainsFunc(m.file.Require, func(r *modfile.Require) bool { return r.Mod.Path == path })
+}
+
+// published returns the modules that others can require, each after those that it requires.
+func (r *repository) published() []module {
+	return slices.DeleteFunc(slices.Clone(r.modules), func(m module) bool { return !m.published() })
+}
+
+// own reports whether a module is one of the repository's.
+func (r *repository) own(path string) bool {
+	return slices.ContainsFunc(r.modules, func(m module) bool { return m.path == path })
+}
+
+// setVersion writes the version at which the modules require each other into every go.mod and into go.work, which joins
+// the modules of that version to the checkout.
+func (r *repository) setVersion(version string) error {
+	for _, m := range r.modules {
+		if err := r.setRequires(m.file, version); err != nil {
+			return err
+		}
+		if err := write(m.file.Syntax); err != nil {
+			return err
+		}
+	}
+	for _, old := range slices.Clone(r.work.Replace) {
+		if !r.own(old.Old.Path) || old.Old.Version == version {
+			continue
+		}
+		if err := r.work.AddReplace(old.Old.Path, version, old.New.Path, ""); err != nil {
+			return err
+		}
+		if err := r.work.DropReplace(old.Old.Path, old.Old.Version); err != nil {
+			return err
+		}
+	}
+	r.work.Cleanup()
+	return write(r.work.Syntax)
+}
+
+// setRequires sets the version of each require line of a file that names a module of the repository.
+func (r *repository) setRequires(file *modfile.File, version string) error {
+	for _, require := range file.Require {
+		if r.own(require.Mod.Path) {
+			if err := file.AddRequire(require.Mod.Path, version); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// write writes a go.mod or a go.work to where it was read.
+func write(file *modfile.FileSyntax) error {
+	return os.WriteFile(file.Name, modfile.Format(file), 0o644)
+}
