@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -94,7 +93,7 @@ func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
 		case !h.Access.possible():
 			fail(w, http.StatusForbidden, "this is off: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN, or with --admin-client-ca")
 		case h.Access.who(r) == "":
-			h.strangers.note(h.Log, r)
+			h.logUnauthorized(r)
 			w.Header().Set("WWW-Authenticate", `Bearer realm="sash admin"`)
 			fail(w, http.StatusUnauthorized, "send the admin's token, as Authorization: Bearer TOKEN")
 		default:
@@ -143,7 +142,7 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !h.Access.right(r.PostForm.Get("token")) {
-		h.strangers.note(h.Log, r)
+		h.logUnauthorized(r)
 		fail(w, http.StatusUnauthorized, "that is not the token")
 		return
 	}
@@ -167,12 +166,7 @@ func (h *handler) cookie(w http.ResponseWriter, r *http.Request, value string, l
 	})
 }
 
-// strangers logs wrong tokens, at most one a second.
-type strangers struct{ last atomic.Int64 }
-
-func (s *strangers) note(log *slog.Logger, r *http.Request) {
-	now, last := time.Now().UnixNano(), s.last.Load()
-	if now-last >= int64(time.Second) && s.last.CompareAndSwap(last, now) {
-		log.Warn("the admin port was asked without the right token", "path", r.URL.Path, "from", r.RemoteAddr)
-	}
+// logUnauthorized logs a request without the right token, at most one a second.
+func (h *handler) logUnauthorized(r *http.Request) {
+	h.unauthorized.Log(slog.LevelWarn, "a request to the admin port did not bring the right token", "path", r.URL.Path, "from", r.RemoteAddr)
 }

@@ -23,6 +23,7 @@ import (
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/live"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/top"
 )
 
@@ -63,9 +64,9 @@ type Options struct {
 // A handler answers requests.
 type handler struct {
 	Options
-	decider   *decide.Decider
-	strangers strangers
-	streams   chan struct{} // holds one for each that is open
+	decider      *decide.Decider
+	unauthorized throttle.Log
+	streams      chan struct{} // holds one element for each open stream
 }
 
 // New returns a handler for a decider. A nil opts is the default.
@@ -121,6 +122,7 @@ func (h *handler) defaults() {
 	if h.Log == nil {
 		h.Log = slog.Default()
 	}
+	h.unauthorized.To = h.Log
 	if h.Exceptions == nil {
 		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)
 	}

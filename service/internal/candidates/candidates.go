@@ -4,29 +4,21 @@ package candidates
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
+	"time"
 
 	"example.com/sash"
-	"example.com/sash/memstore"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
 )
-
-// logged is how many refusals are logged: the log must not grow with an attack. How many were not is said with the
-// next one.
-var logged = sash.PerSecond(5)
 
 // Watch returns an observer that counts the units of each candidate under the name of its rule and ".candidate":
 // all, those within it and over it, and as shadow_mode those over it that it did not refuse, because another limit
 // was enforced. Those that only the candidate would have refused are logged, a few in any second, with keys that have
 // values of requests only where keys says so.
 func Watch(counted *stats.Registry, log *slog.Logger, keys bool) decide.Observer {
-	limiter, err := sash.New(memstore.New(nil), nil, logged)
-	if err != nil {
-		panic(err) // the limit is right
-	}
-	var silent atomic.Int64
-	return func(ctx context.Context, o *decide.Observation) {
+	logged := throttle.Log{Burst: 5}
+	return func(_ context.Context, o *decide.Observation) {
 		if o.Err != nil {
 			return
 		}
@@ -50,8 +42,8 @@ func Watch(counted *stats.Registry, log *slog.Logger, keys bool) decide.Observer
 			if a.Refused {
 				continue // it was refused anyway
 			}
-			if res, err := limiter.Allow(ctx, "log"); err != nil || !res.Allowed {
-				silent.Add(1)
+			skipped, ok := logged.Allow(time.Now())
+			if !ok {
 				continue
 			}
 			to := log
@@ -59,7 +51,7 @@ func Watch(counted *stats.Registry, log *slog.Logger, keys bool) decide.Observer
 				to = log.With("key", a.Key)
 			}
 			to.Info("a candidate would have refused what was allowed", "rule", c.Rule.String(),
-				"units", c.Units, "limit", c.RefusedBy.Limit.Name, "retry_after", c.RefusedBy.RetryAfter, "not_logged", silent.Swap(0))
+				"units", c.Units, "limit", c.RefusedBy.Limit.Name, "retry_after", c.RefusedBy.RetryAfter, "not_logged_before", skipped)
 		}
 	}
 }

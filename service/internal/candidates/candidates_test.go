@@ -55,13 +55,13 @@ descriptors:
 		}
 		// Of 60 requests, 10 are within both, 40 only the candidate would have refused, and 10 both.
 		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
-		if len(lines) != 5 || !strings.Contains(lines[0], `rule="d / user" units=1 limit=10/1h retry_after=1h0m0s not_logged=0`) || strings.Contains(text.String(), "ann") {
+		if len(lines) != 5 || !strings.Contains(lines[0], `rule="d / user" units=1 limit=10/1h retry_after=1h0m0s not_logged_before=0`) || strings.Contains(text.String(), "ann") {
 			t.Errorf("%d lines are logged:\n%s", len(lines), text)
 		}
 		time.Sleep(time.Hour)
 		text.Reset()
 		ask("user", 11)
-		if got := text.String(); !strings.Contains(got, "not_logged=35") || strings.Count(got, "\n") != 1 {
+		if got := text.String(); !strings.Contains(got, "not_logged_before=35") || strings.Count(got, "\n") != 1 {
 			t.Errorf("the next is logged as %s", got)
 		}
 	})

@@ -45,7 +45,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	g := &Guard{told: &told{log: opts.Log}, fleet: &fleet{fixed: opts.Instances, log: opts.Log}}
+	g := &Guard{told: newTold(opts.Log), fleet: &fleet{fixed: opts.Instances, log: opts.Log}}
 	id := rand.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	refusals, err := denials.New(coalesce.New(redis), nil)

@@ -7,22 +7,23 @@ import (
 
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/throttle"
 )
-
-// again is how often a misconfiguration that goes on is logged.
-const again = 10 * time.Second
 
 // told logs what becomes of Redis: when it goes and comes back, and, every now and then, what will not mend by
 // itself.
 type told struct {
-	log *slog.Logger
+	log           *slog.Logger
+	misconfigured throttle.Log
 
-	mu      sync.Mutex
-	since   time.Time // guarded by mu: when it went down; zero while it is up
-	back    time.Time // guarded by mu: when it last came back; zero is never
-	why     string    // guarded by mu: the last failure, in a word
-	loud    time.Time // guarded by mu: when a misconfiguration was last logged
-	skipped int       // guarded by mu: since then
+	mu    sync.Mutex
+	since time.Time // guarded by mu: when it went down; zero while it is up
+	back  time.Time // guarded by mu: when it last came back; zero is never
+	why   string    // guarded by mu: the last failure, in a word
+}
+
+func newTold(log *slog.Logger) *told {
+	return &told{log: log, misconfigured: throttle.Log{To: log, Every: 10 * time.Second}}
 }
 
 // change is told of the breaker. Every failed probe is a change too, so only the first counts.
@@ -43,18 +44,13 @@ func (t *told) change(now failover.State, cause error) {
 
 func (t *told) failure(err error, kind failover.Kind) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.why = Cause(err)
+	t.mu.Unlock()
 	if kind != failover.Misconfigured && !redisstore.Misconfigured(err) {
 		t.log.Debug("Redis failed", "error", err)
 		return
 	}
-	if now := time.Now(); t.loud.IsZero() || now.Sub(t.loud) >= again {
-		t.log.Error("Redis refuses to work for this service, which does not mend by itself: see sash doctor", "error", err, "not_logged_before", t.skipped)
-		t.loud, t.skipped = now, 0
-		return
-	}
-	t.skipped++
+	t.misconfigured.Log(slog.LevelError, "Redis refuses to work for this service, which does not mend by itself: see sash doctor", "error", err)
 }
 
 // cause is the last failure.

@@ -13,13 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/throttle"
 )
 
 const (
-	every    = time.Second      // between two looks at the version
-	patience = time.Second      // for each answer of Redis
-	tries    = 8                // of a change, when others change the document meanwhile
-	again    = 10 * time.Second // between two lines of log about a Redis that does not answer
+	every    = time.Second // between two looks at the version
+	patience = time.Second // for each answer of Redis
+	tries    = 8           // of a change, when others change the document meanwhile
 )
 
 // errUnchanged ends a change that has nothing to do.
@@ -29,7 +29,7 @@ var errUnchanged = errors.New("unchanged")
 type Book struct {
 	decider  *decide.Decider
 	keeper   keeper
-	log      *slog.Logger
+	failures throttle.Log
 	changing sync.Mutex // held while this process reads or changes the document
 
 	mu     sync.Mutex
@@ -37,7 +37,6 @@ type Book struct {
 	ver    string      // guarded by mu: of held
 	read   time.Time   // guarded by mu: when the keeper last answered; zero is never
 	failed error       // guarded by mu: why it did not answer last; nil when it did
-	said   time.Time   // guarded by mu: when a failure was last logged
 }
 
 // A Status is what is known of the keeper.
@@ -51,12 +50,9 @@ type Status struct {
 // New returns a book for a decider: on Redis, or in this process where the client is nil. The prefix is that of the
 // store, and empty its default. A nil log is slog.Default. It does no I/O: see Run.
 func New(decider *decide.Decider, client redis.UniversalClient, prefix string, log *slog.Logger) *Book {
-	b := &Book{decider: decider, keeper: &memory{}, log: log}
+	b := &Book{decider: decider, keeper: &memory{}, failures: throttle.Log{To: log, Every: 10 * time.Second}}
 	if client != nil {
 		b.keeper = newOnRedis(client, prefix)
-	}
-	if log == nil {
-		b.log = slog.Default()
 	}
 	return b
 }
@@ -153,10 +149,7 @@ func (b *Book) fail(err error) {
 	b.failed = err
 	now := time.Now()
 	b.dropEnded(now)
-	if b.said.IsZero() || now.Sub(b.said) >= again {
-		b.said = now
-		b.log.Warn("overrides and bans cannot be read: those that were read last hold until their ends", "error", err)
-	}
+	b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until their ends", "error", err)
 }
 
 // List returns the exceptions of a kind that hold, by domain and subject.

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		if !errors.Is(err, errRepeated) { // which any client can bring about
-			h.log.Log("a proxy asks for forward-auth wrongly, and its clients get an error", err)
+			h.log.Log(slog.LevelError, "a proxy asks for forward-auth wrongly, and its clients get an error", "error", err)
 		}
 		fail(w, http.StatusBadRequest, err.Error())
 		return

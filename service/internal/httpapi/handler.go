@@ -27,7 +27,7 @@ type Handler struct {
 	decider *decide.Decider
 	opts    Options
 	tokens  tokens
-	log     throttle.Errors
+	log     throttle.Log
 }
 
 // Options for a Handler. The zero value is the default.
@@ -183,7 +183,7 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error,
 		fail(w, http.StatusConflict, err.Error())
 	default:
 		if r.Context().Err() == nil { // otherwise the client went away
-			h.log.Log("no decision", err) // the store's words may tell where it is: not for the client
+			h.log.Log(slog.LevelError, "no decision", "error", err) // the store's words may tell where it is: not for the client
 		}
 		w.Header().Set("Retry-After", "1")
 		text, cause := of.unknown, degrade.Cause(err)
@@ -231,7 +231,7 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 		defer cancel()
 		if err := h.opts.Ready(ctx); err != nil {
-			h.log.Log("not ready", err)
+			h.log.Log(slog.LevelError, "not ready", "error", err)
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}

@@ -44,7 +44,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	decider *decide.Decider
 	opts    Options
-	log     throttle.Errors
+	log     throttle.Log
 }
 
 // New returns a service. A nil opts is the default.
@@ -113,7 +113,7 @@ func (s *Service) failure(ctx context.Context, err error) error {
 		return status.Error(codes.DeadlineExceeded, "the store did not answer within the caller's deadline; whether the request was charged is not known")
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
-	s.log.Log("no decision", err) // the store's words may tell where it is: not for the client
+	s.log.Log(slog.LevelError, "no decision", "error", err) // the store's words may tell where it is: not for the client
 	if cause := degrade.Cause(err); cause == "down" || cause == "busy" {
 		return status.Error(codes.Unavailable, "the store is not asked for now: there is no decision, and nothing was charged")
 	}

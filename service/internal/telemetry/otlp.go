@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,6 +19,7 @@ import (
 
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
 )
 
 // maxAttribute bounds the length of a text in a span, unless OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT or that of spans
@@ -89,23 +89,11 @@ func newMetrics(ctx context.Context, counted *stats.Registry, from *resource.Res
 	return metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(from)).Shutdown, nil
 }
 
-// failures logs what the libraries fail with, at most once a minute.
-type failures struct {
-	log     *slog.Logger
-	last    atomic.Int64 // Unix nanoseconds
-	skipped atomic.Int64
-}
-
-func (f *failures) Handle(err error) {
-	now, last := time.Now().UnixNano(), f.last.Load()
-	if now-last < int64(time.Minute) || !f.last.CompareAndSwap(last, now) {
-		f.skipped.Add(1)
-		return
-	}
-	f.log.Warn("traces or metrics are not sent", "error", err, "not_logged_before", f.skipped.Swap(0))
-}
-
+// logTo has the OpenTelemetry libraries log to log: their errors at most once a minute.
 func logTo(log *slog.Logger) {
-	otel.SetErrorHandler(&failures{log: log})
+	failures := &throttle.Log{To: log, Every: time.Minute}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		failures.Log(slog.LevelWarn, "traces or metrics are not sent", "error", err)
+	}))
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 }

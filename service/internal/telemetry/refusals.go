@@ -4,10 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/throttle"
 )
 
 // maxRules bounds the rules whose refusals are told apart.
@@ -19,13 +19,7 @@ type refusals struct {
 	keys bool // those of all rules, and not only where detailed_metric asks for it
 
 	mu    sync.RWMutex
-	rules map[[2]string]*refusing // guarded by mu
-}
-
-// refusing is what was logged of one rule.
-type refusing struct {
-	second  atomic.Int64 // of the last line, since the Unix epoch
-	skipped atomic.Int64
+	rules map[[2]string]*throttle.Log // guarded by mu
 }
 
 func (r *refusals) observe(ctx context.Context, o *decide.Observation) {
@@ -41,10 +35,8 @@ func (r *refusals) observe(ctx context.Context, o *decide.Observation) {
 
 func (r *refusals) tell(ctx context.Context, o *decide.Observation, i int) {
 	domain, rule := o.Rule(i)
-	seen := r.of(domain, rule)
-	now, last := o.Began.Add(o.Took).Unix(), seen.second.Load()
-	if now == last || !seen.second.CompareAndSwap(last, now) {
-		seen.skipped.Add(1)
+	skipped, ok := r.of(domain, rule).Allow(o.Began.Add(o.Took))
+	if !ok {
 		return
 	}
 	a := &o.Answers[i]
@@ -61,11 +53,11 @@ func (r *refusals) tell(ctx context.Context, o *decide.Observation, i int) {
 	if r.keys || a.Rule != nil && a.Rule.Detailed {
 		attrs = append(attrs, slog.String("key", a.Key))
 	}
-	attrs = append(attrs, slog.Int64("not_logged_before", seen.skipped.Swap(0)))
+	attrs = append(attrs, slog.Int64("not_logged_before", skipped))
 	r.log.LogAttrs(ctx, slog.LevelInfo, "refused", attrs...)
 }
 
-func (r *refusals) of(domain, rule string) *refusing {
+func (r *refusals) of(domain, rule string) *throttle.Log {
 	id := [2]string{domain, rule}
 	r.mu.RLock()
 	seen := r.rules[id]
@@ -79,7 +71,7 @@ func (r *refusals) of(domain, rule string) *refusing {
 		id = [2]string{}
 	}
 	if seen = r.rules[id]; seen == nil {
-		seen = new(refusing)
+		seen = new(throttle.Log)
 		r.rules[id] = seen
 	}
 	return seen

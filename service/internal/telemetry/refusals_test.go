@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/throttle"
 )
 
 // logRefusals logs refusals of a decider at a time that the test moves.
@@ -17,7 +18,7 @@ func logRefusals(t *testing.T, keys bool) (*decide.Decider, *time.Time, func() [
 	t.Helper()
 	var text bytes.Buffer
 	now := time.Unix(1_800_000_000, 0)
-	log := &refusals{log: slog.New(slog.NewJSONHandler(&text, nil)), keys: keys, rules: make(map[[2]string]*refusing)}
+	log := &refusals{log: slog.New(slog.NewJSONHandler(&text, nil)), keys: keys, rules: make(map[[2]string]*throttle.Log)}
 	d := decider(t)
 	d.Observe(func(ctx context.Context, o *decide.Observation) {
 		o.Began, o.Took = now, 0

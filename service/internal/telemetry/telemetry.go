@@ -19,6 +19,7 @@ import (
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
 )
 
 // flushTime bounds sending the rest when the service ends.
@@ -71,7 +72,7 @@ func Start(ctx context.Context, decider *decide.Decider, counted *stats.Registry
 		t.last = append(t.last, func(ctx context.Context) error { <-ended; p.push(ctx); return nil })
 	}
 	if opts.Refusals {
-		decider.Observe((&refusals{log: opts.Log, keys: opts.Keys, rules: make(map[[2]string]*refusing)}).observe)
+		decider.Observe((&refusals{log: opts.Log, keys: opts.Keys, rules: make(map[[2]string]*throttle.Log)}).observe)
 	}
 	if t.tracing != nil {
 		decider.Observe(t.tracing.observe)

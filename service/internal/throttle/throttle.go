@@ -1,28 +1,53 @@
-// Package throttle keeps a log readable while every request fails.
+// Package throttle bounds how often a message is logged, so that a log stays readable while every request fails.
 package throttle
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
 )
 
-// Errors logs at most one error a second, with how many were not logged before. It is safe for concurrent
-// use.
-type Errors struct {
-	// To gets what is logged. It must not be changed in use.
+// A Log logs one kind of message, and counts the lines that it skips: up to Burst lines at once, and on average
+// Burst lines in each Every. Callers never wait for one another, so a log that is slow to write delays only those that
+// write. The zero value logs one line a second to slog.Default. It is safe for concurrent use; its fields must not
+// change after the first line.
+type Log struct {
+	// To receives the lines. Nil is slog.Default.
 	To *slog.Logger
+	// Every is the period. Zero is one second.
+	Every time.Duration
+	// Burst is the number of lines in a period, which may come at once. Zero is 1.
+	Burst int
 
-	last    atomic.Int64 // Unix nanoseconds
+	full    atomic.Int64 // Unix nanoseconds: when a whole Burst has room again
 	skipped atomic.Int64
 }
 
-// Log logs an error, or counts it.
-func (t *Errors) Log(message string, err error) {
-	now, last := time.Now().UnixNano(), t.last.Load()
-	if now-last < int64(time.Second) || !t.last.CompareAndSwap(last, now) {
-		t.skipped.Add(1)
-		return
+// Log logs a message with args and the number of lines skipped before it, not_logged_before, or skips it.
+func (l *Log) Log(level slog.Level, message string, args ...any) {
+	if skipped, ok := l.Allow(time.Now()); ok {
+		cmp.Or(l.To, slog.Default()).Log(context.Background(), level, message, append(args, "not_logged_before", skipped)...)
 	}
-	t.To.Error(message, "error", err, "not_logged_before", t.skipped.Swap(0))
+}
+
+// Allow reports whether the caller may log a line now, and if so how many were skipped since the last one.
+func (l *Log) Allow(now time.Time) (skipped int64, ok bool) {
+	every := int64(cmp.Or(l.Every, time.Second))
+	step, at := every/int64(max(1, l.Burst)), now.UnixNano()
+	for {
+		full := l.full.Load()
+		next := full + step
+		if full < at || full > at+every { // all of Burst has room, or the clock went back
+			next = at + step
+		}
+		if next > at+every {
+			l.skipped.Add(1)
+			return 0, false
+		}
+		if l.full.CompareAndSwap(full, next) {
+			return l.skipped.Swap(0), true
+		}
+	}
 }
