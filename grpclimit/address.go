@@ -7,16 +7,16 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
-// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: what one customer of a
-// provider usually has to choose addresses from.
-const DefaultIPv6Bits = 64
+// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: the network that a provider
+// usually gives to one customer.
+const DefaultIPv6Bits = middleware.DefaultIPv6Bits
 
 // PeerAddress is a [KeyFunc] for servers: the address at the other end of the connection, by its /64 for
-// IPv6, without a zone, and as IPv4 if it is one. It reads no metadata. Behind a proxy all calls would
-// have the proxy's address. A peer without an address, as on a Unix socket, has no key.
+// IPv6, without a zone, and as IPv4 if it is one. It reads no metadata. Behind a proxy all calls have the
+// proxy's address. A peer without an address, as on a Unix socket, has no key.
 func PeerAddress(ctx context.Context, _ Call) (string, error) { return peerKey(ctx, DefaultIPv6Bits) }
 
 // PeerPrefix is [PeerAddress] with another part of an IPv6 address: 1 to 128 bits. Other numbers are an
@@ -29,24 +29,13 @@ func peerKey(ctx context.Context, ipv6Bits int) (string, error) {
 	if ipv6Bits < 1 || ipv6Bits > 128 {
 		return "", fmt.Errorf("grpclimit: PeerPrefix takes 1 to 128 bits, not %d", ipv6Bits)
 	}
-	addr, err := peerAddr(ctx)
-	if err != nil {
-		return "", err
-	}
-	if addr.Is4() || ipv6Bits == 128 {
-		return sash.Key("addr", addr.String()), nil
-	}
-	return sash.Key("addr", netip.PrefixFrom(addr, ipv6Bits).Masked().String()), nil
-}
-
-func peerAddr(ctx context.Context) (netip.Addr, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
-		return netip.Addr{}, fmt.Errorf("%w: the call has no peer", ErrNoKey)
+		return "", fmt.Errorf("%w: the call has no peer", ErrNoKey)
 	}
 	withPort, err := netip.ParseAddrPort(p.Addr.String())
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("%w: the peer %q has no address", ErrNoKey, p.Addr)
+		return "", fmt.Errorf("%w: the peer %q has no address", ErrNoKey, p.Addr)
 	}
-	return withPort.Addr().WithZone("").Unmap(), nil
+	return middleware.AddressKey(withPort.Addr().WithZone("").Unmap(), ipv6Bits), nil
 }

@@ -16,13 +16,13 @@ type Mode uint8
 // The modes of a ClientInterceptor.
 const (
 	// Wait waits until there is room, as long as the call's context allows. A call whose deadline is
-	// earlier than that fails at once.
+	// earlier fails at once.
 	Wait Mode = iota
 	// Refuse fails at once.
 	Refuse
 )
 
-// ClientOptions are the rarer choices for a [ClientInterceptor]. The zero value is the default. All
+// ClientOptions are the optional settings of a [ClientInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ClientOptions struct {
 	// Mode says what happens when there is no room. Zero is Wait.
@@ -33,34 +33,34 @@ type ClientOptions struct {
 	Exempt func(ctx context.Context, call Call) bool
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed: calls are not sent.
 	OnUnavailable Unavailable
-	// Timeout is the longest that a decision may take; after it the store has failed. Waiting for room
+	// Timeout is the longest that a decision may take; a slower store has failed. Waiting for room
 	// does not count. Zero is DefaultTimeout, negative is as long as the call's context allows.
 	Timeout time.Duration
 	// UnavailableRetry is the RetryInfo of a call that was not sent because the store failed. Zero is
 	// DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
-	// OnError is told of the same errors as ServerOptions.OnError.
+	// OnError receives the same errors as ServerOptions.OnError.
 	OnError func(ctx context.Context, call Call, err error)
 }
 
 // A ClientInterceptor holds the calls that a client sends to limits, such as those that the server
 // announces. It is safe for concurrent use.
 //
-// It sees a call once: what gRPC itself sends again under a retry policy is not charged.
+// It charges a call once: what gRPC itself sends again under a retry policy is not charged.
 type ClientInterceptor struct {
 	gate
 	mode Mode
 }
 
 // NewClientInterceptor returns an interceptor that holds every key to the limiter's limits. The usual keys
-// are [Target] and Join(Target, Method). A nil opts is the default.
+// are [Target] and Join(Target, Method). A nil opts is the default. It panics if limiter or key is nil.
 func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOptions) (*ClientInterceptor, error) {
 	if opts == nil {
 		opts = &ClientOptions{}
 	}
 	c := &ClientInterceptor{
 		gate: gate{
-			limiter: limiter, key: key, cost: opts.Cost, exempt: opts.Exempt, onUnavailable: opts.OnUnavailable,
+			limiter: limiter, key: keyOf(limiter, key), cost: opts.Cost, exempt: opts.Exempt, onUnavailable: opts.OnUnavailable,
 			timeout: opts.Timeout, retry: opts.UnavailableRetry, onError: opts.OnError,
 		},
 		mode: opts.Mode,
@@ -93,7 +93,7 @@ func (c *ClientInterceptor) Stream(ctx context.Context, desc *grpc.StreamDesc, c
 	return streamer(ctx, desc, cc, method, opts...)
 }
 
-// admit returns nil when the call is to be sent.
+// admit returns nil when the client sends the call.
 func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
 	key, cost, err := c.subjectOf(ctx, call)
 	if err == nil && key == "" {
@@ -101,7 +101,7 @@ func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
 	}
 	for err == nil {
 		var res sash.Result
-		if res, err = c.ask(ctx, key, cost); err != nil {
+		if res, err = c.decide(ctx, key, cost); err != nil {
 			break
 		}
 		if res.Allowed {
@@ -111,22 +111,14 @@ func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
 		if late := ok && time.Until(deadline) < res.RetryAfter; c.mode == Refuse || late {
 			return limited(key, res, late && c.mode == Wait)
 		}
-		err = sleep(ctx, res.RetryAfter)
+		select {
+		case <-time.After(res.RetryAfter):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
 	if s := c.fail(ctx, call, err); s != nil {
 		return &NotSentError{Err: err, status: s}
 	}
 	return nil
-}
-
-// sleep waits for a time, or returns the error of a context that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

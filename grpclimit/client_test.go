@@ -56,8 +56,8 @@ func TestClientRefusesBeforeSending(t *testing.T) {
 	}
 }
 
-// Both have the code ResourceExhausted and a time to retry; only one was sent.
-func TestServersRefusalIsToldFromOurs(t *testing.T) {
+// Both have the code ResourceExhausted and a retry time; only one call was sent.
+func TestRefusalsOfServerAndClientAreDistinct(t *testing.T) {
 	strict := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all"), nil)
 	ours := onClient(t, newLimiter(t, newClock().store(), sash.PerHour(2)), grpclimit.Target, &grpclimit.ClientOptions{Mode: grpclimit.Refuse})
 	client := dial(t, &service{}, limited(strict), limiting(ours)...)
@@ -86,8 +86,8 @@ func TestClientRefusesStreams(t *testing.T) {
 	}
 }
 
-// inBubble runs f in a bubble whose time passes only while everybody waits. It gets a client's
-// interceptor and a function that makes a call through it and reports whether it was sent.
+// inBubble runs f in a bubble whose time passes only while all goroutines wait. Send makes a call through a
+// client's interceptor and reports whether it was sent.
 func inBubble(t *testing.T, limit sash.Limit, f func(t *testing.T, send func(context.Context) (sent bool, err error))) {
 	synctest.Test(t, func(t *testing.T) {
 		c := onClient(t, newLimiter(t, memstore.New(nil), limit), grpclimit.Target, nil)
@@ -166,16 +166,16 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 		{"a store that hangs", brokenStore{hangs: true}, grpclimit.ClientOptions{Timeout: time.Millisecond}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			told := make(chan error, 1)
-			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { told <- err }
+			reported := make(chan error, 1)
+			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { reported <- err }
 			impl := &service{}
 			client := dial(t, impl, nil, limiting(onClient(t, newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Target, &c.opts))...)
 			err := call(t.Context(), client)
 			if impl.served() != c.sent {
 				t.Errorf("the server saw %d calls, want %d", impl.served(), c.sent)
 			}
-			if !errors.Is(<-told, sash.ErrUnavailable) {
-				t.Error("OnError was not told of the store")
+			if !errors.Is(<-reported, sash.ErrUnavailable) {
+				t.Error("OnError did not receive the failure of the store")
 			}
 			if c.sent == 1 {
 				wantCode(t, err, codes.OK)
@@ -190,7 +190,7 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 	}
 }
 
-func TestRetryAfterTakesNoNonsense(t *testing.T) {
+func TestRetryAfterRejectsInvalidDelays(t *testing.T) {
 	withDelay := func(d *durationpb.Duration) error {
 		s, err := status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.RetryInfo{RetryDelay: d})
 		if err != nil {

@@ -1,5 +1,5 @@
 // Package grpclimit puts a [sash.Limiter] in front of gRPC: on a server around its handlers, on a client
-// around the calls that it makes.
+// around its calls.
 //
 //	limiter, err := sash.New(store, nil, sash.PerMinute(60))
 //	...
@@ -7,26 +7,25 @@
 //	...
 //	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
 //
-// A [KeyFunc] says whom a call is charged to. Interceptors that come before this one, such as an
-// authentication, can put into the context what it needs.
+// A [KeyFunc] returns the key that a call is charged to. Interceptors that run before this one, such as an
+// authentication, can store what it needs in the context.
 //
 // # Answers of a server
 //
-// An admitted call goes on to the handler, whose result, error or panic is passed on as it is. The
+// An admitted call goes on to the handler, whose result, error or panic is passed on unchanged. The
 // others end with a status:
 //
 //	ResourceExhausted  a limit has no room; with RetryInfo (exact) and QuotaFailure (the limits that refused)
 //	Unavailable        the store failed and OnUnavailable is FailClosed; with RetryInfo
-//	InvalidArgument    the call has no key (ErrNoKey), or costs more than a limit has units and could never be admitted
+//	InvalidArgument    the call has no key (ErrNoKey), or costs more units than a limit has, so that it can never be admitted
 //	Internal           the key function, the cost or the limits are wrong
 //	Canceled, DeadlineExceeded  the caller gave up before there was a decision
 //
-// A failure is never ResourceExhausted: a client that is told to slow down would believe that it did
-// something.
+// A failure is never ResourceExhausted: that would blame the client.
 //
 // # Calls that a client does not send
 //
 // A [ClientInterceptor] waits until there is room, or refuses. A call that it does not send returns a
 // [*NotSentError], which no server can cause. When a limit was the reason it is a [*sash.LimitedError]
-// too. [RetryAfter] reads when to come back from that as well as from a server's refusal.
+// too. [RetryAfter] reads the retry time from it, and from a server's refusal.
 package grpclimit

@@ -70,8 +70,8 @@ func ExampleNewServerInterceptor() {
 	// 2/5s is 2 calls per 5 seconds
 }
 
-// A client that keeps to somebody else's limit of 60 calls a minute for each method. On a store on Redis
-// all instances of the client share it.
+// A client that keeps to a server's limit of 60 calls a minute for each method. On a store on Redis all
+// instances of the client share it.
 func ExampleNewClientInterceptor() {
 	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(60))
 	if err != nil {
@@ -91,7 +91,7 @@ func ExampleNewClientInterceptor() {
 	defer conn.Close()
 }
 
-// Three reasons why a call did not succeed.
+// The reasons why a call was refused or not sent.
 func ExampleNotSentError() {
 	explain := func(err error) {
 		var limited *sash.LimitedError
@@ -112,5 +112,5 @@ func ExampleNotSentError() {
 	explain(&grpclimit.NotSentError{Err: grpclimit.ErrNoKey})
 	// Output:
 	// our own limit: 60/1m
-	// not sent: grpclimit: the call does not tell whom to charge
+	// not sent: sash: the request does not identify whom to charge
 }

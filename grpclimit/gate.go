@@ -10,32 +10,32 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // Defaults of ServerOptions and ClientOptions.
 const (
-	DefaultTimeout          = time.Second
-	DefaultUnavailableRetry = 5 * time.Second
+	DefaultTimeout          = middleware.DefaultTimeout
+	DefaultUnavailableRetry = middleware.DefaultUnavailableRetry
 )
 
-// Unavailable says what happens to calls while the store fails to answer.
-type Unavailable uint8
+// Unavailable says what happens to calls while the store fails.
+type Unavailable = middleware.Unavailable
 
-// The policies for a store that fails.
+// The failure modes of an interceptor.
 const (
-	// FailClosed ends the call with Unavailable and RetryInfo. It is the default because a limit is
-	// there to protect something, and a failing store is often one that has too much to do already: who
-	// wants the limits to vanish just then should say so.
-	FailClosed Unavailable = iota
-	// FailOpen lets the call pass. There is no limit at all while the store fails. It suits limits that
-	// are a courtesy rather than a protection. Watch OnError.
-	FailOpen
+	// FailClosed ends the call with Unavailable and RetryInfo. It is the default because a limit protects
+	// something, and a store often fails under load: to lift the limits just then should be a choice.
+	FailClosed = middleware.FailClosed
+	// FailOpen admits the call. There is no limit at all while the store fails. It suits limits that are a
+	// courtesy rather than a protection. Watch OnError.
+	FailOpen = middleware.FailOpen
 )
 
-// A gate is what both sides do with a call before it goes on.
+// A gate decides on a call before it goes on, on a server and on a client.
 type gate struct {
 	limiter       *sash.Limiter
-	key           KeyFunc
+	key           middleware.KeyFunc[request]
 	cost          func(context.Context, Call) int64
 	exempt        func(context.Context, Call) bool
 	onUnavailable Unavailable
@@ -46,17 +46,8 @@ type gate struct {
 
 // check fills in the defaults.
 func (g *gate) check() error {
-	if g.limiter == nil {
-		return errors.New("grpclimit: an interceptor needs a limiter, from sash.New")
-	}
-	if g.key == nil {
-		return errors.New("grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client")
-	}
 	if g.onUnavailable > FailOpen {
 		return fmt.Errorf("grpclimit: OnUnavailable is FailClosed or FailOpen, not %d", g.onUnavailable)
-	}
-	if g.timeout == 0 {
-		g.timeout = DefaultTimeout
 	}
 	if g.retry <= 0 {
 		g.retry = DefaultUnavailableRetry
@@ -67,21 +58,27 @@ func (g *gate) check() error {
 	return nil
 }
 
-// subjectOf returns what the call is charged to, and how much. Without an error, an empty key means that
-// the call is not limited.
+// keyOf panics without a limiter or a key function, and otherwise returns the function for package
+// middleware.
+func keyOf(limiter *sash.Limiter, key KeyFunc) middleware.KeyFunc[request] {
+	if limiter == nil {
+		panic("grpclimit: an interceptor needs a limiter, from sash.New")
+	}
+	if key == nil {
+		panic("grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client")
+	}
+	return theirs(key)[0]
+}
+
+// subjectOf returns the key that the call is charged to, and its cost. Without an error, an empty key means
+// that the call is not limited.
 func (g *gate) subjectOf(ctx context.Context, call Call) (key string, cost int64, err error) {
 	if g.exempt != nil && g.exempt(ctx, call) {
 		return "", 0, nil
 	}
-	key, err = g.key(ctx, call)
-	if errors.Is(err, ErrExempt) {
-		return "", 0, nil
-	}
-	if err != nil {
-		return "", 0, &keyError{err}
-	}
-	if key == "" {
-		return "", 0, fmt.Errorf("%w: the key function returned none; to exempt a call it returns ErrExempt", sash.ErrInvalidKey)
+	key, limited, err := g.key.Resolve(request{ctx, call})
+	if err != nil || !limited {
+		return "", 0, err
 	}
 	cost = 1
 	if g.cost != nil {
@@ -90,51 +87,41 @@ func (g *gate) subjectOf(ctx context.Context, call Call) (key string, cost int64
 	return key, cost, nil
 }
 
-// ask runs one decision within the time that a decision may take.
-func (g *gate) ask(ctx context.Context, key string, cost int64) (sash.Result, error) {
-	within := ctx
-	if g.timeout > 0 {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, g.timeout)
-		defer cancel()
-	}
-	res, err := g.limiter.AllowN(within, key, cost)
-	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		err = &sash.StoreError{Err: err} // the store took too long; the caller is still there
-	}
+// decide runs one decision within the timeout.
+func (g *gate) decide(ctx context.Context, key string, cost int64) (res sash.Result, err error) {
+	err = middleware.Within(ctx, g.timeout, func(ctx context.Context) error {
+		res, err = g.limiter.AllowN(ctx, key, cost)
+		return err
+	})
 	return res, err
 }
 
-// A keyError is an error of the key function: the only kind that may choose its own status.
-type keyError struct{ err error }
-
-func (e *keyError) Error() string { return e.err.Error() }
-func (e *keyError) Unwrap() error { return e.err }
-
-// fail returns how a call ends for which there is no decision: nil when it goes on all the same. The
-// status tells nothing that a caller could not do something about; err may name the store.
+// fail returns the status of a call without a decision: nil when it goes on all the same. The status has only
+// what a caller can act on; err may name the store.
 func (g *gate) fail(ctx context.Context, call Call, err error) *status.Status {
 	if gone := ctx.Err(); gone != nil {
 		return status.FromContextError(gone)
 	}
-	var fromKey *keyError
-	isKey := errors.As(err, &fromKey)
-	switch {
-	case errors.Is(err, ErrNoKey):
-		return status.New(codes.InvalidArgument, "the call does not tell whom it is from")
-	case errors.Is(err, sash.ErrCostAboveLimit):
-		return status.New(codes.InvalidArgument, "the call costs more than a limit allows at any time; make it smaller: waiting does not help")
-	case isKey:
-		if s, ok := status.FromError(fromKey.err); ok && s.Code() != codes.OK {
-			return s
+	failure := middleware.FailureOf(err)
+	switch failure {
+	case middleware.NoKey:
+		return status.New(codes.InvalidArgument, "the call does not identify its caller")
+	case middleware.TooCostly:
+		return status.New(codes.InvalidArgument, "the call costs more than a limit ever allows; make it smaller: waiting does not help")
+	case middleware.Fault:
+		var fromKey *middleware.FuncError
+		if errors.As(err, &fromKey) {
+			if s, ok := status.FromError(fromKey.Err); ok && s.Code() != codes.OK {
+				return s
+			}
 		}
-	case errors.Is(err, sash.ErrUnavailable):
-		g.onError(ctx, call, err)
-		if g.onUnavailable == FailOpen {
-			return nil
-		}
-		return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+g.retry.String()), retryInfo(g.retry))
 	}
 	g.onError(ctx, call, err)
-	return status.New(codes.Internal, "the call could not be checked against its limits")
+	if failure != middleware.StoreFailed {
+		return status.New(codes.Internal, "the call could not be checked against its limits")
+	}
+	if g.onUnavailable == FailOpen {
+		return nil
+	}
+	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+g.retry.String()), retryInfo(g.retry))
 }

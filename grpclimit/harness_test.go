@@ -68,7 +68,7 @@ func onClient(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpcli
 	return c
 }
 
-// A service answers with what it was asked; its streams answer every message.
+// A service returns the payload of a request; its streams answer every message.
 type service struct {
 	pb.UnimplementedTestServiceServer
 	unary func(context.Context) error // nil succeeds
@@ -190,14 +190,14 @@ func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
 
 // A brokenStore fails, or hangs until the context ends.
 type brokenStore struct {
-	err   error
-	hangs bool
-	asked chan<- struct{} // nil, or told of each decision
+	err     error
+	hangs   bool
+	decides chan<- struct{} // receives each decision; may be nil
 }
 
 func (s brokenStore) Decide(ctx context.Context, _ sash.Request) (sash.Result, error) {
-	if s.asked != nil {
-		s.asked <- struct{}{}
+	if s.decides != nil {
+		s.decides <- struct{}{}
 	}
 	if s.hangs {
 		<-ctx.Done()

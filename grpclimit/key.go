@@ -2,17 +2,15 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"google.golang.org/grpc/metadata"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
-// A Call is what is known of a call when it is charged.
+// A Call describes a call when it is charged.
 type Call struct {
 	// FullMethod is "/package.Service/Method".
 	FullMethod string
@@ -21,43 +19,58 @@ type Call struct {
 	Target string
 	// Stream says whether the call is a stream, in either direction.
 	Stream bool
-	// Message is the request of a unary call. Of a stream it is a received message when that is
-	// charged, and nil at the stream's start. It must not be changed.
+	// Message is the request of a unary call. Of a stream it is the received message that is charged, and
+	// nil at the stream's start. It must not be changed.
 	Message any
 
 	client bool // the metadata is the outgoing one
 }
 
-// A KeyFunc names the subject that a call is charged to. It may be called concurrently. Build keys with
-// [sash.Key], which keeps different parts apart. The error [ErrExempt] means that the call is not
-// limited, [ErrNoKey] that it does not tell whom to charge (InvalidArgument); an error that carries a gRPC
-// status, such as Unauthenticated, ends the call with that status, and any other is Internal. The ready
-// ones begin with a word for their kind, so that an address and a metadata value with the same text are
-// different subjects.
+// A KeyFunc returns the key of the subject that a call is charged to. It may be called concurrently. Build
+// keys with [sash.Key], which keeps different parts apart. The error [ErrExempt] means that the call is not
+// limited, and [ErrNoKey] that it does not identify its subject (InvalidArgument). An error that carries a
+// gRPC status, such as Unauthenticated, ends the call with that status, and any other is Internal. The
+// KeyFuncs of this package start a key with a word for its kind, so that an address and a metadata value
+// with the same text are different subjects.
 type KeyFunc func(ctx context.Context, call Call) (string, error)
 
 var (
-	// ErrExempt is returned by a KeyFunc for a call that is not limited.
-	ErrExempt = errors.New("grpclimit: the call is exempt")
-	// ErrNoKey is returned by a KeyFunc for a call without what the key is made of. [FirstOf] then tries
-	// its next function.
-	ErrNoKey = errors.New("grpclimit: the call does not tell whom to charge")
+	// ErrExempt is the error of a KeyFunc for a call that it does not limit.
+	ErrExempt = middleware.ErrExempt
+	// ErrNoKey is the error of a KeyFunc for a call without the parts of the key. [FirstOf] goes on to its
+	// next function.
+	ErrNoKey = middleware.ErrNoKey
 )
 
-// unusable is the KeyFunc of arguments that cannot be right: an error on every call, of which OnError is told.
-func unusable(text string) KeyFunc {
-	err := errors.New("grpclimit: " + text)
-	return func(context.Context, Call) (string, error) { return "", err }
+// A request is the arguments of a KeyFunc as one value, for package middleware.
+type request struct {
+	ctx  context.Context
+	call Call
 }
 
-// Shared returns one key for all calls, for limits on everybody together.
-func Shared(name string) KeyFunc {
-	key := sash.Key("shared", name)
-	return func(context.Context, Call) (string, error) { return key, nil }
+func (r request) context() context.Context { return r.ctx }
+
+// ours returns a KeyFunc of package middleware as one of this package.
+func ours(key middleware.KeyFunc[request]) KeyFunc {
+	return func(ctx context.Context, call Call) (string, error) { return key(request{ctx, call}) }
 }
 
-// Method returns the full method as the key. A server with grpc.UnknownServiceHandler sees methods that
-// its clients make up, each of them a subject.
+// theirs returns KeyFuncs of this package as those of package middleware. Nil stays nil.
+func theirs(keys ...KeyFunc) []middleware.KeyFunc[request] {
+	out := make([]middleware.KeyFunc[request], len(keys))
+	for i, key := range keys {
+		if key != nil {
+			out[i] = func(r request) (string, error) { return key(r.ctx, r.call) }
+		}
+	}
+	return out
+}
+
+// Shared returns one key for all calls, for limits on all clients together.
+func Shared(name string) KeyFunc { return ours(middleware.Shared[request](name)) }
+
+// Method returns the full method as the key. A server with grpc.UnknownServiceHandler receives methods that
+// its clients invent, each of them a subject.
 func Method(_ context.Context, call Call) (string, error) {
 	return sash.Key("method", call.FullMethod), nil
 }
@@ -71,124 +84,39 @@ func Target(_ context.Context, call Call) (string, error) {
 }
 
 // Metadata returns a metadata value as the key: of the incoming metadata on a server, of the outgoing on
-// a client. Whoever can choose the value can choose the key: it has to come from something that you
-// trust, such as your gateway. A call with no value, or with more than one, has no key.
-func Metadata(name string) KeyFunc {
-	name = strings.ToLower(name)
-	return func(ctx context.Context, call Call) (string, error) {
-		value, err := single(ctx, call, name)
-		if err != nil {
-			return "", err
-		}
-		return sash.Key("metadata", name, value), nil
-	}
-}
+// a client. Whoever can choose the value can choose the key, so it has to come from a trusted peer, such as
+// your gateway. A call with no value, or with more than one, has no key.
+func Metadata(name string) KeyFunc { return ours(field(name).Key()) }
 
 // APIKey returns the HMAC of the API key in a metadata value, see [sash.Secret]: neither the store nor a
 // log sees the API key. Of "authorization" it takes the token of the scheme Bearer. A call without an API
 // key has no key. An empty hmacKey is an error on every call.
 //
-// A client who makes up API keys makes up subjects. Authenticate first, or add a second interceptor
+// A client that invents API keys invents subjects. Authenticate first, or add a second interceptor
 // with a limit per address before this one.
-func APIKey(name string, hmacKey []byte) KeyFunc {
-	if len(hmacKey) == 0 {
-		return unusable("APIKey needs an HMAC key, such as 32 random bytes that all instances share")
-	}
-	name = strings.ToLower(name)
-	return func(ctx context.Context, call Call) (string, error) {
-		value, err := single(ctx, call, name)
-		if err != nil {
-			return "", err
+func APIKey(name string, hmacKey []byte) KeyFunc { return ours(field(name).APIKey(hmacKey)) }
+
+func field(name string) middleware.Field[request] {
+	return middleware.Field[request]{Kind: "metadata", Name: name, Values: func(r request) []string {
+		if r.call.client {
+			md, _ := metadata.FromOutgoingContext(r.ctx)
+			return md.Get(name)
 		}
-		if name == "authorization" {
-			scheme, token, _ := strings.Cut(value, " ")
-			value = strings.TrimSpace(token)
-			if !strings.EqualFold(scheme, "Bearer") || value == "" {
-				return "", fmt.Errorf("%w: the metadata authorization has no bearer token", ErrNoKey)
-			}
-		}
-		return sash.Key("apikey", sash.Secret(hmacKey, value)), nil
-	}
+		return metadata.ValueFromIncomingContext(r.ctx, name)
+	}}
 }
 
-// single returns the one value of a name. Of several, nobody knows which the application will use.
-func single(ctx context.Context, call Call, name string) (string, error) {
-	var values []string
-	if call.client {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		values = md.Get(name)
-	} else {
-		values = metadata.ValueFromIncomingContext(ctx, name)
-	}
-	if len(values) == 0 || strings.TrimSpace(values[0]) == "" {
-		return "", fmt.Errorf("%w: no metadata %s", ErrNoKey, name)
-	}
-	if len(values) > 1 {
-		return "", fmt.Errorf("%w: the metadata %s is there %d times", ErrNoKey, name, len(values))
-	}
-	return strings.TrimSpace(values[0]), nil
-}
-
-// User returns the authenticated user as the key. The function gets the call's context, where an
-// interceptor that ran before has put the user, and returns false when there is none. A nil function is an error
-// on every call.
+// User returns the authenticated user as the key. It calls the function with the call's context, where an
+// interceptor that ran before has stored the user; the function returns false when there is none. A nil
+// function is an error on every call.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
-	if user == nil {
-		return unusable("User needs a function that finds the user in the context")
-	}
-	return func(ctx context.Context, _ Call) (string, error) {
-		id, ok := user(ctx)
-		if !ok || id == "" {
-			return "", fmt.Errorf("%w: no authenticated user", ErrNoKey)
-		}
-		return sash.Key("user", id), nil
-	}
+	return ours(middleware.User(request.context, user))
 }
 
-// maxJoined leaves room for the limiter's prefix in sash.MaxKeyLength.
-const maxJoined = 300
-
-// Join returns the keys of all functions as one, such as a user's calls of one method. The first error
+// Join combines the keys of all functions into one, such as a user's calls of one method. The first error
 // is the result. No function at all, or a nil one, is an error on every call.
-func Join(keys ...KeyFunc) KeyFunc {
-	if missing(keys) {
-		return unusable("Join needs key functions, and none of them nil")
-	}
-	return func(ctx context.Context, call Call) (string, error) {
-		parts := make([]string, len(keys))
-		for i, key := range keys {
-			part, err := key(ctx, call)
-			if err != nil {
-				return "", err
-			}
-			parts[i] = part
-		}
-		joined := strings.Join(parts, ":")
-		if len(joined) > maxJoined {
-			joined = sash.Key(joined) // its digest
-		}
-		return joined, nil
-	}
-}
+func Join(keys ...KeyFunc) KeyFunc { return ours(middleware.Join(theirs(keys...)...)) }
 
-func missing(keys []KeyFunc) bool {
-	return len(keys) == 0 || slices.ContainsFunc(keys, func(key KeyFunc) bool { return key == nil })
-}
-
-// FirstOf returns the first key that the call has: it goes on to the next function on [ErrNoKey], and on
+// FirstOf returns the first key that the call has. It goes on to the next function on [ErrNoKey], and on
 // no other error. No function at all, or a nil one, is an error on every call.
-func FirstOf(keys ...KeyFunc) KeyFunc {
-	if missing(keys) {
-		return unusable("FirstOf needs key functions, and none of them nil")
-	}
-	return func(ctx context.Context, call Call) (string, error) {
-		err := ErrNoKey
-		for _, key := range keys {
-			var found string
-			if found, err = key(ctx, call); !errors.Is(err, ErrNoKey) {
-				return found, err
-			}
-		}
-		return "", err
-	}
-}
+func FirstOf(keys ...KeyFunc) KeyFunc { return ours(middleware.FirstOf(theirs(keys...)...)) }

@@ -23,7 +23,7 @@ func from(addr net.Addr) context.Context {
 
 func tcp(addrPort string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addrPort)) }
 
-// A textAddr is an address as servers behind net/http have it.
+// A textAddr is an address in the form of servers behind net/http.
 type textAddr string
 
 func (textAddr) Network() string  { return "tcp" }
@@ -121,12 +121,12 @@ func TestCallersAtOneAddressShareALimit(t *testing.T) {
 	}
 }
 
-func TestWhatAKeyFunctionCanAnswer(t *testing.T) {
+func TestErrorsOfAKeyFunction(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		err  error
-		want codes.Code
-		told bool
+		name     string
+		err      error
+		want     codes.Code
+		reported bool
 	}{
 		{"exempt", grpclimit.ErrExempt, codes.OK, false},
 		{"no key", grpclimit.ErrNoKey, codes.InvalidArgument, false},
@@ -135,24 +135,24 @@ func TestWhatAKeyFunctionCanAnswer(t *testing.T) {
 		{"an empty key", nil, codes.Internal, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			told := make(chan error, 1)
+			reported := make(chan error, 1)
 			key := func(context.Context, grpclimit.Call) (string, error) { return "", c.err }
 			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), key,
-				&grpclimit.ServerOptions{OnError: func(_ context.Context, _ grpclimit.Call, err error) { told <- err }})))
+				&grpclimit.ServerOptions{OnError: func(_ context.Context, _ grpclimit.Call, err error) { reported <- err }})))
 			err := call(t.Context(), client)
 			wantCode(t, err, c.want)
 			if err != nil && strings.Contains(err.Error(), "database") {
-				t.Errorf("the client is told too much: %v", err)
+				t.Errorf("the status says too much: %v", err)
 			}
-			if (len(told) == 1) != c.told {
-				t.Errorf("OnError was told %d times", len(told))
+			if (len(reported) == 1) != c.reported {
+				t.Errorf("OnError was called %d times", len(reported))
 			}
 		})
 	}
 }
 
-// A handler that calls another service has the metadata of its own caller in its context.
-func TestClientsMetadataIsTheOutgoing(t *testing.T) {
+// A handler that calls another service has the metadata of its own client in its context.
+func TestAClientReadsTheOutgoingMetadata(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
 	client := dial(t, &service{}, nil, limiting(onClient(t, limiter, grpclimit.Metadata("tenant"), &grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
 	incoming := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "theirs"))
@@ -170,8 +170,8 @@ func TestClientsMetadataIsTheOutgoing(t *testing.T) {
 	}
 }
 
-// They cannot be returned as an error, so each call tells of them.
-func TestKeysThatCannotBeMadeAreErrorsThatSaySo(t *testing.T) {
+// A constructor of a KeyFunc returns no error, so every call fails.
+func TestInvalidKeyFuncsSayWhatIsWrong(t *testing.T) {
 	for says, key := range map[string]grpclimit.KeyFunc{
 		"HMAC key":          grpclimit.APIKey("x-api-key", nil),
 		"User":              grpclimit.User(nil),
@@ -182,7 +182,7 @@ func TestKeysThatCannotBeMadeAreErrorsThatSaySo(t *testing.T) {
 	} {
 		_, err := key(from(tcp("203.0.113.9:1")), grpclimit.Call{})
 		if err == nil || errors.Is(err, grpclimit.ErrNoKey) || !strings.Contains(err.Error(), says) {
-			t.Errorf("the error is %v, want one that says %q", err, says)
+			t.Errorf("the error is %v, want one that contains %q", err, says)
 		}
 	}
 }

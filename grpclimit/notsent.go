@@ -9,14 +9,14 @@ import (
 	"example.com/sash"
 )
 
-// A NotSentError is a call that a [ClientInterceptor] did not send. errors.Is and errors.As find the
+// A NotSentError means that a [ClientInterceptor] did not send a call. errors.Is and errors.As find the
 // reason: a [*sash.LimitedError] when there is no room, sash.ErrUnavailable when the store failed,
-// context.Canceled or context.DeadlineExceeded, ErrNoKey, or what the key function returned.
+// context.Canceled or context.DeadlineExceeded, ErrNoKey, or the error of the key function.
 //
-// Its gRPC status is what a server would answer, so that code which looks at codes does the usual:
-// ResourceExhausted (DeadlineExceeded where the client would have had to wait past the deadline) and
-// Unavailable have RetryInfo. The status says nothing of the key, as handlers return such errors to
-// clients of their own; Error does.
+// Its gRPC status is what a server would answer, so that code which looks at codes works as usual:
+// ResourceExhausted (DeadlineExceeded where room comes only after the deadline) and Unavailable have
+// RetryInfo. Error contains the key; the status does not, because handlers return such errors to clients of
+// their own.
 type NotSentError struct {
 	// Err is why the call was not sent.
 	Err error
@@ -30,7 +30,7 @@ func (e *NotSentError) Error() string { return "grpclimit: the call was not sent
 // Unwrap returns the reason.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// GRPCStatus is what the package status of gRPC asks for.
+// GRPCStatus returns the status for gRPC's package status.
 func (e *NotSentError) GRPCStatus() *status.Status {
 	if e.status == nil {
 		return status.New(codes.Unknown, "the call was not sent")
@@ -38,7 +38,7 @@ func (e *NotSentError) GRPCStatus() *status.Status {
 	return e.status
 }
 
-// limited is a call for which there is no room.
+// limited returns the error of a call for which there is no room.
 func limited(key string, res sash.Result, late bool) error {
 	by, _ := res.RefusedBy()
 	err := &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}

@@ -53,7 +53,7 @@ func fleet(t *testing.T, redis *redistest.Server, impl *service, limit sash.Limi
 	return clients
 }
 
-// Both are asked at once by many callers at one address: together they admit what one would, to the call.
+// Many callers at one address use both servers at once: together they admit exactly what one would.
 func TestTwoServersOnOneRedisShareALimit(t *testing.T) {
 	const allowed, callers, calls = 25, 8, 10
 	impl := &service{}
@@ -85,7 +85,8 @@ func TestTwoServersOnOneRedisShareALimit(t *testing.T) {
 	}
 }
 
-// What one admitted is gone for the other until it leaves the window, and a Redis that is away is no refusal.
+// Units that one server charged are missing on the other until they leave the window, and a Redis that is down
+// is no refusal.
 func TestTwoServersOnOneRedisTakeTurns(t *testing.T) {
 	redis := redistest.Start(t)
 	clients := fleet(t, redis, &service{}, sash.PerHour(2), 2)

@@ -14,18 +14,18 @@ import (
 	"example.com/sash"
 )
 
-// Subject says what a refusal tells of the key that was refused, in the subject of a violation.
+// Subject says how a refusal names the key that was refused, in the subject of a violation.
 type Subject uint8
 
 // The forms of a violation's subject.
 const (
-	SubjectHidden Subject = iota // nothing
+	SubjectHidden Subject = iota // not at all
 	SubjectHMAC                  // the HMAC of the key under ServerOptions.PartitionKey, see sash.Secret
 	SubjectKey                   // the key as the store has it, with the limiter's prefix, for clients that may know it
 )
 
-// refusal is the status for a result that is not admitted: RetryInfo, and a QuotaFailure with one
-// violation for each limit that refused.
+// refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
+// limit that refused.
 func refusal(res sash.Result, subject func(key string) string) *status.Status {
 	failure := &errdetails.QuotaFailure{}
 	for _, l := range res.Limits() {
@@ -41,7 +41,7 @@ func refusal(res sash.Result, subject func(key string) string) *status.Status {
 	return withDetails(status.New(codes.ResourceExhausted, limitedMessage(res)), retryInfo(res.RetryAfter), failure)
 }
 
-// limitedMessage tells of the limit that takes longest, and nothing of the key.
+// limitedMessage describes the limit with the longest retry time, and nothing of the key.
 func limitedMessage(res sash.Result) string {
 	by, _ := res.RefusedBy()
 	return valid("limited to " + inWords(by.Limit) + "; retry after " + res.RetryAfter.String())
@@ -58,10 +58,10 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Stat
 	return s // valid text and durations always marshal
 }
 
-// valid makes text fit for a protobuf string: a key or a name can have any bytes.
+// valid returns text that a protobuf string can hold: a key or a name can have any bytes.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// inWords says what a limit allows: "10 calls per 1 minute", "500 calls per calendar day in UTC".
+// inWords describes a limit: "10 calls per 1 minute", "500 calls per calendar day in UTC".
 func inWords(l sash.Limit) string {
 	calls := " calls per "
 	if l.Units == 1 {
@@ -94,8 +94,8 @@ func windowInWords(l sash.Limit) string {
 }
 
 // RetryAfter returns the delay of the RetryInfo in an error's status: when to send the call again after a
-// server's refusal, or after a [*NotSentError]. It returns false when there is none, or none that makes
-// sense. From a server that you do not trust it may be any time up to 292 years.
+// server's refusal, or after a [*NotSentError]. It returns false when there is none, or an invalid one. A
+// server that you do not trust may send any delay up to 292 years.
 func RetryAfter(err error) (time.Duration, bool) {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {

@@ -11,33 +11,33 @@ import (
 	"example.com/sash"
 )
 
-// ServerOptions are the rarer choices for a [ServerInterceptor]. The zero value is the default. All
+// ServerOptions are the optional settings of a [ServerInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ServerOptions struct {
 	// Cost is the units that a call costs, or a stream's start, or a message: at least 1. Nil is 1. A
-	// cost above a limit's units is InvalidArgument: the call could never be admitted, so it has to be
-	// made smaller, and waiting would not help.
+	// cost above a limit's units is InvalidArgument: the call can never be admitted, so the client has to
+	// make it smaller; waiting does not help.
 	Cost func(ctx context.Context, call Call) int64
-	// Exempt calls go on to the handler without being counted. With Messages it is asked for each
-	// message too: a stream's start can be exempt and its messages not. Nil is none.
+	// Exempt calls go on to the handler without being counted. With Messages it is called for
+	// each message too: a stream's start can be exempt and its messages not. Nil is none.
 	Exempt func(ctx context.Context, call Call) bool
 	// Messages charges each message that a stream receives, besides the stream's start. A stream of
 	// answers to one request receives that one.
 	Messages bool
-	// Subject is what a refusal tells of the key. Zero is SubjectHidden.
+	// Subject is how a refusal names the key. Zero is SubjectHidden.
 	Subject Subject
 	// PartitionKey is the HMAC key for SubjectHMAC.
 	PartitionKey []byte
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
 	OnUnavailable Unavailable
-	// Timeout is the longest that a decision may take; after it the store has failed. Zero is
+	// Timeout is the longest that a decision may take; a slower store has failed. Zero is
 	// DefaultTimeout, negative is as long as the call's context allows.
 	Timeout time.Duration
 	// UnavailableRetry is the RetryInfo of Unavailable. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
-	// OnError is told of every error: the store's, also when FailOpen hides it from the client, and
-	// wrong keys, costs and limits. It is not told of refusals, of ErrNoKey, of statuses that the key
-	// function chose, and of callers that gave up.
+	// OnError receives every error: the store's, also when FailOpen hides it from the client, and those of
+	// wrong keys, costs and limits. It does not receive refusals, ErrNoKey, statuses that the key function
+	// chose, and the errors of callers that gave up.
 	OnError func(ctx context.Context, call Call, err error)
 }
 
@@ -49,14 +49,14 @@ type ServerInterceptor struct {
 }
 
 // NewServerInterceptor returns an interceptor that holds every key to the limiter's limits. A nil opts is
-// the default.
+// the default. It panics if limiter or key is nil.
 func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOptions) (*ServerInterceptor, error) {
 	if opts == nil {
 		opts = &ServerOptions{}
 	}
 	s := &ServerInterceptor{
 		gate: gate{
-			limiter: limiter, key: key, cost: opts.Cost, exempt: opts.Exempt, onUnavailable: opts.OnUnavailable,
+			limiter: limiter, key: keyOf(limiter, key), cost: opts.Cost, exempt: opts.Exempt, onUnavailable: opts.OnUnavailable,
 			timeout: opts.Timeout, retry: opts.UnavailableRetry, onError: opts.OnError,
 		},
 		messages: opts.Messages,
@@ -65,7 +65,7 @@ func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOption
 		return nil, err
 	}
 	if len(opts.PartitionKey) > 0 && opts.Subject != SubjectHMAC {
-		return nil, errors.New("grpclimit: a PartitionKey without Subject: SubjectHMAC would not be used")
+		return nil, errors.New("grpclimit: a PartitionKey has no effect without Subject: SubjectHMAC")
 	}
 	switch opts.Subject {
 	case SubjectKey:
@@ -114,7 +114,7 @@ func (s *ServerInterceptor) charge(ctx context.Context, call Call) error {
 	}
 	var res sash.Result
 	if err == nil {
-		res, err = s.ask(ctx, key, cost)
+		res, err = s.decide(ctx, key, cost)
 	}
 	if err != nil {
 		return s.fail(ctx, call, err).Err()

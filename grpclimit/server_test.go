@@ -104,7 +104,7 @@ func TestSubjectOfAViolation(t *testing.T) {
 		opts grpclimit.ServerOptions
 		want string
 	}{
-		{"nothing by default", grpclimit.ServerOptions{}, ""}, // the key may be that of a user, and is how the store names it
+		{"nothing by default", grpclimit.ServerOptions{}, ""}, // the key may name a user
 		{"the key", grpclimit.ServerOptions{Subject: grpclimit.SubjectKey}, "shared:all"},
 		{"its HMAC", grpclimit.ServerOptions{Subject: grpclimit.SubjectHMAC, PartitionKey: hmacKey}, sash.Secret(hmacKey, "shared:all")},
 		{"hidden", grpclimit.ServerOptions{Subject: grpclimit.SubjectHidden}, ""},
@@ -125,7 +125,7 @@ func TestSubjectOfAViolation(t *testing.T) {
 	}
 }
 
-// A key or a name can have bytes that protobuf does not take.
+// A key or a name can have bytes that a protobuf string cannot hold.
 func TestRefusalOfAnOddKeyKeepsItsDetails(t *testing.T) {
 	limit := sash.PerMinute(1)
 	limit.Name = "caf\xe9"
@@ -190,28 +190,28 @@ func TestStoreFailure(t *testing.T) {
 		{"a store that hangs, open", brokenStore{hangs: true}, grpclimit.ServerOptions{Timeout: time.Millisecond, OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			told := make(chan error, 1)
-			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { told <- err }
+			reported := make(chan error, 1)
+			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { reported <- err }
 			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Shared("all"), &c.opts)))
 			err := call(t.Context(), client)
 			wantCode(t, err, c.want)
 			if c.want != codes.OK {
 				wantRetryAfter(t, err, c.retry)
 				if strings.Contains(err.Error(), "proxy") {
-					t.Errorf("the client is told of the store: %v", err)
+					t.Errorf("the status names the store: %v", err)
 				}
 			}
-			if err := <-told; !errors.Is(err, sash.ErrUnavailable) {
+			if err := <-reported; !errors.Is(err, sash.ErrUnavailable) {
 				t.Errorf("OnError got %v", err)
 			}
 		})
 	}
 }
 
-// What the server answers to a caller that has gone only the server sees.
+// Only the server sees its answer to a caller that has gone.
 func TestCallerThatGivesUp(t *testing.T) {
-	asked, ended := make(chan struct{}, 1), make(chan error, 1)
-	limit := onServer(t, newLimiter(t, brokenStore{hangs: true, asked: asked}, sash.PerMinute(1)), grpclimit.Shared("all"),
+	decides, ended := make(chan struct{}, 1), make(chan error, 1)
+	limit := onServer(t, newLimiter(t, brokenStore{hangs: true, decides: decides}, sash.PerMinute(1)), grpclimit.Shared("all"),
 		&grpclimit.ServerOptions{Timeout: -1, OnUnavailable: grpclimit.FailOpen})
 	record := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		res, err := limit.Unary(ctx, req, info, handler)
@@ -223,7 +223,7 @@ func TestCallerThatGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		<-asked
+		<-decides
 		cancel()
 	}()
 	wantCode(t, call(ctx, client), codes.Canceled)
@@ -233,7 +233,7 @@ func TestCallerThatGivesUp(t *testing.T) {
 	}
 }
 
-func TestDeadlineOfTheCallIsNotTheStores(t *testing.T) {
+func TestDeadlineOfTheCallIsNoFailureOfTheStore(t *testing.T) {
 	limit := onServer(t, newLimiter(t, brokenStore{hangs: true}, sash.PerMinute(1)), grpclimit.Shared("all"),
 		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen})
 	short := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -280,9 +280,9 @@ func TestPanicOfAHandlerIsPassedOn(t *testing.T) {
 	if v := <-caught; v != "the very value" {
 		t.Errorf("recovered %v", v)
 	}
-	wantCode(t, call(t.Context(), client), codes.Aborted) // refused: the recoverer saw no panic
+	wantCode(t, call(t.Context(), client), codes.Aborted) // refused: nothing panicked
 	if v := <-caught; v != nil {
-		t.Errorf("recovered %v from a call that is refused", v)
+		t.Errorf("recovered %v from a refused call", v)
 	}
 }
 
@@ -292,19 +292,28 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 		"SubjectHMAC without a key": {Subject: grpclimit.SubjectHMAC},
 		"a key without SubjectHMAC": {PartitionKey: []byte("k")},
 		"an unknown subject":        {Subject: 9},
-		"an unknown policy":         {OnUnavailable: 9},
+		"an unknown failure mode":   {OnUnavailable: 9},
 	} {
 		if _, err := grpclimit.NewServerInterceptor(limiter, key, &opts); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if _, err := grpclimit.NewServerInterceptor(nil, key, nil); err == nil {
-		t.Error("no limiter: no error")
-	}
-	if _, err := grpclimit.NewServerInterceptor(limiter, nil, nil); err == nil {
-		t.Error("no key function: no error")
-	}
 	if _, err := grpclimit.NewClientInterceptor(limiter, key, &grpclimit.ClientOptions{Mode: 9}); err == nil {
 		t.Error("an unknown mode: no error")
+	}
+	for name, build := range map[string]func(){
+		"a server's without a limiter":      func() { _, _ = grpclimit.NewServerInterceptor(nil, key, nil) },
+		"a server's without a key function": func() { _, _ = grpclimit.NewServerInterceptor(limiter, nil, nil) },
+		"a client's without a limiter":      func() { _, _ = grpclimit.NewClientInterceptor(nil, key, nil) },
+		"a client's without a key function": func() { _, _ = grpclimit.NewClientInterceptor(limiter, nil, nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			build()
+		}()
 	}
 }

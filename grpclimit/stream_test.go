@@ -14,8 +14,8 @@ import (
 	"example.com/sash/grpclimit"
 )
 
-// echo sends n messages on a new stream, one after the other's answer. It returns how many answers came,
-// and how the stream ended.
+// echo sends n messages on a new stream, each after the answer to the one before. It returns the number of
+// answers, and the error that ended the stream.
 func echo(t *testing.T, client pb.TestServiceClient, n int) (answers int, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -25,7 +25,7 @@ func echo(t *testing.T, client pb.TestServiceClient, n int) (answers int, err er
 		return 0, err
 	}
 	for range n {
-		_ = stream.Send(&pb.StreamingOutputCallRequest{}) // Recv says why a stream has ended
+		_ = stream.Send(&pb.StreamingOutputCallRequest{}) // Recv returns why a stream has ended
 		if _, err := stream.Recv(); err != nil {
 			return answers, err
 		}

@@ -15,7 +15,7 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A slowStore decides at once and answers later, as a store on a network; what it is told hangs.
+// A slowStore decides at once and answers later, like a store on a network; it settles late as well.
 type slowStore struct {
 	*memstore.Store
 	decides, settles time.Duration
@@ -55,7 +55,7 @@ func hangUp(h http.Handler, after time.Duration) int {
 	return w.Code
 }
 
-// Clients that hang up while the store decides would hold every slot until the hold time is over.
+// Without a release, clients that hang up while the store decides would hold every slot for the hold time.
 func TestClientsThatHangUpDoNotFillALimit(t *testing.T) {
 	for _, charge := range []httplimit.Charge{httplimit.InFlight, httplimit.Failures} {
 		for _, timeout := range []time.Duration{0, -1} {
@@ -72,7 +72,7 @@ func TestClientsThatHangUpDoNotFillALimit(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if ran != 0 {
-					t.Errorf("the handler ran %d times for nobody", ran)
+					t.Errorf("the handler ran %d times for clients that had gone", ran)
 				}
 				wantLeft(t, limiter, "shared:x", 3)
 			})
@@ -80,7 +80,7 @@ func TestClientsThatHangUpDoNotFillALimit(t *testing.T) {
 	}
 }
 
-// A leavingStore admits, and the client has gone by the time that this is known.
+// A leavingStore admits a call whose client leaves before the answer arrives.
 type leavingStore struct {
 	*memstore.Store
 	client *leaver
@@ -92,7 +92,7 @@ func (s leavingStore) Decide(ctx context.Context, req sash.Request) (sash.Result
 	return res, err
 }
 
-// A leaver is the context of a client whose end wakes nobody.
+// A leaver is a context that ends without closing Done.
 type leaver struct {
 	context.Context
 	gone bool
@@ -114,38 +114,38 @@ func TestTheHandlerDoesNotRunForAClientThatHasGone(t *testing.T) {
 	wantLeft(t, limiter, "shared:x", 3)
 }
 
-// Four layers of a store that hangs: the answer waits for the Timeout, and not for a second for each.
-func TestAnAnswerDoesNotWaitForAStoreThatHangs(t *testing.T) {
+// Four layers of a store that hangs: the response waits for the Timeout, and not for a second for each.
+func TestAResponseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{Store: memstore.New(nil), settles: time.Hour}
 		var layers []httplimit.Layer
 		for _, name := range []string{"a", "b", "c", "d"} {
 			layers = append(layers, httplimit.Layer{Name: name, Key: httplimit.Shared("x"), Charge: httplimit.InFlight})
 		}
-		var told atomic.Int64
+		var reported atomic.Int64
 		h := newLayers(t, newLimiter(t, store, nil, sash.Every(5, time.Minute)), &httplimit.Options{
 			Timeout: 50 * time.Millisecond,
 			OnError: func(_ *http.Request, err error) {
 				if !errors.Is(err, sash.ErrUnavailable) {
 					t.Error(err)
 				}
-				told.Add(1)
+				reported.Add(1)
 			},
 		}, layers...)(ok)
 		began := time.Now()
 		wantStatus(t, get(h, "GET", "/", nil), 200)
 		if took := time.Since(began); took != 50*time.Millisecond {
-			t.Errorf("the answer took %v", took)
+			t.Errorf("the response took %v", took)
 		}
 		time.Sleep(time.Second)
-		if told.Load() != 4 {
-			t.Errorf("OnError was told %d times of 4 that could not be given back", told.Load())
+		if reported.Load() != 4 {
+			t.Errorf("OnError received %d errors of 4 charges that could not be released", reported.Load())
 		}
 	})
 }
 
-// A store that needs longer than the Timeout to be told, and less than a second, is told all the same.
-func TestASlowStoreIsToldAfterTheAnswer(t *testing.T) {
+// A settlement that takes longer than the Timeout, and less than a second, completes all the same.
+func TestASlowStoreSettlesAfterTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{Store: memstore.New(nil), settles: 500 * time.Millisecond}
 		limiter := newLimiter(t, store, nil, sash.Every(1, time.Minute))
@@ -158,7 +158,7 @@ func TestASlowStoreIsToldAfterTheAnswer(t *testing.T) {
 	})
 }
 
-// A namelessStore refuses to remember settlements.
+// A namelessStore rejects settlements that have to be remembered.
 type namelessStore struct {
 	*memstore.Store
 	t *testing.T
@@ -166,12 +166,12 @@ type namelessStore struct {
 
 func (s namelessStore) Settle(ctx context.Context, set sash.Settlement) error {
 	if set.ID != "" {
-		s.t.Error("the store has to remember a settlement that nobody repeats")
+		s.t.Error("the store has to remember a settlement that is never repeated")
 	}
 	return s.Store.Settle(ctx, set)
 }
 
-func TestWhatIsGivenBackLeavesNoMark(t *testing.T) {
+func TestAReleaseLeavesNoMark(t *testing.T) {
 	limiter := newLimiter(t, namelessStore{memstore.New(nil), t}, nil, sash.Every(2, time.Minute))
 	failed, flying := failures(httplimit.Shared("x")), inFlight(2)
 	failed.Name = "failed"

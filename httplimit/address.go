@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"strings"
 
-	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
-// A Forwarding is a header in which proxies tell for whom they ask.
+// A Forwarding is a header in which proxies name the client.
 type Forwarding uint8
 
 // The headers of proxies. Only the configured one is ever read: a proxy that sets one of them passes
@@ -32,30 +32,30 @@ func (f Forwarding) String() string {
 	return fmt.Sprintf("Forwarding(%d)", uint8(f))
 }
 
-// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: what one customer of a
-// provider usually has to choose addresses from.
-const DefaultIPv6Bits = 64
+// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: the network that a provider
+// usually gives to one customer.
+const DefaultIPv6Bits = middleware.DefaultIPv6Bits
 
-// AddressOptions say how a client's address is found. The zero value is the peer's address.
+// AddressOptions configure how a client's address is found. The zero value is the peer's address.
 type AddressOptions struct {
 	// Header is the one header that is read, and only from Trusted peers.
 	Header Forwarding
 	// Trusted are the addresses of your proxies.
 	Trusted []netip.Prefix
-	// TrustUnix says that a peer without an address, as on a Unix socket, is your proxy. Without it such a
-	// request has no key. With a Header there is at least one of Trusted and TrustUnix, and without none.
+	// TrustUnix trusts a peer without an address, as on a Unix socket, as your proxy. Otherwise such a
+	// request has no key. A Header needs Trusted or TrustUnix, and they need a Header.
 	TrustUnix bool
-	// IPv6Bits is how much of an IPv6 address is one client: 1 to 128. Zero is DefaultIPv6Bits.
+	// IPv6Bits is the part of an IPv6 address that counts as one client: 1 to 128. Zero is DefaultIPv6Bits.
 	IPv6Bits int
 }
 
-// A ClientAddress finds out who a request comes from. It is safe for concurrent use.
+// A ClientAddress finds the address of the client of a request. It is safe for concurrent use.
 //
 // The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are
-// read from the right, over all its lines: each trusted hop vouches for the next, the first that is not
-// trusted is the client, and what stands to its left is only what the client said. A hop that is not an
-// address, such as "unknown", ends the walk too: the request is then charged to the hop that reported it, a
-// proxy of yours, and for [ClientAddress.In] its client is nobody.
+// read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
+// trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
+// address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
+// reported it, and [ClientAddress.In] treats its client as unknown.
 type ClientAddress struct {
 	header    Forwarding
 	trusted   []netip.Prefix
@@ -80,17 +80,17 @@ func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	}
 	trusting := len(opts.Trusted) > 0 || opts.TrustUnix
 	if c.header == NotForwarded && trusting {
-		return nil, fmt.Errorf("httplimit: trusted proxies, but no Header to read from them")
+		return nil, fmt.Errorf("httplimit: trusted proxies need a Header to read from them")
 	}
 	if c.header != NotForwarded && !trusting {
-		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only, and there are none: anybody could write it", c.header)
+		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only: set Trusted or TrustUnix, as any client can send it", c.header)
 	}
 	var err error
 	c.trusted, err = plainPrefixes(opts.Trusted)
 	return c, err
 }
 
-// plainPrefixes checks prefixes and brings them into the form that addresses are compared in.
+// plainPrefixes checks prefixes and returns them in the form in which addresses are compared.
 func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, len(prefixes))
 	for i, p := range prefixes {
@@ -105,8 +105,8 @@ func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// Addr returns the client's address, without a zone, and as IPv4 if it is one; where a proxy does not tell it,
-// that of the proxy. The error is [ErrNoKey] when there is none, as on a Unix socket.
+// Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
+// it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	addr, _, err := c.find(r)
 	return addr, err
@@ -115,7 +115,7 @@ func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 // find returns the address that a request is charged to, and whether it is the client's.
 func (c *ClientAddress) find(r *http.Request) (addr netip.Addr, known bool, err error) {
 	if c == nil {
-		return addr, false, errors.New("httplimit: a nil ClientAddress: look at the error of NewClientAddress")
+		return addr, false, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
 	}
 	addr, ok := parseHop(r.RemoteAddr)
 	if !ok && !(c.trustUnix && socket(r.RemoteAddr)) {
@@ -131,10 +131,10 @@ func (c *ClientAddress) find(r *http.Request) (addr netip.Addr, known bool, err 
 	return addr, known, nil
 }
 
-// socket reports whether a peer's name is what net/http calls one on a Unix socket.
+// socket reports whether net/http names a peer on a Unix socket so.
 func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] == '/' }
 
-// walk follows the hops from a trusted peer on.
+// walk follows the hops, starting at a trusted peer.
 func (c *ClientAddress) walk(lines []string, client netip.Addr) (addr netip.Addr, known bool) {
 	if c.header == XRealIP && len(lines) > 0 {
 		hop, ok := parseHop(strings.Trim(lines[0], " \t"))
@@ -210,15 +210,13 @@ func (c *ClientAddress) Key(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if addr.Is4() || c.ipv6Bits == 128 {
-		return sash.Key("addr", addr.String()), nil
-	}
-	return sash.Key("addr", netip.PrefixFrom(addr, c.ipv6Bits).Masked().String()), nil
+	return middleware.AddressKey(addr, c.ipv6Bits), nil
 }
 
-// In returns a function for Options.Exempt or Options.Block: whether the client's address is in one of
-// the prefixes. An invalid prefix has no addresses, and neither has a request without an address or one whose
-// proxy does not tell for whom it asks: who hides is not the proxy.
+// In returns a function for Options.Exempt or Options.Block that reports whether the client's address is in
+// one of the prefixes. An invalid prefix contains no address. The function returns false for a request
+// without an address, and for one whose proxy does not report the client: a hidden client does not count as
+// the proxy.
 func (c *ClientAddress) In(prefixes ...netip.Prefix) func(*http.Request) bool {
 	var list []netip.Prefix
 	for _, p := range prefixes {

@@ -80,7 +80,7 @@ func TestClientAddress(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = c.peer
 			for _, h := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip"} {
-				r.Header.Set(h, "9.9.9.9") // the other headers say something else and do not count
+				r.Header.Set(h, "9.9.9.9") // the other headers differ and are ignored
 			}
 			r.Header[http.CanonicalHeaderKey(c.header.String())] = c.lines
 			addr, err := client.Addr(r)
@@ -130,7 +130,7 @@ func TestAPeerWithoutAnAddressHasNoKey(t *testing.T) {
 
 func TestAddressOptionsThatContradict(t *testing.T) {
 	for name, opts := range map[string]httplimit.AddressOptions{
-		"a header that anybody could write": {Header: httplimit.XForwardedFor},
+		"a header that any client can send": {Header: httplimit.XForwardedFor},
 		"proxies but no header":             {Trusted: proxies},
 		"an unknown header":                 {Header: 9, Trusted: proxies},
 		"a prefix too long":                 {IPv6Bits: 129},
@@ -157,7 +157,7 @@ func TestAddressLists(t *testing.T) {
 	}
 }
 
-// Whatever a client writes, what a trusted proxy appended decides: the client cannot choose its address.
+// Whatever a client writes, the address that a trusted proxy appends decides: the client cannot choose it.
 func FuzzClientAddress(f *testing.F) {
 	for _, seed := range []string{"", "1.1.1.1", "1.1.1.1, 10.0.0.1", `for="`, `for="\`, `for=1.1.1.1;x="a,b"`, "[::1%x]:1", ",,,", `"`, `\",`} {
 		f.Add(seed, uint8(1), "203.0.113.9:1")
@@ -190,7 +190,7 @@ func FuzzClientAddress(f *testing.F) {
 			}
 			trusted = trusted || netip.MustParsePrefix("192.0.2.0/24").Contains(alone)
 			if !trusted && addr != alone {
-				t.Fatalf("the untrusted peer %v passed for %v", alone, addr)
+				t.Fatalf("the untrusted peer %v was taken for %v", alone, addr)
 			}
 			if key, err := client.Key(r); err != nil || !strings.HasPrefix(key, "addr:") {
 				t.Fatalf("key %q, %v", key, err)
@@ -208,14 +208,14 @@ func FuzzClientAddress(f *testing.F) {
 		for _, lines := range [][]string{{claim, hop}, {claim + ", " + hop}, {claim + "," + hop}} {
 			set(lines...)
 			if addr, err := client.Addr(r); err != nil || addr.String() != "198.51.100.7" {
-				t.Fatalf("%q: got %v, %v; the proxy said 198.51.100.7", lines, addr, err)
+				t.Fatalf("%q: got %v, %v; the proxy reported 198.51.100.7", lines, addr, err)
 			}
 		}
 	})
 }
 
-// Your proxies may be exempt, for their health checks. Whoever comes through them and is not told is not.
-func TestAClientThatIsNotToldIsNotTheProxy(t *testing.T) {
+// Proxies may be exempt, for their health checks. A client behind them that they do not name is not.
+func TestAnUnknownClientIsNotTheProxy(t *testing.T) {
 	inside := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, c := range []struct {
 		header httplimit.Forwarding
@@ -262,7 +262,7 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := httplimit.NewClientAddress(&httplimit.AddressOptions{TrustUnix: true}); err == nil {
-		t.Error("a proxy is trusted, and no header is read from it")
+		t.Error("no error for a trusted proxy without a header")
 	}
 	for _, c := range []struct {
 		name   string
@@ -271,10 +271,10 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 		header string
 		want   string // empty for none
 	}{
-		{"told", proxied, "@", "192.0.2.1, 203.0.113.9", "203.0.113.9"},
+		{"the proxy names the client", proxied, "@", "192.0.2.1, 203.0.113.9", "203.0.113.9"},
 		{"with a path", proxied, "/run/web.sock", "203.0.113.9", "203.0.113.9"},
-		{"not told", proxied, "@", "", ""},
-		{"hidden", proxied, "@", "unknown", ""},
+		{"the proxy names nobody", proxied, "@", "", ""},
+		{"the client is hidden", proxied, "@", "unknown", ""},
 		{"no proxy", proxied, "198.51.100.7:1", "203.0.113.9", "198.51.100.7"},
 		{"not trusted", direct, "@", "203.0.113.9", ""},
 		{"no socket", proxied, "pipe", "203.0.113.9", ""},

@@ -16,7 +16,7 @@ const (
 	ProblemReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// A Denial is a request that does not go on to the handler, and why.
+// A Denial says why a request does not go on to the handler.
 type Denial struct {
 	// Status is 429 for a refusal, 503 for a store that failed, 403 for a blocked request, 400 for one
 	// without a key or with a cost above a limit, and 500 for a key, a cost or limits that are wrong.
@@ -26,7 +26,7 @@ type Denial struct {
 	// Policies are the names of the limits that refused, as in the fields. Empty unless a 429, and with
 	// NoFields.
 	Policies []string
-	// RetryAfter is when to come back: for a 429 that of the Result, but a second for a limit on requests
+	// RetryAfter is when to retry: for a 429 that of the Result, but a second for a limit on requests
 	// in flight; Options.UnavailableRetry for a 503; zero otherwise. The header Retry-After has it in
 	// whole seconds.
 	RetryAfter time.Duration
@@ -43,8 +43,8 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// Write answers with application/problem+json. It tells nothing of keys, and of errors only what the
-// client can do something about.
+// Write answers with application/problem+json. The answer contains no keys, and of errors only what the
+// client can act on.
 func (d Denial) Write(w http.ResponseWriter) {
 	p := problem{Type: "about:blank", Title: http.StatusText(d.Status), Status: d.Status, Violated: d.Policies}
 	switch {
@@ -58,9 +58,9 @@ func (d Denial) Write(w http.ResponseWriter) {
 		p.Type, p.Title = ProblemReducedCapacity, "The service cannot take the request at the moment"
 		p.Detail = "Send it again in " + inSeconds(d.RetryAfter) + "."
 	case errors.Is(d.Err, sash.ErrCostAboveLimit):
-		p.Detail = "The request costs more than a quota allows at any time. Make it smaller; waiting does not help."
+		p.Detail = "The request costs more than a quota ever allows. Make it smaller; waiting does not help."
 	case errors.Is(d.Err, ErrNoKey):
-		p.Detail = "The request does not tell whom it is from."
+		p.Detail = "The request does not identify its caller."
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -70,7 +70,7 @@ func (d Denial) Write(w http.ResponseWriter) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(d.Status)
-	_, _ = w.Write(body) // a client that does not read its answer has it all the same
+	_, _ = w.Write(body) // a client that does not read it is denied all the same
 }
 
 func inSeconds(d time.Duration) string {
@@ -80,7 +80,7 @@ func inSeconds(d time.Duration) string {
 	return "1 second"
 }
 
-// wholeSeconds rounds up: who waits that long has waited long enough.
+// wholeSeconds rounds up, so that a client that waits that long waits long enough.
 func wholeSeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

@@ -57,8 +57,8 @@ func TestOtherDenialsSayWhatTheClientCanDo(t *testing.T) {
 		status int
 		detail string
 	}{
-		{"no key", httplimit.Header("X-Id"), 1, 400, "The request does not tell whom it is from."},
-		{"above the limit", httplimit.PeerAddress, 2, 400, "The request costs more than a quota allows at any time. Make it smaller; waiting does not help."},
+		{"no key", httplimit.Header("X-Id"), 1, 400, "The request does not identify its caller."},
+		{"above the limit", httplimit.PeerAddress, 2, 400, "The request costs more than a quota ever allows. Make it smaller; waiting does not help."},
 		{"an empty key", func(*http.Request) (string, error) { return "", nil }, 1, 500, ""},
 		{"a key function that fails", func(*http.Request) (string, error) { return "", errors.New("secret of the server") }, 1, 500, ""},
 	} {
@@ -94,8 +94,8 @@ func TestADenialCanBeAnsweredOtherwise(t *testing.T) {
 	}
 }
 
-// Who guesses passwords need not know which of the limits he has met.
-func TestWithoutFieldsAnAnswerNamesNoLimit(t *testing.T) {
+// An attacker who guesses passwords need not know which limit refused.
+func TestWithoutFieldsAResponseNamesNoLimit(t *testing.T) {
 	h := newFailures(t, newClock().store(), 1, &httplimit.Options{Dialect: httplimit.NoFields})(answers)
 	get(h, "POST", "/?status=401", nil)
 	res := get(h, "POST", "/?status=401", nil)

@@ -45,8 +45,8 @@ func Example() {
 }
 
 // Customers by their API key, with a limit of their own for writes, and all customers together. A
-// request without an API key counts for its address. The API keys have not been checked yet, so that
-// somebody could make up new ones all the time: the layer for the address bounds that.
+// request without an API key counts for its address. The API keys are not checked yet, so a client could
+// invent new ones all the time: the layer for the address bounds that.
 func ExampleNewLayers() {
 	hmacKey := []byte("32 bytes that all instances know")
 	client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{
@@ -85,11 +85,11 @@ func ExampleNewLayers() {
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a quota","status":429,"detail":"Send it again in 60 seconds.","violated-policies":["write:1/1m"]}
 }
 
-// Users on plans: the limits come with each request. Whoever changes to a larger plan keeps what was charged,
-// and goes on at once.
+// Users on plans: the limits come with each request. A user who changes to a larger plan keeps their charges and
+// goes on at once.
 func ExampleLayer_plans() {
 	type user struct{ id, plan string }
-	type userKey struct{} // under which the authentication, which ran before, put the user
+	type userKey struct{} // of the context value that the authentication stored
 	of := func(ctx context.Context) user { u, _ := ctx.Value(userKey{}).(user); return u }
 	plans := map[string][]sash.Limit{
 		"free": {sash.PerMinute(2)},
@@ -126,7 +126,7 @@ func ExampleLayer_plans() {
 	// paid 200 "20/1s";q=20;w=1, "600/1m";q=600;w=60
 }
 
-// Downloads: 100 an hour for an address, and at most two at once. One whose process dies counts for half
+// Downloads: 100 an hour for an address, and at most two at once. A download whose process dies counts for half
 // an hour. All processes that share the store count together.
 func ExampleLayer_inFlight() {
 	limiter, err := sash.New(memstore.New(nil), nil, sash.PerHour(100))
@@ -148,7 +148,7 @@ func ExampleLayer_inFlight() {
 		return w
 	}
 	file = limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path { // while the first is running comes the second, and the third beside both
+		switch r.URL.Path { // the second comes while the first is running, and the third while both are
 		case "/first":
 			visit("/second")
 		case "/second":
@@ -167,15 +167,15 @@ func ExampleLayer_inFlight() {
 	// again: 200 "downloads:100/1h";r=97;t=3600, "connections:2 at once";r=1
 }
 
-// A login that slows down guessing and cannot be used from another address to lock somebody out.
+// A login that slows down guessing and that nobody can use to lock an owner out from another address.
 //
 // Failures count for the address, and for the account together with the address. There is no limit on
-// the account alone: with one, whoever knows a name could keep its owner out from anywhere. The owner at
-// another address has a count of her own. So the address has to be the client's: with PeerAddress behind a
-// proxy all have the proxy's, and anybody could lock out everybody. Those who share an address with an
-// attacker, such as behind one NAT, share his limit per address. A success forgets the failures of that account at that address,
-// which are the owner's typing mistakes. It does not forget those of the address: an attacker would log
-// in to an account of his own between the guesses at others.
+// the account alone: with one, anybody who knows a name could keep its owner out from anywhere. The owner at
+// another address has a count of their own. So the address has to be the client's: with PeerAddress behind a
+// proxy all clients have the proxy's address, and one could lock out all. Clients that share an address with
+// an attacker, such as behind one NAT, share the limit per address. A success resets the failures of that
+// account at that address, which are the owner's typing mistakes. It does not reset those of the address: an
+// attacker would log in to an account of their own between guesses at others.
 func ExampleLayer_failures() {
 	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute)) // or a store on Redis, for all instances
 	if err != nil {
@@ -189,7 +189,7 @@ func ExampleLayer_failures() {
 		log.Fatal(err)
 	}
 	account := func(r *http.Request) (string, error) {
-		name := strings.ToLower(strings.TrimSpace(r.PostFormValue("user"))) // as the login itself compares names
+		name := strings.ToLower(strings.TrimSpace(r.PostFormValue("user"))) // the form in which the login compares names
 		if name == "" {
 			return "", httplimit.ErrNoKey
 		}

@@ -41,7 +41,7 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	h := newFailures(t, clock.store(), 2, nil)(answers)
 	for _, target := range []string{"/?status=200", "/", "/?status=302", "/?status=500", "/?status=429"} {
 		res := get(h, "POST", target, nil)
-		wantField(t, res, "RateLimit", `"2/1m";r=1;t=60`) // as if it were going to fail
+		wantField(t, res, "RateLimit", `"2/1m";r=1;t=60`) // as if the attempt failed
 	}
 	wantStatus(t, get(h, "POST", "/?status=401", nil), 401)
 	clock.advance(10 * time.Second)
@@ -61,7 +61,7 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
 }
 
-func TestTheOutcomeCanBeToldOtherwise(t *testing.T) {
+func TestACustomOutcome(t *testing.T) {
 	h := newFailures(t, newClock().store(), 1, &httplimit.Options{
 		Outcome: func(_ *http.Request, _ int, header http.Header) httplimit.Outcome {
 			if header.Get("Location") == "/login?failed" {
@@ -80,7 +80,7 @@ func TestTheOutcomeCanBeToldOtherwise(t *testing.T) {
 	}
 }
 
-func TestSuccessForgetsWhereItMay(t *testing.T) {
+func TestSuccessResetsWhereAllowed(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(3))
 	address, account := failures(httplimit.PeerAddress), failures(httplimit.Join(httplimit.Header("X-User"), httplimit.PeerAddress))
 	address.Name, account.Name, account.ResetOnSuccess = "address", "account", true
@@ -91,8 +91,8 @@ func TestSuccessForgetsWhereItMay(t *testing.T) {
 	wantField(t, get(h, "POST", "/?status=200", ann), "RateLimit", `"address:3/1m";r=1;t=60, "account:3/1m";r=2;t=60`)
 }
 
-// An attempt that is on its way when its subject is forgotten leaves others' charges alone.
-func TestForgottenWhileAnotherIsOnItsWay(t *testing.T) {
+// An attempt that is running when its subject is reset leaves the charges of others alone.
+func TestAResetDuringAnotherAttempt(t *testing.T) {
 	clock := newClock()
 	limiter := newLimiter(t, clock.store(), nil, sash.PerMinute(3))
 	layer := failures(httplimit.Shared("x"))
@@ -122,7 +122,7 @@ func wantLeft(t *testing.T, l *sash.Limiter, key string, want int64) {
 	}
 }
 
-// Twenty attempts at once and room for three failures: three are let in, whatever comes of them.
+// Twenty attempts at once and room for three failures: three are admitted, whatever their outcome.
 func TestConcurrentAttemptsDoNotPassTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside atomic.Int64
@@ -143,12 +143,12 @@ func TestConcurrentAttemptsDoNotPassTheLimit(t *testing.T) {
 		}
 		synctest.Wait()
 		if inside.Load() != 3 || refused.Load() != 17 {
-			t.Errorf("%d attempts let in and %d refused; want 3 and 17", inside.Load(), refused.Load())
+			t.Errorf("%d attempts admitted and %d refused; want 3 and 17", inside.Load(), refused.Load())
 		}
 		close(release)
 		wg.Wait()
 		failed := int64(0)
-		for range 10 { // what those that succeeded gave back is there again
+		for range 10 { // the units of the attempts that succeeded are free again
 			if get(h, "POST", "/?status=401", nil).status == 401 {
 				failed++
 			}
@@ -170,7 +170,7 @@ func TestAnInformationalStatusIsNotTheOutcome(t *testing.T) {
 	wantStatus(t, visit(t, server, "POST", "/"), 429)
 }
 
-// A carefulStore does nothing for a context that has ended, as a store on a network.
+// A carefulStore does nothing for a context that has ended, like a store on a network.
 type carefulStore struct{ *memstore.Store }
 
 func (s carefulStore) Settle(ctx context.Context, set sash.Settlement) error {
@@ -187,7 +187,7 @@ func (s carefulStore) Reset(ctx context.Context, key string, policy *sash.Policy
 	return s.Store.Reset(ctx, key, policy)
 }
 
-func TestAClientThatHangsUpIsSettledAsAnyOther(t *testing.T) {
+func TestAClientThatHangsUpIsSettledLikeAnyOther(t *testing.T) {
 	for _, c := range []struct {
 		status int
 		reset  bool
@@ -227,7 +227,7 @@ func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 		func() {
 			defer func() {
 				if p := recover(); p != http.ErrAbortHandler {
-					t.Errorf("the panic has become %v", p)
+					t.Errorf("recovered %v", p)
 				}
 			}()
 			get(h, "POST", "/", nil)
@@ -236,24 +236,24 @@ func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 	}
 }
 
-// A store that decides and then fails.
+// A deafStore decides, and fails to settle.
 type deafStore struct{ *memstore.Store }
 
 func (deafStore) Settle(context.Context, sash.Settlement) error { return errors.New("gone") }
 
-func TestWhatCannotBeGivenBackIsTold(t *testing.T) {
-	var told []error
+func TestAFailedReleaseIsReported(t *testing.T) {
+	var reported []error
 	limiter := newLimiter(t, deafStore{newClock().store()}, nil, sash.PerMinute(3))
-	h := newLayers(t, limiter, &httplimit.Options{OnError: func(_ *http.Request, err error) { told = append(told, err) }},
+	h := newLayers(t, limiter, &httplimit.Options{OnError: func(_ *http.Request, err error) { reported = append(reported, err) }},
 		failures(httplimit.Shared("x")))(answers)
 	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
-	if len(told) != 1 || !errors.Is(told[0], sash.ErrUnavailable) {
-		t.Errorf("OnError was told %v", told)
+	if len(reported) != 1 || !errors.Is(reported[0], sash.ErrUnavailable) {
+		t.Errorf("OnError received %v", reported)
 	}
 	wantLeft(t, limiter, "shared:x", 2)
 }
 
-// brokenSettler would settle, if it could decide.
+// A brokenSettler can settle and cannot decide.
 type brokenSettler struct{ brokenStore }
 
 func (brokenSettler) Settle(context.Context, sash.Settlement) error { return nil }
@@ -263,8 +263,8 @@ func TestFailuresAreClosedWhenTheStoreFails(t *testing.T) {
 	wantStatus(t, get(h, "POST", "/", nil), 503)
 }
 
-// From the issue: per address and per (user, address), charged on failure, reset on success, and it cannot
-// be used to lock the owner out from elsewhere.
+// Limits per address and per (user, address), charged on failure and reset on success, cannot be used to lock
+// the owner out from elsewhere.
 func TestALoginCannotBeUsedToLockTheOwnerOut(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.Every(5, 10*time.Minute))
 	address, account := failures(httplimit.PeerAddress, sash.Every(20, 10*time.Minute)), failures(httplimit.Join(httplimit.Header("X-User"), httplimit.PeerAddress))
@@ -284,7 +284,7 @@ func TestALoginCannotBeUsedToLockTheOwnerOut(t *testing.T) {
 		}).status
 	}
 	const owner = "198.51.100.7"
-	for bot := range 50 { // from everywhere at her account
+	for bot := range 50 { // from everywhere, at the owner's account
 		from := fmt.Sprintf("203.0.113.%d", bot)
 		guesses = 0
 		for range 30 {
@@ -294,19 +294,19 @@ func TestALoginCannotBeUsedToLockTheOwnerOut(t *testing.T) {
 			t.Fatalf("%d guesses at one account from one address, want 5", guesses)
 		}
 	}
-	for i := range 19 { // all the same she may mistype as often as her address may
+	for i := range 19 { // the owner may still mistype as often as their address may
 		if a, b := try(owner, "ann", "typo"), try(owner, "ann", "of ann"); a != 401 || b != 200 {
-			t.Fatalf("her attempts %d were answered %d and %d", i, a, b)
+			t.Fatalf("the owner's attempts %d were answered %d and %d", i, a, b)
 		}
 	}
-	// The attacker's own success, from his address, does not give him more guesses at others.
+	// A success of the attacker at an account of their own gives them no more guesses at others.
 	guesses = 0
 	for i := range 100 {
 		try("192.0.2.66", fmt.Sprint("victim", i), "?")
 		try("192.0.2.66", "mallory", "of mallory")
 	}
 	if guesses != 20+19 {
-		t.Errorf("%d attempts of one address got in, want 20 guesses and the 19 logins between them", guesses)
+		t.Errorf("%d attempts of one address were admitted, want 20 guesses and the 19 logins between them", guesses)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 			opts.OnUnavailable = httplimit.FailOpen
 		}
 		if _, err := httplimit.NewLayers(c.limiter, []httplimit.Layer{c.layer}, opts); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: error %v, want one that says %q", name, err, c.says)
+			t.Errorf("%s: error %v, want one that contains %q", name, err, c.says)
 		}
 	}
 }

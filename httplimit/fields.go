@@ -10,23 +10,23 @@ import (
 	"example.com/sash"
 )
 
-// A Dialect is how an answer tells what is left. The fields are an Internet-Draft and have changed with
-// its versions; the older ones are for clients that read them already.
+// A Dialect is the form of the fields that report what is left. The fields are an Internet-Draft and changed
+// with its versions; the older forms are for clients that read them already.
 //
-// All times are rounded up to whole seconds. For a sliding window, the time that goes with "r units
-// remaining" is the one in which no more than r should be used: the longer of the time to the next
-// release and r's part of the window. It is not when everything is free again, because a window that
-// slides has no such moment for everybody. On a refusal it is never beyond Retry-After.
+// All times are rounded up to whole seconds. For a sliding window, the time beside "r units remaining" is
+// the time in which a client should use no more than r: the longer of the time to the next release and r's
+// part of the window. It is not the time until all units are free, because a sliding window has no such
+// moment for all clients. On a refusal it is never beyond Retry-After.
 //
-// Draft11 lists every limit. The others have room for one: that which refused and takes longest, or else
-// that with the smallest part of its units left; after a refusal their reset is Retry-After.
+// Draft11 lists every limit. The others have room for one: the refusing limit with the longest retry time, or
+// else the limit with the smallest part of its units left. After a refusal their reset is Retry-After.
 //
-// A calendar limit's window is the length of the period it is in: 86400 for most days, 2419200 to
-// 2678400 for a month; its time runs to the end of the period.
+// A calendar limit's window is the length of its current period: 86400 for most days, 2419200 to 2678400
+// for a month. Its time runs to the end of the period.
 //
-// A limit on requests in flight has no time that goes with it. Draft11 tells it with
-// qu="concurrent-requests" and without w and t. The older dialects have no word for it: clients would take
-// it for a rate. They leave it out, and where it alone refused they say nothing but Retry-After.
+// A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w
+// and t. The older dialects cannot express it, and clients would take it for a rate: they omit it, and where
+// it alone refused they send only Retry-After.
 //
 // Where two middlewares are around one handler, the inner one adds its limits to the lists of Draft11
 // for a request that it admits. Otherwise it replaces the fields of the outer one.
@@ -47,8 +47,8 @@ const (
 	LegacyUnix
 	// LegacyRFC3339 is LegacyUnix with the reset as a date and time in UTC.
 	LegacyRFC3339
-	// NoFields sends none, and its answers do not name the limits that refused. Retry-After is sent with
-	// every dialect.
+	// NoFields sends no fields, and its problem documents do not name the limits that refused. Every dialect
+	// sends Retry-After.
 	NoFields
 )
 
@@ -62,9 +62,9 @@ func (d Dialect) String() string {
 	return fmt.Sprintf("Dialect(%d)", uint8(d))
 }
 
-// Set sets the fields for a decision that no middleware made, such as one that a proxy asked for. The limits
-// are those of its [sash.Result], or of several results; one of them that is Refused makes it a refusal. At
-// is the store's clock, by which the periods of calendar limits are found. No limits set nothing.
+// Set sets the fields for a decision that no middleware made, such as one for a proxy. The limits are those of
+// its [sash.Result], or of several results; if one of them is Refused, the fields are those of a refusal. At
+// is the store's clock, which places calendar limits in their period. Without limits Set sets nothing.
 func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
 	quotas := make([]quota, len(limits))
 	v := verdict{allowed: true, at: at}
@@ -77,7 +77,7 @@ func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
 	d.write(h, quotas, nil, v)
 }
 
-// A verdict is what the fields need to know of a decision besides its limits.
+// A verdict is the part of a decision that the fields report besides its limits.
 type verdict struct {
 	allowed    bool
 	retryAfter time.Duration // of a refusal
@@ -127,7 +127,7 @@ func (d Dialect) write(h http.Header, quotas []quota, hmacKey []byte, v verdict)
 	}
 }
 
-// tightest returns the limit that a dialect with room for one shows.
+// tightest returns the limit for a dialect with room for one.
 func tightest(quotas []quota) quota {
 	best := quotas[0]
 	for _, q := range quotas[1:] {

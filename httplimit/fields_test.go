@@ -80,7 +80,7 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// Four units are left but six are asked for: more is free in 5 s, enough of it only in 10 s.
+// Four units are left for a cost of six: more are free in 5 s, and enough only in 10 s.
 func TestARefusalWithUnitsLeft(t *testing.T) {
 	for dialect, want := range map[httplimit.Dialect][2]string{
 		httplimit.Draft11: {"RateLimit", `"10/10s";r=4;t=5`},
@@ -107,7 +107,7 @@ func TestTheLimitThatTakesLongestIsShown(t *testing.T) {
 	clock := newClock()
 	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1), sash.PerHour(2)), httplimit.PeerAddress,
 		&httplimit.Options{Dialect: httplimit.Draft06})(ok)
-	wantField(t, get(h, "GET", "/", nil), "RateLimit-Limit", "1") // none of one is less than one of two
+	wantField(t, get(h, "GET", "/", nil), "RateLimit-Limit", "1") // no unit left of one is less than one left of two
 	clock.advance(time.Minute)
 	wantStatus(t, get(h, "GET", "/", nil), 200)
 	res := get(h, "GET", "/", nil)
@@ -210,8 +210,8 @@ func TestFieldsOfNestedMiddlewares(t *testing.T) {
 	}
 }
 
-// Random limits, names and traffic: the lists are RFC 9651, name every limit once with what it has left,
-// and no time is beyond Retry-After.
+// Random limits, names and traffic: the lists are valid RFC 9651, name every limit once with its units left, and
+// no time is beyond Retry-After.
 func TestFieldsParseBack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

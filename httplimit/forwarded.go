@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// The header Forwarded is read from the right, like X-Forwarded-For. Read from the left, a quotation
-// mark that the client left open would swallow what the proxies appended.
+// The header Forwarded is read from the right, like X-Forwarded-For. Read from the left, an unclosed quotation
+// mark of the client would swallow what the proxies appended.
 
-// lastElement cuts the last element off a line of Forwarded. Commas within quotes do not count. It is
-// not ok when a quote is not opened.
+// lastElement cuts the last element off a line of Forwarded. Commas within quotes do not separate. It is
+// not ok when a quote is closed but not opened.
 func lastElement(line string) (rest, element string, more, ok bool) {
 	quoted := false
 	for i := len(line) - 1; i >= 0; i-- {
@@ -36,8 +36,8 @@ func escaped(s string, i int) bool {
 	return n%2 == 1
 }
 
-// forwardedFor returns the address of the element's one parameter "for". It is not ok for "unknown",
-// for obfuscated names, and for what is not an element at all.
+// forwardedFor returns the address of the element's only parameter "for". It is not ok for "unknown",
+// obfuscated names, and malformed elements.
 func forwardedFor(element string) (addr netip.Addr, ok bool) {
 	found := false
 	for rest := element; rest != ""; {
@@ -85,7 +85,7 @@ func forwardedNode(s string) (netip.Addr, bool) {
 // value reads a token or a quoted string and returns what comes after it.
 func value(s string) (v, after string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
-		// Colons and brackets have to be quoted; proxies that do not quote are understood all the same.
+		// Colons and brackets have to be quoted; addresses of proxies that do not are read all the same.
 		end := 0
 		for end < len(s) && (tokenByte(s[end]) || strings.IndexByte(":[]", s[end]) >= 0) {
 			end++

@@ -32,7 +32,7 @@ func TestRequestsInFlight(t *testing.T) {
 				time.Sleep(time.Second)
 				inside.Add(-1)
 			}))
-		for range 3 { // far more in a minute than the other limit has, and never more than three at once
+		for range 3 { // three at once, and far more in a minute than the limiter's own limit has
 			var group sync.WaitGroup
 			var refused atomic.Int64
 			for range 10 {
@@ -74,7 +74,7 @@ func TestARequestInFlightIsFreedHoweverItEnds(t *testing.T) {
 	wantLeft(t, limiter, "shared:x", 1)
 }
 
-// Whatever refuses, nothing is charged; and each kind gives back what is its own.
+// A refusal by any layer charges nothing, and each kind releases its own charges.
 func TestLayersOfAllKindsAreOneDecision(t *testing.T) {
 	clock := newClock()
 	limiter := newLimiter(t, clock.store(), nil, sash.PerMinute(5))
@@ -160,7 +160,7 @@ func TestFieldsOfALimitInFlight(t *testing.T) {
 	}
 }
 
-// Both refuse: what can be told of the one that has a time is told, and Retry-After is for both.
+// Both refuse: the fields report the one that has a time, and Retry-After covers both.
 func TestARefusalOfARateAndOfALimitInFlight(t *testing.T) {
 	for dialect, want := range map[httplimit.Dialect][2]string{
 		httplimit.Draft11: {"RateLimit", `"all:1/1m";r=0;t=60, "download:1 at once";r=0`},
@@ -186,7 +186,7 @@ func TestARefusalOfARateAndOfALimitInFlight(t *testing.T) {
 	}
 }
 
-func TestOlderDialectsSayNothingOfALimitInFlightAlone(t *testing.T) {
+func TestOlderDialectsOmitALimitInFlight(t *testing.T) {
 	h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(9)), &httplimit.Options{Dialect: httplimit.Draft06}, inFlight(1))(ok)
 	res := get(h, "GET", "/", nil)
 	wantStatus(t, res, 200)
@@ -194,7 +194,7 @@ func TestOlderDialectsSayNothingOfALimitInFlightAlone(t *testing.T) {
 	wantField(t, res, "RateLimit-Policy", "")
 }
 
-// Options.Cost is what a request weighs for limits on requests; it is one request in flight all the same.
+// Options.Cost is the units of a request for layers of Requests; it is one request in flight all the same.
 func TestACostIsNotANumberInFlight(t *testing.T) {
 	h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(9)), &httplimit.Options{Cost: func(*http.Request) int64 { return 5 }},
 		httplimit.Layer{Name: "all", Key: httplimit.PeerAddress}, inFlight(2))(ok)

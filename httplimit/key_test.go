@@ -49,16 +49,16 @@ func TestKeys(t *testing.T) {
 		{"another scheme", httplimit.APIKey("Authorization", secret), with("Authorization", "Basic k"), "", httplimit.ErrNoKey},
 		{"a scheme alone", httplimit.APIKey("Authorization", secret), with("Authorization", "Bearer"), "", httplimit.ErrNoKey},
 		{"a user", httplimit.User(userOf), asUser("42"), "user:42", nil},
-		{"nobody", httplimit.User(userOf), plain, "", httplimit.ErrNoKey},
+		{"no user", httplimit.User(userOf), plain, "", httplimit.ErrNoKey},
 		{"a user without a name", httplimit.User(userOf), asUser(""), "", httplimit.ErrNoKey},
 		{"a pattern", httplimit.Pattern, func(r *http.Request) { r.Pattern = "GET /items/{id}" }, "route:GET%20/items/%7Bid%7D", nil},
 		{"joined", httplimit.Join(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42:addr:203.0.113.9", nil},
 		{"joined without one", httplimit.Join(httplimit.User(userOf), httplimit.PeerAddress), plain, "", httplimit.ErrNoKey},
-		{"the first", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42", nil},
+		{"the first of two", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42", nil},
 		{"the second", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), plain, "addr:203.0.113.9", nil},
 		{"none", httplimit.FirstOf(httplimit.User(userOf)), plain, "", httplimit.ErrNoKey},
-		{"a failure is not skipped", httplimit.FirstOf(fails, httplimit.PeerAddress), plain, "", failed},
-		{"nor is an exemption", httplimit.FirstOf(exempt, httplimit.PeerAddress), plain, "", httplimit.ErrExempt},
+		{"an error does not go on to the next", httplimit.FirstOf(fails, httplimit.PeerAddress), plain, "", failed},
+		{"nor does an exemption", httplimit.FirstOf(exempt, httplimit.PeerAddress), plain, "", httplimit.ErrExempt},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = "203.0.113.9:1"
@@ -85,7 +85,7 @@ func TestJoinedKeysFit(t *testing.T) {
 	}
 }
 
-func TestMistakesInKeysAreNotTheClients(t *testing.T) {
+func TestMistakesInKeysDoNotBlameTheClient(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("X-Api-Key", "k")
 	for name, key := range map[string]httplimit.KeyFunc{
@@ -107,9 +107,9 @@ func TestReadsAndWrites(t *testing.T) {
 	}
 }
 
-// They cannot be returned as an error, so each request tells of them, and OnError hears what to do.
-func TestKeysThatCannotBeMadeAreErrorsThatSaySo(t *testing.T) {
-	var nobody *httplimit.ClientAddress
+// A constructor of a KeyFunc returns no error, so every request fails and OnError receives what to do.
+func TestInvalidKeyFuncsSayWhatIsWrong(t *testing.T) {
+	var missing *httplimit.ClientAddress
 	for says, key := range map[string]httplimit.KeyFunc{
 		`Header("Host")`:      httplimit.Header("Host"),
 		`Header("")`:          httplimit.Header(""),
@@ -121,16 +121,16 @@ func TestKeysThatCannotBeMadeAreErrorsThatSaySo(t *testing.T) {
 		"Join needs key":      httplimit.Join(httplimit.PeerAddress, nil),
 		"FirstOf needs":       httplimit.FirstOf(),
 		"FirstOf needs key":   httplimit.FirstOf(nil),
-		"NewClientAddress":    nobody.Key,
-		"a nil ClientAddress": httplimit.FirstOf(nobody.Key, httplimit.PeerAddress),
+		"NewClientAddress":    missing.Key,
+		"a nil ClientAddress": httplimit.FirstOf(missing.Key, httplimit.PeerAddress),
 	} {
-		var told error
+		var reported error
 		h := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), key, &httplimit.Options{
-			OnError: func(_ *http.Request, err error) { told = err },
+			OnError: func(_ *http.Request, err error) { reported = err },
 		})(ok)
 		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { r.Host = "example.com" }), 500)
-		if told == nil || !strings.Contains(told.Error(), says) {
-			t.Errorf("OnError was told %v, want what says %q", told, says)
+		if reported == nil || !strings.Contains(reported.Error(), says) {
+			t.Errorf("OnError received %v, want one that contains %q", reported, says)
 		}
 	}
 }

@@ -7,37 +7,38 @@ import (
 	"net/http"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // A Layer limits requests by one subject.
 type Layer struct {
-	// Name keeps the layer's keys apart from those of the others, and stands before the names of its
-	// limits ("customer:60/1m") in fields and answers. It may be empty where there is one layer. Layers of
-	// one name in several middlewares of a limiter count together, so give those that count different
+	// Name keeps the layer's keys apart from those of the others, and prefixes the names of its limits
+	// ("customer:60/1m") in fields and problem documents. It may be empty where there is one layer. Layers of
+	// one name in several middlewares of a limiter count together, so give layers that count different
 	// things different names.
 	Name string
-	// Key says which subject of this layer a request is charged to.
+	// Key returns the key of the subject in this layer that a request is charged to.
 	Key KeyFunc
-	// Limits are what each subject is held to. Empty means the limiter's own limits.
+	// Limits are the limits of each subject. Empty means the limiter's own limits.
 	Limits []sash.Limit
 	// LimitsFor returns the limits for a request, such as those of its user's plan. When they change,
-	// what was charged stays charged. Nil or an empty result means Limits.
+	// charges of the past stay. Nil or an empty result means Limits.
 	LimitsFor func(r *http.Request) ([]sash.Limit, error)
 	// Charge says what the layer counts. Zero is Requests.
 	Charge Charge
-	// ResetOnSuccess is for a layer of Failures: it forgets the subject when an attempt succeeds, and with
-	// its failures the attempts of the subject that are on their way. Do not set it on a key that an
-	// attacker shares with an account of his own, such as his address: he would log in to that between the
-	// guesses at others. The store has to be a [sash.Resetter].
+	// ResetOnSuccess is for a layer of Failures: it resets the subject when an attempt succeeds, which
+	// forgets its failures and its running attempts. Do not set it on a key that attackers share with
+	// accounts of their own, such as their address: they would log in to their account between guesses at
+	// others. The store has to be a [sash.Resetter].
 	ResetOnSuccess bool
 	// Cost is the units that a request costs in this layer. Nil means Options.Cost in a layer of Requests,
 	// and 1 in the others.
 	Cost func(r *http.Request) int64
-	// Match says which requests the layer is for, such as Reads or Writes. Nil is every request.
+	// Match reports whether the layer applies to a request, such as Reads or Writes. Nil is every request.
 	Match func(r *http.Request) bool
 }
 
-// check looks for layers that could not work.
+// check rejects layers that cannot work.
 func (g *gate) check() error {
 	layers := g.layers
 	if len(layers) == 0 {
@@ -74,8 +75,8 @@ func (g *gate) check() error {
 	return nil
 }
 
-// checkCharge asks the limiter for what the layer will need of it, without I/O: what a store cannot do
-// comes before what is wrong with these calls.
+// checkCharge checks that the limiter can do what the layer needs. It makes invalid calls, which do no I/O:
+// the limiter reports what its store cannot do before it reports what is wrong with a call.
 func (g *gate) checkCharge(l *Layer) error {
 	if l.Charge > InFlight {
 		return fmt.Errorf("unknown charge %d", l.Charge)
@@ -88,20 +89,20 @@ func (g *gate) checkCharge(l *Layer) error {
 			return fmt.Errorf("ResetOnSuccess needs a store that is a sash.Resetter: %w", err)
 		}
 		if g.limiter.Algorithm() == sash.SlidingBuckets {
-			return fmt.Errorf("%w: ResetOnSuccess with sliding-buckets: an attempt on its way would give back a failure that came after the reset in the same step; use sliding-log", sash.ErrInvalidLimit)
+			return fmt.Errorf("%w: ResetOnSuccess with sliding-buckets: a running attempt could release a failure that came after the reset in the same step; use sliding-log", sash.ErrInvalidLimit)
 		}
 	}
 	if l.Charge == Requests {
 		return nil
 	}
 	if _, _, err := g.limiter.ReserveAll(context.Background()); errors.Is(err, sash.ErrUnsupported) {
-		return fmt.Errorf("what is given back needs a store that is a sash.Settler, and a limiter without CountRefused: %w", err)
+		return fmt.Errorf("releasing a charge needs a store that is a sash.Settler, and a limiter without CountRefused: %w", err)
 	}
 	if a := g.limiter.Algorithm(); !a.Exact() {
-		return fmt.Errorf("%w: algorithm %v lets through more than the limit, and forgets when a request was charged; what is given back needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
+		return fmt.Errorf("%w: algorithm %v admits more than the limit, and forgets when a request was charged; releasing a charge needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
 	}
 	if l.Charge == Failures && g.opts.OnUnavailable == FailOpen {
-		return errors.New("limits on failures, such as those of a login, cannot be configured open: make OnUnavailable FailClosed, or the layer's middleware one of its own")
+		return errors.New("a layer of Failures, such as that of a login, cannot be configured open: set OnUnavailable to FailClosed, or give the layer a middleware of its own")
 	}
 	if l.Charge == InFlight {
 		limits := l.Limits
@@ -115,30 +116,33 @@ func (g *gate) checkCharge(l *Layer) error {
 
 func checkInFlight(limits []sash.Limit) error {
 	if len(limits) != 1 || limits[0].Period != 0 {
-		return fmt.Errorf("%w: requests in flight have one limit: the most of them, and the longest time that one may take, such as sash.Every(5, 10*time.Minute)", sash.ErrInvalidLimit)
+		return fmt.Errorf("%w: a layer of InFlight has one limit: the most requests, and the longest time that one may take, such as sash.Every(5, 10*time.Minute)", sash.ErrInvalidLimit)
 	}
 	return nil
 }
 
-// A claim is what a request is to be charged in one layer.
+// A claim is the charge of a request in one layer.
 type claim struct {
 	layer   *Layer
 	subject sash.Subject
 }
 
-// claims returns what the request is to be charged in the layers that apply to it.
+// claims returns the charges of a request in the layers that apply to it.
 func (g *gate) claims(r *http.Request) (claims []claim, err error) {
 	for i := range g.layers {
 		l := &g.layers[i]
 		if l.Match != nil && !l.Match(r) {
 			continue
 		}
-		key, err := layerKey(l.Name, l.Key, r)
-		if errors.Is(err, ErrExempt) {
+		key, limited, err := l.Key.Resolve(r)
+		if err != nil {
+			return nil, err
+		}
+		if !limited {
 			continue
 		}
-		if err != nil {
-			return nil, &requestError{err}
+		if l.Name != "" { // before the key as it is: a hash tag in it still holds keys together on a cluster
+			key = sash.Key(l.Name) + ":" + key
 		}
 		s := sash.Subject{Key: key, Cost: 1, Limits: l.Limits}
 		if cost := l.Cost; cost != nil {
@@ -152,7 +156,7 @@ func (g *gate) claims(r *http.Request) (claims []claim, err error) {
 				err = checkInFlight(limits)
 			}
 			if err != nil {
-				return nil, &requestError{err}
+				return nil, &middleware.FuncError{Err: err}
 			}
 			if len(limits) > 0 {
 				s.Limits = limits
@@ -161,14 +165,4 @@ func (g *gate) claims(r *http.Request) (claims []claim, err error) {
 		claims = append(claims, claim{l, s})
 	}
 	return claims, nil
-}
-
-// layerKey puts the layer's name before the key. The key keeps the form that it has: a hash tag in it
-// still holds keys together on a cluster.
-func layerKey(name string, f KeyFunc, r *http.Request) (string, error) {
-	key, err := f(r)
-	if err != nil || name == "" || key == "" {
-		return key, err
-	}
-	return sash.Key(name) + ":" + key, nil
 }

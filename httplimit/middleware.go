@@ -5,74 +5,75 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // A Middleware wraps a handler. It is an alias, so that routers take it as their own.
 type Middleware = func(http.Handler) http.Handler
 
-// Defaults of Options.
-const (
-	DefaultTimeout          = time.Second
-	DefaultUnavailableRetry = 5 * time.Second
-)
-
-// Options are the rarer choices for a middleware. The zero value is the default. All functions may be
+// Options are the optional settings of a middleware. The zero value is the default. All functions may be
 // called concurrently.
 type Options struct {
-	// Dialect is how answers tell what is left. Zero is Draft11.
+	// Dialect is the form of the fields that report what is left. Zero is Draft11.
 	Dialect Dialect
 	// PartitionKey is an HMAC key. With it, the fields of Draft11 have the parameter pk: a digest of
-	// the subject's key, by which clients tell quotas apart that have the same name.
+	// the subject's key, by which clients distinguish quotas of the same name.
 	PartitionKey []byte
 	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1 for every
-	// request. A layer can have its own. A cost above a limit's units is answered with 400: the request could never be admitted,
-	// so it has to be made smaller, and waiting would not help.
+	// request. A layer can have its own. A cost above a limit's units is answered with 400: the request can
+	// never be admitted, so the client has to make it smaller; waiting does not help.
 	Cost func(r *http.Request) int64
 	// Exempt requests go on to the handler without being counted. Nil is none.
 	Exempt func(r *http.Request) bool
 	// Block requests are answered with 403 and not counted. It comes before Exempt. Nil is none.
 	Block func(r *http.Request) bool
-	// Outcome tells failures from successes, where a layer charges Failures. Nil is ByStatus.
+	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
 	OnUnavailable Unavailable
-	// Timeout is the longest that a decision may take; after it the store has failed. It is also the longest
-	// that an answer waits for what is given back. Zero is DefaultTimeout, negative is as long as the
-	// request's context allows, and DefaultTimeout for what is given back.
+	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
+	// that a response waits for the release of a charge. Zero is DefaultTimeout, negative is as long as the
+	// request's context allows, and DefaultTimeout for a release.
 	Timeout time.Duration
 	// UnavailableRetry is the Retry-After of a 503. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
-	// OnError is told of every error: the store's, also when FailOpen hides it from the client or the
-	// request has been answered already, and wrong keys, costs and limits. It is not told of refusals, of
-	// ErrNoKey and of clients that left. Nil tells nobody, and a library does not log by itself: set it,
-	// or a mistake in a key function shows only as answers of 500.
+	// OnError receives every error: the store's, also when FailOpen hides it from the client or the
+	// request has been answered already, and those of wrong keys, costs and limits. It does not receive
+	// refusals, ErrNoKey and the errors of clients that left. The package logs nothing: without OnError a
+	// mistake in a key function shows only as answers of 500.
 	OnError func(r *http.Request, err error)
 }
 
 // New returns a middleware that holds every key to the limiter's limits.
 //
-// What counts together is decided by store, [sash.Options].Prefix and key, and not by the middleware: two
-// limiters on one store without a Prefix count the same requests, so that a login with 5 a minute is refused
-// after 5 requests to the API. Give each limiter a Prefix of its own, such as "api" and "login", or each
-// [Layer] a Name.
+// Requests with the same store, [sash.Options].Prefix and key count together, whichever middleware they pass:
+// two limiters on one store without a Prefix count the same requests, so that a login with 5 a minute is
+// refused after 5 requests to the API. Give each limiter a Prefix of its own, such as "api" and "login", or
+// each [Layer] a Name.
+//
+// The error says which option is wrong. New panics if limiter or key is nil.
 func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) {
+	if key == nil {
+		panic("httplimit: New needs a key function, such as PeerAddress")
+	}
 	return NewLayers(limiter, []Layer{{Key: key}}, opts)
 }
 
-// NewLayers returns a middleware that holds a request to the limits of every layer that matches it: in
-// one decision, all or nothing, whatever each of them charges. At most [sash.MaxSubjects] layers can apply to one request. Their keys
-// live under the limiter's prefix and are counted with its algorithm. On a Redis Cluster see
-// [sash.KeyTogether] and [sash.Limiter.AllowAll].
+// NewLayers returns a middleware that holds a request to the limits of every layer that applies to it: in
+// one decision, all or nothing, whatever each of them charges. At most [sash.MaxSubjects] layers can apply
+// to one request. Their keys live under the limiter's prefix and are counted with its algorithm. On a Redis
+// Cluster see [sash.KeyTogether] and [sash.Limiter.AllowAll].
+//
+// The error says which layer or option is wrong. NewLayers panics if limiter is nil.
 func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware, error) {
 	if limiter == nil {
-		return nil, errors.New("httplimit: a middleware needs a limiter, from sash.New")
+		panic("httplimit: a middleware needs a limiter, from sash.New")
 	}
 	g := &gate{limiter: limiter, layers: append([]Layer(nil), layers...)}
 	if opts != nil {
@@ -96,9 +97,6 @@ func (o *Options) check() error {
 	if o.OnUnavailable > FailOpen {
 		return fmt.Errorf("httplimit: OnUnavailable is FailClosed or FailOpen, not %d", o.OnUnavailable)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
 	if o.UnavailableRetry <= 0 {
 		o.UnavailableRetry = DefaultUnavailableRetry
 	}
@@ -114,7 +112,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// A gate is the middleware around any handler.
+// A gate decides on requests before a handler, and settles them after it.
 type gate struct {
 	limiter *sash.Limiter
 	layers  []Layer
@@ -145,11 +143,11 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		return
 	}
 	if held != nil && errors.Is(r.Context().Err(), context.Canceled) {
-		g.settle(r, claims, held, Neutral) // nobody is there to do anything for
+		g.settle(r, claims, held, Neutral) // no client is left to serve
 		w.WriteHeader(statusClientClosed)
 		return
 	}
-	if res.Source != sash.FromPolicy { // which counted nothing: there is nothing to tell
+	if res.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
 		g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: res.At})
 	}
 	if held == nil {
@@ -159,32 +157,30 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	g.hold(w, r, claims, held, next)
 }
 
-// decide runs one decision within the time that it may take. It returns a reservation for each claim if
-// there is anything to settle afterwards.
+// decide runs one decision within the timeout. It returns a reservation for each claim if any claim is settled
+// afterwards.
 func (g *gate) decide(r *http.Request, claims []claim) (res sash.Result, held []*sash.Reservation, err error) {
-	ctx := r.Context()
-	if g.opts.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, g.opts.Timeout)
-		defer cancel()
-	}
 	subjects := make([]sash.Subject, len(claims))
-	settles := false
+	settles, failures := false, false
 	for i, c := range claims {
 		subjects[i] = c.subject
 		settles = settles || c.layer.Charge != Requests
+		failures = failures || c.layer.Charge == Failures
 	}
-	if settles {
-		res, held, err = g.limiter.ReserveAll(ctx, subjects...)
-	} else {
-		res, err = g.limiter.AllowAll(ctx, subjects...)
-	}
-	if err == nil && res.Source == sash.FromPolicy && slices.ContainsFunc(claims, func(c claim) bool { return c.layer.Charge == Failures }) {
-		// Whatever the store was told to do when it fails: guesses that nobody counts are not let in.
-		return res, held, &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", res.Cause)}
-	}
-	if err != nil && ctx.Err() != nil {
-		err = &sash.StoreError{Err: err} // or of the server's deadline; fail looks first whether the client has gone
+	err = middleware.Within(r.Context(), g.opts.Timeout, func(ctx context.Context) error {
+		if settles {
+			res, held, err = g.limiter.ReserveAll(ctx, subjects...)
+		} else {
+			res, err = g.limiter.AllowAll(ctx, subjects...)
+		}
+		return err
+	})
+	switch {
+	case err == nil && failures && res.Source == sash.FromPolicy:
+		// Whatever the failure mode of the store is, guesses that nothing counts are not admitted.
+		err = &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", res.Cause)}
+	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, sash.ErrUnavailable):
+		err = &sash.StoreError{Err: err} // a deadline of the server: the client may still be there
 	}
 	return res, held, err
 }

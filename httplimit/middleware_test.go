@@ -83,7 +83,7 @@ func TestLimitsOfAPlan(t *testing.T) {
 	}
 	wantStatus(t, get(h, "GET", "/", as("ann", "")), 200)
 	wantStatus(t, get(h, "GET", "/", as("ann", "")), 429)
-	res := get(h, "GET", "/", as("ann", "gold")) // what she used stays used
+	res := get(h, "GET", "/", as("ann", "gold")) // what ann used stays used
 	wantStatus(t, res, 200)
 	wantField(t, res, "RateLimit", `"3/1m";r=1;t=60`)
 	wantStatus(t, get(h, "GET", "/", as("bob", "broken")), 500)
@@ -104,7 +104,7 @@ func TestCost(t *testing.T) {
 	res := get(h, "GET", "/?n=11", nil)
 	wantStatus(t, res, 400)
 	wantField(t, res, "Retry-After", "")
-	wantStatus(t, get(h, "GET", "/?n=0", nil), 500) // a cost function that makes requests free is a mistake
+	wantStatus(t, get(h, "GET", "/?n=0", nil), 500) // a cost function must not make requests free
 }
 
 func TestACostOfALayerComesFirst(t *testing.T) {
@@ -159,7 +159,7 @@ func TestALayerThatExemptsLeavesTheOthers(t *testing.T) {
 	wantStatus(t, get(h, "GET", "/", asAdmin), 429)
 }
 
-// An apartStore has to decide subject by subject, as a cluster whose keys live in different slots.
+// An apartStore decides subject by subject, like a cluster whose keys live in different slots.
 type apartStore struct{ *memstore.Store }
 
 func (apartStore) DecideAll(context.Context, []sash.Request) ([]sash.Result, error) {
@@ -177,7 +177,7 @@ func TestARefusalFromSubjectsThatLiveApart(t *testing.T) {
 	wantField(t, get(h, "GET", "/", nil), "RateLimit", `"all:9/1m";r=8;t=60, "address:1/1m";r=0;t=60, "rest:9/1m";r=8;t=60`)
 	res := get(h, "GET", "/", nil)
 	wantStatus(t, res, 429)
-	wantField(t, res, "RateLimit", `"address:1/1m";r=0;t=60`) // the store tells of no other
+	wantField(t, res, "RateLimit", `"address:1/1m";r=0;t=60`) // the store reports no other
 	if p := problemOf(t, res); len(p.Violated) != 1 || p.Violated[0] != "address:1/1m" {
 		t.Errorf("violated-policies %q", p.Violated)
 	}
@@ -187,25 +187,36 @@ func TestMiddlewaresThatCannotWork(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(1))
 	layer := func(name string) httplimit.Layer { return httplimit.Layer{Name: name, Key: httplimit.Shared("x")} }
 	for name, c := range map[string]struct {
-		limiter *sash.Limiter
-		layers  []httplimit.Layer
-		opts    httplimit.Options
-		says    string
+		layers []httplimit.Layer
+		opts   httplimit.Options
+		says   string
 	}{
-		"no limiter":         {nil, []httplimit.Layer{layer("a")}, httplimit.Options{}, "sash.New"},
-		"no layer":           {limiter, nil, httplimit.Options{}, "at least one layer"},
-		"no key":             {limiter, []httplimit.Layer{{Name: "a"}}, httplimit.Options{}, "key function"},
-		"no name":            {limiter, []httplimit.Layer{layer("a"), layer("")}, httplimit.Options{}, "needs a name"},
-		"one name twice":     {limiter, []httplimit.Layer{layer("a"), layer("a")}, httplimit.Options{}, `"a"`},
-		"five at once":       {limiter, []httplimit.Layer{layer("a"), layer("b"), layer("c"), layer("d"), layer("e")}, httplimit.Options{}, "at most 4"},
-		"a limit of nothing": {limiter, []httplimit.Layer{{Key: httplimit.PeerAddress, Limits: []sash.Limit{{}}}}, httplimit.Options{}, "invalid limit"},
-		"a dialect of none":  {limiter, []httplimit.Layer{layer("a")}, httplimit.Options{Dialect: 77}, "Dialect(77)"},
-		"an unknown policy":  {limiter, []httplimit.Layer{layer("a")}, httplimit.Options{OnUnavailable: 9}, "FailOpen"},
+		"no layer":                {nil, httplimit.Options{}, "at least one layer"},
+		"no key":                  {[]httplimit.Layer{{Name: "a"}}, httplimit.Options{}, "key function"},
+		"no name":                 {[]httplimit.Layer{layer("a"), layer("")}, httplimit.Options{}, "needs a name"},
+		"one name twice":          {[]httplimit.Layer{layer("a"), layer("a")}, httplimit.Options{}, `"a"`},
+		"five at once":            {[]httplimit.Layer{layer("a"), layer("b"), layer("c"), layer("d"), layer("e")}, httplimit.Options{}, "at most 4"},
+		"a limit of nothing":      {[]httplimit.Layer{{Key: httplimit.PeerAddress, Limits: []sash.Limit{{}}}}, httplimit.Options{}, "invalid limit"},
+		"a dialect of none":       {[]httplimit.Layer{layer("a")}, httplimit.Options{Dialect: 77}, "Dialect(77)"},
+		"an unknown failure mode": {[]httplimit.Layer{layer("a")}, httplimit.Options{OnUnavailable: 9}, "FailOpen"},
 	} {
-		_, err := httplimit.NewLayers(c.limiter, c.layers, &c.opts)
+		_, err := httplimit.NewLayers(limiter, c.layers, &c.opts)
 		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: error %v, want one that says %q", name, err, c.says)
+			t.Errorf("%s: error %v, want one that contains %q", name, err, c.says)
 		}
+	}
+	for name, build := range map[string]func(){
+		"no limiter":      func() { _, _ = httplimit.NewLayers(nil, []httplimit.Layer{layer("a")}, nil) },
+		"no key function": func() { _, _ = httplimit.New(limiter, nil, nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			build()
+		}()
 	}
 }
 
@@ -225,15 +236,15 @@ func TestFailures(t *testing.T) {
 		{"open when the store hangs", brokenStore{hangs: true}, httplimit.Options{Timeout: time.Millisecond, OnUnavailable: httplimit.FailOpen}, 200, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var told error
-			c.opts.OnError = func(_ *http.Request, err error) { told = err }
+			var reported error
+			c.opts.OnError = func(_ *http.Request, err error) { reported = err }
 			h := newMiddleware(t, newLimiter(t, c.store, nil, sash.PerMinute(1)), httplimit.PeerAddress, &c.opts)(ok)
 			res := get(h, "GET", "/", nil)
 			wantStatus(t, res, c.status)
 			wantField(t, res, "Retry-After", c.retry)
 			wantField(t, res, "RateLimit", "")
-			if !errors.Is(told, sash.ErrUnavailable) {
-				t.Errorf("OnError was told %v, want ErrUnavailable", told)
+			if !errors.Is(reported, sash.ErrUnavailable) {
+				t.Errorf("OnError received %v, want ErrUnavailable", reported)
 			}
 			if c.status == 503 {
 				if p := problemOf(t, res); p.Type != httplimit.ProblemReducedCapacity || p.Status != 503 || len(p.Violated) != 0 || strings.Contains(p.Detail, "refused") {
@@ -244,12 +255,12 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeftIsNeitherRefusedNorAFailure(t *testing.T) {
-	for _, policy := range []httplimit.Unavailable{httplimit.FailClosed, httplimit.FailOpen} {
-		ran, told := false, false
+func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
+	for _, mode := range []httplimit.Unavailable{httplimit.FailClosed, httplimit.FailOpen} {
+		ran, reported := false, false
 		h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			OnUnavailable: policy,
-			OnError:       func(*http.Request, error) { told = true },
+			OnUnavailable: mode,
+			OnError:       func(*http.Request, error) { reported = true },
 		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 		res := get(h, "GET", "/", func(r *http.Request) {
 			ctx, cancel := context.WithCancel(r.Context())
@@ -258,31 +269,31 @@ func TestAClientThatLeftIsNeitherRefusedNorAFailure(t *testing.T) {
 		})
 		wantStatus(t, res, 499)
 		wantField(t, res, "Retry-After", "")
-		if ran || told {
-			t.Errorf("handler ran: %v, OnError was told: %v; want neither", ran, told)
+		if ran || reported {
+			t.Errorf("handler ran: %v, OnError called: %v; want neither", ran, reported)
 		}
 	}
 }
 
-// It is shorter than Timeout here, and must not take away what the policy says, nor hide from OnError that the
-// store hangs.
+// A deadline of the server before the Timeout leaves the failure mode in force, and OnError still receives the
+// failure of the store.
 func TestADeadlineOfTheServerIsTheStoresFailure(t *testing.T) {
-	for policy, want := range map[httplimit.Unavailable]int{httplimit.FailClosed: 503, httplimit.FailOpen: 200} {
-		var told error
+	for mode, want := range map[httplimit.Unavailable]int{httplimit.FailClosed: 503, httplimit.FailOpen: 200} {
+		var reported error
 		h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			OnUnavailable: policy,
-			OnError:       func(_ *http.Request, err error) { told = err },
+			OnUnavailable: mode,
+			OnError:       func(_ *http.Request, err error) { reported = err },
 		})(ok)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), want)
 		cancel()
-		if !errors.Is(told, sash.ErrUnavailable) {
-			t.Errorf("OnError was told %v, want ErrUnavailable", told)
+		if !errors.Is(reported, sash.ErrUnavailable) {
+			t.Errorf("OnError received %v, want ErrUnavailable", reported)
 		}
 	}
 }
 
-// A key that is looked up in a database which is down is not the store of the limits: no limit is open for that.
+// A database of keys that is down is not the store of the limits: FailOpen does not apply.
 func TestAFailureOfAKeyOrAPlanIsNoFailureOfTheStore(t *testing.T) {
 	broken := func(err error) httplimit.KeyFunc {
 		return func(*http.Request) (string, error) { return "", fmt.Errorf("looking up: %w", err) }
@@ -295,14 +306,14 @@ func TestAFailureOfAKeyOrAPlanIsNoFailureOfTheStore(t *testing.T) {
 				return nil, err
 			}},
 		} {
-			var told error
+			var reported error
 			h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), &httplimit.Options{
 				OnUnavailable: httplimit.FailOpen,
-				OnError:       func(_ *http.Request, err error) { told = err },
+				OnError:       func(_ *http.Request, err error) { reported = err },
 			}, layer)(ok)
 			wantStatus(t, get(h, "GET", "/", nil), 500)
-			if !errors.Is(told, cause) {
-				t.Errorf("%s: OnError was told %v, want %v", name, told, cause)
+			if !errors.Is(reported, cause) {
+				t.Errorf("%s: OnError received %v, want %v", name, reported, cause)
 			}
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"example.com/sash/memstore"
 )
 
-// Handlers often return in silence when the context of their query has ended. That is no success, which would
-// forget the failures before it.
-func TestAHandlerThatSaysNothingToNobodyHasNotSucceeded(t *testing.T) {
+// Handlers often send nothing when the context of their query has ended. That is no success, which would reset
+// the failures before it.
+func TestAHandlerThatSendsNothingAfterAHangUpHasNotSucceeded(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(context.Context) (context.Context, context.CancelFunc)
 		left int64
@@ -24,7 +24,7 @@ func TestAHandlerThatSaysNothingToNobodyHasNotSucceeded(t *testing.T) {
 			ctx, hangUp := context.WithCancel(ctx)
 			time.AfterFunc(time.Second, hangUp)
 			return ctx, hangUp
-		}, 1}, // charged: nobody knows how far it came
+		}, 1}, // charged: the attempt may have got far enough
 		"the server's time was up": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		}, 2}, // not the client's fault
@@ -53,7 +53,7 @@ func TestAHandlerThatSaysNothingToNobodyHasNotSucceeded(t *testing.T) {
 	}
 }
 
-// http.TimeoutHandler cannot flush: what a handler says after it tried to is its answer.
+// http.TimeoutHandler cannot flush: the status that a handler sends after a failed flush counts.
 func TestAFlushThatIsNotPossibleSendsNothing(t *testing.T) {
 	limit := newFailures(t, newClock().store(), 1, nil)
 	h := http.TimeoutHandler(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -66,7 +66,7 @@ func TestAFlushThatIsNotPossibleSendsNothing(t *testing.T) {
 	wantStatus(t, get(h, "POST", "/", nil), 429)
 }
 
-// The failure stays, since nobody can say that it was none; what was in flight is not any more.
+// The failure stays charged, because its outcome is unknown; the slot is released.
 func TestAnOutcomeThatPanicsKeepsNoSlot(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.PerHour(3))
 	failed := failures(httplimit.Shared("x"))

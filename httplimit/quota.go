@@ -11,20 +11,20 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// A quota is one limit of a decision, as the fields tell it.
+// A quota is one limit of a decision, as the fields report it.
 type quota struct {
 	name      string
 	key       string // the subject
 	units     int64
 	remaining int64
 	window    time.Duration // for a calendar limit, the length of the current period
-	effective time.Duration // the time in which no more than remaining should be used
+	effective time.Duration // the time in which a client should use no more than remaining
 	refused   bool
 	retry     time.Duration
 	inFlight  bool // units are requests at once, and the window is only the longest hold time
 }
 
-// inFlightRetry is when to come back for a slot that may come free at any moment.
+// inFlightRetry is when to retry for a slot that may come free at any moment.
 const inFlightRetry = time.Second
 
 // quotasOf returns the limits of a decision, named after their layers.
@@ -40,7 +40,7 @@ func quotasOf(res sash.Result, claims []claim) []quota {
 	subject := 0
 	for i, l := range limits {
 		switch {
-		case groups != len(claims): // a store that decides one by one tells only of the one that refused
+		case groups != len(claims): // a store that decides one by one reports only the subject that refused
 			subject = subjectOf(l.Key, claims)
 		case i > 0 && l.Key != limits[i-1].Key:
 			subject++
@@ -50,7 +50,7 @@ func quotasOf(res sash.Result, claims []claim) []quota {
 	return quotas
 }
 
-// subjectOf finds the subject whose key the limiter put its prefix before.
+// subjectOf finds the subject of a key that has the limiter's prefix.
 func subjectOf(key string, claims []claim) int {
 	best := 0
 	for i, c := range claims {
@@ -103,7 +103,7 @@ func newQuota(l sash.LimitResult, layer *Layer, at time.Time) quota {
 // share returns r/q of a window, rounded up; r is at most q.
 func share(r, q int64, w time.Duration) time.Duration {
 	if r <= 0 {
-		return 0 // q may be 0, too: a limit that lets nothing through
+		return 0 // q may be 0 as well: a limit that admits nothing
 	}
 	hi, lo := bits.Mul64(uint64(r), uint64(w))
 	part, rest := bits.Div64(hi, lo, uint64(q))
@@ -113,7 +113,7 @@ func share(r, q int64, w time.Duration) time.Duration {
 	return time.Duration(part)
 }
 
-// fieldName spells a name in what a String of RFC 9651 can have.
+// fieldName escapes the bytes of a name that a String of RFC 9651 cannot have.
 func fieldName(name string) string {
 	plain := true
 	for i := range len(name) {

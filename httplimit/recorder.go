@@ -8,14 +8,14 @@ import (
 	"net/http"
 )
 
-// A statusRecorder remembers the status that a handler sent. It flushes and hijacks for handlers that
-// look for these directly; http.ResponseController reaches all features of the original.
+// A statusRecorder records the status that a handler sends. It has Flush and Hijack for handlers that assert
+// these directly; http.ResponseController reaches all features of the original.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader remembers the first status that is final; informational ones may come before it.
+// WriteHeader records the first final status; informational ones may come before it.
 func (s *statusRecorder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		s.sent(status)
@@ -29,8 +29,8 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// FlushError sends the header, as net/http does, unless what is below cannot flush: then a status can still
-// come.
+// FlushError sends the header, as net/http does, unless the writer below cannot flush: then a status can
+// still come.
 func (s *statusRecorder) FlushError() error {
 	err := http.NewResponseController(s.ResponseWriter).Flush()
 	if !errors.Is(err, http.ErrNotSupported) {
@@ -42,7 +42,7 @@ func (s *statusRecorder) FlushError() error {
 // Flush is FlushError for handlers that want an http.Flusher.
 func (s *statusRecorder) Flush() { _ = s.FlushError() }
 
-// Hijack hands the connection over. What is sent on it is not seen here.
+// Hijack hands the connection over. The recorder does not see what is sent on it.
 func (s *statusRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
 	if err == nil {
@@ -60,8 +60,8 @@ func (s *statusRecorder) sent(status int) {
 	}
 }
 
-// final returns what came of a request whose context has ended with gone, or not. A handler that sent nothing
-// and returned has sent 200, if anybody was there; one that panicked failed in the server.
+// final returns the status of a request; gone is the error of its context. A handler that sent nothing and
+// returned has sent 200, if the client was there; one that panicked has failed.
 func (s *statusRecorder) final(returned bool, gone error) int {
 	switch {
 	case s.status != 0:

@@ -42,8 +42,8 @@ func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []strin
 	return text, err
 }
 
-// Two processes have a store each, on one Redis: what is on its way in one counts in the other.
-func TestOnRedisAttemptsOnTheirWayAreShared(t *testing.T) {
+// Two processes have a store each, on one Redis: a running attempt of one counts in the other.
+func TestOnRedisRunningAttemptsAreShared(t *testing.T) {
 	server := redistest.Start(t)
 	var other func()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func TestOnRedisAttemptsOnTheirWayAreShared(t *testing.T) {
 	}
 	other = func() { wantStatus(t, get(processes[1], "GET", "/?status=200", nil), 429) }
 	wantStatus(t, get(processes[0], "GET", "/?status=200", nil), 200)
-	wantStatus(t, get(processes[1], "GET", "/?status=200", nil), 200) // given back by the other process
+	wantStatus(t, get(processes[1], "GET", "/?status=200", nil), 200) // released by the other process
 	wantStatus(t, get(processes[1], "GET", "/?status=401", nil), 401)
 	wantStatus(t, get(processes[0], "GET", "/?status=200", nil), 429)
 }
@@ -78,7 +78,7 @@ type job struct {
 	Failures, InFlight int64
 }
 
-// A tally is what a process saw.
+// A tally is the result of a process.
 type tally struct {
 	Failed, Succeeded, Refused int64
 	Most                       int64 // requests in the handlers of all processes at once
@@ -196,7 +196,7 @@ func TestProcessesShareFailuresAndRequestsInFlight(t *testing.T) {
 		})
 	}
 	group.Wait()
-	// What those on their way kept the others from is still there, and no more than that.
+	// The units that running attempts held are still free, and no more than those.
 	rest := fleet
 	rest.Clients, rest.Requests = 1, 3*allowed+3
 	last, err := rest.run()

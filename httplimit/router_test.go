@@ -15,7 +15,7 @@ import (
 	"example.com/sash/httplimit"
 )
 
-// visit asks a real server and returns the status and the header.
+// visit sends a request to a real server.
 func visit(t *testing.T, server *httptest.Server, method, path string, header ...string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
@@ -67,7 +67,7 @@ func TestInFrontOfAServeMux(t *testing.T) {
 	wantStatus(t, visit(t, server, "GET", "/items/2"), 429)
 	wantStatus(t, visit(t, server, "GET", "/users/1"), 200)
 	wantStatus(t, visit(t, server, "GET", "/nothing/1"), 404)
-	wantStatus(t, visit(t, server, "GET", "/nothing/2"), 429) // a scan of paths makes no new keys
+	wantStatus(t, visit(t, server, "GET", "/nothing/2"), 429) // a scan of paths creates no new keys
 }
 
 func TestUnderChi(t *testing.T) {

@@ -9,21 +9,21 @@ import (
 	"example.com/sash/httplimit"
 )
 
-// Fields can be set for a decision that was made elsewhere: they are those that a middleware sets.
+// Set writes the fields of a decision without a middleware; they are those that a middleware writes.
 func TestFieldsOfADecisionMadeElsewhere(t *testing.T) {
 	clock := newClock()
 	never := sash.LimitResult{Limit: sash.Limit{Name: "none", Units: 0, Window: time.Minute}, Refused: true}
 	limiter := newLimiter(t, clock.store(), nil, sash.Every(1, 10*time.Second), sash.PerCalendar(9, sash.CalendarHour, time.UTC))
-	ask := func() []sash.LimitResult {
+	allow := func() []sash.LimitResult {
 		res, err := limiter.Allow(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return res.Limits()
 	}
-	first := ask()
+	first := allow()
 	clock.advance(2500 * time.Millisecond)
-	refused := ask()
+	refused := allow()
 	for _, c := range []struct {
 		name          string
 		limits        []sash.LimitResult

@@ -8,10 +8,10 @@ import (
 	"example.com/sash"
 )
 
-// settleTime is how long giving back may take, whatever became of the client.
+// settleTime is how long a release may take, also after the client has gone.
 const settleTime = time.Second
 
-// hold runs the handler and settles what was reserved for it, also when it panics; the panic goes on.
+// hold runs the handler and settles its reservations, also when it panics; the panic goes on.
 func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held []*sash.Reservation, next http.Handler) {
 	var rec *statusRecorder
 	for _, c := range claims {
@@ -22,7 +22,7 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held
 	}
 	returned := false
 	defer func() {
-		outcome := Failed // what an Outcome function that panics leaves; a slot is given back all the same
+		outcome := Failed // also when the Outcome function panics; a slot is released all the same
 		defer func() { g.settle(r, claims, held, outcome) }()
 		if rec != nil {
 			outcome = g.opts.Outcome(r, rec.final(returned, r.Context().Err()), w.Header())
@@ -32,42 +32,42 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, claims []claim, held
 	returned = true
 }
 
-// settle gives back what the request is not to be charged, all at once. Who hangs up early changes nothing.
-// The client's answer waits for it no longer than for a decision; what takes longer goes on by itself, for
-// settleTime in all.
+// settle releases the reservations that the outcome does not charge, all at once. It does so also when the
+// client hangs up. The response waits for it no longer than for a decision; a slower release goes on in the
+// background, for settleTime in all.
 func (g *gate) settle(r *http.Request, claims []claim, held []*sash.Reservation, outcome Outcome) {
 	detached := context.WithoutCancel(r.Context())
-	told := make(chan error, len(claims))
+	released := make(chan error, len(claims))
 	pending := 0
 	for i, c := range claims {
-		back := held[i].Release // once and without a mark in the store: nobody is there to repeat it
+		release := held[i].Release // not Settle, which leaves a mark in the store: it is never repeated
 		switch {
 		case c.layer.Charge == Requests, c.layer.Charge == Failures && outcome == Failed:
 			continue
 		case c.layer.ResetOnSuccess && outcome == Succeeded:
-			back = func(ctx context.Context) error { return g.limiter.Reset(ctx, c.subject.Key) } // its own charge too
+			release = func(ctx context.Context) error { return g.limiter.Reset(ctx, c.subject.Key) } // its own charge too
 		}
 		pending++
 		go func() {
 			ctx, cancel := context.WithTimeout(detached, settleTime)
 			defer cancel()
-			told <- back(ctx)
+			released <- release(ctx)
 		}()
 	}
 	timeout := g.opts.Timeout
-	if timeout < 0 {
+	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
 	late := time.NewTimer(timeout)
 	defer late.Stop()
 	for ; pending > 0; pending-- {
 		select {
-		case err := <-told:
-			g.failed(r, err)
+		case err := <-released:
+			g.report(r, err)
 		case <-late.C:
 			go func() {
 				for range pending {
-					g.failed(r, <-told)
+					g.report(r, <-released)
 				}
 			}()
 			return
@@ -75,8 +75,8 @@ func (g *gate) settle(r *http.Request, claims []claim, held []*sash.Reservation,
 	}
 }
 
-// failed tells of what could not be given back.
-func (g *gate) failed(r *http.Request, err error) {
+// report passes the error of a release to OnError.
+func (g *gate) report(r *http.Request, err error) {
 	if err != nil {
 		g.opts.OnError(r, err)
 	}

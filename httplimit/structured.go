@@ -8,7 +8,7 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// partitionBytes is enough of an HMAC to tell partitions apart.
+// partitionBytes of an HMAC are enough to distinguish partitions.
 const partitionBytes = 16
 
 func writeDraft11(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
@@ -44,7 +44,7 @@ func writeDraft11(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
 	addStructured(h, "RateLimit", state)
 }
 
-// partition returns a digest of a subject's key that says nothing about it.
+// partition returns a digest that hides the subject's key.
 func partition(hmacKey []byte, key string) []byte {
 	mac := hmac.New(sha256.New, hmacKey)
 	mac.Write([]byte("pk:" + key)) // apart from sash.Secret under the same HMAC key

@@ -1,0 +1,91 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"example.com/sash"
+)
+
+// Unavailable says what happens to requests while the store fails.
+type Unavailable uint8
+
+// The failure modes of a middleware.
+const (
+	// FailClosed refuses the request with an error that blames the server. It is the default because a limit
+	// protects something, and a store often fails under load: to lift the limits just then should be a
+	// choice.
+	FailClosed Unavailable = iota
+	// FailOpen admits the request. There is no limit at all while the store fails. It suits limits that are
+	// a courtesy rather than a protection.
+	FailOpen
+)
+
+// Defaults of a middleware.
+const (
+	// DefaultTimeout is the longest that a decision may take.
+	DefaultTimeout = time.Second
+	// DefaultUnavailableRetry is when clients should retry after a failure of the store.
+	DefaultUnavailableRetry = 5 * time.Second
+)
+
+// Within calls decide with a context that ends after timeout. Zero is DefaultTimeout; a negative timeout sets
+// no bound of its own. A decision that takes longer is a failure of the store, a [*sash.StoreError]. When ctx
+// itself has ended, the error is that of decide.
+func Within(ctx context.Context, timeout time.Duration, decide func(context.Context) error) error {
+	if timeout < 0 {
+		return decide(ctx)
+	}
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	within, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := decide(within)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = &sash.StoreError{Err: err}
+	}
+	return err
+}
+
+// A FuncError is an error of a function that the application gave to a middleware, such as a [KeyFunc].
+// Whatever it wraps, the store has not failed.
+type FuncError struct {
+	// Err is the function's error.
+	Err error
+}
+
+// Error returns the function's error.
+func (e *FuncError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the function's error.
+func (e *FuncError) Unwrap() error { return e.Err }
+
+// A Failure says why there is no decision on a request, and so who has to act.
+type Failure uint8
+
+// The failures.
+const (
+	Fault       Failure = iota // a key function, a cost or a limit is wrong: the application has to be mended
+	NoKey                      // the request does not identify its subject: the client has to change it
+	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
+	StoreFailed                // the store failed: FailClosed or FailOpen decides
+)
+
+// FailureOf classifies the error of [KeyFunc.Resolve], [Within] or a limiter.
+func FailureOf(err error) Failure {
+	var ofFunc *FuncError
+	isFunc := errors.As(err, &ofFunc)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return NoKey
+	case isFunc:
+		return Fault
+	case errors.Is(err, sash.ErrCostAboveLimit):
+		return TooCostly
+	case errors.Is(err, sash.ErrUnavailable):
+		return StoreFailed
+	}
+	return Fault
+}

@@ -1,0 +1,79 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/middleware"
+)
+
+func TestFailures(t *testing.T) {
+	down := &sash.StoreError{Err: errors.New("connection refused")}
+	for name, c := range map[string]struct {
+		err  error
+		want middleware.Failure
+	}{
+		"no key":                               {&middleware.FuncError{Err: middleware.ErrNoKey}, middleware.NoKey},
+		"a cost above the limit":               {sash.ErrCostAboveLimit, middleware.TooCostly},
+		"a store that failed":                  {down, middleware.StoreFailed},
+		"a wrong cost":                         {sash.ErrInvalidCost, middleware.Fault},
+		"a key function with a store":          {&middleware.FuncError{Err: down}, middleware.Fault},
+		"a key function with a limiter's cost": {&middleware.FuncError{Err: sash.ErrCostAboveLimit}, middleware.Fault},
+	} {
+		if got := middleware.FailureOf(c.err); got != c.want {
+			t.Errorf("%s: failure %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	failed := errors.New("failed")
+	for name, c := range map[string]struct {
+		key     string
+		err     error
+		limited bool
+		want    error
+	}{
+		"a key":            {"k", nil, true, nil},
+		"an exempt one":    {"", middleware.ErrExempt, false, nil},
+		"an empty key":     {"", nil, false, sash.ErrInvalidKey},
+		"another error":    {"", failed, false, failed},
+		"no key, an error": {"", middleware.ErrNoKey, false, middleware.ErrNoKey},
+	} {
+		f := middleware.KeyFunc[int](func(int) (string, error) { return c.key, c.err })
+		key, limited, err := f.Resolve(1)
+		var ofFunc *middleware.FuncError
+		if key != c.key || limited != c.limited || !errors.Is(err, c.want) || errors.As(err, &ofFunc) != (c.want != nil) {
+			t.Errorf("%s: %q, %v, %v", name, key, limited, err)
+		}
+	}
+}
+
+func TestADecisionThatTakesTooLongIsAFailureOfTheStore(t *testing.T) {
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, c := range map[string]struct {
+		deadline, timeout, took time.Duration
+		failed                  bool
+	}{
+		"the default":                {time.Hour, 0, middleware.DefaultTimeout, true},
+		"a timeout":                  {time.Hour, 3 * time.Second, 3 * time.Second, true},
+		"no timeout":                 {time.Hour, -1, time.Hour, false},
+		"an earlier end of the call": {time.Second, 3 * time.Second, time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+				defer cancel()
+				began := time.Now()
+				err := middleware.Within(ctx, c.timeout, hang)
+				if time.Since(began) != c.took || errors.Is(err, sash.ErrUnavailable) != c.failed || errors.Is(err, context.DeadlineExceeded) == c.failed {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+			})
+		})
+	}
+}

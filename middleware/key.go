@@ -1,0 +1,190 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"example.com/sash"
+)
+
+// A KeyFunc returns the key of the subject that a request is charged to. It may be called concurrently.
+// Build keys with [sash.Key], which keeps different parts apart. A KeyFunc returns [ErrExempt] for a request
+// that is not limited and [ErrNoKey] for one that does not identify its subject; any other error is a fault
+// of the application. The KeyFuncs of this package start a key with a word for its kind, so that an address
+// and a header with the same text are different subjects.
+type KeyFunc[R any] func(R) (string, error)
+
+var (
+	// ErrExempt is the error of a KeyFunc for a request that it does not limit.
+	ErrExempt = errors.New("sash: the request is exempt")
+	// ErrNoKey is the error of a KeyFunc for a request without the parts of the key. [FirstOf] goes on to
+	// its next function.
+	ErrNoKey = errors.New("sash: the request does not identify whom to charge")
+)
+
+// Resolve calls the function. Limited is false for a request that is exempt. An empty key is an error. Every
+// error is a [*FuncError].
+func (f KeyFunc[R]) Resolve(r R) (key string, limited bool, err error) {
+	key, err = f(r)
+	switch {
+	case errors.Is(err, ErrExempt):
+		return "", false, nil
+	case err != nil:
+		return "", false, &FuncError{err}
+	case key == "":
+		return "", false, &FuncError{fmt.Errorf("%w: the key function returned an empty key; to exempt a request, return ErrExempt", sash.ErrInvalidKey)}
+	}
+	return key, true, nil
+}
+
+// Invalid returns a KeyFunc that fails every request, for arguments that can never work: reason says why.
+func Invalid[R any](reason string) KeyFunc[R] {
+	err := errors.New(reason)
+	return func(R) (string, error) { return "", err }
+}
+
+// Shared returns one key for all requests, for limits on all clients together.
+func Shared[R any](name string) KeyFunc[R] {
+	key := sash.Key("shared", name)
+	return func(R) (string, error) { return key, nil }
+}
+
+// User returns the authenticated user as the key. It calls user with the request's context, where an
+// authentication has stored the user; user returns false when there is none. A nil user fails every
+// request.
+func User[R any](contextOf func(R) context.Context, user func(context.Context) (id string, ok bool)) KeyFunc[R] {
+	if user == nil {
+		return Invalid[R]("sash: User needs a function that finds the user in the context")
+	}
+	return func(r R) (string, error) {
+		id, ok := user(contextOf(r))
+		if !ok || id == "" {
+			return "", fmt.Errorf("%w: no authenticated user", ErrNoKey)
+		}
+		return sash.Key("user", id), nil
+	}
+}
+
+// A Field is a named value that clients send with a request, such as an HTTP header.
+type Field[R any] struct {
+	// Kind is what the protocol calls such a field, such as "header". Keys start with it.
+	Kind string
+	// Name is the field's name. Keys have it in lower case.
+	Name string
+	// Values returns all values of the field.
+	Values func(R) []string
+}
+
+// Key returns the field's value as the key. Whoever can choose the value can choose the key, so it has to
+// come from a trusted peer, such as a gateway. A request with no value, or with more than one, has no key.
+func (f Field[R]) Key() KeyFunc[R] {
+	name := strings.ToLower(f.Name)
+	return func(r R) (string, error) {
+		value, err := f.single(r)
+		if err != nil {
+			return "", err
+		}
+		return sash.Key(f.Kind, name, value), nil
+	}
+}
+
+// APIKey returns the HMAC of the API key in the field, see [sash.Secret]: neither the store nor a log sees
+// the API key. Of a field "authorization" it takes the token of the scheme Bearer. A request without an API
+// key has no key. An empty hmacKey fails every request.
+func (f Field[R]) APIKey(hmacKey []byte) KeyFunc[R] {
+	if len(hmacKey) == 0 {
+		return Invalid[R]("sash: APIKey needs an HMAC key, such as 32 random bytes that all instances share")
+	}
+	bearer := strings.EqualFold(f.Name, "authorization")
+	return func(r R) (string, error) {
+		value, err := f.single(r)
+		if err != nil {
+			return "", err
+		}
+		if bearer {
+			scheme, token, _ := strings.Cut(value, " ")
+			value = strings.TrimSpace(token)
+			if !strings.EqualFold(scheme, "Bearer") || value == "" {
+				return "", fmt.Errorf("%w: the %s %s has no bearer token", ErrNoKey, f.Kind, f.Name)
+			}
+		}
+		return sash.Key("apikey", sash.Secret(hmacKey, value)), nil
+	}
+}
+
+// single returns the field's only value. Of several, it cannot know which the application uses.
+func (f Field[R]) single(r R) (string, error) {
+	values := f.Values(r)
+	if len(values) == 0 || strings.TrimSpace(values[0]) == "" {
+		return "", fmt.Errorf("%w: no %s %s", ErrNoKey, f.Kind, f.Name)
+	}
+	if len(values) > 1 {
+		return "", fmt.Errorf("%w: the %s %s has %d values", ErrNoKey, f.Kind, f.Name, len(values))
+	}
+	return strings.TrimSpace(values[0]), nil
+}
+
+// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: the network that a provider
+// usually gives to one customer.
+const DefaultIPv6Bits = 64
+
+// AddressKey returns the key of a client's address: the address for IPv4, its prefix of ipv6Bits for IPv6.
+// Clear the zone and unmap the address first. The bits are 1 to 128.
+func AddressKey(addr netip.Addr, ipv6Bits int) string {
+	if addr.Is4() || ipv6Bits == 128 {
+		return sash.Key("addr", addr.String())
+	}
+	return sash.Key("addr", netip.PrefixFrom(addr, ipv6Bits).Masked().String())
+}
+
+// maxJoined leaves room for the names of a layer and a limiter in sash.MaxKeyLength.
+const maxJoined = 300
+
+// Join combines the keys of all functions into one, such as a user's calls of one method. The first error is
+// the result. No function at all, or a nil one, fails every request.
+func Join[R any](keys ...KeyFunc[R]) KeyFunc[R] {
+	if missing(keys) {
+		return Invalid[R]("sash: Join needs key functions, and none of them nil")
+	}
+	return func(r R) (string, error) {
+		parts := make([]string, len(keys))
+		for i, key := range keys {
+			part, err := key(r)
+			if err != nil {
+				return "", err
+			}
+			parts[i] = part
+		}
+		joined := strings.Join(parts, ":")
+		if len(joined) > maxJoined {
+			joined = sash.Key(joined) // its digest
+		}
+		return joined, nil
+	}
+}
+
+// FirstOf returns the first key that the request has. It goes on to the next function on [ErrNoKey], and on
+// no other error. No function at all, or a nil one, fails every request.
+func FirstOf[R any](keys ...KeyFunc[R]) KeyFunc[R] {
+	if missing(keys) {
+		return Invalid[R]("sash: FirstOf needs key functions, and none of them nil")
+	}
+	return func(r R) (string, error) {
+		err := ErrNoKey
+		for _, key := range keys {
+			var found string
+			if found, err = key(r); !errors.Is(err, ErrNoKey) {
+				return found, err
+			}
+		}
+		return "", err
+	}
+}
+
+func missing[R any](keys []KeyFunc[R]) bool {
+	return len(keys) == 0 || slices.ContainsFunc(keys, func(key KeyFunc[R]) bool { return key == nil })
+}
