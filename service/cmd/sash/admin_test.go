@@ -54,7 +54,7 @@ func administer(t *testing.T, client *http.Client, method, url, body string, int
 }
 
 // allow asks for a unit of the built-in example's subject, and returns the status and what refused.
-func allow(t *testing.T, p *process, address string) (int, string) {
+func allow(t *testing.T, p *service, address string) (int, string) {
 	t.Helper()
 	body := `{"domain":"demo","entries":[{"key":"remote_address","value":"` + address + `"}]}`
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/allow", strings.NewReader(body))
@@ -95,9 +95,8 @@ func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "redis://limiter:secret@" + server.Addr()
-	listen := []string{"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
 	a := serve(t, "--redis", url, "--admin-token-file", file)
-	b := serveIn(t, []string{"SASH_ADMIN_TOKEN=" + adminToken}, append(listen, "--redis", url)...)
+	b := serveIn(t, []string{"SASH_ADMIN_TOKEN=" + adminToken}, append(freePorts, "--redis", url)...)
 
 	const of = `{"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.9"}],"expires":"1h"`
 	var made struct{ ID string }
@@ -138,7 +137,7 @@ func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 	if status := administer(t, http.DefaultClient, "GET", c.admin+"/admin/v1/overrides", "", nil); status != 403 {
 		t.Errorf("an instance without a token: %d", status)
 	}
-	for _, p := range []*process{a, b, c} {
+	for _, p := range []*service{a, b, c} {
 		if err := p.stop(t); err != nil {
 			t.Error(err)
 		}

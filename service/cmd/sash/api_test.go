@@ -32,8 +32,8 @@ func post(t *testing.T, url, body string) (int, map[string]any) {
 func TestAReservationIsSettledByAnotherInstance(t *testing.T) {
 	redis := redistest.Start(t).Addr()
 	secret := []string{"SASH_TOKEN_KEY=" + strings.Repeat("s", 32), "SASH_ADMIN_TOKEN=" + strings.Repeat("a", 32)}
-	start := func(env []string) *process {
-		return serveIn(t, env, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--redis", redis)
+	start := func(env []string) *service {
+		return serveIn(t, env, append(freePorts, "--redis", redis)...)
 	}
 	here, there, stranger := start(secret), start(secret), start(nil)
 	const subject = `{"domain":"demo","entries":[{"key":"operation","value":"search"}]`

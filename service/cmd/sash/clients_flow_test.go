@@ -48,7 +48,7 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 10}
 `
 
-func serveWire(t *testing.T, env ...string) *process {
+func serveWire(t *testing.T, env ...string) *service {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(file, []byte(wire), 0o600); err != nil {

@@ -46,7 +46,7 @@ func readDashboard(t *testing.T) *dashboard {
 }
 
 // scrape returns the metrics of a service, by name.
-func scrape(t *testing.T, p *process) map[string]*dto.MetricFamily {
+func scrape(t *testing.T, p *service) map[string]*dto.MetricFamily {
 	t.Helper()
 	status, text := get(t, p.admin+"/metrics")
 	if status != http.StatusOK {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 // Load balancers go on sending until they have seen that health is down. What they send until then is answered, also
 // over new connections.
 func TestServeAnswersUntilLoadBalancersHaveSeenThatItStops(t *testing.T) {
-	p := serve(t, "--drain-delay", "1h") // the test ends it
+	p := spawn(t, nil, "--drain-delay", "1h") // the test ends it
 	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +34,7 @@ func TestServeAnswersUntilLoadBalancersHaveSeenThatItStops(t *testing.T) {
 	if res, err := watching.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Fatal(res, err)
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.interrupt(); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := watching.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_NOT_SERVING {
@@ -72,7 +71,7 @@ func TestServeAnswersUntilLoadBalancersHaveSeenThatItStops(t *testing.T) {
 	if _, err := pb.NewRateLimitServiceClient(other).ShouldRateLimit(ctx, demo); err != nil {
 		t.Errorf("a call: %v", err)
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil { // the second ends it at once
+	if err := p.interrupt(); err != nil { // the second ends it at once
 		t.Fatal(err)
 	}
 	select {

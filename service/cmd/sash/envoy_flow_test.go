@@ -43,7 +43,7 @@ rate_limits:
   - actions: [{request_headers: {header_name: x-banned, descriptor_key: banned}}]
 `
 
-func serveShop(t *testing.T) *process {
+func serveShop(t *testing.T) *service {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "shop.yaml")
 	if err := os.WriteFile(file, []byte(shop), 0o600); err != nil {
@@ -121,10 +121,9 @@ func TestEnvoyWithoutSash(t *testing.T) {
 			t.Fatalf("with Sash: %d", res.Code)
 		}
 	}
-	if err := p.cmd.Process.Kill(); err != nil {
+	if err := p.stop(t); err != nil {
 		t.Fatal(err)
 	}
-	<-p.ended
 	for range 3 {
 		if res := through(passing, "192.0.2.1"); res.Code != 200 || res.Header().Get("x-upstream") == "" {
 			t.Errorf("failure mode allow: %d", res.Code)

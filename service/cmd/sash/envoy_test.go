@@ -25,7 +25,7 @@ import (
 )
 
 // dial returns a client of the process's protocol.
-func (p *process) dial(t *testing.T) pb.RateLimitServiceClient {
+func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *process) dial(t *testing.T) pb.RateLimitServiceClient {
 
 // envoy returns an Envoy that asks the process, with this configuration of its filter. Its upstream answers 200
 // and x-upstream.
-func (p *process) envoy(t *testing.T, config string) *envoytest.Filter {
+func (p *service) envoy(t *testing.T, config string) *envoytest.Filter {
 	t.Helper()
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("x-upstream", "reached") })
 	f, err := envoytest.New(config, envoytest.Proxy{Upstream: upstream, Service: p.dial(t), Cluster: "edge", Destination: "shop"})
@@ -214,7 +214,7 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 			t.Errorf("JSON call %s: %d, want %d", strconv.Itoa(i+1), res.StatusCode, want)
 		}
 	}
-	for _, p := range []*process{p, other} {
+	for _, p := range []*service{p, other} {
 		if err := p.stop(t); err != nil {
 			t.Errorf("it ended with %v: %s", err, p.logs)
 		}

@@ -33,7 +33,7 @@ func (c *timed) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest, o
 
 // throughEnvoy asks as decide does, through an Envoy that answers 503 when it gets no answer. Envoy's protocol has
 // no source and no cause: a rule that refuses by its policy is UNAVAILABLE, and nothing else is an error.
-func (p *process) throughEnvoy(t *testing.T) func(t *testing.T, key string, cost int64) outcome {
+func (p *service) throughEnvoy(t *testing.T) func(t *testing.T, key string, cost int64) outcome {
 	client := &timed{RateLimitServiceClient: p.dial(t)}
 	return func(t *testing.T, key string, cost int64) outcome {
 		t.Helper()

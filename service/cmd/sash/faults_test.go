@@ -37,7 +37,7 @@ type outcome struct {
 	took   time.Duration
 }
 
-func (p *process) decide(t *testing.T, key string, cost int64) outcome {
+func (p *service) decide(t *testing.T, key string, cost int64) outcome {
 	t.Helper()
 	body := fmt.Sprintf(`{"domain":"d","entries":[{"key":%q,"value":"a"}],"cost":%d}`, key, cost)
 	began := time.Now()
@@ -54,7 +54,7 @@ func (p *process) decide(t *testing.T, key string, cost int64) outcome {
 	return o
 }
 
-func (p *process) health(t *testing.T) (h struct {
+func (p *service) health(t *testing.T) (h struct {
 	Status, Store, Cause string
 	Instances            int
 }) {
@@ -71,7 +71,7 @@ func (p *process) health(t *testing.T) (h struct {
 }
 
 // servePolicies starts a service with those rules.
-func servePolicies(t *testing.T, args ...string) *process {
+func servePolicies(t *testing.T, args ...string) *service {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
@@ -88,7 +88,7 @@ const (
 )
 
 // degraded checks that every rule is answered by its policy, in time, and says why; over HTTP and to Envoy.
-func (p *process) degraded(t *testing.T, share int64) {
+func (p *service) degraded(t *testing.T, share int64) {
 	t.Helper()
 	inTime, all := 0, 0
 	ask := []func(*testing.T, string, int64) outcome{p.decide, p.throughEnvoy(t)}
@@ -132,7 +132,7 @@ func (p *process) degraded(t *testing.T, share int64) {
 }
 
 // recovered waits until Redis decides again.
-func (p *process) recovered(t *testing.T) {
+func (p *service) recovered(t *testing.T) {
 	t.Helper()
 	servertest.Wait(t, "Redis is back, and does not decide", func() bool { return p.decide(t, "closed", 1).Source == "store" })
 	envoy := p.throughEnvoy(t)
@@ -144,7 +144,7 @@ func (p *process) recovered(t *testing.T) {
 
 // normal waits until Redis decides about every key, which a busy machine may miss to do in time now and then. It
 // returns how many calls were made for the key local.
-func (p *process) normal(t *testing.T) (local int64) {
+func (p *service) normal(t *testing.T) (local int64) {
 	t.Helper()
 	for _, key := range []string{"closed", "open", "local", "cost"} {
 		servertest.Wait(t, "Redis does not decide about "+key, func() bool {
@@ -238,10 +238,10 @@ func TestHealthcheckWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	put(t, file, policies)
-	args := []string{"--config", file, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--redis", server.Addr()}
+	args := []string{"--config", file, "--redis", server.Addr()}
 	for variable, down := range map[string]int{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=false": 200, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true": 500} {
 		server.Restart()
-		p := serveIn(t, []string{"REDIS_SOCKET_TYPE=tcp", variable}, args...)
+		p := serveIn(t, []string{"REDIS_SOCKET_TYPE=tcp", variable}, append(freePorts, args...)...)
 		if status, text := get(t, p.url+"/healthcheck"); status != 200 || text != "OK" {
 			t.Errorf("%s: %d %q with Redis", variable, status, text)
 		}
@@ -261,7 +261,7 @@ func TestHealthcheckWithoutRedis(t *testing.T) {
 }
 
 // stopped ends the service and returns what it logged.
-func (p *process) stopped(t *testing.T) string {
+func (p *service) stopped(t *testing.T) string {
 	t.Helper()
 	if err := p.stop(t); err != nil {
 		t.Errorf("it ended with %v", err)

@@ -3,21 +3,28 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"example.com/sash/service/internal/cli"
 )
 
-// binary is the command, built once as `make run` does.
+// binary is the command for tests that need a process: this test binary, which is the command when it is called sash.
 var binary string
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "sash" {
+		main()
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "sash-test-")
 		if err != nil {
@@ -26,52 +33,113 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		binary = filepath.Join(dir, "sash")
-		if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building sash: %v\n%s", err, out)
+		self, err := os.Executable()
+		if err == nil {
+			err = os.Symlink(self, binary)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()
 	}())
 }
 
-// sash runs the command to its end. The environment holds only what is given.
-func sash(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, args...)
-	cmd.Env = env
-	var out, err bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &err
-	var exit *exec.ExitError
-	if failed := cmd.Run(); failed != nil && !errors.As(failed, &exit) {
-		t.Fatal(failed)
+// environment looks variables up in NAME=value pairs.
+func environment(pairs []string) func(string) string {
+	return func(name string) string {
+		for _, pair := range pairs {
+			if value, ok := strings.CutPrefix(pair, name+"="); ok {
+				return value
+			}
+		}
+		return ""
 	}
-	return cmd.ProcessState.ExitCode(), out.String(), err.String()
 }
 
-// A process is a running sash serve.
-type process struct {
-	cmd    *exec.Cmd
+// sash runs a command in this process. The environment holds only what is given, and standard input is empty.
+func sash(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return sashReads(t, strings.NewReader(""), env, args...)
+}
+
+func sashReads(t *testing.T, in io.Reader, env []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = cli.Run(t.Context(), args, in, &out, &err, environment(env))
+	return code, out.String(), err.String()
+}
+
+// A service is a running sash serve, in this process or in one of its own.
+type service struct {
 	url    string
 	grpc   string // an address
 	admin  string // a URL
-	greets string // what it said on starting
-	logs   *bytes.Buffer
+	greets string // what it printed when it started
+	logs   *logs
 	ended  chan error
+
+	interrupt func() error
+	cmd       *exec.Cmd // nil in this process
 }
 
-// serve starts sash serve on free ports and returns when it listens. It ends with the test.
-func serve(t *testing.T, args ...string) *process {
-	t.Helper()
-	return serveIn(t, nil, append([]string{"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, args...)...)
+// logs are what a service writes to standard error.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
 }
 
-// serveIn starts sash serve in an environment that holds only what is given.
-func serveIn(t *testing.T, env []string, args ...string) *process {
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// freePorts are flags of sash serve.
+var freePorts = []string{"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
+
+// serve runs sash serve in this process on free ports, and returns when it listens. It ends with the test.
+func serve(t *testing.T, args ...string) *service {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"serve"}, args...)...)
+	return serveIn(t, nil, append(freePorts, args...)...)
+}
+
+// serveIn runs sash serve in this process, in an environment that holds only what is given.
+func serveIn(t *testing.T, env []string, args ...string) *service {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	read, write := io.Pipe()
+	s := &service{logs: &logs{}, ended: make(chan error, 1), interrupt: func() error { stop(); return nil }}
+	go func() {
+		code := cli.Run(ctx, append([]string{"serve"}, args...), strings.NewReader(""), write, s.logs, environment(env))
+		_ = write.Close()
+		if code != 0 {
+			s.ended <- fmt.Errorf("exit %d", code)
+		}
+		close(s.ended)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-s.ended
+	})
+	s.listens(t, read)
+	return s
+}
+
+// spawn runs sash serve in a process of its own, on free ports.
+func spawn(t *testing.T, env []string, args ...string) *service {
+	t.Helper()
+	cmd := exec.Command(binary, append(append([]string{"serve"}, freePorts...), args...)...)
 	cmd.Env = append([]string{}, env...)
-	p := &process{cmd: cmd, logs: new(bytes.Buffer), ended: make(chan error, 1)}
-	cmd.Stderr = p.logs
+	s := &service{logs: &logs{}, ended: make(chan error, 1), cmd: cmd}
+	s.interrupt = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Stderr = s.logs
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -81,47 +149,59 @@ func serveIn(t *testing.T, env []string, args ...string) *process {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-p.ended
+		<-s.ended
 	})
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		p.greets += lines.Text() + "\n"
-		if url, ok := strings.CutPrefix(lines.Text(), "sash listens on "); ok {
-			p.url = url
-		}
-		if addr, ok := strings.CutPrefix(lines.Text(), "  gRPC "); ok {
-			p.grpc, _, _ = strings.Cut(strings.TrimSpace(addr), ": ")
-		}
-		if url, ok := strings.CutPrefix(lines.Text(), "  admin "); ok {
-			p.admin = strings.TrimSpace(url)
-		}
-		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") {
-			break // the last of it
-		}
-	}
+	all := s.listens(t, stdout)
 	go func() {
-		for lines.Scan() { // nothing more is due, but the pipe must not fill
-		}
-		p.ended <- cmd.Wait()
-		close(p.ended)
+		<-all // as Wait closes the pipe
+		s.ended <- cmd.Wait()
+		close(s.ended)
 	}()
-	if p.url == "" {
-		t.Fatalf("it does not say where it listens: %s%s", p.greets, p.logs)
-	}
-	return p
+	return s
 }
 
-// stop sends SIGTERM and returns how the process ended.
-func (p *process) stop(t *testing.T) error {
+// listens reads the addresses from standard output, and goes on reading it until it is closed, as the channel is then.
+func (s *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		s.greets += lines.Text() + "\n"
+		if url, ok := strings.CutPrefix(lines.Text(), "sash listens on "); ok {
+			s.url = url
+		}
+		if addr, ok := strings.CutPrefix(lines.Text(), "  gRPC "); ok {
+			s.grpc, _, _ = strings.Cut(strings.TrimSpace(addr), ": ")
+		}
+		if url, ok := strings.CutPrefix(lines.Text(), "  admin "); ok {
+			s.admin = strings.TrimSpace(url)
+		}
+		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") {
+			break // the last line
+		}
+	}
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		for lines.Scan() {
+		}
+	}()
+	if s.url == "" {
+		t.Fatalf("no address was printed: %s%s", s.greets, s.logs)
+	}
+	return all
+}
+
+// stop interrupts the service and returns how it ended.
+func (s *service) stop(t *testing.T) error {
+	t.Helper()
+	if err := s.interrupt(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case err := <-p.ended:
+	case err := <-s.ended:
 		return err
 	case <-time.After(15 * time.Second):
-		t.Fatal("it does not end on SIGTERM")
+		t.Fatal("the service does not end")
 		return nil
 	}
 }

@@ -160,7 +160,7 @@ func (s *site) wantUndecided() {
 }
 
 // hang stops a process without an end, and returns how to let it go on.
-func (p *process) hang(t *testing.T) (resume func()) {
+func (p *service) hang(t *testing.T) (resume func()) {
 	t.Helper()
 	signal := func(s syscall.Signal) {
 		if err := p.cmd.Process.Signal(s); err != nil {
@@ -193,7 +193,7 @@ func TestProxies(t *testing.T) {
 			application := httptest.NewServer(s)
 			defer application.Close()
 			policy := examples + "/" + p.name + "/policy.yaml"
-			sash := serve(t, "--config", policy)
+			sash := spawn(t, nil, "--config", policy)
 			addr := strings.TrimPrefix(sash.url, "http://")
 			listen := freeAddress(t)
 			s.url = "http://" + listen
@@ -227,7 +227,7 @@ func TestProxies(t *testing.T) {
 				t.Error(err)
 			}
 			s.wantUndecided()
-			sash = serve(t, "--config", policy, "--addr", addr)
+			sash = spawn(t, nil, "--config", policy, "--addr", addr)
 			servertest.Wait(t, "Sash is there again, and no request passes", func() bool { return s.send("GET", "/", "").status == 200 })
 			if err := sash.stop(t); err != nil {
 				t.Error(err)
@@ -245,7 +245,7 @@ func TestProxies(t *testing.T) {
 					t.Fatalf("without Sash, and open: %v", a)
 				}
 			}
-			serve(t, "--config", policy, "--addr", addr)
+			spawn(t, nil, "--config", policy, "--addr", addr)
 			s.wantRefused(s.fill(5, 2*time.Second, "/"), "remote_address:5/2s", 2)
 		})
 	}

@@ -61,8 +61,11 @@ func TestCommandsOfTheReadme(t *testing.T) {
 				continue
 			}
 			checked++
-			if strings.Contains(command, "sash serve") {
+			switch {
+			case strings.Contains(command, "sash serve"):
 				line = command + " --help"
+			case strings.Contains(command, "sash verify"):
+				line = command + " --for 1s"
 			}
 			if code, out := shell(t, redis, line); code != 0 || out == "" {
 				t.Errorf("%s: exit %d (%s): %s", line, code, strings.TrimSpace(comment), out)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -114,10 +113,8 @@ func TestReplayReadsLogsInAnyForm(t *testing.T) {
 	if code, got, _ := sash(t, nil, "replay", "--try", "10/1m", "--json", first, second); got != want || code != 0 {
 		t.Errorf("two files, one compressed: exit %d, %s", code, got)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "replay", "--try", "10/1m", "--json")
-	cmd.Stdin = bytes.NewReader(text)
-	if got, err := cmd.Output(); err != nil || string(got) != want {
-		t.Errorf("standard input: %v, %s", err, got)
+	if code, got, _ := sashReads(t, bytes.NewReader(text), nil, "replay", "--try", "10/1m", "--json"); got != want || code != 0 {
+		t.Errorf("standard input: exit %d, %s", code, got)
 	}
 	broken := write("broken", []byte("first\n"+string(text)+"192.0.2.99 - - [no time]\n"))
 	code, got, _ := sash(t, nil, "replay", "--try", "10/1m", broken)

@@ -11,7 +11,7 @@ import (
 // A service without Redis goes on after a restart where it was, and a file that is damaged stops nothing.
 func TestARestartForgetsNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "charged")
-	ask := func(p *process) int {
+	ask := func(p *service) int {
 		t.Helper()
 		res, err := http.Post(p.url+"/v1/allow", "application/json",
 			strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}]}`))

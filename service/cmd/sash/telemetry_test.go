@@ -164,7 +164,7 @@ descriptors:
 `
 
 // askedInATrace asks a service once over gRPC and twice over HTTP, as part of a trace; the last of it is refused.
-func askedInATrace(t *testing.T, p *process, traceparent string) {
+func askedInATrace(t *testing.T, p *service, traceparent string) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", traceparent)
 	req := &pb.RateLimitRequest{Domain: "d"}
@@ -209,10 +209,10 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 			if protocol == "grpc" {
 				endpoint = "http://" + c.grpcAddr
 			}
-			p := serveIn(t, []string{
+			p := spawn(t, []string{
 				"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol,
 				"OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_RESOURCE_ATTRIBUTES=team=edge",
-			}, "--config", file, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+			}, "--config", file)
 			const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 			askedInATrace(t, p, "00-"+trace+"-"+parent+"-01")
 			c.until(t, "three spans", func() bool { return len(c.spans) == 3 })
@@ -251,10 +251,10 @@ func TestTheLastSpansAreSent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, file, told)
 	c := collect(t)
-	p := serveIn(t, []string{
+	p := spawn(t, []string{
 		"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=grpc", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://" + c.grpcAddr,
 		"OTEL_BSP_SCHEDULE_DELAY=3600000",
-	}, "--config", file, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--show-keys", "--log-refusals")
+	}, "--config", file, "--show-keys", "--log-refusals")
 	askedInATrace(t, p, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if err := p.stop(t); err != nil {
 		t.Fatal(err)
@@ -287,8 +287,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 	}
 	addr := listener.Addr().String()
 	_ = listener.Close()
-	p := serveIn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + addr[strings.LastIndex(addr, ":")+1:]},
-		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+	p := spawn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + addr[strings.LastIndex(addr, ":")+1:]})
 	res, err := http.Post(p.url+"/v1/allow", "application/json", bytes.NewReader([]byte(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`)))
 	if err != nil {
 		t.Fatal(err)
@@ -314,8 +313,7 @@ func TestStatsdGetsWhatADeploymentSays(t *testing.T) {
 	}
 	defer func() { _ = server.Close() }()
 	_, port, _ := net.SplitHostPort(server.LocalAddr().String())
-	p := serveIn(t, []string{"USE_STATSD=true", "STATSD_PROTOCOL=udp", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port, "STATS_FLUSH_INTERVAL=50ms", "EXTRA_TAGS=team:edge"},
-		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+	p := serveIn(t, []string{"USE_STATSD=true", "STATSD_PROTOCOL=udp", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port, "STATS_FLUSH_INTERVAL=50ms", "EXTRA_TAGS=team:edge"}, freePorts...)
 	res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}],"cost":3}`))
 	if err != nil {
 		t.Fatal(err)

@@ -7,39 +7,44 @@ import (
 	"strings"
 
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/serve"
 )
 
-// announce says where the service is and how to try it.
-func (a *app) announce(s *serving, on *listeners, store, name string, cfg *config.Config) error {
-	url := "http://" + reachable(on.http.Addr())
+// announce prints where the service listens and a command to try it.
+func (a *app) announce(s *serving, on serve.Listening) error {
+	url := "http://" + reachable(on.HTTP)
 	if s.json {
-		said := map[string]any{"url": url, "addr": on.http.Addr().String(), "store": store, "configuration": name, "domains": cfg.Domains()}
-		if on.grpc != nil {
-			said["grpc"] = on.grpc.Addr().String()
+		said := map[string]any{"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains()}
+		if on.GRPC != nil {
+			said["grpc"] = on.GRPC.String()
 		}
-		if on.admin != nil {
-			said["admin"] = on.admin.Addr().String()
+		if on.Admin != nil {
+			said["admin"] = on.Admin.String()
 		}
 		return writeJSON(a.out, said)
 	}
 	out := &lines{to: a.out}
 	out.say("sash listens on %s", url)
-	if on.grpc != nil {
-		out.say("  gRPC           %s: Envoy's rate limit protocol", reachable(on.grpc.Addr()))
+	if on.GRPC != nil {
+		out.say("  gRPC           %s: Envoy's rate limit protocol", reachable(on.GRPC))
 	}
-	if on.admin != nil {
-		out.say("  admin          %s://%s", s.scheme(), reachable(on.admin.Addr()))
-		out.say("  dashboard      %s://%s/dashboard", s.scheme(), reachable(on.admin.Addr()))
+	if on.Admin != nil {
+		scheme := "http"
+		if s.opts.AdminTLS != nil {
+			scheme = "https"
+		}
+		out.say("  admin          %s://%s", scheme, reachable(on.Admin))
+		out.say("  dashboard      %s://%s/dashboard", scheme, reachable(on.Admin))
 	}
-	out.say("  store          %s", store)
-	out.say("  configuration  %s: domains %s", name, strings.Join(cfg.Domains(), ", "))
-	if len(cfg.Rules()) > 0 {
-		out.say("\nTry it:\n\n  %s\n", curl(url, cfg.Rules()[0]))
+	out.say("  store          %s", on.Store)
+	out.say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
+	if rules := on.Config.Rules(); len(rules) > 0 {
+		out.say("\nTry it:\n\n  %s\n", curl(url, rules[0]))
 	}
 	return out.err
 }
 
-// reachable is an address as a client on the same machine writes it.
+// reachable returns an address as a client on the same machine writes it.
 func reachable(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
@@ -51,7 +56,7 @@ func reachable(addr net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// curl is a command line that asks for a rule's subject.
+// curl returns a command that asks for a unit of a subject of the rule.
 func curl(url string, rule *config.Rule) string {
 	entries := make([]config.Entry, len(rule.Path))
 	for i, e := range rule.Path {
@@ -63,6 +68,6 @@ func curl(url string, rule *config.Rule) string {
 		}
 		entries[i] = e
 	}
-	body, _ := json.Marshal(map[string]any{"domain": rule.Domain, "entries": entries}) // texts only
+	body, _ := json.Marshal(map[string]any{"domain": rule.Domain, "entries": entries}) // strings only: it cannot fail
 	return fmt.Sprintf("curl -i -H 'Content-Type: application/json' -d '%s' %s/v1/allow", strings.ReplaceAll(string(body), "'", `'\''`), url)
 }

@@ -9,6 +9,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/serve"
 )
 
 func (a *app) config() *cobra.Command {
@@ -38,7 +39,7 @@ func (a *app) configCheck() *cobra.Command {
 		Short: "Check a configuration and list its limits; exit 0 if it is right, 2 if not",
 		Args:  exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, cfg, err := load(config.Source{Path: args[0], Merge: merge})
+			_, cfg, err := serve.Load(config.Source{Path: args[0], Merge: merge})
 			if err != nil {
 				return err
 			}
@@ -69,8 +70,10 @@ func (a *app) configCheck() *cobra.Command {
 }
 
 func mergeFlag(cmd *cobra.Command, merge *bool) {
-	cmd.Flags().BoolVar(merge, "merge-domains", false, "let several files configure one domain")
+	cmd.Flags().BoolVar(merge, "merge-domains", false, mergeUsage)
 }
+
+const mergeUsage = "let several files configure one domain"
 
 // A ruleRow is one rule in the list that config check prints.
 type ruleRow struct {

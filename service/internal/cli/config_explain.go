@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/serve"
 )
 
 func (a *app) configDiff() *cobra.Command {
@@ -20,7 +21,7 @@ func (a *app) configDiff() *cobra.Command {
 			var two [2]*config.Config
 			for i, path := range args {
 				var err error
-				if _, two[i], err = load(config.Source{Path: path, Merge: merge}); err != nil {
+				if _, two[i], err = serve.Load(config.Source{Path: path, Merge: merge}); err != nil {
 					return err
 				}
 			}
@@ -62,7 +63,7 @@ func (a *app) configExplain() *cobra.Command {
 		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, cfg, err := load(config.Source{Path: args[0], Merge: merge})
+			_, cfg, err := serve.Load(config.Source{Path: args[0], Merge: merge})
 			if err != nil {
 				return err
 			}

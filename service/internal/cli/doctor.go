@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,7 +60,6 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		return err
 	}
 	defer to.close()
-	redisclient.Log(slog.New(slog.DiscardHandler))
 	client, err := redisclient.Inspect(a.redisURL(c.redis))
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"example.com/sash/replay"
 	"example.com/sash/replay/accesslog"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/serve"
 )
 
 // policyFlags say how requests of a log are asked of a configuration.
@@ -60,7 +61,7 @@ type policySelector struct {
 
 func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error) {
 	var err error
-	if _, p.cfg, err = load(config.Source{Path: p.file}); err != nil {
+	if _, p.cfg, err = serve.Load(config.Source{Path: p.file}); err != nil {
 		return nil, err
 	}
 	if p.domain == "" {

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -32,22 +30,20 @@ var errFound = errors.New("found")
 // errPartial ends a command whose answer, which was written, says why it is not complete.
 var errPartial = errors.New("partial")
 
-// An app is one run of the command.
+// An app is one run of a command.
 type app struct {
 	out, err io.Writer
 	env      func(string) string
 }
 
-// Run runs the command and returns its exit code: 0 for allowed or done, 1 for refused or
-// found wrong, 2 for an error.
-// Interrupts and SIGTERM end it cleanly.
-func Run(args []string, out, err io.Writer, env func(string) string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+// Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error.
+// The command ends when ctx does. It reads only env for the environment, except that the libraries for OpenTelemetry
+// read OTEL_… variables of the process.
+func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, env func(string) string) int {
 	a := &app{out: out, err: err, env: env}
 	root := a.root()
 	root.SetArgs(args)
+	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(err)
 	failed := root.ExecuteContext(ctx)

@@ -23,14 +23,14 @@ func TestWhatMayBeAPasswordIsNotShown(t *testing.T) {
 		{[]string{"allow", "--limit", url, "k"}, "not shown"},
 	} {
 		var out, err strings.Builder
-		code := Run(c.args, &out, &err, func(string) string { return "" })
+		code := Run(t.Context(), c.args, nil, &out, &err, func(string) string { return "" })
 		all := out.String() + err.String()
 		if code != exitError || !strings.Contains(all, c.say) || strings.Contains(all, "cret") {
 			t.Errorf("%q: exit %d, %s", c.args, code, all)
 		}
 	}
 	var out, err strings.Builder
-	Run([]string{"allow", "--limit", "x/day@Mars/Base", "k"}, &out, &err, func(string) string { return "" })
+	Run(t.Context(), []string{"allow", "--limit", "x/day@Mars/Base", "k"}, nil, &out, &err, func(string) string { return "" })
 	if !strings.Contains(err.String(), "x/day@Mars/Base") {
 		t.Errorf("a limit with a zone is not shown: %s", err.String())
 	}

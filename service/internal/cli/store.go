@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
@@ -29,16 +27,6 @@ func connect(url string) (*remote, error) {
 		return nil, err
 	}
 	return &remote{client.Store(nil), client, client.String()}, nil
-}
-
-// pingTimeout bounds a look at whether Redis is there.
-const pingTimeout = time.Second
-
-// ping returns an error that names the address when Redis does not answer.
-func (r *remote) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	return r.explain(r.client.Ping(ctx))
 }
 
 // explain names the address in an error.

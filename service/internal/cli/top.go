@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +36,7 @@ Where standard output is no terminal it prints one state and ends, as with --onc
 	}
 	f := cmd.Flags()
 	f.StringVar(&w.admin, "admin", "http://127.0.0.1:6070", "`URL` of the admin address")
-	f.StringVar(&w.tokenFile, "token-file", "", "`file` with the admin's token (default: the environment's "+tokenVariable+")")
+	f.StringVar(&w.tokenFile, "token-file", "", "`file` with the admin's token (default: the environment's "+adminTokenVariable+")")
 	f.BoolVar(&w.once, "once", false, "print one state and end")
 	f.BoolVar(&w.json, "json", false, "print one state as a line of JSON and end")
 	return cmd
@@ -47,14 +46,11 @@ func (a *app) runTop(ctx context.Context, w *watching) error {
 	if at, err := url.Parse(w.admin); err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
 		return fmt.Errorf("--admin %q: it is a URL such as http://127.0.0.1:6070", w.admin)
 	}
-	token := a.env(tokenVariable)
+	token := a.env(adminTokenVariable)
 	if w.tokenFile != "" {
-		text, err := os.ReadFile(w.tokenFile)
-		if err != nil {
-			return fmt.Errorf("--token-file: %w", err)
-		}
-		if token = strings.TrimSpace(string(text)); token == "" {
-			return fmt.Errorf("--token-file: %s is empty", w.tokenFile)
+		var err error
+		if token, err = readToken("--token-file", w.tokenFile); err != nil {
+			return err
 		}
 	}
 	client := &watch.Client{Admin: w.admin, Token: token}

@@ -31,7 +31,7 @@ func TestVersionNamesReleaseCommitAndGo(t *testing.T) {
 func TestVersionIsAFlagAndACommand(t *testing.T) {
 	for _, arg := range []string{"--version", "version"} {
 		var out, err strings.Builder
-		code := Run([]string{arg}, &out, &err, func(string) string { return "" })
+		code := Run(t.Context(), []string{arg}, nil, &out, &err, func(string) string { return "" })
 		if code != 0 || err.String() != "" || !strings.HasPrefix(out.String(), "sash ") || !strings.HasSuffix(out.String(), runtime.Version()+"\n") {
 			t.Errorf("sash %s: exit %d, %q, %q", arg, code, out.String(), err.String())
 		}

@@ -1,4 +1,4 @@
-package cli
+package serve
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"example.com/sash/service/internal/admin"
 )
 
-// inMemory reads the logs of a store in memory.
-func inMemory(store *memstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
+// chargesInMemory returns what reads the charges of a key from a store in memory.
+func chargesInMemory(store *memstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
 	return func(_ context.Context, key string, policy *sash.Policy) (admin.Charges, error) {
 		entries, at := store.Inspect(key, policy)
 		out := admin.Charges{At: at, Entries: make([]admin.Charge, 0, len(entries))}
@@ -21,8 +21,8 @@ func inMemory(store *memstore.Store) func(context.Context, string, *sash.Policy)
 	}
 }
 
-// onRedis reads the logs of a store on Redis.
-func onRedis(store *redisstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
+// chargesOnRedis returns what reads the charges of a key from Redis.
+func chargesOnRedis(store *redisstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
 	return func(ctx context.Context, key string, policy *sash.Policy) (admin.Charges, error) {
 		state, err := store.Inspect(ctx, key, policy)
 		if err != nil || state == nil || state.Log == nil {

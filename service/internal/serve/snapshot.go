@@ -1,4 +1,4 @@
-package cli
+package serve
 
 import (
 	"context"
@@ -12,23 +12,23 @@ import (
 	"example.com/sash/memstore"
 )
 
-// snapshotEvery is how much of what was charged a crash may forget. Where writing takes long, the pauses are at
-// least as long as to write a tenth of the time.
+// snapshotEvery is how often a snapshot is written, and so how much of what was charged a crash may forget. Pauses are
+// longer where writing is slow: it takes a tenth of the time at most.
 const snapshotEvery = 10 * time.Second
 
-// A snapshot is the file that an embedded store is written to.
+// A snapshot is the file that the store in memory is written to.
 type snapshot struct {
 	store *memstore.Store
 	path  string
 	log   *slog.Logger
 }
 
-// load brings back what the file holds. A file that is damaged is kept under another name, and the store begins
-// empty: limits that start anew do less harm than a service that does not start.
+// load restores the store from the file. A damaged file is kept under another name, and the store starts empty: limits
+// that start anew do less harm than a service that does not start.
 func (s *snapshot) load() error {
 	file, err := os.Open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.save() // so that a place that cannot be written is told now
+		return s.save() // an unwritable path fails now
 	}
 	if err != nil {
 		return fmt.Errorf("--snapshot: %w", err)
@@ -39,18 +39,18 @@ func (s *snapshot) load() error {
 	case errors.Is(err, memstore.ErrSnapshot):
 		damaged := s.path + ".damaged"
 		if moved := os.Rename(s.path, damaged); moved != nil {
-			return fmt.Errorf("--snapshot: %w, and it cannot be put aside: %w", err, moved)
+			return fmt.Errorf("--snapshot: %w, and the file cannot be renamed: %w", err, moved)
 		}
 		s.log.Error("the snapshot is damaged: nothing is charged yet", "file", damaged, "error", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("--snapshot: %w", err)
 	}
-	s.log.Info("what was charged before is back", "file", s.path, "subjects", s.store.Stats().Keys)
+	s.log.Info("what was charged before is restored", "file", s.path, "subjects", s.store.Stats().Keys)
 	return nil
 }
 
-// run writes until the context ends.
+// run writes snapshots until ctx ends.
 func (s *snapshot) run(ctx context.Context) error {
 	pause := snapshotEvery
 	for {
@@ -61,13 +61,13 @@ func (s *snapshot) run(ctx context.Context) error {
 		}
 		began := time.Now()
 		if err := s.save(); err != nil {
-			s.log.Error("what was charged was not written down: a restart forgets it", "error", err)
+			s.log.Error("the snapshot was not written: a restart forgets what was charged since the last one", "error", err)
 		}
 		pause = max(snapshotEvery, 9*time.Since(began))
 	}
 }
 
-// save writes a new file and puts it into the old one's place.
+// save writes a new file and replaces the old one with it.
 func (s *snapshot) save() (err error) {
 	file, err := os.OpenFile(s.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/envoyenv"
+	"example.com/sash/service/internal/rls"
+	"example.com/sash/service/internal/serve"
+	"example.com/sash/service/internal/xds"
+)
+
+// Secrets come from variables and not from flags, which show in lists of processes.
+const (
+	adminTokenVariable = "SASH_ADMIN_TOKEN"
+	tokenKeyVariable   = "SASH_TOKEN_KEY" // seals the tokens of reservations
+)
+
+// leastTokenKey is the fewest bytes of the secret: as many as the hash has.
+const leastTokenKey = 32
+
+// options completes the options, which hold the flags, with the environment. Given reports whether a flag was given:
+// then the environment does not change it.
+func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, error) {
+	env, err := envoyenv.Read(a.env)
+	if err != nil {
+		return s.opts, err
+	}
+	s.opts.Redis = cmp.Or(a.redisURL(s.opts.Redis), env.Redis)
+	s.opts.Telemetry.Env = a.env
+	if err := s.fromEnvoy(env, given); err != nil {
+		return s.opts, err
+	}
+	if err := s.check(); err != nil {
+		return s.opts, err
+	}
+	if err := s.administration(a.env(adminTokenVariable)); err != nil {
+		return s.opts, err
+	}
+	if err := s.tokenKey(a.env(tokenKeyVariable)); err != nil {
+		return s.opts, err
+	}
+	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON); err != nil {
+		return s.opts, err
+	}
+	for _, reason := range env.Ignored {
+		s.opts.Log.Warn("a variable of the environment has no effect", "variable", reason)
+	}
+	return s.opts, nil
+}
+
+func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(name)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: give debug, info, warn or error", name)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if asJSON {
+		return slog.New(slog.NewJSONHandler(a.err, opts)), nil
+	}
+	return slog.New(slog.NewTextHandler(a.err, opts)), nil
+}
+
+// fromEnvoy takes what the environment of Envoy's rate limit service says.
+func (s *serving) fromEnvoy(env *envoyenv.Settings, given func(flag string) bool) (err error) {
+	o := &s.opts
+	o.Config.Merge = o.Config.Merge || env.Merge
+	o.StartWithoutConfig = env.StartWithoutConfig
+	o.RedisPrefix, o.ReadyNeedsRedis, o.NearLimit = env.RedisPrefix, env.HealthNeedsRedis, env.NearLimitRatio
+	o.Telemetry.Envoy = env.Telemetry
+	o.Protocol.Shadow, o.Protocol.Metadata = env.Shadow, env.Metadata
+	if env.HeaderLimit != "" {
+		o.Protocol.Headers = &rls.Headers{Limit: env.HeaderLimit, Remaining: env.HeaderRemaining, Reset: env.HeaderReset}
+	}
+	o.Server = rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace}
+	if env.TLS {
+		files := rls.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN}
+		if o.Server.TLS, err = files.Config(); err != nil {
+			return fmt.Errorf("TLS of gRPC (GRPC_SERVER_TLS_CERT and related variables): %w", err)
+		}
+	}
+	if !env.Deployed {
+		return nil
+	}
+	grpcAddr := env.GRPC
+	if env.GRPCNetwork == "unix" {
+		grpcAddr = "unix://" + env.GRPC
+	}
+	for _, setting := range []struct {
+		flag, value string
+		into        *string
+	}{
+		{"config", env.Config, &o.Config.Path},
+		{"addr", env.HTTP, &o.HTTP},
+		{"grpc-addr", grpcAddr, &o.GRPC},
+		{"admin-addr", env.Admin, &o.Admin},
+		{"log-level", env.LogLevel, &s.level},
+	} {
+		if !given(setting.flag) {
+			*setting.into = setting.value
+		}
+	}
+	if m := env.Management; m != nil && !given("config") {
+		o.Management = &xds.Source{Server: m.Server, Node: m.Node, Headers: m.Headers, Retry: m.Retry}
+		if m.TLS {
+			o.Management.TLS, err = xds.TLS(m.CA, m.Cert, m.Key, m.ServerName)
+		}
+	}
+	return err
+}
+
+// check returns what is wrong with the flags.
+func (s *serving) check() error {
+	o := &s.opts
+	switch {
+	case o.Budget <= 0:
+		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", o.Budget)
+	case o.Instances < 0:
+		return fmt.Errorf("--instances %d: give how many instances share the limits, or 0 to count them on Redis", o.Instances)
+	case o.Replicas < 0:
+		return fmt.Errorf("--replicas %d: give how many replicas must confirm an admission, or 0 to wait for none", o.Replicas)
+	case o.DrainDelay < 0:
+		return fmt.Errorf("--drain-delay %v: give a time such as 5s, or 0 for none", o.DrainDelay)
+	case o.Redis == "" && o.Replicas > 0:
+		return errors.New("--replicas: only Redis has replicas: give --redis too")
+	case o.Redis != "" && o.Snapshot != "":
+		return errors.New("--snapshot is for this process's memory: Redis keeps what was charged by itself")
+	case (s.adminCert == "") != (s.adminKey == "") || s.adminClientCA != "" && s.adminCert == "":
+		return errors.New("--admin-tls-cert and --admin-tls-key belong together, and --admin-client-ca needs them")
+	}
+	if s.chargeEach {
+		o.Protocol.Charging = decide.Each
+	}
+	return nil
+}
+
+// administration reads who may use the admin address, and its certificate.
+func (s *serving) administration(token string) (err error) {
+	if s.adminTokenFile != "" {
+		if token, err = readToken("--admin-token-file", s.adminTokenFile); err != nil {
+			return err
+		}
+	}
+	access := &s.opts.Access
+	access.Token, access.Certificates = token, s.adminClientCA != ""
+	if s.adminCert != "" {
+		files := rls.TLSFiles{Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA, Protocols: []string{"h2", "http/1.1"}}
+		if s.opts.AdminTLS, err = files.Config(); err != nil {
+			return fmt.Errorf("TLS of the admin address (--admin-tls-cert and related flags): %w", err)
+		}
+	}
+	return access.Check()
+}
+
+// readToken reads an admin token from the file that a flag names.
+func readToken(flag, file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", fmt.Errorf("%s: %s is empty", flag, file)
+	}
+	return token, nil
+}
+
+func (s *serving) tokenKey(key string) error {
+	if key != "" && len(key) < leastTokenKey {
+		return fmt.Errorf("%s has %d bytes: a secret that cannot be guessed has at least %d, such as from: openssl rand -base64 32", tokenKeyVariable, len(key), leastTokenKey)
+	}
+	s.opts.TokenKey = []byte(key)
+	return nil
+}

@@ -1,0 +1,91 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"example.com/sash/service"
+	"example.com/sash/service/internal/config"
+)
+
+// Load reads a configuration and returns a name for it. An empty Path is the built-in example.
+func Load(source config.Source) (name string, cfg *config.Config, err error) {
+	if source.Path != "" {
+		cfg, err = source.Load()
+		return source.Path, cfg, err
+	}
+	name = "the built-in example"
+	cfg, err = config.Parse(name, service.Example)
+	return name, cfg, err
+}
+
+// loadFirst returns the configuration to start with.
+func (s *instance) loadFirst() (name string, cfg *config.Config, err error) {
+	if s.Management != nil {
+		name, cfg = "from the management server "+s.Management.Server, config.Empty()
+	} else {
+		name, cfg, err = Load(s.Config)
+	}
+	s.loading.Note(err)
+	if err != nil && s.StartWithoutConfig {
+		s.Log.Error("there is no configuration yet: nothing is limited", "error", err)
+		return s.Config.Path, config.Empty(), nil
+	}
+	return name, cfg, err
+}
+
+// follow uses every later configuration, until ctx ends. It waits for the first one of a management server unless the
+// service may start without. Known is the fingerprint of the files from before they were loaded.
+func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
+	switch {
+	case s.Management != nil:
+		return s.followManagement(ctx)
+	case s.Config.Path == "":
+		return nil
+	}
+	if err := s.Config.Watch(ctx, known, func(cfg *config.Config, err error) { _ = s.use(cfg, err) }); err != nil {
+		return fmt.Errorf("watching the configuration: %w", err)
+	}
+	return nil
+}
+
+func (s *instance) followManagement(ctx context.Context) error {
+	from := *s.Management
+	from.Lost = func(err error) {
+		s.Log.Warn("the management server is away: the last valid configuration stays in use", "server", from.Server, "error", err)
+	}
+	first := make(chan struct{})
+	once := sync.OnceFunc(func() { close(first) })
+	err := from.Watch(ctx, func(cfg *config.Config, err error) {
+		if s.use(cfg, err) == nil {
+			once()
+		}
+	})
+	if err != nil || s.StartWithoutConfig {
+		return err
+	}
+	s.Log.Info("waiting for the first configuration", "server", from.Server)
+	select {
+	case <-first:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// use decides by a configuration that was loaded again, unless err or the decider says that it is wrong.
+func (s *instance) use(cfg *config.Config, err error) error {
+	if err == nil {
+		err = s.decider.Use(cfg)
+	}
+	s.loading.Note(err)
+	if err != nil {
+		s.counted.Service.ConfigErrors.Add(1)
+		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
+		return err
+	}
+	s.counted.Service.ConfigLoaded.Add(1)
+	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
+	return nil
+}

@@ -1,0 +1,77 @@
+package serve
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"time"
+
+	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/rls"
+	"example.com/sash/service/internal/telemetry"
+	"example.com/sash/service/internal/xds"
+)
+
+// Options for Run. The zero value serves the built-in example from this process's memory, over HTTP on a free port.
+// Durations and counts must not be negative.
+type Options struct {
+	// Config is the file or directory of the configuration, which is loaded again when it changes. An empty Path is
+	// the built-in example.
+	Config config.Source
+	// Management is a server that sends the configuration, in place of Config. Nil is none.
+	Management *xds.Source
+	// StartWithoutConfig starts although there is no valid configuration yet, and limits nothing until there is one.
+	StartWithoutConfig bool
+
+	// HTTP, GRPC and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
+	// Without GRPC or Admin that port is closed; without HTTP a free port is taken.
+	HTTP, GRPC, Admin string
+	// AdminTLS makes the admin address HTTPS. Nil is plain HTTP.
+	AdminTLS *tls.Config
+	// Access says who may change things and see subjects at the admin address. The zero value lets nobody.
+	Access admin.Access
+	// Server configures the gRPC server; Run sets Draining and Log.
+	Server rls.Server
+	// Protocol configures answers to Envoy; Run sets Timeout, Stats and Log.
+	Protocol rls.Options
+
+	// Redis is the URL of the store. Empty is this process's memory.
+	Redis string
+	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
+	RedisPrefix string
+	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.
+	Budget time.Duration
+	// Instances is how many instances share the limits. Zero counts them on Redis.
+	Instances int
+	// Replicas is how many replicas of Redis must confirm a charge, within half of the budget. Zero waits for none.
+	Replicas int
+	// ReadyNeedsRedis makes /healthcheck fail while Redis does not answer.
+	ReadyNeedsRedis bool
+	// Snapshot is the file that keeps what was charged in memory over a restart. Empty is none; Redis needs none.
+	Snapshot string
+
+	// TokenKey seals the tokens of reservations. Instances with one key settle each other's. Empty is a key of this
+	// instance's own.
+	TokenKey []byte
+	// DrainDelay is how long Run answers with health down after its context has ended.
+	DrainDelay time.Duration
+	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of
+	// package stats.
+	NearLimit float64
+	// Telemetry configures where metrics and traces are exported and which refusals are logged; Run sets Log.
+	Telemetry telemetry.Options
+	// Log receives what an operator should know. Nil is slog.Default.
+	Log *slog.Logger
+	// Listening is called once, when all ports are open and before they answer. Its error ends Run. Nil is none.
+	Listening func(Listening) error
+}
+
+// Listening describes a service that has opened its ports.
+type Listening struct {
+	// HTTP, GRPC and Admin are the addresses in use. GRPC and Admin are nil if closed.
+	HTTP, GRPC, Admin net.Addr
+	// Store and ConfigName say for people where charges are kept and where the configuration comes from.
+	Store, ConfigName string
+	Config            *config.Config
+}

@@ -1,0 +1,134 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/httpapi"
+	"example.com/sash/service/internal/rls"
+)
+
+// ports are the open listeners; grpc and admin may be nil.
+type ports struct{ http, grpc, admin net.Listener }
+
+func (p *ports) close() {
+	for _, l := range []net.Listener{p.http, p.grpc, p.admin} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// addr returns the address of a port, or nil if it is closed.
+func addr(port net.Listener) net.Addr {
+	if port == nil {
+		return nil
+	}
+	return port.Addr()
+}
+
+// listen opens all ports or none. An error names the flag with which the address was chosen.
+func (s *instance) listen(ctx context.Context) (*ports, error) {
+	p := &ports{}
+	for _, port := range []struct {
+		flag, addr string
+		into       *net.Listener
+	}{{"--addr", s.HTTP, &p.http}, {"--grpc-addr", s.GRPC, &p.grpc}, {"--admin-addr", s.Admin, &p.admin}} {
+		if port.addr == "" && port.into != &p.http {
+			continue
+		}
+		listener, err := listen(ctx, port.addr)
+		if err != nil {
+			p.close()
+			return nil, fmt.Errorf("cannot listen on %s: %w (choose another address with %s)", port.addr, err, port.flag)
+		}
+		*port.into = listener
+	}
+	return p, nil
+}
+
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	path, local := strings.CutPrefix(addr, "unix://")
+	if !local {
+		return new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		_ = os.Remove(path) // left by a process that was killed; one that is alive keeps its connections
+	}
+	return new(net.ListenConfig).Listen(ctx, "unix", path)
+}
+
+// runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
+// When draining is closed, health is down and requests are answered as before.
+func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
+	protocol := s.protocol()
+	all := []func(context.Context) error{
+		s.exceptions.Run,
+		func(ctx context.Context) error {
+			return httpapi.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))), s.Log)
+		},
+	}
+	if s.store.run != nil {
+		all = append(all, s.store.run)
+	}
+	if ports.grpc != nil {
+		server := s.Server
+		server.Draining, server.Log = draining, s.Log
+		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
+	}
+	if ports.admin != nil {
+		all = append(all, s.live.Run, func(ctx context.Context) error {
+			return httpapi.Serve(ctx, s.securing(ports.admin), s.recovering(s.admin()), slog.New(slog.DiscardHandler))
+		})
+	}
+	return all
+}
+
+// protocol answers Envoy, over gRPC and at /json.
+func (s *instance) protocol() *rls.Service {
+	opts := s.Protocol
+	opts.Timeout, opts.Stats, opts.Log = s.patience(), s.counted, s.Log
+	return rls.New(s.decider, &opts)
+}
+
+// api answers the HTTP port.
+func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler {
+	if len(s.TokenKey) == 0 && s.store.client != nil {
+		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
+	}
+	return httpapi.New(s.decider, &httpapi.Options{
+		Timeout: s.patience(), Health: s.store.health, Ready: s.store.ready, JSON: json, Draining: draining, TokenKey: s.TokenKey, Log: s.Log,
+	})
+}
+
+// admin answers the admin port.
+func (s *instance) admin() http.Handler {
+	return admin.New(s.decider, &admin.Options{
+		Access: s.Access, Counted: s.counted, Loading: s.loading, Exceptions: s.exceptions, Top: s.top, Live: s.live,
+		Charges: s.store.charges, Store: s.store.report, Log: s.Log,
+	})
+}
+
+// securing returns the admin port with its TLS, and warns of a token that others can read on the way.
+func (s *instance) securing(port net.Listener) net.Listener {
+	if s.AdminTLS != nil {
+		return tls.NewListener(port, s.AdminTLS)
+	}
+	tcp, ok := port.Addr().(*net.TCPAddr)
+	if ok && !tcp.IP.IsLoopback() && s.Access.Token != "" {
+		s.Log.Warn("the admin's token crosses the network in plain text: give --admin-tls-cert and --admin-tls-key, or listen on loopback", "admin", tcp.String())
+	}
+	return port
+}
+
+// recovering counts and logs a panic of a handler, and answers 500.
+func (s *instance) recovering(h http.Handler) http.Handler {
+	return httpapi.Recover(h, s.Log, func() { s.counted.Service.Panics.Add(1) })
+}

@@ -1,0 +1,107 @@
+// Package serve puts sash serve together: a configuration, a store, the engine that decides, and the ports that answer.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/candidates"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/live"
+	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/telemetry"
+	"example.com/sash/service/internal/top"
+)
+
+// Run serves until ctx ends and the calls in flight are answered, and then returns nil. An error says why the service
+// could not start, or which port failed.
+func Run(ctx context.Context, opts Options) error {
+	ctx, stop := context.WithCancel(ctx) // what follows the configuration ends with Run
+	defer stop()
+	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	s := &instance{Options: opts, loading: &admin.Loading{}}
+	known := s.Config.Fingerprint() // before the files are loaded, so that no change is missed
+	name, cfg, err := s.loadFirst()
+	if err != nil {
+		return err
+	}
+	if s.store, err = s.openStore(ctx); err != nil {
+		return err
+	}
+	defer s.store.close()
+	s.Log = s.Log.With("store", s.store.where)
+	if s.decider, err = decide.New(cfg, s.store.decides); err != nil {
+		return err
+	}
+	s.exceptions = exceptions.New(s.decider, s.store.client, s.RedisPrefix, s.Log)
+	s.exceptions.Refresh(ctx) // bans hold from the first answer on
+	if err := s.observe(ctx); err != nil {
+		return err
+	}
+	defer s.telemetry.Stop()
+	if err := s.follow(ctx, known); err != nil {
+		return err
+	}
+	ports, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Listening != nil {
+		err = s.Listening(Listening{addr(ports.http), addr(ports.grpc), addr(ports.admin), s.store.where, name, s.decider.Config()})
+		if err != nil {
+			ports.close()
+			return err
+		}
+	}
+	return s.run(ctx, ports)
+}
+
+// An instance is what Run puts together, in the order in which it is made.
+type instance struct {
+	Options
+	loading    *admin.Loading
+	store      *store
+	decider    *decide.Decider
+	exceptions *exceptions.Book
+	counted    *stats.Registry
+	live       *live.Counter
+	top        *top.Counter
+	telemetry  *telemetry.Telemetry
+}
+
+// observe counts, logs and exports what the decider decides.
+func (s *instance) observe(ctx context.Context) (err error) {
+	s.counted, s.live, s.top = stats.New(), live.New(), top.New()
+	s.decider.Observe(s.counted.Observer(s.NearLimit))
+	s.counted.Service.ConfigLoaded.Add(1)
+	s.decider.Observe(candidates.Watch(s.counted, s.Log, s.Telemetry.Keys))
+	if s.Admin != "" {
+		s.decider.Observe(s.live.Observe)
+	}
+	if s.Access != (admin.Access{}) { // otherwise nobody may read it
+		s.decider.Observe(s.top.Observe)
+	}
+	s.Telemetry.Log = s.Log
+	s.telemetry, err = telemetry.Start(ctx, s.decider, s.counted, s.Telemetry)
+	return err
+}
+
+// run answers on the ports until ctx ends and the service has drained, or until a port fails.
+func (s *instance) run(ctx context.Context, ports *ports) error {
+	late, end := s.drain(ctx)
+	defer end()
+	group, late := errgroup.WithContext(late)
+	for _, run := range s.runners(ctx.Done(), ports) {
+		group.Go(func() error { return run(late) })
+	}
+	return group.Wait()
+}

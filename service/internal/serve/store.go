@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/goredisstore"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/redisclient"
+)
+
+// A store decides, and answers what the ports ask about it. Functions may be nil, where the handlers of the ports have
+// a default.
+type store struct {
+	decides sash.Store
+	where   string                      // for people; without the password
+	run     func(context.Context) error // runs as long as the service
+	close   func()
+
+	client  redis.UniversalClient // for exceptions; nil in memory
+	health  func() degrade.Health
+	ready   func(context.Context) error
+	report  func() degrade.Report
+	charges func(ctx context.Context, key string, policy *sash.Policy) (admin.Charges, error)
+}
+
+func (s *instance) openStore(ctx context.Context) (*store, error) {
+	if s.Redis == "" {
+		return s.openMemory()
+	}
+	return s.openRedis(ctx)
+}
+
+// openRedis connects later: Redis may be away, and then rules are answered by their failure modes.
+func (s *instance) openRedis(ctx context.Context) (*store, error) {
+	client, err := redisclient.New(s.Redis)
+	if err != nil {
+		return nil, err
+	}
+	others, err := redisclient.Inspect(s.Redis)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	out := &store{where: "redis at " + client.String(), client: others, close: func() {
+		client.Close()
+		_ = others.Close()
+	}}
+	log := s.Log.With("store", out.where)
+	redisclient.Log(s.Log)
+	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
+	guard, err := degrade.New(detached, degrade.Options{Budget: s.Budget, Instances: s.Instances, Cluster: client.Cluster(), Log: log})
+	if err != nil {
+		out.close()
+		return nil, err
+	}
+	ping := func(ctx context.Context) error { return ping(ctx, client) }
+	if err := ping(ctx); err != nil && ctx.Err() == nil {
+		s.Log.Error("Redis does not answer: until it does, calls are answered by on_unavailable", "error", err)
+	}
+	if s.ReadyNeedsRedis {
+		out.ready = ping
+	}
+	out.decides, out.run, out.health, out.report = guard.Store, guard.Run, guard.Health, guard.Report
+	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}))
+	return out, nil
+}
+
+// pingTimeout bounds the check whether Redis answers.
+const pingTimeout = time.Second
+
+func ping(ctx context.Context, client *redisclient.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if err := client.Ping(ctx); err != nil {
+		return fmt.Errorf("redis at %s: %w", client, err)
+	}
+	return nil
+}
+
+func (s *instance) openMemory() (*store, error) {
+	memory := memstore.New(nil)
+	out := &store{
+		decides: memory, charges: chargesInMemory(memory), close: func() {},
+		where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
+	}
+	if s.Snapshot == "" {
+		return out, nil
+	}
+	file := &snapshot{memory, s.Snapshot, s.Log}
+	if err := file.load(); err != nil {
+		return nil, err
+	}
+	out.where = "this process's memory, written to " + s.Snapshot + ", and shared with nobody (--redis shares it)"
+	out.run = file.run
+	out.close = func() {
+		if err := file.save(); err != nil {
+			s.Log.Error("the snapshot was not written: what was charged since the last one is forgotten", "error", err)
+		}
+	}
+	return out, nil
+}
+
+// patience bounds one decision in all, the failure mode's answer included. It is longer than the budget, so that a
+// store that does not answer still gets an answer by its failure mode.
+func (s *instance) patience() time.Duration { return max(time.Second, 2*s.Budget) }
