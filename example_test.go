@@ -13,20 +13,16 @@ import (
 func Example() {
 	ctx, id := context.Background(), "42"
 
-	store := memstore.New(nil) // or goredisstore.New(client, nil), to share the limit over a fleet
+	store := memstore.New(nil) // or goredisstore.New(client, nil), to share limits between processes
 	limiter, err := sash.New(store, nil, sash.PerMinute(60), sash.PerHour(1000))
 	if err != nil {
 		log.Fatal(err)
 	}
-
 	res, err := limiter.Allow(ctx, sash.Key("user", id))
-	switch {
-	case err != nil:
-		// the call was wrong (an empty key, a cost above the limit), or the store failed
-	case !res.Allowed:
-		// nothing was charged; the same call is admitted after res.RetryAfter
+	if err != nil {
+		log.Fatal(err) // the call was wrong (an empty key, a cost above the limit), or the store failed
 	}
+	fmt.Println(res.Allowed, res.Remaining, res.RetryAfter) // a refusal charges nothing, and fits after RetryAfter
 
-	fmt.Println(res.Allowed, res.Remaining, err)
-	// Output: true 59 <nil>
+	// Output: true 59 0s
 }

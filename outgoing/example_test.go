@@ -46,7 +46,7 @@ func fetch(store sash.Store, url string) (status int, failed error) {
 	case errors.As(err, &limited):
 		return 0, limited // not sent: "x is constrained to 25 calls per 5 seconds; retry after 5s, ..."
 	case errors.As(err, &cool):
-		return 0, cool // not sent: the API has told one of the processes to stay away for cool.RetryAfter
+		return 0, cool // not sent: the API asked one of the processes to stay away for cool.RetryAfter
 	case err != nil:
 		return 0, err // the store is unavailable (sash.ErrUnavailable), or the request failed
 	}

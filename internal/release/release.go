@@ -17,7 +17,9 @@ import (
 // release commits the version of all modules, with its section of CHANGELOG.md, and tags every published module. It
 // returns what to do next: it pushes nothing. After an error the checkout is as it was.
 func (r *repository) release(ctx context.Context, version string, now time.Time) (next string, err error) {
-	git := func(ctx context.Context, args ...string) (string, error) { return output(ctx, r.root, nil, "git", args...) }
+	git := func(ctx context.Context, args ...string) (string, error) {
+		return output(ctx, r.root, nil, "git", args...)
+	}
 	if err := checkVersion(version); err != nil {
 		return "", err
 	}
@@ -25,8 +27,10 @@ func (r *repository) release(ctx context.Context, version string, now time.Time)
 	if err != nil {
 		return "", fmt.Errorf("check out the branch to release: %w", err)
 	}
-	if changes, err := git(ctx, "status", "--porcelain"); err != nil || changes != "" {
-		return "", errors.Join(err, fmt.Errorf("commit or remove what is not in the last commit:\n%s", changes))
+	if changes, err := git(ctx, "status", "--porcelain"); err != nil {
+		return "", err
+	} else if changes != "" {
+		return "", fmt.Errorf("commit or remove what is not in the last commit:\n%s", changes)
 	}
 	known, err := git(ctx, "tag", "--list")
 	if err != nil {
