@@ -21,10 +21,8 @@ import (
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
-	"example.com/sash/service/internal/live"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
-	"example.com/sash/service/internal/top"
 )
 
 // Loading is how the configuration was last read. It is safe for concurrent use.
@@ -43,16 +41,12 @@ func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 // Options for New. The zero value shows an empty service.
 type Options struct {
 	Access Access
-	// Counted are the counters.
-	Counted *stats.Registry
+	// Stats counts decisions, has to observe the decider, and to run for rates. Nil is an empty registry.
+	Stats *stats.Registry
 	// Loading is how the configuration was read.
 	Loading *Loading
 	// Exceptions are the overrides and bans. Nil is a book in memory.
 	Exceptions *exceptions.Book
-	// Top knows the busiest subjects, and has to observe the decider. Nil is an empty one.
-	Top *top.Counter
-	// Live counts requests for those who watch, and has to observe the decider and to run. Nil is an empty one.
-	Live *live.Counter
 	// Charges reads the log of a subject's key under a policy that keeps one. Nil tells none.
 	Charges func(ctx context.Context, key string, policy *sash.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
@@ -76,9 +70,9 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 		h.Options = *opts
 	}
 	h.defaults()
-	h.Counted.Prometheus.MustRegister(&collector{h})
+	h.Stats.Prometheus.MustRegister(&collector{h})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Counted.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Stats.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /stats", h.stats)
 	mux.HandleFunc("GET /rlconfig", h.rlconfig)
 	mux.HandleFunc("GET /{$}", index)
@@ -113,8 +107,8 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 }
 
 func (h *handler) defaults() {
-	if h.Counted == nil {
-		h.Counted = stats.New()
+	if h.Stats == nil {
+		h.Stats = stats.New(nil)
 	}
 	if h.Loading == nil {
 		h.Loading = &Loading{}
@@ -125,12 +119,6 @@ func (h *handler) defaults() {
 	h.unauthorized.To = h.Log
 	if h.Exceptions == nil {
 		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)
-	}
-	if h.Top == nil {
-		h.Top = top.New()
-	}
-	if h.Live == nil {
-		h.Live = live.New()
 	}
 	if h.Store == nil {
 		h.Store = func() degrade.Report { return degrade.Report{Health: degrade.Memory()} }
@@ -160,7 +148,7 @@ func index(w http.ResponseWriter, _ *http.Request) {
 
 func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
-	_ = h.Counted.WriteText(w) // a client that is gone is no concern of ours
+	_ = h.Stats.WriteText(w) // a client that is gone is no concern of ours
 }
 
 func (h *handler) rlconfig(w http.ResponseWriter, _ *http.Request) {

@@ -5,8 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/sash/service/internal/live"
-	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/verdict"
 )
 
@@ -20,20 +19,20 @@ const (
 
 // A happening is one event: how things are, or, for Step long, were.
 type happening struct {
-	At            verdict.Instant `json:"at"`
-	Since         verdict.Instant `json:"since"` // when counting began
-	Authenticated bool            `json:"authenticated"`
-	Requests      live.Line       `json:"requests"`
-	Second        live.By[int64]  `json:"second"`
-	Rules         []live.Line     `json:"rules"`
-	Store         map[string]any  `json:"store"`
-	Top           *busiest        `json:"top"` // null to strangers
+	At            verdict.Instant     `json:"at"`
+	Since         verdict.Instant     `json:"since"` // when counting began
+	Authenticated bool                `json:"authenticated"`
+	Requests      stats.Series        `json:"requests"`
+	Second        stats.Counts[int64] `json:"second"`
+	Rules         []stats.Series      `json:"rules"`
+	Store         map[string]any      `json:"store"`
+	Top           *busiest            `json:"top"` // null to strangers
 }
 
 type busiest struct {
 	Since   verdict.Instant `json:"since"`
-	Units   []top.Subject   `json:"units"`
-	Refused []top.Subject   `json:"refused"`
+	Units   []stats.Subject `json:"units"`
+	Refused []stats.Subject `json:"refused"`
 }
 
 // events tells how things are, once a second, until the client goes or the service ends.
@@ -62,11 +61,11 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		}
 		return control.Flush() == nil
 	}
-	snap := h.Live.Now()
-	ok := send("history", map[string]any{"at": verdict.Instant(snap.At), "step": verdict.Seconds(live.Step), "seconds": h.Live.History()})
+	snap := h.Stats.Now()
+	ok := send("history", map[string]any{"at": verdict.Instant(snap.At), "step": verdict.Seconds(stats.Step), "seconds": h.Stats.History()})
 	for ok {
 		if ok = send("state", h.happening(r, snap)); ok {
-			snap, ok = h.Live.Next(r.Context())
+			snap, ok = h.Stats.Next(r.Context())
 		}
 	}
 }
@@ -84,14 +83,14 @@ func (h *handler) enter(known bool) bool {
 	}
 }
 
-func (h *handler) happening(r *http.Request, snap live.Snapshot) happening {
+func (h *handler) happening(r *http.Request, snap stats.Snapshot) happening {
 	now := happening{
 		At: verdict.Instant(snap.At), Since: verdict.Instant(snap.Since), Authenticated: h.Access.who(r) != "",
-		Requests: snap.Requests, Second: snap.Second, Rules: snap.Rules, Store: h.state(),
+		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(),
 	}
 	if now.Authenticated { // also later: a session may end while the stream goes on
-		units, since := h.Top.Top(top.ByUnits, eventTop)
-		refused, _ := h.Top.Top(top.ByRefused, eventTop)
+		units, since := h.Stats.Hottest(stats.ByUnits, eventTop)
+		refused, _ := h.Stats.Hottest(stats.ByRefused, eventTop)
 		now.Top = &busiest{verdict.Instant(since), units, refused}
 	}
 	return now

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/service/internal/live"
+	"example.com/sash/service/internal/stats"
 )
 
 // A stream is one of events.
@@ -64,8 +64,8 @@ func event(t *testing.T, from *stream, kind string, into any) {
 
 type told struct {
 	Authenticated bool
-	Requests      live.Line
-	Rules         []live.Line
+	Requests      stats.Series
+	Rules         []stats.Series
 	Store         struct{ Store string }
 	Top           *struct {
 		Units, Refused []struct {
@@ -87,7 +87,7 @@ func TestEventsTellNoUserDataToStrangers(t *testing.T) {
 	for now.Requests.Count.Sum() < 4 {
 		event(t, watched, "state", &now)
 	}
-	if now.Requests.Count != (live.By[int64]{Allowed: 3, Refused: 1}) || len(now.Rules) != 1 || now.Rules[0].Rule != "d.user" || now.Store.Store != "memory" {
+	if now.Requests.Count != (stats.Counts[int64]{Allowed: 3, Refused: 1}) || len(now.Rules) != 1 || now.Rules[0].Rule != "d.user" || now.Store.Store != "memory" {
 		t.Errorf("strangers are told %+v", now)
 	}
 	if now.Authenticated || now.Top != nil {
@@ -100,7 +100,7 @@ func TestEventsTellNoUserDataToStrangers(t *testing.T) {
 	watched = w.watch(t, token)
 	var history struct {
 		Step    float64
-		Seconds []live.By[int64]
+		Seconds []stats.Counts[int64]
 	}
 	event(t, watched, "history", &history)
 	if event(t, watched, "state", &now); watched.Header.Get("Content-Type") != "text/event-stream" || history.Step != 1 || !now.Authenticated {
@@ -116,7 +116,7 @@ func run(t *testing.T, w *world) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		_ = w.live.Run(ctx)
+		_ = w.stats.Run(ctx)
 		close(ended)
 	}()
 	stop = func() {

@@ -17,8 +17,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
-	"example.com/sash/service/internal/live"
-	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/stats"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,7 +39,7 @@ type world struct {
 	decider *decide.Decider
 	logs    *strings.Builder
 	token   string // that requests bring
-	live    *live.Counter
+	stats   *stats.Registry
 }
 
 func begin(t *testing.T, access Access) *world {
@@ -55,11 +54,9 @@ func begin(t *testing.T, access Access) *world {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(w.logs, nil))
-	busiest := top.New()
-	w.decider.Observe(busiest.Observe)
-	w.live = live.New()
-	w.decider.Observe(w.live.Observe)
-	handler := New(w.decider, &Options{Access: access, Log: log, Top: busiest, Live: w.live, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
+	w.stats = stats.New(&stats.Options{Subjects: true})
+	w.decider.Observe(w.stats.Observe)
+	handler := New(w.decider, &Options{Access: access, Log: log, Stats: w.stats, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
 	w.server = httptest.NewServer(handler)
 	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(w.server.Close)

@@ -10,7 +10,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
-	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/verdict"
 )
 
@@ -134,7 +134,7 @@ const (
 func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	by, n := query.Get("by"), usualTop
-	order, known := map[string]top.Order{"": top.ByUnits, "units": top.ByUnits, "refused": top.ByRefused}[by]
+	order, known := map[string]stats.Order{"": stats.ByUnits, "units": stats.ByUnits, "refused": stats.ByRefused}[by]
 	if text := query.Get("n"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > mostTop {
@@ -148,6 +148,6 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	if by == "" {
 		by = "units"
 	}
-	subjects, since := h.Top.Top(order, n)
+	subjects, since := h.Stats.Hottest(order, n)
 	write(w, http.StatusOK, map[string]any{"by": by, "since": verdict.Instant(since), "top": subjects})
 }

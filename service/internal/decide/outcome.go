@@ -110,7 +110,7 @@ func (a *Answer) origin() Origin {
 	return Origin(a.Source)
 }
 
-// Rule names what part i was held to, in metrics: a domain and a rule of the configuration, or ofRequest. Both
+// Rule names what part i was held to, in metrics: a domain and a rule of the configuration, or OfRequest. Both
 // are empty when nothing limits the part. They have no values of the request, and so are as few as the
 // configuration says.
 func (o *Observation) Rule(i int) (domain, rule string) {
@@ -118,13 +118,13 @@ func (o *Observation) Rule(i int) (domain, rule string) {
 	case a.Rule != nil:
 		return a.Rule.Domain, a.Rule.Label
 	case a.Metric != "": // then the domain is one of the configuration's
-		return o.Domain, ofRequest
+		return o.Domain, OfRequest
 	}
 	return "", ""
 }
 
-// ofRequest names limits that requests bring.
-const ofRequest = "(request)"
+// OfRequest names limits that requests bring, as a rule.
+const OfRequest = "(request)"
 
 // Decisive returns the part that decided: the first that refused, or else the first that anything limits. It is
 // -1 when there is none.

@@ -70,7 +70,7 @@ func (w *world) serve(text string, store sash.Store, opts *Options) {
 		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	if opts.Stats != nil {
-		decider.Observe(opts.Stats.Observer(0))
+		decider.Observe(opts.Stats.Observe)
 	}
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

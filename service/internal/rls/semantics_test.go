@@ -127,7 +127,7 @@ func TestAShadowRuleBesideOneThatBinds(t *testing.T) {
 }
 
 func TestNamesOfMetrics(t *testing.T) {
-	counted := stats.New()
+	counted := stats.New(nil)
 	w := begin(t, documented, &Options{Stats: counted})
 	req := request("plain=secret", "detailed=shown", "route=users method=GET", "path=/api/health", "path=/api/users")
 	req.HitsAddend = 5

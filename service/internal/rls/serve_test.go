@@ -33,7 +33,7 @@ func (f storeFunc) Decide(ctx context.Context, req sash.Request) (sash.Result, e
 
 func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 	var logs bytes.Buffer
-	counted := stats.New()
+	counted := stats.New(nil)
 	w := &world{t: t}
 	store := memstore.New(nil)
 	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
@@ -53,7 +53,7 @@ func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 
 func TestAStoreThatFails(t *testing.T) {
 	w := &world{t: t}
-	counted := stats.New()
+	counted := stats.New(nil)
 	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
 		if strings.Contains(req.Key, "hung") {
 			<-ctx.Done()
@@ -200,7 +200,7 @@ func FuzzJSON(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	counted := stats.New()
+	counted := stats.New(nil)
 	h := New(decider, &Options{Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
 	f.Fuzz(func(t *testing.T, body string) {
 		began := time.Now()

@@ -57,7 +57,7 @@ func New(decider *decide.Decider, opts *Options) *Service {
 		s.opts.Timeout = time.Second
 	}
 	if s.opts.Stats == nil {
-		s.opts.Stats = stats.New()
+		s.opts.Stats = stats.New(nil)
 	}
 	if s.opts.Log == nil {
 		s.opts.Log = slog.Default()

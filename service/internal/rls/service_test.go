@@ -182,7 +182,7 @@ func TestWrongRequests(t *testing.T) {
 }
 
 func TestShadowAndQuota(t *testing.T) {
-	counted := stats.New()
+	counted := stats.New(nil)
 	w := begin(t, text, &Options{Stats: counted})
 	w.says("first", request("shadow", "quota"), "OK: OK 1/HOUR 0 left 1h0m0s | OK 1/HOUR 0 left 1h0m0s")
 	res := w.says("over", request("ip=a", "shadow", "quota"), "OK: OK 3/MINUTE 2 left 1m0s | OK 1/HOUR 0 left 1h0m0s | OK 1/HOUR 0 left 1h0m0s")
@@ -229,7 +229,7 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestUnitsAreCounted(t *testing.T) {
-	counted := stats.New()
+	counted := stats.New(nil)
 	w := begin(t, text, &Options{Stats: counted})
 	ask := func(hits uint32) {
 		req := request("week")

@@ -81,11 +81,11 @@ func (s *instance) use(cfg *config.Config, err error) error {
 	}
 	s.loading.Note(err)
 	if err != nil {
-		s.counted.Service.ConfigErrors.Add(1)
+		s.stats.Service.ConfigErrors.Add(1)
 		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
 		return err
 	}
-	s.counted.Service.ConfigLoaded.Add(1)
+	s.stats.Service.ConfigLoaded.Add(1)
 	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
 	return nil
 }

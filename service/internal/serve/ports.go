@@ -84,7 +84,7 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.admin != nil {
-		all = append(all, s.live.Run, func(ctx context.Context) error {
+		all = append(all, s.stats.Run, func(ctx context.Context) error {
 			return httpapi.Serve(ctx, s.securing(ports.admin), s.recovering(s.admin()), slog.New(slog.DiscardHandler))
 		})
 	}
@@ -94,7 +94,7 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 // protocol answers Envoy, over gRPC and at /json.
 func (s *instance) protocol() *rls.Service {
 	opts := s.Protocol
-	opts.Timeout, opts.Stats, opts.Log = s.patience(), s.counted, s.Log
+	opts.Timeout, opts.Stats, opts.Log = s.patience(), s.stats, s.Log
 	return rls.New(s.decider, &opts)
 }
 
@@ -111,7 +111,7 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler
 // admin answers the admin port.
 func (s *instance) admin() http.Handler {
 	return admin.New(s.decider, &admin.Options{
-		Access: s.Access, Counted: s.counted, Loading: s.loading, Exceptions: s.exceptions, Top: s.top, Live: s.live,
+		Access: s.Access, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
 		Charges: s.store.charges, Store: s.store.report, Log: s.Log,
 	})
 }
@@ -130,5 +130,5 @@ func (s *instance) securing(port net.Listener) net.Listener {
 
 // recovering counts and logs a panic of a handler, and answers 500.
 func (s *instance) recovering(h http.Handler) http.Handler {
-	return httpapi.Recover(h, s.Log, func() { s.counted.Service.Panics.Add(1) })
+	return httpapi.Recover(h, s.Log, func() { s.stats.Service.Panics.Add(1) })
 }

@@ -10,13 +10,10 @@ import (
 
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/admin"
-	"example.com/sash/service/internal/candidates"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
-	"example.com/sash/service/internal/live"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/telemetry"
-	"example.com/sash/service/internal/top"
 )
 
 // Run serves until ctx ends and the calls in flight are answered, and then returns nil. An error says why the service
@@ -72,26 +69,20 @@ type instance struct {
 	store      *store
 	decider    *decide.Decider
 	exceptions *exceptions.Book
-	counted    *stats.Registry
-	live       *live.Counter
-	top        *top.Counter
+	stats      *stats.Registry
 	telemetry  *telemetry.Telemetry
 }
 
 // observe counts, logs and exports what the decider decides.
 func (s *instance) observe(ctx context.Context) (err error) {
-	s.counted, s.live, s.top = stats.New(), live.New(), top.New()
-	s.decider.Observe(s.counted.Observer(s.NearLimit))
-	s.counted.Service.ConfigLoaded.Add(1)
-	s.decider.Observe(candidates.Watch(s.counted, s.Log, s.Telemetry.Keys))
-	if s.Admin != "" {
-		s.decider.Observe(s.live.Observe)
-	}
-	if s.Access != (admin.Access{}) { // otherwise nobody may read it
-		s.decider.Observe(s.top.Observe)
-	}
+	s.stats = stats.New(&stats.Options{
+		NearLimitRatio: s.NearLimit,
+		Subjects:       s.Access != (admin.Access{}), // otherwise nobody may read them
+	})
+	s.decider.Observe(s.stats.Observe)
+	s.stats.Service.ConfigLoaded.Add(1)
 	s.Telemetry.Log = s.Log
-	s.telemetry, err = telemetry.Start(ctx, s.decider, s.counted, s.Telemetry)
+	s.telemetry, err = telemetry.Start(ctx, s.decider, s.stats, s.Telemetry)
 	return err
 }
 

@@ -1,14 +1,10 @@
-// Package stats counts what the service does, under the names of Envoy's rate limit service, as text and
-// for Prometheus. It holds a bounded number of names, whatever requests say.
+// Package stats counts what the service decides. One Registry observes every decision; Prometheus, statsd, /stats, the
+// dashboard, sash top and the list of the hottest subjects read from it. Its memory is bounded, whatever requests
+// contain.
 package stats
 
 import (
-	"cmp"
-	"fmt"
-	"io"
-	"slices"
-	"strings"
-	"sync"
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -18,13 +14,13 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// maxRules is the most names of rules, and maxName the most bytes of one; what is more is counted under overflow.
-// Only rules with detailed_metric or value_to_metric, and limits that requests bring, can be that many or that long.
-const (
-	maxRules = 10_000
-	maxName  = 512
-	overflow = "other"
-)
+// Options for New. The zero value is the default.
+type Options struct {
+	// NearLimitRatio is the part of a limit above which admitted units count as near it. Zero is 0.8.
+	NearLimitRatio float64
+	// Subjects says to count the hottest subjects too, for Hottest.
+	Subjects bool
+}
 
 // A Registry counts. It is safe for concurrent use. Make it with New.
 type Registry struct {
@@ -32,16 +28,17 @@ type Registry struct {
 	Service Service
 	// ResponseTime is how long calls of ShouldRateLimit took.
 	ResponseTime prometheus.Histogram
-	// Prometheus has all of it, what Go knows of the process, and what others register.
+	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and what others register.
 	Prometheus *prometheus.Registry
 
-	requests [decide.Outcomes]atomic.Uint64
+	requests outcomes
+	rules    *Bounded[ruleID, outcomes]
+	units    *Bounded[string, Rule] // by the name of a rule in Envoy's statistics
+	near     float64
 	duration *prometheus.HistogramVec
-	took     [decide.Origins]prometheus.Observer // of duration
-
-	mu        sync.RWMutex
-	rules     map[string]*Rule     // guarded by mu
-	decisions map[ruleID]*decision // guarded by mu
+	took     [decide.Origins]prometheus.Observer // the histograms of duration
+	subjects *subjects                           // nil without Options.Subjects
+	rates    rates
 }
 
 // Service counts calls and configurations.
@@ -51,18 +48,12 @@ type Service struct {
 	GlobalShadow                              atomic.Uint64
 }
 
-// A Rule counts units asked of one rule.
-type Rule struct {
-	// Total is all units, and the others are parts of them: admitted, refused, admitted above the near
-	// limit ratio, and refused where that does not bind.
-	Total, Within, Over, Near, Shadow atomic.Uint64
-}
-
-// New returns an empty registry.
-func New() *Registry {
+// New returns an empty registry. Its Observe is a decide.Observer. A nil opts is the default.
+func New(opts *Options) *Registry {
 	r := &Registry{
-		rules:      make(map[string]*Rule),
-		decisions:  make(map[ruleID]*decision),
+		rules:      NewBounded[ruleID, outcomes](maxRules, otherRules, ruleID.clone),
+		units:      newUnits(),
+		near:       0.8,
 		duration:   prometheus.NewHistogramVec(durationOpts, []string{"source"}),
 		Prometheus: prometheus.NewRegistry(),
 		ResponseTime: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -71,6 +62,13 @@ func New() *Registry {
 			ConstLabels: prometheus.Labels{"grpc_method": "ShouldRateLimit"},
 			Buckets:     []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 		}),
+		rates: newRates(),
+	}
+	if opts != nil && opts.NearLimitRatio > 0 {
+		r.near = opts.NearLimitRatio
+	}
+	if opts != nil && opts.Subjects {
+		r.subjects = newSubjects()
 	}
 	for origin := range decide.Origins {
 		r.took[origin] = r.duration.WithLabelValues(origin.String())
@@ -79,115 +77,36 @@ func New() *Registry {
 	return r
 }
 
-// Rule returns the counters of a name.
-func (r *Registry) Rule(name string) *Rule {
-	if len(name) > maxName {
-		name = overflow
+// Observe counts a request of any protocol.
+func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
+	origin := o.Origin()
+	r.requests[requestOutcome(o)][origin].Add(1)
+	r.took[origin].Observe(o.Took.Seconds())
+	request := o.Outcome()
+	if request == decide.Invalid {
+		return
 	}
-	r.mu.RLock()
-	rule := r.rules[name]
-	r.mu.RUnlock()
-	if rule != nil {
-		return rule
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if rule = r.rules[name]; rule != nil {
-		return rule
-	}
-	if len(r.rules) >= maxRules {
-		name = overflow
-		if rule = r.rules[name]; rule != nil {
-			return rule
+	for i := range o.Answers {
+		a := &o.Answers[i]
+		if a.Replaced {
+			continue
+		}
+		outcome := partOutcome(o, i)
+		if a.Units >= 0 {
+			domain, rule := o.Rule(i)
+			r.rules.Get(ruleID{domain, rule})[outcome][o.OriginOf(i)].Add(1)
+		}
+		if request != decide.Failed {
+			r.countUnits(a, outcome)
+		}
+		if r.subjects != nil {
+			r.subjects.count(o, i, outcome)
 		}
 	}
-	rule = &Rule{}
-	r.rules[strings.Clone(name)] = rule
-	return rule
 }
 
-// Took notes how long a call took.
+// Took counts a call of ShouldRateLimit and how long it took.
 func (r *Registry) Took(d time.Duration) {
 	r.Service.Calls.Add(1)
 	r.ResponseTime.Observe(d.Seconds())
-}
-
-// A value is one line of statistics.
-type value struct {
-	name  string
-	count uint64
-}
-
-func (s *Service) values() []value {
-	return []value{
-		{"ratelimit_server.ShouldRateLimit.total_requests", s.Calls.Load()},
-		{"ratelimit.service.call.should_rate_limit.redis_error", s.StoreErrors.Load()},
-		{"ratelimit.service.call.should_rate_limit.service_error", s.ServiceErrors.Load()},
-		{"ratelimit.service.call.should_rate_limit.panic", s.Panics.Load()},
-		{"ratelimit.service.config_load_success", s.ConfigLoaded.Load()},
-		{"ratelimit.service.config_load_error", s.ConfigErrors.Load()},
-		{"ratelimit.service.global_shadow_mode", s.GlobalShadow.Load()},
-	}
-}
-
-func (r *Rule) values() []value {
-	return []value{
-		{"total_hits", r.Total.Load()},
-		{"within_limit", r.Within.Load()},
-		{"over_limit", r.Over.Load()},
-		{"near_limit", r.Near.Load()},
-		{"shadow_mode", r.Shadow.Load()},
-	}
-}
-
-// each calls f for every rule, in the order of the names.
-func (r *Registry) each(f func(name string, rule *Rule)) {
-	type named struct {
-		name string
-		rule *Rule
-	}
-	r.mu.RLock()
-	all := make([]named, 0, len(r.rules))
-	for name, rule := range r.rules {
-		all = append(all, named{name, rule})
-	}
-	r.mu.RUnlock()
-	slices.SortFunc(all, func(a, b named) int { return cmp.Compare(a.name, b.name) })
-	for _, n := range all {
-		f(n.name, n.rule)
-	}
-}
-
-// Counters calls f for every counter, under the names of Envoy's rate limit service. They are without what
-// would end a line of text or of statsd.
-func (r *Registry) Counters(f func(name string, count uint64)) {
-	for _, v := range r.Service.values() {
-		f(v.name, v.count)
-	}
-	r.each(func(name string, rule *Rule) {
-		for _, v := range rule.values() {
-			f("ratelimit.service.rate_limit."+line(name)+"."+v.name, v.count)
-		}
-	})
-}
-
-// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
-func (r *Registry) WriteText(w io.Writer) error {
-	var err error
-	r.Counters(func(name string, count uint64) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
-		}
-	})
-	return err
-}
-
-// line keeps a name on one line.
-func line(name string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == ':' || c == '|' || c == 0x7f {
-			return '_'
-		}
-		return c
-	}, name)
 }

@@ -16,8 +16,8 @@ const rules = `
 domain: d
 descriptors:
 - {key: user, limits: [2/1h]}
-- {key: tried, limits: [1/1h], shadow_mode: true}
-- {key: told, limits: [1/1h], detailed_metric: true}
+- {key: soft, limits: [1/1h], shadow_mode: true}
+- {key: detailed, limits: [1/1h], detailed_metric: true}
 - {key: never, rate_limit: {unit: day, requests_per_unit: 0}}
 `
 
@@ -34,7 +34,7 @@ func decider(t *testing.T) *decide.Decider {
 	return d
 }
 
-// ask asks for one unit of one entry.
+// ask requests one unit for one entry.
 func ask(t *testing.T, d *decide.Decider, key, value string) {
 	t.Helper()
 	parts := []decide.Part{{Entries: []config.Entry{{Key: key, Value: value}}, Units: 1}}

@@ -22,20 +22,20 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// maxAttribute bounds the length of a text in a span, unless OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT or that of spans
-// does.
+// maxAttribute bounds the length of a string in a span, unless OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT or
+// OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT does.
 const maxAttribute = 1024
 
-// asked reports whether the environment asks for a signal, TRACES or METRICS. The libraries send to this machine
-// when it says nothing; here nothing is sent then.
-func asked(env func(string) string, signal string) bool {
+// enabled reports whether the environment configures a signal, TRACES or METRICS. By default the libraries would send
+// to this machine; the service sends nothing.
+func enabled(env func(string) string, signal string) bool {
 	if exporter := env("OTEL_" + signal + "_EXPORTER"); exporter != "" {
 		return exporter != "none"
 	}
 	return env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
-// resourceOf names this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before the rest.
+// resourceOf describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 func resourceOf(ctx context.Context, envoy *envoyenv.Tracing) (*resource.Resource, error) {
 	attrs := []attribute.KeyValue{attribute.String("service.name", "sash")}
 	if envoy != nil {
@@ -50,7 +50,7 @@ func resourceOf(ctx context.Context, envoy *envoyenv.Tracing) (*resource.Resourc
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attrs...), resource.WithFromEnv())
 }
 
-// newTracing returns what makes spans, and what sends the last ones.
+// newTracing returns the observer that records spans, and a function that exports the last ones.
 func newTracing(ctx context.Context, env func(string) string, envoy *envoyenv.Tracing, from *resource.Resource, keys bool) (*tracing, func(context.Context) error, error) {
 	var exporter sdktrace.SpanExporter
 	var err error
@@ -63,7 +63,7 @@ func newTracing(ctx context.Context, env func(string) string, envoy *envoyenv.Tr
 		exporter, err = autoexport.NewSpanExporter(ctx)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("traces (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL and what belongs to them): %w", err)
+		return nil, nil, fmt.Errorf("traces (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL and related variables): %w", err)
 	}
 	limits := sdktrace.NewSpanLimits()
 	if limits.AttributeValueLengthLimit < 0 {
@@ -77,14 +77,14 @@ func newTracing(ctx context.Context, env func(string) string, envoy *envoyenv.Tr
 	return &tracing{tracer: provider.Tracer("example.com/sash/service"), keys: keys}, provider.Shutdown, nil
 }
 
-// newMetrics sends what Prometheus would read, and returns what sends it for the last time.
-func newMetrics(ctx context.Context, counted *stats.Registry, from *resource.Resource) (func(context.Context) error, error) {
+// newMetrics exports the metrics that Prometheus would read. It returns a function that exports them a last time.
+func newMetrics(ctx context.Context, registry *stats.Registry, from *resource.Resource) (func(context.Context) error, error) {
 	autoexport.WithFallbackMetricProducer(func(context.Context) (metric.Producer, error) {
-		return bridge.NewMetricProducer(bridge.WithGatherer(counted.Prometheus)), nil
+		return bridge.NewMetricProducer(bridge.WithGatherer(registry.Prometheus)), nil
 	})
 	reader, err := autoexport.NewMetricReader(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("metrics (OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL and what belongs to them): %w", err)
+		return nil, fmt.Errorf("metrics (OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL and related variables): %w", err)
 	}
 	return metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(from)).Shutdown, nil
 }
@@ -93,7 +93,7 @@ func newMetrics(ctx context.Context, counted *stats.Registry, from *resource.Res
 func logTo(log *slog.Logger) {
 	failures := &throttle.Log{To: log, Every: time.Minute}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		failures.Log(slog.LevelWarn, "traces or metrics are not sent", "error", err)
+		failures.Log(slog.LevelWarn, "traces or metrics cannot be exported", "error", err)
 	}))
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 }

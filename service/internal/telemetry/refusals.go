@@ -3,23 +3,30 @@ package telemetry
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"strings"
 
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 )
 
-// maxRules bounds the rules whose refusals are told apart.
+// maxRules is the most rules whose refusals are throttled apart. Others share one throttle.
 const maxRules = 10_000
 
-// refusals logs refusals: of each rule the first in each second, with how many were not logged before it.
+// refusals logs refusals, of each rule one a second.
 type refusals struct {
-	log  *slog.Logger
-	keys bool // those of all rules, and not only where detailed_metric asks for it
+	log   *slog.Logger
+	keys  bool // log the keys of all rules; otherwise only those of rules with detailed_metric
+	rules *stats.Bounded[ruleID, throttle.Log]
+}
 
-	mu    sync.RWMutex
-	rules map[[2]string]*throttle.Log // guarded by mu
+// A ruleID is the domain and the rule of decide.Observation.Rule.
+type ruleID struct{ domain, rule string }
+
+func newRefusals(log *slog.Logger, keys bool) *refusals {
+	clone := func(id ruleID) ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.rule)} }
+	return &refusals{log: log, keys: keys, rules: stats.NewBounded[ruleID, throttle.Log](maxRules, ruleID{}, clone)}
 }
 
 func (r *refusals) observe(ctx context.Context, o *decide.Observation) {
@@ -28,14 +35,14 @@ func (r *refusals) observe(ctx context.Context, o *decide.Observation) {
 	}
 	for i := range o.Answers {
 		if outcome := o.OutcomeOf(i); outcome == decide.Refused || outcome == decide.Shadowed {
-			r.tell(ctx, o, i)
+			r.logPart(ctx, o, i)
 		}
 	}
 }
 
-func (r *refusals) tell(ctx context.Context, o *decide.Observation, i int) {
+func (r *refusals) logPart(ctx context.Context, o *decide.Observation, i int) {
 	domain, rule := o.Rule(i)
-	skipped, ok := r.of(domain, rule).Allow(o.Began.Add(o.Took))
+	skipped, ok := r.rules.Get(ruleID{domain, rule}).Allow(o.Began.Add(o.Took))
 	if !ok {
 		return
 	}
@@ -55,24 +62,4 @@ func (r *refusals) tell(ctx context.Context, o *decide.Observation, i int) {
 	}
 	attrs = append(attrs, slog.Int64("not_logged_before", skipped))
 	r.log.LogAttrs(ctx, slog.LevelInfo, "refused", attrs...)
-}
-
-func (r *refusals) of(domain, rule string) *throttle.Log {
-	id := [2]string{domain, rule}
-	r.mu.RLock()
-	seen := r.rules[id]
-	r.mu.RUnlock()
-	if seen != nil {
-		return seen
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.rules) >= maxRules && r.rules[id] == nil {
-		id = [2]string{}
-	}
-	if seen = r.rules[id]; seen == nil {
-		seen = new(throttle.Log)
-		r.rules[id] = seen
-	}
-	return seen
 }

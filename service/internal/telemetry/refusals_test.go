@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/throttle"
 )
 
-// logRefusals logs refusals of a decider at a time that the test moves.
+// logRefusals logs the refusals of a decider, at a time that the test moves.
 func logRefusals(t *testing.T, keys bool) (*decide.Decider, *time.Time, func() []map[string]any) {
 	t.Helper()
 	var text bytes.Buffer
 	now := time.Unix(1_800_000_000, 0)
-	log := &refusals{log: slog.New(slog.NewJSONHandler(&text, nil)), keys: keys, rules: make(map[[2]string]*throttle.Log)}
+	log := newRefusals(slog.New(slog.NewJSONHandler(&text, nil)), keys)
 	d := decider(t)
 	d.Observe(func(ctx context.Context, o *decide.Observation) {
 		o.Began, o.Took = now, 0
@@ -44,7 +43,7 @@ func TestARefusalIsLoggedWithItsLimit(t *testing.T) {
 		ask(t, d, "user", "ann")
 	}
 	if got := lines(); len(got) != 0 {
-		t.Errorf("what is admitted is logged: %v", got)
+		t.Errorf("admitted requests are logged: %v", got)
 	}
 	ask(t, d, "user", "ann")
 	got := lines()
@@ -62,15 +61,15 @@ func TestARefusalIsLoggedWithItsLimit(t *testing.T) {
 	if retry, _ := line["retry_after"].(float64); retry <= 0 || retry > 3600 {
 		t.Errorf("retry_after %v", line["retry_after"])
 	}
-	if _, told := line["key"]; told {
-		t.Errorf("nobody asked for values: %v", line)
+	if _, has := line["key"]; has {
+		t.Errorf("the key is logged: %v", line)
 	}
 }
 
-func TestRulesThatDoNotBindOrNeverAdmitAreLogged(t *testing.T) {
+func TestRefusalsOfShadowAndZeroLimitsAreLogged(t *testing.T) {
 	d, _, lines := logRefusals(t, false)
-	ask(t, d, "tried", "x")
-	ask(t, d, "tried", "x")
+	ask(t, d, "soft", "x")
+	ask(t, d, "soft", "x")
 	if got := lines(); len(got) != 1 || got[0]["shadow"] != true {
 		t.Errorf("%v", got)
 	}
@@ -85,7 +84,7 @@ func TestKeysAreLoggedOnRequest(t *testing.T) {
 		key  string
 		keys bool
 		want bool
-	}{{"user", false, false}, {"user", true, true}, {"told", false, true}} {
+	}{{"user", false, false}, {"user", true, true}, {"detailed", false, true}} {
 		d, _, lines := logRefusals(t, tt.keys)
 		for range 3 {
 			ask(t, d, tt.key, "ann")
@@ -100,7 +99,7 @@ func TestKeysAreLoggedOnRequest(t *testing.T) {
 	}
 }
 
-func TestOneLineASecondForEachRule(t *testing.T) {
+func TestEachRuleLogsOneLineASecond(t *testing.T) {
 	d, now, lines := logRefusals(t, false)
 	refuse := func(times int) {
 		for range times {

@@ -15,28 +15,28 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// Bounds of what is sent to a statsd server.
+// Bounds of one round to a statsd server.
 const (
-	statsdTime  = 2 * time.Second // for one round
-	statsdBatch = 256             // counters that may wait in memory
-	udpPayload  = 1432            // fits into a frame of Ethernet
+	statsdTime  = 2 * time.Second
+	statsdBatch = 256  // counters that may wait in memory
+	udpPayload  = 1432 // fits into an Ethernet frame
 	tcpPayload  = 8 << 10
 )
 
-// A pusher sends what counters grew by to a statsd server, again and again. A server that is not there changes
-// nothing but the log; what grows meanwhile is sent when it is.
+// A pusher periodically sends the increments of the counters to a statsd server. A server that is away affects only the
+// log; it receives the increments when it is back.
 type pusher struct {
-	to      *envoyenv.Statsd
-	counted *stats.Registry
-	log     *slog.Logger
-	tags    []string
-	suffix  string // tags as part of names
-	sent    map[string]uint64
-	failing bool
+	to       *envoyenv.Statsd
+	registry *stats.Registry
+	log      *slog.Logger
+	tags     []string
+	suffix   string // the tags, as a part of each name
+	sent     map[string]uint64
+	failing  bool
 }
 
-func newPusher(to *envoyenv.Statsd, counted *stats.Registry, log *slog.Logger) *pusher {
-	p := &pusher{to: to, counted: counted, log: log, sent: make(map[string]uint64)}
+func newPusher(to *envoyenv.Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
+	p := &pusher{to: to, registry: registry, log: log, sent: make(map[string]uint64)}
 	for _, tag := range to.Tags {
 		key, value, _ := strings.Cut(tag, ":")
 		value = strings.NewReplacer(".", "_", ":", "_", "|", "_").Replace(value)
@@ -63,8 +63,8 @@ func (p *pusher) run(ctx context.Context) {
 	}
 }
 
-// push sends once, and logs when that begins to fail and when it ends to. Over UDP a packet that is lost is seldom
-// noticed, so that what is sent says nothing, and the first failure is the only one that is logged.
+// push sends once, and logs when sending begins to fail and when it works again. Over UDP success means little, because
+// a lost packet is seldom noticed, so only the first failure is logged.
 func (p *pusher) push(ctx context.Context) {
 	err := p.send(ctx)
 	switch {
@@ -101,10 +101,10 @@ func (p *pusher) send(ctx context.Context) error {
 		statsd.WithMaxBytesPerPayload(payload), statsd.WithWorkersCount(1), statsd.WithBufferPoolSize(4), statsd.WithSenderQueueSize(statsdBatch),
 		statsd.WithErrorHandler(func(err error) { once.Do(func() { failed = err }) }))
 	if err != nil {
-		return fmt.Errorf("the client of statsd: %w", err)
+		return fmt.Errorf("statsd client: %w", err)
 	}
 	waiting := 0
-	p.counted.Counters(func(name string, count uint64) {
+	p.registry.Counters(func(name string, count uint64) {
 		grown := count - p.sent[name]
 		if grown == 0 {
 			return
@@ -115,6 +115,6 @@ func (p *pusher) send(ctx context.Context) error {
 			_ = client.Flush()
 		}
 	})
-	_ = client.Close() // sends the rest; what it fails with went to the handler
+	_ = client.Close() // sends the rest; the error handler has its errors
 	return failed
 }

@@ -16,7 +16,7 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// udp is a statsd server on loopback.
+// udp returns a statsd server on loopback.
 func udp(t *testing.T) net.PacketConn {
 	t.Helper()
 	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
@@ -30,7 +30,7 @@ func udp(t *testing.T) net.PacketConn {
 	return conn
 }
 
-// receive reads packets until n lines came.
+// receive reads packets until it has n lines.
 func receive(t *testing.T, conn net.PacketConn, n int) []string {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -52,7 +52,7 @@ func receive(t *testing.T, conn net.PacketConn, n int) []string {
 	return lines
 }
 
-func TestWhatGrewIsSentUnderEnvoysNames(t *testing.T) {
+func TestIncrementsAreSentUnderEnvoysNames(t *testing.T) {
 	for _, tt := range []struct {
 		dog   bool
 		first string
@@ -61,23 +61,23 @@ func TestWhatGrewIsSentUnderEnvoysNames(t *testing.T) {
 		{true, "ratelimit.service.rate_limit.d.user.total_hits:5|c|#commit:a1_2,team:edge"},
 	} {
 		server := udp(t)
-		counted := stats.New()
+		registry := stats.New(nil)
 		p := newPusher(&envoyenv.Statsd{
 			Network: "udp", Addr: server.LocalAddr().String(), Dog: tt.dog, Tags: []string{"commit:a1.2", "team:edge"},
-		}, counted, slog.New(slog.DiscardHandler))
-		counted.Rule("d.user").Total.Add(5)
-		counted.Service.Calls.Add(1)
+		}, registry, slog.New(slog.DiscardHandler))
+		registry.Rule("d.user").Total.Add(5)
+		registry.Service.Calls.Add(1)
 		p.push(t.Context())
 		if got := receive(t, server, 2); !slices.Contains(got, tt.first) || !strings.HasPrefix(got[1], "ratelimit_server.ShouldRateLimit.total_requests") {
 			t.Errorf("%q, want among them %s", got, tt.first)
 		}
-		counted.Rule("d.user").Over.Add(2)
-		counted.Rule("d.user").Total.Add(2)
+		registry.Rule("d.user").Over.Add(2)
+		registry.Rule("d.user").Total.Add(2)
 		p.push(t.Context())
 		got := receive(t, server, 2)
 		for i, want := range []string{"d.user.over_limit", "d.user.total_hits"} {
 			if !strings.Contains(got[i], want) || !strings.Contains(got[i], ":2|c") {
-				t.Errorf("then %s, want 2 more of %s", got[i], want)
+				t.Errorf("the second round has %s, want 2 more of %s", got[i], want)
 			}
 		}
 	}
@@ -85,19 +85,19 @@ func TestWhatGrewIsSentUnderEnvoysNames(t *testing.T) {
 
 func TestManyCountersAreSent(t *testing.T) {
 	server := udp(t)
-	counted := stats.New()
+	registry := stats.New(nil)
 	const many = 2000
 	for i := range many {
-		counted.Rule("d.rule_" + strconv.Itoa(i)).Total.Add(1)
+		registry.Rule("d.rule_" + strconv.Itoa(i)).Total.Add(1)
 	}
-	p := newPusher(&envoyenv.Statsd{Network: "udp", Addr: server.LocalAddr().String()}, counted, slog.New(slog.DiscardHandler))
+	p := newPusher(&envoyenv.Statsd{Network: "udp", Addr: server.LocalAddr().String()}, registry, slog.New(slog.DiscardHandler))
 	p.push(t.Context())
 	if got := slices.Compact(receive(t, server, many)); len(got) != many {
 		t.Errorf("%d lines", len(got))
 	}
 }
 
-// A server of statsd over TCP that is away for a while misses nothing, and is complained of once.
+// A statsd server over TCP that is away for a while misses nothing, and its absence is logged once.
 func TestAServerThatComesLater(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,14 +106,14 @@ func TestAServerThatComesLater(t *testing.T) {
 	addr := listener.Addr().String()
 	_ = listener.Close()
 	var log bytes.Buffer
-	counted := stats.New()
-	p := newPusher(&envoyenv.Statsd{Network: "tcp", Addr: addr}, counted, slog.New(slog.NewTextHandler(&log, nil)))
+	registry := stats.New(nil)
+	p := newPusher(&envoyenv.Statsd{Network: "tcp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 3 {
-		counted.Rule("d.user").Total.Add(1)
+		registry.Rule("d.user").Total.Add(1)
 		p.push(t.Context())
 	}
 	if n := strings.Count(log.String(), "do not reach"); n != 1 {
-		t.Errorf("%d complaints: %s", n, log.String())
+		t.Errorf("%d failures are logged: %s", n, log.String())
 	}
 	if listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
 		t.Fatal(err)
@@ -132,43 +132,43 @@ func TestAServerThatComesLater(t *testing.T) {
 	}()
 	p.push(t.Context())
 	if got := <-read; got != "ratelimit.service.rate_limit.d.user.total_hits:3|c\n" {
-		t.Errorf("it reads %q", got)
+		t.Errorf("the server reads %q", got)
 	}
 	if !strings.Contains(log.String(), "again") {
-		t.Errorf("the log does not say that it is back: %s", log.String())
+		t.Errorf("the log does not report that the server is back: %s", log.String())
 	}
 }
 
-func TestAnEndedServerIsHarmless(t *testing.T) {
+func TestAServerThatEnds(t *testing.T) {
 	server := udp(t)
 	addr := server.LocalAddr().String()
 	_ = server.Close()
 	var log bytes.Buffer
-	counted := stats.New()
-	p := newPusher(&envoyenv.Statsd{Network: "udp", Addr: addr}, counted, slog.New(slog.NewTextHandler(&log, nil)))
+	registry := stats.New(nil)
+	p := newPusher(&envoyenv.Statsd{Network: "udp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 5 {
-		counted.Rule("d.user").Total.Add(1)
+		registry.Rule("d.user").Total.Add(1)
 		p.push(t.Context())
 	}
 	if n := strings.Count(log.String(), "do not reach"); n > 1 {
-		t.Errorf("%d complaints: %s", n, log.String())
+		t.Errorf("%d failures are logged: %s", n, log.String())
 	}
 }
 
-// What was counted last is sent when the service ends, although the interval is not over.
-func TestTheRestIsSentAtTheEnd(t *testing.T) {
+// Stop sends the last increments, although the interval is not over.
+func TestStopSendsTheLastIncrements(t *testing.T) {
 	server := udp(t)
-	counted := stats.New()
+	registry := stats.New(nil)
 	d := decider(t)
-	d.Observe(counted.Observer(0))
-	told, err := Start(t.Context(), d, counted, Options{Envoy: envoyenv.Telemetry{
+	d.Observe(registry.Observe)
+	exports, err := Start(t.Context(), d, registry, Options{Envoy: envoyenv.Telemetry{
 		Statsd: &envoyenv.Statsd{Network: "udp", Addr: server.LocalAddr().String(), Interval: time.Hour},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask(t, d, "user", "ann")
-	told.Stop()
+	exports.Stop()
 	want := []string{"ratelimit.service.rate_limit.d.user.total_hits:1|c", "ratelimit.service.rate_limit.d.user.within_limit:1|c"}
 	if got := receive(t, server, 2); !slices.Equal(got, want) {
 		t.Errorf("%q", got)

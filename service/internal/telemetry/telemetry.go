@@ -1,6 +1,6 @@
-// Package telemetry tells others what the service decides: statsd servers, OpenTelemetry collectors, Prometheus
-// on a port of its own, and the log. Nothing here delays or changes a decision, and what is not asked for costs
-// nothing.
+// Package telemetry exports what the service decides: to statsd servers, OpenTelemetry collectors, Prometheus on a port
+// of its own, and the log of refusals. It neither delays nor changes a decision, and an export that is not configured
+// costs nothing.
 package telemetry
 
 import (
@@ -19,40 +19,39 @@ import (
 	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
-	"example.com/sash/service/internal/throttle"
 )
 
-// flushTime bounds sending the rest when the service ends.
+// flushTime bounds the last exports when the service ends.
 const flushTime = 3 * time.Second
 
-// Options say what to tell whom. The zero value tells nobody.
+// Options configure what is exported where. The zero value exports nothing.
 type Options struct {
-	// Env is the environment, of which the OTEL_… variables are read; the libraries read more of them from the
-	// process. Nil is an empty one.
+	// Env is the environment, for the OTEL_… variables; the OpenTelemetry libraries read more of them from the
+	// process. Nil is empty.
 	Env func(string) string
-	// Envoy is what the variables of Envoy's service ask for.
+	// Envoy is the configuration from the variables of Envoy's service.
 	Envoy envoyenv.Telemetry
-	// Refusals are logged, at level info: of each rule the first in each second.
+	// Refusals logs refusals at level info, of each rule one a second.
 	Refusals bool
-	// Keys of subjects, which have values of requests, are in the log of refusals and in spans. Without it they
-	// are where a rule has detailed_metric.
+	// Keys includes the keys of subjects, which contain values of requests, in logs and spans. Without it they
+	// include only the keys of rules with detailed_metric.
 	Keys bool
-	// Log is where refusals go, and what goes wrong here. Nil is slog.Default.
+	// Log receives refusals, and the failures of exports. Nil is slog.Default.
 	Log *slog.Logger
 }
 
-// Telemetry is what runs. Stop must be called.
+// Telemetry is the running exports. The caller must call Stop.
 type Telemetry struct {
 	tracing *tracing // nil for none
 	end     context.CancelFunc
 	running sync.WaitGroup
-	last    []func(context.Context) error // send the rest
+	flushes []func(context.Context) error // the last exports
 	log     *slog.Logger
 }
 
-// Start begins to tell what a decider decides and what is counted. It must be called before the decider is
-// asked. After an error nothing runs.
-func Start(ctx context.Context, decider *decide.Decider, counted *stats.Registry, opts Options) (*Telemetry, error) {
+// Start begins to export the decisions of a decider and the counters of a registry, until Stop. Call it before the
+// first decision. After an error nothing runs.
+func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registry, opts Options) (*Telemetry, error) {
 	if opts.Env == nil {
 		opts.Env = func(string) string { return "" }
 	}
@@ -61,28 +60,29 @@ func Start(ctx context.Context, decider *decide.Decider, counted *stats.Registry
 	}
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx)) // until Stop: after the last decision
 	t := &Telemetry{end: end, log: opts.Log}
-	if err := errors.Join(t.otlp(ctx, counted, opts), t.scraped(ctx, counted, opts.Envoy)); err != nil {
+	if err := errors.Join(t.startOTLP(ctx, registry, opts), t.startPrometheus(ctx, registry, opts.Envoy)); err != nil {
 		t.Stop()
 		return nil, err
 	}
 	if to := opts.Envoy.Statsd; to != nil {
-		p := newPusher(to, counted, opts.Log)
+		p := newPusher(to, registry, opts.Log)
 		ended := make(chan struct{})
 		t.running.Go(func() { defer close(ended); p.run(ctx) })
-		t.last = append(t.last, func(ctx context.Context) error { <-ended; p.push(ctx); return nil })
+		t.flushes = append(t.flushes, func(ctx context.Context) error { <-ended; p.push(ctx); return nil })
 	}
 	if opts.Refusals {
-		decider.Observe((&refusals{log: opts.Log, keys: opts.Keys, rules: make(map[[2]string]*throttle.Log)}).observe)
+		decider.Observe(newRefusals(opts.Log, opts.Keys).observe)
 	}
+	decider.Observe(newCandidates(opts.Log, opts.Keys).observe)
 	if t.tracing != nil {
 		decider.Observe(t.tracing.observe)
 	}
 	return t, nil
 }
 
-// otlp begins with traces and metrics as far as the environment asks for them.
-func (t *Telemetry) otlp(ctx context.Context, counted *stats.Registry, opts Options) error {
-	traces, metrics := asked(opts.Env, "TRACES") || opts.Envoy.Tracing != nil, asked(opts.Env, "METRICS")
+// startOTLP begins to export the traces and metrics that the environment configures.
+func (t *Telemetry) startOTLP(ctx context.Context, registry *stats.Registry, opts Options) error {
+	traces, metrics := enabled(opts.Env, "TRACES") || opts.Envoy.Tracing != nil, enabled(opts.Env, "METRICS")
 	if !traces && !metrics || opts.Env("OTEL_SDK_DISABLED") == "true" {
 		return nil
 	}
@@ -92,24 +92,24 @@ func (t *Telemetry) otlp(ctx context.Context, counted *stats.Registry, opts Opti
 		return fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	if traces {
-		tracing, last, err := newTracing(ctx, opts.Env, opts.Envoy.Tracing, from, opts.Keys)
+		tracing, flush, err := newTracing(ctx, opts.Env, opts.Envoy.Tracing, from, opts.Keys)
 		if err != nil {
 			return err
 		}
-		t.tracing, t.last = tracing, append(t.last, last)
+		t.tracing, t.flushes = tracing, append(t.flushes, flush)
 	}
 	if metrics {
-		last, err := newMetrics(ctx, counted, from)
+		flush, err := newMetrics(ctx, registry, from)
 		if err != nil {
 			return err
 		}
-		t.last = append(t.last, last)
+		t.flushes = append(t.flushes, flush)
 	}
 	return nil
 }
 
-// scraped lets Prometheus read the metrics on an address of their own.
-func (t *Telemetry) scraped(ctx context.Context, counted *stats.Registry, envoy envoyenv.Telemetry) error {
+// startPrometheus serves the metrics on the address that Envoy's variables configure, if any.
+func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registry, envoy envoyenv.Telemetry) error {
 	if envoy.PrometheusAddr == "" {
 		return nil
 	}
@@ -117,19 +117,18 @@ func (t *Telemetry) scraped(ctx context.Context, counted *stats.Registry, envoy 
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w (choose another with PROMETHEUS_ADDR)", envoy.PrometheusAddr, err)
 	}
-	t.log.Info("Prometheus is answered on an address of its own", "addr", listener.Addr().String(), "path", envoy.PrometheusPath)
+	t.log.Info("metrics for Prometheus are served on an address of their own", "addr", listener.Addr().String(), "path", envoy.PrometheusPath)
 	mux := http.NewServeMux()
-	mux.Handle(envoy.PrometheusPath, promhttp.HandlerFor(counted.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.Handle(envoy.PrometheusPath, promhttp.HandlerFor(registry.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	t.running.Go(func() {
 		if err := httpapi.Serve(ctx, listener, mux, slog.New(slog.DiscardHandler)); err != nil {
-			t.log.Error("Prometheus is not answered any more", "addr", envoy.PrometheusAddr, "error", err)
+			t.log.Error("metrics for Prometheus are no longer served", "addr", envoy.PrometheusAddr, "error", err)
 		}
 	})
 	return nil
 }
 
-// Handler puts what a request tells of its caller's trace into the context. It is next itself where nobody asks
-// for traces.
+// Handler puts the trace context of a request into its context. Without traces it returns next itself.
 func (t *Telemetry) Handler(next http.Handler) http.Handler {
 	if t.tracing == nil {
 		return next
@@ -137,15 +136,15 @@ func (t *Telemetry) Handler(next http.Handler) http.Handler {
 	return t.tracing.handler(next)
 }
 
-// Stop sends the rest, within three seconds, and ends what runs. Nothing must be decided any more.
+// Stop exports what is left, within three seconds, and ends all exports. Call it after the last decision.
 func (t *Telemetry) Stop() {
 	t.end()
 	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
-	for _, last := range t.last {
+	for _, flush := range t.flushes {
 		t.running.Go(func() {
-			if err := last(ctx); err != nil {
-				t.log.Warn("the last traces or metrics were not sent", "error", err)
+			if err := flush(ctx); err != nil {
+				t.log.Warn("the last traces or metrics could not be exported", "error", err)
 			}
 		})
 	}

@@ -18,56 +18,56 @@ func environment(all map[string]string) func(string) string {
 	return func(name string) string { return all[name] }
 }
 
-func TestNothingIsSentUnlessItIsAskedFor(t *testing.T) {
+func TestNothingIsExportedByDefault(t *testing.T) {
 	for _, env := range []map[string]string{
 		nil,
 		{"OTEL_SERVICE_NAME": "x", "OTEL_TRACES_SAMPLER": "always_on"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"},
 	} {
-		told, err := Start(t.Context(), decider(t), stats.New(), Options{Env: environment(env), Log: slog.New(slog.DiscardHandler)})
+		exports, err := Start(t.Context(), decider(t), stats.New(nil), Options{Env: environment(env), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told.tracing != nil || len(told.last) > 0 {
-			t.Errorf("%v: something runs", env)
+		if exports.tracing != nil || len(exports.flushes) > 0 {
+			t.Errorf("%v: something is exported", env)
 		}
 		next := http.NewServeMux()
-		if told.Handler(next) != http.Handler(next) {
-			t.Errorf("%v: requests are read for a trace", env)
+		if exports.Handler(next) != http.Handler(next) {
+			t.Errorf("%v: the handler reads traces", env)
 		}
-		told.Stop()
+		exports.Stop()
 	}
 }
 
-func TestAWrongSettingIsAnErrorOfTheStart(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "pigeon") // which the library reads
+func TestStartReturnsWrongSettings(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "pigeon") // the library reads it from the process
 	for _, signal := range []string{"TRACES", "METRICS"} {
-		_, err := Start(t.Context(), decider(t), stats.New(), Options{
+		_, err := Start(t.Context(), decider(t), stats.New(nil), Options{
 			Env: environment(map[string]string{"OTEL_" + signal + "_EXPORTER": "otlp"}), Log: slog.New(slog.DiscardHandler),
 		})
 		if err == nil || !strings.Contains(err.Error(), "OTEL_"+signal) {
 			t.Errorf("%s: %v", signal, err)
 		}
 	}
-	if _, err := Start(t.Context(), decider(t), stats.New(), Options{Envoy: envoyenv.Telemetry{PrometheusAddr: "nowhere:x"}}); err == nil ||
+	if _, err := Start(t.Context(), decider(t), stats.New(nil), Options{Envoy: envoyenv.Telemetry{PrometheusAddr: "nowhere:x"}}); err == nil ||
 		!strings.Contains(err.Error(), "PROMETHEUS_ADDR") {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestPrometheusReadsOnAnAddressOfItsOwn(t *testing.T) {
+func TestPrometheusHasAnAddressOfItsOwn(t *testing.T) {
 	var log bytes.Buffer
-	counted := stats.New()
+	registry := stats.New(nil)
 	d := decider(t)
-	d.Observe(counted.Observer(0))
-	told, err := Start(t.Context(), d, counted, Options{
+	d.Observe(registry.Observe)
+	exports, err := Start(t.Context(), d, registry, Options{
 		Envoy: envoyenv.Telemetry{PrometheusAddr: "127.0.0.1:0", PrometheusPath: "/m"}, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer told.Stop()
+	defer exports.Stop()
 	ask(t, d, "user", "ann")
 	addr := regexp.MustCompile(`addr=(\S+)`).FindStringSubmatch(log.String())[1]
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/m", nil)
@@ -86,8 +86,8 @@ func TestPrometheusReadsOnAnAddressOfItsOwn(t *testing.T) {
 	}
 }
 
-// A header that is no trace begins a new one.
-func TestHeadersOfNoTrace(t *testing.T) {
+// A malformed traceparent begins a new trace.
+func TestMalformedTraceparent(t *testing.T) {
 	handler := (&tracing{}).handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	for _, header := range []string{"", "00-zz-yy-01", strings.Repeat("0", 10_000)} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

@@ -15,7 +15,7 @@ import (
 	"example.com/sash/service/internal/degrade"
 )
 
-// tracing makes one span of each request for a decision, after it was decided.
+// tracing records one span for each request, after its decision.
 type tracing struct {
 	tracer trace.Tracer
 	keys   bool
@@ -24,7 +24,7 @@ type tracing struct {
 // w3c reads traceparent and tracestate.
 var w3c propagation.TraceContext
 
-// handler puts the caller's span, which the header tells, into the context.
+// handler puts the caller's span from the traceparent header into the context.
 func (t *tracing) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("traceparent") != "" {
@@ -34,7 +34,7 @@ func (t *tracing) handler(next http.Handler) http.Handler {
 	})
 }
 
-// incoming is the metadata of a gRPC call.
+// incoming reads the metadata of a gRPC call.
 type incoming struct{ ctx context.Context }
 
 func (c incoming) Get(key string) string {
@@ -54,13 +54,13 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	if span.IsRecording() {
 		span.SetAttributes(t.attributes(o)...)
 		if o.Outcome() == decide.Failed {
-			span.SetStatus(codes.Error, "no decision: "+degrade.Cause(o.Err)) // the error's words may tell of values
+			span.SetStatus(codes.Error, "no decision: "+degrade.Cause(o.Err)) // not the error's text, which may contain values
 		}
 	}
 	span.End(trace.WithTimestamp(o.Began.Add(o.Took)))
 }
 
-// attributes tell of the request and of the part that decided it. They have no values of the request, and
+// attributes describe the request and the part that decided it. They contain no values of the request, and
 // therefore no domain that is not configured.
 func (t *tracing) attributes(o *decide.Observation) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
@@ -90,5 +90,5 @@ func (t *tracing) attributes(o *decide.Observation) []attribute.KeyValue {
 	return attrs
 }
 
-// valid is a text as OTLP takes it.
+// valid returns text as valid UTF-8, which OTLP requires.
 func valid(text string) string { return strings.ToValidUTF8(text, "_") }

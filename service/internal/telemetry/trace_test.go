@@ -13,8 +13,8 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// What a caller does not keep is not kept here either, whatever the rate of traces that begin here.
-func TestACallersChoiceIsKept(t *testing.T) {
+// The service samples a trace if and only if the caller did, whatever its own rate.
+func TestTheCallersSamplingDecisionHolds(t *testing.T) {
 	for flags, want := range map[string]int{"00": 0, "01": 1} {
 		kept := tracetest.NewInMemoryExporter()
 		provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(kept), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))

@@ -12,7 +12,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/stats"
 )
 
 // Text is a state for a terminal of a width and a height; 0 is without bounds. Without color it is plain text.
@@ -122,9 +122,9 @@ func (p *page) subjects(s *State) {
 	}
 	since := "since " + s.Top.Since.Local().Format("15:04:05")
 	p.title("Hottest subjects", "units asked for, "+since)
-	p.grid(p.list(s.Top.Units, "units", func(t *top.Subject) string { return t.Last }))
+	p.grid(p.list(s.Top.Units, "units", func(t *stats.Subject) string { return t.Last }))
 	p.title("Most refused", "requests, "+since)
-	p.grid(p.list(s.Top.Refused, "requests", func(t *top.Subject) string {
+	p.grid(p.list(s.Top.Refused, "requests", func(t *stats.Subject) string {
 		if t.RefusedBy != nil {
 			return *t.RefusedBy
 		}
@@ -132,7 +132,7 @@ func (p *page) subjects(s *State) {
 	}))
 }
 
-func (p *page) list(all []top.Subject, what string, last func(*top.Subject) string) [][]string {
+func (p *page) list(all []stats.Subject, what string, last func(*stats.Subject) string) [][]string {
 	rows := [][]string{{"subject", what, "  last"}}
 	for i := range all[:min(len(all), p.most)] {
 		rows = append(rows, []string{clean(all[i].Subject), whole(all[i].Count), "  " + clean(last(&all[i]))})

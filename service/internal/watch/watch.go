@@ -13,20 +13,19 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash/service/internal/live"
-	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/verdict"
 )
 
 // A State is one event: how a service is.
 type State struct {
-	At            time.Time   `json:"at"`
-	Since         time.Time   `json:"since"`
-	Authenticated bool        `json:"authenticated"`
-	Requests      live.Line   `json:"requests"`
-	Rules         []live.Line `json:"rules"`
-	Store         Store       `json:"store"`
-	Top           *Top        `json:"top"` // nil to strangers
+	At            time.Time      `json:"at"`
+	Since         time.Time      `json:"since"`
+	Authenticated bool           `json:"authenticated"`
+	Requests      stats.Series   `json:"requests"`
+	Rules         []stats.Series `json:"rules"`
+	Store         Store          `json:"store"`
+	Top           *Top           `json:"top"` // nil to strangers
 }
 
 // A Store is the state of the service's store.
@@ -48,9 +47,9 @@ type Store struct {
 
 // A Top is the busiest subjects.
 type Top struct {
-	Since   time.Time     `json:"since"`
-	Units   []top.Subject `json:"units"`
-	Refused []top.Subject `json:"refused"`
+	Since   time.Time       `json:"since"`
+	Units   []stats.Subject `json:"units"`
+	Refused []stats.Subject `json:"refused"`
 }
 
 // ErrToken means that the service does not take the token.

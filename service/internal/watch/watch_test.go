@@ -12,8 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.com/sash/service/internal/live"
-	"example.com/sash/service/internal/top"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/watch"
 )
 
@@ -75,8 +74,8 @@ func TestWatchSaysWhatIsWrong(t *testing.T) {
 func TestTextIsOfTheTerminal(t *testing.T) {
 	s := &watch.State{Top: &watch.Top{}}
 	for range 50 {
-		s.Rules = append(s.Rules, live.Line{Rule: strings.Repeat("long", 50)})
-		s.Top.Units = append(s.Top.Units, top.Subject{Subject: "d:user:\x1b[2J\r\n界", Count: 12})
+		s.Rules = append(s.Rules, stats.Series{Rule: strings.Repeat("long", 50)})
+		s.Top.Units = append(s.Top.Units, stats.Subject{Subject: "d:user:\x1b[2J\r\n界", Count: 12})
 	}
 	text := watch.Text(s, 80, 40, false)
 	if strings.ContainsAny(text, "\x1b\r") || !strings.Contains(text, "d:user:\ufffd[2J\ufffd\ufffd界") {

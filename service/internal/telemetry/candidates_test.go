@@ -1,4 +1,4 @@
-package candidates
+package telemetry
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// A watched candidate has counters of its own, and a log that stays small however many it would have refused; an
-// enforced one is counted too, and its refusals are not news.
+// A candidate has counters of its own, and a bounded log of what it would have refused. An enforced candidate is counted
+// and not logged: its refusals are refusals.
 func TestACandidateIsCountedAndLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := config.Parse("x.yaml", []byte(`
@@ -36,8 +36,9 @@ descriptors:
 		if err != nil {
 			t.Fatal(err)
 		}
-		counted, text := stats.New(), &bytes.Buffer{}
-		d.Observe(Watch(counted, slog.New(slog.NewTextHandler(text, nil)), false))
+		registry, text := stats.New(nil), &bytes.Buffer{}
+		d.Observe(registry.Observe)
+		d.Observe(newCandidates(slog.New(slog.NewTextHandler(text, nil)), false).observe)
 		ask := func(key string, times int) {
 			for range times {
 				if _, err := d.Decide(context.Background(), "d", []config.Entry{{Key: key, Value: "ann"}}, nil); err != nil {
@@ -48,7 +49,7 @@ descriptors:
 		ask("user", 60)
 		ask("held", 12)
 		for name, want := range map[string][4]uint64{"d.user.candidate": {60, 10, 50, 50}, "d.held.candidate": {12, 10, 2, 0}} {
-			r := counted.Rule(name)
+			r := registry.Rule(name)
 			if got := [4]uint64{r.Total.Load(), r.Within.Load(), r.Over.Load(), r.Shadow.Load()}; got != want {
 				t.Errorf("%s: total, within, over and shadow %v, want %v", name, got, want)
 			}
@@ -62,7 +63,7 @@ descriptors:
 		text.Reset()
 		ask("user", 11)
 		if got := text.String(); !strings.Contains(got, "not_logged_before=35") || strings.Count(got, "\n") != 1 {
-			t.Errorf("the next is logged as %s", got)
+			t.Errorf("the next line is %s", got)
 		}
 	})
 }

@@ -1,26 +1,26 @@
-package top
+package stats
 
 import (
 	"container/heap"
 	"math"
 )
 
-// A sketch counts the heaviest of many keys in bounded memory, by the space-saving algorithm: there are so many
-// counters and no more, and a key that has none takes over the smallest, with its count.
+// A sketch counts the heaviest of many keys in bounded memory by the space-saving algorithm: it has a fixed number of
+// counters, and a key without one takes over the smallest, with its count.
 //
 // So no count is too low, none is too high by more than its error, and every key with more than the sum of all
-// weights divided by the number of counters has one.
+// weights divided by the number of counters has a counter.
 type sketch[T any] struct {
 	most     int
 	counters map[string]*counter[T]
 	heap     byCount[T] // the smallest first
 }
 
-// A counter is what is known of one key.
+// A counter is what a sketch knows of one key.
 type counter[T any] struct {
 	key   string
 	count int64
-	above int64 // the count may be too high by as much
+	above int64 // the count may be too high by this much
 	about T
 	at    int // in the heap
 }
@@ -29,7 +29,7 @@ func newSketch[T any](most int) *sketch[T] {
 	return &sketch[T]{most: most, counters: make(map[string]*counter[T])}
 }
 
-// add counts for a key, and returns its counter, and whether the key has just got it.
+// add adds weight to the count of a key. It returns the key's counter, and whether the key is new to it.
 func (s *sketch[T]) add(key string, weight int64) (c *counter[T], taken bool) {
 	c = s.counters[key]
 	switch {
@@ -51,7 +51,7 @@ func (s *sketch[T]) add(key string, weight int64) (c *counter[T], taken bool) {
 	return c, true
 }
 
-// plus adds what is not negative, and stops at the largest number: requests choose the weights.
+// plus adds numbers that are not negative, and stops at the largest one, because requests choose the weights.
 func plus(x, y int64) int64 {
 	if x > math.MaxInt64-y {
 		return math.MaxInt64
@@ -77,5 +77,10 @@ func (h *byCount[T]) Push(x any) {
 	*h = append(*h, c)
 }
 
-// Pop implements heap.Interface. Nothing is ever taken out.
-func (h *byCount[T]) Pop() any { panic("top: a counter is taken out") }
+// Pop implements heap.Interface. A sketch never removes a counter.
+func (h *byCount[T]) Pop() any {
+	all := *h
+	last := all[len(all)-1]
+	*h = all[:len(all)-1]
+	return last
+}

@@ -1,4 +1,4 @@
-package live_test
+package stats
 
 import (
 	"context"
@@ -11,65 +11,56 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/live"
 )
 
-const rules = `
+const watchedRules = `
 domain: d
 descriptors:
 - {key: user, limits: [3/1h]}
-- {key: tried, limits: [1/1h], shadow_mode: true}
+- {key: soft, limits: [1/1h], shadow_mode: true}
 - {key: none}
 `
 
+// A world is a decider and the registry that observes it.
 type world struct {
 	t       *testing.T
-	counter *live.Counter
+	stats   *Registry
 	decider *decide.Decider
 }
 
 func begin(t *testing.T) *world {
-	cfg, err := config.Parse("x.yaml", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t, live.New(), decider}
-	decider.Observe(w.counter.Observe)
-	return w
+	decider, r := counting(t, watchedRules, memstore.New(nil))
+	return &world{t, r, decider}
 }
 
 func (w *world) ask(domain, key, value string, cost int64) {
 	_, _ = w.decider.Decide(w.t.Context(), domain, []config.Entry{{Key: key, Value: value}}, &cost)
 }
 
-// Each request is counted once, by what became of it, and each rule by what it was asked.
-func TestCountsAreByOutcome(t *testing.T) {
+// Each request counts once, by its outcome, and so does each part under its rule.
+func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t)
 		for range 5 {
 			w.ask("d", "user", "ann", 1) // three are admitted
 		}
 		w.ask("d", "user", "bob", 9)  // it can never fit
-		w.ask("d", "tried", "x", 1)   // admitted
-		w.ask("d", "tried", "x", 1)   // would be refused
+		w.ask("d", "soft", "x", 1)    // admitted
+		w.ask("d", "soft", "x", 1)    // would be refused
 		w.ask("d", "other", "x", 1)   // no rule
 		w.ask("e", "user", "ann", 1)  // no such domain
 		w.ask("d", "user", "cyd", -1) // no such cost
 		w.decider.Except([]decide.Exception{{Domain: "d", Entries: []config.Entry{{Key: "user", Value: "dan"}}, Until: time.Now().Add(time.Hour)}})
 		w.ask("d", "user", "dan", 1)
 		ctx, stop := context.WithCancel(t.Context())
-		go func() { _ = w.counter.Run(ctx) }()
+		go func() { _ = w.stats.Run(ctx) }()
 		synctest.Wait()
-		snap := w.counter.Now()
-		if want := (live.By[int64]{Allowed: 5, Refused: 3, Banned: 1, Shadow: 1, Invalid: 2}); snap.Requests.Count != want {
+		snap := w.stats.Now()
+		if want := (Counts[int64]{Allowed: 5, Refused: 3, Banned: 1, Shadow: 1, Invalid: 2}); snap.Requests.Count != want {
 			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
 		}
-		want := map[string]live.By[int64]{
-			"d.user": {Allowed: 3, Refused: 3, Banned: 1}, "d.tried": {Allowed: 1, Shadow: 1}, live.NoRule: {Allowed: 1},
+		want := map[string]Counts[int64]{
+			"d.user": {Allowed: 3, Refused: 3, Banned: 1}, "d.soft": {Allowed: 1, Shadow: 1}, unlimited: {Allowed: 1},
 		}
 		for _, line := range snap.Rules {
 			if line.Count != want[line.Rule] {
@@ -78,68 +69,68 @@ func TestCountsAreByOutcome(t *testing.T) {
 			delete(want, line.Rule)
 		}
 		if len(want) > 0 {
-			t.Errorf("there is no line of %v", want)
+			t.Errorf("there is no series of %v", want)
 		}
 		stop()
 	})
 }
 
-// A rate is the mean of the last ten seconds, and the history is what each second had.
+// A rate is the mean of the last ten seconds, and the history has the counts of each second.
 func TestRatesFollowTheLastSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- w.counter.Run(ctx) }()
-		time.Sleep(live.Step / 2) // between two rates
+		go func() { ended <- w.stats.Run(ctx) }()
+		time.Sleep(Step / 2) // between two rates
 		for range 20 {
 			for range 4 {
 				w.ask("d", "none", "x", 1)
 			}
-			time.Sleep(live.Step)
+			time.Sleep(Step)
 		}
 		synctest.Wait()
-		snap := w.counter.Now()
-		if snap.Requests.Rate.Allowed != 4 || snap.Second.Allowed != 4 || snap.Requests.Count.Allowed != 80 {
-			t.Errorf("four a second are told as %+v, and %+v in the last", snap.Requests, snap.Second)
+		snap := w.stats.Now()
+		if snap.Requests.Rate.Allowed != 4 || snap.Last.Allowed != 4 || snap.Requests.Count.Allowed != 80 {
+			t.Errorf("four a second: %+v, and %+v in the last", snap.Requests, snap.Last)
 		}
-		time.Sleep(5 * live.Step)
+		time.Sleep(5 * Step)
 		synctest.Wait()
-		if rate := w.counter.Now().Requests.Rate.Allowed; rate != 2 {
+		if rate := w.stats.Now().Requests.Rate.Allowed; rate != 2 {
 			t.Errorf("after five seconds of nothing the rate is %v, want 2", rate)
 		}
-		past, sum := w.counter.History(), int64(0)
+		past, sum := w.stats.History(), int64(0)
 		for _, s := range past {
 			sum += s.Allowed
 		}
 		if len(past) != 26 || sum != 80 || past[len(past)-1].Allowed != 0 {
 			t.Errorf("the history has %d seconds and %d requests, want 26 and 80: %v", len(past), sum, past)
 		}
-		time.Sleep(2 * live.Past)
+		time.Sleep(2 * historyOf)
 		synctest.Wait()
-		if n := len(w.counter.History()); n != int(live.Past/live.Step) {
-			t.Errorf("the history has %d seconds, want those of %v", n, live.Past)
+		if n := len(w.stats.History()); n != int(historyOf/Step) {
+			t.Errorf("the history has %d seconds, want those of %v", n, historyOf)
 		}
 		waiting := make(chan bool, 1)
-		go func() { _, ok := w.counter.Next(t.Context()); waiting <- ok }()
+		go func() { _, ok := w.stats.Next(t.Context()); waiting <- ok }()
 		synctest.Wait()
 		stop()
 		if err := <-ended; err != nil || <-waiting {
-			t.Error("whoever waits for the next snapshot waits although there is none", err)
+			t.Error("Next waits after the last snapshot", err)
 		}
-		if _, ok := w.counter.Next(t.Context()); ok {
-			t.Error("there is a snapshot after the end")
+		if _, ok := w.stats.Next(t.Context()); ok {
+			t.Error("Next returns a snapshot after the last one")
 		}
 	})
 }
 
-// However many configurations and rules there were, memory is bounded, and nothing is lost of the counts.
-func TestRulesAreBounded(t *testing.T) {
+// A snapshot lists a bounded number of rules, and no count is lost.
+func TestSeriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counter := live.New()
+		counter := New(nil)
 		const n = 1500
 		for i := range n {
-			rule := &config.Rule{Domain: "d", Path: []config.Entry{{Key: fmt.Sprint(i)}}}
+			rule := &config.Rule{Domain: "d", Label: fmt.Sprint(i)}
 			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Units: 1, Source: sash.FromStore}}, Allowed: true})
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -150,8 +141,8 @@ func TestRulesAreBounded(t *testing.T) {
 		for _, line := range counter.Now().Rules {
 			sum += line.Count.Sum()
 		}
-		if lines := len(counter.Now().Rules); lines > 1001 || sum != n {
-			t.Errorf("%d lines with %d requests, want at most 1001 and %d", lines, sum, n)
+		if lines := len(counter.Now().Rules); lines != 1001 || sum != n {
+			t.Errorf("%d series with %d requests, want 1001 and %d", lines, sum, n)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package top
+package stats
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// asked is an observation of one part.
+// asked returns an observation of one part.
 func asked(subject string, units int64, refused bool) *decide.Observation {
 	a := decide.Answer{Key: subject, Metric: "d.user", Units: units, Refused: refused}
 	if refused {
@@ -29,8 +29,12 @@ func asked(subject string, units int64, refused bool) *decide.Observation {
 	}
 }
 
-func spell(c *Counter, order Order, n int) string {
-	lines, _ := c.Top(order, n)
+// hot returns a registry that counts subjects.
+func hot() *Registry { return New(&Options{Subjects: true}) }
+
+// spell writes the first n subjects of an order.
+func spell(c *Registry, order Order, n int) string {
+	lines, _ := c.Hottest(order, n)
 	var words []string
 	for _, l := range lines {
 		words = append(words, fmt.Sprintf("%s %d %s", l.Subject, l.Count, l.Last))
@@ -38,8 +42,8 @@ func spell(c *Counter, order Order, n int) string {
 	return strings.Join(words, ", ")
 }
 
-func TestOrders(t *testing.T) {
-	c, ctx := New(), context.Background()
+func TestSubjectsByUnitsAndByRefusals(t *testing.T) {
+	c, ctx := hot(), context.Background()
 	c.Observe(ctx, asked("ann", 3, false))
 	c.Observe(ctx, asked("ann", 4, false))
 	c.Observe(ctx, asked("eve", 1, false))
@@ -57,14 +61,14 @@ func TestOrders(t *testing.T) {
 	if got := spell(c, ByUnits, 1); got != "ann 7 allowed" {
 		t.Errorf("the first: %s", got)
 	}
-	lines, since := c.Top(ByRefused, 1)
+	lines, since := c.Hottest(ByRefused, 1)
 	if l := lines[0]; l.RefusedBy == nil || *l.RefusedBy != "5/1m" || l.Rule != "d.user" || l.Entries[0].Value != "eve" || time.Since(since) < 0 {
 		t.Errorf("%+v since %v", l, since)
 	}
 }
 
-func TestUnitsThatNoLimitHas(t *testing.T) {
-	c, ctx := New(), context.Background()
+func TestCountsDoNotOverflow(t *testing.T) {
+	c, ctx := hot(), context.Background()
 	for range 3 {
 		c.Observe(ctx, asked("eve", math.MaxInt64, true))
 	}
@@ -79,54 +83,54 @@ func TestUnitsThatNoLimitHas(t *testing.T) {
 	}
 }
 
-func TestTheLastAnswer(t *testing.T) {
+func TestTheLastOutcomeOfASubject(t *testing.T) {
 	for want, change := range map[string]func(*decide.Observation){
-		Allowed: func(*decide.Observation) {},
-		Refused: func(o *decide.Observation) { o.Allowed = false }, // by another part
-		Failed:  func(o *decide.Observation) { o.Allowed, o.Err = false, errors.New("no answer") },
-		Banned:  func(o *decide.Observation) { o.Answers[0].Refused, o.Answers[0].Banned = true, true },
-		Shadow: func(o *decide.Observation) {
+		"allowed": func(*decide.Observation) {},
+		"refused": func(o *decide.Observation) { o.Allowed = false }, // by another part
+		"error":   func(o *decide.Observation) { o.Allowed, o.Err = false, errors.New("no answer") },
+		"banned":  func(o *decide.Observation) { o.Answers[0].Refused, o.Answers[0].Banned = true, true },
+		"shadow": func(o *decide.Observation) {
 			o.Answers[0].Refused, o.Answers[0].Rule = true, &config.Rule{Shadow: true}
 		},
 	} {
-		c, o := New(), asked("ann", 1, false)
+		c, o := hot(), asked("ann", 1, false)
 		change(o)
 		c.Observe(t.Context(), o)
-		if lines, _ := c.Top(ByUnits, 1); lines[0].Last != want {
+		if lines, _ := c.Hottest(ByUnits, 1); lines[0].Last != want {
 			t.Errorf("%s, want %s", lines[0].Last, want)
 		}
 	}
 }
 
-// Answers are about the last one to two Spans.
-func TestCountsAreForgotten(t *testing.T) {
+// Hottest is about the last one to two epochs.
+func TestSubjectsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, start := New(), time.Now()
+		c, start := hot(), time.Now()
 		c.Observe(t.Context(), asked("ann", 1, false))
-		<-time.After(Span)
+		<-time.After(epoch)
 		c.Observe(t.Context(), asked("ann", 1, false))
 		if got := spell(c, ByUnits, 9); got != "ann 2 allowed" {
 			t.Errorf("after one: %s", got)
 		}
-		if _, since := c.Top(ByUnits, 9); !since.Equal(start) {
+		if _, since := c.Hottest(ByUnits, 9); !since.Equal(start) {
 			t.Errorf("since %v, want %v", since, start)
 		}
-		<-time.After(Span)
+		<-time.After(epoch)
 		if got := spell(c, ByUnits, 9); got != "ann 1 allowed" {
 			t.Errorf("after two: %s", got)
 		}
-		<-time.After(Span)
+		<-time.After(epoch)
 		c.Observe(t.Context(), asked("ann", 1, false))
-		<-time.After(2 * Span)
+		<-time.After(2 * epoch)
 		if got := spell(c, ByUnits, 9); got != "" {
 			t.Errorf("long after: %s", got)
 		}
 	})
 }
 
-// The heaviest of many subjects are found, their counts are right within what is said, and memory is bounded.
+// The heaviest of many subjects are found, with counts within their error, in bounded memory.
 func TestManySubjects(t *testing.T) {
-	c := New()
+	c := hot()
 	random := rand.New(rand.NewPCG(1, 2))
 	true10 := make(map[string]int64)
 	for range 40_000 {
@@ -137,14 +141,14 @@ func TestManySubjects(t *testing.T) {
 		}
 		c.Observe(t.Context(), asked(subject, 2, random.IntN(2) == 0))
 	}
-	lines, _ := c.Top(ByUnits, 10)
+	lines, _ := c.Hottest(ByUnits, 10)
 	for _, l := range lines {
 		if is := true10[l.Subject]; is == 0 || l.Count < is || l.Count-l.AtMostOver > is {
 			t.Errorf("%s: %d, at most %d over, and it is %d", l.Subject, l.Count, l.AtMostOver, is)
 		}
 	}
-	for i := range c.shards {
-		for _, s := range c.shards[i].now {
+	for i := range c.subjects.shards {
+		for _, s := range c.subjects.shards[i].now {
 			if len(s.counters) > counters || len(s.heap) != len(s.counters) {
 				t.Fatalf("%d counters and %d in the heap", len(s.counters), len(s.heap))
 			}
@@ -152,7 +156,7 @@ func TestManySubjects(t *testing.T) {
 	}
 }
 
-// A key that comes when all counters are taken has the smallest one's count, and says so.
+// A key that comes when all counters are taken gets the smallest one's count, and its error.
 func TestTheSmallestCounterIsTakenOver(t *testing.T) {
 	s := newSketch[string](2)
 	for key, weight := range map[string]int64{"a": 5, "b": 3} {
@@ -160,37 +164,37 @@ func TestTheSmallestCounterIsTakenOver(t *testing.T) {
 	}
 	s.add("c", 1)
 	if c, taken := s.add("c", 1); taken || c.count != 5 || c.above != 3 {
-		t.Errorf("c has %+v, taken anew: %v", c, taken)
+		t.Errorf("c has %+v, new: %v", c, taken)
 	}
 	if c, taken := s.add("a", 1); taken || c.count != 6 || c.above != 0 || s.counters["b"] != nil {
-		t.Errorf("a has %+v, taken anew: %v; b has %+v", c, taken, s.counters["b"])
+		t.Errorf("a has %+v, new: %v; b has %+v", c, taken, s.counters["b"])
 	}
 }
 
-func TestLongEntriesAreNotKept(t *testing.T) {
-	c, o := New(), asked("ann", 1, false)
+func TestLongEntriesAreDropped(t *testing.T) {
+	c, o := hot(), asked("ann", 1, false)
 	o.Parts[0].Entries[0].Value = strings.Repeat("x", maxText)
 	c.Observe(t.Context(), o)
-	if lines, _ := c.Top(ByUnits, 1); lines[0].Entries != nil {
+	if lines, _ := c.Hottest(ByUnits, 1); lines[0].Entries != nil {
 		t.Error("they are kept")
 	}
 }
 
-func TestConcurrentRequests(t *testing.T) {
-	c := New()
+func TestConcurrentRequestsOfSubjects(t *testing.T) {
+	c := hot()
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 1000 {
 				c.Observe(t.Context(), asked(fmt.Sprint(i%7), 1, g == 0))
 				if i%100 == 0 {
-					c.Top(ByUnits, 10)
+					c.Hottest(ByUnits, 10)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	lines, _ := c.Top(ByUnits, 10)
+	lines, _ := c.Hottest(ByUnits, 10)
 	var sum int64
 	for _, l := range lines {
 		sum += l.Count
@@ -200,8 +204,8 @@ func TestConcurrentRequests(t *testing.T) {
 	}
 }
 
-func BenchmarkObserve(b *testing.B) {
-	c := New()
+func BenchmarkSubjects(b *testing.B) {
+	c := hot()
 	var all []*decide.Observation
 	for i := range 10_000 {
 		all = append(all, asked(sash.Key("d", "user", fmt.Sprint(i)), 1, i%3 == 0))

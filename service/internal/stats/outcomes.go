@@ -1,0 +1,53 @@
+package stats
+
+import (
+	"sync/atomic"
+
+	"example.com/sash/service/internal/decide"
+)
+
+// banned is a decide.Outcome that only this package knows: a refusal because of a ban. Metrics count it as Refused.
+const banned = decide.Outcomes
+
+// outcomes counts by outcome, banned included, and by where the answer came from.
+type outcomes [banned + 1][decide.Origins]atomic.Uint64
+
+// requestOutcome is o.Outcome, with bans apart from other refusals, and Shadowed where a part had no room that does not
+// bind.
+func requestOutcome(o *decide.Observation) decide.Outcome {
+	outcome := o.Outcome()
+	if o.Err != nil {
+		return outcome
+	}
+	for i := range o.Answers {
+		switch a := &o.Answers[i]; {
+		case a.Banned:
+			return banned
+		case a.Refused && outcome == decide.Allowed:
+			outcome = decide.Shadowed
+		}
+	}
+	return outcome
+}
+
+// partOutcome is o.OutcomeOf, with bans apart from other refusals.
+func partOutcome(o *decide.Observation, i int) decide.Outcome {
+	if outcome := o.OutcomeOf(i); outcome != decide.Refused || !o.Answers[i].Banned {
+		return outcome
+	}
+	return banned
+}
+
+// of returns how often a decision had an outcome.
+func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
+	for origin := range c[outcome] {
+		n += c[outcome][origin].Load()
+	}
+	return n
+}
+
+// counts returns the counts by outcome.
+func (c *outcomes) counts() Counts[int64] {
+	n := func(outcome decide.Outcome) int64 { return int64(c.of(outcome)) }
+	return Counts[int64]{n(decide.Allowed), n(decide.Refused), n(banned), n(decide.Shadowed), n(decide.Failed), n(decide.Invalid)}
+}

@@ -1,0 +1,196 @@
+package stats
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+const (
+	// epoch is the time after which the counts of subjects begin anew. Those of the epoch before are kept, so
+	// Hottest is about the last one to two epochs.
+	epoch = 5 * time.Minute
+
+	shards   = 16      // a key is in one of them, so that decisions seldom wait for each other
+	counters = 128     // of each shard and order
+	maxText  = 1 << 10 // bytes of the entries that a Subject keeps
+)
+
+// An Order is what Hottest orders subjects by.
+type Order uint8
+
+// The orders.
+const (
+	ByUnits   Order = iota // units requested, admitted or not
+	ByRefused              // refused requests, including those of shadow mode
+	orders
+)
+
+// A Subject is one of the hottest subjects.
+type Subject struct {
+	// Subject is the key that is charged. Domain and Entries are those of the first request that was counted for it;
+	// Entries are nil where they are too long to keep.
+	Subject string         `json:"subject"`
+	Domain  string         `json:"domain"`
+	Entries []config.Entry `json:"entries"`
+	// Rule is the rule's name in statistics.
+	Rule string `json:"rule"`
+	// Count is what the subject is ordered by. It is too high by AtMostOver at most.
+	Count      int64 `json:"count"`
+	AtMostOver int64 `json:"at_most_over"`
+	// Last is the outcome of the last request that was counted: allowed, refused, banned, shadow or error. LastAt is
+	// its time, and RefusedBy the limit that refused it, or null.
+	Last      string    `json:"last"`
+	LastAt    time.Time `json:"last_at"`
+	RefusedBy *string   `json:"refused_by"`
+}
+
+// subjects counts the hottest subjects in bounded memory: some megabytes at most, whatever requests contain.
+type subjects struct {
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+type shard struct {
+	mu    sync.Mutex
+	began time.Time                // guarded by mu: when the epoch began
+	now   [orders]*sketch[Subject] // guarded by mu; nil before the first request of the epoch
+	older [orders]*sketch[Subject] // guarded by mu: of the epoch before; nil where it counted nothing
+}
+
+func newSubjects() *subjects { return &subjects{seed: maphash.MakeSeed()} }
+
+// count counts part i, which had an outcome.
+func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
+	a, now := &o.Answers[i], o.Began.Add(o.Took)
+	if a.Key == "" || a.Units <= 0 {
+		return
+	}
+	if outcome == decide.Allowed && !o.Allowed {
+		outcome = decide.Refused // because of another part of the request
+	}
+	s := &c.shards[maphash.String(c.seed, a.Key)%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	s.add(ByUnits, min(a.Units, sash.MaxUnits), o, i, outcome, now) // no limit has more
+	if a.Refused {
+		s.add(ByRefused, 1, o, i, outcome, now)
+	}
+}
+
+// turn begins a new epoch when one is over. The caller holds mu.
+func (s *shard) turn(now time.Time) {
+	switch age := now.Sub(s.began); {
+	case age < epoch:
+		return
+	case age < 2*epoch:
+		s.older, s.began = s.now, s.began.Add(epoch)
+	default:
+		s.older, s.began = [orders]*sketch[Subject]{}, now
+	}
+	s.now = [orders]*sketch[Subject]{}
+}
+
+// add adds to the count of one order. The caller holds mu.
+func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, outcome decide.Outcome, now time.Time) {
+	if s.now[order] == nil {
+		s.now[order] = newSketch[Subject](counters)
+	}
+	a := &o.Answers[i]
+	line, taken := s.now[order].add(a.Key, weight)
+	about := &line.about
+	if taken {
+		*about = Subject{Subject: a.Key, Domain: o.Domain, Entries: keep(o.Parts[i].Entries), Rule: strings.Clone(a.Metric)}
+	}
+	about.Last, about.LastAt, about.RefusedBy = nameOf(outcome), now, nil
+	if name := a.RefusedBy.Limit.Name; a.Refused && name != "" {
+		about.RefusedBy = &name
+	}
+}
+
+func nameOf(outcome decide.Outcome) string {
+	if outcome == banned {
+		return "banned"
+	}
+	return outcome.String()
+}
+
+// keep copies entries, unless they are long.
+func keep(entries []config.Entry) []config.Entry {
+	length := 0
+	out := make([]config.Entry, len(entries))
+	for i, e := range entries {
+		if length += len(e.Key) + len(e.Value); length > maxText {
+			return nil
+		}
+		out[i] = config.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)}
+	}
+	return out
+}
+
+// Hottest returns the first n subjects of an order, and since when they are counted. It returns none without
+// Options.Subjects.
+func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
+	now := time.Now()
+	since, all := now, []Subject{}
+	if r.subjects == nil {
+		return all, since
+	}
+	for i := range r.subjects.shards {
+		s := &r.subjects.shards[i]
+		s.mu.Lock()
+		if !s.began.IsZero() {
+			s.turn(now)
+			all = append(all, s.lines(order)...)
+			since = s.earlier(since)
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(x, y Subject) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Subject, y.Subject))
+	})
+	return all[:min(n, len(all))], since
+}
+
+// earlier returns since, or when the shard began to count if that is earlier. The caller holds mu.
+func (s *shard) earlier(since time.Time) time.Time {
+	began := s.began
+	if s.older != ([orders]*sketch[Subject]{}) {
+		began = began.Add(-epoch)
+	}
+	if began.Before(since) {
+		return began
+	}
+	return since
+}
+
+// lines adds up both epochs. The caller holds mu.
+func (s *shard) lines(order Order) []Subject {
+	at := make(map[string]int)
+	var out []Subject
+	for _, sk := range []*sketch[Subject]{s.now[order], s.older[order]} {
+		if sk == nil {
+			continue
+		}
+		for key, c := range sk.counters {
+			if i, known := at[key]; known {
+				out[i].Count = plus(out[i].Count, c.count)
+				out[i].AtMostOver = plus(out[i].AtMostOver, c.above)
+				continue
+			}
+			at[key] = len(out)
+			line := c.about
+			line.Count, line.AtMostOver = c.count, c.above
+			out = append(out, line)
+		}
+	}
+	return out
+}

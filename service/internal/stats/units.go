@@ -1,0 +1,152 @@
+package stats
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
+)
+
+// maxRules is the most rules, and the most names of rules, that are counted apart, and maxName the most bytes of a
+// name. Others count under overflow. Only rules with detailed_metric or value_to_metric, and limits that requests
+// bring, can have that many or that long names.
+const (
+	maxRules = 10_000
+	maxName  = 512
+	overflow = "other"
+)
+
+// A Rule counts the units that requests ask of one rule.
+type Rule struct {
+	// Total is all units, and the others are parts of them: admitted, refused, admitted above the near
+	// limit ratio, and refused where that does not bind.
+	Total, Within, Over, Near, Shadow atomic.Uint64
+}
+
+func newUnits() *Bounded[string, Rule] {
+	return NewBounded[string, Rule](maxRules, overflow, strings.Clone)
+}
+
+// Rule returns the counters of a name in Envoy's statistics.
+func (r *Registry) Rule(name string) *Rule {
+	if len(name) > maxName {
+		name = overflow
+	}
+	return r.units.Get(name)
+}
+
+// countUnits counts the units of one part, and those of its rule's candidate under the name of the candidate.
+func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
+	if a.Metric == "" || a.Units <= 0 {
+		return
+	}
+	switch rule := r.Rule(a.Metric); outcome {
+	case decide.Allowed:
+		rule.admit(a.Units)
+		if tightest, ok := a.Tightest(); ok {
+			used := tightest.Limit.Units - tightest.Remaining
+			near := int64(float64(tightest.Limit.Units) * r.near)
+			rule.Near.Add(uint64(max(0, min(a.Units, used-near))))
+		}
+	default:
+		rule.refuse(a.Units, outcome != decide.Shadowed)
+	}
+	if c := a.Candidate; c != nil && c.Units > 0 {
+		if rule := r.Rule(c.Metric); c.Refused {
+			rule.refuse(c.Units, c.Enforced)
+		} else {
+			rule.admit(c.Units)
+		}
+	}
+}
+
+func (r *Rule) admit(units int64) {
+	n := uint64(min(units, sash.MaxUnits)) // requests may ask for more than any limit has
+	r.Total.Add(n)
+	r.Within.Add(n)
+}
+
+// refuse counts units that had no room; binds is false in shadow mode.
+func (r *Rule) refuse(units int64, binds bool) {
+	n := uint64(min(units, sash.MaxUnits))
+	r.Total.Add(n)
+	r.Over.Add(n)
+	if !binds {
+		r.Shadow.Add(n)
+	}
+}
+
+// A value is one line of statistics.
+type value struct {
+	name  string
+	count uint64
+}
+
+func (s *Service) values() []value {
+	return []value{
+		{"ratelimit_server.ShouldRateLimit.total_requests", s.Calls.Load()},
+		{"ratelimit.service.call.should_rate_limit.redis_error", s.StoreErrors.Load()},
+		{"ratelimit.service.call.should_rate_limit.service_error", s.ServiceErrors.Load()},
+		{"ratelimit.service.call.should_rate_limit.panic", s.Panics.Load()},
+		{"ratelimit.service.config_load_success", s.ConfigLoaded.Load()},
+		{"ratelimit.service.config_load_error", s.ConfigErrors.Load()},
+		{"ratelimit.service.global_shadow_mode", s.GlobalShadow.Load()},
+	}
+}
+
+func (r *Rule) values() []value {
+	return []value{
+		{"total_hits", r.Total.Load()},
+		{"within_limit", r.Within.Load()},
+		{"over_limit", r.Over.Load()},
+		{"near_limit", r.Near.Load()},
+		{"shadow_mode", r.Shadow.Load()},
+	}
+}
+
+// eachRule calls f for every rule, in the order of the names.
+func (r *Registry) eachRule(f func(name string, rule *Rule)) {
+	all := r.units.All()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		f(name, all[name])
+	}
+}
+
+// Counters calls f for every counter, under the names of Envoy's rate limit service, without characters that would end
+// a line of text or of statsd.
+func (r *Registry) Counters(f func(name string, count uint64)) {
+	for _, v := range r.Service.values() {
+		f(v.name, v.count)
+	}
+	r.eachRule(func(name string, rule *Rule) {
+		for _, v := range rule.values() {
+			f("ratelimit.service.rate_limit."+line(name)+"."+v.name, v.count)
+		}
+	})
+}
+
+// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
+func (r *Registry) WriteText(w io.Writer) error {
+	var err error
+	r.Counters(func(name string, count uint64) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
+		}
+	})
+	return err
+}
+
+// line replaces the characters that would end a name or a line.
+func line(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == ':' || c == '|' || c == 0x7f {
+			return '_'
+		}
+		return c
+	}, name)
+}
