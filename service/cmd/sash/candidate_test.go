@@ -85,7 +85,7 @@ func TestConfigCommandsKnowCandidates(t *testing.T) {
 		t.Errorf("check: exit %d, %s%s", code, out, err)
 	}
 	code, out, _ = sash(t, nil, "config", "diff", before, after)
-	if code != 1 || !strings.HasSuffix(out, "enforced for nobody -> 4/1h by sliding-log, candidate 2/1h by sliding-log, enforced for 100%\n") {
+	if code != 1 || !strings.HasSuffix(out, "not enforced -> 4/1h by sliding-log, candidate 2/1h by sliding-log, enforced for 100%\n") {
 		t.Errorf("diff: exit %d, %s", code, out)
 	}
 	for file, want := range map[string]string{
@@ -99,7 +99,7 @@ func TestConfigCommandsKnowCandidates(t *testing.T) {
 	if code, out, _ := sash(t, nil, "config", "explain", "--json", after, "remote_address=192.0.2.7"); code != 0 || !strings.Contains(out, `"candidate_enforced":true`) {
 		t.Errorf("explain in JSON: exit %d, %s", code, out)
 	}
-	if code, _, err := sash(t, nil, "config", "check", dir); code != 2 || !strings.Contains(err, "is there twice") {
+	if code, _, err := sash(t, nil, "config", "check", dir); code != 2 || !strings.Contains(err, "duplicate") {
 		t.Errorf("two files: exit %d, %s", code, err)
 	}
 }

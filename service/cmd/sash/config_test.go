@@ -27,7 +27,7 @@ metric   edge.generic_key_login.user
 	if code, out, _ := sash(t, nil, "config", "explain", before, "user=ann", "--json"); code != 0 || !strings.Contains(out, `"rule":null`) && !strings.Contains(out, `"rule": null`) {
 		t.Errorf("no rule: exit %d, %s", code, out)
 	}
-	if code, _, err := sash(t, nil, "config", "diff", before, after); code != 2 || !strings.Contains(err, "more.yaml:1: domain edge is there twice") {
+	if code, _, err := sash(t, nil, "config", "diff", before, after); code != 2 || !strings.Contains(err, "more.yaml:1: duplicate domain edge") {
 		t.Errorf("a domain in two files: exit %d, %s", code, err)
 	}
 	code, out, _ = sash(t, nil, "config", "diff", before, after, "--merge-domains")

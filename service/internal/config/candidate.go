@@ -14,45 +14,44 @@ import (
 	"example.com/sash"
 )
 
-// A Candidate is limits that are tried beside those of a rule: the key candidate.
+// A Candidate is the key candidate: limits that are evaluated beside those of a rule.
 //
 //	limits: ["20/10s", "75/1h"]
 //	candidate:
 //	  limits: ["10/10s", "40/1h"]
 //	  enforce_percent: 10
 //
-// Subjects that are not enforced are held to the rule's limits, and what the candidate would have done is found on
-// a key of its own, as if it were the only limit. Those that are enforced are held to the candidate in place of the
-// rule's limits, on the rule's key: that has what was admitted to a subject, whichever limits it was held to, so
-// that nothing is lost when a subject changes sides, or when the candidate becomes the rule's limits.
+// A subject that is not enforced is held to the rule's limits. The candidate is evaluated on a key of its own, as if
+// it were the only limit. An enforced subject is held to the candidate instead of the rule's limits, on the rule's
+// key. That key has what was admitted to the subject under either, so nothing is lost when a subject switches, or when
+// the candidate becomes the rule's limits.
 type Candidate struct {
-	// Limits pass sash.NewPolicy with Options.
+	// Limits are valid for sash.NewPolicy with Options.
 	Limits  []sash.Limit
 	Options sash.Options
-	// Percent of the subjects are enforced: 0 to 100.
+	// Percent is the percentage of subjects that are enforced: 0 to 100.
 	Percent float64
-	// Apart says that the candidate counts otherwise than the rule, by algorithm or resolution: then keys are
-	// never shared.
+	// Apart reports that the candidate has another algorithm or resolution than the rule. Then they never share keys.
 	Apart bool
 }
 
-// Enforced reports whether a subject is held to the candidate. It depends on the key and Percent only: every
-// instance says the same, and who is enforced stays so when Percent grows.
+// Enforced reports whether a subject is held to the candidate. It depends only on the key and Percent: every instance
+// returns the same, and an enforced subject stays enforced when Percent grows.
 func (c *Candidate) Enforced(key string) bool {
 	sum := sha256.Sum256([]byte(key))
 	return float64(binary.BigEndian.Uint32(sum[:]))/(1<<32) < c.Percent/100
 }
 
-// CandidateKey is where a candidate counts what it would have admitted to a subject. No subject has that key: theirs
-// have an odd number of parts.
+// CandidateKey returns the key under which a candidate counts what it would have admitted to a subject. No subject has
+// that key: keys of subjects have an odd number of parts.
 func CandidateKey(key string) string { return "candidate:" + key }
 
-// CandidateMetric is the name in statistics of the candidate of a rule with that name.
+// CandidateMetric returns the name in statistics of the candidate of a rule.
 func CandidateMetric(metric string) string { return metric + ".candidate" }
 
-// tried reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as they
-// are written: those that are not said here are the same.
-func (b *ruleBody) tried(rule *Rule, declared sash.Options) error {
+// readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as
+// written, which are the defaults of the candidate's.
+func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) error {
 	c := &ruleBody{reader: b.reader}
 	var percent string
 	keep := c.fields()
@@ -64,10 +63,10 @@ func (b *ruleBody) tried(rule *Rule, declared sash.Options) error {
 		return err
 	}
 	if rule.Shadow || rule.Quota {
-		return b.errorf(b.candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need none; put it into limits")
+		return b.errorf(b.candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need no candidate; put it into limits")
 	}
 	if c.limits == nil {
-		return b.errorf(b.candidate, "candidate has no limits, such as limits: [\"10/1m\"]")
+		return b.errorf(b.candidate, "candidate needs limits, such as limits: [\"10/1m\"]")
 	}
 	of := &Rule{Options: declared}
 	if c.algorithm != nil && c.resolution == nil {
@@ -92,23 +91,23 @@ func (b *ruleBody) tried(rule *Rule, declared sash.Options) error {
 	if percent != "" {
 		p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
 		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
-			return b.errorf(b.candidate, "enforce_percent %q: it is a number from 0 to 100", clip(percent))
+			return b.errorf(b.candidate, "enforce_percent %q must be a number from 0 to 100", clip(percent))
 		}
 		rule.Candidate.Percent = p
 	}
 	return nil
 }
 
-// Describe says what the candidate does, in one line: "candidate 5/1m by sliding-log, enforced for 10%".
+// Describe returns a description in one line: "candidate 5/1m by sliding-log, enforced for 10%".
 func (c *Candidate) Describe() string {
 	text := "candidate " + describeLimits(c.Limits, c.Options)
 	if c.Percent == 0 {
-		text += ", enforced for nobody"
+		text += ", not enforced"
 	} else {
 		text += fmt.Sprintf(", enforced for %g%%", c.Percent)
 	}
 	if c.Apart {
-		text += " on keys of its own"
+		text += ", on its own keys"
 	}
 	return text
 }

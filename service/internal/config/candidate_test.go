@@ -18,14 +18,14 @@ func ruleOf(body string) (*Rule, error) {
 
 func TestACandidateIsTheRuleWithOtherLimits(t *testing.T) {
 	for body, want := range map[string]string{
-		"limits: [10/1m]\ncandidate: {limits: [5/1m]}":                                                         "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for nobody",
+		"limits: [10/1m]\ncandidate: {limits: [5/1m]}":                                                         "10/1m by sliding-log, candidate 5/1m by sliding-log, not enforced",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m, 50/1h], enforce_percent: 10}":                             "10/1m by sliding-log, candidate 5/1m and 50/1h by sliding-log, enforced for 10%",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m], enforce_percent: 0.5%}":                                  "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 0.5%",
-		"limits: [10/1m]\nalgorithm: gcra\ncandidate: {limits: [5/1m]}":                                        "10/1m by gcra, candidate 5/1m by gcra, enforced for nobody",
-		"limits: [10/1m]\nalgorithm: fixed-window\ncandidate: {limits: [10/1m], algorithm: sliding-log}":       "10/1m by fixed-window, candidate 10/1m by sliding-log, enforced for nobody on keys of its own",
+		"limits: [10/1m]\nalgorithm: gcra\ncandidate: {limits: [5/1m]}":                                        "10/1m by gcra, candidate 5/1m by gcra, not enforced",
+		"limits: [10/1m]\nalgorithm: fixed-window\ncandidate: {limits: [10/1m], algorithm: sliding-log}":       "10/1m by fixed-window, candidate 10/1m by sliding-log, not enforced, on its own keys",
 		"rate_limit: {unit: minute, requests_per_unit: 10}\ncandidate: {limits: [5/1m], enforce_percent: 100}": "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 100%",
-		"limits: [10/1m]\nalgorithm: sliding-buckets\nresolution: 1s\ncandidate: {limits: [5/1m]}":             "10/1m by sliding-buckets of 1s, candidate 5/1m by sliding-buckets of 1s, enforced for nobody",
-		"limits: [10/1m]\ncount_refused: true\ncandidate: {limits: [5/1m]}":                                    "10/1m by sliding-log, count_refused, candidate 5/1m by sliding-log, enforced for nobody",
+		"limits: [10/1m]\nalgorithm: sliding-buckets\nresolution: 1s\ncandidate: {limits: [5/1m]}":             "10/1m by sliding-buckets of 1s, candidate 5/1m by sliding-buckets of 1s, not enforced",
+		"limits: [10/1m]\ncount_refused: true\ncandidate: {limits: [5/1m]}":                                    "10/1m by sliding-log, count_refused, candidate 5/1m by sliding-log, not enforced",
 	} {
 		rule, err := ruleOf(body)
 		if err != nil {
@@ -46,20 +46,20 @@ func TestACandidateIsTheRuleWithOtherLimits(t *testing.T) {
 
 func TestAWrongCandidateSaysWhatToDo(t *testing.T) {
 	for body, want := range map[string]string{
-		"candidate: {limits: [5/1m]}":                                                   "f.yaml:4: algorithm, resolution, cost, on_unavailable and candidate belong beside",
+		"candidate: {limits: [5/1m]}":                                                   "f.yaml:4: algorithm, resolution, cost, on_unavailable and candidate need rate_limit or limits",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nshadow_mode: true":               "f.yaml:5: candidate beside shadow_mode",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nquota_mode: true":                "f.yaml:5: candidate beside shadow_mode or quota_mode",
-		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                              "f.yaml:5: candidate has no limits",
+		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                              "f.yaml:5: candidate needs limits",
 		"limits: [10/1m]\ncandidate: 5/1m":                                              "f.yaml:5: candidate must be a mapping",
-		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  enforce_percent: 101":         "enforce_percent \"101\": it is a number from 0 to 100",
+		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  enforce_percent: 101":         "enforce_percent \"101\" must be a number from 0 to 100",
 		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  enforce_percent: some":        "enforce_percent \"some\"",
 		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  enforce_percent: NaN":         "enforce_percent \"NaN\"",
 		"limits: [10/1m]\ncandidate:\n  limits: [5 a minute]":                           "f.yaml:6: ",
 		"limits: [10/1m]\ncandidate:\n  limits: []":                                     "f.yaml:6: ",
 		"limits: [10/1m]\ncost: 8\ncandidate:\n  limits: [5/1m]":                        "f.yaml:7: a cost of 8 units can never fit into 5/1m",
-		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  percent: 3":                   "unknown key \"percent\": candidate has algorithm, enforce_percent, limits, resolution",
+		"limits: [10/1m]\ncandidate:\n  limits: [5/1m]\n  percent: 3":                   "unknown key \"percent\": candidate can have algorithm, enforce_percent, limits, resolution",
 		"rate_limit: {unit: minute, requests_per_unit: 0}\ncandidate: {limits: [5/1m]}": "f.yaml:5: candidate beside a limit that refuses everything",
-		"rate_limit: {unlimited: true}\ncandidate: {limits: [5/1m]}":                    "candidate belong beside",
+		"rate_limit: {unlimited: true}\ncandidate: {limits: [5/1m]}":                    "candidate need rate_limit or limits",
 	} {
 		if _, err := ruleOf(body); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\nis %v, want %s", body, err, want)

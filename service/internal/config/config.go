@@ -1,24 +1,24 @@
-// Package config reads the policy language: which limits hold for which descriptor.
+// Package config reads the configuration: the limits that apply to each descriptor.
 //
-// It is the configuration of Envoy's rate limit service, as far as it is supported, and keys of ours. A
-// file holds one or more YAML documents, each a domain with nested descriptors:
+// The language is that of Envoy's rate limit service, as far as it is supported, with keys of Sash's own. A file
+// holds one or more YAML documents, each a domain with nested descriptors:
 //
 //	domain: demo
 //	descriptors:
 //	  - key: remote_address
 //	    limits: ["10/1m", "60/1h"]
 //
-// # How a request finds its descriptor
+// # How a request matches a descriptor
 //
-// A request has a domain and entries, each a key and a value. The entries are taken in order, one level
-// of descriptors each: a descriptor with exactly that key and value comes first, then the first one in the
-// file whose value ends in * and begins the entry's value, then one with the key alone.
-// The descriptor of the last entry decides. When an entry finds none, or the last one's descriptor has
-// no limits, nothing limits the request: it is allowed and not counted, as Envoy does. There is no way
-// back: once an exact value matched, the descriptor with the bare key is not tried any more.
+// A request has a domain and entries, each a key and a value. The entries are matched in order, one level of
+// descriptors each: first a descriptor with exactly that key and value, then the first one in the file whose value
+// ends in * and is a prefix of the entry's value, then one with the key alone. The descriptor of the last entry
+// applies. If an entry matches none, or the last descriptor has no limits, nothing limits the request: it is allowed
+// and not counted, as in Envoy's service. There is no backtracking: once an exact value has matched, the descriptor
+// with the bare key is not considered.
 //
-// A descriptor with the key alone, or with a value that ends in *, counts every value by itself: what is
-// charged is the list of entries. With share_threshold all values under a * are charged together.
+// A descriptor with the key alone, or with a value that ends in *, counts each value separately: the subject is the
+// list of entries. With share_threshold, all values under a * are charged together.
 package config
 
 import (
@@ -36,7 +36,7 @@ type Entry struct {
 // ErrUnknownDomain means that a request names a domain that no document configures.
 var ErrUnknownDomain = errors.New("unknown domain")
 
-// A Config is what a file says. It does not change once parsed, and is safe for concurrent use.
+// A Config is a parsed configuration. It is immutable and safe for concurrent use.
 type Config struct {
 	domains map[string]*domain
 	names   []string // in the order of the file
@@ -78,7 +78,7 @@ func (l *level) find(e Entry) *descriptor {
 
 type descriptor struct {
 	entry    Entry
-	rule     *Rule // nil: nothing is limited here
+	rule     *Rule // nil if nothing is limited here
 	share    bool  // values under the wildcard are charged together
 	inMetric bool  // the value of the request is part of the metric's name
 	children *level
@@ -86,7 +86,7 @@ type descriptor struct {
 
 func (d *descriptor) wildcard() bool { return strings.HasSuffix(d.entry.Value, "*") }
 
-// Empty returns a configuration without domains: it limits nothing.
+// Empty returns a configuration without domains, which limits nothing.
 func Empty() *Config { return &Config{domains: make(map[string]*domain)} }
 
 // Domains returns the names of the domains, in the order of the file.

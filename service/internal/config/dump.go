@@ -8,10 +8,11 @@ import (
 	"example.com/sash"
 )
 
-// Metric names the rule in statistics: the domain and the keys, with the values that the configuration gives.
+// Metric returns the name of the rule in statistics: the domain and the keys, with the values that the configuration
+// specifies.
 func (r *Rule) Metric() string { return r.Domain + "." + r.Label }
 
-// Describe says what the rule does, in one line: "5/1m by sliding-log, shadow_mode".
+// Describe returns a description of the rule in one line: "5/1m by sliding-log, shadow_mode".
 func (r *Rule) Describe() string {
 	var words []string
 	switch {
@@ -54,7 +55,7 @@ func (r *Rule) Describe() string {
 	return strings.Join(words, ", ")
 }
 
-// describeLimits says limits and how they are counted: "5/1m and 60/1h by sliding-log".
+// describeLimits returns limits and their algorithm as text: "5/1m and 60/1h by sliding-log".
 func describeLimits(limits []sash.Limit, opts sash.Options) string {
 	var texts []string
 	for _, l := range limits {
@@ -74,7 +75,7 @@ func describeLimits(limits []sash.Limit, opts sash.Options) string {
 	return strings.Join(texts, " and ") + " by " + by
 }
 
-// Dump writes one line a rule, in the order of the configuration.
+// Dump writes one line per rule, in the order of the configuration.
 func (c *Config) Dump(w io.Writer) error {
 	for _, r := range c.rules {
 		if _, err := fmt.Fprintf(w, "%s: %s\n", r.Metric(), r.Describe()); err != nil {

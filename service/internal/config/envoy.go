@@ -41,13 +41,13 @@ func (b *ruleBody) envoy(rule *Rule) error {
 	}
 	if rule.Unlimited {
 		if unit != "" {
-			return b.errorf(b.rateLimit, "unlimited stands alone: without a unit")
+			return b.errorf(b.rateLimit, "unlimited excludes a unit")
 		}
 		return nil
 	}
 	window, ok := envoyUnits[strings.ToLower(unit)]
 	if !ok {
-		return b.errorf(b.rateLimit, "unit %q: it is second, minute, hour, day, week, month or year", clip(unit))
+		return b.errorf(b.rateLimit, "unit %q must be second, minute, hour, day, week, month or year", clip(unit))
 	}
 	if perUnit == "" {
 		return b.errorf(b.rateLimit, "requests_per_unit is missing; 0 would refuse everything")

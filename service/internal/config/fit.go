@@ -6,13 +6,13 @@ import (
 	"example.com/sash"
 )
 
-// resolutionSteps is how many steps of an automatic resolution the shortest window has: a unit is held at
-// most a thousandth of it longer than it has to be.
+// resolutionSteps is the number of steps in the shortest window with an automatic resolution: a unit is held at most a
+// thousandth of that window too long.
 const resolutionSteps = 1000
 
-// Fit checks limits with their options, and chooses what was left open: a limit with more units than an
-// exact log may hold becomes sliding-buckets, and sliding-buckets without a resolution gets the thousandth
-// part of the shortest window, or as much more as the longest needs. The error is sash.ErrInvalidLimit.
+// Fit validates limits with their options and fills in unset options. A limit with more units than an exact log can
+// hold uses sliding-buckets. The default resolution of sliding-buckets is a thousandth of the shortest window, or
+// longer if the longest window needs it. The error is sash.ErrInvalidLimit.
 func Fit(opts *sash.Options, limits []sash.Limit) error {
 	if opts.Algorithm == sash.SlidingLog && opts.Resolution == 0 {
 		for _, l := range limits {
@@ -46,7 +46,7 @@ func resolution(limits []sash.Limit) time.Duration {
 		longest = max(longest, length)
 	}
 	step := max(shortest/resolutionSteps, 2*longest/(sash.MaxEntries-2))
-	// Whole milliseconds where there are any: the step is part of the names of keys.
+	// Round up to whole milliseconds if there are any: the step is part of the keys' names.
 	if step > time.Millisecond {
 		return (step + time.Millisecond - 1).Truncate(time.Millisecond)
 	}

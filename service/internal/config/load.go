@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// A Source is where a configuration is on disk.
+// A Source is the location of a configuration on disk.
 type Source struct {
-	// Path is a file, or a directory whose files that end in .yaml or .yml are read in the order of their
-	// names. Names that begin with a dot are left out.
+	// Path is a file, or a directory whose .yaml and .yml files are read in the order of their names. Files whose
+	// names begin with a dot are ignored.
 	Path string
 	// Merge lets several files add descriptors to one domain.
 	Merge bool
@@ -27,7 +27,7 @@ func (s Source) Load() (*Config, error) {
 	return ParseAll(s.Merge, files...)
 }
 
-// read returns the files as they are now.
+// read returns the current files.
 func (s Source) read() ([]File, error) {
 	info, err := os.Stat(s.Path)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s Source) read() ([]File, error) {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
 		if len(names) == 0 {
-			return nil, fmt.Errorf("reading the configuration: the directory %s has no file that ends in .yaml or .yml", s.Path)
+			return nil, fmt.Errorf("reading the configuration: the directory %s has no .yaml or .yml file", s.Path)
 		}
 	}
 	files := make([]File, len(names))
@@ -67,7 +67,7 @@ func configFiles(dir string) ([]string, error) {
 		name = filepath.Join(dir, name)
 		info, err := os.Stat(name) // a ConfigMap's files are symbolic links
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it went away in between
+			continue // it was removed in between
 		}
 		if err != nil {
 			return nil, err

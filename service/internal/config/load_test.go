@@ -50,17 +50,17 @@ func TestADirectoryIsReadFileByFile(t *testing.T) {
 		t.Errorf("domains %s", got)
 	}
 	write(t, dir+"/c.yaml", "domain: a\ndescriptors: [{key: x, limits: [1/s]}]\n")
-	if _, err := (Source{Path: dir}).Load(); err == nil || !strings.Contains(err.Error(), "c.yaml:1: domain a is there twice, first on "+dir+"/a.yml:1") {
+	if _, err := (Source{Path: dir}).Load(); err == nil || !strings.Contains(err.Error(), "c.yaml:1: duplicate domain a, first on "+dir+"/a.yml:1") {
 		t.Errorf("a domain in two files: %v", err)
 	}
 	if cfg, err = (Source{Path: dir, Merge: true}).Load(); err != nil || len(cfg.Rules()) != 1 {
 		t.Errorf("merged: %v", err)
 	}
 	write(t, dir+"/d.yaml", "domain: a\ndescriptors: [{key: x}]\n")
-	if _, err := (Source{Path: dir, Merge: true}).Load(); err == nil || !strings.Contains(err.Error(), "d.yaml:2: descriptor a / x is there twice") {
+	if _, err := (Source{Path: dir, Merge: true}).Load(); err == nil || !strings.Contains(err.Error(), "d.yaml:2: duplicate descriptor a / x") {
 		t.Errorf("a descriptor in two files of a domain: %v", err)
 	}
-	if _, err := (Source{Path: t.TempDir()}).Load(); err == nil || !strings.Contains(err.Error(), "no file that ends in .yaml") {
+	if _, err := (Source{Path: t.TempDir()}).Load(); err == nil || !strings.Contains(err.Error(), "has no .yaml or .yml file") {
 		t.Errorf("an empty directory: %v", err)
 	}
 }

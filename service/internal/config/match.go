@@ -8,18 +8,19 @@ import (
 	"example.com/sash"
 )
 
-// A Found is what a request comes to.
+// A Found is the result of matching a request.
 type Found struct {
 	// Rule is nil when nothing limits the request.
 	Rule *Rule
 	// Key is the subject that the request is charged to.
 	Key string
-	// Metric names the rule in statistics, as Envoy's rate limit service does: the domain and the keys with
-	// the values that the configuration gives, and values of requests only where it asks for them.
+	// Metric names the rule in statistics, as Envoy's rate limit service does: the domain and the keys with the values
+	// that the configuration specifies, and values of requests only where it asks for them.
 	Metric string
 }
 
-// Find returns the rule for a request, and where it counts. The error is ErrUnknownDomain.
+// Find returns the rule for a request, and the subject and statistics that it counts under. The error is
+// ErrUnknownDomain.
 func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	d := c.domains[domain]
 	if d == nil {
@@ -40,12 +41,12 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	}
 	charged := len(path)
 	if last.rule.Reserve > 0 {
-		charged-- // what is left to others is of the descriptor above
+		charged-- // the limits are those of the descriptor above
 	}
 	return Found{Rule: last.rule, Key: subject(domain, entries[:charged], path[:charged]), Metric: metric(domain, entries, path)}, nil
 }
 
-// Match returns the rule for a request, or nil when nothing limits it. The error is ErrUnknownDomain.
+// Match returns the rule for a request, or nil if nothing limits it. The error is ErrUnknownDomain.
 func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
 	found, err := c.Find(domain, entries)
 	return found.Rule, err
@@ -85,7 +86,7 @@ func metric(domain string, entries []Entry, path []*descriptor) string {
 	return b.String()
 }
 
-// Key returns the subject that a request is charged to: different domains and entries never share one.
+// Key returns the key of a domain and entries. Different domains and entries never share one.
 func Key(domain string, entries []Entry) string {
 	parts := make([]string, 1, 1+2*len(entries))
 	parts[0] = domain

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A reader walks YAML nodes, and puts the file's name and the line before every error.
+// A reader walks YAML nodes and prefixes every error with the file's name and the line.
 type reader struct {
 	file string
 }
@@ -21,7 +21,7 @@ func (r *reader) errorf(n *yaml.Node, format string, args ...any) error {
 // A field reads the value of one key of a mapping.
 type field func(n *yaml.Node) error
 
-// mapping reads a mapping: each key once, by its field. What names the mapping in errors.
+// mapping reads a mapping with the field of each key. Keys must be unique. What names the mapping in errors.
 func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) error {
 	n = resolve(n)
 	if n.Kind != yaml.MappingNode {
@@ -32,7 +32,7 @@ func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) err
 		key, value := n.Content[i], n.Content[i+1]
 		name := key.Value
 		if line, twice := seen[name]; twice {
-			return r.errorf(key, "%q is there twice, first on line %d", clip(name), line)
+			return r.errorf(key, "duplicate key %q, first on line %d", clip(name), line)
 		}
 		seen[name] = key.Line
 		read := fields[name]
@@ -42,7 +42,7 @@ func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) err
 				known = append(known, name)
 			}
 			slices.Sort(known)
-			return r.errorf(key, "unknown key %q: %s has %s", clip(name), what, strings.Join(known, ", "))
+			return r.errorf(key, "unknown key %q: %s can have %s", clip(name), what, strings.Join(known, ", "))
 		}
 		if err := read(value); err != nil {
 			return err
@@ -64,12 +64,12 @@ func (r *reader) list(n *yaml.Node, what string, read field) error {
 	return nil
 }
 
-// text reads a scalar as it is written: a value of 404 or true is that text.
+// text reads a scalar as it is written: 404 and true are strings here.
 func (r *reader) text(what string, into *string) field {
 	return func(n *yaml.Node) error {
 		n = resolve(n)
 		if n.Kind != yaml.ScalarNode {
-			return r.errorf(n, "%s must be a text", what)
+			return r.errorf(n, "%s must be a string", what)
 		}
 		*into = n.Value
 		if n.ShortTag() == "!!null" {

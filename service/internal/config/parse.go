@@ -12,25 +12,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of a file. Aliases can make a small file large, so descriptors are counted as they are read.
+// Bounds of a file. Aliases can expand a small file into a large one, so descriptors are counted as they are read.
 const (
 	maxDepth       = 16
 	maxDescriptors = 200_000
 )
 
-// A File is the text of one file. The name is for errors, which start with "name:line: ".
+// A File is the text of one file. Errors begin with its name and the line, as "name:line: ".
 type File struct {
 	Name string
 	Text []byte
 }
 
-// Parse reads a configuration of one file.
+// Parse parses a configuration of one file.
 func Parse(name string, data []byte) (*Config, error) {
 	return ParseAll(false, File{name, data})
 }
 
-// ParseAll reads a configuration of several files. With merge, several documents can add descriptors to
-// one domain; without, a domain is there once.
+// ParseAll parses a configuration of several files. With merge, several documents can add descriptors to one domain;
+// without it, each domain has one document.
 func ParseAll(merge bool, files ...File) (*Config, error) {
 	p := &parser{
 		config: &Config{domains: make(map[string]*domain)},
@@ -48,7 +48,7 @@ func ParseAll(merge bool, files ...File) (*Config, error) {
 		if name == "" {
 			name = "no file"
 		}
-		return nil, fmt.Errorf("%s: no domain: a configuration starts with \"domain: name\" and has descriptors", name)
+		return nil, fmt.Errorf("%s: no domain: a configuration begins with \"domain: name\", followed by descriptors", name)
 	}
 	return p.config, nil
 }
@@ -73,7 +73,7 @@ func (p *parser) documents(text []byte) error {
 type parser struct {
 	reader
 	config      *Config
-	seen        map[string]string // where a domain, or a composite key, was first
+	seen        map[string]string // the first position of each domain and composite key
 	merge       bool
 	descriptors int
 }
@@ -83,7 +83,7 @@ func (p *parser) document(n *yaml.Node) error {
 		return nil
 	}
 	root := n.Content[0]
-	if root.ShortTag() == "!!null" { // nothing but comments
+	if root.ShortTag() == "!!null" { // only comments
 		return nil
 	}
 	d := &domain{descriptors: newLevel()}
@@ -113,7 +113,7 @@ func (p *parser) document(n *yaml.Node) error {
 	return p.level(descriptors, d.name, nil, nil, d.descriptors)
 }
 
-// level reads a list of descriptors below a path, of which the last may have a rule.
+// level reads the list of descriptors below a path. Above is the rule of the path's last descriptor, or nil.
 func (p *parser) level(n *yaml.Node, domain string, path []Entry, above *Rule, into *level) error {
 	if len(path) >= maxDepth {
 		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
@@ -144,7 +144,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	case entry.Key == "":
 		return p.errorf(n, "the key of a descriptor is missing or empty")
 	case d.share && !d.wildcard():
-		return p.errorf(n, "share_threshold belongs to a value that ends in *, not to %q", clip(entry.Value))
+		return p.errorf(n, "share_threshold needs a value that ends in *, not %q", clip(entry.Value))
 	}
 	path = append(slices.Clip(path), *entry)
 	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
@@ -166,7 +166,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	return p.level(children, domain, path, d.rule, d.children)
 }
 
-// once refuses what was there before.
+// once rejects a duplicate.
 func (p *parser) once(n *yaml.Node, what, name string) error {
 	id := what + " " + name
 	if first, twice := p.seen[id]; twice {
@@ -175,13 +175,13 @@ func (p *parser) once(n *yaml.Node, what, name string) error {
 		} else {
 			first = in + ":" + line
 		}
-		return p.errorf(n, "%s is there twice, first on %s", clip(id), first)
+		return p.errorf(n, "duplicate %s, first on %s", clip(id), first)
 	}
 	p.seen[id] = p.file + "\x00" + strconv.Itoa(n.Line)
 	return nil
 }
 
-// String says where the rule is, such as "demo / remote_address".
+// String returns the position of the rule, such as "demo / remote_address".
 func (r *Rule) String() string { return spell(r.Domain, r.Path) }
 
 func spell(domain string, path []Entry) string {
@@ -196,7 +196,7 @@ func spell(domain string, path []Entry) string {
 	return b.String()
 }
 
-// label names a path as metric does, without the domain and the values of requests.
+// label names a path like metric does, without the domain and the values of requests.
 func label(path []Entry) string {
 	names := make([]string, len(path))
 	for i, e := range path {
@@ -207,7 +207,7 @@ func label(path []Entry) string {
 	return strings.Join(names, ".")
 }
 
-// quote quotes what could be read in two ways.
+// quote quotes a string that would be ambiguous without quotes.
 func quote(s string) string {
 	if strings.ContainsAny(s, " /=\"\\\n\r\t") {
 		return fmt.Sprintf("%q", s)

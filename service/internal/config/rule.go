@@ -11,47 +11,47 @@ import (
 	"example.com/sash/failover"
 )
 
-// A Rule is what one descriptor holds its subjects to.
+// A Rule is the limits and options of one descriptor.
 type Rule struct {
-	// Domain and Path say where the rule is. A bare key has an empty value there.
+	// Domain and Path are the position of the rule. A bare key has an empty value in Path.
 	Domain string
 	Path   []Entry
-	// Label names the rule within its domain in metrics: keys with the values that the configuration gives.
+	// Label names the rule within its domain in metrics: keys with the values that the configuration specifies.
 	Label string
-	// Limits are one or more, and pass sash.NewPolicy with Options. A rule that is Unlimited has none, and
-	// one that Refuses has a single limit of no units, which no policy takes.
+	// Limits has at least one element and is valid for sash.NewPolicy with Options. It is empty if the rule is
+	// Unlimited. If the rule Refuses, it has one limit of no units, which is not valid in a policy.
 	Limits []sash.Limit
 	// Options are for sash.New.
 	Options sash.Options
-	// Cost is the units of a request that does not say: at least 1, not above any limit.
+	// Cost is the default cost of a request: at least 1, and not above any limit.
 	Cost int64
-	// Unlimited lets every request through without counting it.
+	// Unlimited admits every request without counting it.
 	Unlimited bool
-	// Refuses lets nothing through: requests_per_unit is 0.
+	// Refuses admits nothing: requests_per_unit is 0.
 	Refuses bool
-	// Shadow lets every request through, whatever the limits say.
+	// Shadow admits every request, whatever the limits decide: shadow_mode.
 	Shadow bool
-	// Quota is a limit that is told of and never refuses: quota_mode.
+	// Quota reports refusals without refusing requests: quota_mode.
 	Quota bool
-	// Name is what Replaces of other rules call this one.
+	// Name identifies this rule in Replaces of other rules.
 	Name string
-	// OnUnavailable is what to answer when the store is unavailable: the key of that name, and guard.
+	// OnUnavailable is the failure mode by cost, from the keys on_unavailable and guard.
 	OnUnavailable failover.Policy
-	// Replaces are the names of rules that do not count in a request that also meets this one.
+	// Replaces are the names of rules that do not count in a request that also matches this one.
 	Replaces []string
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
-	// Reserve is the percentage of each limit of the descriptor above that is left to others: reserve_below. The limits are
-	// what remains of those, and the subject is that of the descriptor above. Zero is none.
+	// Reserve is the percentage of each limit of the descriptor above that is left to other calls: reserve_below. Limits
+	// are the rest of those limits, and the subject is that of the descriptor above. Zero means no reserve.
 	Reserve float64
-	// Candidate is limits that are tried beside these; nil is none.
+	// Candidate is the limits that are evaluated beside these, or nil.
 	Candidate *Candidate
 }
 
-// Limited reports whether the rule is one that a store decides.
+// Limited reports whether a store decides the requests of the rule.
 func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 
-// A ruleBody collects the keys of a descriptor that make its rule.
+// A ruleBody collects the keys of a descriptor that define its rule.
 type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
@@ -83,17 +83,17 @@ func (b *ruleBody) fields() map[string]field {
 	}
 }
 
-// rule returns the rule, or nil for a descriptor that limits nothing. Above is that of the descriptor above, or nil.
+// rule returns the rule, or nil for a descriptor that limits nothing. Above is the rule of the descriptor above, or nil.
 func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
 	if b.reserveBelow != nil {
 		return rule, b.reserved(rule, above)
 	}
 	rule.Options.CountRefused = b.countRefused
-	at := n // the line that an error about the limits is on
+	at := n // the node of errors about the limits
 	switch {
 	case b.rateLimit != nil && b.limits != nil:
-		return nil, b.errorf(b.limits, "give rate_limit or limits, not both")
+		return nil, b.errorf(b.limits, "set rate_limit or limits, not both")
 	case b.rateLimit != nil:
 		at = b.rateLimit
 		if err := b.envoy(rule); err != nil {
@@ -105,13 +105,13 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 			return nil, err
 		}
 		if len(rule.Limits) == 0 {
-			return nil, b.errorf(b.limits, "limits is empty: leave it out for a descriptor that limits nothing")
+			return nil, b.errorf(b.limits, "limits is empty: omit it for a descriptor that limits nothing")
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
 		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, on_unavailable and candidate belong beside rate_limit or limits")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, on_unavailable and candidate need rate_limit or limits beside them")
 			}
 		}
 		if rule.Unlimited {
@@ -124,7 +124,7 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 	}
 	if rule.Refuses {
 		if b.candidate != nil {
-			return nil, b.errorf(b.candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or put the candidate in its place")
+			return nil, b.errorf(b.candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
 		}
 		return rule, nil
 	}
@@ -138,14 +138,14 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 		}
 	}
 	if b.candidate != nil {
-		if err := b.tried(rule, declared); err != nil {
+		if err := b.readCandidate(rule, declared); err != nil {
 			return nil, err
 		}
 	}
 	return rule, nil
 }
 
-// limit reads one limit of ours, such as "300/1m".
+// limit reads one limit in Sash's form, such as "300/1m".
 func (b *ruleBody) limit(n *yaml.Node, rule *Rule) error {
 	var text string
 	if err := b.text("a limit", &text)(n); err != nil {
@@ -176,7 +176,7 @@ func (b *ruleBody) options(rule *Rule) error {
 			return err
 		}
 		if rule.Options.Resolution, err = time.ParseDuration(text); err != nil || rule.Options.Resolution <= 0 {
-			return b.errorf(b.resolution, "resolution %q: it is a duration such as 1s or 100ms", clip(text))
+			return b.errorf(b.resolution, "resolution %q must be a duration such as 1s or 100ms", clip(text))
 		}
 	}
 	if b.cost != nil {
@@ -187,5 +187,5 @@ func (b *ruleBody) options(rule *Rule) error {
 	return b.unavailable(rule)
 }
 
-// plain is an error's text without the name of the library.
+// plain returns the text of an error without the prefix of the library.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "sash: ") }

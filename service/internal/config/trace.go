@@ -2,17 +2,17 @@ package config
 
 import "fmt"
 
-// A Step is how one entry of a request was matched.
+// A Step describes how one entry of a request was matched.
 type Step struct {
 	Entry Entry
-	// Matched is what the configuration has at this level, such as "user", "user=vip" or "path=/api/*";
-	// empty when nothing fits.
+	// Matched is the matching descriptor at this level, such as "user", "user=vip" or "path=/api/*"; empty if none
+	// matches.
 	Matched string
-	// How says which of the three kinds it is: "exact value", "wildcard" or "key alone".
+	// How is the kind of match: "exact value", "wildcard" or "key alone".
 	How string
 }
 
-// Trace tells how a request finds its rule, one step an entry until one finds nothing. The error is
+// Trace returns how a request is matched, one step per entry up to the first without a match. The error is
 // ErrUnknownDomain.
 func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 	found, err := c.Find(domain, entries)
@@ -47,13 +47,13 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 	return steps, found, nil
 }
 
-// A Change is a rule that differs between two configurations. Before or After is empty where there is none.
+// A Change is a rule that differs between two configurations. Before is empty if the rule is new, After if it is gone.
 type Change struct {
 	Rule, Before, After string
 }
 
-// Diff returns the rules that differ: first those of the new configuration in its order, then those that
-// went away in the order of the old one.
+// Diff returns the rules that differ: first those of the new configuration in its order, then removed ones in the
+// order of the old configuration.
 func Diff(before, after *Config) []Change {
 	was := make(map[string]string)
 	for _, r := range before.rules {
@@ -76,7 +76,7 @@ func Diff(before, after *Config) []Change {
 	return changes
 }
 
-// String writes a change as one line: "+ rule: …", "- rule: …" or "~ rule: … -> …".
+// String returns the change as one line: "+ rule: …", "- rule: …" or "~ rule: … -> …".
 func (c Change) String() string {
 	switch {
 	case c.Before == "":

@@ -10,16 +10,16 @@ import (
 	"example.com/sash/failover"
 )
 
-// modes are what a rule can say of a store that does not answer.
+// modes are the failure modes of a configuration.
 var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Local, "closed": failover.Closed}
 
-// unavailable reads on_unavailable: one mode for every call, or modes by what a call costs.
+// unavailable reads on_unavailable: one mode for every call, or modes by cost.
 //
 //	on_unavailable: local
 //	on_unavailable: {1: open, 20: local, else: closed}
 //
-// The second is open for calls of 1 unit, local up to 20 units, and closed for more; without else, more is
-// closed.
+// The second is open for calls of 1 unit, local up to 20 units, and closed above. Without else, costs above the last
+// one are closed.
 func (b *ruleBody) unavailable(rule *Rule) error {
 	rule.OnUnavailable.Guard = b.guard
 	if b.onUnavailable == nil {
@@ -31,10 +31,10 @@ func (b *ruleBody) unavailable(rule *Rule) error {
 		return b.mode(n, 0, rule)
 	case yaml.MappingNode:
 	default:
-		return b.errorf(n, "on_unavailable is open, local or closed, or such a mode for each cost: {1: open, 20: local, else: closed}")
+		return b.errorf(n, "on_unavailable must be open, local or closed, or a mode by cost: {1: open, 20: local, else: closed}")
 	}
 	if len(n.Content) == 0 {
-		return b.errorf(n, "on_unavailable is empty: leave it out for closed")
+		return b.errorf(n, "on_unavailable is empty: omit it for closed")
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if err := b.upTo(n.Content[i], n.Content[i+1], rule); err != nil {
@@ -48,17 +48,17 @@ func (b *ruleBody) unavailable(rule *Rule) error {
 func (b *ruleBody) upTo(key, mode *yaml.Node, rule *Rule) error {
 	rules := rule.OnUnavailable.Rules
 	if len(rules) > 0 && rules[len(rules)-1].MaxCost == 0 {
-		return b.errorf(key, "on_unavailable: else is for every other cost, and comes last")
+		return b.errorf(key, "on_unavailable: else applies to all other costs and must come last")
 	}
 	if key.Value == "else" {
 		return b.mode(mode, 0, rule)
 	}
 	cost, err := strconv.ParseInt(strings.ReplaceAll(key.Value, "_", ""), 10, 64)
 	if key.Kind != yaml.ScalarNode || err != nil || cost < 1 {
-		return b.errorf(key, "on_unavailable: %q is not the highest cost that a mode is for, a whole number of at least 1, or else", clip(key.Value))
+		return b.errorf(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1", clip(key.Value))
 	}
 	if len(rules) > 0 && cost <= rules[len(rules)-1].MaxCost {
-		return b.errorf(key, "on_unavailable: the costs must grow, and %d comes after %d", cost, rules[len(rules)-1].MaxCost)
+		return b.errorf(key, "on_unavailable: costs must increase, but %d comes after %d", cost, rules[len(rules)-1].MaxCost)
 	}
 	return b.mode(mode, cost, rule)
 }
@@ -67,16 +67,16 @@ func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) error {
 	n = resolve(n)
 	mode, known := modes[n.Value]
 	if n.Kind != yaml.ScalarNode || !known {
-		return b.errorf(n, "on_unavailable %q: it is open, local or closed", clip(n.Value))
+		return b.errorf(n, "on_unavailable %q must be open, local or closed", clip(n.Value))
 	}
 	if mode == failover.Open && b.guard {
-		return b.errorf(n, "on_unavailable is open beside guard: who brings the store down could guess without a limit; use local or closed")
+		return b.errorf(n, "on_unavailable is open beside guard: an attacker that brings the store down could guess without a limit; use local or closed")
 	}
 	rule.OnUnavailable.Rules = append(rule.OnUnavailable.Rules, failover.Rule{MaxCost: maxCost, Mode: mode})
 	return nil
 }
 
-// describeModes says the modes as the configuration does; empty for the default.
+// describeModes returns the modes in the form of the configuration; empty for the default.
 func describeModes(p *failover.Policy) string {
 	if len(p.Rules) == 0 {
 		return ""

@@ -10,18 +10,16 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleTime is how long files have to be left alone before they are read: an editor or a deployment writes
-// several times.
+// settleTime is how long files must stay unchanged before they are read. Editors and deployments write several times.
 const settleTime = 100 * time.Millisecond
 
-// A Fingerprint tells contents of a Source apart.
+// A Fingerprint identifies the contents of a Source.
 type Fingerprint [sha256.Size]byte
 
-// Watch calls changed after each change of the configuration's files with what they say now, or with what is
-// wrong with them, until the context ends. A change is another content than that of known, which is the Fingerprint
-// from before the files were loaded, so that a change in between is not missed: also when a symbolic link on the
-// way to the files, such as that of a ConfigMap, is pointed elsewhere. Calls do not overlap. The error is
-// that of the first watch.
+// Watch calls changed after each change of the configuration's files, with the new configuration or the error, until
+// the context ends. Known is the Fingerprint from before the files were loaded, so that no change in between is missed.
+// Watch also notices when a symbolic link on the way to the files, such as that of a ConfigMap, points elsewhere. Calls
+// of changed do not overlap. Watch returns an error if the first watch cannot be set up.
 func (s Source) Watch(ctx context.Context, known Fingerprint, changed func(*Config, error)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -45,7 +43,7 @@ type watching struct {
 
 func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
 	defer func() { _ = w.watcher.Close() }()
-	quiet := time.NewTimer(settleTime) // the first look is at what changed before there was a watch
+	quiet := time.NewTimer(settleTime) // the first check covers changes from before the watch
 	for {
 		select {
 		case <-ctx.Done():
@@ -55,7 +53,7 @@ func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
 				return
 			}
 			quiet.Reset(settleTime)
-		case _, ok := <-w.watcher.Errors: // such as an overflow: look at the files
+		case _, ok := <-w.watcher.Errors: // such as an overflow: check the files
 			if !ok {
 				return
 			}
@@ -72,8 +70,8 @@ func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
 	}
 }
 
-// follow watches every directory in which something on the way to the files can change: that of the path,
-// those of the symbolic links in it, and the directory of the files.
+// follow watches every directory in which a change can affect the files: the directory of the path, those of the
+// symbolic links in it, and the directory of the files.
 func (w *watching) follow() {
 	dirs := map[string]bool{}
 	note := func(path string) {
@@ -84,7 +82,7 @@ func (w *watching) follow() {
 	}
 	path := absolute(w.source.Path)
 	note(path)
-	for range 40 { // as many links as the kernel follows
+	for range 40 { // the number of links that the kernel follows
 		link, target := firstLink(path)
 		if link == "" {
 			break
@@ -108,7 +106,7 @@ func (w *watching) follow() {
 		}
 	}
 	for dir := range dirs {
-		_ = w.watcher.Add(dir) // one that went away again is found by the event that it causes
+		_ = w.watcher.Add(dir) // the removal of a directory causes an event of its own
 	}
 }
 
@@ -142,7 +140,7 @@ func absolute(path string) string {
 	return path
 }
 
-// existing returns the path, or the first directory above it that is there.
+// existing returns the path, or the nearest existing directory above it.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
@@ -152,7 +150,7 @@ func existing(path string) string {
 	}
 }
 
-// Fingerprint tells contents apart, including those that cannot be read.
+// Fingerprint returns the fingerprint of the current contents. Unreadable contents have one too.
 func (s Source) Fingerprint() Fingerprint {
 	files, err := s.read()
 	hash := sha256.New()

@@ -127,7 +127,7 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 	if n := <-heard; n.err == nil {
 		t.Error("a domain twice is taken")
 	}
-	asked("refused", "1", "nonce2", "domain d is there twice")
+	asked("refused", "1", "nonce2", "duplicate domain d")
 
 	tomorrow := limited("d", 5)
 	tomorrow.Descriptors[0].ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 0x01}) // field 127
