@@ -87,7 +87,7 @@ func allow(t *testing.T, p *service, address string) (int, string) {
 func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 	server := redistest.Start(t)
 	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
-	_, line, _ := strings.Cut(out, "a user of its own: ")
+	_, line, _ := strings.Cut(out, "the limiter its own user: ")
 	line, _, _ = strings.Cut(line, "\n")
 	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
 	file := filepath.Join(t.TempDir(), "token")

@@ -20,7 +20,7 @@ func TestDoctorExitCodes(t *testing.T) {
 		{[]string{"--redis", server.Addr()}, 0, " 0 to repair"},
 		{[]string{"--redis", server.Addr(), "--strict"}, 1, " 0 to repair"},
 		{[]string{"--redis", server.Addr(), "--budget", "1ns"}, 1, "raise the budget"},
-		{[]string{"--redis", cache.Addr()}, 1, "fail       eviction     allkeys-lru: when memory is full Redis drops keys"},
+		{[]string{"--redis", cache.Addr()}, 1, "fail       eviction     allkeys-lru: when memory is full Redis evicts keys"},
 	} {
 		code, out, err := sash(t, nil, append([]string{"doctor"}, c.args...)...)
 		if code != c.code || err != "" || !strings.Contains(out, c.say) {
@@ -45,7 +45,7 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	if strings.Count(out, "\nwarn ") != 1 || !strings.Contains(out, "\nwarn       acl ") {
 		t.Errorf("as an administrator: %s", out)
 	}
-	_, line, found := strings.Cut(out, "a user of its own: ")
+	_, line, found := strings.Cut(out, "the limiter its own user: ")
 	if !found {
 		t.Fatalf("no ACL line in %s", out)
 	}
@@ -65,7 +65,7 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 func TestServeNeedsNoMoreThanTheDoctorSays(t *testing.T) {
 	server := redistest.Start(t)
 	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
-	_, line, found := strings.Cut(out, "a user of its own: ")
+	_, line, found := strings.Cut(out, "the limiter its own user: ")
 	if !found {
 		t.Fatalf("no ACL line in %s", out)
 	}

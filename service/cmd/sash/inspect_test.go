@@ -107,7 +107,7 @@ func TestInspectKnowsEveryAlgorithm(t *testing.T) {
 func TestInspectAsTheLimitersUser(t *testing.T) {
 	server := redistest.Start(t)
 	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
-	_, line, found := strings.Cut(out, "a user of its own: ")
+	_, line, found := strings.Cut(out, "the limiter its own user: ")
 	if !found {
 		t.Fatalf("no ACL line in %s", out)
 	}

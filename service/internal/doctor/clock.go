@@ -12,7 +12,7 @@ import (
 
 const (
 	clockSamples = 5
-	// A difference below this is of no matter: a failover moves the charges by as much.
+	// A difference below this is harmless: a failover shifts the charges by as much.
 	smallOffset = 200 * time.Millisecond
 	largeOffset = 10 * time.Second
 )
@@ -20,32 +20,32 @@ const (
 // clocks compares the clocks of primaries and their replicas with this machine's.
 func (v *visit) clocks(ctx context.Context, nodes []node) {
 	var read []clock
-	ask := func(address string, c *redis.Client) {
+	compare := func(address string, c *redis.Client) {
 		ahead, err := offset(ctx, c)
 		if err != nil {
-			v.findings = append(v.findings, Finding{Check: "clock", Node: address, Level: Unchecked, Seen: "TIME is not answered: " + err.Error()})
+			v.findings = append(v.findings, Finding{Check: "clock", Node: address, Level: Unchecked, Seen: "TIME failed: " + err.Error()})
 			return
 		}
 		read = append(read, clock{address, ahead})
 	}
 	_ = redisclient.Primaries(ctx, v.client, func(_ context.Context, c *redis.Client) error {
-		ask(address(c), c)
+		compare(address(c), c)
 		return nil
 	})
 	for _, n := range nodes {
 		for _, r := range n.replicas() {
 			c, err := redisclient.Node(v.url, r.address)
 			if err != nil {
-				continue // the URL was read before
+				continue // impossible: the URL was parsed before
 			}
-			ask(r.address, c)
+			compare(r.address, c)
 			_ = c.Close()
 		}
 	}
 	v.findings = append(v.findings, judgeClocks(read)...)
 }
 
-// A clock is a server's, compared with this machine's.
+// A clock is a server's clock compared with this machine's.
 type clock struct {
 	address string
 	ahead   time.Duration
@@ -60,7 +60,7 @@ func judgeClocks(read []clock) (out []Finding) {
 		least, most = min(least, c.ahead), max(most, c.ahead)
 		f := Finding{Check: "clock", Node: c.address, Level: OK, Seen: fmt.Sprintf("%v ahead of this machine's", c.ahead.Round(time.Millisecond))}
 		if c.ahead.Abs() >= smallOffset {
-			f.Level, f.Do = Warn, "let NTP keep both clocks; decisions use the server's, but this machine's places calendar limits and times in logs"
+			f.Level, f.Do = Warn, "synchronize both clocks with NTP; decisions use the server's clock, but calendar limits and log times use this machine's"
 		}
 		if c.ahead < 0 {
 			f.Seen = fmt.Sprintf("%v behind this machine's", -c.ahead.Round(time.Millisecond))
@@ -72,12 +72,12 @@ func judgeClocks(read []clock) (out []Finding) {
 		if apart >= largeOffset {
 			level = Fail
 		}
-		out = append(out, Finding{Check: "clock", Level: level, Do: "let NTP keep the servers' clocks", Seen: fmt.Sprintf("the servers' clocks are %v apart: a failover to one that is ahead admits as much early, and to one behind holds units as much longer", apart.Round(time.Millisecond))})
+		out = append(out, Finding{Check: "clock", Level: level, Do: "synchronize the servers' clocks with NTP", Seen: fmt.Sprintf("the servers' clocks are %v apart: after a failover to one that is ahead, units are admitted that much early; after one to a clock that is behind, they are held that much longer", apart.Round(time.Millisecond))})
 	}
 	return out
 }
 
-// offset is a server's clock less this machine's, by the sample that took the least time.
+// offset returns a server's clock minus this machine's, from the fastest of several samples.
 func offset(ctx context.Context, c *redis.Client) (time.Duration, error) {
 	var best, ahead time.Duration
 	for i := range clockSamples {

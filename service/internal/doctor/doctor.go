@@ -1,7 +1,7 @@
-// Package doctor looks at a Redis that a limiter uses and says what is wrong with it for that purpose.
+// Package doctor checks whether a Redis is set up well for a limiter and reports what to change.
 //
-// It changes nothing but keys of its own under the store's prefix, which it removes. What the user may not
-// look at is reported as unchecked.
+// It writes only keys of its own under the store's prefix, and removes them. A check that the user is not permitted to
+// run is reported as unchecked.
 package doctor
 
 import (
@@ -13,33 +13,33 @@ import (
 	"example.com/sash/service/internal/redisclient"
 )
 
-// A Level says how bad a finding is.
+// A Level is the severity of a finding.
 type Level string
 
 // Levels.
 const (
 	OK        Level = "ok"
-	Unchecked Level = "unchecked" // the user may not look, or there was no answer
-	Warn      Level = "warn"      // a promise is weaker than it could be
-	Fail      Level = "fail"      // a promise does not hold, or calls fail
+	Unchecked Level = "unchecked" // the user lacks permission, or there was no answer
+	Warn      Level = "warn"      // a guarantee is weaker than it could be
+	Fail      Level = "fail"      // a guarantee does not hold, or calls fail
 )
 
-// A Finding is what one check saw.
+// A Finding is the result of one check.
 type Finding struct {
 	Check string `json:"check"`
-	Node  string `json:"node,omitempty"` // an address, where there are several
+	Node  string `json:"node,omitempty"` // an address, if there are several
 	Level Level  `json:"level"`
 	Seen  string `json:"seen"`
-	Do    string `json:"do,omitempty"` // what to do about it
+	Do    string `json:"do,omitempty"` // the remedy
 }
 
 // Options for Run.
 type Options struct {
-	// Budget is the time that one decision may take.
+	// Budget is the time that the store has for one decision.
 	Budget time.Duration
 }
 
-// A visit is one run.
+// A visit is one run of all checks.
 type visit struct {
 	url      string
 	client   redis.UniversalClient
@@ -49,8 +49,8 @@ type visit struct {
 	findings []Finding
 }
 
-// Run looks at the Redis of a URL, through a client for that URL. It takes a few seconds at most on a server
-// that answers. An error means that it does not answer, or does not let the user in.
+// Run checks the Redis of a URL through a client for that URL. On a server that answers it takes a few seconds at most.
+// It returns an error if the server does not answer or does not accept the user.
 func Run(ctx context.Context, url string, client redis.UniversalClient, opts Options) ([]Finding, error) {
 	v := &visit{url: url, client: client, budget: opts.Budget}
 	if err := client.Ping(ctx).Err(); err != nil && !forbidden(err) {
@@ -59,7 +59,7 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 	_, v.many = client.(*redis.ClusterClient)
 	var nodes []node
 	err := redisclient.Primaries(ctx, client, func(ctx context.Context, c *redis.Client) error {
-		n := look(ctx, c)
+		n := inspect(ctx, c)
 		nodes = append(nodes, n)
 		v.version(n)
 		v.eviction(n)
@@ -80,7 +80,7 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 	return v.findings, ctx.Err()
 }
 
-// add notes a finding on a node, which is named where there are several.
+// add records a finding on a node, which it names if there are several.
 func (v *visit) add(check string, n node, level Level, seen, do string) {
 	f := Finding{Check: check, Level: level, Seen: seen, Do: do}
 	if v.many {
@@ -89,7 +89,7 @@ func (v *visit) add(check string, n node, level Level, seen, do string) {
 	v.findings = append(v.findings, f)
 }
 
-// note adds a finding that is not about one node.
+// note records a finding that is not about one node.
 func (v *visit) note(check string, level Level, seen, do string) {
 	v.findings = append(v.findings, Finding{Check: check, Level: level, Seen: seen, Do: do})
 }

@@ -58,14 +58,14 @@ func TestFindings(t *testing.T) {
 		{"as Debian starts it", nil, map[string]Level{
 			"version": OK, "eviction": OK, "memory": Warn, "persistence": Warn, "replication": Warn, "clock": OK, "scripts": OK, "latency": OK, "acl": Warn,
 		}, "user default may do what is needed, and read the configuration"},
-		{"a cache", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, map[string]Level{"eviction": Fail, "memory": OK}, "admits a whole limit again"},
+		{"a cache", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, map[string]Level{"eviction": Fail, "memory": OK}, "admitted a whole limit again"},
 		{"a cache of what expires", []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, map[string]Level{"eviction": Fail}, "volatile-ttl"},
-		{"a cache without a bound", []string{"--maxmemory-policy", "allkeys-lru"}, map[string]Level{"eviction": Warn}, "does nothing yet"},
+		{"a cache without a bound", []string{"--maxmemory-policy", "allkeys-lru"}, map[string]Level{"eviction": Warn}, "without effect as long as"},
 		{"full", []string{"--maxmemory", "512kb"}, map[string]Level{"memory": Fail, "scripts": Fail}, "OOM"},
 		{"append-only", []string{"--appendonly", "yes"}, map[string]Level{"persistence": OK}, "appendfsync everysec"},
 		{"snapshots", []string{"--save", "60 1"}, map[string]Level{"persistence": Warn}, "snapshots only"},
 		{"replicas wanted", []string{"--min-replicas-to-write", "1"}, map[string]Level{"replication": Fail, "scripts": Fail}, "NOREPLICAS"},
-		{"a replica", []string{"--replicaof", strings.Replace(plain.Addr(), ":", " ", 1)}, map[string]Level{"replication": Fail, "scripts": Fail}, "give the primary's address"},
+		{"a replica", []string{"--replicaof", strings.Replace(plain.Addr(), ":", " ", 1)}, map[string]Level{"replication": Fail, "scripts": Fail}, "use the primary's address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := redistest.Start(t, c.args...)
@@ -98,7 +98,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// The line that is printed is enough for all that a limiter does, and the doctor gets by with it.
+// The printed ACL line suffices for a limiter, and for the doctor.
 func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 	single := redistest.Start(t)
 	cluster, clusterURL := servertest.StartCluster(t)

@@ -9,18 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A node is what a server says of itself.
+// A node is what a server reports about itself.
 type node struct {
 	address string
-	info    map[string]string // fields of INFO; nil when it may not be asked
-	config  map[string]string // of the settings that matter; nil when they may not be asked
-	err     error             // why there is no info
+	info    map[string]string // fields of INFO; nil if the user may not run it
+	config  map[string]string // the relevant settings; nil if the user may not read them
+	err     error             // why info is nil
 }
 
-// settings are those that INFO does not tell.
+// settings are those that INFO does not contain.
 var settings = []string{"save", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "stop-writes-on-bgsave-error"}
 
-func look(ctx context.Context, c *redis.Client) node {
+// inspect reads what a server reports about itself.
+func inspect(ctx context.Context, c *redis.Client) node {
 	n := node{address: address(c)}
 	text, err := c.Info(ctx).Result()
 	if err != nil {
@@ -42,15 +43,15 @@ func look(ctx context.Context, c *redis.Client) node {
 	return n
 }
 
-// address is a server's address for messages.
+// address returns a server's address for messages.
 func address(c *redis.Client) string {
-	if addr := c.Options().Addr; addr != "FailoverClient" { // what the client calls the primary that Sentinels name
+	if addr := c.Options().Addr; addr != "FailoverClient" { // the client's name for the primary behind Sentinels
 		return addr
 	}
 	return "the primary"
 }
 
-// fields reads what INFO answers.
+// fields parses the answer of INFO.
 func fields(text string) map[string]string {
 	out := make(map[string]string)
 	for line := range strings.SplitSeq(text, "\n") {
@@ -66,16 +67,16 @@ func (n node) number(field string) int64 {
 	return v
 }
 
-// blind notes that INFO may not be asked, and reports whether that is so.
+// blind reports whether INFO failed, and records that as a finding.
 func (v *visit) blind(check string, n node) bool {
 	if n.info != nil {
 		return false
 	}
-	v.add(check, n, Unchecked, "INFO is not answered: "+n.err.Error(), "run sash doctor once as a user who may run INFO and CONFIG GET")
+	v.add(check, n, Unchecked, "INFO failed: "+n.err.Error(), "run sash doctor once as a user that may run INFO and CONFIG GET")
 	return true
 }
 
-// oldest is the first version with all that the scripts use.
+// oldest is the first version that supports all that the scripts use.
 var oldest = [2]int{6, 2}
 
 func (v *visit) version(n node) {
@@ -107,18 +108,18 @@ func (v *visit) eviction(n node) {
 		return
 	}
 	policy, evicted := n.info["maxmemory_policy"], n.number("evicted_keys")
-	do := "CONFIG SET maxmemory-policy noeviction, and give the limiter a server of its own if this one is a cache"
+	do := "CONFIG SET maxmemory-policy noeviction, and give the limiter its own server if this one is a cache"
 	switch {
 	case policy == "noeviction":
 		if evicted > 0 {
-			v.add("eviction", n, Warn, fmt.Sprintf("noeviction now, but %d keys were evicted since the start", evicted), "whoever lost a key then was admitted anew; nothing to do if that is past")
+			v.add("eviction", n, Warn, fmt.Sprintf("noeviction now, but %d keys were evicted since the server started", evicted), "the subjects of those keys were admitted a whole limit again; nothing to do if that is past")
 			return
 		}
 		v.add("eviction", n, OK, "noeviction", "")
 	case n.number("maxmemory") == 0:
-		v.add("eviction", n, Warn, policy+", which does nothing yet because there is no maxmemory", do+" before maxmemory is set")
+		v.add("eviction", n, Warn, policy+", without effect as long as there is no maxmemory", do+" before you set maxmemory")
 	default:
-		v.add("eviction", n, Fail, fmt.Sprintf("%s: when memory is full Redis drops keys, and a limiter's key among them (all of them expire) admits a whole limit again; %d keys were evicted so far", policy, evicted), do)
+		v.add("eviction", n, Fail, fmt.Sprintf("%s: when memory is full Redis evicts keys, including a limiter's (all of which expire), whose subjects are then admitted a whole limit again; %d keys were evicted so far", policy, evicted), do)
 	}
 }
 
@@ -130,9 +131,9 @@ func (v *visit) memory(n node) {
 	seen := fmt.Sprintf("%s of %s in use", size(used), size(most))
 	switch {
 	case most == 0:
-		v.add("memory", n, Warn, size(used)+" in use and no maxmemory: a server that grows is killed by the system, and forgets", "set maxmemory below what the machine can give")
+		v.add("memory", n, Warn, size(used)+" in use and no maxmemory: a server that grows too large is killed by the system and loses its state", "set maxmemory below what the machine can spare")
 	case used >= most:
-		v.add("memory", n, Fail, seen+": calls that would be admitted are refused by Redis", "raise maxmemory, or find what fills it (redis-cli --bigkeys)")
+		v.add("memory", n, Fail, seen+": Redis rejects calls that would be admitted", "raise maxmemory, or find what fills it (redis-cli --bigkeys)")
 	case used > most*4/5:
 		v.add("memory", n, Warn, seen, "raise maxmemory: when it is full, calls that would be admitted fail")
 	default:
@@ -155,9 +156,9 @@ func (v *visit) persistence(n node) {
 	appends, replicas := n.info["aof_enabled"] == "1", n.number("connected_slaves")
 	switch {
 	case appends && n.info["aof_last_write_status"] == "err":
-		v.add("persistence", n, Fail, "the append-only file cannot be written, and Redis refuses writes", "make room on the disk; the server's log has the reason")
+		v.add("persistence", n, Fail, "the append-only file cannot be written, and Redis rejects writes", "free space on the disk; the server's log has the reason")
 	case n.info["rdb_last_bgsave_status"] == "err" && n.config["stop-writes-on-bgsave-error"] != "no":
-		v.add("persistence", n, Fail, "the last snapshot failed, and Redis refuses writes until one succeeds", "make room for the snapshot; the server's log has the reason")
+		v.add("persistence", n, Fail, "the last snapshot failed, and Redis rejects writes until one succeeds", "free space for the snapshot; the server's log has the reason")
 	case appends:
 		seen := "append-only file"
 		if fsync := n.config["appendfsync"]; fsync != "" {
@@ -167,10 +168,10 @@ func (v *visit) persistence(n node) {
 	case replicas > 0:
 		v.add("persistence", n, OK, "no append-only file; replicas keep the charges", "")
 	case n.config == nil:
-		v.add("persistence", n, Unchecked, "no append-only file; CONFIG GET is not permitted, so snapshots are not known", "run sash doctor once as a user who may run CONFIG GET")
+		v.add("persistence", n, Unchecked, "no append-only file; CONFIG GET is not permitted, so the snapshot settings are unknown", "run sash doctor once as a user that may run CONFIG GET")
 	case n.config["save"] != "":
-		v.add("persistence", n, Warn, "snapshots only: a restart forgets what was charged since the last one, and admits it again", "appendonly yes, with appendfsync everysec, loses a second at most")
+		v.add("persistence", n, Warn, "snapshots only: a restart loses the charges since the last one, and those units are admitted again", "appendonly yes, with appendfsync everysec, loses a second at most")
 	default:
-		v.add("persistence", n, Warn, "none: a restart forgets every charge, and admits up to a whole limit again for each key", "appendonly yes, with appendfsync everysec, if that matters; short windows may not need it")
+		v.add("persistence", n, Warn, "none: a restart loses every charge, and up to a whole limit is admitted again for each key", "appendonly yes, with appendfsync everysec, if that matters; short windows may not need it")
 	}
 }

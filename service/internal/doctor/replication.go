@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A replica is one that a primary knows.
+// A replica is a replica as its primary reports it.
 type replica struct {
 	address string
 	online  bool
@@ -42,7 +42,7 @@ func (v *visit) replication(n node) {
 		return
 	}
 	if n.info["role"] != "master" {
-		v.add("replication", n, Fail, "this server is a replica: it refuses every charge", "give the primary's address, or redis+sentinel:// that finds it")
+		v.add("replication", n, Fail, "this server is a replica: it rejects every charge", "use the primary's address, or redis+sentinel:// to find it")
 		return
 	}
 	replicas, late := n.replicas(), 0
@@ -55,15 +55,15 @@ func (v *visit) replication(n node) {
 	seen := fmt.Sprintf("primary with %d replicas", len(replicas))
 	switch {
 	case len(replicas)-late < least:
-		v.add("replication", n, Fail, fmt.Sprintf("%s, of which %d follow, and min-replicas-to-write is %d: Redis refuses every charge", seen, len(replicas)-late, least), "bring the replicas back, or lower min-replicas-to-write")
+		v.add("replication", n, Fail, fmt.Sprintf("%s, of which %d follow, and min-replicas-to-write is %d: Redis rejects every charge", seen, len(replicas)-late, least), "bring the replicas back, or lower min-replicas-to-write")
 	case late > 0:
-		v.add("replication", n, Warn, fmt.Sprintf("%s, of which %d do not follow within a second", seen, late), "a failover now would admit again what they lack: look at their link and load")
+		v.add("replication", n, Warn, fmt.Sprintf("%s, of which %d do not follow within a second", seen, late), "after a failover now, the charges that they lack would be admitted again: check their link and load")
 	case len(replicas) == 0:
-		v.add("replication", n, Warn, "primary without a replica: when it is gone there are no decisions, but those of the failure policy", "add a replica and Sentinel, or accept that")
+		v.add("replication", n, Warn, "primary without a replica: when it is down only the failure mode answers", "add a replica and Sentinel, or accept that")
 	case n.config == nil:
-		v.add("replication", n, Unchecked, seen+", all follow; CONFIG GET is not permitted, so min-replicas-to-write is not known", "run sash doctor once as a user who may run CONFIG GET")
+		v.add("replication", n, Unchecked, seen+", all follow; CONFIG GET is not permitted, so min-replicas-to-write is unknown", "run sash doctor once as a user that may run CONFIG GET")
 	case least == 0:
-		v.add("replication", n, Warn, seen+", all follow; min-replicas-to-write is 0, so a primary that is cut off goes on admitting beside the one that was promoted", "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; without a replica charges are then refused")
+		v.add("replication", n, Warn, seen+", all follow; min-replicas-to-write is 0, so a primary that is cut off continues to admit calls beside the promoted one", "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; without a replica Redis then rejects charges")
 	default:
 		v.add("replication", n, OK, fmt.Sprintf("%s, all follow; min-replicas-to-write %d, max-lag %s s", seen, least, n.config["min-replicas-max-lag"]), "")
 	}

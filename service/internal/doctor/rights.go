@@ -10,24 +10,24 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// forbidden reports whether the server answered that the user may not do that.
+// forbidden reports whether the server denied the user permission.
 func forbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
-// A Way is how a limiter reaches its Redis: what its user has to be permitted depends on it.
+// A Way is how a limiter reaches its Redis. The permissions that its user needs depend on it.
 type Way struct {
 	Cluster, Sentinel bool
-	Database          bool // another than 0
+	Database          bool // a database other than 0
 }
 
-// Line returns the ACL rules of a user who may do what a limiter needs and nothing else.
+// Line returns the ACL rules of a user with exactly the permissions that a limiter needs.
 func Line(user string, way Way) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ACL SETUSER %s on >PASSWORD ~%s* -@all +ping +eval +evalsha +wait", user, redisstore.DefaultPrefix)
 	if way.Cluster {
-		b.WriteString(" +cluster|slots +cluster|shards") // the second one is asked for since version 8
+		b.WriteString(" +cluster|slots +cluster|shards") // the client uses the second one since version 8
 	}
 	if way.Sentinel {
-		b.WriteString(" +role") // whether the one that Sentinel names is the primary
+		b.WriteString(" +role") // checks that the server that Sentinel names is the primary
 	}
 	if way.Database {
 		b.WriteString(" +select")
@@ -38,7 +38,7 @@ func Line(user string, way Way) string {
 	return b.String()
 }
 
-// rights says what the user may do beyond what is needed. That it may do what is needed, the scripts have shown.
+// rights reports permissions beyond those that are needed. The scripts have shown whether the user has those.
 func (v *visit) rights(ctx context.Context) {
 	user, named := "limiter", "the user"
 	if name, err := v.client.Do(ctx, "ACL", "WHOAMI").Text(); err == nil {
@@ -53,7 +53,7 @@ func (v *visit) rights(ctx context.Context) {
 	}
 	line := Line(user, way)
 	var more []string
-	// All of these read, and none of them reads anything of anybody.
+	// These commands only read, and none of them reads user data.
 	if may(v.client.Do(ctx, "CONFIG", "GET", "maxmemory").Err()) {
 		more = append(more, "read the configuration")
 	}
@@ -61,7 +61,7 @@ func (v *visit) rights(ctx context.Context) {
 		more = append(more, "use keys outside "+redisstore.DefaultPrefix+"*")
 	}
 	if may(v.client.Do(ctx, "ACL", "LIST").Err()) {
-		more = append(more, "see all users")
+		more = append(more, "list all users")
 	}
 	level, needed := OK, "what is needed"
 	for _, f := range v.findings {
@@ -80,7 +80,7 @@ func (v *visit) rights(ctx context.Context) {
 	if level == OK {
 		level = Warn
 	}
-	v.note("acl", level, fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "let the limiter be a user of its own: "+line)
+	v.note("acl", level, fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "give the limiter its own user: "+line)
 }
 
 // may reports whether an answer shows that a command was permitted.

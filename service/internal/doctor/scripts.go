@@ -17,21 +17,21 @@ import (
 
 const (
 	latencyCalls = 200
-	// longest bounds the measurement on a server that is far away.
+	// longest bounds the measurement on a distant server.
 	longest = 5 * time.Second
 )
 
-// A trial is a limiter on keys that are removed.
+// A trial is a limiter on temporary keys.
 type trial struct {
 	limiter *sash.Limiter
 	keys    map[string]string // by the address of the primary that holds them
 }
 
-// window is that of trials. What is not removed are heart-beats, which expire after one, the marks of
-// settlements, which expire after two, and those of IDs, which expire after sash.RepeatTime.
+// window is the window of trials. Trials do not remove heartbeats, which expire after one window, the marks of
+// settlements, which expire after two, and the marks of IDs, which expire after sash.RepeatTime.
 const window = 5 * time.Second
 
-// try makes a limiter with one key on every primary.
+// try returns a limiter with one key on every primary.
 func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) (*trial, error) {
 	store := goredisstore.New(v.client, nil)
 	opts := &sash.Options{Algorithm: algorithm, Prefix: "doctor-" + crand.Text()}
@@ -53,7 +53,7 @@ func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) 
 	return &trial{limiter: limiter, keys: keys}, nil
 }
 
-// clean removes the keys, also after an interrupt.
+// clean removes the keys, even after an interrupt.
 func (t *trial) clean(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -62,13 +62,13 @@ func (t *trial) clean(ctx context.Context) {
 	}
 }
 
-// scripts runs every script on every primary. What no script can do is told once.
+// scripts runs every script on every primary. A problem that all scripts share is reported once.
 func (v *visit) scripts(ctx context.Context) {
 	worked, algorithms := 0, sash.Algorithms()
 	for _, algorithm := range algorithms {
 		t, err := v.try(ctx, algorithm, 5)
 		if err != nil {
-			v.note("scripts", Fail, fmt.Sprintf("%s: %v", algorithm, err), "see the error; without the nodes of the cluster nothing can be decided")
+			v.note("scripts", Fail, fmt.Sprintf("%s: %v", algorithm, err), "see the error; without the nodes of the cluster there are no decisions")
 			return
 		}
 		var failed error
@@ -90,7 +90,7 @@ func (v *visit) scripts(ctx context.Context) {
 	}
 }
 
-// round asks for all that a limiter does of one key. Those that are not exact may admit the second call.
+// round makes every kind of call on one key. An algorithm that is not exact may admit the second call.
 func (t *trial) round(ctx context.Context, key string, exact bool) error {
 	for _, step := range []struct {
 		cost    int64
@@ -101,7 +101,7 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 			return err
 		}
 		if exact && res.Allowed != step.allowed {
-			return fmt.Errorf("a call of %d units was decided wrong: allowed %v, with %d of 5 units left", step.cost, res.Allowed, res.Remaining)
+			return fmt.Errorf("wrong decision on a call of %d units: allowed %v, with %d of 5 units left", step.cost, res.Allowed, res.Remaining)
 		}
 	}
 	if _, err := t.limiter.Peek(ctx, key); err != nil {
@@ -124,28 +124,28 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 	return t.limiter.Reset(ctx, key)
 }
 
-// remedy says what to do about the error of a script.
+// remedy returns what to do about the error of a script.
 func remedy(err error) string {
 	text := err.Error()
 	switch {
 	case lacksRights(err):
-		return "give the user the rights of the ACL line below"
+		return "give the user the permissions of the ACL line below"
 	case strings.Contains(text, "NOREPLICAS"):
 		return "bring the replicas back, or lower min-replicas-to-write"
 	case strings.Contains(text, "READONLY"):
-		return "give the primary's address"
+		return "use the primary's address"
 	case strings.Contains(text, "OOM"):
 		return "raise maxmemory, or find what fills it"
 	case strings.Contains(text, "MISCONF"):
-		return "Redis cannot save and refuses writes: the server's log has the reason"
+		return "Redis cannot save and rejects writes: the server's log has the reason"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "the server did not answer in time: look at its load (redis-cli --latency, SLOWLOG GET)"
+		return "the server did not answer in time: check its load (redis-cli --latency, SLOWLOG GET)"
 	default:
-		return "see the server's log; if it is none of Redis or Valkey, its scripts may differ"
+		return "see the server's log; if it is neither Redis nor Valkey, its scripting may differ"
 	}
 }
 
-// lacksRights reports whether the user may not send a script, or the script may not do something.
+// lacksRights reports whether the user or the script lacked a permission.
 func lacksRights(err error) bool {
 	text := err.Error()
 	for _, sign := range []string{"NOPERM", "ACL failure", "can't run this command", "can't access at least one of the keys", "No permission"} {
@@ -156,11 +156,11 @@ func lacksRights(err error) bool {
 	return false
 }
 
-// latency measures decisions, one after the other.
+// latency measures sequential decisions.
 func (v *visit) latency(ctx context.Context) {
 	t, err := v.try(ctx, sash.SlidingLog, 2*latencyCalls)
 	if err != nil {
-		return // scripts has told
+		return // scripts has reported it
 	}
 	defer t.clean(ctx)
 	for _, address := range sorted(t.keys) {
@@ -174,18 +174,18 @@ func (v *visit) latency(ctx context.Context) {
 			took = append(took, time.Since(before))
 		}
 		if len(took) < 10 {
-			v.add("latency", node{address: address}, Unchecked, "too few decisions were answered", "")
+			v.add("latency", node{address: address}, Unchecked, "too few decisions got an answer", "")
 			continue
 		}
 		slices.Sort(took)
 		p50, p99, most := took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
-		seen := fmt.Sprintf("p50 %v, p99 %v, most %v of %d decisions; the budget is %v", short(p50), short(p99), short(most), len(took), v.budget)
+		seen := fmt.Sprintf("p50 %v, p99 %v, max %v of %d decisions; the budget is %v", short(p50), short(p99), short(most), len(took), v.budget)
 		level, do := OK, ""
 		switch {
 		case p99 > v.budget:
-			level, do = Fail, "calls will often end without a decision: move nearer to the server, look at its load (SLOWLOG GET), or raise the budget"
+			level, do = Fail, "calls will often end without a decision: move closer to the server, check its load (SLOWLOG GET), or raise the budget"
 		case most > v.budget || p50 > v.budget/2:
-			level, do = Warn, "some calls will end without a decision: look at the network and the server's load (SLOWLOG GET)"
+			level, do = Warn, "some calls will end without a decision: check the network and the server's load (SLOWLOG GET)"
 		}
 		v.add("latency", node{address: address}, level, seen, do)
 	}

@@ -13,7 +13,7 @@ import (
 	"example.com/sash/service/internal/redisclient"
 )
 
-// topology looks at a Cluster, or at the Sentinels of a primary.
+// topology checks a Cluster, or the Sentinels of a primary.
 func (v *visit) topology(ctx context.Context) {
 	if c, ok := v.client.(*redis.ClusterClient); ok {
 		v.cluster(ctx, c)
@@ -23,7 +23,7 @@ func (v *visit) topology(ctx context.Context) {
 		v.watched = true
 		v.sentinels(ctx, sentinels, master)
 		if forbidden(v.client.Do(ctx, "ROLE").Err()) {
-			v.note("sentinel", Fail, "the user may not run ROLE on the primary", "give the user +role: the client asks whether it is the primary before it uses it")
+			v.note("sentinel", Fail, "the user may not run ROLE on the primary", "give the user +role: the client checks that a server is the primary before it uses it")
 		}
 	}
 }
@@ -31,11 +31,11 @@ func (v *visit) topology(ctx context.Context) {
 func (v *visit) cluster(ctx context.Context, c *redis.ClusterClient) {
 	slots, err := slotsOf(ctx, c)
 	if err != nil {
-		v.note("cluster", Fail, "CLUSTER SLOTS: "+err.Error(), "give the user +cluster|slots: without it the client does not know the nodes")
+		v.note("cluster", Fail, "CLUSTER SLOTS: "+err.Error(), "give the user +cluster|slots: without it the client cannot find the nodes")
 		return
 	}
 	if forbidden(c.ClusterShards(ctx).Err()) {
-		v.note("cluster", Warn, "the user may not run CLUSTER SHARDS", "give the user +cluster|shards: since version 8 it is what the client asks for the nodes")
+		v.note("cluster", Warn, "the user may not run CLUSTER SHARDS", "give the user +cluster|shards: since version 8 the client finds the nodes with it")
 	}
 	covered, primaries, alone := 0, make(map[string]bool), make(map[string]bool)
 	for _, s := range slots {
@@ -50,17 +50,17 @@ func (v *visit) cluster(ctx context.Context, c *redis.ClusterClient) {
 	seen := fmt.Sprintf("%d primaries hold %d of 16384 slots", len(primaries), covered)
 	switch {
 	case covered < 16384:
-		v.note("cluster", Fail, seen, "keys of the other slots have no server: see redis-cli --cluster check")
+		v.note("cluster", Fail, seen, "keys in the other slots have no server: see redis-cli --cluster check")
 	case len(alone) > 0:
-		v.note("cluster", Warn, fmt.Sprintf("%s; %d of them have no replica", seen, len(alone)), "add a replica to each: without one its keys have no decisions when it is gone")
+		v.note("cluster", Warn, fmt.Sprintf("%s; %d of them have no replica", seen, len(alone)), "add a replica to each: without one there are no decisions on its keys while it is down")
 	case len(primaries) < 3:
-		v.note("cluster", Warn, seen, "a failover needs a majority of primaries: have three at least")
+		v.note("cluster", Warn, seen, "a failover needs a majority of primaries: use at least three")
 	default:
 		v.note("cluster", OK, seen+", each with a replica", "")
 	}
 }
 
-// slotsOf asks for the nodes of every slot, as the client does itself before version 8.
+// slotsOf returns the nodes of every slot, like the client itself before version 8.
 func slotsOf(ctx context.Context, c *redis.ClusterClient) ([]redis.ClusterSlot, error) {
 	return c.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
 }
@@ -94,17 +94,17 @@ func (v *visit) sentinels(ctx context.Context, sentinels []*redis.SentinelClient
 	for a := range addresses {
 		names = append(names, a)
 	}
-	seen := fmt.Sprintf("%d of %d Sentinels answer and name %s as %s; they know %d others; a primary that is gone is noticed after %v",
+	seen := fmt.Sprintf("%d of %d Sentinels answer and name %s as %s; they know %d others; a primary that is down is noticed after %v",
 		len(sentinels)-silent, len(sentinels), strings.Join(names, " and "), master, others, after)
 	switch {
 	case len(addresses) != 1:
-		v.note("sentinel", Fail, seen, "they have to agree: see SENTINEL MASTER "+master+" on each")
+		v.note("sentinel", Fail, seen, "they must agree: see SENTINEL MASTER "+master+" on each")
 	case quorum != nil && !forbidden(quorum):
-		v.note("sentinel", Fail, seen+"; "+quorum.Error(), "bring the other Sentinels back: there would be no failover now")
+		v.note("sentinel", Fail, seen+"; "+quorum.Error(), "bring the other Sentinels back: a failover is not possible now")
 	case silent > 0:
-		v.note("sentinel", Warn, seen, "bring those back that do not answer, or take them out of the URL")
+		v.note("sentinel", Warn, seen, "bring back those that do not answer, or remove them from the URL")
 	case others < 2:
-		v.note("sentinel", Warn, seen, "have three Sentinels at least: two cannot outvote one that is wrong or gone")
+		v.note("sentinel", Warn, seen, "use at least three Sentinels: two cannot outvote one that is wrong or down")
 	case after > 10*time.Second:
 		v.note("sentinel", Warn, seen, "until then there are no decisions: SENTINEL SET "+master+" down-after-milliseconds 5000")
 	default:

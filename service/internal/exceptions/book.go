@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	every    = time.Second // between two looks at the version
+	every    = time.Second // between two checks of the version
 	patience = time.Second // for each answer of Redis
-	tries    = 8           // of a change, when others change the document meanwhile
+	tries    = 8           // of a change, if others change the document concurrently
 )
 
-// errUnchanged ends a change that has nothing to do.
+// errUnchanged ends a change that changes nothing.
 var errUnchanged = errors.New("unchanged")
 
-// A Book knows the exceptions, and has a decider follow them. It is safe for concurrent use.
+// A Book holds the exceptions and applies them to a decider. It is safe for concurrent use.
 type Book struct {
 	decider  *decide.Decider
 	keeper   keeper
@@ -33,22 +33,22 @@ type Book struct {
 	changing sync.Mutex // held while this process reads or changes the document
 
 	mu     sync.Mutex
-	held   []Exception // guarded by mu: as they were read, by domain, subject and kind
-	ver    string      // guarded by mu: of held
-	read   time.Time   // guarded by mu: when the keeper last answered; zero is never
-	failed error       // guarded by mu: why it did not answer last; nil when it did
+	held   []Exception // guarded by mu: as read, ordered by subject and kind
+	ver    string      // guarded by mu: the version of held
+	read   time.Time   // guarded by mu: when the keeper last answered; zero means never
+	failed error       // guarded by mu: the error of the last read, or nil
 }
 
-// A Status is what is known of the keeper.
+// A Status is the state of the keeper.
 type Status struct {
-	// Read is when it last answered; zero is never.
+	// Read is when it last answered; zero means never.
 	Read time.Time
-	// Err is why it did not answer last: what was read before holds. Nil when it did.
+	// Err is the error of the last read, or nil. After an error, the exceptions from before hold.
 	Err error
 }
 
-// New returns a book for a decider: on Redis, or in this process where the client is nil. The prefix is that of the
-// store, and empty its default. A nil log is slog.Default. It does no I/O: see Run.
+// New returns a book for a decider. It keeps the exceptions on Redis, or in this process if the client is nil. The prefix
+// is that of the store; empty means its default. A nil log means slog.Default. New does no I/O: see Run.
 func New(decider *decide.Decider, client redis.UniversalClient, prefix string, log *slog.Logger) *Book {
 	b := &Book{decider: decider, keeper: &memory{}, failures: throttle.Log{To: log, Every: 10 * time.Second}}
 	if client != nil {
@@ -57,7 +57,7 @@ func New(decider *decide.Decider, client redis.UniversalClient, prefix string, l
 	return b
 }
 
-// Run follows the changes of other instances until the context ends. It returns nil.
+// Run applies the changes of other instances until the context ends. It returns nil.
 func (b *Book) Run(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -71,9 +71,10 @@ func (b *Book) Run(ctx context.Context) error {
 	}
 }
 
-// Refresh looks for changes once. A service that calls it before it serves does not let the banned through in its first second.
+// Refresh checks for changes once. A service that calls it before it serves does not admit banned subjects in its first
+// second.
 func (b *Book) Refresh(ctx context.Context) {
-	b.changing.Lock() // so that what was read before a change is not followed after it
+	b.changing.Lock() // so that an older read is not applied after a change
 	defer b.changing.Unlock()
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -93,8 +94,8 @@ func (b *Book) Refresh(ctx context.Context) {
 	}
 }
 
-// fetch reads the document and has it followed. It returns what was read, the version, and how far this process's
-// clock is ahead of the keeper's.
+// fetch reads the document and applies it. It returns the exceptions, the version, and how far this process's clock is
+// ahead of the keeper's.
 func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahead time.Duration, err error) {
 	doc, at, err := b.keeper.read(ctx)
 	now := time.Now()
@@ -109,7 +110,7 @@ func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahea
 	return all, doc.version(), ahead, nil
 }
 
-// follow has the decider follow what was read.
+// follow makes the exceptions current and applies them if they changed.
 func (b *Book) follow(all []Exception, version string, now time.Time) {
 	slices.SortFunc(all, func(x, y Exception) int {
 		return cmp.Or(cmp.Compare(x.Subject(), y.Subject()), cmp.Compare(x.Kind, y.Kind))
@@ -123,18 +124,18 @@ func (b *Book) follow(all []Exception, version string, now time.Time) {
 	}
 }
 
-// apply tells the decider. The caller holds mu.
+// apply passes the exceptions to the decider. The caller holds mu.
 func (b *Book) apply() {
 	out := make([]decide.Exception, 0, len(b.held))
 	for i := range b.held {
-		if e, err := b.held[i].decided(); err == nil { // others were written by hand
+		if e, err := b.held[i].decided(); err == nil { // invalid ones were written by hand
 			out = append(out, e)
 		}
 	}
 	b.decider.Except(out)
 }
 
-// dropEnded forgets what has ended. The caller holds mu.
+// dropEnded drops expired exceptions. The caller holds mu.
 func (b *Book) dropEnded(now time.Time) {
 	before := len(b.held)
 	b.held = slices.DeleteFunc(slices.Clone(b.held), func(e Exception) bool { return !now.Before(e.Until) })
@@ -149,10 +150,10 @@ func (b *Book) fail(err error) {
 	b.failed = err
 	now := time.Now()
 	b.dropEnded(now)
-	b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until their ends", "error", err)
+	b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until they expire", "error", err)
 }
 
-// List returns the exceptions of a kind that hold, by domain and subject.
+// List returns the current exceptions of a kind, ordered by subject.
 func (b *Book) List(kind Kind) []Exception {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,19 +166,19 @@ func (b *Book) List(kind Kind) []Exception {
 	return out
 }
 
-// Status returns what is known of the keeper.
+// Status returns the state of the keeper.
 func (b *Book) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return Status{b.read, b.failed}
 }
 
-// Put makes an exception hold for life, which is at least Shortest and at most Longest, in the place of the one
-// with its ID. It fills in Since and Until. Errors are ErrInvalid, ErrFull, those of decide.CheckException, and
-// those of Redis: then whether it holds is not known.
+// Put adds an exception for life, which is at least Shortest and at most Longest. It replaces the one with the same ID
+// and sets Since and Until. Errors are ErrInvalid, ErrFull, those of decide.CheckException, and those of Redis. After an
+// error of Redis it is unknown whether the exception holds.
 func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Exception, error) {
 	if life < Shortest || life > Longest {
-		return e, fmt.Errorf("%w: it ends after %v, and that is at least %v and at most %v", ErrInvalid, life, Shortest, Longest)
+		return e, fmt.Errorf("%w: it would expire after %v, which must be at least %v and at most %v", ErrInvalid, life, Shortest, Longest)
 	}
 	checked, err := e.decided()
 	if err != nil {
@@ -199,7 +200,7 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 	return e, err
 }
 
-// Delete ends an exception now, and returns it; false when there is none. Errors are those of Redis.
+// Delete ends an exception and returns it. It reports false if there is none. Errors are those of Redis.
 func (b *Book) Delete(ctx context.Context, kind Kind, id string) (gone Exception, found bool, err error) {
 	err = b.change(ctx, func(all []Exception) ([]Exception, error) {
 		at := slices.IndexFunc(all, func(e Exception) bool { return e.Kind == kind && e.ID() == id })
@@ -212,7 +213,7 @@ func (b *Book) Delete(ctx context.Context, kind Kind, id string) (gone Exception
 	return gone, found, err
 }
 
-// change reads the document, changes it and writes it, again when another instance was faster.
+// change reads the document, edits it and writes it. It retries if another instance was faster.
 func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, error)) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
@@ -247,10 +248,10 @@ func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, 
 			return nil
 		}
 	}
-	return errors.New("other instances change overrides and bans all the time: try again")
+	return errors.New("other instances keep changing overrides and bans: try again")
 }
 
-// InEffect reports whether the configuration in use has a place for an exception.
+// InEffect reports whether an exception applies under the configuration in use.
 func (b *Book) InEffect(e Exception) bool {
 	checked, err := e.decided()
 	return err == nil && b.decider.CheckException(checked) == nil

@@ -11,18 +11,18 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// A keeper keeps the document. Its clock tells the ends of exceptions.
+// A keeper stores the document. Exceptions expire by its clock.
 type keeper interface {
-	// version returns the version of the document; empty where there is none.
+	// version returns the version of the document, or "" if there is none.
 	version(context.Context) (string, error)
 	// read returns the document, and the keeper's time.
 	read(context.Context) (document, time.Time, error)
-	// write puts a document in the place of the one with a version, and reports false when that is not the
-	// version any more. The document goes by itself after life; zero is now.
+	// write replaces the document that has version instead. It reports false if the document has another version by
+	// now. The document expires after life; zero means at once.
 	write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error)
 }
 
-// A document is all exceptions as text, after a version of versionLength characters. Empty is none.
+// A document is a version of versionLength characters followed by all exceptions as JSON. Empty means none.
 type document string
 
 const versionLength = 16
@@ -41,18 +41,18 @@ type record struct {
 	Reason  string         `json:"reason,omitempty"`
 }
 
-// parse returns the exceptions of a document that have not ended, with times of this process's clock: ahead is
-// how much later that is than the keeper's.
+// parse returns the unexpired exceptions of a document, with times by this process's clock, which is ahead of the
+// keeper's by ahead.
 func (d document) parse(now time.Time, ahead time.Duration) ([]Exception, error) {
 	if d == "" {
 		return nil, nil
 	}
 	if len(d) < versionLength {
-		return nil, errors.New("the document of overrides and bans is cut off")
+		return nil, errors.New("the document of overrides and bans is truncated")
 	}
 	var records []record
 	if err := json.Unmarshal([]byte(d[versionLength:]), &records); err != nil {
-		return nil, fmt.Errorf("the document of overrides and bans is not what an instance wrote: %w", err)
+		return nil, fmt.Errorf("the document of overrides and bans was not written by an instance: %w", err)
 	}
 	var out []Exception
 	for _, r := range records[:min(len(records), Most)] {
@@ -62,13 +62,13 @@ func (d document) parse(now time.Time, ahead time.Duration) ([]Exception, error)
 		if left <= 0 {
 			continue
 		}
-		e.Until = now.Add(left) // with the monotonic clock, so that it ends then whatever becomes of the other
+		e.Until = now.Add(left) // by the monotonic clock, so that setting the wall clock does not affect expiry
 		out = append(out, e.named())
 	}
 	return out, nil
 }
 
-// compose makes a document with a new version, and how long it has to live. Times are of this process's clock.
+// compose returns a document with a new version, and its lifetime. Times are by this process's clock.
 func compose(all []Exception, now time.Time, ahead time.Duration) (document, time.Duration, error) {
 	records := make([]record, len(all))
 	var life time.Duration

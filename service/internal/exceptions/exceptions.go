@@ -1,16 +1,16 @@
-// Package exceptions keeps what operators have said of single subjects for a while: overrides, which put other
-// limits in the place of a rule's, and bans. All instances that share a store share them.
+// Package exceptions keeps temporary exceptions for single subjects: overrides, which replace the limits of a rule, and
+// bans. All instances that share a store share them.
 //
 //	             Put, Delete                         every second: has it changed?
 //	operator --> a Book ----> one key on Redis <---- the Books of all instances ----> decide.Decider.Except
 //
-// They are one document with a version. A Book changes it by comparing and setting, so that no change of
-// another one is lost, and applies it before it answers; the others read it again within a second. Ends are told
-// by the clock of Redis and kept by each process's own, so it does not matter when clocks differ.
+// They are one document with a version. A Book changes it with compare-and-set, so that no concurrent change is lost,
+// and applies the change before it returns. The other instances reload the document within a second. Expiry times are
+// by the clock of Redis, and each process converts them to its own, so the clocks may differ.
 //
-// While Redis does not answer, what was read last holds, each until its end, and nothing can be changed. A Redis
-// that has lost its state has lost the exceptions too, and so have all instances within a second. Without Redis
-// they are kept in the process and end with it.
+// While Redis does not answer, the exceptions that were read last hold until they expire, and none can be changed. A
+// Redis that loses its state loses the exceptions too, and all instances drop them within a second. Without Redis they
+// live in the process and end with it.
 package exceptions
 
 import (
@@ -28,27 +28,27 @@ import (
 
 // Bounds.
 const (
-	// Most is how many exceptions there can be, of both kinds together.
+	// Most is the greatest number of exceptions, of both kinds together.
 	Most = 10_000
-	// Longest is the longest life of one, and Shortest the shortest.
+	// Longest and Shortest bound the lifetime of an exception.
 	Longest  = 30 * 24 * time.Hour
 	Shortest = time.Second
-	// maxText is the most bytes of all keys and values of one, and maxReason of its reason.
+	// maxText bounds the bytes of all keys and values of one, and maxReason those of its reason.
 	maxText   = 4096
 	maxReason = 200
-	// maxDocument is the most bytes of all of them.
+	// maxDocument bounds the bytes of all exceptions.
 	maxDocument = 8 << 20
 )
 
 // Errors.
 var (
-	// ErrFull means that there are as many exceptions as there can be.
-	ErrFull = fmt.Errorf("there are as many overrides and bans as can be, %d or %d MiB: delete some, or put a rule into the configuration", Most, maxDocument>>20)
-	// ErrInvalid means that an exception is wrong in itself.
-	ErrInvalid = errors.New("it cannot be kept")
+	// ErrFull means that there is no room for another exception.
+	ErrFull = fmt.Errorf("no room for more overrides and bans (at most %d, and %d MiB): delete some, or add a rule to the configuration", Most, maxDocument>>20)
+	// ErrInvalid means that an exception is invalid.
+	ErrInvalid = errors.New("invalid exception")
 )
 
-// A Kind is what an exception is.
+// A Kind is a kind of exception.
 type Kind string
 
 // The kinds.
@@ -57,29 +57,29 @@ const (
 	Ban      Kind = "ban"
 )
 
-// An Exception is what holds for one subject for a while.
+// An Exception is a temporary override or ban of one subject.
 type Exception struct {
 	Kind    Kind
 	Domain  string
 	Entries []config.Entry
-	// Limits are those of an override, as they were written.
+	// Limits are the limits of an override, as written.
 	Limits []string
-	// Since and Until are when it was made and when it ends.
+	// Since and Until are when the exception was created and when it expires.
 	Since, Until time.Time
-	// By is who made it, and Reason why; empty is not known.
+	// By is its author, and Reason its reason; empty if unknown.
 	By, Reason string
 
-	subject, id string // where they are known: both take time to make
+	subject, id string // cached: both are expensive to compute
 }
 
-// named returns the exception with its subject and ID made.
+// named returns the exception with its subject and ID cached.
 func (e Exception) named() Exception {
 	e.subject = e.Subject()
 	e.id = e.ID()
 	return e
 }
 
-// ID names the exception among all: the same kind of one subject has the same.
+// ID identifies the exception. Exceptions of one kind and subject have the same ID.
 func (e *Exception) ID() string {
 	if e.id != "" {
 		return e.id
@@ -88,7 +88,7 @@ func (e *Exception) ID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Subject is the subject as results name it.
+// Subject returns the subject as results name it.
 func (e *Exception) Subject() string {
 	if e.subject != "" {
 		return e.subject
@@ -96,7 +96,7 @@ func (e *Exception) Subject() string {
 	return config.Key(e.Domain, e.Entries)
 }
 
-// decided returns the exception as a Decider takes it. The error is ErrInvalid or sash.ErrInvalidLimit.
+// decided returns the exception in the Decider's form. The error is ErrInvalid or sash.ErrInvalidLimit.
 func (e *Exception) decided() (decide.Exception, error) {
 	out := decide.Exception{Domain: e.Domain, Entries: e.Entries, Until: e.Until}
 	length := len(e.Domain)
@@ -105,11 +105,11 @@ func (e *Exception) decided() (decide.Exception, error) {
 	}
 	switch {
 	case length > maxText:
-		return out, fmt.Errorf("%w: domain and entries have %d bytes, more than %d", ErrInvalid, length, maxText)
+		return out, fmt.Errorf("%w: domain and entries have %d bytes, the maximum is %d", ErrInvalid, length, maxText)
 	case len(e.Reason) > maxReason || !utf8.ValidString(e.Reason):
-		return out, fmt.Errorf("%w: the reason is a text of up to %d bytes", ErrInvalid, maxReason)
+		return out, fmt.Errorf("%w: the reason must be UTF-8 of at most %d bytes", ErrInvalid, maxReason)
 	case (e.Kind == Override) != (len(e.Limits) > 0):
-		return out, fmt.Errorf("%w: an override has limits, and a ban has none", ErrInvalid)
+		return out, fmt.Errorf("%w: an override needs limits, and a ban must not have any", ErrInvalid)
 	}
 	for _, text := range e.Limits {
 		l, err := sash.ParseLimit(text)

@@ -11,7 +11,7 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// onRedis keeps the document in one key. It needs no rights but those of the scripts that decide.
+// onRedis keeps the document in one key. It needs no permissions beyond those of the scripts that decide.
 type onRedis struct {
 	client redis.UniversalClient
 	key    string
@@ -22,7 +22,7 @@ var replaceText string
 
 var replace = redis.NewScript(replaceText)
 
-// newOnRedis returns a keeper on a client, which stays the caller's. An empty prefix is redisstore.DefaultPrefix.
+// newOnRedis returns a keeper on a client, which the caller keeps owning. An empty prefix means redisstore.DefaultPrefix.
 func newOnRedis(client redis.UniversalClient, prefix string) *onRedis {
 	if prefix == "" {
 		prefix = redisstore.DefaultPrefix

@@ -1,9 +1,9 @@
--- replace.lua: put a document in the place of the one that was read.
+-- replace.lua: replace the document that was read by another one.
 --
 -- KEYS     1: the document: a string that begins with its version
--- ARGV     1: the version that was read, empty where there was no document   2: the new document
---          3: for how long it is kept, in milliseconds
--- Returns  1, or 0 when another version is there and nothing was written
+-- ARGV     1: the version that was read, empty if there was no document   2: the new document
+--          3: its lifetime in milliseconds
+-- Returns  1, or 0 if the document has another version and nothing was written
 --
 -- Invariant: the key has an expiry. A repetition after a lost reply finds its own version and returns 0.
 

@@ -1,10 +1,10 @@
-// Package history judges what a rate limiter has decided by the definition of a sliding limit:
+// Package history checks the decisions of a rate limiter against the definition of a sliding limit:
 //
 //	for every instant t, the units admitted in (t − window, t] are at most the limit's units;
 //	a call is refused only when a limit has no room for it;
-//	a refusal says how long it takes until the same call fits, if nobody else comes.
+//	a refusal returns the time until the same call fits, if no other call arrives.
 //
-// It knows nothing of algorithms and stores. All times are of the clock that decided, in microseconds.
+// It does not depend on algorithms or stores. All times are by the clock that decided, in microseconds.
 package history
 
 import (
@@ -16,25 +16,25 @@ import (
 	"example.com/sash"
 )
 
-// A Call is a call that was decided.
+// A Call is a decided call.
 type Call struct {
 	At      int64 // when it was decided, in microseconds since the Unix epoch
 	Cost    int64
-	Wait    int64 // of a refusal: RetryAfter in microseconds
+	Wait    int64 // for a refusal: RetryAfter in microseconds
 	Allowed bool
 }
 
-// An Unknown is a call without an answer. It may have been charged at any time after After, or never. Nobody
-// was told that it was admitted.
+// An Unknown is a call without an answer. It may have been charged at any time after After, or never. Its caller did not
+// learn of an admission.
 type Unknown struct {
 	After int64
 	Cost  int64
 }
 
-// A Key is everything that was asked of one subject, in any order.
+// A Key is all calls on one subject, in any order.
 type Key struct {
 	Limits  []sash.Limit  // sliding ones
-	Hold    time.Duration // how much longer than the window a unit may be held: a resolution
+	Hold    time.Duration // how much longer than the window a unit may be held: the resolution
 	Calls   []Call
 	Unknown []Unknown
 }
@@ -43,36 +43,36 @@ type Key struct {
 type Window struct {
 	Limit sash.Limit
 	Units int64
-	Ends  time.Time // the instant of the admission with which it ends
+	Ends  time.Time // the instant of its last admission
 }
 
-// A Refusal is a refusal that was false, or gave a wrong time to wait.
+// A Refusal is a refusal that was false or returned a wrong wait.
 type Refusal struct {
 	At          time.Time
 	Cost        int64
 	Said        time.Duration
-	Least, Most time.Duration // what the history allows it to say; equal where the order is known
+	Least, Most time.Duration // the bounds that the history allows; equal if the order of calls is known
 }
 
-// Findings are what was wrong. The zero value is a history that kept to its limits.
+// Findings are the violations in a history. The zero value means none.
 type Findings struct {
-	Over          *Window  // the window that is the most above its limit
-	OverAdmitted  int      // admissions with which a window held more than its limit
-	False         *Refusal // the first of those that follow
+	Over          *Window  // the window that exceeds its limit most
+	OverAdmitted  int      // admissions that brought a window above its limit
+	False         *Refusal // the first false refusal
 	FalseRefusals int      // refusals although every limit had room
-	Wrong         *Refusal // the first of those that follow
-	WrongWaits    int      // refusals with a time to wait that is not the shortest
-	// Doubtful is how many refusals came after a call without an answer. Its units may have been charged, so these
-	// refusals are false only when there was room beside them, and wrong only when the time is too short.
+	Wrong         *Refusal // the first refusal with a wrong wait
+	WrongWaits    int      // refusals whose wait is not the shortest
+	// Doubtful counts refusals after a call without an answer. Its units may have been charged, so such a refusal counts
+	// as false only if there was room beside them, and its wait as wrong only if it is too short.
 	Doubtful int
 }
 
-// Kept reports whether nothing was wrong.
+// Kept reports whether there are no violations.
 func (f Findings) Kept() bool { return f.OverAdmitted+f.FalseRefusals+f.WrongWaits == 0 }
 
-// Check judges the history of a key. It sorts Calls and Unknown. Calls of the same microsecond may have been
-// decided in any order: refusals get the benefit of the doubt, admissions need none. So do refusals after a
-// call without an answer, which may have been charged.
+// Check checks the history of a key. It sorts Calls and Unknown. Calls in the same microsecond may have been decided in
+// any order. Check gives refusals the benefit of the doubt; admissions do not need it. The same goes for refusals after
+// a call without an answer, which may have been charged.
 func (k *Key) Check() Findings {
 	slices.SortFunc(k.Calls, func(a, b Call) int { return cmp.Compare(a.At, b.At) })
 	slices.SortFunc(k.Unknown, func(a, b Unknown) int { return cmp.Compare(a.After, b.After) })
@@ -91,7 +91,7 @@ func (k *Key) Check() Findings {
 	return f
 }
 
-// A log is the admissions by time. The sum at i is of the units before admission i.
+// A log is the admissions by time. The sum at i counts the units before admission i.
 type log struct {
 	times []int64
 	sums  []int64
@@ -102,8 +102,8 @@ func (l *log) after(instant int64) int {
 	return sort.Search(len(l.times), func(i int) bool { return l.times[i] > instant })
 }
 
-// checkWindows looks at every window that ends at an admission. Others hold no more: between admissions use
-// only falls.
+// checkWindows checks every window that ends at an admission. Other windows hold no more, because use only falls between
+// admissions.
 func (k *Key) checkWindows(l *log, limit sash.Limit, f *Findings) {
 	first := 0
 	for i, at := range l.times {
@@ -147,8 +147,8 @@ func (k *Key) checkRefusals(l *log, f *Findings) {
 	}
 }
 
-// wait returns the smallest time after which a call fits, if only the admissions before index end were made,
-// more units were charged just now, and units are held longer than their window.
+// wait returns the shortest time after which a call fits, given the admissions before index end, more further units that
+// were charged just now, and units that are held for hold longer than their window.
 func (k *Key) wait(l *log, c Call, end int, more int64, hold time.Duration) int64 {
 	var longest int64
 	for _, limit := range k.Limits {
@@ -158,7 +158,7 @@ func (k *Key) wait(l *log, c Call, end int, more int64, hold time.Duration) int6
 		if over <= 0 {
 			continue
 		}
-		// The first admission with which as many have left.
+		// The first admission at which that many have left.
 		n := first + sort.Search(end-first, func(i int) bool { return l.sums[first+i+1]-l.sums[first] >= over })
 		at := c.At
 		if n < end {

@@ -19,12 +19,12 @@ type subject struct {
 	key     string
 	limits  []sash.Limit
 	limiter *sash.Limiter
-	rhythm  int64 // the window, in microseconds, that bursts are timed by
+	rhythm  int64 // the window, in microseconds, that times the bursts
 	most    int64 // the largest cost that fits every limit
-	ahead   int64 // the server's clock less this machine's, in microseconds
+	ahead   int64 // the server's clock minus this machine's, in microseconds
 }
 
-// A stage is one round: its subjects, and the workers that ask for them.
+// A stage is one round: its subjects, and the workers that call.
 type stage struct {
 	subjects []*subject
 	workers  []*worker
@@ -61,8 +61,8 @@ func newStage(store sash.Store, opts Options, rounds int) (*stage, error) {
 	return s, nil
 }
 
-// limits draws the limits of a subject. The first two subjects, which are hot, have one limit, which is full
-// within a burst; the others have up to three, of which a longer window has room for more.
+// limits draws the limits of a subject. The first two subjects, which are hot, have one limit that a burst fills. The
+// others have up to three, with more units for longer windows.
 func limits(draw *rand.Rand, i int) []sash.Limit {
 	if i < 2 {
 		return []sash.Limit{sash.Every(30+draw.Int64N(90), time.Duration(500+draw.IntN(500))*time.Millisecond)}
@@ -77,7 +77,7 @@ func limits(draw *rand.Rand, i int) []sash.Limit {
 	return out
 }
 
-// run lets all workers ask for a time.
+// run runs all workers for a time.
 func (s *stage) run(ctx context.Context, length time.Duration) error {
 	for _, sub := range s.subjects {
 		limited, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -104,7 +104,7 @@ func (s *stage) run(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// clean removes the keys. They would expire by themselves, so a failure is no matter.
+// clean removes the keys. They also expire by themselves, so it ignores errors.
 func (s *stage) clean(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
@@ -113,14 +113,14 @@ func (s *stage) clean(ctx context.Context) {
 	}
 }
 
-// resting reports whether a subject is left alone at an instant of this machine's clock: for the first four
+// resting reports whether a subject gets no calls at an instant of this machine's clock. It rests for the first four
 // fifths of every second window.
 func (sub *subject) resting(now time.Time) bool {
 	at := (now.UnixMicro() + sub.ahead) % (2 * sub.rhythm)
 	return at < sub.rhythm*4/5
 }
 
-// A worker makes one call after the other. What it recorded is by subject.
+// A worker makes one call after the other. Its records are by subject.
 type worker struct {
 	stage   *stage
 	rng     *rand.Rand
@@ -142,7 +142,7 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// pick draws a subject that does not rest: half of the time a hot one.
+// pick draws a subject that does not rest, half of the time a hot one.
 func (w *worker) pick() (int, bool) {
 	now := time.Now()
 	for range 8 {
@@ -167,7 +167,7 @@ func (w *worker) call(ctx context.Context, i int) {
 		}
 	}
 	cost = min(cost, sub.most)
-	// The end of the round does not cut calls short: their outcome would not be known.
+	// The end of the round does not cancel calls: their outcome would be unknown.
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	res, err := sub.limiter.AllowN(limited, sub.key, cost)
 	cancel()
@@ -201,7 +201,7 @@ func (r *Report) Worst() *Fault {
 	return &worst
 }
 
-// excess is how many units a window held above its limit.
+// excess returns how many units a window held above its limit.
 func (f *Fault) excess() int64 {
 	if f.Over == nil {
 		return 0

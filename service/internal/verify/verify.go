@@ -1,10 +1,10 @@
-// Package verify asks a store for units from many workers at once, records every answer, and judges the whole
-// history by the definition of a sliding limit (package history).
+// Package verify calls a store from many concurrent workers, records every result, and checks the whole history against
+// the definition of a sliding limit (package history).
 //
-// The work comes in rounds of a few seconds. Each has keys of its own, with limits drawn from the seed: some
-// hot and some not, with one window or several. A key rests through most of every second window and is then
-// asked as fast as possible over the boundary and through the next window. That is what shows an algorithm
-// that counts from boundaries or lets a burst follow a burst.
+// It works in rounds of a few seconds. Each round has its own keys, with limits drawn from the seed: some hot and some
+// not, with one window or several. A key rests through most of every second window. The workers then call as fast as
+// possible across the boundary and through the next window. This exposes an algorithm that counts from boundaries or
+// admits one burst after another.
 package verify
 
 import (
@@ -21,46 +21,45 @@ import (
 const (
 	round       = 4 * time.Second
 	callTimeout = time.Second
-	// lookTimeout is longer than a client takes to connect, so that its error tells why it could not.
+	// lookTimeout is longer than a client takes to connect, so that its error has the reason of a failure.
 	lookTimeout = 3 * time.Second
-	// resolution is that of sliding-buckets, which hold a unit so much longer at most.
+	// resolution is that of sliding-buckets, which hold a unit at most that much longer.
 	resolution = 10 * time.Millisecond
 )
 
 // Options for Run.
 type Options struct {
-	For       time.Duration // how long
-	Seed      uint64        // of limits, costs and the order of keys; the timing is the machine's
+	For       time.Duration // the duration of the run
+	Seed      uint64        // determines limits, costs and the order of keys, but not the timing
 	Workers   int
 	Algorithm sash.Algorithm
 }
 
-// A Report is what was done and what was found.
+// A Report is the result of a run.
 type Report struct {
 	Rounds     int
 	Keys       int
 	Admitted   int   // calls
 	Units      int64 // of them
 	Refused    int
-	Doubtful   int // refusals after a call without an answer to the same key, of which less can be checked
+	Doubtful   int // refusals after a call on the same key without an answer, of which less can be checked
 	Unanswered int // calls without an answer
 	LastError  error
 	Took       time.Duration
-	Faults     []Fault // empty when every promise was kept
+	Faults     []Fault // empty if every guarantee was kept
 }
 
-// A Fault is a key whose history breaks a promise.
+// A Fault is a key whose history violates a guarantee.
 type Fault struct {
 	Key string
 	history.Findings
 }
 
-// ErrClock means that a server's clock went back, so times do not tell which calls share a window.
-var ErrClock = errors.New("the server's clock went back while calls were made (or another server took over whose clock is behind): nothing can be told from the times; run it again, and see sash doctor")
+// ErrClock means that a server's clock went back, so the times do not show which calls share a window.
+var ErrClock = errors.New("the server's clock went back during the run (or another server took over whose clock is behind): the times prove nothing; run it again, and see sash doctor")
 
-// Run verifies a store. It ends after opts.For, after a round that broke a promise, or when the context does.
-// The keys are removed. An error means that nothing can be told, or nothing more: the report has the rounds that
-// ended before.
+// Run verifies a store. It ends after opts.For, after a round with a violation, or when the context ends. It removes its
+// keys. After an error the report has the rounds that ended before it.
 func Run(ctx context.Context, store sash.Store, opts Options) (Report, error) {
 	var report Report
 	began := time.Now()
@@ -81,12 +80,12 @@ func Run(ctx context.Context, store sash.Store, opts Options) (Report, error) {
 		if report.LastError != nil {
 			return report, report.LastError
 		}
-		return report, errors.New("it ended before a call was answered")
+		return report, errors.New("the run ended before any call got an answer")
 	}
 	return report, nil
 }
 
-// Answered reports whether any call was answered: without one there is no verdict.
+// Answered reports whether any call got an answer. Without one there is no verdict.
 func (r *Report) Answered() bool { return r.Admitted+r.Refused > 0 }
 
 // judge checks every key of a stage and adds to the report.
@@ -126,5 +125,5 @@ func rng(opts Options, rounds, part int) *rand.Rand {
 	return rand.New(rand.NewPCG(opts.Seed, uint64(rounds)<<32|uint64(part)))
 }
 
-// explain names the key in an error before any call was made.
-func explain(key string, err error) error { return fmt.Errorf("asking for %s: %w", key, err) }
+// explain names the key in the error of a first call.
+func explain(key string, err error) error { return fmt.Errorf("peeking at %s: %w", key, err) }
