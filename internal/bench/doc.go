@@ -1,10 +1,16 @@
-// Package bench has nothing of its own: the programs and packages below it measure Sash beside what
-// else there is, in alternating rounds on the same machine.
+// Package bench holds no code. The packages below it measure Sash beside its alternatives, in alternating
+// rounds on one machine:
 //
-//	report      figures, tables and plots, and their form as text, Markdown and SVG
-//	exactness   what a limiter admits in its worst window
-//	netbench    decisions through a client, from many goroutines, on a real redis-server
-//	redisbench  server time and memory on a real redis-server
-//	gobench     in-process limiters in Go
-//	cmd/sashbench  runs them all and writes docs/benchmarks.md
+//	netbench       decisions through a client, from many goroutines, on a real redis-server
+//	servicebench   sash serve over gRPC and HTTP
+//	redisbench     server time and memory of a decision on a real redis-server
+//	gobench        limiters inside one Go process
+//
+//	load           calls from many goroutines, and how fast the answers come
+//	exactness      the units that a limiter admits in its worst window
+//	server         the redis-server that is measured, and its own statistics
+//	report         figures, tables and plots, and the page that shows them
+//	cmd/sashbench  runs the benchmarks and writes docs/benchmarks.md
+//
+// Each package that measures keeps its part of the page, the method and the place of each table, in page.md.
 package bench

@@ -1,35 +1,44 @@
-// Package exactness counts the units that a limiter admits in the worst window of its length. It asks as
-// a client would who wants the most: one call, silence until shortly before a window after it ends, and
-// then without a pause across that boundary. A fixed window gives its units on both sides of it; a token
-// bucket and GCRA give what they have saved, and what comes back meanwhile.
+// Package exactness counts the units that a limiter admits in the worst window of its length. It calls as a
+// client would that wants the most: once, then not until shortly before a window later, and then without a
+// pause across that boundary. A fixed window admits its units on both sides of the boundary; a token bucket and
+// GCRA admit what they have saved, and what returns meanwhile.
 package exactness
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 )
 
-// callers ask at the same time.
+// callers is how many goroutines call at the same time.
 const callers = 8
 
-// A Count is what came of a run.
+// A Count is the result of a run.
 type Count struct {
-	Worst int // units admitted in the worst window
-	All   int // units admitted in all
-	Errs  int // calls without an answer
+	Worst  int // units admitted in the worst window
+	All    int // units admitted in all
+	Failed int // calls without an answer
 }
 
-// An admission happened somewhere between the two times.
-type admission struct{ asked, answered time.Time }
+// Over returns the units of the worst window as Markdown, bold if they exceed the limit.
+func (c Count) Over(limit int) string {
+	if c.Worst > limit {
+		return fmt.Sprintf("**%d**", c.Worst)
+	}
+	return fmt.Sprint(c.Worst)
+}
 
-// Run asks for one unit a call and counts. Decide is called concurrently.
+// An admission happened somewhere between the call and its answer.
+type admission struct{ called, answered time.Time }
+
+// Run asks for one unit per call and counts. It calls decide concurrently.
 func Run(window time.Duration, decide func() (allowed bool, err error)) Count {
 	var mu sync.Mutex
 	var admitted []admission
 	var count Count
-	ask := func() {
-		asked := time.Now()
+	call := func() {
+		called := time.Now()
 		allowed, err := decide()
 		answered := time.Now()
 		if !allowed && err == nil {
@@ -38,19 +47,19 @@ func Run(window time.Duration, decide func() (allowed bool, err error)) Count {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			count.Errs++
+			count.Failed++
 		} else {
-			admitted = append(admitted, admission{asked, answered})
+			admitted = append(admitted, admission{called, answered})
 		}
 	}
 	began := time.Now()
-	ask()
+	call()
 	time.Sleep(time.Until(began.Add(window * 9 / 10)))
 	var group sync.WaitGroup
 	for range callers {
 		group.Go(func() {
 			for time.Since(began) < window*24/10 {
-				ask()
+				call()
 			}
 		})
 	}
@@ -60,19 +69,19 @@ func Run(window time.Duration, decide func() (allowed bool, err error)) Count {
 	return count
 }
 
-// tick is how finely the clocks of stores count: an instant is up to a tick later than its count says.
+// tick is the resolution of the stores' clocks: an instant is up to a tick later than its count.
 const tick = time.Microsecond
 
-// worst returns the most admissions that surely happened within one window: those that were asked for
-// after its start and answered a tick before its end. The true figure is that or more.
+// worst returns the most admissions that certainly happened within one window: called after its start and
+// answered a tick before its end. The true number is that or more.
 func worst(admitted []admission, window time.Duration) int {
-	slices.SortFunc(admitted, func(a, b admission) int { return a.asked.Compare(b.asked) })
+	slices.SortFunc(admitted, func(a, b admission) int { return a.called.Compare(b.called) })
 	most := 0
 	for i, first := range admitted {
-		end := first.asked.Add(window - tick)
+		end := first.called.Add(window - tick)
 		n := 0
 		for _, a := range admitted[i:] {
-			if !a.asked.Before(end) {
+			if !a.called.Before(end) {
 				break
 			}
 			if a.answered.Before(end) {

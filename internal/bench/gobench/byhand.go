@@ -7,7 +7,7 @@ import (
 	"example.com/sash"
 )
 
-// A sliceLog is the exact sliding log as services write it: one mutex, a map of slices of times.
+// A sliceLog is the exact sliding log as services write it: one mutex and a map of slices of times.
 type sliceLog struct {
 	mu     sync.Mutex
 	log    map[string][]time.Time // guarded by mu
@@ -16,8 +16,9 @@ type sliceLog struct {
 }
 
 func openSliceLog(limits ...sash.Limit) limiter {
-	units, window := every(limits)
-	return &sliceLog{log: map[string][]time.Time{}, units: units, window: window}
+	units, window := only(limits)
+	l := &sliceLog{log: map[string][]time.Time{}, units: units, window: window}
+	return limiter{allow: l.allow}
 }
 
 func (l *sliceLog) allow(key string) bool {
@@ -39,11 +40,9 @@ func (l *sliceLog) allow(key string) bool {
 	return allowed
 }
 
-func (l *sliceLog) close() {}
-
-// A ringLog is the least that an exact limiter of one unit a call can do: a ring of as many times as
-// there are units, allocated at once, and a look at the oldest. It cannot tell what is left or when to
-// come back, knows one limit and one cost, and never forgets a key.
+// A ringLog does the least work of an exact limiter of one unit per call: it has a ring of as many times as there
+// are units, allocated at once, and compares the oldest. It reports neither the units left nor when to retry, has
+// one limit and one cost, and never forgets a key.
 type ringLog struct {
 	rings  sync.Map // key to *ring
 	units  int
@@ -53,13 +52,14 @@ type ringLog struct {
 
 type ring struct {
 	mu    sync.Mutex
-	at    []int64 // guarded by mu; nanoseconds since start, 0 where there is none
-	older int     // guarded by mu; the oldest
+	at    []int64 // guarded by mu; nanoseconds since start, 0 if unused
+	older int     // guarded by mu; index of the oldest
 }
 
 func openRingLog(limits ...sash.Limit) limiter {
-	units, window := every(limits)
-	return &ringLog{units: units, window: int64(window), start: time.Now().Add(-time.Second)}
+	units, window := only(limits)
+	l := &ringLog{units: units, window: int64(window), start: time.Now().Add(-time.Second)}
+	return limiter{allow: l.allow}
 }
 
 func (l *ringLog) allow(key string) bool {
@@ -80,5 +80,3 @@ func (l *ringLog) allow(key string) bool {
 	}
 	return true
 }
-
-func (l *ringLog) close() {}

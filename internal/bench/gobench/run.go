@@ -1,132 +1,159 @@
 package gobench
 
 import (
+	_ "embed"
 	"flag"
 	"fmt"
-	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/internal/bench/exactness"
+	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
 )
 
-// Config says how much to measure.
-type Config struct {
-	Rounds   int           // alternating rounds of every figure
-	Window   time.Duration // of the limit whose worst window is looked for
-	Progress io.Writer     // told what is being measured
+//go:embed page.md
+var page string
+
+// A scenario is the calls that a limiter receives.
+type scenario struct {
+	name     string
+	limits   []sash.Limit
+	keys     int
+	parallel bool
+	refused  bool // the window is full and stays full
 }
 
-// Run measures everything, adds it to the document, and returns the targets.
-func Run(cfg Config, doc *report.Document) ([]report.Target, error) {
+// scenarios fill a window as far as the contender's speed goes, and refuse nothing unless they say so.
+func scenarios() []scenario {
+	short := []sash.Limit{sash.Every(50_000, time.Millisecond)}
+	keyed := []sash.Limit{sash.Every(10_000, 20*time.Millisecond)}
+	full := []sash.Limit{sash.PerHour(100)}
+	return []scenario{
+		{name: "admitted, one key", limits: short, keys: 1},
+		{name: "admitted, 1,000 keys", limits: keyed, keys: 1000},
+		{name: "refused, one key", limits: full, keys: 1, refused: true},
+		{name: "admitted, one key, parallel", limits: short, keys: 1, parallel: true},
+		{name: "admitted, 1,000 keys, parallel", limits: keyed, keys: 1000, parallel: true},
+		{name: "refused, one key, parallel", limits: full, keys: 1, parallel: true, refused: true},
+		{name: "two windows, admitted, one key", limits: append(short, sash.Every(100_000, 2*time.Millisecond)), keys: 1},
+		{name: "two windows, refused, one key", limits: append(full, sash.PerDay(1000)), keys: 1, refused: true},
+	}
+}
+
+// fits reports whether a contender can take part.
+func (s scenario) fits(c contender) bool {
+	return (c.multi || len(s.limits) == 1) && !(s.refused && c.waits)
+}
+
+// bench returns the benchmark of one contender.
+func (s scenario) bench(c contender) func(b *testing.B) {
+	keys := make([]string, s.keys)
+	for i := range keys {
+		keys[i] = load.Key(i)
+	}
+	return func(b *testing.B) {
+		limiter := c.open(s.limits...)
+		defer limiter.stop()
+		for _, key := range keys {
+			limiter.allow(key)
+		}
+		for more := s.refused; more; {
+			more = limiter.allow(keys[0])
+		}
+		b.ReportAllocs()
+		b.ResetTimer()
+		if !s.parallel {
+			for i := range b.N {
+				limiter.allow(keys[i%len(keys)])
+			}
+			return
+		}
+		var workers atomic.Int64
+		b.RunParallel(func(pb *testing.PB) {
+			for i := int(workers.Add(1)) * len(keys) / 2; pb.Next(); i++ {
+				limiter.allow(keys[i%len(keys)])
+			}
+		})
+	}
+}
+
+// Run measures everything and adds it to the report.
+func Run(r *report.Report) error {
 	testing.Init()
 	if err := flag.Set("test.benchtime", "100ms"); err != nil {
-		return nil, err
+		return err
 	}
 	all := contenders()
-	table := &report.Table{Head: []string{"ns a decision"}}
-	for _, c := range all {
-		table.Head = append(table.Head, c.name)
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.name
 	}
-	allocs := &report.Table{Head: append([]string{"allocations a decision"}, table.Head[1:]...)}
-	var targets []report.Target
-	for _, l := range loads() {
-		fmt.Fprintf(cfg.Progress, "%s go: %s\n", time.Now().Format(time.TimeOnly), l.name)
-		times := make([]report.Figure, len(all))
-		allocated := make([]report.Figure, len(all))
-		for range cfg.Rounds {
+	times := report.NewTable(append([]string{"ns a decision"}, names...)...)
+	allocs := report.NewTable(append([]string{"allocations a decision"}, names...)...)
+	for _, s := range scenarios() {
+		r.Say("in this process: %s", s.name)
+		ns, allocated := make([]report.Figure, len(all)), make([]report.Figure, len(all))
+		for range r.Rounds {
 			for i, c := range all {
-				if !l.fits(c) {
-					continue
+				if s.fits(c) {
+					result := testing.Benchmark(s.bench(c))
+					ns[i].Add(float64(result.T.Nanoseconds()) / float64(result.N))
+					allocated[i].Add(float64(result.AllocsPerOp()))
 				}
-				r := testing.Benchmark(l.bench(c))
-				times[i].Add(float64(r.T.Nanoseconds()) / float64(r.N))
-				allocated[i].Add(float64(r.AllocsPerOp()))
 			}
 		}
-		row, allocRow := []any{l.name}, []any{l.name}
+		timesRow, allocsRow := []any{s.name}, []any{s.name}
 		for i, c := range all {
-			text, mallocs := times[i].String(), "-"
-			if l.fits(c) {
+			text, mallocs := ns[i].String(), "-"
+			if s.fits(c) {
 				mallocs = fmt.Sprintf("%.0f", allocated[i].Median())
 				if i > 0 {
-					text += fmt.Sprintf(", sash × %.2f", report.Ratio(&times[0], &times[i]))
+					text += fmt.Sprintf(", sash × %.2f", report.Ratio(ns[0], ns[i]))
 				}
 			}
-			row, allocRow = append(row, text), append(allocRow, mallocs)
+			timesRow, allocsRow = append(timesRow, text), append(allocsRow, mallocs)
 		}
-		table.Row(row...)
-		allocs.Row(allocRow...)
-		targets = append(targets, target(l, all, times, allocated)...)
+		times.Row(timesRow...)
+		allocs.Row(allocsRow...)
+		r.AtMost(0, allocated[0].Median(), "memstore, allocations, "+s.name)
+		targets(r, s, all, ns)
 	}
-	doc.Section("Decisions in this process", `
-A call of `+"`Limiter.Allow`"+` over memstore, with the whole result (units left, time to retry, of each limit), beside:
-
-- **exact, by hand**: what a service writes for itself, a mutex and a map of slices of times. It answers yes or no only, for one
-  limit and a cost of 1, and never forgets a key. The ring log is a floor, the least work that keeps the bound: as many slots as
-  units, allocated at once, and a look at the oldest.
-- **certmagic's ring buffer**, the one kept Go library found with the bound of a sliding log in this process. It has a goroutine for
-  each key, and refuses from Allow while that is not ready, so its Wait is measured.
-- for orientation, libraries that do less: a token bucket and GCRA let twice the limit through a window, and so does a fixed
-  window.
-
-The figure after "sash ×" is the time of sash divided by that contender's, in the same rounds. Parallel is one goroutine a processor. The
-window of "one key" is a millisecond, so it holds thousands of calls; that of "1,000 keys" holds about a hundred for each.`)
-	doc.Table(table)
-	doc.Table(allocs)
-	worst(cfg, all, doc)
-	return targets, nil
+	return r.Add(page, map[string]any{"Times": times, "Allocations": allocs, "Exact": exact(r, all)})
 }
 
-// target compares sash, which comes first, with those that are exact, and counts its allocations.
-func target(l load, all []contender, times, allocated []report.Figure) []report.Target {
-	targets := []report.Target{{Name: "memstore, allocations, " + l.name, Want: 0, Measured: allocated[0].Median()}}
-	for i, c := range all {
-		if c.rival && l.fits(c) {
-			targets = append(targets, report.Target{
-				Name:     fmt.Sprintf("memstore : %s, %s", c.name, l.name),
-				Want:     1,
-				Measured: report.Ratio(&times[0], &times[i]),
-			})
-		}
-	}
-	if !l.parallel {
-		return targets
-	}
+// targets compares sash, which comes first, with its rivals and, in parallel, with the fastest keyed library.
+func targets(r *report.Report, s scenario, all []contender, ns []report.Figure) {
 	fastest := -1
 	for i, c := range all {
-		if c.keyed && (fastest < 0 || times[i].Median() < times[fastest].Median()) {
+		if c.rival && s.fits(c) {
+			r.AtMost(1, report.Ratio(ns[0], ns[i]), fmt.Sprintf("memstore : %s, %s", c.name, s.name))
+		}
+		if c.keyed && (fastest < 0 || ns[i].Median() < ns[fastest].Median()) {
 			fastest = i
 		}
 	}
-	return append(targets, report.Target{
-		Name:     fmt.Sprintf("speed of memstore : fastest keyed library (%s), %s", all[fastest].name, l.name),
-		Want:     1,
-		Least:    true,
-		Measured: report.Ratio(&times[fastest], &times[0]),
-	})
+	if s.parallel {
+		r.AtLeast(1, report.Ratio(ns[fastest], ns[0]),
+			fmt.Sprintf("speed of memstore : fastest keyed library (%s), %s", all[fastest].name, s.name))
+	}
 }
 
-// worst counts what each contender admits in its worst window.
-func worst(cfg Config, all []contender, doc *report.Document) {
-	limit := sash.Every(1000, cfg.Window)
-	table := &report.Table{Head: []string{"contender", fmt.Sprintf("worst window (limit %d)", limit.Units), "in all"}}
+// exact counts what each contender admits in its worst window.
+func exact(r *report.Report, all []contender) report.Table {
+	const units = 1000
+	table := report.NewTable("contender", fmt.Sprintf("worst window (limit %d)", units), "in all")
 	for _, c := range all {
 		if c.waits {
 			continue
 		}
-		fmt.Fprintf(cfg.Progress, "%s go: worst window, %s\n", time.Now().Format(time.TimeOnly), c.name)
-		l := c.open(limit)
-		count := exactness.Run(limit.Window, func() (bool, error) { return l.allow("hot"), nil })
-		l.close()
-		units := fmt.Sprint(count.Worst)
-		if int64(count.Worst) > limit.Units {
-			units = "**" + units + "**"
-		}
-		table.Row(c.name, units, count.All)
+		r.Say("in this process: worst window, %s", c.name)
+		l := c.open(sash.Every(units, r.Window))
+		count := exactness.Run(r.Window, func() (bool, error) { return l.allow("hot"), nil })
+		l.stop()
+		table.Row(c.name, count.Over(units), count.All)
 	}
-	doc.Section("Exactness beside speed, in this process", fmt.Sprintf("As on Redis: a limit of 1,000 in %v, and the worst window that was seen.", cfg.Window))
-	doc.Table(table)
+	return table
 }

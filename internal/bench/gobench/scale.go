@@ -2,54 +2,42 @@ package gobench
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"runtime"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
 	"example.com/sash/memstore"
 )
 
-// Stated memory of a key with one charge, and with ten, in bytes.
-const (
-	statedOnce = 400
-	statedTen  = 700
-)
+//go:embed scale.md
+var scalePage string
 
-// Scale measures memstore as keys grow, up to a million, adds it to the document, and returns the targets.
-func Scale(progress io.Writer, most int, doc *report.Document) ([]report.Target, error) {
-	table := &report.Table{Head: []string{"keys", "calls a key", "heap, MiB", "bytes a key", "ns a first decision", "ns a later decision"}}
-	var targets []report.Target
-	for _, calls := range []int{1, 10} {
-		for n := 1000; n <= most; n *= 10 {
-			fmt.Fprintf(progress, "%s scale: memstore, %d keys, %d calls each\n", time.Now().Format(time.TimeOnly), n, calls)
-			got, err := hold(n, calls)
+// Scale measures memstore as keys grow from a thousand to the configured number, and adds it to the report.
+func Scale(r *report.Report) error {
+	table := report.NewTable("keys", "calls a key", "heap, MiB", "bytes a key", "ns a first decision", "ns a later decision")
+	for _, m := range []struct {
+		calls int
+		bytes float64 // per key, as documented
+	}{{1, 400}, {10, 700}} {
+		for n := 1000; n <= r.Keys; n *= 10 {
+			r.Say("%d keys in memory, %d calls each", n, m.calls)
+			got, err := hold(n, m.calls)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			table.Row(n, calls, fmt.Sprintf("%.1f", got.heap/(1<<20)), fmt.Sprintf("%.0f", got.heap/float64(n)),
+			table.Row(n, m.calls, fmt.Sprintf("%.1f", got.heap/(1<<20)), fmt.Sprintf("%.0f", got.heap/float64(n)),
 				fmt.Sprintf("%.0f", got.first), fmt.Sprintf("%.0f", got.later))
-			if n == most {
-				stated := float64(statedOnce)
-				if calls > 1 {
-					stated = statedTen
-				}
-				targets = append(targets, report.Target{
-					Name:     fmt.Sprintf("memstore, bytes a key at %d keys of %d calls", n, calls),
-					Want:     stated,
-					Measured: got.heap / float64(n),
-				})
+			if n == r.Keys {
+				r.AtMost(m.bytes, got.heap/float64(n), fmt.Sprintf("memstore, bytes a key at %d keys of %d calls", n, m.calls))
 			}
 		}
 	}
-	doc.Section("Keys in memory", `
-One goroutine. The heap is what it grew by, after a collection, without the keys' own bytes, which the caller holds here. The first decision of a key makes it;
-later ones are on keys at random, so with many keys most of them are not in the processor's cache.`)
-	doc.Table(table)
-	return targets, nil
+	return r.Add(scalePage, map[string]any{"Table": table})
 }
 
 type held struct {
@@ -57,10 +45,10 @@ type held struct {
 	first, later float64 // nanoseconds
 }
 
-func hold(n, calls int) (held, error) {
+func hold(n, calls int) (got held, err error) {
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = fmt.Sprintf("client:%07d", i)
+		keys[i] = load.Key(i)
 	}
 	before := heap()
 	store := memstore.New(&memstore.Options{MaxKeys: n + n/8})
@@ -69,7 +57,6 @@ func hold(n, calls int) (held, error) {
 		return held{}, err
 	}
 	ctx := context.Background()
-	var got held
 	for round := range calls {
 		began := time.Now()
 		for _, key := range keys {
@@ -91,7 +78,7 @@ func hold(n, calls int) (held, error) {
 	}
 	got.later = float64(time.Since(began).Nanoseconds()) / later
 	if stats := store.Stats(); stats.Keys != n || stats.Evicted != 0 {
-		return held{}, fmt.Errorf("memstore holds %d of %d keys, and evicted %d", stats.Keys, n, stats.Evicted)
+		return held{}, fmt.Errorf("gobench: memstore holds %d of %d keys, and evicted %d", stats.Keys, n, stats.Evicted)
 	}
 	return got, nil
 }

@@ -1,164 +1,206 @@
-// Package load asks from many goroutines at once and tells how fast the answers came.
+// Package load calls a limiter from many goroutines at once and measures how fast the answers come.
 package load
 
 import (
 	"context"
-	"math/bits"
+	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"example.com/sash/internal/bench/report"
 )
 
-// sampled is of how many quick calls one has its time taken: looking at a clock costs as much as a call that
-// is decided in memory. After a slow call the next one is timed too.
+// One quick call in sampled is timed: reading the clock costs as much as a decision in memory. The call after
+// a slow one is timed, too.
 const (
 	sampled  = 8
 	slowCall = 10 * time.Microsecond
 )
 
-// A phase of a run.
+// The phases of a run.
 const (
 	warming int32 = iota
 	measuring
 	over
 )
 
-// A worker counts what one goroutine did while the run was measured.
-type worker struct {
-	decisions, allowed, failed int64
-	err                        error
-	times                      histogram
-	_                          [64]byte // no line of the cache belongs to two
-}
-
-// Picks is how many keys have to be chosen ahead, so that choosing costs no time.
-const Picks = 1 << 16
-
-// Decide asks for one decision on a key.
+// A Decide makes one decision on a key.
 type Decide func(ctx context.Context, key string) (allowed bool, err error)
 
-// Drive asks for the chosen keys, of which there are Picks, from goroutines for as long as given, after a time to
-// warm up. Before is called at the moment from which is measured, and after at the end.
-func Drive(decide Decide, chosen []string, goroutines int, warm, long time.Duration, before, after func() error) (Outcome, error) {
-	var phase atomic.Int32
-	workers := make([]worker, goroutines)
-	var group sync.WaitGroup
-	ctx := context.Background()
-	for i := range workers {
-		w := &workers[i]
-		next := i * (Picks / goroutines)
-		group.Go(func() {
-			slow := true
-			for {
-				now := phase.Load()
-				if now == over {
-					return
-				}
-				key := chosen[next&(Picks-1)]
-				next++
-				timed := slow || next%sampled == 0
-				var asked time.Time
-				if timed {
-					asked = time.Now()
-				}
-				allowed, err := decide(ctx, key)
-				var took time.Duration
-				if timed {
-					took = time.Since(asked)
-					slow = took > slowCall
-				}
-				if now != measuring {
-					continue
-				}
-				switch {
-				case err != nil:
-					w.failed++
-					w.err = err
-					continue
-				case allowed:
-					w.allowed++
-				}
-				w.decisions++
-				if timed {
-					w.times.add(took)
-				}
-			}
-		})
+// A Meter returns a total that grows while decisions are made, such as microseconds of processor time.
+type Meter func() (float64, error)
+
+// picks is how many keys are chosen ahead, so that choosing takes no time while it is measured.
+const picks = 1 << 16
+
+// Keys names n keys and returns them in the order of the calls, which depends on the seed alone. Skew is that of
+// a Zipf distribution, 0 if all keys are equally likely.
+func Keys(n int, skew float64, seed uint64) []string {
+	random := rand.New(rand.NewPCG(seed, 2))
+	choose := func() int { return random.IntN(n) }
+	if skew > 0 {
+		zipf := rand.NewZipf(random, skew, 1, uint64(n-1))
+		choose = func() int { return int(zipf.Uint64()) }
 	}
-	time.Sleep(warm)
-	err := before()
+	chosen := make([]string, picks)
+	for i := range chosen {
+		chosen[i] = Key(choose())
+	}
+	return chosen
+}
+
+// Key returns the name of key i.
+func Key(i int) string { return fmt.Sprintf("client:%06d", i) }
+
+// A Run is one turn of a contender.
+type Run struct {
+	Decide     Decide
+	Keys       []string // from [Keys]
+	Goroutines int
+	Duration   time.Duration // of the measurement; a quarter of it more is for warming up
+	Meters     []Meter       // read when the measurement begins and when it ends
+}
+
+// An Outcome is the result of a run.
+type Outcome struct {
+	Decisions, Failed int64
+	Err               error // one of the failures
+	PerSecond         float64
+	P50, P99          float64   // microseconds
+	Allocs            float64   // of this process, per decision
+	Used              []float64 // of each meter, per decision
+}
+
+// Do makes the calls. It returns an error if a meter fails; failed decisions are part of the outcome.
+func (r Run) Do() (Outcome, error) {
+	var phase atomic.Int32
+	workers := make([]*worker, r.Goroutines)
+	var group sync.WaitGroup
+	for i := range workers {
+		workers[i] = &worker{times: histogram()}
+		group.Go(func() { workers[i].work(r, i*(picks/r.Goroutines), &phase) })
+	}
+	defer group.Wait()
+	defer phase.Store(over)
+
+	time.Sleep(r.Duration / 4)
+	before, err := r.read()
+	if err != nil {
+		return Outcome{}, err
+	}
 	var mem [2]runtime.MemStats
 	runtime.ReadMemStats(&mem[0])
 	began := time.Now()
 	phase.Store(measuring)
-	time.Sleep(long)
+	time.Sleep(r.Duration)
 	phase.Store(over)
 	wall := time.Since(began)
 	runtime.ReadMemStats(&mem[1])
-	if err == nil {
-		err = after()
-	}
+	after, err := r.read()
 	group.Wait()
-	return sum(workers, wall, mem[1].Mallocs-mem[0].Mallocs), err
-}
 
-// An Outcome is what came of a run.
-type Outcome struct {
-	Decisions, Allowed, Failed int64
-	Err                        error // one of the failures
-	PerSecond                  float64
-	P50, P99                   float64 // microseconds
-	Allocs                     float64 // of this process, a decision
-}
-
-func sum(workers []worker, wall time.Duration, mallocs uint64) Outcome {
-	var o Outcome
-	var times histogram
-	for i := range workers {
-		w := &workers[i]
+	o := Outcome{Used: make([]float64, len(after))}
+	times := histogram()
+	for _, w := range workers {
 		o.Decisions += w.decisions
-		o.Allowed += w.allowed
 		o.Failed += w.failed
 		if w.err != nil {
 			o.Err = w.err
 		}
-		times.merge(&w.times)
+		times.Merge(w.times)
 	}
+	each := 1 / float64(max(1, o.Decisions))
 	o.PerSecond = float64(o.Decisions) / wall.Seconds()
-	o.P50, o.P99 = times.quantile(0.50), times.quantile(0.99)
-	o.Allocs = float64(mallocs) / float64(max(1, o.Decisions))
-	return o
-}
-
-// A histogram counts times in steps of about 3 %.
-type histogram struct{ counts [64 * steps]uint32 }
-
-const steps = 32
-
-func (h *histogram) add(d time.Duration) {
-	n := uint64(max(d, steps))
-	shift := bits.Len64(n) - 6 // 32 to 63 is left
-	h.counts[shift*steps+int(n>>shift)-steps]++
-}
-
-func (h *histogram) merge(other *histogram) {
-	for i, n := range other.counts {
-		h.counts[i] += n
+	o.P50, o.P99 = float64(times.ValueAtQuantile(50))/1000, float64(times.ValueAtQuantile(99))/1000
+	o.Allocs = float64(mem[1].Mallocs-mem[0].Mallocs) * each
+	for i := range after {
+		o.Used[i] = (after[i] - before[i]) * each
 	}
+	return o, err
 }
 
-// quantile returns the middle of the step that the quantile is in, in microseconds.
-func (h *histogram) quantile(q float64) float64 {
-	all := uint64(0)
-	for _, n := range h.counts {
-		all += uint64(n)
+func (r Run) read() ([]float64, error) {
+	var totals []float64
+	for _, meter := range r.Meters {
+		total, err := meter()
+		if err != nil {
+			return nil, err
+		}
+		totals = append(totals, total)
 	}
-	seen := uint64(0)
-	for i, n := range h.counts {
-		if seen += uint64(n); n > 0 && float64(seen) >= q*float64(all) {
-			return (float64(i%steps+steps) + 0.5) * float64(uint64(1)<<(i/steps)) / 1000
+	return totals, nil
+}
+
+// A worker counts what one goroutine did while the run was measured.
+type worker struct {
+	decisions, failed int64
+	err               error
+	times             *hdrhistogram.Histogram // nanoseconds
+	_                 [64]byte                // keeps workers off one another's cache lines
+}
+
+const longest = time.Minute
+
+func histogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(longest), 2) }
+
+func (w *worker) work(r Run, next int, phase *atomic.Int32) {
+	ctx := context.Background()
+	for slow := true; ; {
+		now := phase.Load()
+		if now == over {
+			return
+		}
+		key := r.Keys[next%picks]
+		next++
+		timed := slow || next%sampled == 0
+		var began time.Time
+		if timed {
+			began = time.Now()
+		}
+		_, err := r.Decide(ctx, key)
+		var took time.Duration
+		if timed {
+			took = time.Since(began)
+			slow = took > slowCall
+		}
+		if now != measuring {
+			continue
+		}
+		if err != nil {
+			w.failed++
+			w.err = err
+			continue
+		}
+		w.decisions++
+		if timed {
+			_ = w.times.RecordValue(int64(min(took, longest))) // within the histogram's range
 		}
 	}
-	return 0
+}
+
+// Figures are the rounds of one contender.
+type Figures struct {
+	PerSecond, P50, P99, Allocs report.Figure
+	Failed                      report.Figure   // percent
+	Used                        []report.Figure // by meter
+}
+
+// Add records one round.
+func (f *Figures) Add(o Outcome) {
+	f.PerSecond.Add(o.PerSecond)
+	f.P50.Add(o.P50)
+	f.P99.Add(o.P99)
+	f.Allocs.Add(o.Allocs)
+	f.Failed.Add(100 * float64(o.Failed) / float64(max(1, o.Decisions+o.Failed)))
+	if f.Used == nil {
+		f.Used = make([]report.Figure, len(o.Used))
+	}
+	for i, used := range o.Used {
+		f.Used[i].Add(used)
+	}
 }

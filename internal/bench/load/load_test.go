@@ -1,23 +1,42 @@
-package load
+package load_test
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"example.com/sash/internal/bench/load"
 )
 
-func TestHistogramFindsQuantilesWithinItsSteps(t *testing.T) {
-	var h histogram
-	for i := range 1000 {
-		h.add(time.Duration(i+1) * time.Microsecond)
-	}
-	for _, c := range []struct{ quantile, want float64 }{{0.5, 500}, {0.99, 990}} {
-		if got := h.quantile(c.quantile); got < 0.96*c.want || got > 1.04*c.want {
-			t.Errorf("quantile %v is %v µs, want about %v", c.quantile, got, c.want)
+func TestRunMeasuresTheCallsAfterWarmingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0.0
+		out, err := load.Run{
+			Decide: func(context.Context, string) (bool, error) {
+				time.Sleep(10 * time.Millisecond)
+				calls++
+				if int(calls)%10 == 0 {
+					return false, errors.New("lost")
+				}
+				return true, nil
+			},
+			Keys: load.Keys(10, 0, 1), Goroutines: 1, Duration: 10*time.Second + time.Millisecond,
+			Meters: []load.Meter{func() (float64, error) { return 9 * calls, nil }},
+		}.Do()
+		if err != nil || out.Err == nil {
+			t.Fatalf("error %v, failure %v", err, out.Err)
 		}
-	}
-	var quick histogram
-	quick.add(0)
-	if got := quick.quantile(0.5); got <= 0 || got > 0.04 {
-		t.Errorf("the shortest time is %v µs", got)
-	}
+		if all := out.Decisions + out.Failed; all < 999 || all > 1001 || out.Failed != 100 {
+			t.Errorf("%d decisions and %d failures", out.Decisions, out.Failed)
+		}
+		for name, c := range map[string]struct{ got, want float64 }{
+			"decisions a second": {out.PerSecond, 90}, "p50": {out.P50, 10_000}, "p99": {out.P99, 10_000}, "meter": {out.Used[0], 10},
+		} {
+			if c.got < 0.98*c.want || c.got > 1.02*c.want {
+				t.Errorf("%s is %v, want about %v", name, c.got, c.want)
+			}
+		}
+	})
 }

@@ -6,15 +6,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/denials"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/bench/load"
 	"example.com/sash/lease"
 	"example.com/sash/rueidisstore"
 )
@@ -26,91 +29,95 @@ type contender struct {
 	open func(addr string, q quota) (*opened, error)
 }
 
-// A quota is what every key of a scenario is held to.
+// A quota is the limits and the cost of every call of a scenario.
 type quota struct {
 	limits     []sash.Limit
-	resolution time.Duration // of Sash's window; 0 for every call on its own
+	resolution time.Duration // of Sash's window; 0 records every call on its own
 	cost       int64
 }
 
 // An opened contender decides until it is closed.
 type opened struct {
-	decide func(ctx context.Context, key string) (allowed bool, err error)
+	decide load.Decide
 	close  func()
 }
 
-// A client is a way to reach Redis.
-type client struct {
-	name string
-	open func(addr string) (sash.Store, func(), error)
+// spread makes calls on the keys in turn, 64 at a time, and returns how many were admitted.
+func (o *opened) spread(calls, keys int) (admitted int64, err error) {
+	var count atomic.Int64
+	var group errgroup.Group
+	group.SetLimit(many)
+	for i := range calls {
+		group.Go(func() error {
+			allowed, err := o.decide(context.Background(), load.Key(i%keys))
+			if allowed {
+				count.Add(1)
+			}
+			return err
+		})
+	}
+	err = group.Wait()
+	return count.Load(), err
 }
 
-var (
-	plainGoRedis = client{"go-redis", func(addr string) (sash.Store, func(), error) {
+// The ways to reach Redis. A deeper pipeline makes fewer, larger writes and reads, at both ends.
+const (
+	goRedis          = "go-redis"
+	pipelinedGoRedis = "go-redis, automatic pipelining"
+	rueidisDefault   = "rueidis"
+	singleRueidis    = "rueidis, one connection"
+)
+
+// openStore returns a plain store over a client, and the function that closes the client.
+func openStore(client, addr string) (sash.Store, func(), error) {
+	switch client {
+	case goRedis:
 		c := openGoRedis(addr)
 		return goredisstore.New(c, nil), func() { c.Close() }, nil
-	}}
-	pipelinedGoRedis = client{"go-redis, automatic pipelining", func(addr string) (sash.Store, func(), error) {
+	case pipelinedGoRedis:
 		c := openGoRedis(addr)
 		pipes, err := c.AutoPipeline()
 		if err != nil {
 			return nil, nil, err
 		}
 		return goredisstore.New(pipes, nil), func() { pipes.Close(); c.Close() }, nil
-	}}
-	pipelinedRueidis = client{"rueidis", func(addr string) (sash.Store, func(), error) {
-		return rueidisStore(openRueidis(addr, 0))
-	}}
-	// A deeper pipeline makes fewer, larger writes and reads, at both ends.
-	singleRueidis = client{"rueidis, one connection", func(addr string) (sash.Store, func(), error) {
-		return rueidisStore(openRueidis(addr, -1))
-	}}
-)
-
-func rueidisStore(c rueidis.Client, err error) (sash.Store, func(), error) {
+	}
+	multiplex := 0
+	if client == singleRueidis {
+		multiplex = -1
+	}
+	c, err := openRueidis(addr, multiplex)
 	if err != nil {
 		return nil, nil, err
 	}
 	return rueidisstore.New(c, nil), c.Close, nil
 }
 
-// openGoRedis returns a client as its users have it, with the pool of its default size. It repeats nothing:
-// a contender that charges twice is not what is measured.
+// openGoRedis returns a client with its default pool. It retries nothing, since a retried call charges twice.
 func openGoRedis(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 }
 
-// openRueidis returns a client with 2 to the power of multiplex connections: 0 is rueidis's default, which
-// is 4 of them, and -1 is one.
+// openRueidis returns a client with 2 to the power of multiplex connections: four for 0, the default, and one
+// for -1.
 func openRueidis(addr string, multiplex int) (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, PipelineMultiplex: multiplex})
 }
 
-// A layer is what stands before the store. The function it returns ends it.
-type layer struct {
-	name string
-	wrap func(store sash.Store, q quota) (sash.Store, func(), error)
+// decorate puts a decorator before a store; "plain" puts none.
+func decorate(decorator string, store sash.Store, q quota) (sash.Store, error) {
+	switch decorator {
+	case "denials":
+		return denials.New(store, nil)
+	case "coalesce":
+		return coalesce.New(store), nil
+	case "lease":
+		return lease.New(store, longest(q))
+	}
+	return store, nil
 }
 
-var layers = []layer{
-	{"plain", func(store sash.Store, _ quota) (sash.Store, func(), error) { return store, func() {}, nil }},
-	{"denials", func(store sash.Store, _ quota) (sash.Store, func(), error) {
-		s, err := denials.New(store, nil)
-		return s, func() {}, err
-	}},
-	{"coalesce", func(store sash.Store, _ quota) (sash.Store, func(), error) {
-		return coalesce.New(store), func() {}, nil
-	}},
-	{"lease", func(store sash.Store, q quota) (sash.Store, func(), error) {
-		s, err := lease.New(store, longest(q))
-		if err != nil {
-			return nil, nil, err
-		}
-		return s, func() { _ = s.Release(context.Background()) }, nil // the server is about to go
-	}},
-}
-
-// longest is the lease for a quota: a hundredth of the shortest window, up to 100 ms.
+// longest returns the duration of a lease: a hundredth of the shortest window, at most 100 ms.
 func longest(q quota) time.Duration {
 	d := 100 * time.Millisecond
 	for _, l := range q.limits {
@@ -119,70 +126,84 @@ func longest(q quota) time.Duration {
 	return max(d, lease.MinLease)
 }
 
-// sashOn is Sash with a layer, over a client.
-func sashOn(c client, l layer) contender {
-	return contender{name: fmt.Sprintf("Sash %s, %s", l.name, c.name), ours: true, open: func(addr string, q quota) (*opened, error) {
-		store, closeClient, err := c.open(addr)
-		if err != nil {
-			return nil, err
-		}
-		store, end, err := l.wrap(store, q)
-		if err != nil {
-			return nil, err
-		}
-		opts := &sash.Options{}
-		if q.resolution > 0 {
-			opts = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: q.resolution}
-		}
-		limiter, err := sash.New(store, opts, q.limits...)
-		if err != nil {
-			return nil, err
-		}
-		return &opened{
-			decide: func(ctx context.Context, key string) (bool, error) {
-				res, err := limiter.AllowN(ctx, key, q.cost)
-				return res.Allowed, err
-			},
-			close: func() { end(); closeClient() },
-		}, nil
-	}}
+// sashOver returns Sash with a decorator over each of the clients.
+func sashOver(decorator string, clients ...string) []contender {
+	var all []contender
+	for _, client := range clients {
+		name := fmt.Sprintf("Sash %s, %s", decorator, client)
+		all = append(all, contender{name: name, ours: true, open: func(addr string, q quota) (*opened, error) {
+			plain, closeClient, err := openStore(client, addr)
+			if err != nil {
+				return nil, err
+			}
+			store, err := decorate(decorator, plain, q)
+			if err != nil {
+				return nil, err
+			}
+			opts := &sash.Options{}
+			if q.resolution > 0 {
+				opts = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: q.resolution}
+			}
+			limiter, err := sash.New(store, opts, q.limits...)
+			if err != nil {
+				return nil, err
+			}
+			return &opened{
+				decide: func(ctx context.Context, key string) (bool, error) {
+					res, err := limiter.AllowN(ctx, key, q.cost)
+					return res.Allowed, err
+				},
+				close: func() {
+					if leases, ok := store.(*lease.Store); ok {
+						_ = leases.Release(context.Background()) // the server is about to stop
+					}
+					closeClient()
+				},
+			}, nil
+		}})
+	}
+	return all
 }
 
-// lineup is who takes part.
+// A lineup is the contenders. Each group of Sash is over go-redis first, then over rueidis.
 type lineup struct {
-	plain     []contender // Sash without a layer: over go-redis and over rueidis
-	pipelined []contender // the same over clients that pipeline more
-	layered   []contender // denials, coalesce and lease, each over both clients
+	plain, denying, coalescing, leasing []contender
+
+	pipelined []contender // plain, over clients that pipeline more
 	rivals    []contender // as their users have them, over go-redis
 	lifted    contender   // a rival over go-redis's automatic pipelining
+	empty     []contender // the clients' own calls of an empty script; no limiters
 }
 
 func contenders() lineup {
-	var l lineup
-	for i, layer := range layers {
-		for _, c := range []client{plainGoRedis, pipelinedRueidis} {
-			if i == 0 {
-				l.plain = append(l.plain, sashOn(c, layer))
-			} else {
-				l.layered = append(l.layered, sashOn(c, layer))
-			}
-		}
+	return lineup{
+		plain:      sashOver("plain", goRedis, rueidisDefault),
+		denying:    sashOver("denials", goRedis, rueidisDefault),
+		coalescing: sashOver("coalesce", goRedis, rueidisDefault),
+		leasing:    sashOver("lease", goRedis, rueidisDefault),
+		pipelined:  sashOver("plain", pipelinedGoRedis, singleRueidis),
+		rivals:     []contender{redisRate(), throttledOnRedis(), ululeOnRedis(), sortedSet()},
+		lifted:     pipelinedRedisRate(),
+		empty:      emptyCalls(),
 	}
-	l.pipelined = []contender{sashOn(pipelinedGoRedis, layers[0]), sashOn(singleRueidis, layers[0])}
-	l.rivals = []contender{redisRate(), throttledOnRedis(), ululeOnRedis(), sortedSet()}
-	l.lifted = pipelinedRedisRate()
-	return l
 }
 
-// all is everybody.
-func (l lineup) all() []contender {
-	return append(l.ours(), append(slices.Clone(l.rivals), l.lifted)...)
+// limiters returns every contender that limits.
+func (l lineup) limiters() []contender {
+	return slices.Concat(l.ours(), l.rivals, []contender{l.lifted})
 }
 
-// ours is Sash in every form.
-func (l lineup) ours() []contender { return slices.Concat(l.plain, l.pipelined, l.layered) }
+// ours returns Sash in every form.
+func (l lineup) ours() []contender {
+	return slices.Concat(l.plain, l.pipelined, l.denying, l.coalescing, l.leasing)
+}
 
-// bare is everybody who asks Redis for each call.
+// bare returns the contenders that call Redis for every decision.
 func (l lineup) bare() []contender {
-	return append(slices.Concat(l.plain, l.pipelined, l.rivals), l.lifted)
+	return slices.Concat(l.plain, l.pipelined, l.rivals, []contender{l.lifted})
+}
+
+// hot returns the contenders of the sweep of the hot key, in which nothing is refused.
+func (l lineup) hot() []contender {
+	return slices.Concat(l.plain, l.coalescing, l.leasing, l.rivals)
 }

@@ -6,27 +6,29 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/bench/server"
 )
 
-// Figures only compare when every contender does the same work: within an hour, limit 50 lets 50 in.
+// Figures compare only if every contender does the same work: a limit of 50 an hour admits 50.
 func TestEveryContenderEnforcesTheLimit(t *testing.T) {
-	server := redistest.Start(t)
-	for _, c := range contenders().all() {
+	s, err := server.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	r := &run{server: s}
+	for _, c := range contenders().limiters() {
 		t.Run(c.name, func(t *testing.T) {
 			for _, q := range []struct {
 				name  string
 				quota quota
 				want  int
 			}{
-				{"one window", quota{limits: []sash.Limit{sash.Every(50, time.Hour)}, cost: 1}, 50},
-				{"two windows", quota{limits: []sash.Limit{sash.Every(50, time.Hour), sash.Every(30, 2*time.Hour)}, cost: 1}, 30},
-				{"cost 20", quota{limits: []sash.Limit{sash.Every(50, time.Hour)}, cost: 20}, 2},
+				{"one window", costing(1, sash.Every(50, time.Hour)), 50},
+				{"two windows", costing(1, sash.Every(50, time.Hour), sash.Every(30, 2*time.Hour)), 30},
+				{"cost 20", costing(20, sash.Every(50, time.Hour)), 2},
 			} {
-				if err := flush(server); err != nil {
-					t.Fatal(err)
-				}
-				o, err := c.open(server.Addr(), q.quota)
+				o, err := r.open(c, q.quota)
 				if err != nil {
 					t.Fatal(err)
 				}

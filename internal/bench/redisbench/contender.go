@@ -1,3 +1,5 @@
+// Package redisbench measures decisions on a real redis-server: the server's own time for each, from its
+// command statistics, and the memory of its keys.
 package redisbench
 
 import (
@@ -12,7 +14,7 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// SortedSet is the script of a sliding log as it is usually written.
+// SortedSet is the script of a sliding log as services usually write it.
 //
 //go:embed sortedset.lua
 var SortedSet string
@@ -20,14 +22,14 @@ var SortedSet string
 // A contender is a way to decide on Redis.
 type contender struct {
 	name string
-	// calls returns what one decision sends: one script call, or one for each limit where the contender
-	// cannot look at several at once.
-	calls func(job job) []call
-	// read tells what the reply to one of those calls says.
-	read func(job job, reply any) (verdict, error)
+	// calls returns what one decision sends: one script call, or one per limit if the contender cannot decide
+	// over several at once.
+	calls func(job) []call
+	// read returns what the reply to one of those calls means.
+	read func(job job, reply any) (allowed bool, left int64, err error)
 }
 
-// A job is what is asked: a cost on a key under limits.
+// A job is one decision: a cost on a key under limits.
 type job struct {
 	key    string
 	cost   int64
@@ -38,76 +40,61 @@ type job struct {
 type call struct {
 	script *redisstore.Script
 	keys   []string
-	args   func() []any // of every repetition anew
+	args   func() []any // anew for every repetition
 }
 
-// A verdict is what a reply says.
-type verdict struct {
-	allowed bool
-	left    int64
-}
-
-// by is a contender of this repository. It asks redisstore what it would send, so that what is measured
-// is what users run.
-func by(name string, opts sash.Options) contender {
-	request := func(j job) sash.Request {
+// sashBy is Sash with the options. It takes the calls from redisstore, so that it measures what users run.
+func sashBy(name string, opts sash.Options) contender {
+	decide := func(j job, server redisstore.Scripter) (sash.Result, error) {
 		o := opts
 		if o.Algorithm == sash.SlidingBuckets {
 			o.Resolution = max(j.limits[0].Window/100, time.Microsecond).Truncate(time.Microsecond)
 		}
 		policy, err := sash.NewPolicy(&o, j.limits...)
 		if err != nil {
-			panic(fmt.Sprintf("redisbench: %s: %v", name, err)) // a limit of this program is wrong
+			panic(fmt.Sprintf("redisbench: %s: %v", name, err)) // a limit of this program is invalid
 		}
-		return sash.Request{Key: j.key, Cost: j.cost, Policy: policy}
+		return redisstore.New(server, nil).Decide(context.Background(), sash.Request{Key: j.key, Cost: j.cost, Policy: policy})
 	}
 	return contender{
 		name: name,
 		calls: func(j job) []call {
 			var rec recorder
-			_, err := redisstore.New(&rec, nil).Decide(context.Background(), request(j))
-			if !errors.Is(err, errRecorded) {
+			if _, err := decide(j, &rec); !errors.Is(err, errRecorded) {
 				panic(fmt.Sprintf("redisbench: %s made no call: %v", name, err))
 			}
-			return []call{{script: rec.script, keys: rec.keys, args: func() []any { return []any{rec.arg} }}}
+			return []call{rec.call}
 		},
-		read: func(j job, reply any) (verdict, error) {
+		read: func(j job, reply any) (bool, int64, error) {
 			text, ok := reply.(string)
 			if !ok {
-				return verdict{}, fmt.Errorf("%s answered %v", name, reply)
+				return false, 0, fmt.Errorf("redisbench: %s answered %v", name, reply)
 			}
-			res, err := redisstore.New(answering(text), nil).Decide(context.Background(), request(j))
-			return verdict{allowed: res.Allowed, left: res.Remaining}, err
+			res, err := decide(j, &recorder{reply: text})
+			return res.Allowed, res.Remaining, err
 		},
 	}
 }
 
 var errRecorded = errors.New("recorded")
 
-// A recorder is a redisstore.Scripter that keeps what it should run.
+// A recorder is a redisstore.Scripter that records the call, and returns its reply if it has one.
 type recorder struct {
-	script *redisstore.Script
-	keys   []string
-	arg    string
+	call  call
+	reply string
 }
 
 func (r *recorder) Run(_ context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	r.script, r.keys, r.arg = script, keys, arg
-	return "", errRecorded
+	r.call = call{script, keys, func() []any { return []any{arg} }}
+	if r.reply == "" {
+		return "", errRecorded
+	}
+	return r.reply, nil
 }
 
 func (r *recorder) Cluster() bool { return false }
 
-// answering is a redisstore.Scripter that answers itself.
-type answering string
-
-func (a answering) Run(context.Context, *redisstore.Script, []string, string) (string, error) {
-	return string(a), nil
-}
-
-func (a answering) Cluster() bool { return false }
-
-// sortedSet is the script that the field writes by hand: one call for each limit.
+// sortedSet is the script that services write by hand: one call per limit.
 func sortedSet() contender {
 	script := redisstore.NewScript("sortedset.lua", SortedSet)
 	serial := 0
@@ -123,33 +110,39 @@ func sortedSet() contender {
 			}
 			return all
 		},
-		read: func(_ job, reply any) (verdict, error) {
+		read: func(_ job, reply any) (bool, int64, error) {
 			all, ok := reply.([]any)
 			if !ok || len(all) != 3 {
-				return verdict{}, fmt.Errorf("the sorted set answered %v", reply)
+				return false, 0, fmt.Errorf("redisbench: the sorted set answered %v", reply)
 			}
 			left, _ := all[1].(int64)
-			return verdict{allowed: all[0] == int64(1), left: left}, nil
+			return all[0] == int64(1), left, nil
 		},
 	}
 }
 
-// empty is a script that does nothing: what Redis takes for any script.
+// empty is a script that does nothing: Redis's time for any script.
 func empty() contender {
 	script := redisstore.NewScript("empty.lua", "return 1")
 	return contender{
 		name:  "empty script",
 		calls: func(job) []call { return []call{{script, nil, func() []any { return nil }}} },
-		read:  func(job, any) (verdict, error) { return verdict{allowed: true}, nil },
+		read:  func(job, any) (bool, int64, error) { return true, 0, nil },
 	}
 }
 
-func contenders() (emptyScript, byHand, compact contender, others []contender) {
-	return empty(), sortedSet(), by("compact log (default)", sash.Options{}), []contender{
-		by("sorted-set log", sash.Options{Algorithm: sash.SortedSetLog}),
-		by("sliding buckets", sash.Options{Algorithm: sash.SlidingBuckets}),
-		by("sliding counter", sash.Options{Algorithm: sash.SlidingCounter}),
-		by("fixed window", sash.Options{Algorithm: sash.FixedWindow}),
-		by("GCRA", sash.Options{Algorithm: sash.GCRA}),
-	}
+// A lineup is the contenders.
+type lineup struct {
+	empty, hand, compact contender
+	others               []contender
+}
+
+func contenders() lineup {
+	return lineup{empty(), sortedSet(), sashBy("compact log (default)", sash.Options{}), []contender{
+		sashBy("sorted-set log", sash.Options{Algorithm: sash.SortedSetLog}),
+		sashBy("sliding buckets", sash.Options{Algorithm: sash.SlidingBuckets}),
+		sashBy("sliding counter", sash.Options{Algorithm: sash.SlidingCounter}),
+		sashBy("fixed window", sash.Options{Algorithm: sash.FixedWindow}),
+		sashBy("GCRA", sash.Options{Algorithm: sash.GCRA}),
+	}}
 }

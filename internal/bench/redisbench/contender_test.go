@@ -5,23 +5,25 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/bench/server"
 )
 
-// Figures only compare when every contender does the same work: within an hour, limit 50 lets 50 in.
+// Figures compare only if every contender does the same work: a limit of 50 an hour admits 50.
 func TestEveryContenderEnforcesTheLimit(t *testing.T) {
-	s, err := start()
+	s, err := server.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.stop()
-	_, hand, compact, others := contenders()
-	for _, c := range append([]contender{hand, compact}, others...) {
+	defer s.Stop()
+	b := bench{s}
+	l := contenders()
+	for _, c := range append([]contender{l.hand, l.compact}, l.others...) {
 		t.Run(c.name, func(t *testing.T) {
-			if err := s.flush(); err != nil {
+			if err := b.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			one := job{"k", 1, []sash.Limit{sash.Every(50, time.Hour)}}
-			got, err := s.decide(c, []job{one}, 80)
+			got, err := b.decide(c, []job{one}, 80)
 			if err != nil || got.allowed != 50 || got.left != 0 {
 				t.Errorf("admitted %d of 80, left %d, %v; the limit is 50", got.allowed, got.left, err)
 			}
@@ -29,11 +31,11 @@ func TestEveryContenderEnforcesTheLimit(t *testing.T) {
 				t.Error("no server time was measured")
 			}
 			many := job{"many", 20, one.limits}
-			if got, err := s.decide(c, []job{many}, 5); err != nil || got.allowed != 2 || got.left != 10 {
+			if got, err := b.decide(c, []job{many}, 5); err != nil || got.allowed != 2 || got.left != 10 {
 				t.Errorf("cost 20: admitted %d of 5, left %d, %v", got.allowed, got.left, err)
 			}
 			two := job{"two", 1, []sash.Limit{sash.Every(50, time.Hour), sash.Every(30, 2*time.Hour)}}
-			if got, err := s.decide(c, []job{two}, 80); err != nil || got.allowed != 30 {
+			if got, err := b.decide(c, []job{two}, 80); err != nil || got.allowed != 30 {
 				t.Errorf("two limits: admitted %d of 80, %v; the smaller is 30", got.allowed, err)
 			}
 		})
@@ -41,18 +43,19 @@ func TestEveryContenderEnforcesTheLimit(t *testing.T) {
 }
 
 func TestHoldingKeepsTheWindowFull(t *testing.T) {
-	s, err := start()
+	s, err := server.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.stop()
-	_, hand, compact, _ := contenders()
-	for _, c := range []contender{hand, compact} {
-		got, err := s.round(c, holding(100), 2000)
+	defer s.Stop()
+	b := bench{s}
+	l := contenders()
+	for _, c := range []contender{l.hand, l.compact} {
+		got, err := b.round(c, holding(100), 2000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// How many are in the window depends on the machine; that calls leave and others come does not.
+		// The number in the window depends on the machine; that calls leave as others come does not.
 		if got.allowed != got.decisions || got.left >= sash.MaxEntries-1 {
 			t.Errorf("%s: admitted %d of %d, %d units left", c.name, got.allowed, got.decisions, got.left)
 		}

@@ -1,71 +1,62 @@
 package redisbench
 
 import (
+	_ "embed"
 	"fmt"
-	"io"
+	"slices"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/internal/bench/report"
+	"example.com/sash/internal/bench/server"
 )
 
-// Config says how much to measure.
-type Config struct {
-	Rounds   int       // alternating rounds of every figure
-	Calls    int       // decisions a round
-	Progress io.Writer // told what is being measured
-}
+//go:embed page.md
+var page string
 
-// Run measures everything, adds it to the document, and returns the targets and the server's version.
-func Run(cfg Config, doc *report.Document) (targets []report.Target, version string, err error) {
-	s, err := start()
+// Run measures everything and adds it to the report.
+func Run(to *report.Report) error {
+	s, err := server.Start()
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	defer s.stop()
-	if version, err = s.version(); err != nil {
-		return nil, "", err
-	}
-	r := &run{Config: cfg, server: s, doc: doc}
-	r.empty, r.hand, r.compact, r.others = contenders()
-	for _, part := range []func() error{r.single, r.double, r.flat, r.slow, r.bytes} {
-		if err := part(); err != nil {
-			return nil, "", err
+	defer s.Stop()
+	to.Redis = s.Version
+	r := &run{Report: to, bench: bench{s}, lineup: contenders()}
+	data := map[string]any{"SlowRounds": r.slowRounds()}
+	for _, part := range []struct {
+		name    string
+		measure func() (report.Table, error)
+	}{
+		{"OneWindow", r.oneWindow}, {"TwoWindows", r.twoWindows}, {"Entries", r.entries}, {"Slowest", r.slow}, {"Memory", r.bytes},
+	} {
+		if data[part.name], err = part.measure(); err != nil {
+			return err
 		}
 	}
-	return r.targets, version, nil
+	return r.Add(page, data)
 }
 
 type run struct {
-	Config
-	server               *server
-	doc                  *report.Document
-	empty, hand, compact contender
-	others               []contender
-	targets              []report.Target
+	*report.Report
+	bench
+	lineup
 }
 
-func (r *run) say(format string, args ...any) {
-	fmt.Fprintf(r.Progress, "%s redis: %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
-}
-
-func (r *run) target(name string, want, measured float64) {
-	r.targets = append(r.targets, report.Target{Name: name, Want: want, Measured: measured})
-}
-
-// single is one window: every algorithm under every load.
-func (r *run) single() error {
+// oneWindow measures every algorithm under every load.
+func (r *run) oneWindow() (report.Table, error) {
 	all := append([]contender{r.empty, r.hand, r.compact}, r.others...)
-	exact := all[:5] // those in whose window one call leaves as one comes
-	table := &report.Table{Head: []string{"µs of server time a decision"}}
+	exact := all[:5] // a call leaves their windows as another comes
+	head := []string{"µs of server time a decision"}
 	for _, c := range all {
-		table.Head = append(table.Head, c.name)
+		head = append(head, c.name)
 	}
+	table := report.NewTable(head...)
 	for _, m := range []struct {
-		load  load
-		calls int
-		who   []contender
-		want  float64
+		load       load
+		calls      int
+		contenders []contender
+		want       float64
 	}{
 		{withRoom(1), r.Calls, all, 0.75},
 		{fresh(r.Calls), r.Calls, all, 0.75},
@@ -74,177 +65,134 @@ func (r *run) single() error {
 		{withRoom(100), min(r.Calls, 900), all, 0.15},
 		{leaving(300, 100), r.Calls / 4, exact, 0.15},
 	} {
-		name := fmt.Sprintf("cost %d, %s", m.load.jobs(time.Microsecond)[0].cost, m.load.name)
-		r.say("%s", name)
-		cells, err := r.server.rounds(r.Rounds, m.calls, m.load, m.who...)
+		name := fmt.Sprintf("cost %d, %s", m.load.cost, m.load.name)
+		r.Say("%s", name)
+		cells, err := r.rounds(r.Rounds, m.calls, []load{m.load}, m.contenders...)
 		if err != nil {
-			return err
+			return table, err
 		}
-		row := []any{name}
-		for i := range all {
-			if i >= len(cells) {
-				row = append(row, "-")
-				continue
-			}
-			text := cells[i].time.String()
+		row, hand := []any{name}, cells[0][1].time
+		for i, cell := range cells[0] {
+			text := cell.time.String()
 			if i > 1 {
-				text += fmt.Sprintf(", × %.2f", report.Ratio(&cells[i].time, &cells[1].time))
+				text += fmt.Sprintf(", × %.2f", report.Ratio(cell.time, hand))
 			}
-			if share := cells[i].share.Median(); m.load.adapts && i > 0 && share < 99.5 {
+			if share := cell.share.Median(); m.load.spans != nil && i > 0 && share < 99.5 {
 				text += fmt.Sprintf(", %.0f %% admitted", share)
 			}
 			row = append(row, text)
 		}
+		for range len(all) - len(m.contenders) {
+			row = append(row, "-")
+		}
 		table.Row(row...)
 		if m.want > 0 {
-			r.target("compact log : sorted set by hand, "+name, m.want, report.Ratio(&cells[2].time, &cells[1].time))
+			r.AtMost(m.want, report.Ratio(cells[0][2].time, hand), "compact log : sorted set by hand, "+name)
 		}
 	}
-	r.doc.Section("Server time of a decision, one window", fmt.Sprintf(`
-`+"`usec`"+` of EVALSHA in Redis's own INFO commandstats, reset before each round; %d calls a round, pipelined from one connection, 64 at a time, so that
-the server is busy. Requests are the bytes that redisstore sends. The baseline is the sorted-set script as the field writes it: TIME,
-ZREMRANGEBYSCORE, ZCARD, a ZADD for each unit, PEXPIRE, and the oldest member by ZRANGE on a refusal
-(internal/bench/redisbench/sortedset.lua). Median (lowest-highest) over %d rounds. The figure after × is the ratio to the sorted set by hand under the
-same load.
-
-- **with room**: one key, from nothing on, far from its limit. The log grows as it does in use.
-- **ten calls a key**: many keys, as for client addresses.
-- **one leaves as one comes**: the window holds about as many calls all the time. It is cut to the contender's own speed.
-- **refused**: a window that is full and that nothing leaves.
-- **cost 100**: each call asks for 100 units, which the sorted set keeps as 100 members.`, r.Calls, r.Rounds))
-	r.doc.Table(table)
-	return nil
+	return table, nil
 }
 
-// double is two windows on one subject: one call against two.
-func (r *run) double() error {
-	table := &report.Table{Head: []string{"µs of server time a decision", r.hand.name + ", two calls", r.compact.name + ", one call", "ratio", "sorted-set log, one call"}}
+// twoWindows compares one call for both windows of a subject with one call for each.
+func (r *run) twoWindows() (report.Table, error) {
+	table := report.NewTable("µs of server time a decision", r.hand.name+", two calls", r.compact.name+", one call", "ratio", "sorted-set log, one call")
 	for _, l := range []load{twoLeaving(300, 3000), twoWithRoom()} {
-		r.say("%s", l.name)
-		cells, err := r.server.rounds(r.Rounds, r.Calls, l, r.hand, r.compact, r.others[0])
+		r.Say("%s", l.name)
+		cells, err := r.rounds(r.Rounds, r.Calls, []load{l}, r.hand, r.compact, r.others[0])
 		if err != nil {
-			return err
+			return table, err
 		}
-		ratio := report.Ratio(&cells[1].time, &cells[0].time)
-		table.Row(l.name, &cells[0].time, &cells[1].time, fmt.Sprintf("%.2f", ratio), &cells[2].time)
-		r.target("compact log : two sorted-set calls, "+l.name, 0.6, ratio)
+		hand, compact, set := cells[0][0].time, cells[0][1].time, cells[0][2].time
+		ratio := report.Ratio(compact, hand)
+		table.Row(l.name, hand, compact, fmt.Sprintf("%.2f", ratio), set)
+		r.AtMost(0.6, ratio, "compact log : two sorted-set calls, "+l.name)
 	}
-	r.doc.Section("Server time of a decision, two windows on one subject", `
-The sorted set needs a call for each window, and charges the first even when the second refuses. The compact log decides over
-both at once.`)
-	r.doc.Table(table)
-	return nil
+	return table, nil
 }
 
-// flat is the same call over windows that hold more and more.
-func (r *run) flat() error {
-	sizes := []int{10, 100, 1000, 10_000, 100_000}
-	table := &report.Table{Head: []string{"calls in the window", r.compact.name + ", µs", "to 10", r.hand.name + ", µs", "to 10", "ratio"}}
-	cells := make([][]cell, len(sizes))
-	for i := range cells {
-		cells[i] = make([]cell, 2)
+// sizes are the calls in the window.
+var sizes = []int{10, 100, 1000, 10_000, 100_000}
+
+// entries measures the same call as the window holds more.
+func (r *run) entries() (report.Table, error) {
+	table := report.NewTable("calls in the window", r.compact.name+", µs", "to 10", r.hand.name+", µs", "to 10", "ratio")
+	loads := make([]load, len(sizes))
+	for i, n := range sizes {
+		loads[i] = holding(n)
 	}
-	// The sizes alternate within a round, so that their ratios are of neighbours too.
-	for round := range r.Rounds {
-		r.say("10 to 100,000 calls in the window, round %d", round+1)
-		for i, n := range sizes {
-			for k, c := range []contender{r.compact, r.hand} {
-				t, err := r.server.round(c, holding(n), r.Calls)
-				if err != nil {
-					return err
-				}
-				cells[i][k].time.Add(t.micros)
-				cells[i][k].share.Add(t.share())
-			}
-		}
+	r.Say("10 to 100,000 calls in the window")
+	cells, err := r.rounds(r.Rounds, r.Calls, loads, r.compact, r.hand) // sizes alternate too, since their ratios count
+	if err != nil {
+		return table, err
 	}
 	most := 0.0
-	plot := &report.Plot{File: "cost-against-entries.svg", Title: "server time of a decision against calls in the window",
-		Horizontal: "calls in the window", Vertical: "µs of server time", Curves: []report.Curve{
-			{Name: r.compact.name, Ours: true}, {Name: r.hand.name},
-		}}
+	ours, theirs := report.Curve{Name: r.compact.name, Ours: true}, report.Curve{Name: r.hand.name}
 	for i, n := range sizes {
-		for k := range plot.Curves {
-			curve := &plot.Curves[k]
-			curve.At, curve.Figures = append(curve.At, float64(n)), append(curve.Figures, &cells[i][k].time)
-		}
-		ratio := report.Ratio(&cells[i][0].time, &cells[0][0].time)
+		compact, hand := cells[i][0].time, cells[i][1].time
+		ours.Add(n, compact)
+		theirs.Add(n, hand)
+		ratio := report.Ratio(compact, cells[0][0].time)
 		most = max(most, ratio)
-		table.Row(n, &cells[i][0].time, fmt.Sprintf("%.2f", ratio),
-			&cells[i][1].time, fmt.Sprintf("%.2f", report.Ratio(&cells[i][1].time, &cells[0][1].time)),
-			fmt.Sprintf("%.2f", report.Ratio(&cells[i][0].time, &cells[i][1].time)))
+		table.Row(n, compact, fmt.Sprintf("%.2f", ratio),
+			hand, fmt.Sprintf("%.2f", report.Ratio(hand, cells[0][1].time)), fmt.Sprintf("%.2f", report.Ratio(compact, hand)))
 	}
-	r.target("compact log, dearest of 10 to 100,000 calls in the window : 10 calls", 1.3, most)
-	r.doc.Section("Server time against calls in the window", `
-Filled before, and then as many leave as come. Below 1,000 calls the load is spread over several keys, so that the window
-is not shorter than a millisecond.`)
-	r.doc.Plot(plot)
-	r.doc.Table(table)
-	return nil
+	r.AtMost(1.3, most, "compact log, dearest of 10 to 100,000 calls in the window : 10 calls")
+	return table, r.Plot("cost-against-entries.svg", report.Plot{Title: "server time of a decision against calls in the window",
+		X: "calls in the window", Y: "µs of server time", Curves: []report.Curve{ours, theirs}})
 }
 
-// slow is the slowest single call.
-func (r *run) slow() error {
-	table := &report.Table{Head: []string{"µs of the slowest single call", r.compact.name, r.hand.name}}
-	rounds := min(3, r.Rounds)
+func (r *run) slowRounds() int { return min(3, r.Rounds) }
+
+// slow measures the slowest single call.
+func (r *run) slow() (report.Table, error) {
+	table := report.NewTable("µs of the slowest single call", r.compact.name, r.hand.name)
 	hour := sash.Every(sash.MaxEntries-1, time.Hour)
 	for _, m := range []struct {
 		name    string
 		measure func(contender) (float64, error)
-		target  bool
 	}{
-		{"while filling from 0 to 100,000", r.server.slowestWhileFilling, true},
-		{"first after a burst of 100,000 left, one window", func(c contender) (float64, error) { return r.server.afterBurst(c) }, true},
-		{"first after it left the shorter of two windows", func(c contender) (float64, error) { return r.server.afterBurst(c, hour) }, true},
+		{"while filling from 0 to 100,000", r.slowestWhileFilling},
+		{"first after a burst of 100,000 left, one window", func(c contender) (float64, error) { return r.afterBurst(c) }},
+		{"first after it left the shorter of two windows", func(c contender) (float64, error) { return r.afterBurst(c, hour) }},
 	} {
-		r.say("slowest call %s", m.name)
+		r.Say("slowest call %s", m.name)
 		var figures [2]report.Figure
-		for range rounds {
+		for range r.slowRounds() {
 			for i, c := range []contender{r.compact, r.hand} {
 				micros, err := m.measure(c)
 				if err != nil {
-					return err
+					return table, err
 				}
 				figures[i].Add(micros)
 			}
 		}
-		table.Row(m.name, &figures[0], &figures[1])
-		r.target("compact log, µs of the slowest call "+m.name+" (lowest round)", 1000, figures[0].Min())
+		table.Row(m.name, figures[0], figures[1])
+		r.AtMost(1000, slices.Min(figures[0]), "compact log, µs of the slowest call "+m.name+" (lowest round)")
 	}
-	r.doc.Section("The slowest single call", fmt.Sprintf(`
-From the server's slow log, median (lowest-highest) of %d rounds. What the system took from the server counts too, so the lowest
-round is the script's own.`, rounds))
-	r.doc.Table(table)
-	return nil
+	return table, nil
 }
 
-// bytes is memory.
-func (r *run) bytes() error {
-	table := &report.Table{Head: []string{"bytes an admitted call", r.compact.name + ", limit = calls", r.compact.name + ", limit 100,000", r.hand.name, "sorted set : compact"}}
-	for _, n := range []int{10, 100, 1000, 10_000, 100_000} {
-		r.say("memory of %d calls", n)
-		tight, err := r.server.memory(r.compact, n, int64(n))
-		if err != nil {
-			return err
+// bytes measures memory.
+func (r *run) bytes() (report.Table, error) {
+	table := report.NewTable("bytes an admitted call", r.compact.name+", limit = calls", r.compact.name+", limit 100,000", r.hand.name, "sorted set : compact")
+	for _, n := range sizes {
+		r.Say("memory of %d calls", n)
+		var bytes [3]float64
+		for i, m := range []struct {
+			contender contender
+			units     int64
+		}{{r.compact, int64(n)}, {r.compact, sash.MaxEntries}, {r.hand, sash.MaxEntries}} {
+			var err error
+			if bytes[i], err = r.memory(m.contender, n, m.units); err != nil {
+				return table, err
+			}
 		}
-		wide, err := r.server.memory(r.compact, n, sash.MaxEntries)
-		if err != nil {
-			return err
-		}
-		hand, err := r.server.memory(r.hand, n, sash.MaxEntries)
-		if err != nil {
-			return err
-		}
+		tight, wide, hand := bytes[0], bytes[1], bytes[2]
 		table.Row(n, fmt.Sprintf("%.1f", tight), fmt.Sprintf("%.1f", wide), fmt.Sprintf("%.1f", hand), fmt.Sprintf("%.1f", hand/tight))
 		if n == 1000 || n == 100_000 {
-			r.target(fmt.Sprintf("compact log, bytes an admitted call at %d calls, limit equal to the calls", n), 16, tight)
-			r.target(fmt.Sprintf("compact log, bytes an admitted call at %d calls, limit 100,000", n), 16, wide)
+			r.AtMost(16, tight, fmt.Sprintf("compact log, bytes an admitted call at %d calls, limit equal to the calls", n))
+			r.AtMost(16, wide, fmt.Sprintf("compact log, bytes an admitted call at %d calls, limit 100,000", n))
 		}
 	}
-	r.doc.Section("Memory", `
-MEMORY USAGE of the key, with everything that Redis keeps for it, divided by the calls in the window, each of cost 1. The ring
-of the compact log grows in steps up to the limit: it is full when the limit equals the calls, and has free slots when the
-limit is larger.`)
-	r.doc.Table(table)
-	return nil
+	return table, nil
 }

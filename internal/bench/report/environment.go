@@ -2,47 +2,36 @@ package report
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
+	"slices"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/host"
 )
 
-// Machine describes the processor and the system in one line.
-func Machine() string {
-	cpu := "unknown processor"
-	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				cpu = strings.TrimSpace(value)
-				break
-			}
-		}
+// Machine describes the processors and the system in one line.
+func Machine() (string, error) {
+	processors, err := cpu.Info()
+	if err != nil {
+		return "", err
 	}
-	system := runtime.GOOS
-	if b, err := os.ReadFile("/etc/os-release"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
-				system = strings.Trim(strings.TrimSpace(name), `"`)
-			}
-		}
+	system, err := host.Info()
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("%s, %d processors available, %s/%s, %s", cpu, runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, system)
+	return fmt.Sprintf("%s, %d processors available, %s/%s, %s %s", processors[0].ModelName,
+		runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, system.Platform, system.PlatformVersion), nil
 }
 
 // Versions returns the version of Go and of the named modules in this program.
 func Versions(modules ...string) []string {
-	all := []string{runtime.Version()}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return all
-	}
-	for _, want := range modules {
-		for _, dep := range info.Deps {
-			if dep.Path == want {
-				all = append(all, dep.Path+" "+dep.Version)
-			}
+	versions := []string{runtime.Version()}
+	info, _ := debug.ReadBuildInfo()
+	for _, dep := range info.Deps {
+		if slices.Contains(modules, dep.Path) {
+			versions = append(versions, dep.Path+" "+dep.Version)
 		}
 	}
-	return all
+	return versions
 }

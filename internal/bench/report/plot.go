@@ -4,75 +4,88 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// A Plot is curves over an axis.
+// A Plot is curves over a logarithmic axis.
 type Plot struct {
-	// File is the name of the picture beside the document, "name.svg".
-	File        string
-	Title       string
-	Horizontal  string
-	Vertical    string
-	Logarithmic bool // up; the horizontal axis always is
+	Title, X, Y string
+	LogY        bool // the vertical axis is logarithmic, too
 	Curves      []Curve
 }
 
-// A Curve is figures, one for each place on the horizontal axis.
+// A Curve is the medians of figures.
 type Curve struct {
-	Name    string
-	At      []float64
-	Figures []*Figure
-	Ours    bool // drawn bolder than what it is compared with
+	Name   string
+	Ours   bool // drawn thicker than the others
+	points plotter.XYs
 }
 
-// inks are told apart by those who do not see red or green too (Okabe and Ito).
-var inks = []color.RGBA{
-	{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255},
-	{86, 180, 233, 255}, {230, 159, 0, 255}, {90, 90, 90, 255}, {0, 0, 0, 255}, {150, 110, 60, 255}, {120, 60, 160, 255},
+// Add appends a point.
+func (c *Curve) Add(x int, f Figure) {
+	c.points = append(c.points, plotter.XY{X: float64(x), Y: f.Median()})
 }
 
-// WriteSVG draws the plot.
-func (p *Plot) WriteSVG(w io.Writer) error { return p.write(w, "svg") }
+// inks differ for readers who cannot tell red from green (Okabe and Ito).
+var inks = []color.Color{
+	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255},
+	color.RGBA{204, 121, 167, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255},
+	color.RGBA{90, 90, 90, 255}, color.Black, color.RGBA{150, 110, 60, 255}, color.RGBA{120, 60, 160, 255},
+}
 
-func (p *Plot) write(w io.Writer, format string) error {
-	canvas := plot.New()
-	canvas.BackgroundColor = color.White
-	canvas.Title.Text = p.Title
-	canvas.X.Label.Text, canvas.Y.Label.Text = p.Horizontal, p.Vertical
-	canvas.X.Scale = plot.LogScale{}
+// WriteSVG draws the curves, and their names beside them, where they cover nothing.
+func (p Plot) WriteSVG(w io.Writer) error {
+	const width, height, beside = 25 * vg.Centimeter, 11 * vg.Centimeter, 9 * vg.Centimeter
+	out := plot.New()
+	out.Title.Text, out.X.Label.Text, out.Y.Label.Text = p.Title, p.X, p.Y
+	out.X.Scale = plot.LogScale{}
+	if p.LogY {
+		out.Y.Scale, out.Y.Tick.Marker = plot.LogScale{}, plainTicks{}
+	} else {
+		out.Y.Min = 0
+	}
+	out.Add(plotter.NewGrid())
+	out.Legend.Top, out.Legend.XOffs, out.Legend.Padding = true, beside-vg.Points(8), vg.Points(2)
 	var ticks plot.ConstantTicks
 	for i, c := range p.Curves {
-		line, points, err := p.curve(c, i)
+		line, points, err := plotter.NewLinePoints(slices.DeleteFunc(slices.Clone(c.points), func(at plotter.XY) bool {
+			return p.LogY && at.Y <= 0 // it has no place on the axis
+		}))
 		if err != nil {
-			return fmt.Errorf("report: %s, %s: %w", p.File, c.Name, err)
+			return fmt.Errorf("report: plot %q, %s: %w", p.Title, c.Name, err)
 		}
-		canvas.Add(line, points)
-		canvas.Legend.Add(c.Name, line, points)
-		if len(ticks) < len(c.At) {
-			ticks = nil
-			for _, x := range c.At {
-				ticks = append(ticks, plot.Tick{Value: x, Label: fmt.Sprintf("%.0f", x)})
+		line.Color, points.Color = inks[i%len(inks)], inks[i%len(inks)]
+		line.Dashes, points.Shape = plotutil.Dashes(i), plotutil.Shape(i)
+		if c.Ours {
+			line.Width = vg.Points(2)
+		}
+		out.Add(line, points)
+		out.Legend.Add(c.Name, line, points)
+		if i == 0 {
+			for _, at := range c.points {
+				ticks = append(ticks, plot.Tick{Value: at.X, Label: strconv.FormatFloat(at.X, 'f', -1, 64)})
 			}
 		}
 	}
-	canvas.X.Tick.Marker = ticks
-	if p.Logarithmic {
-		canvas.Y.Scale = plot.LogScale{}
-		canvas.Y.Tick.Marker = plainTicks{}
-	} else {
-		canvas.Y.Min = 0
-	}
-	canvas.Add(plotter.NewGrid())
-	return p.save(canvas, w, format)
+	out.X.Tick.Marker = ticks
+	page := vgsvg.New(width, height)
+	canvas := draw.New(page)
+	canvas.SetColor(color.White)
+	canvas.Fill(canvas.Rectangle.Path())
+	out.Draw(draw.Crop(canvas, 0, -beside, 0, 0))
+	_, err := page.WriteTo(w)
+	return err
 }
 
-// plainTicks writes powers of ten in full.
+// plainTicks labels powers of ten in full.
 type plainTicks struct{}
 
 func (plainTicks) Ticks(low, high float64) []plot.Tick {
@@ -83,48 +96,4 @@ func (plainTicks) Ticks(low, high float64) []plot.Tick {
 		}
 	}
 	return ticks
-}
-
-func (p *Plot) curve(c Curve, i int) (*plotter.Line, *plotter.Scatter, error) {
-	points := make(plotter.XYs, len(c.At))
-	for k, x := range c.At {
-		points[k] = plotter.XY{X: x, Y: c.Figures[k].Median()}
-	}
-	line, scatter, err := plotter.NewLinePoints(points)
-	if err != nil {
-		return nil, nil, err
-	}
-	line.Color = inks[i%len(inks)]
-	line.Width = vg.Points(1)
-	scatter.Color = line.Color
-	scatter.Shape = draw.CircleGlyph{}
-	scatter.Radius = vg.Points(2)
-	if c.Ours {
-		line.Width = vg.Points(2)
-	} else {
-		line.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
-	}
-	return line, scatter, nil
-}
-
-// save draws the curves, and beside them, where it hides nothing, what they are.
-func (p *Plot) save(canvas *plot.Plot, w io.Writer, format string) error {
-	const width, height = 25 * vg.Centimeter, 11 * vg.Centimeter
-	legend := canvas.Legend
-	legend.Top, legend.Left = true, true
-	legend.YOffs = -vg.Centimeter
-	legend.Padding = vg.Points(2)
-	canvas.Legend = plot.NewLegend()
-	page, err := draw.NewFormattedCanvas(width, height, format)
-	if err != nil {
-		return err
-	}
-	all := draw.New(page)
-	all.SetColor(color.White)
-	all.Fill(all.Rectangle.Path())
-	const beside = 9 * vg.Centimeter
-	canvas.Draw(draw.Crop(all, 0, -beside, 0, 0))
-	legend.Draw(draw.Crop(all, width-beside+vg.Points(8), 0, 0, 0))
-	_, err = page.WriteTo(w)
-	return err
 }

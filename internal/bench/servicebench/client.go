@@ -1,11 +1,11 @@
 package servicebench
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,13 +17,13 @@ import (
 	"example.com/sash/internal/bench/load"
 )
 
-// connections is how many the gRPC client has: a proxy has a few, one for each of its threads.
+// connections is the number of the gRPC client's connections. A proxy has a few, one per thread.
 const connections = 4
 
-// A protocol is a way to ask the service.
+// A protocol is a way to call the service.
 type protocol struct {
 	name string
-	dial func(*service) (ask load.Decide, done func(), err error)
+	dial func(*service) (decide load.Decide, done func(), err error)
 }
 
 var protocols = []protocol{
@@ -65,8 +65,8 @@ func dialHTTP(s *service) (load.Decide, func(), error) {
 	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
 	url := s.URL + "/v1/allow"
 	return func(ctx context.Context, key string) (bool, error) {
-		body := []byte(`{"domain":"bench","entries":[{"key":"client","value":"` + key + `"}]}`)
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+		body := strings.NewReader(`{"domain":"bench","entries":[{"key":"client","value":"` + key + `"}]}`)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 		if err != nil {
 			return false, err
 		}

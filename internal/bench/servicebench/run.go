@@ -1,29 +1,22 @@
-// Package servicebench measures sash serve as its clients meet it: over gRPC and HTTP, deciding in its own memory
+// Package servicebench measures sash serve as its clients see it: over gRPC and HTTP, deciding in its own memory
 // and on a real redis-server, all on one machine.
 package servicebench
 
 import (
+	_ "embed"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"os"
-	"strconv"
-	"strings"
-	"time"
+	"slices"
 
 	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/bench/server"
 )
 
-// Config says how much to measure.
-type Config struct {
-	Rounds   int           // alternating rounds of every figure
-	Long     time.Duration // how long each is measured in a round
-	Progress io.Writer     // told what is being measured
-}
+//go:embed page.md
+var page string
 
-// inFlight is how many calls wait for an answer at the same time.
+// inFlight is the number of calls that wait for an answer at the same time.
 var inFlight = []int{1, 64, 256}
 
 const keys = 1000
@@ -34,17 +27,17 @@ type row struct {
 	protocol protocol
 	service  *service
 	inFlight int
-
-	perSecond, p50, p99, own, redis, failed report.Figure
+	figures  load.Figures
 }
 
-// Run measures everything and adds it to the document.
-func Run(cfg Config, doc *report.Document) (err error) {
-	server, err := redistest.Run()
+// Run measures everything and adds it to the report.
+func Run(r *report.Report) (err error) {
+	redis, err := server.Start()
 	if err != nil {
 		return err
 	}
-	defer server.Stop()
+	defer redis.Stop()
+	r.Redis = redis.Version
 	dir, err := os.MkdirTemp("", "servicebench")
 	if err != nil {
 		return err
@@ -55,12 +48,8 @@ func Run(cfg Config, doc *report.Document) (err error) {
 		return err
 	}
 	var rows []*row
-	for _, store := range []string{"memory", "Redis"} {
-		addr := ""
-		if store == "Redis" {
-			addr = server.Addr()
-		}
-		s, err := serve(binary, addr)
+	for _, store := range []struct{ name, addr string }{{"memory", ""}, {"Redis", redis.Addr}} {
+		s, err := serve(binary, store.addr)
 		if err != nil {
 			return err
 		}
@@ -71,102 +60,48 @@ func Run(cfg Config, doc *report.Document) (err error) {
 		}()
 		for _, p := range protocols {
 			for _, n := range inFlight {
-				rows = append(rows, &row{store: store, protocol: p, service: s, inFlight: n})
+				rows = append(rows, &row{store: store.name, protocol: p, service: s, inFlight: n})
 			}
 		}
 	}
-	chosen := choose()
-	for i := range cfg.Rounds {
-		fmt.Fprintf(cfg.Progress, "%s service: round %d of %d\n", time.Now().Format(time.TimeOnly), i+1, cfg.Rounds)
-		for _, r := range rows {
-			if err := r.measure(server, chosen, cfg.Long); err != nil {
+	// The system counts the service's processor time in hundredths of a second: shorter turns would be all rounding.
+	turn := 4 * r.Turn
+	chosen := load.Keys(keys, 0, 1)
+	for i := range r.ClientRounds {
+		r.Say("the service, round %d of %d", i+1, r.ClientRounds)
+		for _, row := range rows {
+			if err := redis.Flush(); err != nil {
 				return err
 			}
-		}
-	}
-	write(cfg, rows, doc)
-	return nil
-}
-
-// choose returns keys in the order in which they are asked for.
-func choose() []string {
-	random := rand.New(rand.NewPCG(1, 2))
-	chosen := make([]string, load.Picks)
-	for i := range chosen {
-		chosen[i] = fmt.Sprintf("%06d", random.IntN(keys))
-	}
-	return chosen
-}
-
-func (r *row) measure(server *redistest.Server, chosen []string, long time.Duration) error {
-	if _, err := server.Do("FLUSHALL", "SYNC"); err != nil {
-		return err
-	}
-	ask, done, err := r.protocol.dial(r.service)
-	if err != nil {
-		return err
-	}
-	defer done()
-	var own, redis [2]float64
-	note := func(at int) func() error {
-		return func() (err error) {
-			if own[at], err = r.service.processor(); err != nil {
-				return err
-			}
-			redis[at], err = processor(server)
-			return err
-		}
-	}
-	out, err := load.Drive(ask, chosen, r.inFlight, long/4, long, note(0), note(1))
-	if err != nil {
-		return err
-	}
-	r.failed.Add(100 * float64(out.Failed) / float64(max(1, out.Failed+out.Decisions)))
-	each := 1e6 / float64(max(1, out.Decisions))
-	r.perSecond.Add(out.PerSecond)
-	r.p50.Add(out.P50)
-	r.p99.Add(out.P99)
-	r.own.Add((own[1] - own[0]) * each)
-	r.redis.Add((redis[1] - redis[0]) * each)
-	return nil
-}
-
-// processor returns the seconds of processor time that a Redis server has used.
-func processor(server *redistest.Server) (sum float64, err error) {
-	text, err := server.Do("INFO", "cpu")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(fmt.Sprint(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "used_cpu_user" || name == "used_cpu_sys" {
-			seconds, err := strconv.ParseFloat(value, 64)
+			decide, done, err := row.protocol.dial(row.service)
 			if err != nil {
-				return 0, err
+				return err
 			}
-			sum += seconds
+			out, err := load.Run{Decide: decide, Keys: chosen, Goroutines: row.inFlight, Duration: turn,
+				Meters: []load.Meter{row.service.processor, redis.Processor}}.Do()
+			done()
+			if err != nil {
+				return err
+			}
+			row.figures.Add(out)
 		}
 	}
-	return sum, nil
+	return r.Add(page, map[string]any{"Keys": keys, "Connections": connections, "Turn": turn, "Table": table(rows)})
 }
 
-func write(cfg Config, rows []*row, doc *report.Document) {
-	doc.Section("The service", fmt.Sprintf(`
-`+"`sash serve`"+` as its clients meet it: one request, one descriptor, %d subjects, a limit of 10,000 a minute that nobody reaches. gRPC is asked over %d connections,
-HTTP over one for each call in flight. The client, the service and Redis share the machine's processors, so a service that has them to itself is
-faster; processor time a decision is what to plan with. Calls that Redis did not answer within the budget of 50 ms count as failed: they are answered with an error,
-as on_unavailable: closed is. Medians of %d rounds of %v, with the lowest and the highest.`, keys, connections, cfg.Rounds, cfg.Long))
-	table := &report.Table{Head: []string{"store, protocol, in flight", "decisions/s", "p50, µs", "p99, µs", "service µs a decision", "Redis µs a decision"}}
+func table(rows []*row) report.Table {
+	table := report.NewTable("store, protocol, in flight", "decisions/s", "p50, µs", "p99, µs", "service µs a decision", "Redis µs a decision")
 	for _, r := range rows {
+		f := r.figures
 		redis := "-"
 		if r.store == "Redis" {
-			redis = r.redis.String()
+			redis = f.Used[1].String()
 		}
 		name := fmt.Sprintf("%s, %s, %d", r.store, r.protocol.name, r.inFlight)
-		if f := r.failed.Max(); f > 0 {
-			name += fmt.Sprintf(" (up to %.2f %% failed)", f)
+		if most := slices.Max(f.Failed); most > 0 {
+			name += fmt.Sprintf(" (up to %.2f %% failed)", most)
 		}
-		table.Row(name, &r.perSecond, &r.p50, &r.p99, &r.own, redis)
+		table.Row(name, f.PerSecond, f.P50, f.P99, f.Used[0], redis)
 	}
-	doc.Table(table)
+	return table
 }

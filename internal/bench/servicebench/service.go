@@ -5,43 +5,41 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/shirou/gopsutil/v4/process"
 )
 
-// policy has one rule, whose limit nobody reaches.
-const policy = `domain: bench
+// rules has one rule, with a limit that no client reaches.
+const rules = `domain: bench
 descriptors:
   - key: client
     limits: ["10000/1m"]
 `
 
-// build makes the command that users run, in a directory.
+// build builds the command that users run, in a directory.
 func build(dir string) (string, error) {
 	binary := filepath.Join(dir, "sash")
 	if out, err := exec.Command("go", "build", "-o", binary, "example.com/sash/service/cmd/sash").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("servicebench: building sash: %w\n%s", err, out)
 	}
-	return binary, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600)
+	return binary, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600)
 }
 
 // A service is a running sash serve.
 type service struct {
-	URL, GRPC, Admin string
+	URL, GRPC string
 
 	cmd   *exec.Cmd
 	ended chan error
 }
 
-// serve starts the service; no Redis is its own memory.
+// serve starts the service on Redis, or on its own memory if the address is empty.
 func serve(binary, redis string) (*service, error) {
-	args := []string{"serve", "--json", "--config", filepath.Join(filepath.Dir(binary), "policy.yaml"), "--log-level", "error",
+	args := []string{"serve", "--json", "--config", filepath.Join(filepath.Dir(binary), "rules.yaml"), "--log-level", "error",
 		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
 	if redis != "" {
 		args = append(args, "--redis", "redis://"+redis)
@@ -66,34 +64,27 @@ func serve(binary, redis string) (*service, error) {
 	return s, nil
 }
 
-// stop ends the service as an operator does, and the hard way where that takes too long.
+// stop interrupts the service, as an operator does, and kills it if that takes too long.
 func (s *service) stop() error {
-	_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended
+	_ = s.cmd.Process.Signal(os.Interrupt) // fails if it has ended
 	select {
 	case err := <-s.ended:
 		return err
 	case <-time.After(20 * time.Second):
 		_ = s.cmd.Process.Kill()
-		return fmt.Errorf("servicebench: sash serve had to be killed: %w", <-s.ended)
+		return fmt.Errorf("servicebench: sash serve did not stop within 20 s: %w", <-s.ended)
 	}
 }
 
-// processor returns the seconds of processor time that the service has used.
+// processor returns the microseconds of processor time that the service has used, in steps of 10 ms.
 func (s *service) processor() (float64, error) {
-	client := http.Client{Timeout: 10 * time.Second}
-	res, err := client.Get("http://" + s.Admin + "/metrics")
+	p, err := process.NewProcess(int32(s.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
+	used, err := p.Times()
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "process_cpu_seconds_total "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, errors.New("servicebench: /metrics has no process_cpu_seconds_total")
+	return (used.User + used.System) * 1e6, nil
 }

@@ -1,9 +1,8 @@
-// Command sashbench measures Sash beside what else there is, prints the tables and writes them as
-// Markdown. See `make bench`.
+// Command sashbench measures Sash beside its alternatives, prints the results as a page of Markdown and writes
+// them to a file. See `make bench`.
 package main
 
 import (
-	"bytes"
 	_ "embed"
 	"flag"
 	"fmt"
@@ -20,10 +19,20 @@ import (
 	"example.com/sash/internal/bench/servicebench"
 )
 
-// limits is what profiles said about the figures that are missed, written by hand.
+// head is the first part of the page: how to read it, the targets and, written by hand from profiles, what
+// limits the figures that miss theirs.
 //
-//go:embed limits.md
-var limits string
+//go:embed head.md
+var head string
+
+// benches are the parts of a run, by name.
+var benches = map[string][]func(*report.Report) error{
+	"net":     {netbench.Run},
+	"service": {servicebench.Run},
+	"redis":   {redisbench.Run},
+	"go":      {gobench.Run},
+	"scale":   {gobench.Scale, netbench.Scale},
+}
 
 func main() {
 	if err := run(); err != nil {
@@ -33,132 +42,52 @@ func main() {
 }
 
 func run() error {
-	out := flag.String("o", "", "write the document to this file as Markdown")
-	rounds := flag.Int("rounds", 7, "alternating rounds of every figure")
-	calls := flag.Int("calls", 10_000, "decisions a round on Redis")
-	netRounds := flag.Int("net-rounds", 5, "alternating rounds of every figure of decisions through a client")
-	long := flag.Duration("long", 250*time.Millisecond, "how long each contender decides through a client in a round")
-	parts := flag.String("parts", "net,service,redis,go", "what to measure: net, service, redis, go, scale")
-	quick := flag.Bool("quick", false, "see that everything runs, in about a minute; the figures mean little")
+	cfg := report.Config{Window: time.Second, Keys: 1_000_000}
+	out := flag.String("o", "", "write the page to this file, and its plots beside it")
+	flag.IntVar(&cfg.Rounds, "rounds", 7, "alternating rounds of every figure")
+	flag.IntVar(&cfg.ClientRounds, "net-rounds", 5, "alternating rounds of every figure of decisions through a client")
+	flag.IntVar(&cfg.Calls, "calls", 10_000, "decisions in a round where the server's time is measured")
+	flag.DurationVar(&cfg.Turn, "long", 250*time.Millisecond, "how long each contender decides through a client in a round")
+	parts := flag.String("parts", "net,service,redis,go", "what to measure, from net, service, redis, go and scale")
+	quick := flag.Bool("quick", false, "check in about a minute that everything runs; the figures mean little")
 	flag.Parse()
 	if *quick {
-		*rounds, *calls, *netRounds, *long = 1, 1000, 1, 50*time.Millisecond
+		cfg = report.Config{Rounds: 1, ClientRounds: 1, Calls: 1000, Turn: 50 * time.Millisecond, Window: 200 * time.Millisecond, Keys: 100_000}
 	}
-	most, window := 1_000_000, time.Second
-	if *quick {
-		most, window = 100_000, 200*time.Millisecond
+	r := report.New(cfg, os.Stderr)
+	if *out != "" {
+		r.Dir = filepath.Dir(*out)
 	}
 	chosen := strings.Split(*parts, ",")
-	through, redis, inGo := slices.Contains(chosen, "net"), slices.Contains(chosen, "redis"), slices.Contains(chosen, "go")
-	var body report.Document
-	var targets []report.Target
-	versions := report.Versions("github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/go-redis/redis_rate/v10", "github.com/ulule/limiter/v3", "golang.org/x/time", "github.com/sethvargo/go-limiter",
-		"github.com/throttled/throttled/v2", "github.com/caddyserver/certmagic")
-	if through {
-		met, err := netbench.Run(netbench.Config{Rounds: *netRounds, Long: *long, Window: window, Progress: os.Stderr}, &body)
-		if err != nil {
-			return err
+	for _, part := range chosen {
+		if benches[part] == nil {
+			return fmt.Errorf("-parts: there is no part %q", part)
 		}
-		targets = append(targets, met...)
-	}
-	if slices.Contains(chosen, "service") {
-		// Seconds of processor time are told in hundredths: shorter rounds would be all rounding.
-		if err := servicebench.Run(servicebench.Config{Rounds: *netRounds, Long: 4 * *long, Progress: os.Stderr}, &body); err != nil {
-			return err
-		}
-	}
-	if redis {
-		met, server, err := redisbench.Run(redisbench.Config{Rounds: *rounds, Calls: *calls, Progress: os.Stderr}, &body)
-		if err != nil {
-			return err
-		}
-		targets = append(targets, met...)
-		versions = append([]string{server}, versions...)
-	}
-	if inGo {
-		met, err := gobench.Run(gobench.Config{Rounds: *rounds, Window: window, Progress: os.Stderr}, &body)
-		if err != nil {
-			return err
-		}
-		targets = append(targets, met...)
-	}
-	if slices.Contains(chosen, "scale") {
-		inMemory, err := gobench.Scale(os.Stderr, most, &body)
-		if err != nil {
-			return err
-		}
-		onRedis, err := netbench.Scale(os.Stderr, most, *netRounds, *long, &body)
-		if err != nil {
-			return err
-		}
-		targets = append(append(targets, inMemory...), onRedis...)
-	}
-	return write(*out, head(chosen, versions, targets), &body)
-}
-
-// head is the first part of the document: what it is, how it was made, and which targets are met.
-func head(parts, versions []string, targets []report.Target) *report.Document {
-	var doc report.Document
-	command := "cd internal/bench && go run ./cmd/sashbench"
-	if args := strings.Join(os.Args[1:], " "); args != "" {
-		command += " " + args
-	}
-	doc.Section("Benchmarks", fmt.Sprintf(`
-Written by `+"`make bench`"+` (or `+"`make bench-scale`"+`); run it for your own machine. Ratios within one run are what counts: contenders take
-turns within each round, so that what else the machine does meets all of them. Absolute figures are hints: they differ from machine to
-machine, and this one is virtual and shared.
-
-- Machine: %s. Redis and the program that asks it run on these same processors.
-- Versions: %s.
-- Command: `+"`%s`"+`.
-- Figures are medians over alternating rounds, with the lowest and the highest round in brackets.`,
-		report.Machine(), strings.Join(versions, ", "), command))
-	table := &report.Table{Head: []string{"target", "wanted", "measured", "met"}}
-	for _, t := range targets {
-		met, bound := "no", "≤"
-		if t.Met() {
-			met = "yes"
-		}
-		if t.Least {
-			bound = "≥"
-		}
-		table.Row(t.Name, fmt.Sprintf("%s %.4g", bound, t.Want), report.Number(t.Measured), met)
-	}
-	doc.Section("Targets", "What the project set itself, and this run. A ratio is the median of the ratios of the rounds.")
-	doc.Table(table)
-	if slices.Contains(parts, "net") {
-		doc.Section("What limits the figures that are missed", limits)
-	}
-	return &doc
-}
-
-func write(name string, docs ...*report.Document) error {
-	var text bytes.Buffer
-	for i, doc := range docs {
-		if err := doc.WriteText(os.Stdout); err != nil {
-			return err
-		}
-		if i > 0 {
-			text.WriteByte('\n')
-		}
-		if err := doc.WriteMarkdown(&text, i == 0); err != nil {
-			return err
-		}
-		for _, p := range doc.Plots() {
-			if name == "" {
-				continue
-			}
-			var picture bytes.Buffer
-			if err := p.WriteSVG(&picture); err != nil {
-				return err
-			}
-			if err := os.WriteFile(filepath.Join(filepath.Dir(name), p.File), picture.Bytes(), 0o644); err != nil {
+		for _, bench := range benches[part] {
+			if err := bench(r); err != nil {
 				return err
 			}
 		}
 	}
-	if name == "" {
+	machine, err := report.Machine()
+	if err != nil {
+		return err
+	}
+	versions := report.Versions("github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/go-redis/redis_rate/v10",
+		"github.com/ulule/limiter/v3", "golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2",
+		"github.com/caddyserver/certmagic")
+	if r.Redis != "" {
+		versions = append([]string{r.Redis}, versions...)
+	}
+	page, err := r.Page(head, map[string]any{
+		"Machine": machine, "Versions": versions, "Arguments": os.Args[1:], "Limits": slices.Contains(chosen, "net"),
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Print(page)
+	if *out == "" {
 		return nil
 	}
-	return os.WriteFile(name, text.Bytes(), 0o644)
+	return os.WriteFile(*out, []byte(page), 0o644)
 }
