@@ -25,7 +25,7 @@ type Plot struct {
 // A Curve is the medians of figures.
 type Curve struct {
 	Name   string
-	Ours   bool // drawn thicker than the others
+	Ours   bool // drawn thicker, and the others dashed
 	points plotter.XYs
 }
 
@@ -53,7 +53,8 @@ func (p Plot) WriteSVG(w io.Writer) error {
 		out.Y.Min = 0
 	}
 	out.Add(plotter.NewGrid())
-	out.Legend.Top, out.Legend.XOffs, out.Legend.Padding = true, beside-vg.Points(8), vg.Points(2)
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.YOffs, legend.Padding = true, true, -vg.Centimeter, vg.Points(2)
 	var ticks plot.ConstantTicks
 	for i, c := range p.Curves {
 		line, points, err := plotter.NewLinePoints(slices.DeleteFunc(slices.Clone(c.points), func(at plotter.XY) bool {
@@ -63,12 +64,14 @@ func (p Plot) WriteSVG(w io.Writer) error {
 			return fmt.Errorf("report: plot %q, %s: %w", p.Title, c.Name, err)
 		}
 		line.Color, points.Color = inks[i%len(inks)], inks[i%len(inks)]
-		line.Dashes, points.Shape = plotutil.Dashes(i), plotutil.Shape(i)
+		points.Shape = plotutil.Shape(i)
 		if c.Ours {
 			line.Width = vg.Points(2)
+		} else {
+			line.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
 		}
 		out.Add(line, points)
-		out.Legend.Add(c.Name, line, points)
+		legend.Add(c.Name, line, points)
 		if i == 0 {
 			for _, at := range c.points {
 				ticks = append(ticks, plot.Tick{Value: at.X, Label: strconv.FormatFloat(at.X, 'f', -1, 64)})
@@ -81,6 +84,7 @@ func (p Plot) WriteSVG(w io.Writer) error {
 	canvas.SetColor(color.White)
 	canvas.Fill(canvas.Rectangle.Path())
 	out.Draw(draw.Crop(canvas, 0, -beside, 0, 0))
+	legend.Draw(draw.Crop(canvas, width-beside+vg.Points(8), 0, 0, 0))
 	_, err := page.WriteTo(w)
 	return err
 }
