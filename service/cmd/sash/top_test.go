@@ -52,7 +52,7 @@ func TestTop(t *testing.T) {
 		want string
 	}{
 		{[]string{"--admin", p.url}, "is no admin port of sash serve"},
-		{[]string{"--admin", "localhost:6070"}, "it is a URL such as"},
+		{[]string{"--admin", "localhost:6070"}, "give a URL such as"},
 		{[]string{"--admin", "http://127.0.0.1:1"}, "is sash serve running there"},
 		{[]string{"--admin", p.admin, "--token-file", os.DevNull}, "is empty"},
 	} {

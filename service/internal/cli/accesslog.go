@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,7 +17,7 @@ import (
 	"example.com/sash/replay/accesslog"
 )
 
-// logs is the flags of commands that read access logs.
+// logs is the flags of commands on access logs.
 type logs struct {
 	format      string
 	fields      map[string]string
@@ -28,35 +27,37 @@ type logs struct {
 	json        bool
 	policy      policyFlags
 
-	names func(client string) string // as outputs have it
+	names func(client string) string // returns a client as outputs name it
 }
 
 func (l *logs) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&l.format, "format", "auto", "how lines are written: auto, combined, json, csv or alb")
-	f.StringToStringVar(&l.fields, "field", nil, "the JSON key or column of a field that has an unusual `name`, such as time=when; fields are "+strings.Join(accesslog.Fields(), ", "))
-	f.StringVar(&l.expressions.Key, "key", "remote_address", "whom a request is charged to, as an `expression`")
-	f.StringVar(&l.expressions.Cost, "cost", "1", "the units of a request, as an `expression`")
-	f.StringVar(&l.expressions.Where, "where", "", "the requests that count, as an `expression` (default: all)")
-	f.StringArrayVar(&l.expressions.Routes, "route", nil, "a `pattern` such as 'GET /users/{id}', under which requests are counted as one route; repeat it for several")
+	f.StringVar(&l.format, "format", "auto", "format of the lines: auto, combined, json, csv or alb")
+	f.StringToStringVar(&l.fields, "field", nil, "JSON key or column of a field with an unusual `name`, such as time=when; fields are "+strings.Join(accesslog.Fields(), ", "))
+	f.StringVar(&l.expressions.Key, "key", "remote_address", "subject that a request is charged to, as an `expression`")
+	f.StringVar(&l.expressions.Cost, "cost", "1", "units of a request, as an `expression`")
+	f.StringVar(&l.expressions.Where, "where", "", "requests that count, as an `expression` (default: all)")
+	f.StringArrayVar(&l.expressions.Routes, "route", nil, "`pattern` such as 'GET /users/{id}', whose requests count as one route; repeat it for several")
 	f.BoolVar(&l.hide, "hide-clients", false, "write an HMAC instead of each client, with a key that is made for this run")
-	f.StringVar(&l.hideKey, "hide-key", "", "a `file` with the key for --hide-clients, so that several runs write the same")
-	f.BoolVar(&l.json, "json", false, "answer in JSON")
+	f.StringVar(&l.hideKey, "hide-key", "", "`file` with the key for --hide-clients, so that several runs write the same")
+	jsonFlag(f, &l.json)
 }
 
-// expressionHelp is a part of the help of commands that read access logs.
-const expressionHelp = `Logs are in the common or combined format, JSON lines (nginx, Caddy, Envoy), lines of AWS load balancers, or
-CSV whose first line names the columns; compressed with gzip or not. Without a FILE, or for "-", standard
-input is read. Lines may be out of order. Broken lines are counted and the first of them shown.
+// expressionHelp is the part of the help that commands on access logs share.
+const expressionHelp = `Logs are in the common or combined format, JSON lines (nginx, Caddy, Envoy), lines of AWS load
+balancers, or CSV whose first line names the columns, compressed with gzip or not. Without a FILE,
+or for "-", standard input is read. Lines may be out of order. Broken lines are counted and the
+first of them shown.
 
-Expressions are in the language of github.com/expr-lang/expr over remote_address, user, method, path, query,
-route, host, status, bytes, duration, user_agent and referer, with header("X-Api-Key"), field("any.name"),
-prefix(remote_address, 24, 64) for the network of an address, and key(user, route) for several parts:
+Expressions are in the language of github.com/expr-lang/expr over remote_address, user, method,
+path, query, route, host, status, bytes, duration, user_agent and referer, with header("X-Api-Key"),
+field("any.name"), prefix(remote_address, 24, 64) for the network of an address, and key(user,
+route) for several parts:
 
   --key 'prefix(remote_address, 24)'   --cost 'method == "GET" ? 1 : 5'
   --where 'status < 500 && path startsWith "/api/"'`
 
-// A logReport is what was read.
+// A logReport describes the log that was read.
 type logReport struct {
 	Requests    int64        `json:"requests"`
 	Broken      int64        `json:"broken"`
@@ -103,7 +104,7 @@ func (l *logs) read(cmd *cobra.Command, a *app, files []string) (*replay.Trace, 
 	each := func(r *accesslog.Record) error {
 		selection, counts, err := selector.Select(r)
 		switch {
-		case err != nil && l.hide: // what it says may have the client in it
+		case err != nil && l.hide: // the error may contain the client
 			return errHidden
 		case err != nil:
 			return err
@@ -131,7 +132,7 @@ func (l *logs) read(cmd *cobra.Command, a *app, files []string) (*replay.Trace, 
 	return trace, l.report(trace, stats), nil
 }
 
-var errHidden = errors.New("an expression fails on this request (why is said without --hide-clients and --hide-key)")
+var errHidden = errors.New("an expression fails on this request (run without --hide-clients and --hide-key to see why)")
 
 func readLog(ctx context.Context, name string, stdin io.Reader, bar *progress, opts *accesslog.Options, each func(*accesslog.Record) error) (accesslog.Stats, error) {
 	if name == "-" {
@@ -145,7 +146,7 @@ func readLog(ctx context.Context, name string, stdin io.Reader, bar *progress, o
 	return accesslog.Read(ctx, name, bar.reader(file), opts, each)
 }
 
-// sizes adds up the files, or is 0 when one is not a plain file.
+// sizes returns the bytes of all files, or 0 if one is not a regular file.
 func sizes(files []string) (all int64) {
 	for _, name := range files {
 		info, err := os.Stat(name)
@@ -168,7 +169,7 @@ func (l *logs) report(trace *replay.Trace, stats accesslog.Stats) logReport {
 	}
 	for _, b := range stats.First {
 		line := brokenLine{File: b.File, Line: b.Line, Reason: b.Reason, Text: b.Text}
-		if l.hide { // the address is in it
+		if l.hide { // it contains the address
 			line.Text = ""
 		}
 		report.BrokenLines = append(report.BrokenLines, line)
@@ -178,7 +179,7 @@ func (l *logs) report(trace *replay.Trace, stats accesslog.Stats) logReport {
 
 const timeForm = "2006-01-02T15:04:05.999999Z07:00"
 
-// hiding makes the function that writes clients.
+// hiding sets the function that names clients.
 func (l *logs) hiding() error {
 	l.names = func(client string) string { return client }
 	if l.hideKey != "" {
@@ -204,7 +205,7 @@ func (l *logs) hiding() error {
 	return nil
 }
 
-// A chooser makes selections of records.
+// A chooser selects whom a record is charged to, and what.
 type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
 }
@@ -219,7 +220,7 @@ func (l *logs) selector(cmd *cobra.Command) (chooser, error) {
 	return replay.NewSelector(l.expressions)
 }
 
-// emptyLog is the error for a log in which nothing can be limited.
+// emptyLog returns an error for a log in which nothing can be limited.
 func emptyLog(r logReport) error {
 	switch {
 	case r.Requests > 0:
@@ -232,20 +233,9 @@ func emptyLog(r logReport) error {
 	return fmt.Errorf("no request is left: --where leaves out %d, and %d have no key, no cost, or no rule", r.Filtered, r.Unlimited)
 }
 
-// brokenText tells of broken lines.
-func (a *app) brokenText(r logReport) {
-	if r.Broken == 0 {
-		return
-	}
-	_, _ = fmt.Fprintf(a.out, "%d lines are broken and were left out; the first:\n", r.Broken)
-	for _, b := range r.BrokenLines {
-		_, _ = fmt.Fprintf(a.out, "  %s:%d: %s%s\n", b.File, b.Line, b.Reason, cmp.Or(strings.Repeat(": ", min(1, len(b.Text)))+b.Text, ""))
-	}
-}
-
-// logText is the first paragraph of a summary.
-func (a *app) logText(r logReport) {
-	_, _ = fmt.Fprintf(a.out, "%d requests of %s, from %s to %s\n", r.Requests, clientCount(int64(r.Clients)), r.First, r.Last)
+// logText writes the first paragraph of a summary.
+func logText(t *text, r *logReport) {
+	t.say("%d requests of %s, from %s to %s", r.Requests, clients(int64(r.Clients)), r.First, r.Last)
 	var more []string
 	for _, part := range []struct {
 		n    int64
@@ -259,12 +249,22 @@ func (a *app) logText(r logReport) {
 		}
 	}
 	if len(more) > 0 {
-		_, _ = fmt.Fprintf(a.out, "(%s)\n", strings.Join(more, "; "))
+		t.say("(%s)", strings.Join(more, "; "))
 	}
-	a.brokenText(r)
+	if r.Broken == 0 {
+		return
+	}
+	t.say("%d lines are broken and were left out; the first:", r.Broken)
+	for _, b := range r.BrokenLines {
+		line := ""
+		if b.Text != "" {
+			line = ": " + b.Text
+		}
+		t.say("  %s:%d: %s%s", b.File, b.Line, b.Reason, line)
+	}
 }
 
-// algorithms reads names of algorithms, each once, in the order given.
+// algorithms parses names of algorithms. It returns each once, in the order given.
 func algorithms(names []string) ([]sash.Algorithm, error) {
 	var all []sash.Algorithm
 	for _, name := range names {

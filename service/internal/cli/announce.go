@@ -21,9 +21,9 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 		if on.Admin != nil {
 			said["admin"] = on.Admin.String()
 		}
-		return writeJSON(a.out, said)
+		return a.print(true, said, nil)
 	}
-	out := &lines{to: a.out}
+	out := &text{to: a.out}
 	out.say("sash listens on %s", url)
 	if on.GRPC != nil {
 		out.say("  gRPC           %s: Envoy's rate limit protocol", reachable(on.GRPC))

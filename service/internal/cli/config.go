@@ -2,6 +2,9 @@ package cli
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +15,21 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
+const mergeUsage = "let several files configure one domain"
+
+// reading is the flags of commands that read configurations.
+type reading struct{ json, merge bool }
+
+func (r *reading) register(cmd *cobra.Command) {
+	jsonFlag(cmd.Flags(), &r.json)
+	cmd.Flags().BoolVar(&r.merge, "merge-domains", false, mergeUsage)
+}
+
+func (r *reading) load(path string) (*config.Config, error) {
+	_, cfg, err := serve.Load(config.Source{Path: path, Merge: r.merge})
+	return cfg, err
+}
+
 func (a *app) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -21,7 +39,7 @@ func (a *app) config() *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "example",
-		Short:   "Print the commented configuration that sash serve starts with",
+		Short:   "Print the commented configuration that sash serve uses by default",
 		Example: "  sash config example > limits.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -33,47 +51,27 @@ func (a *app) config() *cobra.Command {
 }
 
 func (a *app) configCheck() *cobra.Command {
-	var asJSON, merge bool
+	r := &reading{}
 	cmd := &cobra.Command{
 		Use:   "check PATH",
-		Short: "Check a configuration and list its limits; exit 0 if it is right, 2 if not",
+		Short: "Check a configuration and list its limits; exit 0 if it is valid, 2 if not",
 		Args:  exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, cfg, err := serve.Load(config.Source{Path: args[0], Merge: merge})
+			cfg, err := r.load(args[0])
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(a.out, map[string]any{"domains": cfg.Domains(), "rules": rows(cfg)})
-			}
-			out := &lines{to: a.out}
-			for _, row := range rows(cfg) {
-				limits := strings.Join(row.Limits, " and ")
-				switch {
-				case row.Unlimited:
-					out.say("%s: unlimited", row.Descriptor)
-				case row.Refuses:
-					out.say("%s: refuses everything", row.Descriptor)
-				default:
-					out.say("%s: %s by %s", row.Descriptor, limits, row.Algorithm)
+			all := rows(cfg)
+			return a.print(r.json, map[string]any{"domains": cfg.Domains(), "rules": all}, func(t *text) {
+				for _, row := range all {
+					row.text(t)
 				}
-				if row.Candidate != "" {
-					out.say("%s: %s", row.Descriptor, row.Candidate)
-				}
-			}
-			return out.err
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "answer in JSON")
-	mergeFlag(cmd, &merge)
+	r.register(cmd)
 	return cmd
 }
-
-func mergeFlag(cmd *cobra.Command, merge *bool) {
-	cmd.Flags().BoolVar(merge, "merge-domains", false, mergeUsage)
-}
-
-const mergeUsage = "let several files configure one domain"
 
 // A ruleRow is one rule in the list that config check prints.
 type ruleRow struct {
@@ -98,6 +96,145 @@ func rows(cfg *config.Config) []ruleRow {
 			row.Candidate = r.Candidate.Describe()
 		}
 		out = append(out, row)
+	}
+	return out
+}
+
+func (r *ruleRow) text(t *text) {
+	switch {
+	case r.Unlimited:
+		t.say("%s: unlimited", r.Descriptor)
+	case r.Refuses:
+		t.say("%s: refuses everything", r.Descriptor)
+	default:
+		t.say("%s: %s by %s", r.Descriptor, strings.Join(r.Limits, " and "), r.Algorithm)
+	}
+	if r.Candidate != "" {
+		t.say("%s: %s", r.Descriptor, r.Candidate)
+	}
+}
+
+func (a *app) configDiff() *cobra.Command {
+	r := &reading{}
+	cmd := &cobra.Command{
+		Use:   "diff OLD NEW",
+		Short: "List the rules that differ between two configurations; exit 1 if there are any",
+		Args:  exactly("OLD", "NEW"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			before, err := r.load(args[0])
+			if err != nil {
+				return err
+			}
+			after, err := r.load(args[1])
+			if err != nil {
+				return err
+			}
+			changes := config.Diff(before, after)
+			rows := []map[string]string{}
+			for _, c := range changes {
+				rows = append(rows, map[string]string{"rule": c.Rule, "before": c.Before, "after": c.After})
+			}
+			err = a.print(r.json, map[string]any{"changes": rows}, func(t *text) {
+				for _, c := range changes {
+					t.say("%s", c)
+				}
+			})
+			if err == nil && len(changes) > 0 {
+				return errFound
+			}
+			return err
+		},
+	}
+	r.register(cmd)
+	return cmd
+}
+
+func (a *app) configExplain() *cobra.Command {
+	r := &reading{}
+	var domain string
+	cmd := &cobra.Command{
+		Use:     "explain PATH KEY=VALUE...",
+		Short:   "Show which rule limits a request with these entries, and why",
+		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			cfg, err := r.load(args[0])
+			if err != nil {
+				return err
+			}
+			if domain, err = domainOf(cfg, domain); err != nil {
+				return err
+			}
+			entries := make([]config.Entry, len(args)-1)
+			for i, arg := range args[1:] {
+				key, value, _ := strings.Cut(arg, "=")
+				if key == "" {
+					return errors.New("an entry is KEY=VALUE, and the key is not empty")
+				}
+				entries[i] = config.Entry{Key: key, Value: value}
+			}
+			steps, found, err := cfg.Trace(domain, entries)
+			if err != nil {
+				return err
+			}
+			return a.print(r.json, explained(steps, found), func(t *text) { explain(t, steps, found) })
+		},
+	}
+	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")
+	r.register(cmd)
+	return cmd
+}
+
+// domainOf returns the domain that --domain names, or the only one.
+func domainOf(cfg *config.Config, flag string) (string, error) {
+	names := cfg.Domains()
+	if flag == "" && len(names) == 1 {
+		return names[0], nil
+	}
+	if !slices.Contains(names, flag) {
+		return "", fmt.Errorf("--domain %q: give one of %s", flag, strings.Join(names, ", "))
+	}
+	return flag, nil
+}
+
+func explain(t *text, steps []config.Step, found config.Found) {
+	for _, s := range steps {
+		if s.Matched == "" {
+			t.say("%s=%s  matches nothing here", s.Entry.Key, s.Entry.Value)
+		} else {
+			t.say("%s=%s  matches %s by its %s", s.Entry.Key, s.Entry.Value, s.Matched, s.How)
+		}
+	}
+	if found.Rule == nil {
+		t.say("No rule: the request is allowed, and not counted.")
+		return
+	}
+	t.say("rule     %s", found.Rule)
+	t.say("limits   %s", found.Rule.Describe())
+	if found.Rule.Limited() {
+		t.say("charged  %s", found.Key)
+	}
+	if c := found.Rule.Candidate; c != nil {
+		if c.Enforced(found.Key) {
+			t.say("held to  the candidate: this subject is one of the %g%%", c.Percent)
+		} else {
+			t.say("held to  the limits; the candidate is watched on %s", config.CandidateKey(found.Key))
+		}
+	}
+	t.say("metric   %s", found.Metric)
+}
+
+func explained(steps []config.Step, found config.Found) map[string]any {
+	rows := []map[string]string{}
+	for _, s := range steps {
+		rows = append(rows, map[string]string{"key": s.Entry.Key, "value": s.Entry.Value, "matched": s.Matched, "how": s.How})
+	}
+	out := map[string]any{"steps": rows, "rule": nil}
+	if found.Rule != nil {
+		out["rule"], out["limits"], out["charged"], out["metric"] = found.Rule.String(), found.Rule.Describe(), found.Key, found.Metric
+		if c := found.Rule.Candidate; c != nil {
+			out["candidate_enforced"] = c.Enforced(found.Key)
+		}
 	}
 	return out
 }

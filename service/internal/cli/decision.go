@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,16 +29,16 @@ type subject struct {
 
 func (s *subject) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.redis, "redis", "", redisUsage+" (default: the environment's "+redisVariable+")")
-	f.StringArrayVarP(&s.limits, "limit", "l", nil, "a `limit` such as 9500/24h; repeat it for several, which all must have room")
+	redisFlag(f, &s.redis)
+	f.StringArrayVarP(&s.limits, "limit", "l", nil, "`limit` such as 9500/24h; repeat it for several, which must all have room")
 	f.StringVar(&s.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
-	f.DurationVar(&s.resolution, "resolution", 0, "the step of sliding-buckets, such as 1s")
-	f.StringVar(&s.prefix, "prefix", "", "what keeps this application's keys apart from those of others")
+	f.DurationVar(&s.resolution, "resolution", 0, "step of sliding-buckets, such as 1s")
+	f.StringVar(&s.prefix, "prefix", "", "prefix that separates this application's keys from others")
 	f.DurationVar(&s.timeout, "timeout", 2*time.Second, "how long to wait for Redis")
-	f.BoolVar(&s.json, "json", false, "answer in JSON")
+	jsonFlag(f, &s.json)
 }
 
-// limiter makes the limiter that the flags describe.
+// limiter returns the limiter that the flags describe.
 func (s *subject) limiter(store sash.Store) (*sash.Limiter, error) {
 	opts := &sash.Options{Prefix: s.prefix, Resolution: s.resolution}
 	if err := opts.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
@@ -58,9 +59,9 @@ func (s *subject) limiter(store sash.Store) (*sash.Limiter, error) {
 	return sash.New(store, opts, limits...)
 }
 
-// on runs f on the limiter that the flags describe.
+// on calls f with the limiter that the flags describe.
 func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter) error) error {
-	if _, err := s.limiter(nowhere{}); err != nil { // what is wrong with the flags comes first
+	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
 		return err
 	}
 	to, err := a.shared(s.redis)
@@ -80,23 +81,23 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	return err
 }
 
-// nowhere is a store for flags that are only checked.
+// nowhere is a store for checking flags.
 type nowhere struct{ sash.Store }
 
 func (a *app) allow() *cobra.Command {
 	s := &subject{}
 	cmd := &cobra.Command{
 		Use:   "allow --limit LIMIT KEY",
-		Short: "Ask for units and charge them; exit 0 if allowed, 1 if refused",
-		Long: `Ask for units for a key. When every limit has room the units are charged to all of them and the exit
+		Short: "Request units and charge them; exit 0 if allowed, 1 if refused",
+		Long: `Request units for a key. If every limit has room, the units are charged to all of them and the exit
 code is 0. Otherwise nothing is charged, the exit code is 1, and the answer says how many units are
-left and when the same call would be admitted. Anything else is exit code 2: no decision was made, or
-it did not arrive. Then the call may have been charged, and is not allowed.
+left and when the same call would be admitted. Exit code 2 is an error: there was no decision, or it
+did not arrive. The call may have been charged then, and is not allowed.
 
-The key is used as it is. Keys that Go programs build with sash.Key, and those of sash serve, are their
-parts joined by colons: demo:remote_address:192.0.2.7.`,
+The key is used as it is. Keys that Go programs build with sash.Key, and those of sash serve, are
+their parts joined by colons: demo:remote_address:192.0.2.7.`,
 		Example: `  sash allow --redis redis://127.0.0.1:6379 --limit 9500/24h youtube --cost 100
-  sash allow --limit 25/5s --limit 300/1m crm-api     # with SASH_REDIS set; both windows must have room`,
+  sash allow --limit 25/5s --limit 300/1m crm-api   # $SASH_REDIS is set; both must have room`,
 		Args: exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
@@ -109,7 +110,7 @@ parts joined by colons: demo:remote_address:192.0.2.7.`,
 		},
 	}
 	s.register(cmd)
-	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "the units to ask for")
+	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units to request")
 	return cmd
 }
 
@@ -117,9 +118,9 @@ func (a *app) peek() *cobra.Command {
 	s := &subject{}
 	cmd := &cobra.Command{
 		Use:   "peek --limit LIMIT KEY",
-		Short: "Look at what is left without charging; exit 0 if there is room, 1 if not",
-		Long: `Look at what is left for a key, without charging anything. The exit code is 0 when the cost would be
-admitted now, and 1 when it would not. The retry time is when the next units are released: exact for a
+		Short: "Show what is left without charging; exit 0 if there is room, 1 if not",
+		Long: `Show what is left for a key, without charging anything. The exit code is 0 if the cost would be
+admitted now, and 1 if it would not. The retry time is when the next units are released: exact for a
 cost of 1; a larger cost may have to wait longer.`,
 		Example: `  sash peek --limit 9500/24h youtube --json`,
 		Args:    exactly("a KEY"),
@@ -137,11 +138,11 @@ cost of 1; a larger cost may have to wait longer.`,
 		},
 	}
 	s.register(cmd)
-	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "the units that there should be room for")
+	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units that must have room")
 	return cmd
 }
 
-// checkCost refuses what could never be admitted, as asking for it would.
+// checkCost refuses a cost that can never be admitted, as AllowN does.
 func checkCost(cost int64, limits []sash.Limit) error {
 	if cost < 1 {
 		return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, cost)
@@ -158,9 +159,9 @@ func (a *app) reset() *cobra.Command {
 	s := &subject{}
 	cmd := &cobra.Command{
 		Use:   "reset KEY",
-		Short: "Forget what a key was charged with",
-		Long: `Forget everything that a key was charged with under one algorithm. It does not matter which limits are
-given, if any.`,
+		Short: "Forget what a key was charged",
+		Long: `Forget everything that was charged to a key under one algorithm. The limits make no difference and
+may be left out.`,
 		Example: `  sash reset youtube`,
 		Args:    exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -174,14 +175,44 @@ given, if any.`,
 				if err := limiter.Reset(ctx, args[0]); err != nil {
 					return err
 				}
-				if s.json {
-					return writeJSON(a.out, map[string]any{"reset": true, "key": args[0]})
-				}
-				_, err := fmt.Fprintf(a.out, "reset: nothing is charged to %q any more\n", args[0])
-				return err
+				return a.print(s.json, map[string]any{"reset": true, "key": args[0]}, func(t *text) {
+					t.say("reset: nothing is charged to %q any more", args[0])
+				})
 			})
 		},
 	}
 	s.register(cmd)
 	return cmd
+}
+
+// answer writes a verdict, and returns errRefused for a refusal.
+func (a *app) answer(s *subject, v verdict.Verdict) error {
+	err := a.print(s.json, v, func(t *text) { t.say("%s", describe(v)) })
+	if err == nil && !v.Allowed {
+		return errRefused
+	}
+	return err
+}
+
+// describe returns a verdict in one line.
+func describe(v verdict.Verdict) string {
+	var b strings.Builder
+	if v.Allowed {
+		fmt.Fprintf(&b, "allowed: %s left", units(*v.Remaining))
+	} else {
+		wait := time.Duration(v.RetryAfter)
+		fmt.Fprintf(&b, "refused by %s: %s left, retry after %v (at %s)", *v.RefusedBy, units(*v.Remaining),
+			wait, time.Time(*v.At).Add(wait).UTC().Format(time.RFC3339Nano))
+	}
+	if len(v.Limits) > 1 {
+		for i, l := range v.Limits {
+			sep := ", "
+			if i == 0 {
+				sep = " ("
+			}
+			fmt.Fprintf(&b, "%s%d of %s", sep, l.Remaining, l.Name)
+		}
+		b.WriteString(")")
+	}
+	return b.String()
 }

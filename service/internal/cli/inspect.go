@@ -20,15 +20,18 @@ func (a *app) inspect() *cobra.Command {
 	most := 20
 	cmd := &cobra.Command{
 		Use:   "inspect KEY",
-		Short: "Show what Redis holds of a key: its charges on a time axis, without charging or changing anything",
-		Long: `Show what Redis holds of a key under one algorithm: the charges with their times, on a time axis for each
---limit, what is used in the window, when the next unit is free and when all are, how long the key lives
-and the memory that it takes. Without a --limit a log is shown over the longest window that it was ever
-asked for. It reads only, in one step: a few milliseconds of Redis for a log of 100,000 entries, and up to half a
-second for a sorted set of as many. Beyond the rights that sash doctor prints for a limiter it needs
-+memory|usage to tell the memory, and +hlen +hgetall for sliding-counter, fixed-window and gcra.
+		Short: "Show what Redis holds of a key, on a time axis, without charging or changing anything",
+		Long: `Show what Redis holds of a key under one algorithm: the charges and their times, on a time axis for
+each --limit, the units used in the window, when the next unit is free and when all are, how long
+the key lives, and its memory. Without a --limit a log is shown over the longest window of its
+limits so far.
 
-The key is used as it is, like that of sash peek. Keys that Go programs build with sash.Key, and those of
+The command only reads, in one step: a few milliseconds of Redis for a log of 100,000 entries, and
+up to half a second for a sorted set of as many. It needs the rights that sash doctor prints for a
+limiter, +memory|usage for the memory, and +hlen +hgetall for sliding-counter, fixed-window and
+gcra.
+
+The key is used as it is, as in sash peek. Keys that Go programs build with sash.Key, and those of
 sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
 		Example: `  sash inspect --limit 9500/24h youtube
   sash inspect --limit 10/1m --limit 60/1h demo:remote_address:192.0.2.7
@@ -42,7 +45,7 @@ sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
 		},
 	}
 	s.register(cmd)
-	cmd.Flags().IntVar(&most, "entries", most, "how many of the newest charges to list; --json has all")
+	cmd.Flags().IntVar(&most, "entries", most, "number of newest charges to list; --json has all")
 	return cmd
 }
 
@@ -61,7 +64,7 @@ type inspection struct {
 	Limits []limitState    `json:"limits"`
 
 	state *redisstore.State
-	cuts  []time.Time // the last instant that each limit does not count
+	cuts  []time.Time // the last instant that each limit no longer counts
 }
 
 type inspectedLog struct {
@@ -77,7 +80,7 @@ type charged struct {
 	Units int64           `json:"units"`
 }
 
-// counted is what an algorithm without a log keeps of one window.
+// counted is what Redis keeps of one window for an algorithm without a log.
 type counted struct {
 	Window   verdict.Seconds  `json:"window"`
 	Calendar string           `json:"calendar,omitempty"`
@@ -88,7 +91,7 @@ type counted struct {
 	Debt     verdict.Seconds  `json:"debt,omitempty"`
 }
 
-// limitState is what a limit has of it.
+// limitState is the state of one limit.
 type limitState struct {
 	Name      string          `json:"name"`
 	Used      int64           `json:"used"`
@@ -128,7 +131,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	defer cancel()
 	state, err := to.store.Inspect(ctx, key, policy)
 	if redisstore.Misconfigured(err) {
-		err = fmt.Errorf("%w (if the user lacks a right: this takes those of a limiter, and +hlen +hgetall)", err)
+		err = fmt.Errorf("%w (if the user lacks a right: inspect needs those of a limiter, and +hlen +hgetall)", err)
 	}
 	if err != nil {
 		return to.explain(redisclient.Remedy(err))
@@ -137,24 +140,21 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	if state != nil {
 		in.fill(state, policy, given)
 	}
-	if s.json {
-		return writeJSON(a.out, in)
-	}
-	out := &lines{to: a.out}
-	if state == nil {
-		out.say("%s: there is no such key, so nothing is charged under %s", in.RedisKey, in.Algorithm)
-		for _, other := range a.elsewhere(ctx, to, a.redisURL(s.redis), key, policy) {
-			out.say("But there is %s", other)
+	return a.print(s.json, in, func(t *text) {
+		if state != nil {
+			in.text(t, to.address, most)
+			return
 		}
-		return out.err
-	}
-	in.text(out, to.address, most)
-	return out.err
+		t.say("%s: there is no such key, so nothing is charged under %s", in.RedisKey, in.Algorithm)
+		for _, other := range elsewhere(ctx, to, key, policy) {
+			t.say("But there is %s", other)
+		}
+	})
 }
 
-// elsewhere finds what the key has under other algorithms, as far as the user may look.
-func (a *app) elsewhere(ctx context.Context, to *remote, url, key string, not *sash.Policy) (found []string) {
-	client, err := redisclient.Inspect(url)
+// elsewhere returns what the key has under other algorithms, as far as the user may read it.
+func elsewhere(ctx context.Context, to *remote, key string, not *sash.Policy) (found []string) {
+	client, err := redisclient.Inspect(to.url)
 	if err != nil {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (a *app) elsewhere(ctx context.Context, to *remote, url, key string, not *s
 	return found
 }
 
-// fill puts what was read into the form that is told.
+// fill copies the state into the JSON form.
 func (in *inspection) fill(state *redisstore.State, policy *sash.Policy, given bool) {
 	in.Exists, in.At, in.TTL, in.Memory, in.state = true, verdict.Instant(state.At), verdict.Seconds(state.TTL), state.Bytes, state
 	if l := state.Log; l != nil {
@@ -205,7 +205,7 @@ func (in *inspection) fill(state *redisstore.State, policy *sash.Policy, given b
 	}
 }
 
-// used is the units in a limit's window: more than the limit has, perhaps, when it was lowered.
+// used returns the units in a limit's window. A limit that was lowered may have fewer.
 func (in *inspection) used(l sash.LimitResult, cut time.Time) int64 {
 	used := l.Limit.Units - l.Remaining
 	if in.Log == nil || l.Remaining > 0 {

@@ -8,35 +8,35 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// text shows an inspection to a person.
-func (in *inspection) text(out *lines, address string, most int) {
+// text writes an inspection for people.
+func (in *inspection) text(t *text, address string, most int) {
 	at := in.state.At
-	out.say("%s  (%s)", printable(in.RedisKey), in.Algorithm)
-	out.say("at       %s, by the clock of redis at %s", instantText(at), address)
+	t.say("%s  (%s)", printable(in.RedisKey), in.Algorithm)
+	t.say("at       %s, by the clock of redis at %s", instantText(at), address)
 	if in.TTL < 0 {
-		out.say("expires  never: it was not written by Sash")
+		t.say("expires  never: Sash did not write it")
 	} else {
-		out.say("expires  in %v if nobody comes", time.Duration(in.TTL))
+		t.say("expires  in %v unless it is charged again", time.Duration(in.TTL))
 	}
 	if in.Memory > 0 {
-		out.say("memory   %s", bytesText(in.Memory))
+		t.say("memory   %s", bytesText(in.Memory))
 	}
 	if in.state.Log == nil {
 		for _, c := range in.state.Counted {
-			out.say("window   %s", countedText(c))
+			t.say("window   %s", countedText(c))
 		}
 	} else {
-		in.logText(out)
+		in.logText(t)
 	}
 	for i, l := range in.Limits {
-		out.say("")
+		t.say("")
 		free := ""
 		if l.AllFree > 0 {
 			free = fmt.Sprintf("; the next unit is free in %v, all in %v", time.Duration(l.NextFree), time.Duration(l.AllFree))
 		}
-		out.say("%s: %d used, %d left%s", l.Name, l.Used, l.Remaining, free)
+		t.say("%s: %d used, %d left%s", l.Name, l.Used, l.Remaining, free)
 		if in.state.Log != nil {
-			axis(out, in.state.Log.Entries, in.cuts[i], at)
+			axis(t, in.state.Log.Entries, in.cuts[i], at)
 		}
 	}
 	if in.state.Log == nil {
@@ -44,25 +44,25 @@ func (in *inspection) text(out *lines, address string, most int) {
 	}
 	entries := in.state.Log.Entries
 	if len(in.Limits) == 0 && len(entries) > 0 {
-		out.say("")
-		out.say("The longest window that was asked for:")
-		axis(out, entries, at.Add(-in.state.Log.Keep), at)
+		t.say("")
+		t.say("The longest window of its limits so far:")
+		axis(t, entries, at.Add(-in.state.Log.Keep), at)
 	}
 	if most = min(most, len(entries)); most == 0 {
 		return
 	}
-	out.say("")
-	out.say("Charges, the newest first:")
+	t.say("")
+	t.say("Charges, the newest first:")
 	for i := len(entries) - 1; i >= len(entries)-most; i-- {
 		e := entries[i]
-		out.say("  %s  %s  %v ago", instantText(e.At), units(e.Units), at.Sub(e.At))
+		t.say("  %s  %s  %v ago", instantText(e.At), units(e.Units), at.Sub(e.At))
 	}
 	if left := len(entries) - most; left > 0 {
-		out.say("  and %d older ones (--entries %d lists all)", left, len(entries))
+		t.say("  and %d older ones (--entries %d lists all)", left, len(entries))
 	}
 }
 
-func (in *inspection) logText(out *lines) {
+func (in *inspection) logText(t *text) {
 	l := in.state.Log
 	inside, sum := 0, int64(0)
 	for _, e := range l.Entries {
@@ -70,17 +70,17 @@ func (in *inspection) logText(out *lines) {
 			inside, sum = inside+1, sum+e.Units
 		}
 	}
-	text := fmt.Sprintf("%d entries of %s within %v, the longest window that was asked for; the largest limit had %s", inside, units(sum), l.Keep, units(l.KeepUnits))
+	line := fmt.Sprintf("%d entries of %s within %v, the longest window of its limits so far; the largest limit had %s", inside, units(sum), l.Keep, units(l.KeepUnits))
 	if old := len(l.Entries) - inside; old > 0 {
-		text += fmt.Sprintf("; %d older ones wait to be overwritten", old)
+		line += fmt.Sprintf("; %d older ones will be overwritten", old)
 	}
 	if l.Slots > 0 {
-		text += fmt.Sprintf("; room for %d", l.Slots)
+		line += fmt.Sprintf("; room for %d", l.Slots)
 	}
-	out.say("log      %s", text)
+	t.say("log      %s", line)
 }
 
-// countedText is what is kept of one window.
+// countedText describes what Redis keeps of one window.
 func countedText(c redisstore.Counted) string {
 	name := c.Window.String()
 	if c.Window == 0 {
@@ -98,9 +98,9 @@ func countedText(c redisstore.Counted) string {
 
 const axisColumns = 60
 
-// axis draws what was charged after one instant and up to another: a column is a sixtieth of the time, and has
-// the units that were charged in it.
-func axis(out *lines, entries []redisstore.Entry, from, to time.Time) {
+// axis draws what was charged after one instant and up to another. A column is a sixtieth of the time, and its digit the
+// units that were charged in it.
+func axis(t *text, entries []redisstore.Entry, from, to time.Time) {
 	var columns [axisColumns]int64
 	span := to.Sub(from)
 	for _, e := range entries {
@@ -108,7 +108,7 @@ func axis(out *lines, entries []redisstore.Entry, from, to time.Time) {
 			continue
 		}
 		i := int(axisColumns * (float64(e.At.Sub(from)) / float64(span)))
-		columns[min(max(i, 0), axisColumns-1)] += e.Units // one of a clock that went back counts as of now
+		columns[min(max(i, 0), axisColumns-1)] += e.Units // an entry from before the clock went back counts as of now
 	}
 	var b strings.Builder
 	for _, n := range columns {
@@ -121,11 +121,8 @@ func axis(out *lines, entries []redisstore.Entry, from, to time.Time) {
 			b.WriteByte('+')
 		}
 	}
-	out.say("  |%s|", &b)
+	t.say("  |%s|", &b)
 	start := "-" + span.Round(time.Microsecond).String()
-	out.say("   %s%*s", start, max(4, axisColumns-len(start)), "now")
-	out.say("   a column is %v; its digit is the units charged in it, + ten or more", (span / axisColumns).Round(time.Microsecond))
+	t.say("   %s%*s", start, max(4, axisColumns-len(start)), "now")
+	t.say("   a column is %v; its digit is the units charged in it, + ten or more", (span / axisColumns).Round(time.Microsecond))
 }
-
-// instantText is an instant as the JSON forms have it.
-func instantText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/term"
 )
 
-// A progress is a bar on a terminal, or nothing. Its methods may be called concurrently.
+// A progress is a bar on a terminal. Its methods may be called concurrently.
 type progress struct {
-	bar *progressbar.ProgressBar // nil where nobody looks
+	bar *progressbar.ProgressBar // nil without a terminal
 }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// progress shows a bar if standard error is a terminal. A total of 0 is not known.
+// progress shows a bar if standard error is a terminal. A total of 0 is unknown.
 func (a *app) progress(what string, total int64) *progress {
 	file, ok := a.err.(*os.File)
 	if !ok || !isTerminal(file) {

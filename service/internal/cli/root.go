@@ -16,19 +16,17 @@ import (
 
 // Exit codes of every command.
 const (
-	exitAllowed = 0 // also: the command did what it should
-	exitRefused = 1 // also: something was found
+	exitAllowed = 0 // or done
+	exitRefused = 1 // or found wrong
 	exitError   = 2
 )
 
-// errRefused ends a command whose answer, which was written, is a refusal.
-var errRefused = errors.New("refused")
-
-// errFound ends a command whose answer, which was written, is that something is wrong.
-var errFound = errors.New("found")
-
-// errPartial ends a command whose answer, which was written, says why it is not complete.
-var errPartial = errors.New("partial")
+// Errors of commands that have written their answer: a refusal, something wrong, or why the answer is incomplete.
+var (
+	errRefused = errors.New("refused")
+	errFound   = errors.New("found")
+	errPartial = errors.New("partial")
+)
 
 // An app is one run of a command.
 type app struct {
@@ -64,11 +62,14 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	return exitError
 }
 
+// helpColumns is the width of help.
+const helpColumns = 100
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sash",
 		Short: "A rate limiter whose window really slides",
-		Long: `Sash limits rates: at most so many units in any trailing window, decided in one step.
+		Long: `Sash limits rates: it admits at most so many units in any trailing window, and decides in one step.
 
 A limit is units, a slash and a window: 300/5m is at most 300 in any five minutes. Windows are
 durations such as 5s, 1m30s, 24h or 7d. Limits of a calendar day, hour or month name a zone:
@@ -77,10 +78,10 @@ durations such as 5s, 1m30s, 24h or 7d. Limits of a calendar day, hour or month 
 Start here:
 
   sash serve                       a service that answers over HTTP; it prints a curl line to try
-  sash demo boundary               what a sliding window is for, in one table
+  sash demo boundary               why a window should slide, in one table
   sash suggest access.log          a limit to start with, from an access log
 
-In a shell script or a cron job, with a Redis that all of them share:
+In shell scripts and cron jobs that share a Redis:
 
   export SASH_REDIS=redis://127.0.0.1:6379
   if sash allow --limit 9500/24h youtube --cost 100; then
@@ -89,8 +90,8 @@ In a shell script or a cron job, with a Redis that all of them share:
 
 On your own Redis:
 
-  sash doctor                      what is wrong with how it is set up, and what to do
-  sash verify                      do the guarantees hold there, under load
+  sash doctor                      what is wrong with its setup, and what to do
+  sash verify                      whether the guarantees hold there, under load
   sash inspect KEY                 what it holds of a key, on a time axis
 
 Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including wrong usage).`,
@@ -100,6 +101,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", helpColumns)))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
@@ -108,7 +110,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	return root
 }
 
-// hide removes arguments that may hold a password from a message: those with a colon before an "@".
+// hide removes arguments that may contain a password, those with a colon before an "@", from a message.
 func hide(text string, args []string) string {
 	for _, arg := range args {
 		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
@@ -125,7 +127,7 @@ func hide(text string, args []string) string {
 
 const hidden = "(not shown: it may hold a password)"
 
-// noAddress wants no arguments, and shows none: what was given may be an address with a password.
+// noAddress refuses arguments without showing them: one may be an address with a password.
 func noAddress(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -133,12 +135,12 @@ func noAddress(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes no arguments: give the address with --redis (see %s --help)", cmd.Name(), cmd.CommandPath())
 }
 
-// exactly wants the named arguments, no more and no fewer.
+// exactly requires the named arguments, no more and no fewer.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
 			return nil
 		}
-		return fmt.Errorf("%d arguments where %s is wanted (see %s --help)", len(args), strings.Join(names, " and "), cmd.CommandPath())
+		return fmt.Errorf("%d arguments instead of %s (see %s --help)", len(args), strings.Join(names, " and "), cmd.CommandPath())
 	}
 }

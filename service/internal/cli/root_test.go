@@ -3,7 +3,30 @@ package cli
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
+
+func TestHelpFitsIntoAHundredColumns(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		var out strings.Builder
+		cmd.SetOut(&out)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > helpColumns {
+				t.Errorf("%s has a line of %d columns: %s", cmd.CommandPath(), n, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit((&app{}).root())
+}
 
 func TestWhatMayBeAPasswordIsNotShown(t *testing.T) {
 	const url = `redis://:se"cret@127.0.0.1:1`

@@ -26,9 +26,9 @@ func (a *app) suggest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "suggest [FILE...]",
 		Short: "Propose a pair of limits that would have affected few clients of an access log",
-		Long: `Counts the most that each client asked for in any short and in any long window, and proposes a limit for each:
-the tightest pair under which at most a share of the clients would ever have been refused. It replays the pair to
-show what it does, and says what the log cannot show.
+		Long: `Count the most units that each client requested in any short and in any long window, and propose a
+limit for each: the tightest pair under which at most a share of the clients would ever have been
+refused. The command replays the pair to show what it does, and lists what the log cannot show.
 
 ` + expressionHelp,
 		Example: `  sash suggest --affect 0.1% access.log
@@ -37,9 +37,9 @@ show what it does, and says what the log cannot show.
 	}
 	s.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&s.affect, "affect", "0.1%", "the `share` of clients that may be refused at some time, at most")
-	f.StringVar(&s.burst, "burst", "10s", "the short `window`")
-	f.StringVar(&s.sustained, "sustained", "1h", "the long `window`")
+	f.StringVar(&s.affect, "affect", "0.1%", "largest `share` of clients that may ever be refused")
+	f.StringVar(&s.burst, "burst", "10s", "short `window`")
+	f.StringVar(&s.sustained, "sustained", "1h", "long `window`")
 	return cmd
 }
 
@@ -96,44 +96,38 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err != nil {
 		return err
 	}
-	if s.json {
-		return writeJSON(a.out, report)
-	}
-	return a.suggestText(s, report)
+	return a.print(s.json, report, func(t *text) { suggestText(t, s, &report) })
 }
 
-func (a *app) suggestText(s *suggestFlags, r suggestReport) error {
-	a.logText(r.logReport)
-	_, _ = fmt.Fprintf(a.out, "\nAt most %s of the clients may be affected: %d of %d.\n\n    %s\n\n", s.affect, r.Allowed, r.Clients, strings.Join(r.Limits, ","))
+func suggestText(t *text, s *suggestFlags, r *suggestReport) {
+	logText(t, &r.logReport)
+	t.say("\nAt most %s of the clients may be affected: %d of %d.\n\n    %s\n", s.affect, r.Allowed, r.Clients, strings.Join(r.Limits, ","))
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
-	_, _ = fmt.Fprintf(a.out, "would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).\n", o.Refused, o.Requests, 100*o.RefusedShare, clientCount(o.ClientsLimited), 100*o.ClientsLimitedShare)
-	_, _ = fmt.Fprintf(a.out, "Fixed windows of the same limits: %d requests, of %s; one client gets up to %s.\n", fixed.Refused, clientCount(fixed.ClientsLimited), oneClient(fixed))
+	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).", o.Refused, o.Requests, 100*o.RefusedShare, clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
+	t.say("Fixed windows of the same limits: %d requests, of %s; one client gets up to %s.", fixed.Refused, clients(fixed.ClientsLimited), oneClient(fixed))
 	for i, d := range r.Demand {
-		_, _ = fmt.Fprintf(a.out, "\nIn any %s a client asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).\n", d.Window, d.P50, d.P90, d.P99, d.P999, d.Most)
-		if err := a.curveText(d, r.Limits[i]); err != nil {
-			return err
-		}
+		t.say("\nIn any %s a client asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).", d.Window, d.P50, d.P90, d.P99, d.P999, d.Most)
+		curveText(t, d, r.Limits[i])
 	}
-	_, _ = fmt.Fprintln(a.out, "\nWhat this log cannot show:")
+	t.say("\nWhat this log cannot show:")
 	for _, c := range r.Caveats {
-		_, _ = fmt.Fprintf(a.out, "- %s\n", c)
+		t.say("- %s", c)
 	}
-	_, err := fmt.Fprintf(a.out, "\nSee what it does to whom:  sash replay --try %s FILE\n", strings.Join(r.Limits, ","))
-	return err
+	t.say("\nSee what it does to whom:  sash replay --try %s FILE", strings.Join(r.Limits, ","))
 }
 
-// curveText shows a curve in a few lines, with its knee and the proposed limit.
-func (a *app) curveText(d replay.DemandReport, proposed string) error {
-	const lines = 9
+// curveText writes a curve in a few lines, with its knee and the proposed limit.
+func curveText(t *text, d replay.DemandReport, proposed string) {
+	const most = 9
 	units, _, _ := strings.Cut(proposed, "/")
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(t, "limit\tclients affected\tshare\t")
+	table := t.table(tabwriter.AlignRight)
+	fmt.Fprintln(table, "limit\tclients affected\tshare\t")
 	last := int64(-1)
 	for i, p := range d.Curve {
 		knee := d.Knee != nil && p.Units == d.Knee.Units
 		this := strconv.FormatInt(p.Units, 10) == units
-		// Every so often as the limit grows by a half.
-		if i > 0 && i < len(d.Curve)-1 && !knee && !this && (float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*lines && p.Affected == 0) {
+		// A line each time that the limit has grown by a half.
+		if i > 0 && i < len(d.Curve)-1 && !knee && !this && (float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0) {
 			continue
 		}
 		if !knee && !this {
@@ -146,9 +140,9 @@ func (a *app) curveText(d replay.DemandReport, proposed string) error {
 		if this {
 			mark = cmp.Or(mark, " ") + "  proposed"
 		}
-		_, _ = fmt.Fprintf(t, "%d/%s\t%d\t%.2f%%\t%s\n", p.Units, d.Window, p.Affected, 100*p.Share, mark)
+		fmt.Fprintf(table, "%d/%s\t%d\t%.2f%%\t%s\n", p.Units, d.Window, p.Affected, 100*p.Share, mark)
 	}
-	return t.Flush()
+	_ = table.Flush() // the text keeps the error
 }
 
 func parseShare(text string) (float64, error) {
@@ -163,18 +157,11 @@ func parseShare(text string) (float64, error) {
 	return f, nil
 }
 
-// parseLength reads a window as limits have it.
+// parseLength parses the length of a window as limits write it.
 func parseLength(flag, text string) (time.Duration, error) {
 	limit, err := sash.ParseLimit("1/" + text)
 	if err != nil || limit.Period != 0 {
 		return 0, fmt.Errorf("%s %q: write the length of a window, such as 10s, 5m or 1d", flag, text)
 	}
 	return limit.Window, nil
-}
-
-func clientCount(n int64) string {
-	if n == 1 {
-		return "1 client"
-	}
-	return fmt.Sprintf("%d clients", n)
 }

@@ -22,12 +22,13 @@ func (a *app) top() *cobra.Command {
 	w := &watching{}
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch a service: decisions by rule, its store, and who asks and is refused most",
-		Long: `Watch what sash serve does, once a second: decisions by rule and outcome, the state of its store, and the subjects
-that ask for most and are refused most. It reads what the dashboard reads, on the admin address.
+		Short: "Watch a service: decisions by rule, the store, busy and refused subjects",
+		Long: `Watch sash serve, once a second: decisions by rule and outcome, the state of its store, and the
+subjects that request the most units and are refused most often. It reads what the dashboard reads,
+from the admin address.
 
-Subjects name users: they are shown to those who have the admin's token, with --token-file or SASH_ADMIN_TOKEN.
-Where standard output is no terminal it prints one state and ends, as with --once.`,
+Subjects name users, so they are shown only with the admin token: --token-file or SASH_ADMIN_TOKEN.
+If standard output is not a terminal it prints one state and ends, as with --once.`,
 		Example: `  sash top
   sash top --admin https://limits.example.com:6070 --token-file token
   sash top --json | jq .requests.rate`,
@@ -36,7 +37,7 @@ Where standard output is no terminal it prints one state and ends, as with --onc
 	}
 	f := cmd.Flags()
 	f.StringVar(&w.admin, "admin", "http://127.0.0.1:6070", "`URL` of the admin address")
-	f.StringVar(&w.tokenFile, "token-file", "", "`file` with the admin's token (default: the environment's "+adminTokenVariable+")")
+	f.StringVar(&w.tokenFile, "token-file", "", "`file` with the admin token (default: $"+adminTokenVariable+")")
 	f.BoolVar(&w.once, "once", false, "print one state and end")
 	f.BoolVar(&w.json, "json", false, "print one state as a line of JSON and end")
 	return cmd
@@ -44,7 +45,7 @@ Where standard output is no terminal it prints one state and ends, as with --onc
 
 func (a *app) runTop(ctx context.Context, w *watching) error {
 	if at, err := url.Parse(w.admin); err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
-		return fmt.Errorf("--admin %q: it is a URL such as http://127.0.0.1:6070", w.admin)
+		return fmt.Errorf("--admin %q: give a URL such as http://127.0.0.1:6070", w.admin)
 	}
 	token := a.env(adminTokenVariable)
 	if w.tokenFile != "" {
@@ -57,10 +58,10 @@ func (a *app) runTop(ctx context.Context, w *watching) error {
 	if screen, ok := a.out.(*os.File); ok && isTerminal(screen) && !w.once && !w.json {
 		return client.Screen(ctx, os.Stdin, screen)
 	}
-	out := &lines{to: a.out}
-	err := client.Watch(ctx, func(s watch.State, text []byte) bool {
+	out := &text{to: a.out}
+	err := client.Watch(ctx, func(s watch.State, state []byte) bool {
 		if w.json {
-			out.say("%s", text)
+			out.say("%s", state)
 		} else {
 			out.say("%s", watch.Text(&s, 0, 0, false))
 		}

@@ -26,22 +26,22 @@ func (a *app) verify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the guarantees on your Redis, under load; exit 0 kept, 1 violated",
-		Long: `Ask your Redis for units from many workers at once, record every answer with the server's time, and check
-the whole history by the definition:
+		Long: `Request units from your Redis with many workers at once, record every answer with the server's time,
+and check the whole history against the definition:
 
   for every instant, the units admitted in the trailing window are at most the limit's units
-  a call was refused only when a limit had no room for it
+  a call was refused only if a limit had no room for it
   every retry time was the shortest: exact to the microsecond
 
-Limits, costs and keys are drawn from the seed; the timing is the machine's. Keys are under a prefix of
-their own and removed at the end. It loads the server: some ten thousand calls a second.
+The seed determines limits, costs and keys; the machine determines the timing. Keys have a prefix of
+their own and are removed at the end. The load on the server is some ten thousand calls a second.
 
-The exit code is 0 when every promise was kept, 1 when one was broken, and 2 when nothing can be told, or it
-could not go on: what was seen until then is printed. It ends at the first round of four seconds that breaks
-one. To see that it finds what is wrong, run it with --algorithm fixed-window, sliding-counter or gcra, which
-are not exact.`,
+The exit code is 0 if every promise was kept, 1 if one was broken, and 2 if nothing can be judged or
+the check could not go on: then it prints what it saw until then. It ends at the first round of four
+seconds that breaks a promise. To see it find a violation, run it with --algorithm fixed-window,
+sliding-counter or gcra, which are not exact.`,
 		Example: `  sash verify --redis redis://127.0.0.1:6379
-  sash verify --for 10s --algorithm fixed-window     # with SASH_REDIS set; finds up to twice the limit`,
+  sash verify --for 10s --algorithm fixed-window   # $SASH_REDIS is set; finds twice the limit`,
 		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("seed") {
@@ -51,12 +51,12 @@ are not exact.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&v.redis, "redis", "", redisUsage+" (default: the environment's "+redisVariable+")")
-	f.DurationVar(&v.opts.For, "for", 30*time.Second, "how long")
-	f.Uint64Var(&v.opts.Seed, "seed", 0, "what limits, costs and keys are drawn from (default: a new one, which is printed)")
-	f.IntVar(&v.opts.Workers, "workers", 16, "how many ask at once: 1 to 1000")
+	redisFlag(f, &v.redis)
+	f.DurationVar(&v.opts.For, "for", 30*time.Second, "how long to run")
+	f.Uint64Var(&v.opts.Seed, "seed", 0, "seed of limits, costs and keys (default: a new one, which is printed)")
+	f.IntVar(&v.opts.Workers, "workers", 16, "number of concurrent callers, from 1 to 1000")
 	f.StringVar(&v.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
-	f.BoolVar(&v.json, "json", false, "answer in JSON")
+	jsonFlag(f, &v.json)
 	return cmd
 }
 
@@ -65,10 +65,10 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 		return err
 	}
 	if v.opts.For < time.Second {
-		return fmt.Errorf("--for %v: it takes a second at least", v.opts.For)
+		return fmt.Errorf("--for %v: give a second at least", v.opts.For)
 	}
 	if v.opts.Workers < 1 || v.opts.Workers > 1000 {
-		return fmt.Errorf("--workers %d: from 1 to 1000", v.opts.Workers)
+		return fmt.Errorf("--workers %d: give a number from 1 to 1000", v.opts.Workers)
 	}
 	to, err := a.shared(v.redis)
 	if err != nil {
@@ -82,11 +82,7 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 	if ended != nil && !report.Answered() {
 		return fmt.Errorf("%w; nothing was judged (seed %d)", ended, v.opts.Seed)
 	}
-	if v.json {
-		err = writeJSON(a.out, verifyAnswer(v, &report, ended))
-	} else {
-		err = a.verifyText(v, &report, ended)
-	}
+	err = a.print(v.json, verifyAnswer(v, &report, ended), func(t *text) { verifyText(t, v, &report, ended) })
 	switch {
 	case err != nil:
 		return err
@@ -100,8 +96,7 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 	return nil
 }
 
-func (a *app) verifyText(v *verifying, r *verify.Report, ended error) error {
-	w := &lines{to: a.out}
+func verifyText(t *text, v *verifying, r *verify.Report, ended error) {
 	kept := "kept"
 	if ended != nil {
 		kept = "kept so far"
@@ -112,33 +107,36 @@ func (a *app) verifyText(v *verifying, r *verify.Report, ended error) error {
 	}
 	switch {
 	case len(r.Faults) > 0:
-		w.say("violated: %d of %d keys", len(r.Faults), r.Keys)
+		t.say("violated: %d of %d keys", len(r.Faults), r.Keys)
 	case r.Doubtful == 0:
-		w.say("%s: no window held more than its limit, no call was refused that fitted, every retry time was exact%s", kept, held)
+		t.say("%s: no window held more than its limit, no call that fitted was refused, every retry time was exact%s", kept, held)
 	default:
-		w.say("%s: no window held more than its limit; %d of %d refusals were right, with retry times that were exact%s", kept, r.Refused-r.Doubtful, r.Refused, held)
-		w.say("  the other %d came after a call without an answer, which may have been charged: no retry time was too short;", r.Doubtful)
-		w.say("  whether one was too long, or was for units that were never charged, cannot be told")
+		t.say("%s: no window held more than its limit; %d of %d refusals were right, with exact retry times%s", kept, r.Refused-r.Doubtful, r.Refused, held)
+		t.say("  the other %d came after a call without an answer, which may have been charged: no retry time was too short;", r.Doubtful)
+		t.say("  whether one was too long, or was for units that were never charged, is unknown")
 	}
 	if f := r.Worst(); f != nil {
-		if o := f.Over; o != nil {
-			w.say("  over the limit: %d units were admitted in the %v that end at %s, and the limit is %s; %d admissions went over",
-				o.Units, o.Limit.Window, stamp(o.Ends), o.Limit, f.OverAdmitted)
-		}
-		if o := f.False; o != nil {
-			w.say("  false refusals: %d; the first, of %s at %s, had room", f.FalseRefusals, units(o.Cost), stamp(o.At))
-		}
-		if o := f.Wrong; o != nil {
-			w.say("  wrong retry times: %d; the first, of %s at %s, said %v where %v was right", f.WrongWaits, units(o.Cost), stamp(o.At), o.Said, between(o.Least, o.Most))
-		}
+		faultText(t, f)
 		if r.Unanswered > 0 {
-			w.say("  %d calls had no answer: a server that lost its state in between, by a restart or a failover, may admit a limit's units again", r.Unanswered)
+			t.say("  %d calls had no answer: a server that lost its state, by a restart or a failover, may admit a limit's units again", r.Unanswered)
 		}
 	}
-	w.say("  %s, %d workers, seed %d, %v", v.opts.Algorithm, v.opts.Workers, v.opts.Seed, r.Took.Round(time.Millisecond))
-	w.say("  %d calls on %d keys: %d admitted (%s), %d refused, %d without an answer",
+	t.say("  %s, %d workers, seed %d, %v", v.opts.Algorithm, v.opts.Workers, v.opts.Seed, r.Took.Round(time.Millisecond))
+	t.say("  %d calls on %d keys: %d admitted (%s), %d refused, %d without an answer",
 		r.Admitted+r.Refused+r.Unanswered, r.Keys, r.Admitted, units(r.Units), r.Refused, r.Unanswered)
-	return w.err
+}
+
+func faultText(t *text, f *verify.Fault) {
+	if o := f.Over; o != nil {
+		t.say("  over the limit: %d units were admitted in the %v that end at %s, and the limit is %s; %d admissions went over",
+			o.Units, o.Limit.Window, stamp(o.Ends), o.Limit, f.OverAdmitted)
+	}
+	if o := f.False; o != nil {
+		t.say("  false refusals: %d; the first, of %s at %s, had room", f.FalseRefusals, units(o.Cost), stamp(o.At))
+	}
+	if o := f.Wrong; o != nil {
+		t.say("  wrong retry times: %d; the first, of %s at %s, was %v and should have been %v", f.WrongWaits, units(o.Cost), stamp(o.At), o.Said, between(o.Least, o.Most))
+	}
 }
 
 func between(least, most time.Duration) string {
@@ -150,7 +148,7 @@ func between(least, most time.Duration) string {
 
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
 
-// verifyJSON is the answer of sash verify.
+// verifyJSON is the JSON of sash verify.
 type verifyJSON struct {
 	Verdict    string      `json:"verdict"`
 	Algorithm  string      `json:"algorithm"`
@@ -161,16 +159,16 @@ type verifyJSON struct {
 	Admitted   int         `json:"admitted"`
 	Units      int64       `json:"units"`
 	Refused    int         `json:"refused"`
-	Doubtful   int         `json:"doubtful_refusals"` // after a call without an answer, of which less can be checked
+	Doubtful   int         `json:"doubtful_refusals"` // after a call without an answer, so that less can be checked
 	Unanswered int         `json:"unanswered"`
 	Faults     []faultJSON `json:"faults"`
-	Error      string      `json:"error,omitempty"` // why it ended before its time; the rest is what was seen until then
+	Error      string      `json:"error,omitempty"` // why it ended early; the rest is what was seen until then
 }
 
 // faultJSON is one key whose history breaks a promise.
 type faultJSON struct {
 	Key           string `json:"key"`
-	Limit         string `json:"limit,omitempty"` // the one whose window held the most above it
+	Limit         string `json:"limit,omitempty"` // the limit that was exceeded the most
 	Units         int64  `json:"units,omitempty"` // in that window
 	OverAdmitted  int    `json:"over_admitted"`
 	FalseRefusals int    `json:"false_refusals"`

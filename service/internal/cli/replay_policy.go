@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"example.com/sash"
@@ -12,7 +11,7 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
-// policyFlags say how requests of a log are asked of a configuration.
+// policyFlags are the flags that send requests of a log through a configuration.
 type policyFlags struct {
 	file    string
 	domain  string
@@ -20,7 +19,7 @@ type policyFlags struct {
 	cfg     *config.Config
 }
 
-// candidates are the configuration, and, where it has candidates of its own, the one with all of them promoted.
+// candidates returns the configuration, and, if it has candidates of its own, also the one with all of them promoted.
 func (p *policyFlags) candidates(retry replay.Retry) []replay.Candidate {
 	c, promoted := replay.Candidate{Name: p.file, Retry: retry}, replay.Candidate{Name: p.file + ", promoted", Retry: retry}
 	tried := false
@@ -46,15 +45,15 @@ func (p *policyFlags) candidates(retry replay.Retry) []replay.Candidate {
 	return []replay.Candidate{c}
 }
 
-// refusesUnits are those of a rule that refuses everything: no limit has none, so its requests ask for one more.
+// refusesUnits are the units of a rule that refuses everything. No limit has none, so its requests cost one more.
 const refusesUnits = 1
 
-// A policySelector asks a configuration whom a request is charged to.
+// A policySelector charges requests as a configuration says.
 type policySelector struct {
 	*policyFlags
 	keys     []string
 	values   []*replay.Selector
-	costs    bool // the cost is said, and not the rule's
+	costs    bool // --cost is given, and replaces the rule's
 	rules    map[*config.Rule]int
 	requests []config.Entry
 }
@@ -64,13 +63,8 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 	if _, p.cfg, err = serve.Load(config.Source{Path: p.file}); err != nil {
 		return nil, err
 	}
-	if p.domain == "" {
-		if names := p.cfg.Domains(); len(names) == 1 {
-			p.domain = names[0]
-		}
-	}
-	if !slices.Contains(p.cfg.Domains(), p.domain) {
-		return nil, fmt.Errorf("--domain is one of %s", strings.Join(p.cfg.Domains(), ", "))
+	if p.domain, err = domainOf(p.cfg, p.domain); err != nil {
+		return nil, err
 	}
 	if len(p.entries) == 0 {
 		p.entries = []string{"remote_address=remote_address"}
