@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/history"
 )
 
 // A subject is a key with its limits.
@@ -55,7 +54,7 @@ func newStage(store sash.Store, opts Options, rounds int) (*stage, error) {
 	for i := range opts.Workers {
 		s.workers = append(s.workers, &worker{
 			stage: s, rng: rng(opts, rounds, i+1),
-			calls: make([][]history.Call, subjects), unknown: make([][]history.Unknown, subjects), last: make([]int64, subjects),
+			calls: make([][]call, subjects), unknown: make([][]unknown, subjects), last: make([]int64, subjects),
 		})
 	}
 	return s, nil
@@ -113,7 +112,7 @@ func (s *stage) clean(ctx context.Context) {
 	}
 }
 
-// resting reports whether a subject gets no calls at an instant of this machine's clock. It rests for the first four
+// resting reports whether a subject gets no calls at an instant of this machine's cloch. It rests for the first four
 // fifths of every second window.
 func (sub *subject) resting(now time.Time) bool {
 	at := (now.UnixMicro() + sub.ahead) % (2 * sub.rhythm)
@@ -124,8 +123,8 @@ func (sub *subject) resting(now time.Time) bool {
 type worker struct {
 	stage   *stage
 	rng     *rand.Rand
-	calls   [][]history.Call
-	unknown [][]history.Unknown
+	calls   [][]call
+	unknown [][]unknown
 	last    []int64 // the server's clock when it last answered
 	back    bool    // the server's clock went back
 	failed  error   // the last error
@@ -173,14 +172,14 @@ func (w *worker) call(ctx context.Context, i int) {
 	cancel()
 	if err != nil {
 		w.failed = err
-		w.unknown[i] = append(w.unknown[i], history.Unknown{After: w.last[i], Cost: cost})
+		w.unknown[i] = append(w.unknown[i], unknown{After: w.last[i], Cost: cost})
 		pause(ctx, 5*time.Millisecond)
 		return
 	}
 	at := res.At.UnixMicro()
 	w.back = w.back || at < w.last[i]
 	w.last[i] = at
-	w.calls[i] = append(w.calls[i], history.Call{At: at, Cost: cost, Wait: res.RetryAfter.Microseconds(), Allowed: res.Allowed})
+	w.calls[i] = append(w.calls[i], call{At: at, Cost: cost, Wait: res.RetryAfter.Microseconds(), Allowed: res.Allowed})
 }
 
 func pause(ctx context.Context, d time.Duration) {

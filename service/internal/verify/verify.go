@@ -1,5 +1,9 @@
 // Package verify calls a store from many concurrent workers, records every result, and checks the whole history against
-// the definition of a sliding limit (package history).
+// the definition of a sliding limit:
+//
+//	for every instant t, the units admitted in (t − window, t] are at most the limit's units;
+//	a call is refused only when a limit has no room for it;
+//	a refusal returns the time until the same call fits, if no other call arrives.
 //
 // It works in rounds of a few seconds. Each round has its own keys, with limits drawn from the seed: some hot and some
 // not, with one window or several. A key rests through most of every second window. The workers then call as fast as
@@ -15,7 +19,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/history"
 )
 
 const (
@@ -52,7 +55,7 @@ type Report struct {
 // A Fault is a key whose history violates a guarantee.
 type Fault struct {
 	Key string
-	history.Findings
+	Findings
 }
 
 // ErrClock means that a server's clock went back, so the times do not show which calls share a window.
@@ -93,12 +96,12 @@ func (s *stage) judge(report *Report) {
 	report.Rounds++
 	report.Keys += len(s.subjects)
 	for i, subject := range s.subjects {
-		k := history.Key{Limits: subject.limits, Hold: s.hold}
+		h := history{Limits: subject.limits, Hold: s.hold}
 		for _, w := range s.workers {
-			k.Calls = append(k.Calls, w.calls[i]...)
-			k.Unknown = append(k.Unknown, w.unknown[i]...)
+			h.Calls = append(h.Calls, w.calls[i]...)
+			h.Unknown = append(h.Unknown, w.unknown[i]...)
 		}
-		for _, c := range k.Calls {
+		for _, c := range h.Calls {
 			if c.Allowed {
 				report.Admitted++
 				report.Units += c.Cost
@@ -106,8 +109,8 @@ func (s *stage) judge(report *Report) {
 				report.Refused++
 			}
 		}
-		report.Unanswered += len(k.Unknown)
-		f := k.Check()
+		report.Unanswered += len(h.Unknown)
+		f := h.check()
 		report.Doubtful += f.Doubtful
 		if !f.Kept() {
 			report.Faults = append(report.Faults, Fault{Key: subject.key, Findings: f})

@@ -1,4 +1,4 @@
-package history
+package verify
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 )
 
 // The definition, word by word, for histories of a few dozen microseconds.
-type definition struct{ *Key }
+type definition struct{ *history }
 
 // used is the units admitted in (t − window, t] of the calls that count.
-func (d definition) used(window, t int64, counts func(Call) bool) (units int64) {
+func (d definition) used(window, t int64, counts func(call) bool) (units int64) {
 	for _, c := range d.Calls {
 		if c.Allowed && c.At > t-window && c.At <= t && counts(c) {
 			units += c.Cost
@@ -27,7 +27,7 @@ func (d definition) used(window, t int64, counts func(Call) bool) (units int64) 
 func (d definition) over() bool {
 	for t := int64(-100); t < 300; t++ {
 		for _, l := range d.Limits {
-			if d.used(l.Window.Microseconds(), t, func(Call) bool { return true }) > l.Units {
+			if d.used(l.Window.Microseconds(), t, func(call) bool { return true }) > l.Units {
 				return true
 			}
 		}
@@ -37,8 +37,8 @@ func (d definition) over() bool {
 
 // wait returns how long a call has to wait after what came before it, with or without what came in its
 // microsecond.
-func (d definition) wait(c Call, simultaneous bool) int64 {
-	counts := func(other Call) bool { return other.At < c.At || simultaneous && other.At == c.At }
+func (d definition) wait(c call, simultaneous bool) int64 {
+	counts := func(other call) bool { return other.At < c.At || simultaneous && other.At == c.At }
 	for wait := int64(0); ; wait++ {
 		fits := true
 		for _, l := range d.Limits {
@@ -57,17 +57,17 @@ func (d definition) wait(c Call, simultaneous bool) int64 {
 }
 
 // random returns a history of a correct limiter, on which some calls were changed at random.
-func random(rng *rand.Rand, mistakes int) *Key {
-	k := &Key{}
+func random(rng *rand.Rand, mistakes int) *history {
+	h := &history{}
 	var scaled []sash.Limit // a limiter's windows are a thousand times longer, and so are its times
 	for range 1 + rng.IntN(3) {
 		limit := sash.Every(3+rng.Int64N(6), time.Duration(2+rng.IntN(30))*time.Microsecond)
 		same := false
-		for _, l := range k.Limits {
+		for _, l := range h.Limits {
 			same = same || l.Window == limit.Window
 		}
 		if !same {
-			k.Limits = append(k.Limits, limit)
+			h.Limits = append(h.Limits, limit)
 			scaled = append(scaled, sash.Every(limit.Units, limit.Window*1000))
 		}
 	}
@@ -83,10 +83,10 @@ func random(rng *rand.Rand, mistakes int) *Key {
 		if err != nil {
 			panic(err)
 		}
-		k.Calls = append(k.Calls, Call{At: now.UnixMilli(), Cost: cost, Allowed: res.Allowed, Wait: res.RetryAfter.Milliseconds()})
+		h.Calls = append(h.Calls, call{At: now.UnixMilli(), Cost: cost, Allowed: res.Allowed, Wait: res.RetryAfter.Milliseconds()})
 	}
 	for range mistakes {
-		c := &k.Calls[rng.IntN(len(k.Calls))]
+		c := &h.Calls[rng.IntN(len(h.Calls))]
 		switch rng.IntN(3) {
 		case 0:
 			c.Allowed, c.Wait = !c.Allowed, rng.Int64N(20)
@@ -96,18 +96,18 @@ func random(rng *rand.Rand, mistakes int) *Key {
 			c.Wait += rng.Int64N(3) - 1
 		}
 	}
-	rng.Shuffle(len(k.Calls), func(i, j int) { k.Calls[i], k.Calls[j] = k.Calls[j], k.Calls[i] })
-	return k
+	rng.Shuffle(len(h.Calls), func(i, j int) { h.Calls[i], h.Calls[j] = h.Calls[j], h.Calls[i] })
+	return h
 }
 
 func TestCheckAgreesWithTheDefinition(t *testing.T) {
 	found := [3]int{}
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		k := random(rng, rng.IntN(4))
-		d := definition{k}
+		h := random(rng, rng.IntN(4))
+		d := definition{h}
 		over, falseRefusals, wrong := d.over(), 0, 0
-		for _, c := range k.Calls {
+		for _, c := range h.Calls {
 			if c.Allowed {
 				continue
 			}
@@ -118,7 +118,7 @@ func TestCheckAgreesWithTheDefinition(t *testing.T) {
 				wrong++
 			}
 		}
-		f := k.Check()
+		f := h.check()
 		if (f.OverAdmitted > 0) != over || f.FalseRefusals != falseRefusals || f.WrongWaits != wrong {
 			t.Fatalf("seed %d: found %+v; by the definition over %v, %d false, %d wrong", seed, f, over, falseRefusals, wrong)
 		}
@@ -140,18 +140,18 @@ func TestCheckAgreesWithTheDefinition(t *testing.T) {
 
 func TestACorrectLimiterKeepsItsPromises(t *testing.T) {
 	for seed := range uint64(500) {
-		if f := random(rand.New(rand.NewPCG(seed, 2)), 0).Check(); !f.Kept() {
+		if f := random(rand.New(rand.NewPCG(seed, 2)), 0).check(); !f.Kept() {
 			t.Fatalf("seed %d: %+v", seed, f)
 		}
 	}
 }
 
 func TestTheWorstWindowIsTold(t *testing.T) {
-	k := &Key{Limits: []sash.Limit{sash.Every(3, 10*time.Microsecond)}}
+	h := &history{Limits: []sash.Limit{sash.Every(3, 10*time.Microsecond)}}
 	for _, at := range []int64{1, 2, 3, 11, 12, 20, 21, 21, 22, 22} {
-		k.Calls = append(k.Calls, Call{At: at, Cost: 1, Allowed: true})
+		h.Calls = append(h.Calls, call{At: at, Cost: 1, Allowed: true})
 	}
-	f := k.Check()
+	f := h.check()
 	if f.Over == nil || f.Over.Units != 5 || f.Over.Ends.UnixMicro() != 22 {
 		t.Errorf("%+v", f.Over)
 	}
@@ -159,34 +159,34 @@ func TestTheWorstWindowIsTold(t *testing.T) {
 
 func TestACallWithoutAnAnswerExcusesRefusals(t *testing.T) {
 	limits := []sash.Limit{sash.Every(3, 10*time.Microsecond)}
-	refusal := Call{At: 20, Cost: 1, Wait: 9}
+	refusal := call{At: 20, Cost: 1, Wait: 9}
 	for name, c := range map[string]struct {
-		unknown  []Unknown
+		unknown  []unknown
 		kept     bool
 		doubtful int
 	}{
 		"none":               {nil, false, 0},
-		"that was too small": {[]Unknown{{After: 15, Cost: 2}}, false, 1},
-		"before":             {[]Unknown{{After: 15, Cost: 3}}, true, 1},
-		"afterwards":         {[]Unknown{{After: 21, Cost: 3}}, false, 0},
+		"that was too small": {[]unknown{{After: 15, Cost: 2}}, false, 1},
+		"before":             {[]unknown{{After: 15, Cost: 3}}, true, 1},
+		"afterwards":         {[]unknown{{After: 21, Cost: 3}}, false, 0},
 	} {
-		k := &Key{Limits: limits, Calls: []Call{refusal}, Unknown: c.unknown}
-		if f := k.Check(); f.Kept() != c.kept || f.Doubtful != c.doubtful {
+		h := &history{Limits: limits, Calls: []call{refusal}, Unknown: c.unknown}
+		if f := h.check(); f.Kept() != c.kept || f.Doubtful != c.doubtful {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
 }
 
 func TestAResolutionHoldsUnitsLonger(t *testing.T) {
-	k := &Key{
+	h := &history{
 		Limits: []sash.Limit{sash.Every(1, 10*time.Microsecond)}, Hold: 5 * time.Microsecond,
-		Calls: []Call{{At: 1, Cost: 1, Allowed: true}, {At: 12, Cost: 1, Wait: 3}},
+		Calls: []call{{At: 1, Cost: 1, Allowed: true}, {At: 12, Cost: 1, Wait: 3}},
 	}
-	if f := k.Check(); !f.Kept() {
+	if f := h.check(); !f.Kept() {
 		t.Errorf("within the resolution: %+v", f)
 	}
-	k.Calls[1].At = 16
-	if f := k.Check(); f.FalseRefusals != 1 {
+	h.Calls[1].At = 16
+	if f := h.check(); f.FalseRefusals != 1 {
 		t.Errorf("after it: %+v", f)
 	}
 }

@@ -1,11 +1,4 @@
-// Package history checks the decisions of a rate limiter against the definition of a sliding limit:
-//
-//	for every instant t, the units admitted in (t − window, t] are at most the limit's units;
-//	a call is refused only when a limit has no room for it;
-//	a refusal returns the time until the same call fits, if no other call arrives.
-//
-// It does not depend on algorithms or stores. All times are by the clock that decided, in microseconds.
-package history
+package verify
 
 import (
 	"cmp"
@@ -16,27 +9,28 @@ import (
 	"example.com/sash"
 )
 
-// A Call is a decided call.
-type Call struct {
+// A call is a decided call.
+type call struct {
 	At      int64 // when it was decided, in microseconds since the Unix epoch
 	Cost    int64
 	Wait    int64 // for a refusal: RetryAfter in microseconds
 	Allowed bool
 }
 
-// An Unknown is a call without an answer. It may have been charged at any time after After, or never. Its caller did not
+// An unknown is a call without an answer. It may have been charged at any time after After, or never. Its caller did not
 // learn of an admission.
-type Unknown struct {
+type unknown struct {
 	After int64
 	Cost  int64
 }
 
-// A Key is all calls on one subject, in any order.
-type Key struct {
+// A history is all calls on one subject, in any order. It does not depend on algorithms or stores. All times are by the
+// clock that decided, in microseconds.
+type history struct {
 	Limits  []sash.Limit  // sliding ones
 	Hold    time.Duration // how much longer than the window a unit may be held: the resolution
-	Calls   []Call
-	Unknown []Unknown
+	Calls   []call
+	Unknown []unknown
 }
 
 // A Window is a trailing window that holds more than its limit's units.
@@ -70,24 +64,24 @@ type Findings struct {
 // Kept reports whether there are no violations.
 func (f Findings) Kept() bool { return f.OverAdmitted+f.FalseRefusals+f.WrongWaits == 0 }
 
-// Check checks the history of a key. It sorts Calls and Unknown. Calls in the same microsecond may have been decided in
-// any order. Check gives refusals the benefit of the doubt; admissions do not need it. The same goes for refusals after
+// check checks the history. It sorts Calls and Unknown. Calls in the same microsecond may have been decided in
+// any order. It gives refusals the benefit of the doubt; admissions do not need it. The same goes for refusals after
 // a call without an answer, which may have been charged.
-func (k *Key) Check() Findings {
-	slices.SortFunc(k.Calls, func(a, b Call) int { return cmp.Compare(a.At, b.At) })
-	slices.SortFunc(k.Unknown, func(a, b Unknown) int { return cmp.Compare(a.After, b.After) })
+func (h *history) check() Findings {
+	slices.SortFunc(h.Calls, func(a, b call) int { return cmp.Compare(a.At, b.At) })
+	slices.SortFunc(h.Unknown, func(a, b unknown) int { return cmp.Compare(a.After, b.After) })
 	l := log{sums: []int64{0}}
-	for _, c := range k.Calls {
+	for _, c := range h.Calls {
 		if c.Allowed {
 			l.times = append(l.times, c.At)
 			l.sums = append(l.sums, l.sums[len(l.sums)-1]+c.Cost)
 		}
 	}
 	var f Findings
-	for _, limit := range k.Limits {
-		k.checkWindows(&l, limit, &f)
+	for _, limit := range h.Limits {
+		h.checkWindows(&l, limit, &f)
 	}
-	k.checkRefusals(&l, &f)
+	h.checkRefusals(&l, &f)
 	return f
 }
 
@@ -104,7 +98,7 @@ func (l *log) after(instant int64) int {
 
 // checkWindows checks every window that ends at an admission. Other windows hold no more, because use only falls between
 // admissions.
-func (k *Key) checkWindows(l *log, limit sash.Limit, f *Findings) {
+func (h *history) checkWindows(l *log, limit sash.Limit, f *Findings) {
 	first := 0
 	for i, at := range l.times {
 		for l.times[first] <= at-limit.Window.Microseconds() {
@@ -121,12 +115,12 @@ func (k *Key) checkWindows(l *log, limit sash.Limit, f *Findings) {
 	}
 }
 
-func (k *Key) checkRefusals(l *log, f *Findings) {
+func (h *history) checkRefusals(l *log, f *Findings) {
 	var unknown int64 // units that may have been charged by now
 	next := 0
-	for _, c := range k.Calls {
-		for next < len(k.Unknown) && k.Unknown[next].After <= c.At {
-			unknown += k.Unknown[next].Cost
+	for _, c := range h.Calls {
+		for next < len(h.Unknown) && h.Unknown[next].After <= c.At {
+			unknown += h.Unknown[next].Cost
 			next++
 		}
 		if c.Allowed {
@@ -136,8 +130,8 @@ func (k *Key) checkRefusals(l *log, f *Findings) {
 			f.Doubtful++
 		}
 		// The units of the same microsecond may have come before the refusal or after it.
-		least := k.wait(l, c, l.after(c.At-1), 0, 0)
-		most := k.wait(l, c, l.after(c.At), unknown, k.Hold)
+		least := h.wait(l, c, l.after(c.At-1), 0, 0)
+		most := h.wait(l, c, l.after(c.At), unknown, h.Hold)
 		switch {
 		case most == 0:
 			note(&f.False, &f.FalseRefusals, c, least, most)
@@ -149,9 +143,9 @@ func (k *Key) checkRefusals(l *log, f *Findings) {
 
 // wait returns the shortest time after which a call fits, given the admissions before index end, more further units that
 // were charged just now, and units that are held for hold longer than their window.
-func (k *Key) wait(l *log, c Call, end int, more int64, hold time.Duration) int64 {
+func (h *history) wait(l *log, c call, end int, more int64, hold time.Duration) int64 {
 	var longest int64
-	for _, limit := range k.Limits {
+	for _, limit := range h.Limits {
 		window := (limit.Window + hold).Microseconds()
 		first := min(l.after(c.At-window), end)
 		over := l.sums[end] - l.sums[first] + more + c.Cost - limit.Units // units that have to leave
@@ -169,7 +163,7 @@ func (k *Key) wait(l *log, c Call, end int, more int64, hold time.Duration) int6
 	return longest
 }
 
-func note(example **Refusal, count *int, c Call, least, most int64) {
+func note(example **Refusal, count *int, c call, least, most int64) {
 	*count++
 	if *example == nil {
 		*example = &Refusal{
