@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/mod/modfile"
 	xmodule "golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 )
@@ -67,7 +66,7 @@ func newUser(t *testing.T, p proxy) user {
 	u.env = []string{
 		"GOPROXY=file://" + filepath.ToSlash(p.dir) + ",file://" + filepath.ToSlash(env.GOMODCACHE) + "/cache/download," + env.GOPROXY,
 		"GOMODCACHE=" + p.dir + "-cache", "GOBIN=" + filepath.Join(u.dir, "bin"),
-		"GOWORK=off", "GOFLAGS=-modcacherw -trimpath", // with -trimpath the build cache knows a package by its version, wherever it lies
+		"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", // with -trimpath the build cache knows a package by its version, wherever it lies
 		"GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=", // the checksums of what others wrote are in the go.sum files of this repository
 	}
 	u.run(t, "go", "mod", "init", "example.org/user")
@@ -83,23 +82,10 @@ func (u user) run(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// requires returns the version at which the user's module requires another one.
-func (u user) requires(t *testing.T, path string) string {
+// version returns the version of a module that the user's module builds with.
+func (u user) version(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(u.dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := modfile.Parse("go.mod", text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range file.Require {
-		if r.Mod.Path == path {
-			return r.Mod.Version
-		}
-	}
-	return ""
+	return u.run(t, "go", "list", "-m", "-f", "{{.Version}}", path)
 }
 
 // copyCheckout copies what Git would commit of this checkout, and commits it to a repository of its own.
@@ -149,6 +135,9 @@ func renameInternals(t *testing.T, root string, r *repository) {
 	var swaps []string
 	for _, e := range entries {
 		dir := "internal/" + e.Name()
+		if dir == "internal/window" { // until the calendar's arithmetic is public, which httplimit needs
+			continue
+		}
 		if slices.ContainsFunc(r.modules, func(m module) bool { return m.dir == dir }) {
 			continue
 		}
@@ -203,6 +192,9 @@ func programs(t *testing.T, root, readme string) (files []string) {
 // Every module is published as its tags have it, and installed by users who have nothing else: all modules at one version,
 // and the other modules with the version of the root module that follows theirs.
 func TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it downloads and builds every module, three times")
+	}
 	const first, second = "v0.1.0", "v0.2.0"
 	p := proxy{filepath.Join(t.TempDir(), "proxy")}
 	root := copyCheckout(t)
@@ -229,8 +221,8 @@ func TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme(t *testing.T) {
 				}
 			}
 		}
-		if got := u.requires(t, sash); ran < 2 || got != first {
-			t.Fatalf("%d commands require %s %q, want go get and go install, and %s", ran, sash, got, first)
+		if got := u.version(t, sash); ran < 2 || got != first {
+			t.Fatalf("%d commands install %s %s, want go get and go install, and %s", ran, sash, got, first)
 		}
 		if got := u.run(t, filepath.Join("bin", "sash"), "--version"); !strings.HasPrefix(got, "sash "+first+", ") {
 			t.Errorf("the installed command says %q", got)
@@ -247,9 +239,8 @@ func TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme(t *testing.T) {
 					u.run(t, "go", "get", sash+"@"+rootVersion)
 				}
 				u.run(t, "go", "get", m.path+"@"+first)
-				u.run(t, "go", "get", m.path+"/...")
 				u.run(t, "go", "build", m.path+"/...")
-				if got := u.requires(t, sash); got != rootVersion {
+				if got := u.version(t, sash); got != rootVersion {
 					t.Errorf("it builds with %s %s, want %s", sash, got, rootVersion)
 				}
 			})
@@ -270,7 +261,6 @@ func TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme(t *testing.T) {
 						}
 					}
 				}
-				u.run(t, "go", "mod", "tidy")
 				if out := u.run(t, "go", "test", "-vet=off", "-v", "."); !strings.Contains(out, "--- PASS: Example") {
 					t.Errorf("no example ran: %s", out)
 				}
