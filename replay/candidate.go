@@ -11,34 +11,34 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A Candidate is limits to try.
+// A Candidate is limits to evaluate.
 type Candidate struct {
-	// Limits hold for every client, unless Rules are given.
+	// Limits apply to every client, unless there are Rules.
 	Limits []sash.Limit
-	// Options of the limiter. The prefix is not used.
+	// Options of the limiter. The prefix is ignored.
 	Options sash.Options
-	// Rules hold for the clients whose Selection has their index, instead of Limits.
+	// Rules apply instead of Limits, each to the clients whose Selection has its index.
 	Rules []Rule
-	// Name is for candidates with rules.
+	// Name names a candidate with rules.
 	Name string
-	// Retry is what clients do when they are refused. The zero value gives up.
+	// Retry is how refused clients react. The zero value gives up.
 	Retry Retry
-	// Shares are the percentages of the limits, 1 to 100, that requests of each class may find used, their own cost
-	// included: 95 leaves 5 % to others. The first is that of class 1; class 0, and what is not here, may use all.
-	// All classes are charged alike.
+	// Shares are the percentages of the limits, 1 to 100, up to which requests of each class are admitted, their own cost
+	// included: 95 leaves 5 % to others. The first is that of class 1. Class 0 and classes without a share may use all
+	// of each limit. All classes are charged in the same way.
 	Shares []int
 }
 
-// A Rule is one of the rules of a policy.
+// A Rule is one rule of a configuration.
 type Rule struct {
 	Name    string
 	Limits  []sash.Limit
 	Options sash.Options
-	// Refuses says that the limits only stand for refusing everything: what clients ask for is not told of them.
+	// Refuses means that the rule refuses everything. Demand leaves its limits out.
 	Refuses bool
 }
 
-// ParseLimits reads limits that hold together, such as "20/1s,600/1m". The error is [sash.ErrInvalidLimit].
+// ParseLimits parses limits that apply together, such as "20/1s,600/1m". The error is [sash.ErrInvalidLimit].
 func ParseLimits(text string) ([]sash.Limit, error) {
 	var limits []sash.Limit
 	for one := range strings.SplitSeq(text, ",") {
@@ -46,14 +46,14 @@ func ParseLimits(text string) ([]sash.Limit, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Name = strings.TrimSpace(one) // as it was written
+		l.Name = strings.TrimSpace(one) // as written
 		limits = append(limits, l)
 	}
 	return limits, nil
 }
 
-// Check returns an error that is [sash.ErrInvalidLimit] when the candidate's limits are wrong, or a share of them
-// is less than a unit.
+// Check returns an error that is [sash.ErrInvalidLimit] if the candidate's limits are invalid, or a share of them is less
+// than one unit.
 func (c *Candidate) Check() error {
 	_, err := c.deciders(memstore.New(nil))
 	return err
@@ -69,11 +69,11 @@ func (c *Candidate) rules() []Rule {
 // A decider decides for the clients of one rule.
 type decider struct {
 	*sash.Limiter
-	classes []*sash.Limiter // that leave something to others
+	classes []*sash.Limiter // that leave a reserve to others
 	names   []string
 }
 
-// of is the limiter for a class.
+// of returns the limiter of a class.
 func (d *decider) of(class uint8) *sash.Limiter {
 	if class == 0 || int(class) > len(d.classes) {
 		return d.Limiter
@@ -81,7 +81,7 @@ func (d *decider) of(class uint8) *sash.Limiter {
 	return d.classes[class-1]
 }
 
-// part returns limits less what a class leaves to others, with the names of the whole ones.
+// part returns the part of the limits that a class may use, under the names of the whole limits.
 func part(limits []sash.Limit, percent int) ([]sash.Limit, error) {
 	names := limitNames(limits)
 	limits = slices.Clone(limits)
@@ -89,7 +89,7 @@ func part(limits []sash.Limit, percent int) ([]sash.Limit, error) {
 		l := &limits[i]
 		l.Name, l.Units = names[i], l.Units/100*int64(percent)+l.Units%100*int64(percent)/100
 		if l.Units < 1 {
-			return nil, fmt.Errorf("%w: %d%% of %s is less than a unit", sash.ErrInvalidLimit, percent, l.Name)
+			return nil, fmt.Errorf("%w: %d%% of %s is less than one unit", sash.ErrInvalidLimit, percent, l.Name)
 		}
 	}
 	return limits, nil
@@ -131,8 +131,8 @@ func limitNames(limits []sash.Limit) []string {
 	return names
 }
 
-// Rule returns the rule that holds for a client of the trace: without Rules, the candidate's limits. The error says
-// when there is no such client.
+// Rule returns the rule that applies to a client of the trace; without Rules, the candidate's limits. It returns an error
+// if there is no such client.
 func (t *Trace) Rule(c Candidate, name string) (Rule, error) {
 	number, err := t.number(name)
 	if err != nil {
@@ -141,7 +141,7 @@ func (t *Trace) Rule(c Candidate, name string) (Rule, error) {
 	return c.rules()[t.clients[number].rule], nil
 }
 
-// keep is how long a charge can count.
+// keep returns how long a charge can count.
 func (c *Candidate) keep() int64 {
 	longest := int64(0)
 	for _, rule := range c.rules() {
@@ -152,7 +152,7 @@ func (c *Candidate) keep() int64 {
 	return longest
 }
 
-// length is a limit's window in microseconds; of a calendar's, the longest.
+// length returns a limit's window in microseconds; for a calendar limit, the longest.
 func length(l sash.Limit) int64 {
 	const hour = time.Hour
 	switch l.Period {
@@ -166,7 +166,7 @@ func length(l sash.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
-// A bench is a candidate's limiters over a store whose clock the replay moves.
+// A bench is a candidate's limiters over a store on the virtual clock.
 type bench struct {
 	now      int64
 	store    *memstore.Store
@@ -176,14 +176,14 @@ type bench struct {
 
 func (t *Trace) bench(c *Candidate) (*bench, error) {
 	b := &bench{clients: t.clients}
-	// There is room for every client, so that none is evicted.
+	// The store has room for every client, so none is evicted.
 	b.store = memstore.New(&memstore.Options{MaxKeys: 2*len(t.clients) + 4096, Now: func() time.Time { return time.UnixMicro(b.now) }})
 	var err error
 	b.deciders, err = c.deciders(b.store)
 	return b, err
 }
 
-// decide asks at an instant, for an event or for one of another cost.
+// decide decides on an event at an instant, with the given cost.
 func (b *bench) decide(ctx context.Context, at int64, e *event, cost int64) (sash.Result, error) {
 	b.now = at
 	who := &b.clients[e.client]

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A Day is what a candidate did to the requests of one class on one day of the calendar. Of requests that were tried
-// again it is the first attempt.
+// A Day is what a candidate did to the requests of one class on one calendar day. For retried requests the first attempt
+// counts.
 type Day struct {
 	// Day is a date, such as 2015-05-17.
 	Day string `json:"day"`
-	// Class is the number of the class, or 0 for requests that are of none.
+	// Class is the number of the class, or 0 for requests without a class.
 	Class uint8 `json:"class"`
-	// Requests and Units were asked for, and some of them refused: the first at FirstRefused, RFC 3339 in the zone of
-	// the days, which is when the quota ran out for this class. It is empty when it did not.
+	// Requests and Units are the totals, including refused ones. FirstRefused is when the quota ran out for this class,
+	// RFC 3339 in the zone of the days. It is empty if nothing was refused.
 	Requests     int64  `json:"requests"`
 	Units        int64  `json:"units"`
 	Refused      int64  `json:"refused"`
@@ -22,12 +22,12 @@ type Day struct {
 	FirstRefused string `json:"first_refused,omitempty"`
 }
 
-// days counts by day. A nil one counts nothing. Its days are those of the first calendar limit's zone, or of UTC.
+// days counts by day, in the zone of the first calendar limit, or in UTC. A nil days counts nothing.
 type days struct {
 	zone *time.Location
 	rows map[dayClass]*Day
 
-	quarter int64 // of an hour, since the epoch: that of the last request
+	quarter int64 // of the last request, in quarter hours since the epoch
 	day     string
 }
 
@@ -50,7 +50,7 @@ func newDays(c *Candidate) *days {
 }
 
 func (d *days) row(e *event) *Day {
-	// Days have begun at full quarters of an hour since 1972: within one it is the same day.
+	// Since 1972 days have begun at full quarter hours, so the day does not change within one.
 	if quarter := e.at / (15 * time.Minute).Microseconds(); quarter != d.quarter || d.day == "" {
 		d.quarter, d.day = quarter, time.UnixMicro(e.at).In(d.zone).Format(time.DateOnly)
 	}

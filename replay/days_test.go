@@ -163,7 +163,7 @@ func TestADayBeginsAtMidnight(t *testing.T) {
 
 func TestAShareThatIsNoUnit(t *testing.T) {
 	c := Candidate{Limits: []sash.Limit{sash.PerMinute(3)}, Shares: []int{95, 20}}
-	if err := c.Check(); err == nil || err.Error() != "sash: invalid limit: 20% of 3/1m is less than a unit" {
+	if err := c.Check(); err == nil || err.Error() != "sash: invalid limit: 20% of 3/1m is less than one unit" {
 		t.Errorf("%v", err)
 	}
 }

@@ -11,18 +11,18 @@ import (
 	"example.com/sash"
 )
 
-// A Demand is what clients asked for within a window, as if nothing limited them.
+// A Demand is what clients requested within a window, as if nothing limited them.
 type Demand struct {
-	// Window is the length of a sliding window. Of a calendar it is 0, and Period says which: "day@Europe/Paris".
+	// Window is the length of a sliding window. For a calendar window it is 0, and Period names it: "day@Europe/Paris".
 	Window time.Duration
 	Period string
-	// Peaks is the most units that each client asked for in any window of that kind, the smallest first.
+	// Peaks is the most units that each client requested in any such window, in ascending order.
 	Peaks []int64
 
 	byClient []int64
 }
 
-// Demand finds each client's peak. The window is at least a microsecond.
+// Demand finds each client's peak. The window must be at least a microsecond.
 func (t *Trace) Demand(window time.Duration) *Demand {
 	d := &Demand{Window: window, byClient: make([]int64, len(t.clients))}
 	g, length := t.byClient(), window.Microseconds()
@@ -42,7 +42,7 @@ func (t *Trace) Demand(window time.Duration) *Demand {
 	return d
 }
 
-// CalendarDemand finds each client's peak in the periods of a calendar limit, whose units do not matter. The error is
+// CalendarDemand finds each client's peak in the periods of a calendar limit. It ignores the limit's units. The error is
 // [sash.ErrInvalidLimit].
 func (t *Trace) CalendarDemand(l sash.Limit) (*Demand, error) {
 	policy, err := sash.NewPolicy(nil, sash.Limit{Units: 1, Period: l.Period, Zone: l.Zone})
@@ -77,14 +77,14 @@ func (d *Demand) Quantile(q float64) int64 {
 	return d.Peaks[min(n-1, max(0, int(math.Ceil(q*float64(n)))-1))]
 }
 
-// Affected returns how many clients a sliding limit of units in the window would refuse at some time, if no
-// request cost more than that.
+// Affected returns how many clients a sliding limit of units in the window would refuse at some point, if no request
+// costs more than that.
 func (d *Demand) Affected(units int64) int {
 	at, _ := slices.BinarySearch(d.Peaks, units+1)
 	return len(d.Peaks) - at
 }
 
-// Least returns the smallest limit that affects at most so many clients: at least 1.
+// Least returns the smallest limit, at least 1, that affects at most the given number of clients.
 func (d *Demand) Least(clients int) int64 {
 	if clients >= len(d.Peaks) {
 		return 1
@@ -92,15 +92,14 @@ func (d *Demand) Least(clients int) int64 {
 	return max(1, d.Peaks[len(d.Peaks)-1-clients])
 }
 
-// A Point of a curve: a limit, and whom it affects.
+// A Point of a curve is a limit and the clients that it affects.
 type Point struct {
 	Units    int64   `json:"units"`
 	Affected int     `json:"clients_affected"`
 	Share    float64 `json:"share"`
 }
 
-// Curve returns the limits at which the number of affected clients changes, from 1 to the first that
-// affects nobody.
+// Curve returns the limits at which the number of affected clients changes, from 1 to the first that affects none.
 func (d *Demand) Curve() []Point {
 	var curve []Point
 	add := func(units int64) {
@@ -118,9 +117,9 @@ func (d *Demand) Curve() []Point {
 	return curve
 }
 
-// Knee returns the point of a curve that is furthest below the straight line between its ends, over the
-// logarithm of the limit: to the left of it a smaller limit affects many more clients, to the right a larger
-// one spares few. It is false for a curve of fewer than three points.
+// Knee returns the point of a curve that is furthest below the straight line between its ends, over the logarithm of the
+// limit. To its left a smaller limit affects many more clients; to its right a larger one spares few. It reports false
+// for a curve of fewer than three points.
 func Knee(curve []Point) (Point, bool) {
 	n := len(curve)
 	if n < 3 {
@@ -140,7 +139,7 @@ func Knee(curve []Point) (Point, bool) {
 	return best, most > 0
 }
 
-// DemandReport is a Demand in numbers.
+// A DemandReport summarizes a Demand.
 type DemandReport struct {
 	Window string  `json:"window"`
 	P50    int64   `json:"p50"`
@@ -164,7 +163,7 @@ func (d *Demand) Report() DemandReport {
 	return r
 }
 
-// Windows returns the sliding windows of candidates, each once, the shortest first.
+// Windows returns the distinct sliding windows of candidates, shortest first.
 func Windows(candidates []Candidate) []time.Duration {
 	var all []time.Duration
 	for _, l := range limitsOf(candidates) {
@@ -187,10 +186,9 @@ func limitsOf(candidates []Candidate) (all []sash.Limit) {
 	return all
 }
 
-// Demands returns what clients asked for in the windows of candidates: in the sliding ones, the shortest first, and then
-// in those of the calendar. Where candidates have rules, each is of the clients that a rule with such a window holds for,
-// and left out without any.
-// The error is [sash.ErrInvalidLimit].
+// Demands returns the demand in the windows of candidates: first the sliding ones, shortest first, then those of the
+// calendar. If candidates have rules, each demand covers the clients of the rules with that window, and is left out if
+// there are none. The error is [sash.ErrInvalidLimit].
 func (t *Trace) Demands(candidates []Candidate) ([]*Demand, error) {
 	var all []*Demand
 	for _, w := range Windows(candidates) {
@@ -225,7 +223,8 @@ func zone(l sash.Limit) string {
 	return l.Zone.String()
 }
 
-// only leaves in a demand the clients that some candidate holds to a limit like that. It is false when there are none.
+// only keeps in a demand the clients that some candidate holds to a limit with such a window. It reports false if there
+// are none.
 func (t *Trace) only(d *Demand, candidates []Candidate, like func(sash.Limit) bool) bool {
 	held := make(map[int]bool)
 	for i := range candidates {
@@ -243,7 +242,7 @@ func (t *Trace) only(d *Demand, candidates []Candidate, like func(sash.Limit) bo
 	return len(d.Peaks) > 0
 }
 
-// windowName writes a window as limits have it: 5m, 1h, 7d.
+// windowName formats a window as in limits: 5m, 1h, 7d.
 func windowName(d time.Duration) string {
 	for _, unit := range []struct {
 		of   time.Duration

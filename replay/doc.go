@@ -1,12 +1,12 @@
-// Package replay sends logged traffic through candidate limits, on a virtual clock, with the code that
-// decides in production: a [sash.Limiter] over memstore. It tells what each candidate would have refused and
-// to whom, what it would have let through, and which limits a log suggests.
+// Package replay runs logged traffic through candidate limits on a virtual clock, with the code that decides in
+// production: a [sash.Limiter] over memstore. It reports what each candidate would have refused and to which clients,
+// what it would have admitted, and which limits a log suggests.
 //
-// A [Builder] takes requests, in any order, and makes a [Trace], which is in time order; requests of the same
-// time stay in the order in which they came. A trace takes 32 bytes a request, and each client's and route's
-// name once. Candidates run over one trace side by side: see [Trace.Run].
+// A [Builder] takes requests in any order and returns a [Trace], which is in time order. Requests of the same time keep
+// the order in which they were added. A trace takes 32 bytes per request, plus each client's and route's name once.
+// Candidates run over one trace in parallel: see [Trace.Run].
 //
-// What a client would need is counted too, without any limit: [Trace.Demand] is the most units that each
-// client asked for within any window. A client is refused by a sliding limit of n units at some time exactly
-// when that is more than n, so one pass gives the whole curve from limit to clients affected.
+// [Trace.Demand] measures clients without any limit: the most units that each client requested within any window. A
+// sliding limit of n units refuses a client at some point exactly if that is more than n, so one pass yields the whole
+// curve from limits to affected clients.
 package replay

@@ -3,15 +3,15 @@ package replay
 // A rate finds the most units within any window of several lengths. Times come in order.
 type rate struct {
 	windows []rateWindow
-	charges []charge // those before the oldest window are dropped now and then
-	gone    int      // how many were
+	charges []charge // those before the oldest window are dropped from time to time
+	gone    int      // how many were dropped
 }
 
 type rateWindow struct {
 	length    int64 // microseconds
-	tail      int   // of the first charge within, counted over all
+	tail      int   // the number of the first charge within the window
 	sum, most int64
-	left      func(charge) // told of each that leaves; may be nil
+	left      func(charge) // called for each charge that leaves; may be nil
 }
 
 type charge struct {

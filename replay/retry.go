@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// A Retry is what clients do when they are refused.
+// A Retry is how clients react to a refusal.
 type Retry uint8
 
-// What clients do. All but NoRetry give up after MostRetries.
+// Reactions to a refusal. All but NoRetry give up after MostRetries.
 const (
 	// NoRetry gives up at once.
 	NoRetry Retry = iota
-	// NaiveRetry tries again after RetryPause, every time.
+	// NaiveRetry always tries again after RetryPause.
 	NaiveRetry
-	// HonourRetryAfter tries again after what the answer's Retry-After says, which is whole seconds.
+	// HonourRetryAfter tries again after the response's Retry-After, in whole seconds.
 	HonourRetryAfter
-	// FullJitter tries again after a time between nothing and RetryPause, doubled for each refusal and at
-	// most LongestRetryPause. The times are by chance, and the same in every run.
+	// FullJitter tries again after a random time between 0 and RetryPause, doubled for each refusal up to
+	// LongestRetryPause. The times are the same in every run.
 	FullJitter
 )
 
@@ -42,23 +42,23 @@ func (r Retry) String() string {
 	return fmt.Sprintf("Retry(%d)", uint8(r))
 }
 
-// ParseRetry reads a name.
+// ParseRetry parses a name.
 func ParseRetry(name string) (Retry, error) {
 	if i := slices.Index(retryNames, name); i >= 0 {
 		return Retry(i), nil
 	}
-	return NoRetry, fmt.Errorf("unknown retries %q: there are %s", name, strings.Join(retryNames, ", "))
+	return NoRetry, fmt.Errorf("unknown retries %q: use one of %s", name, strings.Join(retryNames, ", "))
 }
 
-// An attempt is an event, or what its client does after it was refused.
+// An attempt is an event, or a retry of one.
 type attempt struct {
 	event
-	first   int64 // when it was tried first
+	first   int64 // the time of the first attempt
 	retries int
-	number  uint64 // order among those of the same time
+	number  uint64 // orders attempts of the same time
 }
 
-// A line of attempts that are due, the first first.
+// A line is a heap of attempts by due time.
 type waiting struct {
 	due    attempts
 	random *rand.Rand
@@ -67,7 +67,7 @@ type waiting struct {
 
 func newWaiting() *waiting { return &waiting{random: rand.New(rand.NewPCG(1, 2))} }
 
-// again queues what a refused client does next. It is false when the client gives up.
+// again queues the next attempt of a refused client. It reports false if the client gives up.
 func (w *waiting) again(how Retry, a attempt, retryAfter time.Duration) bool {
 	if how == NoRetry || a.retries == MostRetries {
 		return false
@@ -87,7 +87,7 @@ func (w *waiting) again(how Retry, a attempt, retryAfter time.Duration) bool {
 	return true
 }
 
-// before returns the first attempt that is due before the given time.
+// before returns the earliest attempt that is due before the given time.
 func (w *waiting) before(at int64) (attempt, bool) {
 	if len(w.due) == 0 || w.due[0].at >= at {
 		return attempt{}, false

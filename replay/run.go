@@ -15,16 +15,16 @@ import (
 	"example.com/sash"
 )
 
-// RunOptions are the rarer choices of Run. The zero value is the default.
+// RunOptions are the options of Run. The zero value is the default.
 type RunOptions struct {
-	// Worst is how many of the worst-hit clients and routes are listed. Zero is 5, and below zero is none.
+	// Worst is how many of the most refused clients and routes are listed. Zero means 5, and a negative number none.
 	Worst int
-	// Days tells of each day when the limits first refused, and what: see [Outcome.Days].
+	// Days requests the refusals of each day: see [Outcome.Days].
 	Days bool
-	// Name writes a client's name in outcomes. Nil writes it as it is.
+	// Name returns the name of a client in outcomes. Nil leaves names unchanged.
 	Name func(client string) string
-	// Progress is called now and then with the requests done over all candidates. It may be called
-	// concurrently.
+	// Progress is called from time to time with the number of requests done over all candidates. Calls may be
+	// concurrent.
 	Progress func(done int64)
 }
 
@@ -35,9 +35,8 @@ func (o *RunOptions) name(client string) string {
 	return o.Name(client)
 }
 
-// Run replays the trace through every candidate, each by itself, as many at a time as there are
-// processors. The outcomes are in the order of the candidates. The error is [sash.ErrInvalidLimit], or the
-// context's.
+// Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
+// in the order of the candidates. The error is [sash.ErrInvalidLimit], or the context's.
 func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
 	if opts == nil {
 		opts = &RunOptions{}
@@ -61,7 +60,7 @@ func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOption
 	return outcomes, nil
 }
 
-// A tally is what is counted of one candidate.
+// A tally holds the counts of one candidate.
 type tally struct {
 	*bench
 	trace     *Trace
@@ -73,17 +72,17 @@ type tally struct {
 	offered   *rate // units of all attempts
 	calls     *rate // of the store
 	admitted  *rate
-	alive     []uint32 // charges of each client for which its key lives
+	alive     []uint32 // per client: the charges that keep its key alive
 	waiting   *waiting
 	delays    []int64
-	days      *days // nil when they are not asked for
+	days      *days // nil if not requested
 	retries   Retries
 }
 
 type clientTally struct {
 	requests, refused int64
-	until, limited    int64 // until when limited; how long so far, in microseconds
-	trailing          *rate // what it was admitted, within each limit's window
+	until, limited    int64 // end of the current limitation; total so far, in microseconds
+	trailing          *rate // units admitted within each limit's window
 }
 
 func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *atomic.Int64) (*Outcome, error) {
@@ -92,7 +91,7 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		return nil, err
 	}
 	keep := c.keep()
-	lives := keep // how long a key stays after its last charge
+	lives := keep // how long a key lives after its last charge
 	if a := c.rules()[0].Options.Algorithm; a == sash.SlidingLog || a == sash.SlidingBuckets {
 		lives = 2 * keep
 	}
@@ -105,7 +104,7 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 	if opts.Days {
 		s.days = newDays(c)
 	}
-	// These count what is there now; most keeps the largest.
+	// These are current numbers; most keeps the greatest.
 	s.admitted.windows[len(rateLengths)].left = func(charge) { s.out.Redis.Entries-- }
 	s.admitted.windows[len(rateLengths)+1].left = func(gone charge) {
 		if s.alive[gone.client]--; s.alive[gone.client] == 0 {
@@ -145,10 +144,10 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 	return s.out, nil
 }
 
-// rateLengths are the windows over which all clients are added up.
+// rateLengths are the windows over which the units of all clients are summed.
 var rateLengths = []int64{time.Second.Microseconds(), time.Minute.Microseconds(), time.Hour.Microseconds()}
 
-// try decides on one attempt and counts what comes of it.
+// try decides on one attempt and counts its outcome.
 func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
 	who := &s.clients[a.client]
 	fresh := a.retries == 0
@@ -183,7 +182,7 @@ func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
 			s.out.AboveLimit++
 		}
 	}
-	if tooMuch { // it is not asked again, since it never fits
+	if tooMuch { // no retry: it can never fit
 		s.retries.GaveUp++
 		return nil
 	}
@@ -241,7 +240,7 @@ func newOutcome(c *Candidate) *Outcome {
 
 func limitName(l sash.Limit) string { return limitNames([]sash.Limit{l})[0] }
 
-// finish makes the outcome of what was counted.
+// finish returns the outcome of the counts.
 func (s *tally) finish(opts *RunOptions) {
 	o := s.out
 	o.Requests = int64(len(s.trace.events))
@@ -271,14 +270,14 @@ func (s *tally) finish(opts *RunOptions) {
 		o.Retries = &s.retries
 	}
 	o.Redis.CallsInSecond = s.calls.windows[0].most
-	o.Redis.Calls = s.retries.Attempts - o.AboveLimit // what can never fit is not asked
+	o.Redis.Calls = s.retries.Attempts - o.AboveLimit // requests that can never fit make no call
 	o.Redis.Bytes = redisBytes(s.candidate.rules()[0].Options.Algorithm, o.Redis.Keys, o.Redis.Entries)
 }
 
 func (s *tally) oneClient() {
 	for r, rule := range s.candidate.rules() {
 		for i, l := range rule.Limits {
-			if l.Period != 0 || rule.Refuses { // it does not slide, or is none
+			if l.Period != 0 || rule.Refuses { // not a sliding limit, or not a limit
 				continue
 			}
 			m := Most{Window: windowName(l.Window), Limit: l.Units}
@@ -314,13 +313,13 @@ func (s *tally) worst(opts *RunOptions) (clients, routes []Worst) {
 	return clients, routes
 }
 
-// redisBytes is about what keys take, by what MEMORY USAGE says of small and of full ones.
+// redisBytes estimates the memory of keys, from MEMORY USAGE of small and of full ones.
 func redisBytes(a sash.Algorithm, keys, entries int64) int64 {
 	switch a {
 	case sash.SlidingLog, sash.SlidingBuckets:
 		return 200*keys + 16*entries
 	case sash.SortedSetLog:
-		if entries > 128*keys { // then it is no list in one piece any more
+		if entries > 128*keys { // then they are no longer listpacks
 			return 120 * entries
 		}
 		return 100*keys + 32*entries

@@ -17,54 +17,54 @@ import (
 	"example.com/sash/replay/accesslog"
 )
 
-// A Selection is what a request of a log is to a limiter.
+// A Selection is a logged request as a limiter sees it.
 type Selection struct {
-	// Key is the subject that is charged. An empty key is not limited.
+	// Key is the subject that is charged. A request with an empty key is not limited.
 	Key string
-	// Cost is the units asked for. Zero is not limited.
+	// Cost is the units requested. A request of no cost is not limited.
 	Cost int64
-	// Route is what the request is counted under in the list of routes.
+	// Route is the name of the request in the list of routes.
 	Route string
-	// Rule is the index of the rule of a policy that holds for the key. See [Candidate].
+	// Rule is the index of the rule that applies to the key. See [Candidate].
 	Rule int
-	// Class is the number of the first of the Classes that the request is of, counted from 1, or 0.
+	// Class is the number, counted from 1, of the first of the Classes that the request belongs to, or 0.
 	Class uint8
 }
 
-// Expressions say whom a request is charged to, what it costs, and which requests count. They are in the
-// language of github.com/expr-lang/expr over the fields remote_address, user, method, path, query, route,
-// host, status, bytes, duration, user_agent and referer, with these functions:
+// Expressions select the subject that a request is charged to, its cost, and the requests that count. They are in the
+// language of github.com/expr-lang/expr over the fields remote_address, user, method, path, query, route, host, status,
+// bytes, duration, user_agent and referer, with these functions:
 //
-//	header("X-Api-Key")             a header, as far as the log has it
-//	field("tls.version")            any JSON key or column by its name
-//	prefix(remote_address, 24, 64)  the network of an address: bits of IPv4, and of IPv6 (64 when left out)
-//	key(user, route)                one key of several parts
+//	header("X-Api-Key")             a header, if the log has it
+//	field("tls.version")            any JSON key or column by name
+//	prefix(remote_address, 24, 64)  the network of an address: bits of IPv4, and of IPv6 (64 by default)
+//	key(user, route)                one key from several parts
 type Expressions struct {
-	// Key is a text. Empty is remote_address.
+	// Key returns a string. Empty means remote_address.
 	Key string
-	// Cost is a whole number of at least 0. Empty is 1.
+	// Cost returns a whole number of at least 0. Empty means 1.
 	Cost string
-	// Where is true for the requests that count. Empty is all.
+	// Where returns true for the requests that count. Empty means all.
 	Where string
-	// Routes are patterns in the form of [http.ServeMux], such as "GET /users/{id}". A request's route is
-	// the pattern that fits it, or else its path.
+	// Routes are patterns in the form of [http.ServeMux], such as "GET /users/{id}". A request's route is the pattern
+	// that matches it, or else its path.
 	Routes []string
-	// Classes are each true for the requests of a class, such as those of a cron job, of which a candidate may let
-	// less through than of others: see [Candidate]. At most 255.
+	// Classes each return true for the requests of a class, such as those of a cron job. A candidate may admit less of a
+	// class than of others: see [Candidate]. There are at most 255.
 	Classes []string
 }
 
-// A Selector makes selections of records. It is not safe for concurrent use.
+// A Selector turns records into selections. It is not safe for concurrent use.
 type Selector struct {
 	key, cost, where *vm.Program
 	classes          []*vm.Program
 	machine          vm.VM
 	routes           *http.ServeMux
 	env              fields
-	bind             func(*accesslog.Record) // to the functions
+	bind             func(*accesslog.Record) // binds the functions to a record
 }
 
-// fields are the names that expressions know.
+// fields are the names that expressions can use.
 type fields struct {
 	RemoteAddress string  `expr:"remote_address"`
 	User          string  `expr:"user"`
@@ -80,14 +80,14 @@ type fields struct {
 	Referer       string  `expr:"referer"`
 }
 
-// NewSelector compiles expressions. The error says which one is wrong, and where.
+// NewSelector compiles expressions. The error names the invalid one, and the position.
 func NewSelector(e Expressions) (*Selector, error) {
 	s := &Selector{}
 	var err error
 	if e.Key == "" {
 		e.Key = "remote_address"
 	}
-	var current *accesslog.Record // of the request at hand
+	var current *accesslog.Record // the current request
 	s.env = fields{}
 	functions := []expr.Option{
 		expr.Env(&s.env),
@@ -102,7 +102,7 @@ func NewSelector(e Expressions) (*Selector, error) {
 		}
 		p, err := expr.Compile(text, append(functions, kind)...)
 		if err != nil {
-			return nil, fmt.Errorf("the expression for the %s: %w", what, err)
+			return nil, fmt.Errorf("expression for the %s: %w", what, err)
 		}
 		return p, nil
 	}
@@ -116,7 +116,7 @@ func NewSelector(e Expressions) (*Selector, error) {
 		return nil, err
 	}
 	if len(e.Classes) > math.MaxUint8 {
-		return nil, fmt.Errorf("%d classes of requests: the most is %d", len(e.Classes), math.MaxUint8)
+		return nil, fmt.Errorf("%d classes of requests: at most %d are possible", len(e.Classes), math.MaxUint8)
 	}
 	for _, text := range e.Classes {
 		class, err := compile("class", text, expr.AsBool())
@@ -134,8 +134,8 @@ func NewSelector(e Expressions) (*Selector, error) {
 	return s, nil
 }
 
-// Select makes a selection of a record. It is false for one that does not count. An error is one of an
-// expression on this record.
+// Select returns the selection of a record. It reports false for a record that does not count. An error is an
+// expression's error on this record.
 func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 	s.bind(r)
 	s.env = fields{
@@ -153,7 +153,7 @@ func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 		}
 	}
 	sel := Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
-	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern names the method
+	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
 	}
 	for i, class := range s.classes {
@@ -177,7 +177,7 @@ func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 			return Selection{}, false, err
 		}
 		if sel.Cost = v.(int64); sel.Cost < 0 || sel.Cost > sash.MaxUnits {
-			return Selection{}, false, fmt.Errorf("the cost of this request is %d: a cost is 0 to %d units", sel.Cost, int64(sash.MaxUnits))
+			return Selection{}, false, fmt.Errorf("the cost of this request is %d: it must be 0 to %d units", sel.Cost, int64(sash.MaxUnits))
 		}
 	}
 	return sel, true, nil
@@ -194,7 +194,7 @@ func (s *Selector) route(r *accesslog.Record) string {
 	return pattern
 }
 
-// newRoutes lets the standard library's router match.
+// newRoutes returns a matcher that uses the standard library's router.
 func newRoutes(patterns []string) (mux *http.ServeMux, err error) {
 	mux = http.NewServeMux()
 	for _, p := range patterns {
@@ -210,7 +210,7 @@ func newRoutes(patterns []string) (mux *http.ServeMux, err error) {
 	return mux, err
 }
 
-// prefix is the network that an address is in. What is no address stays as it is.
+// prefix returns the network of an address. It returns anything else unchanged.
 func prefix(args ...any) (any, error) {
 	text, v4, v6 := args[0].(string), args[1].(int), 64
 	if len(args) > 2 {
@@ -232,7 +232,7 @@ func prefix(args ...any) (any, error) {
 	return network.String(), nil
 }
 
-// key joins parts, none of which may be missing.
+// key joins parts. It returns "" if one is empty.
 func key(args ...any) (any, error) {
 	parts := make([]string, len(args))
 	for i, a := range args {

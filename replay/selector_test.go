@@ -48,10 +48,10 @@ func TestWrongExpressionsSayWhy(t *testing.T) {
 		e    Expressions
 		want string
 	}{
-		"unknown field": {Expressions{Key: "remote_addr"}, "the expression for the key: unknown name remote_addr"},
-		"no text":       {Expressions{Key: "status"}, "the expression for the key: expected string"},
-		"no number":     {Expressions{Cost: "path"}, "the expression for the cost: expected int64"},
-		"no yes or no":  {Expressions{Where: "status"}, "the expression for the requests that count: expected bool"},
+		"unknown field": {Expressions{Key: "remote_addr"}, "expression for the key: unknown name remote_addr"},
+		"no text":       {Expressions{Key: "status"}, "expression for the key: expected string"},
+		"no number":     {Expressions{Cost: "path"}, "expression for the cost: expected int64"},
+		"no yes or no":  {Expressions{Where: "status"}, "expression for the requests that count: expected bool"},
 		"no route":      {Expressions{Routes: []string{"users/{"}}, `route "users/{"`},
 	} {
 		if _, err := NewSelector(tt.e); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -13,23 +13,23 @@ import (
 // A Suggestion is a pair of limits.
 type Suggestion struct {
 	Limits []sash.Limit
-	// Affected are the clients that the pair would refuse at some time.
+	// Affected counts the clients that the pair would refuse at some point.
 	Affected int
-	// Allowed is how many were asked for at most.
+	// Allowed is the greatest number of clients that may be affected.
 	Allowed int
-	// Burst and Sustained are what clients asked for in the two windows.
+	// Burst and Sustained are the demands in the two windows.
 	Burst, Sustained *Demand
 }
 
-// ErrNothingToSuggest means that a trace is empty.
+// ErrNothingToSuggest means that the trace is empty.
 var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there is nothing to suggest")
 
-// Suggest proposes a limit over a short and one over a long window which together refuse at most a share of
-// the clients, at any time. Of all such pairs it is the one with the smallest product of units.
+// Suggest proposes one limit over a short window and one over a long window that together refuse at most a share of the
+// clients at any point. Of all such pairs it returns the one with the smallest product of units.
 func (t *Trace) Suggest(affect float64, burst, sustained time.Duration) (*Suggestion, error) {
 	switch {
 	case affect < 0 || affect >= 1 || math.IsNaN(affect):
-		return nil, fmt.Errorf("the share of clients that may be affected is from 0 to below 1, not %v", affect)
+		return nil, fmt.Errorf("the share of clients that may be affected must be from 0 to below 1, not %v", affect)
 	case burst >= sustained:
 		return nil, fmt.Errorf("the window of the burst, %v, must be shorter than the sustained one, %v", burst, sustained)
 	case len(t.clients) == 0:
@@ -37,8 +37,8 @@ func (t *Trace) Suggest(affect float64, burst, sustained time.Duration) (*Sugges
 	}
 	s := &Suggestion{Allowed: int(affect * float64(len(t.clients))), Burst: t.Demand(burst), Sustained: t.Demand(sustained)}
 	best := math.Inf(1)
-	// The clients above the first limit leave so many that may be above the second alone. Few steps of
-	// the one tell enough where many clients may be affected.
+	// The clients above the first limit determine how many may be above the second alone. If many clients may be
+	// affected, a few steps of the first are enough.
 	step := max(1, s.Allowed/64)
 	for above := 0; above <= s.Allowed; above += step {
 		first := s.Burst.Least(above)
@@ -64,10 +64,9 @@ func (t *Trace) Suggest(affect float64, burst, sustained time.Duration) (*Sugges
 	return s, nil
 }
 
-// second returns the smallest sustained limit under which, with the burst limit, no more clients than
-// allowed are affected.
+// second returns the smallest sustained limit that, together with the burst limit, affects no more clients than allowed.
 func (t *Trace) second(s *Suggestion, first int64) int64 {
-	spared := &Demand{} // those that the first limit lets be
+	spared := &Demand{} // the clients that the first limit does not affect
 	for c := range t.clients {
 		if s.Burst.byClient[c] <= first {
 			spared.Peaks = append(spared.Peaks, s.Sustained.byClient[c])
@@ -78,6 +77,6 @@ func (t *Trace) second(s *Suggestion, first int64) int64 {
 		return -1
 	}
 	slices.Sort(spared.Peaks)
-	// A smaller sustained limit than the burst's would make the latter pointless.
+	// A sustained limit below the burst limit would make the latter pointless.
 	return max(first, spared.Least(left))
 }

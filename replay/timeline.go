@@ -11,7 +11,7 @@ import (
 	"example.com/sash"
 )
 
-// A Moment is one request of a client, and what it found.
+// A Moment is one request of a client and its decision.
 type Moment struct {
 	At      time.Time `json:"at"`
 	Cost    int64     `json:"cost"`
@@ -20,7 +20,7 @@ type Moment struct {
 	Used []int64 `json:"used"`
 }
 
-// Timeline replays one client's requests. The error says when there is no such client.
+// Timeline replays one client's requests. It returns an error if there is no such client.
 func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Moment, error) {
 	number, err := t.number(name)
 	if err != nil {
@@ -54,16 +54,15 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 func (t *Trace) number(name string) (int, error) {
 	number := slices.IndexFunc(t.clients, func(x client) bool { return x.name == name })
 	if number < 0 {
-		return 0, fmt.Errorf("no client %q is in the log", name)
+		return 0, fmt.Errorf("the log has no client %q", name)
 	}
 	return number, nil
 }
 
-// Client returns the name of one of the worst-hit clients as the key's expression had it, which outcomes may
-// not show.
+// Client returns the name of one of the most refused clients as the key expression returned it. Outcomes may hide it.
 func (t *Trace) Client(w Worst) string { return t.clients[w.client].name }
 
-// Busiest returns the clients with the most requests, at most n of them.
+// Busiest returns at most n clients with the most requests.
 func (t *Trace) Busiest(n int) []string {
 	g := t.byClient()
 	numbers := make([]int, len(t.clients))
@@ -78,15 +77,15 @@ func (t *Trace) Busiest(n int) []string {
 	return names
 }
 
-// A Heat is how many units clients asked for over time.
+// A Heat is the units that clients requested over time.
 type Heat struct {
 	Clients []string
 	Start   time.Time
 	Step    time.Duration
-	Units   [][]int64 // of each client, in each step
+	Units   [][]int64 // by client and step
 }
 
-// Heat adds up the requests of clients in the given number of equal steps of the trace's time.
+// Heat sums the units of clients in the given number of equal steps of the trace's time.
 func (t *Trace) Heat(clients []string, steps int) Heat {
 	first, last := t.Span()
 	h := Heat{Clients: clients, Start: first, Units: make([][]int64, len(clients))}

@@ -9,49 +9,49 @@ import (
 	"time"
 )
 
-// mostRoutes bounds the names that are kept of routes; paths can be without end. The others are one route.
+// mostRoutes bounds the number of route names, because paths can be unlimited. The rest are one route.
 const mostRoutes = 100_000
 
 const otherRoutes = "(other routes)"
 
-// A Trace is requests in time order. It does not change, and is safe for concurrent use.
+// A Trace is requests in time order. It is immutable and safe for concurrent use.
 type Trace struct {
 	events   []event
 	clients  []client
 	routes   []string
 	counts   Counts
-	byClient func() grouping // made when it is first needed
+	byClient func() grouping // computed on first use
 }
 
 // An event is one request: 32 bytes.
 type event struct {
-	at, cost      int64 // at in microseconds since the epoch
+	at, cost      int64 // at is in microseconds since the epoch
 	order         uint32
 	client, route uint32
 	class         uint8
 }
 
 type client struct {
-	name string // as the key's expression had it
+	name string // as the key expression returned it
 	key  string // short, for the limiter
 	rule int
 }
 
-// Counts are of the requests of a log.
+// Counts are the numbers of requests of a log.
 type Counts struct {
-	// Requests are in the trace: they have a key and a cost.
+	// Requests counts those in the trace, which have a key and a cost.
 	Requests int64
-	// Filtered are those that do not count, by choice.
+	// Filtered counts those that an expression left out.
 	Filtered int64
-	// Unlimited count, but have no key, no cost, or no rule of the policy.
+	// Unlimited counts those without a key, a cost, or a rule.
 	Unlimited int64
-	// Late are the requests of the trace that stood after a later one.
+	// Late counts requests of the trace that came after a later one in the log.
 	Late int64
-	// Throttled are those that the server had answered with 429 already.
+	// Throttled counts those that the server had answered with 429.
 	Throttled int64
 }
 
-// A Builder collects requests. It is not safe for concurrent use. Its zero value is empty.
+// A Builder collects requests. Its zero value is empty. It is not safe for concurrent use.
 type Builder struct {
 	trace   Trace
 	clients map[string]uint32
@@ -62,7 +62,7 @@ type Builder struct {
 // Skip counts a request that a filter left out.
 func (b *Builder) Skip() { b.trace.counts.Filtered++ }
 
-// Throttled counts a request that the log shows refused.
+// Throttled counts a request that was refused according to the log.
 func (b *Builder) Throttled() { b.trace.counts.Throttled++ }
 
 // Add adds a request at a time in microseconds since the Unix epoch.
@@ -78,7 +78,7 @@ func (b *Builder) Add(at int64, s Selection) {
 	number, known := b.clients[s.Key]
 	if !known {
 		number = uint32(len(t.clients))
-		name := strings.Clone(s.Key) // not the line around it
+		name := strings.Clone(s.Key) // without retaining the line around it
 		b.clients[name] = number
 		t.clients = append(t.clients, client{name: name, key: strconv.FormatUint(uint64(number), 36), rule: s.Rule})
 	}
@@ -109,7 +109,7 @@ func (b *Builder) route(name string) uint32 {
 	return number
 }
 
-// Trace sorts what was added and returns it. The Builder is empty afterwards.
+// Trace sorts and returns the added requests. The Builder is empty afterwards.
 func (b *Builder) Trace() *Trace {
 	t := b.trace
 	*b = Builder{}
@@ -120,13 +120,13 @@ func (b *Builder) Trace() *Trace {
 	return &t
 }
 
-// Counts returns how many requests there are, and how many others.
+// Counts returns the numbers of requests.
 func (t *Trace) Counts() Counts { return t.counts }
 
-// Clients returns how many clients, distinct keys, there are.
+// Clients returns the number of clients, that is, of distinct keys.
 func (t *Trace) Clients() int { return len(t.clients) }
 
-// Span returns the times of the first and the last request, in UTC; zero times when there is none.
+// Span returns the times of the first and the last request in UTC, or zero times if there are none.
 func (t *Trace) Span() (first, last time.Time) {
 	if len(t.events) == 0 {
 		return first, last
@@ -134,16 +134,15 @@ func (t *Trace) Span() (first, last time.Time) {
 	return time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[len(t.events)-1].at).UTC()
 }
 
-// WholeSeconds reports whether every time is a whole second, as in most logs: then nobody can tell what
-// happened within a second.
+// WholeSeconds reports whether every time is a whole second, as in most logs. Then the order within a second is unknown.
 func (t *Trace) WholeSeconds() bool {
 	return !slices.ContainsFunc(t.events, func(e event) bool { return e.at%1_000_000 != 0 })
 }
 
-// A grouping is the events of each client, in time order.
+// A grouping holds the events of each client, in time order.
 type grouping struct {
-	events []uint32 // numbers of events, one client after the other
-	starts []uint32 // where each client's begin, and the end
+	events []uint32 // numbers of events, client by client
+	starts []uint32 // where each client's events begin, and the end
 }
 
 func (g grouping) of(client int) []uint32 { return g.events[g.starts[client]:g.starts[client+1]] }

@@ -1,5 +1,5 @@
-// Package htmlreport writes what a replay found as one HTML file that needs nothing else: the figures in
-// tables, and plots as SVG in the page. It has no script, and loads nothing.
+// Package htmlreport writes the results of a replay as one self-contained HTML file: the figures in tables, and plots as
+// inline SVG. It has no scripts and loads nothing.
 package htmlreport
 
 import (
@@ -16,18 +16,18 @@ import (
 	"example.com/sash/replay"
 )
 
-// A Page is what is written. Names of clients in it are written as they are.
+// A Page is the contents of a report. Names of clients are written unchanged.
 type Page struct {
 	// Title and Summary are the head of the page.
 	Title   string
 	Summary []string
 	Demand  []replay.DemandReport
-	// Outcomes are listed in a table.
+	// Outcomes are the rows of the table of candidates.
 	Outcomes []*replay.Outcome
 	Heat     replay.Heat
-	// Classes are the names of the classes in the outcomes' days, the first that of class 1.
+	// Classes are the names of the classes in the outcomes' days, beginning with class 1.
 	Classes []string
-	// Timeline is left out when it is nil.
+	// Timeline is left out if nil.
 	Timeline *Timeline
 	Caveats  []string
 }
@@ -44,17 +44,17 @@ type Timeline struct {
 var source string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"percent": func(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) },
-	"time":    func(seconds float64) string { return time.Duration(seconds * 1e9).Round(time.Second).String() },
-	"called":  called,
-	"clock": func(at string) string { // of RFC 3339
+	"percent":   func(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) },
+	"time":      func(seconds float64) string { return time.Duration(seconds * 1e9).Round(time.Second).String() },
+	"candidate": candidateName,
+	"clock": func(at string) string { // formats a time of RFC 3339
 		_, clock, _ := strings.Cut(at, "T")
 		return clock[:min(len(clock), len("15:04:05"))]
 	},
 }).Parse(source))
 
-// called is what a candidate is called.
-func called(o *replay.Outcome) string {
+// candidateName returns the name of a candidate.
+func candidateName(o *replay.Outcome) string {
 	if o.Policy != "" {
 		return o.Policy
 	}
@@ -65,7 +65,7 @@ func called(o *replay.Outcome) string {
 	return name
 }
 
-// Class is the name of a class of requests.
+// Class returns the name of a class of requests.
 func (p *Page) Class(number uint8) string {
 	switch {
 	case number > 0 && int(number) <= len(p.Classes):
@@ -76,12 +76,12 @@ func (p *Page) Class(number uint8) string {
 	return "all"
 }
 
-// Refused reports whether the client was refused at some time.
+// Refused reports whether the client was ever refused.
 func (t *Timeline) Refused() bool {
 	return slices.ContainsFunc(t.Moments, func(m replay.Moment) bool { return !m.Allowed })
 }
 
-// Slides reports whether some of the limits have a sliding window.
+// Slides reports whether any limit has a sliding window.
 func (t *Timeline) Slides() bool {
 	return slices.ContainsFunc(t.Limits, func(l sash.Limit) bool { return l.Period == 0 })
 }
@@ -113,7 +113,7 @@ func Write(w io.Writer, p *Page) error {
 			view.Windows = append(view.Windows, plot)
 		}
 	}
-	var all bytes.Buffer // an error leaves no half page
+	var all bytes.Buffer // nothing is written after an error
 	if err := page.Execute(&all, view); err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func heatmap(h replay.Heat) (template.HTML, error) {
 	p.NominalY(names...)
 	most := math.Expm1(heat.Max)
 	return svg(p, 2*vg.Centimeter+vg.Length(len(names))*0.55*vg.Centimeter,
-		fmt.Sprintf("Units asked for by the %d busiest clients over time, at most %.0f in %v", len(names), most, h.Step.Round(time.Second)))
+		fmt.Sprintf("Units requested by the %d busiest clients over time, at most %.0f in %v", len(names), most, h.Step.Round(time.Second)))
 }
 
 func short(name string) string {

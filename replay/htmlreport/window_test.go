@@ -76,7 +76,7 @@ func TestThePageTellsOfDaysAndOfNoRefusals(t *testing.T) {
 		"9/1s, reserve by , by day of Europe/Paris",
 		`<td class="name">all others</td><td>14:00:01</td><td>5</td><td>7</td>`,
 		`<td class="name">user == &#34;cron&#34;</td><td>never</td><td>0</td><td>3</td>`,
-		"was fullest, for nothing was refused",
+		"the time at which it was fullest; nothing was refused",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)

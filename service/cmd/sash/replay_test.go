@@ -213,8 +213,8 @@ func TestReplayMistakes(t *testing.T) {
 		"the wrong format":   {append(try, "--format", "combined", words), "no line of the log could be read"},
 		"an unknown format":  {append(try, "--format", "xml", sampleLog), "unknown format"},
 		"an unknown field":   {append(try, "--field", "tine=x", sampleLog), "unknown field"},
-		"a wrong key":        {append(try, "--key", "addr", sampleLog), "the expression for the key: unknown name addr"},
-		"a wrong cost":       {append(try, "--cost", "-bytes - 1", sampleLog), "a cost is 0 to"},
+		"a wrong key":        {append(try, "--key", "addr", sampleLog), "expression for the key: unknown name addr"},
+		"a wrong cost":       {append(try, "--cost", "-bytes - 1", sampleLog), "it must be 0 to"},
 		"nothing left":       {append(try, "--where", "status == 999", sampleLog), "--where leaves out"},
 		"unknown algorithm":  {append(try, "--algorithm", "x", sampleLog), "unknown algorithm"},
 		"unknown retries":    {append(try, "--retry", "x", sampleLog), "unknown retries"},
@@ -280,7 +280,7 @@ func TestReplayWithAReserve(t *testing.T) {
 	}
 	for reserve, want := range map[string]string{
 		"user == 5%": "write an expression, a colon", `user == "a": 5`: "write an expression, a colon", `user == "a": 100%`: "from 1% to 99%", ": 5%": "write an expression",
-		"person: 5%": "unknown name person", `user == "a": 99%`: "", `status: 5%`: "the expression for the class",
+		"person: 5%": "unknown name person", `user == "a": 99%`: "", `status: 5%`: "expression for the class",
 	} {
 		args[8] = reserve
 		if code, _, err := sash(t, nil, append(args, log)...); (want == "") != (code == 0) || !strings.Contains(err, want) {
@@ -288,7 +288,7 @@ func TestReplayWithAReserve(t *testing.T) {
 		}
 	}
 	args[6], args[8] = "50/1h", `user == "a": 99%`
-	if code, _, err := sash(t, nil, append(args, log)...); code != 2 || !strings.Contains(err, "1% of 50/1h is less than a unit") {
+	if code, _, err := sash(t, nil, append(args, log)...); code != 2 || !strings.Contains(err, "1% of 50/1h is less than one unit") {
 		t.Errorf("no unit left: exit %d, %s", code, err)
 	}
 }
