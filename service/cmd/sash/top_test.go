@@ -44,7 +44,7 @@ func TestTop(t *testing.T) {
 			t.Errorf("there is no %q: %d %s%s", want, code, out, failed)
 		}
 	}
-	if code, out, _ := sash(t, nil, "top", "--admin", p.admin); code != 0 || strings.Contains(out, "192.0.2.5") || !strings.Contains(out, "hidden: give the admin's token") {
+	if code, out, _ := sash(t, nil, "top", "--admin", p.admin); code != 0 || strings.Contains(out, "192.0.2.5") || !strings.Contains(out, "hidden: pass the admin token") {
 		t.Errorf("without a token, to no terminal: %d %s", code, out)
 	}
 	for i, c := range []struct {

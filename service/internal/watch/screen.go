@@ -9,11 +9,11 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// again is how long to wait before a stream that ended is opened again.
-const again = 2 * time.Second
+// reconnect is the pause before a stream that ended is reopened.
+const reconnect = 2 * time.Second
 
-// Screen shows the stream on a terminal until the person or the context ends it. A stream that ends is opened again;
-// one that could not be opened at first is an error.
+// Screen shows the stream on a terminal until the user quits or the context ends. It reopens a stream that ends; failing
+// to open the first one is an error.
 func (c *Client) Screen(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -29,7 +29,7 @@ func (c *Client) Screen(ctx context.Context, in io.Reader, out io.Writer) error 
 				return true
 			})
 			if ctx.Err() != nil {
-				return // the person has left
+				return // the user has quit
 			}
 			if !seen || errors.Is(err, ErrToken) {
 				failed <- err
@@ -39,7 +39,7 @@ func (c *Client) Screen(ctx context.Context, in io.Reader, out io.Writer) error 
 			program.Send(lost{})
 			select {
 			case <-ctx.Done():
-			case <-time.After(again):
+			case <-time.After(reconnect):
 			}
 		}
 	}()
@@ -54,10 +54,10 @@ func (c *Client) Screen(ctx context.Context, in io.Reader, out io.Writer) error 
 	return err
 }
 
-// lost says that the stream has ended.
+// lost is the message that the stream has ended.
 type lost struct{}
 
-// A screen is what the terminal shows.
+// A screen is the model of the terminal.
 type screen struct {
 	from          string
 	state         *State
@@ -93,9 +93,9 @@ func (s *screen) View() tea.View {
 	if s.state != nil {
 		text = Text(s.state, s.width, max(1, s.height-2), true)
 	}
-	foot := p.tint("q ends it", 0)
+	foot := p.tint("q quits", 0)
 	if s.lost {
-		foot = p.tint("no connection to "+s.from+": trying again", red) + "  " + foot
+		foot = p.tint("disconnected from "+s.from+", reconnecting", red) + "  " + foot
 	}
 	v := tea.NewView(text + "\n\n" + foot)
 	v.AltScreen = true

@@ -15,7 +15,7 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// Text is a state for a terminal of a width and a height; 0 is without bounds. Without color it is plain text.
+// Text renders an event for a terminal of a width and a height; 0 is unbounded. Without color it is plain text.
 func Text(s *State, width, height int, color bool) string {
 	p := &page{width: width, color: color, most: max(3, (height-15)/3)}
 	if height == 0 {
@@ -31,22 +31,22 @@ func Text(s *State, width, height int, color bool) string {
 	return strings.Join(lines, "\n")
 }
 
-// A page is lines as they are put together.
+// A page collects the lines of a text.
 type page struct {
 	width int
 	color bool
-	most  int // lines of a list
+	most  int // rows of each table
 	lines []string
 }
 
-func (p *page) say(text string) {
+func (p *page) add(text string) {
 	if p.width > 0 {
 		text = ansi.Truncate(text, p.width, "…")
 	}
 	p.lines = append(p.lines, text)
 }
 
-// tint colors a text, with the terminal's own colors; 0 is only faint.
+// tint colors a text in one of the terminal's own colors; 0 is faint.
 func (p *page) tint(text string, color int) string {
 	switch style := lipgloss.NewStyle(); {
 	case !p.color:
@@ -62,8 +62,8 @@ func (p *page) title(text, note string) {
 	if p.color {
 		text = lipgloss.NewStyle().Bold(true).Render(text)
 	}
-	p.say("")
-	p.say(text + "  " + p.tint(note, 0))
+	p.add("")
+	p.add(text + "  " + p.tint(note, 0))
 }
 
 // Colors of a terminal.
@@ -83,32 +83,32 @@ func (p *page) head(s *State) {
 	if s.Store.For != nil {
 		store += " for " + time.Duration(*s.Store.For).Round(time.Second).String()
 	}
-	p.say(fmt.Sprintf("sash  %s  %s, %d in flight, instances %s, overrides %d, bans %d",
+	p.add(fmt.Sprintf("sash  %s  %s, %d in flight, instances %s, overrides %d, bans %d",
 		s.At.Local().Format("15:04:05"), store, s.Store.InFlight, known(s.Store.Instances), s.Store.Overrides, s.Store.Bans))
 	if l := s.Store.Local; l.Backlog+l.Lost+l.Doubtful > 0 {
-		p.say(p.tint(fmt.Sprintf("local: %d subjects to tell Redis of, %d units never told, %d perhaps charged already", l.Backlog, l.Lost, l.Doubtful), yellow))
+		p.add(p.tint(fmt.Sprintf("local: %d subjects waiting to be written to Redis, %d units lost, %d possibly charged by Redis", l.Backlog, l.Lost, l.Doubtful), yellow))
 	}
 	r, n := s.Requests.Rate, s.Requests.Count
-	p.say("")
+	p.add("")
 	rows := [][]string{
-		{"", "allowed", "refused", "banned", "would be refused", "no decision", "wrong"},
-		{"requests /s", per(r.Allowed), per(r.Refused), per(r.Banned), per(r.Shadow), per(r.Failed), per(r.Invalid)},
-		{"in all", whole(n.Allowed), whole(n.Refused), whole(n.Banned), whole(n.Shadow), whole(n.Failed), whole(n.Invalid)},
+		{"", "allowed", "refused", "banned", "would be refused", "no decision", "invalid"},
+		{"requests/s", per(r.Allowed), per(r.Refused), per(r.Banned), per(r.Shadow), per(r.Failed), per(r.Invalid)},
+		{"total", whole(n.Allowed), whole(n.Refused), whole(n.Banned), whole(n.Shadow), whole(n.Failed), whole(n.Invalid)},
 	}
 	p.grid(rows)
 }
 
 func (p *page) rules(s *State) {
-	p.title("Rules", "mean of the last 10 s, and counts since "+s.Since.Local().Format("15:04:05"))
-	rows := [][]string{{"rule", "asked/s", "refused/s", "share", "allowed", "refused", "would be", "banned", "errors"}}
+	p.title("Rules", "rates over the last 10 s, totals since "+s.Since.Local().Format("15:04:05"))
+	rows := [][]string{{"rule", "decisions/s", "refused/s", "share", "allowed", "refused", "would refuse", "banned", "errors"}}
 	for _, l := range s.Rules[:min(len(s.Rules), p.most)] {
-		asked, refused := l.Rate.Sum(), l.Rate.Refused+l.Rate.Banned
+		decisions, refused := l.Rate.Sum(), l.Rate.Refused+l.Rate.Banned
 		share := "-"
-		if asked > 0 {
-			share = fmt.Sprintf("%.1f%%", 100*refused/asked)
+		if decisions > 0 {
+			share = fmt.Sprintf("%.1f%%", 100*refused/decisions)
 		}
 		rows = append(rows, []string{
-			clean(l.Rule), per(asked), per(refused), share,
+			clean(l.Rule), per(decisions), per(refused), share,
 			whole(l.Count.Allowed), whole(l.Count.Refused), whole(l.Count.Shadow), whole(l.Count.Banned), whole(l.Count.Failed),
 		})
 	}
@@ -117,13 +117,13 @@ func (p *page) rules(s *State) {
 
 func (p *page) subjects(s *State) {
 	if s.Top == nil {
-		p.title("Subjects", "hidden: give the admin's token with --token-file or SASH_ADMIN_TOKEN")
+		p.title("Subjects", "hidden: pass the admin token with --token-file or SASH_ADMIN_TOKEN")
 		return
 	}
 	since := "since " + s.Top.Since.Local().Format("15:04:05")
-	p.title("Hottest subjects", "units asked for, "+since)
+	p.title("Hottest subjects", "units requested "+since)
 	p.grid(p.list(s.Top.Units, "units", func(t *stats.Subject) string { return t.Last }))
-	p.title("Most refused", "requests, "+since)
+	p.title("Most refused", "refused requests "+since)
 	p.grid(p.list(s.Top.Refused, "requests", func(t *stats.Subject) string {
 		if t.RefusedBy != nil {
 			return *t.RefusedBy
@@ -140,8 +140,8 @@ func (p *page) list(all []stats.Subject, what string, last func(*stats.Subject) 
 	return rows
 }
 
-// grid says rows in columns, the first row faint. All but the first column are to the right, as numbers are, but for
-// texts that begin with a space.
+// grid adds rows in columns, the first row faint. All columns but the first are aligned to the right, except for texts
+// that begin with a space.
 func (p *page) grid(rows [][]string) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -171,7 +171,7 @@ func (p *page) grid(rows [][]string) {
 		if i == 0 {
 			line = p.tint(line, 0)
 		}
-		p.say(line)
+		p.add(line)
 	}
 }
 
@@ -182,7 +182,7 @@ func sum(all []int) (n int) {
 	return n
 }
 
-// per is a rate, with a digit where it tells something.
+// per formats a rate, with one decimal where it is significant.
 func per(n float64) string {
 	switch {
 	case n == 0:
@@ -197,9 +197,9 @@ func per(n float64) string {
 
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
-func known(n int) string { return cmp.Or(strings.TrimPrefix(strconv.Itoa(n), "0"), "not known") }
+func known(n int) string { return cmp.Or(strings.TrimPrefix(strconv.Itoa(n), "0"), "unknown") }
 
-// clean keeps what requests say from commanding the terminal.
+// clean replaces unprintable characters, so that values of requests cannot control the terminal.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -18,11 +18,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stream is an admin port that sends what is given.
+// stream returns the URL of an admin port that sends events.
 func stream(t *testing.T, status int, events string) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/admin/v1/events" {
-			t.Errorf("it asks for %s", r.URL.Path)
+			t.Errorf("the client requests %s", r.URL.Path)
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(status)
@@ -46,15 +46,15 @@ func TestWatchReadsStates(t *testing.T) {
 	}
 }
 
-func TestWatchSaysWhatIsWrong(t *testing.T) {
+func TestWatchReturnsWhatIsWrong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for name, c := range map[string]struct {
 		client watch.Client
 		want   string
 	}{
-		"nothing there":    {watch.Client{Admin: "http://127.0.0.1:1"}, "no admin port answers at http://127.0.0.1:1"},
-		"something else":   {watch.Client{Admin: stream(t, 404, "")}, "is no admin port of sash serve: it answers 404 Not Found"},
+		"no server":        {watch.Client{Admin: "http://127.0.0.1:1"}, "no admin port answers at http://127.0.0.1:1"},
+		"another server":   {watch.Client{Admin: stream(t, 404, "")}, "is no admin port of sash serve: it answers 404 Not Found"},
 		"too many":         {watch.Client{Admin: stream(t, 503, "")}, "has as many watchers as it takes"},
 		"no JSON":          {watch.Client{Admin: stream(t, 200, "event: state\ndata: {\n\n")}, "sent an event that cannot be read"},
 		"the stream ended": {watch.Client{Admin: stream(t, 200, state)}, "ended the stream"},
@@ -70,8 +70,8 @@ func TestWatchSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What requests say cannot command the terminal, and lines keep to its size.
-func TestTextIsOfTheTerminal(t *testing.T) {
+// Values of requests cannot control the terminal, and lines fit its size.
+func TestTextFitsTheTerminal(t *testing.T) {
 	s := &watch.State{Top: &watch.Top{}}
 	for range 50 {
 		s.Rules = append(s.Rules, stats.Series{Rule: strings.Repeat("long", 50)})
@@ -79,23 +79,23 @@ func TestTextIsOfTheTerminal(t *testing.T) {
 	}
 	text := watch.Text(s, 80, 40, false)
 	if strings.ContainsAny(text, "\x1b\r") || !strings.Contains(text, "d:user:\ufffd[2J\ufffd\ufffd界") {
-		t.Errorf("a subject is shown as it came: %q", text)
+		t.Errorf("a subject is not escaped: %q", text)
 	}
 	lines := strings.Split(text, "\n")
 	if len(lines) > 40 || !strings.Contains(text, "Most refused") {
-		t.Errorf("%d lines, and not all lists", len(lines))
+		t.Errorf("%d lines, or a table is missing", len(lines))
 	}
 	for _, line := range lines {
 		if n := len([]rune(line)); n > 80 {
 			t.Errorf("%d columns: %q", n, line)
 		}
 	}
-	if strangers := watch.Text(&watch.State{}, 0, 0, false); !strings.Contains(strangers, "--token-file") {
-		t.Error("it does not say how subjects are shown")
+	if text := watch.Text(&watch.State{}, 0, 0, false); !strings.Contains(text, "--token-file") {
+		t.Error("the text does not say how to show subjects")
 	}
 }
 
-// A person who presses q leaves, whatever the stream does.
+// The key q quits while the stream goes on.
 func TestScreenEndsOnQ(t *testing.T) {
 	going := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -118,7 +118,7 @@ func TestScreenEndsOnQ(t *testing.T) {
 	_ = press.Close()
 }
 
-// shown is a terminal that tells when something is written to it.
+// shown is a terminal that closes there when a text is written to it.
 type shown struct {
 	text  strings.Builder
 	want  string
