@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.com/sash/redistest"
-	"example.com/sash/service/internal/envoytest"
+	"example.com/sash/service/internal/servertest"
 )
 
 // dial returns a client of the process's protocol.
@@ -37,10 +37,10 @@ func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 
 // envoy returns an Envoy that asks the process, with this configuration of its filter. Its upstream answers 200
 // and x-upstream.
-func (p *service) envoy(t *testing.T, config string) *envoytest.Filter {
+func (p *service) envoy(t *testing.T, config string) *servertest.Envoy {
 	t.Helper()
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("x-upstream", "reached") })
-	f, err := envoytest.New(config, envoytest.Proxy{Upstream: upstream, Service: p.dial(t), Cluster: "edge", Destination: "shop"})
+	f, err := servertest.NewEnvoy(config, servertest.Proxy{Upstream: upstream, Service: p.dial(t), Cluster: "edge", Destination: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash/redistest"
-	"example.com/sash/service/internal/envoytest"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -44,7 +43,7 @@ failure_mode_deny: true
 status_on_error: {code: 503}
 rate_limits: [{actions: [{generic_key: {descriptor_key: %s, descriptor_value: a}}], hits_addend: {number: %d}}]
 `, key, cost)
-		e, err := envoytest.New(config, envoytest.Proxy{Upstream: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Service: client})
+		e, err := servertest.NewEnvoy(config, servertest.Proxy{Upstream: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Service: client})
 		if err != nil {
 			t.Fatal(err)
 		}

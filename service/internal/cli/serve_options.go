@@ -9,10 +9,9 @@ import (
 	"strings"
 
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/envoyenv"
+	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/serve"
-	"example.com/sash/service/internal/xds"
 )
 
 // Secrets come from variables and not from flags, which show in lists of processes.
@@ -27,7 +26,7 @@ const leastTokenKey = 32
 // options completes the options, which hold the flags, with the environment. Given reports whether a flag was given:
 // then the environment does not change it.
 func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, error) {
-	env, err := envoyenv.Read(a.env)
+	env, err := envoy.Read(a.env)
 	if err != nil {
 		return s.opts, err
 	}
@@ -67,12 +66,12 @@ func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
 }
 
 // fromEnvoy takes what the environment of Envoy's rate limit service says.
-func (s *serving) fromEnvoy(env *envoyenv.Settings, given func(flag string) bool) (err error) {
+func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (err error) {
 	o := &s.opts
 	o.Config.Merge = o.Config.Merge || env.Merge
 	o.StartWithoutConfig = env.StartWithoutConfig
 	o.RedisPrefix, o.ReadyNeedsRedis, o.NearLimit = env.RedisPrefix, env.HealthNeedsRedis, env.NearLimitRatio
-	o.Telemetry.Envoy = env.Telemetry
+	o.Telemetry.Exporters = env.Telemetry
 	o.Protocol.Shadow, o.Protocol.Metadata = env.Shadow, env.Metadata
 	if env.HeaderLimit != "" {
 		o.Protocol.Headers = &rls.Headers{Limit: env.HeaderLimit, Remaining: env.HeaderRemaining, Reset: env.HeaderReset}
@@ -106,10 +105,7 @@ func (s *serving) fromEnvoy(env *envoyenv.Settings, given func(flag string) bool
 		}
 	}
 	if m := env.Management; m != nil && !given("config") {
-		o.Management = &xds.Source{Server: m.Server, Node: m.Node, Headers: m.Headers, Retry: m.Retry}
-		if m.TLS {
-			o.Management.TLS, err = xds.TLS(m.CA, m.Cert, m.Key, m.ServerName)
-		}
+		o.Management, err = m.Source()
 	}
 	return err
 }

@@ -8,9 +8,9 @@ import (
 
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/telemetry"
-	"example.com/sash/service/internal/xds"
 )
 
 // Options for Run. The zero value serves the built-in example from this process's memory, over HTTP on a free port.
@@ -20,7 +20,7 @@ type Options struct {
 	// the built-in example.
 	Config config.Source
 	// Management is a server that sends the configuration, in place of Config. Nil is none.
-	Management *xds.Source
+	Management *envoy.Source
 	// StartWithoutConfig starts although there is no valid configuration yet, and limits nothing until there is one.
 	StartWithoutConfig bool
 

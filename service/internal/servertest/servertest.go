@@ -1,5 +1,5 @@
-// Package servertest has what tests of the service share: Redis servers that work together, by the URL that
-// a client is given, and waiting for them.
+// Package servertest has what tests of the service share: Redis servers that work together, a stand-in for Envoy, and
+// waiting for a condition.
 package servertest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"example.com/sash/redistest"
 )
 
-// A Watched is a primary with a replica, and the Sentinels that watch them. A primary that does not answer
-// for half a second is failed over.
+// A Watched is a primary with a replica, and the Sentinels that watch them. They fail over a primary that does not answer
+// for half a second.
 type Watched struct {
 	Primary, Replica *redistest.Server
 	Sentinels        *redistest.Sentinels
@@ -28,7 +28,7 @@ func StartWatched(t testing.TB) *Watched {
 	return w
 }
 
-// URL is the URL of the primary by its Sentinels.
+// URL returns the URL of the primary by its Sentinels.
 func (w *Watched) URL() string {
 	return "redis+sentinel://" + strings.Join(w.Sentinels.Addrs(), ",") + "/" + w.Sentinels.Name
 }
@@ -47,12 +47,12 @@ func (w *Watched) Listened(t testing.TB) *redistest.Server {
 	return nil
 }
 
-// StartCluster starts three primaries with a replica each, and returns the URL. A primary that does not answer
-// for a second is failed over.
+// StartCluster starts three primaries with a replica each, and returns the URL. A primary that does not answer for a
+// second fails over.
 func StartCluster(t testing.TB) (*redistest.Cluster, string) {
 	t.Helper()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1, Args: func(int) []string {
-		return []string{"--repl-ping-replica-period", "1"} // a replica shows when something was replicated to it
+		return []string{"--repl-ping-replica-period", "1"} // a replica soon shows what was replicated
 	}})
 	var addrs []string
 	for _, s := range c.Primaries {
@@ -61,8 +61,8 @@ func StartCluster(t testing.TB) (*redistest.Cluster, string) {
 	return c, "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// NoLeak checks at the end of a package's tests that no goroutine is left. rueidis puts off a look at a cluster's nodes, and the end
-// of connections that it has replaced: what does that sleeps for five seconds at most, also when its client is closed.
+// NoLeak checks at the end of a package's tests that no goroutine is left. It ignores those of rueidis that refresh a
+// cluster's nodes or close replaced connections: they sleep for five seconds at most, even after their client is closed.
 func NoLeak(m *testing.M) {
 	const cluster = "github.com/redis/rueidis.(*clusterClient)."
 	goleak.VerifyTestMain(m,
@@ -71,7 +71,7 @@ func NoLeak(m *testing.M) {
 		goleak.IgnoreAnyFunction(cluster+"redirectOrNew.func1"))
 }
 
-// Wait waits until a condition holds, and fails the test when it does not within 30 seconds.
+// Wait waits until a condition holds, and fails the test after 30 seconds.
 func Wait(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)

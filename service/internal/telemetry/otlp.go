@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 )
@@ -36,7 +35,7 @@ func enabled(env func(string) string, signal string) bool {
 }
 
 // resourceOf describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
-func resourceOf(ctx context.Context, envoy *envoyenv.Tracing) (*resource.Resource, error) {
+func resourceOf(ctx context.Context, envoy *Tracing) (*resource.Resource, error) {
 	attrs := []attribute.KeyValue{attribute.String("service.name", "sash")}
 	if envoy != nil {
 		attrs[0] = attribute.String("service.name", envoy.Service)
@@ -51,7 +50,7 @@ func resourceOf(ctx context.Context, envoy *envoyenv.Tracing) (*resource.Resourc
 }
 
 // newTracing returns the observer that records spans, and a function that exports the last ones.
-func newTracing(ctx context.Context, env func(string) string, envoy *envoyenv.Tracing, from *resource.Resource, keys bool) (*tracing, func(context.Context) error, error) {
+func newTracing(ctx context.Context, env func(string) string, envoy *Tracing, from *resource.Resource, keys bool) (*tracing, func(context.Context) error, error) {
 	var exporter sdktrace.SpanExporter
 	var err error
 	switch {

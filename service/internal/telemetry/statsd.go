@@ -11,7 +11,6 @@ import (
 
 	"github.com/DataDog/datadog-go/v5/statsd"
 
-	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -26,7 +25,7 @@ const (
 // A pusher periodically sends the increments of the counters to a statsd server. A server that is away affects only the
 // log; it receives the increments when it is back.
 type pusher struct {
-	to       *envoyenv.Statsd
+	to       *Statsd
 	registry *stats.Registry
 	log      *slog.Logger
 	tags     []string
@@ -35,7 +34,7 @@ type pusher struct {
 	failing  bool
 }
 
-func newPusher(to *envoyenv.Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
+func newPusher(to *Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
 	p := &pusher{to: to, registry: registry, log: log, sent: make(map[string]uint64)}
 	for _, tag := range to.Tags {
 		key, value, _ := strings.Cut(tag, ":")

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -62,7 +61,7 @@ func TestIncrementsAreSentUnderEnvoysNames(t *testing.T) {
 	} {
 		server := udp(t)
 		registry := stats.New(nil)
-		p := newPusher(&envoyenv.Statsd{
+		p := newPusher(&Statsd{
 			Network: "udp", Addr: server.LocalAddr().String(), Dog: tt.dog, Tags: []string{"commit:a1.2", "team:edge"},
 		}, registry, slog.New(slog.DiscardHandler))
 		registry.Rule("d.user").Total.Add(5)
@@ -90,7 +89,7 @@ func TestManyCountersAreSent(t *testing.T) {
 	for i := range many {
 		registry.Rule("d.rule_" + strconv.Itoa(i)).Total.Add(1)
 	}
-	p := newPusher(&envoyenv.Statsd{Network: "udp", Addr: server.LocalAddr().String()}, registry, slog.New(slog.DiscardHandler))
+	p := newPusher(&Statsd{Network: "udp", Addr: server.LocalAddr().String()}, registry, slog.New(slog.DiscardHandler))
 	p.push(t.Context())
 	if got := slices.Compact(receive(t, server, many)); len(got) != many {
 		t.Errorf("%d lines", len(got))
@@ -107,7 +106,7 @@ func TestAServerThatComesLater(t *testing.T) {
 	_ = listener.Close()
 	var log bytes.Buffer
 	registry := stats.New(nil)
-	p := newPusher(&envoyenv.Statsd{Network: "tcp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
+	p := newPusher(&Statsd{Network: "tcp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 3 {
 		registry.Rule("d.user").Total.Add(1)
 		p.push(t.Context())
@@ -145,7 +144,7 @@ func TestAServerThatEnds(t *testing.T) {
 	_ = server.Close()
 	var log bytes.Buffer
 	registry := stats.New(nil)
-	p := newPusher(&envoyenv.Statsd{Network: "udp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
+	p := newPusher(&Statsd{Network: "udp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 5 {
 		registry.Rule("d.user").Total.Add(1)
 		p.push(t.Context())
@@ -161,8 +160,8 @@ func TestStopSendsTheLastIncrements(t *testing.T) {
 	registry := stats.New(nil)
 	d := decider(t)
 	d.Observe(registry.Observe)
-	exports, err := Start(t.Context(), d, registry, Options{Envoy: envoyenv.Telemetry{
-		Statsd: &envoyenv.Statsd{Network: "udp", Addr: server.LocalAddr().String(), Interval: time.Hour},
+	exports, err := Start(t.Context(), d, registry, Options{Exporters: Exporters{
+		Statsd: &Statsd{Network: "udp", Addr: server.LocalAddr().String(), Interval: time.Hour},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
 )
@@ -29,8 +28,8 @@ type Options struct {
 	// Env is the environment, for the OTEL_… variables; the OpenTelemetry libraries read more of them from the
 	// process. Nil is empty.
 	Env func(string) string
-	// Envoy is the configuration from the variables of Envoy's service.
-	Envoy envoyenv.Telemetry
+	// Exporters are those of the variables of Envoy's service.
+	Exporters Exporters
 	// Refusals logs refusals at level info, of each rule one a second.
 	Refusals bool
 	// Keys includes the keys of subjects, which contain values of requests, in logs and spans. Without it they
@@ -60,11 +59,11 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 	}
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx)) // until Stop: after the last decision
 	t := &Telemetry{end: end, log: opts.Log}
-	if err := errors.Join(t.startOTLP(ctx, registry, opts), t.startPrometheus(ctx, registry, opts.Envoy)); err != nil {
+	if err := errors.Join(t.startOTLP(ctx, registry, opts), t.startPrometheus(ctx, registry, opts.Exporters)); err != nil {
 		t.Stop()
 		return nil, err
 	}
-	if to := opts.Envoy.Statsd; to != nil {
+	if to := opts.Exporters.Statsd; to != nil {
 		p := newPusher(to, registry, opts.Log)
 		ended := make(chan struct{})
 		t.running.Go(func() { defer close(ended); p.run(ctx) })
@@ -82,17 +81,17 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 
 // startOTLP begins to export the traces and metrics that the environment configures.
 func (t *Telemetry) startOTLP(ctx context.Context, registry *stats.Registry, opts Options) error {
-	traces, metrics := enabled(opts.Env, "TRACES") || opts.Envoy.Tracing != nil, enabled(opts.Env, "METRICS")
+	traces, metrics := enabled(opts.Env, "TRACES") || opts.Exporters.Tracing != nil, enabled(opts.Env, "METRICS")
 	if !traces && !metrics || opts.Env("OTEL_SDK_DISABLED") == "true" {
 		return nil
 	}
 	logTo(opts.Log)
-	from, err := resourceOf(ctx, opts.Envoy.Tracing)
+	from, err := resourceOf(ctx, opts.Exporters.Tracing)
 	if err != nil {
 		return fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	if traces {
-		tracing, flush, err := newTracing(ctx, opts.Env, opts.Envoy.Tracing, from, opts.Keys)
+		tracing, flush, err := newTracing(ctx, opts.Env, opts.Exporters.Tracing, from, opts.Keys)
 		if err != nil {
 			return err
 		}
@@ -109,7 +108,7 @@ func (t *Telemetry) startOTLP(ctx context.Context, registry *stats.Registry, opt
 }
 
 // startPrometheus serves the metrics on the address that Envoy's variables configure, if any.
-func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registry, envoy envoyenv.Telemetry) error {
+func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registry, envoy Exporters) error {
 	if envoy.PrometheusAddr == "" {
 		return nil
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/service/internal/envoyenv"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -50,7 +49,7 @@ func TestStartReturnsWrongSettings(t *testing.T) {
 			t.Errorf("%s: %v", signal, err)
 		}
 	}
-	if _, err := Start(t.Context(), decider(t), stats.New(nil), Options{Envoy: envoyenv.Telemetry{PrometheusAddr: "nowhere:x"}}); err == nil ||
+	if _, err := Start(t.Context(), decider(t), stats.New(nil), Options{Exporters: Exporters{PrometheusAddr: "nowhere:x"}}); err == nil ||
 		!strings.Contains(err.Error(), "PROMETHEUS_ADDR") {
 		t.Errorf("%v", err)
 	}
@@ -62,7 +61,7 @@ func TestPrometheusHasAnAddressOfItsOwn(t *testing.T) {
 	d := decider(t)
 	d.Observe(registry.Observe)
 	exports, err := Start(t.Context(), d, registry, Options{
-		Envoy: envoyenv.Telemetry{PrometheusAddr: "127.0.0.1:0", PrometheusPath: "/m"}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Exporters: Exporters{PrometheusAddr: "127.0.0.1:0", PrometheusPath: "/m"}, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,4 @@
-// Package envoytest stands in for Envoy in tests. A Filter does what Envoy's HTTP rate limit filter is documented
-// to do with a configuration in Envoy's own schema: it builds descriptors from a request, asks a rate limit
-// service, and answers 429 or lets the request through to an upstream.
-package envoytest
+package servertest
 
 import (
 	"context"
@@ -20,12 +17,12 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// usualTimeout is what Envoy gives the service when its configuration does not say.
+// usualTimeout is the time that Envoy gives the service by default.
 const usualTimeout = 20 * time.Millisecond
 
-// A Proxy is what the filter stands in. Upstream and Service are required.
+// A Proxy is what surrounds the filter. Upstream and Service are required.
 type Proxy struct {
-	// Upstream gets the requests that pass.
+	// Upstream receives the requests that pass.
 	Upstream http.Handler
 	// Service is the rate limit service.
 	Service pb.RateLimitServiceClient
@@ -33,8 +30,10 @@ type Proxy struct {
 	Cluster, Destination string
 }
 
-// A Filter is Envoy's rate limit filter before an upstream. It is safe for concurrent use.
-type Filter struct {
+// An Envoy stands in for Envoy's HTTP rate limit filter before an upstream. It does what the filter's documentation says,
+// with a configuration in Envoy's own schema: it builds descriptors from a request, calls a rate limit service, and
+// answers 429 or passes the request to the upstream. It is safe for concurrent use.
+type Envoy struct {
 	proxy  Proxy
 	config *filterv3.RateLimit
 	limits []limit
@@ -42,9 +41,9 @@ type Filter struct {
 	Unanswered atomic.Int64
 }
 
-// New reads an envoy.extensions.filters.http.ratelimit.v3.RateLimit in YAML, with the rate limits of the route in
-// rate_limits. What the stand-in does not do is an error.
-func New(config string, proxy Proxy) (*Filter, error) {
+// NewEnvoy reads an envoy.extensions.filters.http.ratelimit.v3.RateLimit in YAML, with the rate limits of the route in
+// rate_limits. A feature that the stand-in lacks is an error.
+func NewEnvoy(config string, proxy Proxy) (*Envoy, error) {
 	var tree any
 	if err := yaml.Unmarshal([]byte(config), &tree); err != nil {
 		return nil, err
@@ -53,7 +52,7 @@ func New(config string, proxy Proxy) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Filter{proxy: proxy, config: &filterv3.RateLimit{}}
+	f := &Envoy{proxy: proxy, config: &filterv3.RateLimit{}}
 	if err := protojson.Unmarshal(text, f.config); err != nil {
 		return nil, err
 	}
@@ -67,11 +66,11 @@ func New(config string, proxy Proxy) (*Filter, error) {
 	return f, nil
 }
 
-// ServeHTTP asks the service when the request has descriptors. Without an answer the request passes, unless the
+// ServeHTTP calls the service if the request has descriptors. Without an answer the request passes, unless the
 // configuration has failure_mode_deny.
-func (f *Filter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer f.ask(r, true) //nolint:errcheck // the documentation calls it fire-and-forget: nobody waits for the answer
-	res, err := f.ask(r, false)
+func (f *Envoy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer f.call(r, true) //nolint:errcheck // by the documentation Envoy does not wait for the answer
+	res, err := f.call(r, false)
 	switch {
 	case err != nil && f.config.FailureModeDeny:
 		f.Unanswered.Add(1)
@@ -90,13 +89,13 @@ func (f *Filter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, h := range res.GetRequestHeadersToAdd() {
 		r.Header.Add(h.Key, h.Value)
 	}
-	f.tell(w.Header(), res)
+	f.addHeaders(w.Header(), res)
 	f.proxy.Upstream.ServeHTTP(w, r)
 }
 
-// ask sends the descriptors of the request, or those that the configuration sends when the response is done.
-// Without descriptors nobody is asked, and the answer is nil.
-func (f *Filter) ask(r *http.Request, done bool) (*pb.RateLimitResponse, error) {
+// call sends the descriptors of the request, or those that the configuration sends when the response is done. Without
+// descriptors it does not call the service and returns nil.
+func (f *Envoy) call(r *http.Request, done bool) (*pb.RateLimitResponse, error) {
 	req := &pb.RateLimitRequest{Domain: f.config.Domain}
 	for _, l := range f.limits {
 		if entries, ok := l.entries(r); ok && l.done == done {
@@ -123,12 +122,12 @@ func (f *Filter) ask(r *http.Request, done bool) (*pb.RateLimitResponse, error) 
 }
 
 // refuse answers a request that is over its limit.
-func (f *Filter) refuse(w http.ResponseWriter, res *pb.RateLimitResponse) {
+func (f *Envoy) refuse(w http.ResponseWriter, res *pb.RateLimitResponse) {
 	code := int(f.config.RateLimitedStatus.GetCode())
 	if code < http.StatusBadRequest {
 		code = http.StatusTooManyRequests
 	}
-	f.tell(w.Header(), res)
+	f.addHeaders(w.Header(), res)
 	for _, option := range f.config.ResponseHeadersToAdd {
 		add(w.Header(), option.Header)
 	}
@@ -139,11 +138,11 @@ func (f *Filter) refuse(w http.ResponseWriter, res *pb.RateLimitResponse) {
 		retryAfter(w.Header(), res.Statuses)
 	}
 	w.WriteHeader(code)
-	_, _ = w.Write(res.RawBody) // a client that is gone is no concern of ours
+	_, _ = w.Write(res.RawBody) // a client that is gone needs no answer
 }
 
-// tell adds what the response says of the limits, whatever becomes of the request.
-func (f *Filter) tell(header http.Header, res *pb.RateLimitResponse) {
+// addHeaders adds the response's headers and those about the limits, for passed and refused requests.
+func (f *Envoy) addHeaders(header http.Header, res *pb.RateLimitResponse) {
 	for _, h := range res.GetResponseHeadersToAdd() {
 		add(header, h)
 	}

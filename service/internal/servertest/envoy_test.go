@@ -1,4 +1,4 @@
-package envoytest_test
+package servertest_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"example.com/sash/service/internal/envoytest"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A service answers as a test says, and keeps what it was asked.
@@ -49,7 +49,7 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest,
 func through(t *testing.T, s *service, config string, header http.Header) *httptest.ResponseRecorder {
 	t.Helper()
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "upstream ", r.Header.Get("x-added")) })
-	f, err := envoytest.New(config, envoytest.Proxy{Upstream: upstream, Service: s, Cluster: "edge", Destination: "shop"})
+	f, err := servertest.NewEnvoy(config, servertest.Proxy{Upstream: upstream, Service: s, Cluster: "edge", Destination: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestWhatTheStandInDoesNotDoIsAnError(t *testing.T) {
 		"domain: d\nrate_limits: [{actions: [{header_value_match: {headers: [{name: a, range_match: {start: 1, end: 2}}]}}]}]",
 		"domains: d",
 	} {
-		if _, err := envoytest.New(config, envoytest.Proxy{}); err == nil {
+		if _, err := servertest.NewEnvoy(config, servertest.Proxy{}); err == nil {
 			t.Errorf("%s is taken", config)
 		}
 	}

@@ -1,4 +1,4 @@
-package envoytest
+package servertest
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// seconds are the units of a limit in the response.
+// seconds are the windows of the units of a limit in the response.
 var seconds = map[pb.RateLimitResponse_RateLimit_Unit]uint64{
 	pb.RateLimitResponse_RateLimit_SECOND: 1, pb.RateLimitResponse_RateLimit_MINUTE: 60,
 	pb.RateLimitResponse_RateLimit_HOUR: 3600, pb.RateLimitResponse_RateLimit_DAY: 86_400,
@@ -16,8 +16,7 @@ var seconds = map[pb.RateLimitResponse_RateLimit_Unit]uint64{
 	pb.RateLimitResponse_RateLimit_YEAR: 31_536_000,
 }
 
-// draft03 adds the X-RateLimit headers: those of the limit with the fewest units left, and the policy of every
-// limit, as in "10, 10;w=1;name="per-ip", 1000;w=3600".
+// draft03 adds the X-RateLimit headers: those of the limit with the fewest units left, and all limits, as in "10, 10;w=1;name="per-ip", 1000;w=3600".
 func draft03(header http.Header, statuses []*pb.RateLimitResponse_DescriptorStatus) {
 	var least *pb.RateLimitResponse_DescriptorStatus
 	policy := ""

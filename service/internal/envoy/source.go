@@ -1,6 +1,4 @@
-// Package xds reads the configuration from a management server: ratelimit.config.ratelimit.v3, the state of
-// the world over an aggregated discovery stream, as Envoy's rate limit service does.
-package xds
+package envoy
 
 import (
 	"context"
@@ -24,25 +22,26 @@ import (
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// A Source is a management server.
+// A Source is a management server that sends configurations: ratelimit.config.ratelimit.v3, the state of the world over an
+// aggregated discovery stream.
 type Source struct {
 	// Server is its address, host:port.
 	Server string
-	// Node is what the server knows this process by.
+	// Node is the ID of this process for the server.
 	Node string
 	// TLS is nil for plain text.
 	TLS *tls.Config
-	// Headers go with each stream.
+	// Headers are sent with each stream.
 	Headers map[string]string
 	// Retry is the pause before a stream is opened again. Zero is three seconds.
 	Retry time.Duration
-	// Lost is told why a stream ended, and may be nil.
+	// Lost is called with the error that ended a stream. Nil is not called.
 	Lost func(error)
 }
 
-// Watch calls changed with each configuration that the server sends, or with what is wrong with it, until
-// the context ends. A wrong one is refused to the server with the reason. Calls do not overlap. The error is
-// that of an address or options that cannot be used; a server that is away is tried again.
+// Watch calls changed with each configuration that the server sends, or with the error in it, until ctx ends. The server
+// receives the error too. Calls do not overlap. Watch returns an error for an unusable address or options; it retries a
+// server that is away.
 func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) error {
 	creds := insecure.NewCredentials()
 	if s.TLS != nil {
@@ -94,7 +93,7 @@ func (s Source) stream(ctx context.Context, conn *grpc.ClientConn, accepted *str
 			return err
 		}
 		if res.GetTypeUrl() != TypeURL {
-			return fmt.Errorf("the management server sent %s, which was not asked for", res.GetTypeUrl())
+			return fmt.Errorf("the management server sent %s, which this process did not request", res.GetTypeUrl())
 		}
 		cfg, err := read(res.GetResources())
 		req = &discovery.DiscoveryRequest{Node: req.Node, TypeUrl: TypeURL, ResponseNonce: res.GetNonce()}

@@ -1,8 +1,10 @@
-package envoyenv
+package envoy
 
 import (
 	"fmt"
 	"testing"
+
+	"example.com/sash/service/internal/telemetry"
 )
 
 func TestWhereCountersGo(t *testing.T) {
@@ -42,17 +44,17 @@ func TestWhoReadsMetricsAndTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.Telemetry; got.PrometheusAddr != ":9090" || got.PrometheusPath != "/metrics" ||
-		*got.Tracing != (Tracing{Service: "RateLimit", Rate: 1}) {
+		*got.Tracing != (telemetry.Tracing{Service: "RateLimit", Rate: 1}) {
 		t.Errorf("%+v, %+v", got, got.Tracing)
 	}
 	s, err = Read(from("USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Telemetry; got.PrometheusAddr != ":1" || got.PrometheusPath != "/m" || *got.Tracing != (Tracing{"grpc", "a", "b", "c", 0}) {
+	if got := s.Telemetry; got.PrometheusAddr != ":1" || got.PrometheusPath != "/m" || *got.Tracing != (telemetry.Tracing{Protocol: "grpc", Service: "a", Namespace: "b", Instance: "c"}) {
 		t.Errorf("%+v, %+v", got, got.Tracing)
 	}
-	if s, _ := Read(from("TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1")); s.Telemetry != (Telemetry{}) {
+	if s, _ := Read(from("TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1")); s.Telemetry != (telemetry.Exporters{}) {
 		t.Errorf("nobody asked: %+v", s.Telemetry)
 	}
 }

@@ -1,4 +1,4 @@
-package envoyenv
+package envoy
 
 import (
 	"os"

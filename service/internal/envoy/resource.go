@@ -1,4 +1,4 @@
-package xds
+package envoy
 
 import (
 	"fmt"
@@ -12,8 +12,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// read makes a configuration of resources. They are written as the YAML that they stand for, so that one
-// reader checks both.
+// read returns the configuration in resources. It writes them as YAML first, so that one parser checks both forms.
 func read(resources []*anypb.Any) (*config.Config, error) {
 	if len(resources) == 0 {
 		return config.Empty(), nil
@@ -26,7 +25,7 @@ func read(resources []*anypb.Any) (*config.Config, error) {
 		}
 		name := "resource " + message.GetName()
 		if field, found := unknown(message.ProtoReflect()); found {
-			return nil, fmt.Errorf("%s: %s has a field that this program does not know", name, field)
+			return nil, fmt.Errorf("%s: %s has a field that this version does not know", name, field)
 		}
 		text, err := yaml.Marshal(map[string]any{"domain": message.GetDomain(), "descriptors": descriptors(message.GetDescriptors())})
 		if err != nil {
@@ -84,8 +83,8 @@ func rateLimit(limit *rls.RateLimitPolicy) map[string]any {
 	return out
 }
 
-// unknown finds a message with a field that the schema of this program does not have: leaving it out would
-// be another configuration than was sent.
+// unknown finds a message with a field that this version's schema does not have: without the field it would be another
+// configuration.
 func unknown(m protoreflect.Message) (where string, found bool) {
 	if len(m.GetUnknown()) > 0 {
 		return string(m.Descriptor().Name()), true

@@ -1,4 +1,4 @@
-package envoytest
+package servertest
 
 import (
 	"fmt"
@@ -16,13 +16,13 @@ type limit struct {
 	actions  []action
 	hits     *wrapperspb.UInt64Value
 	negative bool
-	done     bool // it is sent when the response is done
+	done     bool // sent when the response is done
 }
 
-// An action gives a value for a key. Without one the entry is left out when skip is set, or else the descriptor.
+// An action returns a value for a key. Without a value the entry is left out if skip is set, and otherwise the descriptor.
 type action func(*http.Request) (key, value string, has, skip bool)
 
-// entries are the descriptor's; none when an action has nothing for the request.
+// entries returns the descriptor's entries, or none if an action has no value for the request.
 func (l *limit) entries(r *http.Request) ([]*common.RateLimitDescriptor_Entry, bool) {
 	var entries []*common.RateLimitDescriptor_Entry
 	for _, action := range l.actions {
@@ -39,7 +39,7 @@ func (l *limit) entries(r *http.Request) ([]*common.RateLimitDescriptor_Entry, b
 func (p *Proxy) limit(route *routev3.RateLimit) (limit, error) {
 	l := limit{hits: route.GetHitsAddend().GetNumber(), negative: route.GetHitsAddend().GetIsNegativeHits(), done: route.ApplyOnStreamDone}
 	if route.Limit != nil || route.Stage != nil || route.DisableKey != "" || route.GetHitsAddend().GetFormat() != "" {
-		return l, fmt.Errorf("limit, stage, disable_key and the format of hits_addend are not done here")
+		return l, fmt.Errorf("limit, stage, disable_key and the format of hits_addend are not supported here")
 	}
 	for _, configured := range route.Actions {
 		a, err := p.action(configured)
@@ -79,7 +79,7 @@ func (p *Proxy) action(a *routev3.RateLimit_Action) (action, error) {
 		m := a.HeaderValueMatch
 		for _, matcher := range m.Headers {
 			if matcher.GetStringMatch() == nil && matcher.HeaderMatchSpecifier != nil && !matcher.GetPresentMatch() {
-				return nil, fmt.Errorf("the match %v is not done here", matcher)
+				return nil, fmt.Errorf("the match %v is not supported here", matcher)
 			}
 		}
 		wanted := m.ExpectMatch == nil || m.ExpectMatch.Value
@@ -87,7 +87,7 @@ func (p *Proxy) action(a *routev3.RateLimit_Action) (action, error) {
 			return or(m.DescriptorKey, "header_match"), m.DescriptorValue, matchAll(m.Headers, r.Header) == wanted, false
 		}, nil
 	}
-	return nil, fmt.Errorf("the action %v is not done here", a)
+	return nil, fmt.Errorf("the action %v is not supported here", a)
 }
 
 func matchAll(all []*routev3.HeaderMatcher, header http.Header) bool {

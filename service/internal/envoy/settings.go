@@ -1,6 +1,6 @@
-// Package envoyenv reads the environment variables of Envoy's rate limit service, so that a deployment of it
-// changes its image only. docs/envoy.md says for each variable what becomes of it.
-package envoyenv
+// Package envoy makes sash serve a replacement for Envoy's rate limit service: it reads that service's environment
+// variables, and receives configurations from a management server. docs/envoy.md lists every variable and its effect.
+package envoy
 
 import (
 	"errors"
@@ -11,33 +11,34 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.com/sash/service/internal/telemetry"
 )
 
-// Settings are what the environment says.
+// Settings are the environment's settings.
 type Settings struct {
-	// Deployed says that this is a deployment of Envoy's service: one of its own variables is set. Only
-	// then the addresses, Redis, Config, LogLevel and LogJSON are read, whose names others use too, and
-	// what is not set has the default of that service.
+	// Deployed reports whether this is a deployment of Envoy's service: one of its own variables is set. Only then are
+	// the addresses, Redis, Config, LogLevel and LogJSON read, whose variables other programs use too. Unset variables
+	// have the defaults of that service.
 	Deployed bool
 	// Config is the directory of the configuration.
 	Config string
-	// Management is the server that the configuration comes from; nil for files.
+	// Management is the server that sends the configuration. Nil is files.
 	Management *Management
 	// Merge lets several files configure one domain.
 	Merge bool
 	// StartWithoutConfig starts before there is a configuration.
 	StartWithoutConfig bool
-	// HTTP, GRPC and Admin are addresses to listen on; GRPC is a path when GRPCNetwork is unix.
+	// HTTP, GRPC and Admin are addresses to listen on. GRPC is a path if GRPCNetwork is unix.
 	HTTP, GRPC, GRPCNetwork, Admin string
-	// Redis is a URL as sash takes it, and RedisPrefix what keys begin with.
+	// Redis is a URL as sash takes it, and RedisPrefix begins its keys.
 	Redis, RedisPrefix string
-	// HealthNeedsRedis fails the health check when Redis does not answer.
+	// HealthNeedsRedis fails the health check while Redis does not answer.
 	HealthNeedsRedis bool
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	LogJSON  bool
-	// Shadow, Metadata, NearLimitRatio and Headers are options of the protocol. No headers is an empty
-	// HeaderLimit.
+	// Shadow, Metadata, NearLimitRatio and the headers are options of the protocol. An empty HeaderLimit is no headers.
 	Shadow, Metadata                          bool
 	NearLimitRatio                            float64
 	HeaderLimit, HeaderRemaining, HeaderReset string
@@ -45,27 +46,27 @@ type Settings struct {
 	TLS                                        bool
 	TLSCert, TLSKey, TLSClientCA, TLSClientSAN string
 	MaxConnectionAge, MaxConnectionAgeGrace    time.Duration
-	// Telemetry is where counters and traces go.
-	Telemetry Telemetry
+	// Telemetry configures where counters and traces are exported.
+	Telemetry telemetry.Exporters
 	// Ignored are variables that are set and have no effect, each with the reason.
 	Ignored []string
 }
 
-// own are variables that only Envoy's service has.
+// own are the variables that only Envoy's service has.
 var own = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "CONFIG_TYPE", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "BACKEND_TYPE"}
 
-// ignored are variables without an effect, and why.
+// ignored are the variables without effect, and why.
 var ignored = [][2]string{
-	{"USE_DOG_STATSD_MOGRIFIERS", "names of rules are not turned into tags: Prometheus has them as labels"},
-	{"PROMETHEUS_MAPPER_YAML", "the names are those of that service's own mapping"},
-	{"REDIS_PERSECOND", "one Redis decides all limits: a request over several limits is one decision"},
-	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals that hold are remembered in any case"},
-	{"CONFIG_GRPC_XDS_NODE_METADATA", "the management server is told the node's ID only"},
-	{"REDIS_PIPELINE_WINDOW", "decisions that are made at the same time always travel together"},
-	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal charges nothing in any case"},
+	{"USE_DOG_STATSD_MOGRIFIERS", "rule names do not become tags: Prometheus has them as labels"},
+	{"PROMETHEUS_MAPPER_YAML", "metrics have the names of that service's own mapping"},
+	{"REDIS_PERSECOND", "one Redis decides all limits: a request with several limits is one decision"},
+	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are always remembered while they hold"},
+	{"CONFIG_GRPC_XDS_NODE_METADATA", "the management server receives only the node's ID"},
+	{"REDIS_PIPELINE_WINDOW", "concurrent decisions always travel together"},
+	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal never charges anything"},
 }
 
-// Read reads the environment. The error says which variable is wrong.
+// Read reads the environment. An error names the wrong variable.
 func Read(env func(string) string) (*Settings, error) {
 	r := &reader{env: env}
 	s := &Settings{
@@ -100,7 +101,7 @@ func Read(env func(string) string) (*Settings, error) {
 	return s, r.err
 }
 
-// deployment reads what is read only where Envoy's service was deployed.
+// deployment reads the variables that count only in a deployment of Envoy's service.
 func (s *Settings) deployment(r *reader) {
 	switch kind := strings.ToUpper(r.text("CONFIG_TYPE", "FILE")); kind {
 	case "FILE":
@@ -133,7 +134,7 @@ func (s *Settings) deployment(r *reader) {
 	}
 }
 
-// A reader reads variables and keeps the first that is wrong.
+// A reader reads variables and keeps the first error.
 type reader struct {
 	env func(string) string
 	err error
@@ -152,7 +153,7 @@ func (r *reader) text(name, otherwise string) string {
 	return otherwise
 }
 
-// header reads the name of a header field. Envoy would send any to its clients.
+// header reads the name of a header field and checks it, because Envoy would send any name to its clients.
 func (r *reader) header(name, otherwise string) string {
 	v := r.text(name, otherwise)
 	for _, c := range v {

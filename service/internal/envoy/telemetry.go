@@ -1,4 +1,4 @@
-package envoyenv
+package envoy
 
 import (
 	"cmp"
@@ -7,44 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.com/sash/service/internal/telemetry"
 )
 
-// Telemetry is where what happens is told, beside the admin port and the log.
-type Telemetry struct {
-	// Statsd gets counters; nil for none.
-	Statsd *Statsd
-	// PrometheusAddr is where Prometheus reads PrometheusPath; empty for the admin port only.
-	PrometheusAddr, PrometheusPath string
-	// Tracing is what TRACING_ENABLED asks for; nil without it.
-	Tracing *Tracing
-}
-
-// Statsd is a server that counters are sent to.
-type Statsd struct {
-	// Network is tcp or udp, and Addr a host and a port.
-	Network, Addr string
-	// Dog sends Tags as DogStatsD has them, and not as parts of names.
-	Dog bool
-	// Tags are key:value, by key.
-	Tags []string
-	// Interval is how often.
-	Interval time.Duration
-}
-
-// Tracing says how traces are sent. What it does not say is in the OTEL_… variables.
-type Tracing struct {
-	// Protocol is http or grpc; empty where only the OTEL_… variables say.
-	Protocol string
-	// Service, Namespace and Instance name this process; the last two may be empty.
-	Service, Namespace, Instance string
-	// Rate is the part of traces that is kept, of those that begin here.
-	Rate float64
-}
-
-// telemetry reads it. That service sends to statsd unless it is told not to; this one when it is told that, or
-// where.
-func (r *reader) telemetry(deployed bool) Telemetry {
-	var t Telemetry
+// telemetry reads where metrics and traces are exported. Envoy's service sends to statsd by default; this one only if a
+// variable turns it on or names the server.
+func (r *reader) telemetry(deployed bool) telemetry.Exporters {
+	var t telemetry.Exporters
 	dog, plain := r.boolean("USE_DOG_STATSD"), r.boolean("USE_STATSD")
 	where := r.env("STATSD_HOST") != "" || r.env("STATSD_PORT") != ""
 	switch {
@@ -66,8 +36,8 @@ func (r *reader) telemetry(deployed bool) Telemetry {
 	return t
 }
 
-func (r *reader) statsd(dog bool) *Statsd {
-	s := &Statsd{Network: "udp", Dog: dog, Interval: cmp.Or(r.duration("STATS_FLUSH_INTERVAL"), 10*time.Second)}
+func (r *reader) statsd(dog bool) *telemetry.Statsd {
+	s := &telemetry.Statsd{Network: "udp", Dog: dog, Interval: cmp.Or(r.duration("STATS_FLUSH_INTERVAL"), 10*time.Second)}
 	if !dog {
 		s.Network = r.text("STATSD_PROTOCOL", "tcp")
 		if s.Network != "tcp" && s.Network != "udp" {
@@ -94,8 +64,8 @@ func (r *reader) statsd(dog bool) *Statsd {
 	return s
 }
 
-func (r *reader) tracing() *Tracing {
-	t := &Tracing{
+func (r *reader) tracing() *telemetry.Tracing {
+	t := &telemetry.Tracing{
 		Protocol:  r.env("TRACING_EXPORTER_PROTOCOL"),
 		Service:   r.text("TRACING_SERVICE_NAME", "RateLimit"),
 		Namespace: r.env("TRACING_SERVICE_NAMESPACE"),

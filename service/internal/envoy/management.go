@@ -1,23 +1,34 @@
-package envoyenv
+package envoy
 
 import (
 	"strings"
 	"time"
 )
 
-// Management is a server that the configuration comes from.
+// Management describes the server that sends the configuration.
 type Management struct {
-	// Server is its address, and Node what it knows this process by.
+	// Server is its address, and Node the ID of this process for it.
 	Server, Node string
-	// Headers go with each stream.
+	// Headers are sent with each stream.
 	Headers map[string]string
-	// Retry is the pause before a stream is opened again; zero when nothing is said.
+	// Retry is the pause before a stream is opened again. Zero is the default of a Source.
 	Retry time.Duration
-	// TLS is on, with the server's authorities (empty for the system's), this client's certificate (empty
-	// for none) and the name that the server must have (empty for that of its address).
+	// TLS uses the server's authorities in CA (empty for the system's), this client's certificate (empty for none), all
+	// files in PEM, and the name that the server must have (empty for that of its address).
 	TLS           bool
 	CA, Cert, Key string
 	ServerName    string
+}
+
+// Source returns the server, with the certificates of its files.
+func (m *Management) Source() (*Source, error) {
+	s := &Source{Server: m.Server, Node: m.Node, Headers: m.Headers, Retry: m.Retry}
+	if !m.TLS {
+		return s, nil
+	}
+	var err error
+	s.TLS, err = m.tls()
+	return s, err
 }
 
 func (r *reader) management() *Management {
