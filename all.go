@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
-)
 
-// MaxSubjects is the most subjects that one decision can span.
-const MaxSubjects = 4
+	"example.com/sash/driver"
+)
 
 // A Subject is one of several keys that a call is charged to, such as a client and the quota that all
 // clients share.
@@ -36,80 +35,100 @@ type Subject struct {
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
-	reqs, err := l.requests(subjects)
+	calls, err := l.calls(subjects, false)
 	if err != nil {
 		return Result{}, err
 	}
-	results, err := l.decideAll(ctx, reqs)
+	results, err := l.decideAll(ctx, calls)
 	if err != nil {
 		return Result{}, err
 	}
 	return join(results), nil
 }
 
-// requests checks the subjects of one decision.
-func (l *Limiter) requests(subjects []Subject) ([]Request, error) {
+// A call is a request with the limits behind its policy.
+type call struct {
+	driver.Request
+	policy *policy
+}
+
+// newCall makes a call that was checked.
+func newCall(key string, cost int64, p *policy, maySettle bool) call {
+	return call{driver.Request{Key: key, Cost: cost, Policy: &p.Policy, MaySettle: maySettle}, p}
+}
+
+// calls checks the subjects of one decision.
+func (l *Limiter) calls(subjects []Subject, maySettle bool) ([]call, error) {
 	if len(subjects) == 0 || len(subjects) > MaxSubjects {
 		return nil, fmt.Errorf("%w: %d subjects; a decision has 1 to %d", ErrInvalidLimit, len(subjects), MaxSubjects)
 	}
-	reqs := make([]Request, len(subjects))
+	calls := make([]call, len(subjects))
 	for i, s := range subjects {
 		key, err := l.key(s.Key)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(reqs[:i], func(r Request) bool { return r.Key == key }) {
+		if slices.ContainsFunc(calls[:i], func(c call) bool { return c.Key == key }) {
 			return nil, fmt.Errorf("%w: the subject %s is there twice", ErrInvalidKey, clip(s.Key))
 		}
 		policy := l.policy
 		if len(s.Limits) > 0 {
-			if policy, err = NewPolicy(&l.opts, s.Limits...); err != nil {
+			if policy, err = newPolicy(&l.opts, s.Limits); err != nil {
 				return nil, err
 			}
 		}
 		if err := policy.checkCost(s.Cost); err != nil {
 			return nil, err
 		}
-		reqs[i] = Request{Key: key, Cost: s.Cost, Policy: policy}
+		calls[i] = newCall(key, s.Cost, policy, maySettle)
 	}
-	return reqs, nil
+	return calls, nil
 }
 
-// decideAll returns one result a request, or, where the store decides one by one, only the one that was
+// decideAll returns one result a call, or, where the store decides one by one, only the one that was
 // refused.
-func (l *Limiter) decideAll(ctx context.Context, reqs []Request) ([]Result, error) {
+func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
 	}
-	if len(reqs) == 1 {
-		res, err := l.store.Decide(ctx, reqs[0])
+	if len(calls) == 1 {
+		answer, err := l.store.Decide(ctx, calls[0].Request)
 		if err != nil {
 			return nil, storeError(ctx, err)
 		}
-		return []Result{res}, nil
+		return []Result{resultOf(calls[0].Key, calls[0].policy, answer)}, nil
 	}
-	if store, ok := l.store.(MultiStore); ok {
-		results, err := store.DecideAll(ctx, reqs)
+	if store, ok := l.store.(driver.MultiStore); ok {
+		reqs := make([]driver.Request, len(calls))
+		for i := range calls {
+			reqs[i] = calls[i].Request
+		}
+		answers, err := store.DecideAll(ctx, reqs)
 		if err == nil {
+			results := make([]Result, len(answers))
+			for i := range answers {
+				results[i] = resultOf(calls[i].Key, calls[i].policy, answers[i])
+			}
 			return results, nil
 		}
-		if !errors.Is(err, ErrApart) {
+		if !errors.Is(err, driver.ErrApart) {
 			return nil, storeError(ctx, err)
 		}
 	}
-	return l.oneByOne(ctx, reqs)
+	return l.oneByOne(ctx, calls)
 }
 
-// oneByOne charges the requests in order and gives back on the first refusal.
-func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) ([]Result, error) {
+// oneByOne charges the calls in order and gives back on the first refusal.
+func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) {
 	store, ok := l.settler()
 	if !ok {
 		return nil, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
 	}
-	results := make([]Result, 0, len(reqs))
-	for _, req := range reqs {
-		req.MaySettle = true
-		res, err := l.store.Decide(ctx, req)
+	results := make([]Result, 0, len(calls))
+	for _, c := range calls {
+		c.MaySettle = true
+		answer, err := l.store.Decide(ctx, c.Request)
+		res := resultOf(c.Key, c.policy, answer)
 		if err == nil && res.Allowed {
 			results = append(results, res)
 			continue
@@ -119,7 +138,7 @@ func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) ([]Result, error
 		defer cancel()
 		var failed error
 		for i, charged := range results {
-			failed = errors.Join(failed, store.Settle(undo, Settlement{Request: reqs[i], Result: charged}))
+			failed = errors.Join(failed, store.Settle(undo, calls[i].settlement(&charged)))
 		}
 		if err == nil {
 			err = failed
@@ -130,4 +149,9 @@ func (l *Limiter) oneByOne(ctx context.Context, reqs []Request) ([]Result, error
 		return []Result{res}, nil
 	}
 	return results, nil
+}
+
+// settlement returns what gives back the whole charge of a call that was admitted.
+func (c *call) settlement(res *Result) driver.Settlement {
+	return driver.Settlement{Request: c.Request, At: res.answer.At, Source: res.Source}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -22,12 +23,12 @@ func remaining(t *testing.T, l *sash.Limiter, key string) int64 {
 // apartStore is a store whose subjects all live in different places, as on a cluster.
 type apartStore struct{ *memstore.Store }
 
-func (apartStore) DecideAll(context.Context, []sash.Request) ([]sash.Result, error) {
-	return nil, sash.ErrApart
+func (apartStore) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
+	return nil, driver.ErrApart
 }
 
 func TestSeveralSubjectsAllOrNothing(t *testing.T) {
-	for name, store := range map[string]sash.Store{
+	for name, store := range map[string]driver.Store{
 		"in one step": memstore.New(nil),
 		"one by one":  apartStore{memstore.New(nil)},
 	} {
@@ -108,22 +109,22 @@ type cancelling struct {
 	cancel func()
 }
 
-func (s cancelling) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s cancelling) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if req.Key == "b" {
 		s.cancel()
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
 	return s.apartStore.Decide(ctx, req)
 }
 
 // localFor is a store that decides about one of its subjects elsewhere.
 type localFor struct {
-	sash.MultiStore
+	driver.MultiStore
 	key   string
 	cause error
 }
 
-func (s localFor) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+func (s localFor) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	results, err := s.MultiStore.DecideAll(ctx, reqs)
 	for i, req := range reqs {
 		if err == nil && req.Key == s.key {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"example.com/sash/driver"
 )
 
 // How long Concurrency.Wait pauses between two questions. Pauses double, so that a long wait costs the
@@ -40,15 +42,15 @@ type Concurrency struct {
 //
 // The error is [ErrInvalidLimit], also for an algorithm that is not exact, and [ErrUnsupported] when the
 // store does not settle or the options charge refused calls. It does no I/O.
-func NewConcurrency(store Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
+func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
 	limit := Every(n, maxHold)
 	limit.Name = fmt.Sprintf("%d at once", n)
 	l, err := New(store, opts, limit)
 	if err != nil {
 		return nil, err
 	}
-	if !l.policy.algorithm.Exact() {
-		return nil, fmt.Errorf("%w: algorithm %v lets more than %d calls be in flight", ErrInvalidLimit, l.policy.algorithm, n)
+	if !l.policy.Algorithm.Exact() {
+		return nil, fmt.Errorf("%w: algorithm %v lets more than %d calls be in flight", ErrInvalidLimit, l.policy.Algorithm, n)
 	}
 	if _, ok := l.settler(); !ok {
 		return nil, fmt.Errorf("%w: a limit of calls in flight", ErrUnsupported)

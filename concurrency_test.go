@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
-func newConcurrency(t *testing.T, store sash.Store, n int64, maxHold time.Duration) *sash.Concurrency {
+func newConcurrency(t *testing.T, store driver.Store, n int64, maxHold time.Duration) *sash.Concurrency {
 	t.Helper()
 	c, err := sash.NewConcurrency(store, nil, n, maxHold)
 	if err != nil {
@@ -133,8 +134,8 @@ func TestASlotIsTakenSoonAfterItComesFree(t *testing.T) {
 // settling is a counting store that settles.
 type settling struct{ *countingStore }
 
-func (s settling) Settle(ctx context.Context, set sash.Settlement) error {
-	return s.Store.(sash.Settler).Settle(ctx, set)
+func (s settling) Settle(ctx context.Context, set driver.Settlement) error {
+	return s.Store.(driver.Settler).Settle(ctx, set)
 }
 
 func TestAHolderThatDiesFreesItsSlotAfterTheHoldTime(t *testing.T) {
@@ -240,7 +241,7 @@ func TestCallsInFlightAreCountedApart(t *testing.T) {
 func TestConcurrenciesThatCannotWork(t *testing.T) {
 	settles := memstore.New(nil)
 	for name, c := range map[string]struct {
-		store sash.Store
+		store driver.Store
 		opts  sash.Options
 		n     int64
 		hold  time.Duration

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"example.com/sash/driver"
 )
 
 // What can go wrong, for errors.Is. A refusal, a store that failed, a call that was wrong and a caller
@@ -26,10 +28,7 @@ var (
 	// ErrInvalidID means that the ID of a call is empty or longer than [MaxIDLength].
 	ErrInvalidID = errors.New("sash: invalid id")
 	// ErrUnsupported means that the store does not offer what was asked of it.
-	ErrUnsupported = errors.New("sash: not supported by this store")
-	// ErrApart means that a store cannot decide these subjects in one step, because they live in
-	// different places, such as slots of a Redis Cluster. A Limiter handles it; stores return it.
-	ErrApart = errors.New("sash: the subjects live in different places of the store")
+	ErrUnsupported = driver.ErrUnsupported
 )
 
 // A LimitedError is a refusal: the call was right, the store answered, and there is no room.

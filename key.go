@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// MaxKeyLength is the most bytes that a key can have. Keys from [Key] are never longer.
-const MaxKeyLength = 512
-
 // maxPart is the most bytes of one part that a key spells out; maxParts the most of all parts.
 const (
 	maxPart  = 96

@@ -4,23 +4,25 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"example.com/sash/driver"
 )
 
-// What is reserved has to be given back by somebody. A caller who leaves while the store decides never hears
-// that he was admitted: his charge would stay until it leaves the window, and who leaves again and again
-// would fill it. So a decision that is to be settled outlives its caller, and an admission that finds him
-// gone is given back:
+// Every reservation needs a caller who settles it. A caller who leaves while the store decides does not learn
+// that the call was admitted: the charge would stay until it leaves the window, and a caller who leaves again
+// and again would fill it. So a decision that may be settled outlives its caller, and an admission that finds
+// the caller gone is given back:
 //
 //	caller   ask ------- leaves
 //	store    decide ---------------- admitted --> given back
 //	                     |<- at most settleTime ->|
 //
-// What is still not known after that may stay charged, as with a store that fails.
+// An answer that comes later than that may stay charged, as with a store that fails.
 
-// decideForHolder is decideAll for charges that their caller settles.
-func (l *Limiter) decideForHolder(ctx context.Context, store Settler, reqs []Request) ([]Result, error) {
+// decideForHolder is decideAll for charges that the caller settles.
+func (l *Limiter) decideForHolder(ctx context.Context, store driver.Settler, calls []call) ([]Result, error) {
 	if ctx.Done() == nil || ctx.Err() != nil {
-		return l.decideAll(ctx, reqs)
+		return l.decideAll(ctx, calls)
 	}
 	type answer struct {
 		results []Result
@@ -30,12 +32,12 @@ func (l *Limiter) decideForHolder(ctx context.Context, store Settler, reqs []Req
 	within, cancel := outlive(ctx)
 	go func() {
 		defer cancel()
-		results, err := l.decideSafely(within, reqs)
+		results, err := l.decideSafely(within, calls)
 		select {
 		case answered <- answer{results, err}:
 		case <-left:
 			if err == nil {
-				giveBack(ctx, store, reqs, results)
+				giveBack(ctx, store, calls, results)
 			}
 		}
 	}()
@@ -50,16 +52,16 @@ func (l *Limiter) decideForHolder(ctx context.Context, store Settler, reqs []Req
 }
 
 // decideSafely is decideAll in a goroutine of ours, where a store that panics would end the process.
-func (l *Limiter) decideSafely(ctx context.Context, reqs []Request) (results []Result, err error) {
+func (l *Limiter) decideSafely(ctx context.Context, calls []call) (results []Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &StoreError{Err: fmt.Errorf("it panicked: %v", p)}
 		}
 	}()
-	return l.decideAll(ctx, reqs)
+	return l.decideAll(ctx, calls)
 }
 
-// outlive returns a context that goes on for settleTime after the deadline of ctx, so that clients which
+// outlive returns a context that goes on for settleTime after the deadline of ctx, so that clients that
 // look at deadlines keep one. It does not end when ctx is cancelled.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	detached := context.WithoutCancel(ctx)
@@ -69,12 +71,12 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(detached)
 }
 
-// giveBack cancels what was admitted. It is told once; when the store fails, nobody is there to know.
-func giveBack(ctx context.Context, store Settler, reqs []Request, results []Result) {
+// giveBack cancels what was admitted. It tries once: when the store fails, no caller is left to report it to.
+func giveBack(ctx context.Context, store driver.Settler, calls []call, results []Result) {
 	if !join(results).Allowed {
 		return
 	}
-	for i, res := range results {
-		_ = tell(ctx, store, Settlement{Request: reqs[i], Result: res})
+	for i := range results {
+		_ = settle(ctx, store, calls[i].settlement(&results[i]))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -26,15 +27,15 @@ func (s *slowStore) answer(ctx context.Context) error {
 	}
 }
 
-func (s *slowStore) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := s.Store.Decide(ctx, req)
 	if late := s.answer(ctx); late != nil {
-		return sash.Result{}, late
+		return driver.Answer{}, late
 	}
 	return res, err
 }
 
-func (s *slowStore) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+func (s *slowStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	res, err := s.Store.DecideAll(ctx, reqs)
 	if late := s.answer(ctx); late != nil {
 		return nil, late
@@ -152,7 +153,7 @@ type onceStore struct {
 	fails       error
 }
 
-func (s *onceStore) Settle(ctx context.Context, set sash.Settlement) error {
+func (s *onceStore) Settle(ctx context.Context, set driver.Settlement) error {
 	s.told++
 	if set.ID != "" {
 		s.named++
@@ -211,7 +212,7 @@ func BenchmarkReserve(b *testing.B) {
 
 type panickingStore struct{ *memstore.Store }
 
-func (panickingStore) Decide(context.Context, sash.Request) (sash.Result, error) { panic("a bug") }
+func (panickingStore) Decide(context.Context, driver.Request) (driver.Answer, error) { panic("a bug") }
 
 func TestAStoreThatPanicsWhileItReservesDoesNotEndTheProcess(t *testing.T) {
 	l, err := sash.New(panickingStore{memstore.New(nil)}, nil, sash.PerMinute(1))

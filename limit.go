@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // A Limit is a number of units in a window of time.
@@ -27,33 +27,36 @@ type Limit struct {
 	Name string
 }
 
-// The bounds of a Limit.
+// Bounds of limits and calls.
 const (
-	MaxUnits  = 1<<40 - 1
+	// MaxUnits is the most units of a limit, and the highest cost.
+	MaxUnits = driver.MaxUnits
+	// MinWindow and MaxWindow bound the length of a sliding window.
 	MinWindow = time.Millisecond
 	MaxWindow = 400 * 24 * time.Hour
+	// MaxLimits is the most limits that one subject can have.
+	MaxLimits = driver.MaxLimits
+	// MaxEntries is the most entries that a log may need for one limit: Units, or the number of
+	// resolution steps in the window when that is smaller.
+	MaxEntries = driver.MaxEntries
+	// MaxSubjects is the most subjects that one decision can span.
+	MaxSubjects = driver.MaxSubjects
+	// MaxKeyLength is the most bytes of a key, with the limiter's prefix. Keys from [Key] are never longer.
+	MaxKeyLength = driver.MaxKeyLength
+	// MaxIDLength is the most bytes of the ID of a call.
+	MaxIDLength = driver.MaxIDLength
 )
 
 // A Period is a stretch of the calendar.
-type Period uint8
+type Period = driver.Period
 
 // The periods of a calendar limit. A day has 23 or 25 hours when the zone's clocks change, and a clock
 // hour that is cut by such a change ends at the change.
 const (
-	CalendarHour Period = iota + 1
-	CalendarDay
-	CalendarMonth
+	CalendarHour  = driver.Hour
+	CalendarDay   = driver.Day
+	CalendarMonth = driver.Month
 )
-
-var periodNames = [...]string{CalendarHour: "hour", CalendarDay: "day", CalendarMonth: "month"}
-
-// String returns "hour", "day" or "month".
-func (p Period) String() string {
-	if p == 0 || int(p) >= len(periodNames) {
-		return "Period(" + strconv.Itoa(int(p)) + ")"
-	}
-	return periodNames[p]
-}
 
 // PerSecond returns a limit of n units in any second.
 func PerSecond(n int64) Limit { return Every(n, time.Second) }
@@ -81,7 +84,7 @@ func (l Limit) String() string {
 	if l.Period != 0 {
 		return units + "/" + l.Period.String() + "@" + l.zone().String()
 	}
-	return units + "/" + formatWindow(l.Window)
+	return units + "/" + driver.FormatWindow(l.Window)
 }
 
 // label returns the name that results use.
@@ -122,11 +125,12 @@ func (l Limit) per() string {
 	return l.Window.String()
 }
 
-func (l Limit) span() window.Span {
+// driver returns the limit in the form that stores take.
+func (l Limit) driver() driver.Limit {
 	if l.Period != 0 {
-		return window.Span{Period: window.Period(l.Period), Zone: l.zone()}
+		return driver.Limit{Units: l.Units, Period: l.Period, Zone: l.zone()}
 	}
-	return window.Span{Window: l.Window.Microseconds()}
+	return driver.Limit{Units: l.Units, Window: l.Window.Microseconds()}
 }
 
 // Validate returns nil, or an error that is [ErrInvalidLimit] and says what is wrong.
@@ -152,21 +156,6 @@ func (l Limit) Validate() error {
 		return fmt.Errorf("%w: %s: the window must be whole microseconds", ErrInvalidLimit, l)
 	}
 	return nil
-}
-
-// formatWindow writes a duration without its zero parts, with days where they are whole.
-func formatWindow(d time.Duration) string {
-	if d >= 24*time.Hour && d%(24*time.Hour) == 0 {
-		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
-	}
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // ParseLimit reads a limit: units, a slash, and a window ("300/5m", "25/5s", "9500/24h", "60/h",

@@ -5,16 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"example.com/sash/driver"
 )
 
 // A Limiter holds subjects to limits in a store. Most callers want [Limiter.Allow]; jobs that can wait
 // want [Limiter.Wait]. A Limiter is safe for concurrent use, holds nothing that has to be closed, and is
 // cheap: users on different plans can have a Limiter each, on the same store.
 type Limiter struct {
-	store  Store
+	store  driver.Store
 	prefix string
 	opts   Options
-	policy *Policy
+	policy *policy
 }
 
 // Options are the rarer choices for a Limiter. The zero value is the default.
@@ -33,12 +35,13 @@ type Options struct {
 }
 
 // New returns a limiter that holds every subject to all the given limits. A nil opts is the default.
-// The error is [ErrInvalidLimit]; New does no I/O.
-func New(store Store, opts *Options, limits ...Limit) (*Limiter, error) {
+// The error is [ErrInvalidLimit], for limits and options that cannot be enforced. New does no I/O. It panics if
+// store is nil.
+func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if store == nil {
-		return nil, errors.New("sash: New needs a store, such as memstore.New(nil)")
+		panic("sash: New needs a store, such as memstore.New(nil)")
 	}
-	policy, err := NewPolicy(opts, limits...)
+	policy, err := newPolicy(opts, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +60,19 @@ func New(store Store, opts *Options, limits ...Limit) (*Limiter, error) {
 func (l *Limiter) With(limits ...Limit) (*Limiter, error) { return New(l.store, &l.opts, limits...) }
 
 // Limits returns the limits that every subject is held to. The caller must not change them.
-func (l *Limiter) Limits() []Limit { return l.policy.Limits() }
+func (l *Limiter) Limits() []Limit { return l.policy.named }
 
 // Algorithm returns how windows are counted.
-func (l *Limiter) Algorithm() Algorithm { return l.policy.Algorithm() }
+func (l *Limiter) Algorithm() Algorithm { return l.policy.Algorithm }
+
+// Policy returns the limits in the form that stores take, for programs that ask a store without the Limiter. The
+// caller must not change it.
+func (l *Limiter) Policy() *driver.Policy { return &l.policy.Policy }
+
+// Result returns a store's answer for a key under Policy as the Limiter would return it.
+func (l *Limiter) Result(key string, answer driver.Answer) Result {
+	return resultOf(key, l.policy, answer)
+}
 
 // Allow asks for one unit: AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
@@ -78,9 +90,10 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	if key, err = l.ready(ctx, key); err != nil {
 		return Result{}, err
 	}
-	if res, err = l.store.Decide(ctx, Request{Key: key, Cost: cost, Policy: l.policy}); err != nil {
+	if res.answer, err = l.store.Decide(ctx, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy}); err != nil {
 		return Result{}, storeError(ctx, err)
 	}
+	res.read(key, l.policy)
 	return res, nil
 }
 
@@ -92,11 +105,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res, err := l.store.Decide(ctx, Request{Key: key, Policy: l.policy})
+	answer, err := l.store.Decide(ctx, driver.Request{Key: key, Policy: &l.policy.Policy})
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	return res, nil
+	return resultOf(key, l.policy, answer), nil
 }
 
 // ready returns the key that the store knows a subject by, for a caller who is still there.
@@ -127,7 +140,7 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 // Reset forgets what a subject was charged with, under this limiter's algorithm. The error is
 // [ErrUnsupported] when the store cannot, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	store, ok := able[Resetter](l.store)
+	store, ok := driver.As[driver.Resetter](l.store)
 	if !ok {
 		return fmt.Errorf("%w: Reset", ErrUnsupported)
 	}
@@ -135,7 +148,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	return storeError(ctx, store.Reset(ctx, key, l.policy))
+	return storeError(ctx, store.Reset(ctx, key, &l.policy.Policy))
 }
 
 func (l *Limiter) key(key string) (string, error) {

@@ -9,24 +9,25 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
 // panicStore is a store that must not be asked.
 type panicStore struct{}
 
-func (panicStore) Decide(context.Context, sash.Request) (sash.Result, error) {
+func (panicStore) Decide(context.Context, driver.Request) (driver.Answer, error) {
 	panic("the store was asked")
 }
 
 // failingStore is a store that is down.
 type failingStore struct{ err error }
 
-func (s failingStore) Decide(context.Context, sash.Request) (sash.Result, error) {
-	return sash.Result{}, s.err
+func (s failingStore) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, s.err
 }
 
-func newLimiter(t *testing.T, store sash.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t *testing.T, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
 	if err != nil {

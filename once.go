@@ -3,14 +3,12 @@ package sash
 import (
 	"context"
 	"fmt"
-	"time"
+
+	"example.com/sash/driver"
 )
 
-// MaxIDLength is the most bytes that the ID of a call can have.
-const MaxIDLength = 128
-
 // RepeatTime is how long a store remembers the ID of a call that it charged, from the charge on.
-const RepeatTime = 5 * time.Minute
+const RepeatTime = driver.RepeatTime
 
 // AllowOnce is AllowN for a call that may be asked again because its answer was lost. The ID names the
 // call: 1 to [MaxIDLength] bytes, the caller's own, such as the name of a job or of a message. A call that
@@ -31,7 +29,7 @@ const RepeatTime = 5 * time.Minute
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {
-	store, ok := able[Deduplicator](l.store)
+	store, ok := driver.As[driver.Deduplicator](l.store)
 	if !ok {
 		return Result{}, fmt.Errorf("%w: AllowOnce", ErrUnsupported)
 	}
@@ -48,9 +46,9 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 	if err != nil {
 		return Result{}, err
 	}
-	res, err := store.DecideOnce(ctx, id, Request{Key: key, Cost: cost, Policy: l.policy})
+	answer, err := store.DecideOnce(ctx, id, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy})
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	return res, nil
+	return resultOf(key, l.policy, answer), nil
 }

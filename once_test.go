@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -46,7 +47,7 @@ func TestAllowOnceRefusesWrongCalls(t *testing.T) {
 }
 
 func TestAllowOnceNeedsAStoreThatKnowsIDs(t *testing.T) {
-	l, err := sash.New(struct{ sash.Store }{memstore.New(nil)}, nil, sash.PerHour(10))
+	l, err := sash.New(struct{ driver.Store }{memstore.New(nil)}, nil, sash.PerHour(10))
 	if err != nil {
 		t.Fatal(err)
 	}

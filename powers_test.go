@@ -7,18 +7,19 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/coalesce"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
 
 // plain is a store that decides and can do nothing else.
-type plain struct{ sash.Store }
+type plain struct{ driver.Store }
 
 // layers stand before a store, one before the other too.
-func layers(t *testing.T, store sash.Store) map[string]sash.Store {
+func layers(t *testing.T, store driver.Store) map[string]driver.Store {
 	t.Helper()
-	guard := func(store sash.Store) sash.Store {
+	guard := func(store driver.Store) driver.Store {
 		guarded, err := failover.New(store, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +30,7 @@ func layers(t *testing.T, store sash.Store) map[string]sash.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]sash.Store{
+	return map[string]driver.Store{
 		"none": store, "coalesce": coalesce.New(store), "lease": leased, "failover": guard(store),
 		"failover, coalesce and lease": guard(coalesce.New(leased)),
 	}

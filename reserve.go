@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"example.com/sash/driver"
 )
 
 // settleTime is how long settling may take, whatever became of the caller.
@@ -19,13 +21,13 @@ const settleTime = time.Second
 // A Reservation that is never settled stays charged with its estimate until that leaves the window. It
 // is safe for concurrent use and holds nothing that has to be closed.
 type Reservation struct {
-	store  Settler
+	store  driver.Settler
 	result Result
 
 	mu      sync.Mutex
-	set     Settlement // guarded by mu
-	decided bool       // guarded by mu: set.Units is what the call was worth
-	done    bool       // guarded by mu: the store knows, or need not
+	set     driver.Settlement // guarded by mu
+	decided bool              // guarded by mu: set.Units is what the call was worth
+	done    bool              // guarded by mu: the store knows, or need not
 }
 
 // Reserve charges an estimate for a call whose cost is known only afterwards, such as the tokens of an
@@ -63,12 +65,12 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if err != nil {
 		return nil, err
 	}
-	reqs := []Request{{Key: key, Cost: estimate, Policy: l.policy, MaySettle: true}}
-	results, err := l.decideForHolder(ctx, store, reqs)
+	calls := []call{newCall(key, estimate, l.policy, true)}
+	results, err := l.decideForHolder(ctx, store, calls)
 	if err != nil {
 		return nil, err
 	}
-	return newReservation(store, reqs[0], results[0]), nil
+	return newReservation(store, calls[0], results[0]), nil
 }
 
 // ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
@@ -83,14 +85,11 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	if !ok {
 		return Result{}, nil, fmt.Errorf("%w: ReserveAll", ErrUnsupported)
 	}
-	reqs, err := l.requests(subjects)
+	calls, err := l.calls(subjects, true)
 	if err != nil {
 		return Result{}, nil, err
 	}
-	for i := range reqs {
-		reqs[i].MaySettle = true
-	}
-	results, err := l.decideForHolder(ctx, store, reqs)
+	results, err := l.decideForHolder(ctx, store, calls)
 	if err != nil {
 		return Result{}, nil, err
 	}
@@ -98,25 +97,25 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	if !res.Allowed {
 		return res, nil, nil
 	}
-	reserved := make([]*Reservation, len(reqs))
-	for i, req := range reqs {
-		reserved[i] = newReservation(store, req, results[i])
+	reserved := make([]*Reservation, len(calls))
+	for i, c := range calls {
+		reserved[i] = newReservation(store, c, results[i])
 	}
 	return res, reserved, nil
 }
 
 // settler returns the store if charges can be corrected: one that was refused and charged all the same
 // cannot.
-func (l *Limiter) settler() (Settler, bool) {
-	store, ok := able[Settler](l.store)
-	return store, ok && !l.policy.countRefused
+func (l *Limiter) settler() (driver.Settler, bool) {
+	store, ok := driver.As[driver.Settler](l.store)
+	return store, ok && !l.policy.CountRefused
 }
 
-func newReservation(store Settler, req Request, res Result) *Reservation {
+func newReservation(store driver.Settler, c call, res Result) *Reservation {
 	return &Reservation{
 		store:  store,
 		result: res,
-		set:    Settlement{Request: req, Result: res},
+		set:    c.settlement(&res),
 		done:   !res.Allowed,
 	}
 }
@@ -141,7 +140,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if !pending {
 		return nil
 	}
-	if err := tell(ctx, r.store, set); err != nil {
+	if err := settle(ctx, r.store, set); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -162,12 +161,12 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if !pending {
 		return nil
 	}
-	return tell(ctx, r.store, set)
+	return settle(ctx, r.store, set)
 }
 
 // decide fixes what the call was worth, and returns the settlement to apply, if any. One that is not
 // repeatable has no ID.
-func (r *Reservation) decide(actual int64, repeatable bool) (set Settlement, pending bool) {
+func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done {
@@ -186,10 +185,10 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set Settlement, pen
 	return r.set, pending
 }
 
-// tell applies a settlement, also for a caller that is gone.
-func tell(ctx context.Context, store Settler, set Settlement) error {
+// settle applies a settlement, also for a caller that is gone.
+func settle(ctx context.Context, store driver.Settler, set driver.Settlement) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	// Not the caller's end but the store's failure, whatever the error is.
+	// The context outlives the caller, so any error is the store's.
 	return storeError(context.Background(), store.Settle(ctx, set))
 }

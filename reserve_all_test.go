@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -22,9 +23,9 @@ func reserveAll(t *testing.T, l *sash.Limiter) (sash.Result, []*sash.Reservation
 }
 
 func TestEverySubjectIsSettledByItself(t *testing.T) {
-	for where, store := range map[string]func() sash.Store{
-		"in one step": func() sash.Store { return memstore.New(nil) },
-		"one by one":  func() sash.Store { return apartStore{memstore.New(nil)} },
+	for where, store := range map[string]func() driver.Store{
+		"in one step": func() driver.Store { return memstore.New(nil) },
+		"one by one":  func() driver.Store { return apartStore{memstore.New(nil)} },
 	} {
 		for name, c := range map[string]struct {
 			client, all step  // nil is never settled
@@ -70,7 +71,7 @@ func TestEverySubjectIsSettledByItself(t *testing.T) {
 }
 
 func TestOfARefusedDecisionNothingIsReserved(t *testing.T) {
-	for where, store := range map[string]sash.Store{
+	for where, store := range map[string]driver.Store{
 		"in one step": memstore.New(nil),
 		"one by one":  apartStore{memstore.New(nil)},
 	} {
@@ -116,10 +117,12 @@ func TestReserveAllRefusesWhatItCannotDo(t *testing.T) {
 // downSettler would settle, if it were not down.
 type downSettler struct{ failingStore }
 
-func (downSettler) Settle(context.Context, sash.Settlement) error { return errLost }
+func (downSettler) Settle(context.Context, driver.Settlement) error { return errLost }
 
 func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
-	l, err := sash.New(memstore.New(nil), nil, sash.PerMinute(1))
+	store := memstore.New(nil)
+	l := newLimiter(t, store, nil, sash.PerMinute(1))
+	policy, err := sash.NewPolicy(nil, sash.PerMinute(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +133,9 @@ func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, firm := range map[string]bool{"a": false, "b": false, "c": true} {
-		if res, err := l.Allow(t.Context(), key); err != nil || res.Allowed || res.Firm != firm {
-			t.Errorf("%s: %+v, %v", key, res, err)
+		answer, err := store.Decide(t.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
+		if err != nil || answer.Allowed() || answer.Firm != firm {
+			t.Errorf("%s: %+v, %v", key, answer, err)
 		}
 	}
 }

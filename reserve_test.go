@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -87,7 +88,7 @@ type forgetful struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (s *forgetful) Settle(ctx context.Context, set sash.Settlement) error {
+func (s *forgetful) Settle(ctx context.Context, set driver.Settlement) error {
 	if s.lost == 0 {
 		return s.Store.Settle(ctx, set)
 	}

@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
 // countingStore counts the decisions of a store.
 type countingStore struct {
-	sash.Store
+	driver.Store
 	mu    sync.Mutex
 	calls int
 }
 
-func (s *countingStore) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *countingStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	s.mu.Lock()
 	s.calls++
 	s.mu.Unlock()

@@ -8,22 +8,22 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A call waits for a decision that a goroutine of the store makes.
 type call struct {
 	ctx    context.Context
-	req    sash.Request
+	req    driver.Request
 	batch  *batch        // guarded by the shard's mu; nil while it is in the queue
-	done   chan struct{} // sent to once, when result and err are set
-	result sash.Result
+	done   chan struct{} // sent to once, when answer and err are set
+	answer driver.Answer
 	err    error
 }
 
-// answer gives a caller its answer. The call is the caller's then, who may use it again.
-func (c *call) answer(res sash.Result, err error) {
-	c.result, c.err = res, err
+// reply gives the caller its answer. The call is the caller's then, which may use it again.
+func (c *call) reply(answer driver.Answer, err error) {
+	c.answer, c.err = answer, err
 	c.done <- struct{}{}
 }
 
@@ -101,7 +101,7 @@ func (sh *shard) giveUp(q *queue, c *call) {
 //
 // Each question is about the first ask calls. With room for all, or for none, it takes one question: after
 // a refusal the first call asks alone, and answers for all that cost as much.
-func (b *batch) decide(store sash.Store, refused bool) (refusedLast bool) {
+func (b *batch) decide(store driver.Store, refused bool) (refusedLast bool) {
 	defer b.cancel()
 	defer func() {
 		if p := recover(); p != nil {
@@ -110,7 +110,7 @@ func (b *batch) decide(store sash.Store, refused bool) (refusedLast bool) {
 	}()
 	ask := 1
 	if !refused {
-		ask = b.fit(mostUnits(b.open[0].req.Policy))
+		ask = b.fit(b.open[0].req.Policy.MostUnits())
 	}
 	for len(b.open) > 0 {
 		req := b.open[0].req
@@ -121,15 +121,15 @@ func (b *batch) decide(store sash.Store, refused bool) (refusedLast bool) {
 			b.fail(err)
 			return refused
 		}
-		refused = !res.Allowed
+		refused = !res.Allowed()
 		switch {
-		case res.Allowed:
+		case res.Allowed():
 			b.admit(ask, res)
-			ask = b.fit(res.Remaining)
+			ask = b.fit(res.Remaining())
 		case ask == 1:
 			b.refuse(res, req.Cost)
 		default: // nothing was charged
-			ask = b.fit(res.Remaining)
+			ask = b.fit(res.Remaining())
 		}
 	}
 	return refused
@@ -152,40 +152,31 @@ func (b *batch) fit(remaining int64) int {
 }
 
 // admit answers the first n calls, whose sum was charged.
-func (b *batch) admit(n int, res sash.Result) {
+func (b *batch) admit(n int, res driver.Answer) {
 	later := sum(b.open[:n])
 	for _, c := range b.open[:n] {
 		later -= c.req.Cost
-		c.answer(res.Part(c.req, later), nil)
+		c.reply(res.Before(later), nil)
 	}
 	b.open = b.open[n:]
 }
 
 // refuse answers every call that costs as much as the one that was refused.
-func (b *batch) refuse(res sash.Result, cost int64) {
+func (b *batch) refuse(res driver.Answer, cost int64) {
 	b.open = slices.DeleteFunc(b.open, func(c *call) bool {
 		if c.req.Cost != cost {
 			return false
 		}
-		c.answer(res.Part(c.req, 0), nil)
+		c.reply(res, nil)
 		return true
 	})
 }
 
 func (b *batch) fail(err error) {
 	for _, c := range b.open {
-		c.answer(sash.Result{}, err)
+		c.reply(driver.Answer{}, err)
 	}
 	b.open = nil
-}
-
-// mostUnits returns the most that a policy's smallest limit can ever admit at once.
-func mostUnits(policy *sash.Policy) int64 {
-	most := int64(sash.MaxUnits)
-	for _, l := range policy.Limits() {
-		most = min(most, l.Units)
-	}
-	return most
 }
 
 func sum(calls []*call) (units int64) {

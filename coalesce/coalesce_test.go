@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/coalesce"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
 	"example.com/sash/storetest/oracle"
@@ -39,7 +40,7 @@ type far struct {
 	err      error
 }
 
-func (f *far) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	f.calls.Add(1)
 	if n := f.underWay.Add(1); n > f.most.Load() {
 		f.most.Store(n)
@@ -48,23 +49,23 @@ func (f *far) Decide(ctx context.Context, req sash.Request) (sash.Result, error)
 	select {
 	case <-time.After(f.trip / 2):
 	case <-ctx.Done():
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
 	if f.err != nil {
-		return sash.Result{}, f.err
+		return driver.Answer{}, f.err
 	}
 	res, err := f.Store.Decide(ctx, req)
 	select {
 	case <-time.After(f.trip / 2):
 	case <-ctx.Done():
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
 	return res, err
 }
 
 func newFar() *far { return &far{Store: memstore.New(nil), trip: time.Millisecond} }
 
-func limiter(t *testing.T, store sash.Store, limits ...sash.Limit) *sash.Limiter {
+func limiter(t *testing.T, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, limits...)
 	if err != nil {
@@ -285,7 +286,8 @@ func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
 func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFar()
-		l := limiter(t, coalesce.New(store), sash.PerMinute(3))
+		joined := coalesce.New(store)
+		l := limiter(t, joined, sash.PerMinute(3))
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
 		synctest.Wait()
@@ -293,8 +295,12 @@ func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() { _, _ = l.Reserve(t.Context(), "k", 1) })
 		wg.Wait()
-		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Firm {
-			t.Errorf("%+v, %v", res, err)
+		policy, err := sash.NewPolicy(nil, sash.PerMinute(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := joined.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy}); err != nil || answer.Allowed() || answer.Firm {
+			t.Errorf("%+v, %v", answer, err)
 		}
 	})
 }
@@ -321,7 +327,7 @@ func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
 
 type panicking struct{ far }
 
-func (p *panicking) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := p.far.Decide(ctx, req)
 	if req.Cost > 1 {
 		panic("a bug")

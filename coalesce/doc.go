@@ -33,7 +33,7 @@
 //
 // # Its place
 //
-// It stands nearest to the store: failover, denials and lease come before it (see [sash.Substitute]). What they
+// It stands nearest to the store: failover, denials and lease come before it (see [driver.Substitute]). What they
 // answer by themselves needs no batch. A store that is behind it and answers by policy, as one of failover
 // does, would see the sum of a batch in place of a call's cost, and one error would be everybody's: then no
 // calls are joined.

@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/coalesce"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -20,12 +21,12 @@ type hanging struct {
 	hangs int64
 }
 
-func (h *hanging) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (h *hanging) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if req.Cost == h.hangs {
 		h.underWay.Add(1)
 		defer h.underWay.Add(-1)
 		<-ctx.Done()
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
 	return h.far.Decide(ctx, req)
 }
@@ -64,14 +65,12 @@ type numbered struct {
 	n atomic.Int64
 }
 
-func (s *numbered) Decide(_ context.Context, req sash.Request) (sash.Result, error) {
+func (s *numbered) Decide(_ context.Context, req driver.Request) (driver.Answer, error) {
 	from := s.n.Add(1)
 	for range rand.IntN(200) {
 		_ = time.Now()
 	}
-	res := sash.Result{Allowed: true, Remaining: 1 << 30}
-	res.At = time.UnixMicro(from)
-	return res, nil
+	return driver.NewAnswer(from, 0, []driver.Status{{Remaining: 1 << 30}}), nil
 }
 
 // Calls are used again. A caller that gave up just when its answer came leaves it to nobody else.

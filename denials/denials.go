@@ -9,7 +9,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // Defaults of Options.
@@ -36,7 +36,7 @@ type Options struct {
 // A Store keeps refusals in memory and asks another store for everything else. It is safe for concurrent
 // use and has nothing to close.
 type Store struct {
-	inner    sash.Store
+	driver.Passthrough
 	maxAge   time.Duration
 	start    time.Time // instants are what has passed since: reading the date as well takes twice as long
 	cache    *otter.Cache[string, *denial]
@@ -45,38 +45,33 @@ type Store struct {
 	answered atomic.Uint64
 }
 
-var (
-	_ sash.Decorator    = (*Store)(nil)
-	_ sash.MultiStore   = (*Store)(nil)
-	_ sash.Deduplicator = (*Store)(nil)
-	_ sash.Settler      = (*Store)(nil)
-	_ sash.Resetter     = (*Store)(nil)
-)
-
 // A denial is the refusals of a key under one policy. It does not change once made.
 type denial struct {
-	policy   *sash.Policy
+	policy   *driver.Policy
 	refusals [costs]refusal
 }
 
 // A refusal is an answer that holds for a while. The zero value holds for none.
 type refusal struct {
 	cost     int64
-	result   sash.Result
+	answer   driver.Answer
 	received time.Duration // since the store's start, as until is
 	until    time.Duration
 }
 
-// New returns a store that asks inner, which it does not own. A nil opts is the default. The error says
-// which option is wrong.
-func New(inner sash.Store, opts *Options) (*Store, error) {
+// New returns a store that asks next, which it does not own. A nil opts is the default. The error says
+// which option is wrong. New panics if next is nil.
+func New(next driver.Store, opts *Options) (*Store, error) {
+	if next == nil {
+		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
+	}
 	if opts == nil {
 		opts = &Options{}
 	}
 	if opts.MaxKeys < 0 || opts.MaxAge < 0 {
 		return nil, errors.New("denials: MaxKeys and MaxAge must not be negative; zero is the default")
 	}
-	s := &Store{inner: inner, maxAge: opts.MaxAge, start: time.Now(), seed: maphash.MakeSeed()}
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, maxAge: opts.MaxAge, start: time.Now(), seed: maphash.MakeSeed()}
 	if s.maxAge == 0 {
 		s.maxAge = DefaultMaxAge
 	}
@@ -92,38 +87,37 @@ func New(inner sash.Store, opts *Options) (*Store, error) {
 // now returns the instant, since the start.
 func (s *Store) now() time.Duration { return time.Since(s.start) }
 
-// Decide implements [sash.Store]. An answer from memory has the source [sash.FromCache].
-func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, err error) {
-	if req.Cost == 0 || req.Policy.CountRefused() {
-		return s.inner.Decide(ctx, req)
+// Decide implements [driver.Store]. An answer from memory has the source [driver.FromCache].
+func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answer, err error) {
+	if req.Cost == 0 || req.Policy.CountRefused {
+		return s.Next.Decide(ctx, req)
 	}
 	if d, ok := s.cache.GetIfPresent(req.Key); ok {
 		if r := d.find(req); r != nil {
 			if now := s.now(); now < r.until {
 				s.answered.Add(1)
-				res = r.result.After(now - r.received)
-				res = res.Part(req, 0)
-				res.Source = sash.FromCache
+				res = r.answer.After(now - r.received)
+				res.Source = driver.FromCache
 				return res, nil
 			}
 		}
 	}
 	epoch := s.epoch(req.Key)
 	before, sent := epoch.Load(), s.now()
-	res, err = s.inner.Decide(ctx, req)
-	if err == nil && !res.Allowed && res.Firm && res.Source == sash.FromStore {
+	res, err = s.Next.Decide(ctx, req)
+	if err == nil && !res.Allowed() && res.Firm && res.Source == driver.FromStore {
 		s.keep(req, refusal{
 			cost:     req.Cost,
-			result:   res,
+			answer:   res,
 			received: s.now(),
-			until:    sent + min(res.RetryAfter, s.maxAge),
+			until:    sent + min(time.Duration(res.Retry())*time.Microsecond, s.maxAge),
 		}, epoch, before)
 	}
 	return res, err
 }
 
 // keep keeps a refusal, unless something was given back while it was on its way.
-func (s *Store) keep(req sash.Request, r refusal, epoch *atomic.Uint64, before uint64) {
+func (s *Store) keep(req driver.Request, r refusal, epoch *atomic.Uint64, before uint64) {
 	s.cache.Compute(req.Key, func(old *denial, found bool) (*denial, otter.ComputeOp) {
 		if epoch.Load() != before {
 			return nil, otter.CancelOp
@@ -154,7 +148,7 @@ func (d *denial) set(r refusal) {
 }
 
 // find returns the refusal of the same call, or nil.
-func (d *denial) find(req sash.Request) *refusal {
+func (d *denial) find(req driver.Request) *refusal {
 	for i := range d.refusals {
 		if r := &d.refusals[i]; r.cost == req.Cost && d.policy.Equal(req.Policy) {
 			return r
@@ -176,45 +170,16 @@ func (s *Store) epoch(key string) *atomic.Uint64 {
 	return &s.epochs[maphash.String(s.seed, key)&(epochs-1)]
 }
 
-// Unwrap implements [sash.Decorator].
-func (s *Store) Unwrap() sash.Store { return s.inner }
-
-// DecideOnce implements [sash.Deduplicator]. It goes straight to the store: what a
-// repeated call got before holds, whatever was refused since. The error is
-// [sash.ErrUnsupported] when the store does not know IDs.
-func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
-	if inner, ok := s.inner.(sash.Deduplicator); ok {
-		return inner.DecideOnce(ctx, id, req)
-	}
-	return sash.Result{}, sash.ErrUnsupported
-}
-
-// DecideAll implements [sash.MultiStore]. It goes straight to the store.
-func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
-	if inner, ok := s.inner.(sash.MultiStore); ok {
-		return inner.DecideAll(ctx, reqs)
-	}
-	return nil, sash.ErrApart
-}
-
-// Settle implements [sash.Settler]. The error is [sash.ErrUnsupported] when the store does not settle.
-func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
-	inner, ok := s.inner.(sash.Settler)
-	if !ok {
-		return sash.ErrUnsupported
-	}
+// Settle implements [driver.Settler]. The error is [driver.ErrUnsupported] when the store does not settle.
+func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	if set.Units < set.Request.Cost {
-		defer s.forget(set.Request.Key) // also when it is not known whether the store was told
+		defer s.forget(set.Request.Key) // also after an error, when the store may have settled
 	}
-	return inner.Settle(ctx, set)
+	return s.Passthrough.Settle(ctx, set)
 }
 
-// Reset implements [sash.Resetter]. The error is [sash.ErrUnsupported] when the store does not reset.
-func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) error {
-	inner, ok := s.inner.(sash.Resetter)
-	if !ok {
-		return sash.ErrUnsupported
-	}
+// Reset implements [driver.Resetter]. The error is [driver.ErrUnsupported] when the store does not reset.
+func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	defer s.forget(key)
-	return inner.Reset(ctx, key, policy)
+	return s.Passthrough.Reset(ctx, key, policy)
 }

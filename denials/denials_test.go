@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/denials"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
 	"example.com/sash/storetest/oracle"
@@ -25,7 +26,7 @@ type counted struct {
 	out, back time.Duration
 }
 
-func (c *counted) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (c *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	c.calls.Add(1)
 	time.Sleep(c.out)
 	res, err := c.Store.Decide(ctx, req)
@@ -33,7 +34,7 @@ func (c *counted) Decide(ctx context.Context, req sash.Request) (sash.Result, er
 	return res, err
 }
 
-func newStore(t testing.TB, inner sash.Store, opts *denials.Options) *denials.Store {
+func newStore(t testing.TB, inner driver.Store, opts *denials.Options) *denials.Store {
 	t.Helper()
 	s, err := denials.New(inner, opts)
 	if err != nil {
@@ -42,7 +43,7 @@ func newStore(t testing.TB, inner sash.Store, opts *denials.Options) *denials.St
 	return s
 }
 
-func newLimiter(t testing.TB, store sash.Store, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, limits...)
 	if err != nil {
@@ -81,14 +82,14 @@ func TestARefusalIsAskedForOnce(t *testing.T) {
 		first := ask(t, l, "k", 5)
 		refused := ask(t, l, "k", 1)
 		room := first.At.Add(500 * time.Millisecond)
-		if free := refused.At.Add(refused.RetryAfter); !free.Equal(room) || refused.Source != sash.FromStore {
+		if free := refused.At.Add(refused.RetryAfter); !free.Equal(room) || refused.Source != driver.FromStore {
 			t.Fatalf("%+v", refused)
 		}
 		inner.calls.Store(0)
 		for range 100 {
 			time.Sleep(time.Millisecond)
 			res := ask(t, l, "k", 1)
-			if res.Allowed || res.Source != sash.FromCache {
+			if res.Allowed || res.Source != driver.FromCache {
 				t.Fatalf("%+v", res)
 			}
 			if free := res.At.Add(res.RetryAfter); !free.Equal(room) {
@@ -185,9 +186,9 @@ func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
 // A store that takes settlements of any charge for harmless is not trusted with them.
 type wronglyFirm struct{ *memstore.Store }
 
-func (w wronglyFirm) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (w wronglyFirm) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := w.Store.Decide(ctx, req)
-	res.Firm = !res.Allowed
+	res.Firm = !res.Allowed()
 	return res, err
 }
 
@@ -241,7 +242,7 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 7))
 				inner := memstore.New(nil)
-				var store sash.Store = inner
+				var store driver.Store = inner
 				if cached {
 					store = newStore(t, inner, &denials.Options{MaxAge: time.Hour, MaxKeys: 1 + random.IntN(4)})
 				} else {
@@ -280,7 +281,7 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 					default:
 						res := ask(t, ours, key, cost)
 						call := fmt.Sprintf("at %v: %s cost %d under %v", res.At, key, cost, plan)
-						log = append(log, verdict{call, res.Allowed, res.RetryAfter, res.Source == sash.FromCache})
+						log = append(log, verdict{call, res.Allowed, res.RetryAfter, res.Source == driver.FromCache})
 					}
 				}
 			})
@@ -326,11 +327,11 @@ func BenchmarkRefused(b *testing.B) {
 
 // What the store behind cannot do is not offered, and what it can is.
 func TestPowersAreThoseOfTheStore(t *testing.T) {
-	l := newLimiter(t, newStore(t, struct{ sash.Store }{memstore.New(nil)}, nil), sash.PerHour(10))
+	l := newLimiter(t, newStore(t, struct{ driver.Store }{memstore.New(nil)}, nil), sash.PerHour(10))
 	_, reserve := l.Reserve(t.Context(), "k", 1)
 	_, once := l.AllowOnce(t.Context(), "id", "k", 1)
 	for call, err := range map[string]error{"Reserve": reserve, "AllowOnce": once, "Reset": l.Reset(t.Context(), "k")} {
-		if !errors.Is(err, sash.ErrUnsupported) {
+		if !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("%s: %v, want ErrUnsupported", call, err)
 		}
 	}

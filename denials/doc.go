@@ -7,7 +7,7 @@
 //
 // A refusal tells when the same call would be admitted at the earliest, if nobody else comes; others only
 // make it later. So until then the answer is known. Only somebody who gives units back could make room
-// earlier, so a refusal is kept only when the store says that nobody can (see [sash.Result].Firm): no charge
+// earlier, so a refusal is kept only when the store says that nobody can (see [driver.Answer].Firm): no charge
 // that counts may still be settled. It is kept for the cost that was asked, and for the limits that it was
 // asked under: raised limits are asked for anew.
 //

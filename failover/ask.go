@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // An outcome is what became of asking the store.
@@ -144,12 +145,12 @@ func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 }
 
 // decided reports whether a result tells of the store's health.
-func decided(res sash.Result) bool { return res.Source == sash.FromStore }
+func decided(res driver.Answer) bool { return res.Source == driver.FromStore }
 
 // answers reports whether an error is about the call and not about the store's health.
 func answers(err error) bool {
 	for _, about := range [...]error{
-		sash.ErrUnsupported, sash.ErrApart, sash.ErrInvalidLimit, sash.ErrInvalidCost,
+		driver.ErrUnsupported, driver.ErrApart, sash.ErrInvalidLimit, sash.ErrInvalidCost,
 		sash.ErrInvalidKey, sash.ErrCostAboveLimit,
 	} {
 		if errors.Is(err, about) {

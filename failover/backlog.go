@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // Bounds of the backlog.
@@ -32,24 +32,24 @@ type backlog struct {
 // A subject is a key under an algorithm and its resolution, which do not share a count.
 type subject struct {
 	key        string
-	algorithm  sash.Algorithm
+	algorithm  driver.Algorithm
 	resolution time.Duration
 }
 
-func subjectOf(key string, policy *sash.Policy) subject {
-	return subject{key, policy.Algorithm(), policy.Resolution()}
+func subjectOf(key string, policy *driver.Policy) subject {
+	return subject{key, policy.Algorithm, policy.Resolution}
 }
 
 // A due is something to charge to the store: a call with an ID, or else what a subject owes.
 type due struct {
 	id  string
-	at  time.Time // of a call
-	req sash.Request
+	at  int64 // of a call
+	req driver.Request
 	d   *debt // of a subject
 }
 
 // add notes units that were charged locally. It returns the units that there was no room for.
-func (b *backlog) add(req sash.Request, at time.Time) (lost int64) {
+func (b *backlog) add(req driver.Request, at int64) (lost int64) {
 	if req.Cost == 0 {
 		return 0
 	}
@@ -65,7 +65,7 @@ func (b *backlog) add(req sash.Request, at time.Time) (lost int64) {
 }
 
 // debt returns a request's debt, made if need be, or nil where there is no room. The caller holds mu.
-func (b *backlog) debt(req sash.Request) *debt {
+func (b *backlog) debt(req driver.Request) *debt {
 	name := subjectOf(req.Key, req.Policy)
 	d := b.subjects[name]
 	if d == nil {
@@ -164,7 +164,7 @@ func (b *backlog) look() (d due, found, more bool) {
 		delete(b.subjects, name)
 		d.drop(now)
 		if units := d.sum(); units > 0 {
-			return due{req: sash.Request{Key: name.key, Policy: d.policy, Cost: units}, d: d}, true, true
+			return due{req: driver.Request{Key: name.key, Policy: d.policy, Cost: units}, d: d}, true, true
 		}
 		if tries++; tries == atOnce {
 			return due{}, false, true
@@ -190,8 +190,8 @@ func (b *backlog) putBack(of due) (lost int64) {
 
 // correct follows a local charge that was settled, once for each ID. What the store knows already cannot be made
 // less; it leaves by itself. It returns the units that there was no room for.
-func (b *backlog) correct(set sash.Settlement) (lost int64) {
-	req, at, now := set.Request, set.Result.At, time.Now().UnixMicro()
+func (b *backlog) correct(set driver.Settlement) (lost int64) {
+	req, at, now := set.Request, set.At, time.Now().UnixMicro()
 	leaves, more := end(req.Policy, at), set.Units-req.Cost
 	if leaves <= now {
 		return 0
@@ -214,7 +214,7 @@ func (b *backlog) correct(set sash.Settlement) (lost int64) {
 }
 
 // forget drops a subject.
-func (b *backlog) forget(key string, policy *sash.Policy) {
+func (b *backlog) forget(key string, policy *driver.Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	name := subjectOf(key, policy)

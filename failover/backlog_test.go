@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 func newBacklog() *backlog { return &backlog{subjects: make(map[subject]*debt)} }
 
-func request(t *testing.T, key string, cost int64, limits ...sash.Limit) sash.Request {
+func request(t *testing.T, key string, cost int64, limits ...sash.Limit) driver.Request {
 	t.Helper()
 	policy, err := sash.NewPolicy(nil, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sash.Request{Key: key, Policy: policy, Cost: cost}
+	return driver.Request{Key: key, Policy: policy, Cost: cost}
 }
 
-func settlement(req sash.Request, at time.Time, units int64, id string) sash.Settlement {
-	return sash.Settlement{Request: req, Result: sash.Result{At: at, Source: sash.FromLocal}, Units: units, ID: id}
+func settlement(req driver.Request, at time.Time, units int64, id string) driver.Settlement {
+	return driver.Settlement{Request: req, At: at.UnixMicro(), Source: driver.FromLocal, Units: units, ID: id}
 }
 
 // However long the store is away, a subject takes no more memory than its window needs.
@@ -33,7 +34,7 @@ func TestTheBacklogForgetsWhatHasLeft(t *testing.T) {
 		ids, ends := 0, 0
 		for i := range 50_000 {
 			at := time.Now()
-			b.add(req, at)
+			b.add(req, at.UnixMicro())
 			b.correct(settlement(req, at, 2, fmt.Sprint(i)))
 			time.Sleep(100 * time.Microsecond)
 			ids, ends = max(ids, len(b.settled.known)), max(ends, len(b.subjects[subjectOf("k", req.Policy)].units))
@@ -55,7 +56,7 @@ func TestLateSettlementsJoinTheirCharge(t *testing.T) {
 		old := time.Now()
 		time.Sleep(20 * time.Minute)
 		for i := range 20_000 {
-			b.add(req, time.Now())
+			b.add(req, time.Now().UnixMicro())
 			b.correct(settlement(req, old, 2, fmt.Sprint(i)))
 		}
 		d := b.subjects[subjectOf("k", req.Policy)]
@@ -85,7 +86,7 @@ func TestWhatIsDueIsWhatStillCounts(t *testing.T) {
 				time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
 				if len(charges) == 0 || rng.IntN(3) > 0 {
 					c := charge{time.Now(), 1 + rng.Int64N(5)}
-					b.add(request(t, "k", c.units, limits...), c.at)
+					b.add(request(t, "k", c.units, limits...), c.at.UnixMicro())
 					charges = append(charges, c)
 					continue
 				}
@@ -120,7 +121,7 @@ func TestStaleSubjectsMakeRoom(t *testing.T) {
 		b := newBacklog()
 		fill := func(name string) (lost int64) {
 			for i := range mostSubjects {
-				lost += b.add(request(t, fmt.Sprint(name, i), 1, sash.PerMinute(5)), time.Now())
+				lost += b.add(request(t, fmt.Sprint(name, i), 1, sash.PerMinute(5)), time.Now().UnixMicro())
 			}
 			return lost
 		}
@@ -141,7 +142,7 @@ func TestStaleSubjectsMakeRoom(t *testing.T) {
 func TestManyWindowsOfASubjectAreAddedUp(t *testing.T) {
 	b := newBacklog()
 	for i := range 10_000 {
-		b.add(request(t, "k", 1, sash.Every(5, time.Hour+time.Duration(i)*time.Second)), time.Now())
+		b.add(request(t, "k", 1, sash.Every(5, time.Hour+time.Duration(i)*time.Second)), time.Now().UnixMicro())
 	}
 	due, _ := b.take()
 	if len(due.d.units) > mostEnds || due.req.Cost != 10_000 {

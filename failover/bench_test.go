@@ -4,17 +4,18 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
 
 // What standing before a store costs, next to the store itself.
 func BenchmarkDecide(b *testing.B) {
-	stores := map[string]sash.Store{"bare": memstore.New(nil)}
+	stores := map[string]driver.Store{"bare": memstore.New(nil)}
 	for name, mode := range map[string]failover.Mode{"closed": failover.Closed, "local": failover.Local} {
 		store, err := failover.New(memstore.New(nil), &failover.Options{
-			Policy: failover.Policy{Rules: []failover.Rule{{Mode: mode}}},
-			Local:  memstore.New(nil),
+			Modes: failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
+			Local: memstore.New(nil),
 		})
 		if err != nil {
 			b.Fatal(err)

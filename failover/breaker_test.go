@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 )
 
@@ -130,7 +131,7 @@ func TestFailuresAreTold(t *testing.T) {
 		errAuth := errors.New("NOAUTH authentication required")
 		told := make(map[failover.Kind]int)
 		store := guarded(t, inner, failover.Options{
-			Policy:  always(failover.Open),
+			Modes:   always(failover.Open),
 			OnError: func(_ error, kind failover.Kind) { told[kind]++ },
 			Classify: func(err error) failover.Kind {
 				if errors.Is(err, errAuth) {
@@ -142,7 +143,7 @@ func TestFailuresAreTold(t *testing.T) {
 		l := newLimiter(t, store, nil, sash.PerHour(1000))
 		for _, does := range []func(context.Context) error{fails(errAuth), fails(errRefused), fails(errBroken), stalls} {
 			inner.becomes(does)
-			if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromPolicy || !errors.Is(res.Cause, sash.ErrUnavailable) {
+			if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromPolicy || !errors.Is(res.Cause, sash.ErrUnavailable) {
 				t.Errorf("%+v", res)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 )
 
@@ -50,7 +51,7 @@ func TestAnAnswerWithinTheBudgetIsTheStores(t *testing.T) {
 		inner.becomes(hangs(49 * time.Millisecond))
 		l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
 		res := allow(t, l, "k", 3)
-		if !res.Allowed || res.Remaining != 7 || res.Source != sash.FromStore || res.Cause != nil {
+		if !res.Allowed || res.Remaining != 7 || res.Source != driver.FromStore || res.Cause != nil {
 			t.Errorf("%+v", res)
 		}
 	})
@@ -118,7 +119,7 @@ func giveUp(t *testing.T, l *sash.Limiter, n int) {
 func TestACallerWhoGivesUpTripsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
 		l := newLimiter(t, store, nil, sash.PerHour(10))
 		inner.becomes(hangs(30 * time.Millisecond)) // within the budget
 		giveUp(t, l, 50)
@@ -135,7 +136,7 @@ func TestAStoreIsFoundDownByCallersWhoGiveUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := newFake()
-				store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+				store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
 				l := newLimiter(t, store, nil, sash.PerHour(10))
 				inner.becomes(does)
 				giveUp(t, l, 5)
@@ -146,7 +147,7 @@ func TestAStoreIsFoundDownByCallersWhoGiveUp(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 				defer cancel()
-				if res, err := l.Allow(ctx, "k"); err != nil || !res.Allowed || res.Source != sash.FromPolicy {
+				if res, err := l.Allow(ctx, "k"); err != nil || !res.Allowed || res.Source != driver.FromPolicy {
 					t.Errorf("the next caller with 10 ms: %+v, %v", res, err)
 				}
 				time.Sleep(2 * time.Hour)
@@ -158,15 +159,15 @@ func TestAStoreIsFoundDownByCallersWhoGiveUp(t *testing.T) {
 func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
 		policy, err := sash.NewPolicy(nil, sash.PerHour(10))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []error{sash.ErrApart, sash.ErrUnsupported, sash.ErrInvalidLimit} {
+		for _, want := range []error{driver.ErrApart, driver.ErrUnsupported, sash.ErrInvalidLimit} {
 			inner.becomes(fails(want))
 			for range 10 {
-				if _, err := store.Decide(t.Context(), sash.Request{Key: "k", Cost: 1, Policy: policy}); !errors.Is(err, want) {
+				if _, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy}); !errors.Is(err, want) {
 					t.Fatalf("the error is %v, want %v", err, want)
 				}
 			}
@@ -177,16 +178,16 @@ func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
 	})
 }
 
-type onlyDecides struct{ sash.Store }
+type onlyDecides struct{ driver.Store }
 
 func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
-	store := guarded(t, onlyDecides{newFake()}, failover.Options{Policy: always(failover.Local)})
+	store := guarded(t, onlyDecides{newFake()}, failover.Options{Modes: always(failover.Local)})
 	l := newLimiter(t, store, nil, sash.PerHour(10))
-	if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnsupported) {
+	if err := l.Reset(t.Context(), "k"); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Reset: %v", err)
 	}
 	subjects := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
-	if _, err := l.AllowAll(t.Context(), subjects...); !errors.Is(err, sash.ErrUnsupported) {
+	if _, err := l.AllowAll(t.Context(), subjects...); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("AllowAll: %v", err)
 	}
 	if left, err := l.Peek(t.Context(), "a"); err != nil || left.Remaining != 10 {
@@ -200,12 +201,12 @@ func TestAStoreThatPanicsHasFailed(t *testing.T) {
 		inner := newFake()
 		var told error
 		store := guarded(t, inner, failover.Options{
-			Policy:  failover.Policy{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Local}}},
+			Modes:   failover.Modes{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Local}}},
 			OnError: func(err error, _ failover.Kind) { told = err },
 		})
 		l := newLimiter(t, store, nil, sash.PerHour(10))
 		inner.becomes(func(context.Context) error { panic("index out of range") })
-		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
 			t.Errorf("%+v", res)
 		}
 		if !errors.Is(told, sash.ErrUnavailable) || !strings.Contains(told.Error(), "index out of range") {

@@ -1,10 +1,7 @@
 package failover
 
 import (
-	"time"
-
-	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // Bounds of a debt.
@@ -16,19 +13,19 @@ const (
 // A debt is what one subject was charged locally: units by the instant at which they have left, in
 // microseconds since the epoch. So a charge, and what is settled of it later, is found in any order.
 type debt struct {
-	policy *sash.Policy // the last that it was charged under
+	policy *driver.Policy // the last that it was charged under
 	units  map[int64]int64
 }
 
 // end returns the instant from which no limit counts a charge any more. Where windows slide it is rounded up
 // to a part of the longest window; the end of a calendar period is exact.
-func end(policy *sash.Policy, at time.Time) (last int64) {
-	windows := policy.Windows()
-	step := max(1, window.Keep(windows)/steps)
+func end(policy *driver.Policy, at int64) (last int64) {
+	windows := policy.Limits
+	step := max(1, driver.Longest(windows)/steps)
 	for _, w := range windows {
-		_, stop := w.Cut(at.UnixMicro())
+		_, stop := w.Cut(at)
 		if w.Period == 0 {
-			stop = (at.UnixMicro() + w.Window + step - 1) / step * step
+			stop = (at + w.Window + step - 1) / step * step
 		}
 		last = max(last, stop)
 	}

@@ -7,6 +7,7 @@ import (
 	"log"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
@@ -14,15 +15,15 @@ import (
 // unplugged is a store that nobody can reach.
 type unplugged struct{}
 
-func (unplugged) Decide(context.Context, sash.Request) (sash.Result, error) {
-	return sash.Result{}, errors.New("connection refused")
+func (unplugged) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, errors.New("connection refused")
 }
 
 // While the store is unavailable single units are admitted, up to 20 units are decided here over a
 // quarter of the limit, and more than that is an error.
 func Example() {
 	store, err := failover.New(unplugged{}, &failover.Options{
-		Policy: failover.Policy{Rules: []failover.Rule{
+		Modes: failover.Modes{Rules: []failover.Rule{
 			{MaxCost: 1, Mode: failover.Open},
 			{MaxCost: 20, Mode: failover.Local},
 		}},
@@ -57,9 +58,9 @@ func ExampleStore_With() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = store.With(failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}})
+	_, err = store.With(failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}})
 	fmt.Println(err)
-	logins, err := store.With(failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}})
+	logins, err := store.With(failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}})
 	fmt.Println(logins.State(), err)
 	// Output:
 	// failover: rule 0 says open, but these limits guard a secret: use local or closed

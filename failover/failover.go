@@ -48,7 +48,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // Defaults of Options.
@@ -59,8 +59,8 @@ const (
 
 // Options for a Store. The zero value answers with an error when the store fails, within 50 ms.
 type Options struct {
-	// Policy is what to answer when the store is unavailable. The zero Policy is Closed.
-	Policy Policy
+	// Modes say what to answer when the store is unavailable. The zero Modes are Closed.
+	Modes Modes
 	// Budget is the most time that the store gets for one call. Zero is DefaultBudget. A caller whose
 	// own deadline is shorter gets the error of its context, and the store is not blamed: so it should be
 	// shorter than the deadlines of callers.
@@ -83,7 +83,7 @@ type Options struct {
 	// that subjects of the others are still decided while it is down. Zero is one part. Part is called for every
 	// decision, must not block, and always says the same of a subject.
 	Parts int
-	Part  func(key string, policy *sash.Policy) int
+	Part  func(key string, policy *driver.Policy) int
 	// OnChange is told when the store goes down, is probed, and comes back, as State tells it; cause is nil when it is up. It
 	// is called by the goroutine of a decision and must not block. Two changes can be told at once; State
 	// knows the last.
@@ -115,26 +115,27 @@ var (
 
 // A Store answers for another store when that is unavailable. It is safe for concurrent use and holds
 // nothing that has to be closed: a goroutine of its own runs only while there is something to charge to a
-// store that has come back. It implements [sash.MultiStore], [sash.Deduplicator], [sash.Settler] and
-// [sash.Resetter]; what the other store cannot do is [sash.ErrUnsupported].
+// store that has come back. It implements [driver.MultiStore], [driver.Deduplicator], [driver.Settler] and
+// [driver.Resetter]; what the other store cannot do is [driver.ErrUnsupported].
 type Store struct {
 	*guard
-	policy Policy
+	modes Modes
 }
 
 var (
-	_ sash.Substitute   = (*Store)(nil)
-	_ sash.MultiStore   = (*Store)(nil)
-	_ sash.Deduplicator = (*Store)(nil)
-	_ sash.Settler      = (*Store)(nil)
-	_ sash.Resetter     = (*Store)(nil)
+	_ driver.Substitute   = (*Store)(nil)
+	_ driver.MultiStore   = (*Store)(nil)
+	_ driver.Deduplicator = (*Store)(nil)
+	_ driver.Settler      = (*Store)(nil)
+	_ driver.Resetter     = (*Store)(nil)
 )
 
-// New returns a store that answers for another. A nil opts is the default. New does no I/O, so a process
-// can start while its store is down.
-func New(store sash.Store, opts *Options) (*Store, error) {
+// New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
+// I/O, so a process can start while its store is down. The error says which option is wrong. New panics if
+// store is nil.
+func New(store driver.Store, opts *Options) (*Store, error) {
 	if store == nil {
-		return nil, errors.New("failover: New needs a store to answer for")
+		panic("failover: New needs a store to answer for, such as goredisstore.New(client, nil)")
 	}
 	var o Options
 	if opts != nil {
@@ -158,22 +159,22 @@ func New(store sash.Store, opts *Options) (*Store, error) {
 	if o.Local != nil {
 		g.local = newLocal(o.Local, o.Instances)
 	}
-	return (&Store{guard: g}).With(o.Policy)
+	return (&Store{guard: g}).With(o.Modes)
 }
 
-// With returns a store with another policy, for other limits. It shares everything else: the state of
+// With returns a store with other modes, for other limits. It shares everything else: the state of
 // the store, the calls under way, and what was admitted locally.
-func (s *Store) With(p Policy) (*Store, error) {
-	if err := p.validate(s.local != nil); err != nil {
+func (s *Store) With(modes Modes) (*Store, error) {
+	if err := modes.validate(s.local != nil); err != nil {
 		return nil, err
 	}
-	return &Store{guard: s.guard, policy: p}, nil
+	return &Store{guard: s.guard, modes: modes}, nil
 }
 
-// Unwrap implements [sash.Decorator].
-func (s *Store) Unwrap() sash.Store { return s.store }
+// Unwrap implements [driver.Decorator].
+func (s *Store) Unwrap() driver.Store { return s.store }
 
-// Substitutes implements [sash.Substitute].
+// Substitutes implements [driver.Substitute].
 func (s *Store) Substitutes() {}
 
 // State returns whether the store is up, down or being probed: up when every part is, and down when any part is.
@@ -208,46 +209,46 @@ func (s *Store) Stats() Stats {
 
 // guard is what all stores share that With made of one.
 type guard struct {
-	store    sash.Store
+	store    driver.Store
 	budget   time.Duration
 	most     int64
 	classify func(error) Kind
 	onError  func(error, Kind)
 	slots    atomic.Int64 // calls under way
 	breakers []breaker    // of each part
-	partOf   func(key string, policy *sash.Policy) int
+	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests put a wrong one here
 	local    *local                         // nil without a local store
 }
 
-// Decide implements [sash.Store].
-func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (sash.Result, error) { return s.store.Decide(ctx, req) })
+// Decide implements [driver.Store].
+func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
 	if !out.failed {
 		if out.err == nil {
-			s.mirror(ctx, "", req, out.value.Allowed)
+			s.mirror(ctx, "", req, out.value.Allowed())
 			s.repay()
 		}
 		return out.value, out.err
 	}
-	results, err := s.answer(ctx, "", []sash.Request{req}, out.err)
+	results, err := s.answer(ctx, "", []driver.Request{req}, out.err)
 	if err != nil {
-		return sash.Result{}, err
+		return driver.Answer{}, err
 	}
-	owe(s.guard, &out, []sash.Request{req}, results, func(res sash.Result) bool { return charges(req, res.Allowed) })
+	owe(s.guard, &out, []driver.Request{req}, results, func(res driver.Answer) bool { return charges(req, res.Allowed()) })
 	return results[0], nil
 }
 
-// DecideAll implements [sash.MultiStore]. The strictest of the policy's modes for its requests counts.
-func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
-	store, ok := s.store.(sash.MultiStore)
+// DecideAll implements [driver.MultiStore]. The strictest of the policy's modes for its requests counts.
+func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	store, ok := s.store.(driver.MultiStore)
 	if !ok {
-		if _, settles := s.store.(sash.Settler); settles {
-			return nil, sash.ErrApart // the limiter charges one by one
+		if _, settles := s.store.(driver.Settler); settles {
+			return nil, driver.ErrApart // the limiter charges one by one
 		}
-		return nil, sash.ErrUnsupported
+		return nil, driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.part(reqs[0]), nil, func(ctx context.Context) ([]sash.Result, error) { return store.DecideAll(ctx, reqs) })
+	out := ask(ctx, s.guard, s.part(reqs[0]), nil, func(ctx context.Context) ([]driver.Answer, error) { return store.DecideAll(ctx, reqs) })
 	if !out.failed {
 		for _, req := range reqs[:len(out.value)] {
 			s.mirror(ctx, "", req, admitted(out.value))
@@ -257,17 +258,17 @@ func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Resu
 	}
 	results, err := s.answer(ctx, "", reqs, out.err)
 	if err == nil {
-		owe(s.guard, &out, reqs, results, func(late []sash.Result) bool {
-			return admitted(late) || reqs[0].Policy.CountRefused()
+		owe(s.guard, &out, reqs, results, func(late []driver.Answer) bool {
+			return admitted(late) || reqs[0].Policy.CountRefused
 		})
 	}
 	return results, err
 }
 
 // admitted reports whether a decision over several subjects admitted them: each result tells of its own.
-func admitted(results []sash.Result) bool {
+func admitted(results []driver.Answer) bool {
 	for i := range results {
-		if !results[i].Allowed {
+		if !results[i].Allowed() {
 			return false
 		}
 	}
@@ -275,14 +276,14 @@ func admitted(results []sash.Result) bool {
 }
 
 // charges reports whether a store that admitted a request, or did not, has charged it.
-func charges(req sash.Request, allowed bool) bool {
-	return req.Cost > 0 && (allowed || req.Policy.CountRefused())
+func charges(req driver.Request, allowed bool) bool {
+	return req.Cost > 0 && (allowed || req.Policy.CountRefused)
 }
 
 // mirror charges locally what the store charged, where the policy may decide locally one day: once for an ID
 // that is not empty.
-func (s *Store) mirror(ctx context.Context, id string, req sash.Request, allowed bool) {
-	if s.local != nil && s.policy.local() && charges(req, allowed) {
+func (s *Store) mirror(ctx context.Context, id string, req driver.Request, allowed bool) {
+	if s.local != nil && s.modes.local() && charges(req, allowed) {
 		s.local.mirror(ctx, id, req)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
@@ -62,28 +63,28 @@ func (s *fake) enter(ctx context.Context) error {
 	return do(ctx)
 }
 
-func (s *fake) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *fake) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if err := s.enter(ctx); err != nil {
-		return sash.Result{}, err
+		return driver.Answer{}, err
 	}
 	return s.Store.Decide(ctx, req)
 }
 
-func (s *fake) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+func (s *fake) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	if err := s.enter(ctx); err != nil {
-		return sash.Result{}, err
+		return driver.Answer{}, err
 	}
 	return s.Store.DecideOnce(ctx, id, req)
 }
 
-func (s *fake) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+func (s *fake) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	return s.Store.DecideAll(ctx, reqs)
 }
 
-func (s *fake) Settle(ctx context.Context, set sash.Settlement) error {
+func (s *fake) Settle(ctx context.Context, set driver.Settlement) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func stalls(ctx context.Context) error { // until its context ends
 }
 
 // guarded returns a store before a fake. A nil opts gets a local store.
-func guarded(t *testing.T, inner sash.Store, opts failover.Options) *failover.Store {
+func guarded(t *testing.T, inner driver.Store, opts failover.Options) *failover.Store {
 	t.Helper()
 	if opts.Local == nil {
 		opts.Local = memstore.New(nil)
@@ -120,8 +121,8 @@ func guarded(t *testing.T, inner sash.Store, opts failover.Options) *failover.St
 	return store
 }
 
-func always(mode failover.Mode) failover.Policy {
-	return failover.Policy{Rules: []failover.Rule{{Mode: mode}}}
+func always(mode failover.Mode) failover.Modes {
+	return failover.Modes{Rules: []failover.Rule{{Mode: mode}}}
 }
 
 func four() int { return 4 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 )
 
@@ -15,7 +16,7 @@ func TestLocallyThisProcessHasItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		instances := 4
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: func() int { return instances }})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }})
 		bringDown(t, inner, store)
 		for units, c := range map[int64]struct{ instances, share int }{
 			100: {4, 25}, 99: {4, 24}, 3: {4, 0}, 4: {4, 1}, 7: {1, 7}, 8: {0, 0}, 9: {-1, 0},
@@ -40,7 +41,7 @@ func TestAPolicyForgetsNoShareWhenTheInstancesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		instances := 2
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: func() int { return instances }})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }})
 		bringDown(t, inner, store)
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		if got := admit(t, l, "k", 60); got != 50 {
@@ -60,7 +61,7 @@ func TestAPolicyForgetsNoShareWhenTheInstancesChange(t *testing.T) {
 func TestARefusalTellsOfTheShareInTheCallersTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 		bringDown(t, inner, store)
 		limits := []sash.Limit{sash.Every(8, 10*time.Second), sash.PerHour(100)}
 		limits[0].Name = "burst"
@@ -103,7 +104,7 @@ func TestSwitchingOverHandsOutNoFreshLimit(t *testing.T) {
 					time.Sleep(time.Second) // from a boundary
 					inner := newFake()
 					store := guarded(t, inner, failover.Options{
-						Policy: always(failover.Local), Instances: func() int { return c.instances },
+						Modes: always(failover.Local), Instances: func() int { return c.instances },
 					})
 					opts := &sash.Options{Algorithm: a}
 					if a == sash.SlidingBuckets {
@@ -133,7 +134,7 @@ func TestCalendarLimitsAreSharedToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 		l := newLimiter(t, store, nil, sash.PerCalendar(40, sash.CalendarDay, zone))
 		if got := admit(t, l, "k", 5); got != 5 {
 			t.Fatal(got)
@@ -159,16 +160,16 @@ func TestCalendarLimitsAreSharedToo(t *testing.T) {
 func TestSeveralSubjectsAreDecidedTogetherLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 		l := newLimiter(t, store, nil, sash.PerHour(40))
 		both := []sash.Subject{{Key: "user", Cost: 4, Limits: []sash.Limit{sash.PerMinute(20)}}, {Key: "all", Cost: 1}}
-		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != sash.FromStore {
+		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != driver.FromStore {
 			t.Fatal(res, err)
 		}
 		bringDown(t, inner, store)
 		res, err := l.AllowAll(t.Context(), both...)
 		by, _ := res.RefusedBy()
-		if err != nil || res.Allowed || res.Source != sash.FromLocal || by.Key != "user" || by.Limit.Units != 20 {
+		if err != nil || res.Allowed || res.Source != driver.FromLocal || by.Key != "user" || by.Limit.Units != 20 {
 			t.Errorf("%+v by %+v, %v", res, by, err)
 		}
 		if got := admit(t, l, "all", 20); got != 9 {
@@ -189,7 +190,7 @@ func TestSeveralSubjectsAreDecidedTogetherLocally(t *testing.T) {
 func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		there, err := l.Reserve(t.Context(), "k", 10)
 		if err != nil {
@@ -233,12 +234,12 @@ func TestASettlementIsRepeatedAfterItWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		bringDown(t, inner, store)
-		req := sash.Request{Key: "k", Policy: policy, Cost: 5, MaySettle: true}
+		req := driver.Request{Key: "k", Policy: policy, Cost: 5, MaySettle: true}
 		res, err := store.Decide(t.Context(), req)
-		if err != nil || !res.Allowed {
+		if err != nil || !res.Allowed() {
 			t.Fatal(res, err)
 		}
-		set := sash.Settlement{Request: req, Result: res, Units: 8, ID: "one"}
+		set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: 8, ID: "one"}
 		for range 3 {
 			if err := store.Settle(t.Context(), set); err != nil {
 				t.Fatal(err)
@@ -263,7 +264,7 @@ func TestASettlementIsRepeatedAfterItWasWritten(t *testing.T) {
 func TestResetForgetsHereAndThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local)})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
 		l := newLimiter(t, store, nil, sash.PerHour(10))
 		admit(t, l, "k", 7)
 		bringDown(t, inner, store)

@@ -4,38 +4,38 @@ import (
 	"context"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
-// DecideOnce implements [sash.Deduplicator]. While the store is unavailable mode Local knows an ID too: the call
+// DecideOnce implements [driver.Deduplicator]. While the store is unavailable mode Local knows an ID too: the call
 // is charged locally once, and the store is told with the ID when it is back. So a call that is repeated after
 // a failure is charged to the store once, whoever admitted it, and none is [Stats.Doubtful] whose store is back
-// within [sash.RepeatTime]. Mode Open knows no IDs, and has nothing to charge.
+// within [driver.RepeatTime]. Mode Open knows no IDs, and has nothing to charge.
 //
 // What the store admitted is not known locally when it costs more than this process's share, nor what this
 // process was not asked: repeated while the store is unavailable, such a call is decided anew. So is, by the
 // store, a call that was refused there when it was told.
-func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
-	store, ok := s.store.(sash.Deduplicator)
+func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	store, ok := s.store.(driver.Deduplicator)
 	if !ok {
-		return sash.Result{}, sash.ErrUnsupported
+		return driver.Answer{}, driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (sash.Result, error) {
+	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) {
 		return store.DecideOnce(ctx, id, req)
 	})
 	if !out.failed {
 		if out.err == nil {
-			s.mirror(ctx, id, req, out.value.Allowed)
+			s.mirror(ctx, id, req, out.value.Allowed())
 			s.repay()
 		}
 		return out.value, out.err
 	}
-	results, err := s.answer(ctx, id, []sash.Request{req}, out.err)
+	results, err := s.answer(ctx, id, []driver.Request{req}, out.err)
 	if err != nil {
-		return sash.Result{}, err
+		return driver.Answer{}, err
 	}
 	res := results[0]
-	if res.Source == sash.FromLocal && charges(req, res.Allowed) {
+	if res.Source == driver.FromLocal && charges(req, res.Allowed()) {
 		s.local.lost.Add(s.local.backlog.addCall(call{subjectOf(req.Key, req.Policy), id}, req, res.At))
 	}
 	return res, nil
@@ -48,7 +48,7 @@ type call struct {
 }
 
 // addCall notes a call that was charged locally. It returns the units that there was no room for.
-func (b *backlog) addCall(of call, req sash.Request, at time.Time) (lost int64) {
+func (b *backlog) addCall(of call, req driver.Request, at int64) (lost int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, known := b.calls[of]; known {
@@ -68,14 +68,14 @@ func (b *backlog) addCall(of call, req sash.Request, at time.Time) (lost int64) 
 // payCall charges a call to the store if that has not charged it before. It reports whether to go on.
 func (g *guard) payCall(d due) bool {
 	l := g.local
-	store, ok := g.store.(sash.Deduplicator)
-	if !ok || time.Since(d.at) > sash.RepeatTime-2*g.budget { // the store may have forgotten the ID
+	store, ok := g.store.(driver.Deduplicator)
+	if !ok || time.Since(time.UnixMicro(d.at)) > driver.RepeatTime-2*g.budget { // the store may have forgotten the ID
 		l.doubtful.Add(d.req.Cost)
 		return true
 	}
 	req := d.req
 	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (sash.Result, error) {
+	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (driver.Answer, error) {
 		return store.DecideOnce(ctx, d.id, req)
 	})
 	switch {

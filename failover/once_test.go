@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 )
 
@@ -34,7 +35,7 @@ func loseReplies(inner *fake, after func(context.Context) error) *lossy {
 	return s
 }
 
-func (s *lossy) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+func (s *lossy) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	res, err := s.fake.DecideOnce(ctx, id, req)
 	if after := s.after.Load(); after != nil && err == nil {
 		err = (*after)(ctx)
@@ -58,25 +59,25 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := loseReplies(newFake(), c.after)
-				store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+				store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 				l := newLimiter(t, store, nil, sash.PerHour(40))
 				inner.becomes(c.before)
 				for try := range 3 {
-					if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != sash.FromLocal || res.Remaining != 8 {
+					if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != driver.FromLocal || res.Remaining != 8 {
 						t.Fatalf("try %d: %+v", try, res)
 					}
 				}
 				time.Sleep(time.Minute)
 				inner.becomes(nil)
 				inner.after.Store(nil)
-				if res := once(t, l, "job 8", "another", 1); res.Source != sash.FromStore {
+				if res := once(t, l, "job 8", "another", 1); res.Source != driver.FromStore {
 					t.Fatalf("the store is back, and the answer is from the %v", res.Source)
 				}
 				synctest.Wait()
 				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
 					t.Errorf("%d of 40 are left, want 38", left)
 				}
-				if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != sash.FromStore {
+				if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != driver.FromStore {
 					t.Errorf("repeated when the store is back: %+v", res)
 				}
 				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
@@ -100,7 +101,7 @@ func TestACallIsRepeatedAfterTheStoreWentAway(t *testing.T) {
 			once(t, l, "job 7", "k", 4)
 		}
 		bringDown(t, inner, store)
-		if res := once(t, l, "job 7", "k", 4); !res.Allowed || res.Source != sash.FromLocal {
+		if res := once(t, l, "job 7", "k", 4); !res.Allowed || res.Source != driver.FromLocal {
 			t.Errorf("repeated: %+v", res)
 		}
 		if n := admit(t, l, "k", 10); n != 6 {
@@ -130,11 +131,11 @@ func TestARefusalIsDecidedAnew(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		inner.becomes(fails(errRefused))
-		if res := once(t, l, "late", "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+		if res := once(t, l, "late", "k", 1); !res.Allowed || res.Source != driver.FromLocal {
 			t.Errorf("a minute later: %+v", res)
 		}
 		bringBack(t, inner, store)
-		if res := once(t, l, "dear", "k", 11); !res.Allowed || res.Source != sash.FromStore {
+		if res := once(t, l, "dear", "k", 11); !res.Allowed || res.Source != driver.FromStore {
 			t.Errorf("when the store is back: %+v", res)
 		}
 	})
@@ -144,10 +145,10 @@ func TestARefusalIsDecidedAnew(t *testing.T) {
 func TestACallThatIsTooOldIsNotChargedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := loseReplies(newFake(), fails(errBroken))
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 		l := newLimiter(t, store, nil, sash.PerHour(40))
 		once(t, l, "job 7", "k", 2)
-		time.Sleep(sash.RepeatTime + time.Second)
+		time.Sleep(driver.RepeatTime + time.Second)
 		inner.after.Store(nil)
 		once(t, l, "job 8", "another", 1)
 		synctest.Wait()
@@ -182,17 +183,17 @@ func TestAnAnswerFromACacheIsNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		cache := &cached{fake: inner}
-		store := guarded(t, cache, failover.Options{Policy: always(failover.Closed)})
+		store := guarded(t, cache, failover.Options{Modes: always(failover.Closed)})
 		bringDown(t, inner, store)
 		cache.hit = true
 		time.Sleep(5 * time.Second)
 		l := newLimiter(t, store, nil, sash.PerHour(1000))
-		if res := allow(t, l, "k", 1); res.Source != sash.FromCache || store.State() != failover.Down {
+		if res := allow(t, l, "k", 1); res.Source != driver.FromCache || store.State() != failover.Down {
 			t.Errorf("the store is %v after an answer from the %v", store.State(), res.Source)
 		}
 		cache.hit = false
 		inner.becomes(nil)
-		if res := allow(t, l, "k", 1); res.Source != sash.FromStore || store.State() != failover.Up {
+		if res := allow(t, l, "k", 1); res.Source != driver.FromStore || store.State() != failover.Up {
 			t.Errorf("the store is %v after an answer from the %v", store.State(), res.Source)
 		}
 	})
@@ -203,11 +204,11 @@ type cached struct {
 	hit bool
 }
 
-func (s *cached) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *cached) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if !s.hit {
 		return s.fake.Decide(ctx, req)
 	}
 	res, err := s.Store.Decide(ctx, req)
-	res.Source = sash.FromCache
+	res.Source = driver.FromCache
 	return res, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/coalesce"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
@@ -18,7 +19,7 @@ import (
 func TestCoalesceOverFailoverKeepsThePolicyOfEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: failover.Policy{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}}}})
+		store := guarded(t, inner, failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}}}})
 		l := newLimiter(t, coalesce.New(store), nil, sash.PerHour(100_000))
 		inner.becomes(hangs(10 * time.Second))
 		var group sync.WaitGroup
@@ -39,7 +40,7 @@ func TestCoalesceOverFailoverKeepsThePolicyOfEachCall(t *testing.T) {
 
 func TestLeaseOverFailoverIsRefused(t *testing.T) {
 	store := guarded(t, newFake(), failover.Options{})
-	for name, inner := range map[string]sash.Store{"failover": store, "coalesce over failover": coalesce.New(store)} {
+	for name, inner := range map[string]driver.Store{"failover": store, "coalesce over failover": coalesce.New(store)} {
 		if _, err := lease.New(inner, time.Second); err == nil {
 			t.Errorf("leases over %s", name)
 		}
@@ -55,8 +56,8 @@ func TestDecoratorsInTheirOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := guarded(t, leased, failover.Options{
-			Local:  memstore.New(nil),
-			Policy: failover.Policy{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}, {MaxCost: 2, Mode: failover.Local}}},
+			Local: memstore.New(nil),
+			Modes: failover.Modes{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}, {MaxCost: 2, Mode: failover.Local}}},
 		})
 		l := newLimiter(t, store, nil, sash.PerHour(1000))
 		ask := func(calls int) {
@@ -82,7 +83,7 @@ func TestDecoratorsInTheirOrder(t *testing.T) {
 		}
 		bringBack(t, inner, store)
 		for range 5 {
-			if res := allow(t, l, "k", 3); res.Source != sash.FromStore && res.Source != sash.FromLease {
+			if res := allow(t, l, "k", 3); res.Source != driver.FromStore && res.Source != driver.FromLease {
 				t.Errorf("when the store is back: %+v", res)
 			}
 		}

@@ -1,6 +1,6 @@
 package failover
 
-import "example.com/sash"
+import "example.com/sash/driver"
 
 // divide makes the breakers.
 func (g *guard) divide(o *Options) {
@@ -30,10 +30,10 @@ func (g *guard) divide(o *Options) {
 }
 
 // part returns the breaker of a request's part.
-func (g *guard) part(req sash.Request) *breaker { return g.of(req.Key, req.Policy) }
+func (g *guard) part(req driver.Request) *breaker { return g.of(req.Key, req.Policy) }
 
 // of returns the breaker of a subject's part.
-func (g *guard) of(key string, policy *sash.Policy) *breaker {
+func (g *guard) of(key string, policy *driver.Policy) *breaker {
 	if g.partOf == nil {
 		return &g.breakers[0]
 	}

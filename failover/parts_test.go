@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
@@ -29,17 +30,17 @@ func (s *divided) fail(parts string) {
 	s.down = parts
 }
 
-func (s *divided) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *divided) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	s.mu.Lock()
 	fails := slices.Contains([]byte(s.down), req.Key[0])
 	s.mu.Unlock()
 	if fails {
-		return sash.Result{}, errRefused
+		return driver.Answer{}, errRefused
 	}
 	return s.Store.Decide(ctx, req)
 }
 
-func partOf(key string, _ *sash.Policy) int { return int(key[0] - 'a') }
+func partOf(key string, _ *driver.Policy) int { return int(key[0] - 'a') }
 
 func peek(t *testing.T, l *sash.Limiter, key string) {
 	t.Helper()
@@ -63,7 +64,7 @@ func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 					t.Fatalf("%s: %v", key, err)
 				}
 			}
-			if res := allow(t, l, "a", 1); res.Source != sash.FromStore {
+			if res := allow(t, l, "a", 1); res.Source != driver.FromStore {
 				t.Fatalf("a subject of a part that works: %+v", res)
 			}
 		}
@@ -72,7 +73,7 @@ func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 		}
 		inner.fail("c")
 		time.Sleep(time.Second)
-		if res := allow(t, l, "b", 1); res.Source != sash.FromStore || store.State() != failover.Down {
+		if res := allow(t, l, "b", 1); res.Source != driver.FromStore || store.State() != failover.Down {
 			t.Errorf("one of two is back: %+v; the store is %v", res, store.State())
 		}
 		inner.fail("")
@@ -93,7 +94,7 @@ func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 func TestPartsAreToldOfLocalChargesByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &divided{Store: memstore.New(nil)}
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Parts: 2, Part: partOf})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Parts: 2, Part: partOf})
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		inner.fail("ab")
 		const each = 300
@@ -125,7 +126,7 @@ func TestPartsThatMakeNoSense(t *testing.T) {
 	if _, err := failover.New(newFake(), &failover.Options{Parts: -1}); err == nil {
 		t.Error("a store with fewer than no parts")
 	}
-	for _, opts := range []failover.Options{{Parts: 7}, {Part: partOf}, {Parts: 1, Part: partOf}, {Parts: 2, Part: func(string, *sash.Policy) int { return -5 }}} {
+	for _, opts := range []failover.Options{{Parts: 7}, {Part: partOf}, {Parts: 1, Part: partOf}, {Parts: 2, Part: func(string, *driver.Policy) int { return -5 }}} {
 		l := newLimiter(t, guarded(t, newFake(), opts), nil, sash.PerHour(10))
 		allow(t, l, "zzz", 1) // is some part's
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // owe notes what was admitted locally, so that the store is told when it is back. Where it is not known
 // yet whether the store charged the call itself, that is waited for, without holding up anybody.
-func owe[T any](g *guard, out *outcome[T], reqs []sash.Request, results []sash.Result, charged func(T) bool) {
-	if results[0].Source != sash.FromLocal || !admitted(results) && !reqs[0].Policy.CountRefused() {
+func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driver.Answer, charged func(T) bool) {
+	if results[0].Source != driver.FromLocal || !admitted(results) && !reqs[0].Policy.CountRefused {
 		return
 	}
 	note := func() {
@@ -100,23 +100,23 @@ func (g *guard) payOne(d due) bool {
 
 // pay charges units to the store, whether or not there is room for them. When none were, kind is
 // the kind of failure. A call's cost is at most a limit's units, so more than that is added by settling what was charged.
-func (g *guard) pay(req sash.Request) (paid int64, kind Kind) {
+func (g *guard) pay(req driver.Request) (paid int64, kind Kind) {
 	total := req.Cost
-	for _, l := range req.Policy.Limits() {
+	for _, l := range req.Policy.Limits {
 		req.Cost = min(req.Cost, l.Units)
 	}
 	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (sash.Result, error) {
+	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (driver.Answer, error) {
 		return g.store.Decide(ctx, req)
 	})
 	if out.failed || out.err != nil {
 		return 0, out.kind
 	}
-	settler, ok := g.store.(sash.Settler)
+	settler, ok := g.store.(driver.Settler)
 	if !ok || total == req.Cost {
 		return req.Cost, Unknown
 	}
-	set := sash.Settlement{Request: req, Result: out.value, Units: total, ID: rand.Text()}
+	set := driver.Settlement{Request: req, At: out.value.At, Source: out.value.Source, Units: total, ID: rand.Text()}
 	for range 3 { // a settlement may be repeated
 		settled := ask(context.Background(), g, g.part(req), nil, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, settler.Settle(ctx, set)

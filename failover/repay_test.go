@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
 
 // local returns a store in mode Local before a fake that keeps failing in one way.
 func localStore(t *testing.T, inner *fake) *failover.Store {
-	return guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: four})
+	return guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 }
 
 func TestLocalChargesAreWrittenWhenTheStoreIsBack(t *testing.T) {
@@ -102,7 +103,7 @@ func TestNoCallIsChargedTwice(t *testing.T) {
 				store := localStore(t, inner)
 				l := newLimiter(t, store, nil, sash.PerHour(40))
 				inner.becomes(c.does(inner))
-				if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+				if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
 					t.Fatalf("%+v", res)
 				}
 				time.Sleep(time.Minute)
@@ -131,7 +132,7 @@ func TestALateRefusalLeavesTheLocalChargeToBeWritten(t *testing.T) {
 			allow(t, newLimiter(t, inner.Store, nil, sash.PerHour(8)), "k", 1)
 		}
 		inner.becomes(hangs(time.Second))
-		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != sash.FromLocal {
+		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
 			t.Fatalf("%+v", res)
 		}
 		time.Sleep(time.Minute)
@@ -206,7 +207,7 @@ func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
 		for range 20 {
 			start := time.Now()
 			res := allow(t, l, "k", 1)
-			if took := time.Since(start); took != 10*time.Millisecond || res.Source != sash.FromStore {
+			if took := time.Since(start); took != 10*time.Millisecond || res.Source != driver.FromStore {
 				t.Errorf("an answer from the %v took %v", res.Source, took)
 			}
 		}
@@ -224,7 +225,7 @@ func TestStartingWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		inner.becomes(fails(errRefused))
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Local: memstore.New(nil)})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Local: memstore.New(nil)})
 		l := newLimiter(t, store, nil, sash.PerHour(10))
 		if got := admit(t, l, "k", 20); got != 10 {
 			t.Errorf("%d of 10 were admitted", got)
@@ -244,7 +245,7 @@ func TestStartingWithoutTheStore(t *testing.T) {
 func TestWritingWaitsForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), MaxInFlight: 2})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), MaxInFlight: 2})
 		l := newLimiter(t, store, nil, sash.PerHour(40))
 		bringDown(t, inner, store)
 		for i := range 20 {
@@ -277,11 +278,11 @@ type payments struct {
 	tried atomic.Int64
 }
 
-func (s *payments) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	if req.Policy.CountRefused() { // as no call of these tests does
+func (s *payments) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if req.Policy.CountRefused { // as no call of these tests does
 		s.tried.Add(1)
 		if err := s.wrong.Load(); err != nil {
-			return sash.Result{}, *err
+			return driver.Answer{}, *err
 		}
 	}
 	return s.fake.Decide(ctx, req)
@@ -308,7 +309,7 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 				inner := &payments{fake: newFake()}
 				inner.wrong.Store(&c.err)
 				store := guarded(t, inner, failover.Options{
-					Policy: always(failover.Local),
+					Modes: always(failover.Local),
 					Classify: func(err error) failover.Kind {
 						switch err {
 						case errKey:

@@ -3,22 +3,22 @@ package failover
 import (
 	"context"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
-// Settle implements [sash.Settler]. A charge is settled where it was made. What was admitted by an open
+// Settle implements [driver.Settler]. A charge is settled where it was made. What was admitted by an open
 // policy was charged nowhere, and there is nothing to settle. A store that is unavailable is an error in
 // every mode: the settlement can be repeated.
-func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
-	switch set.Result.Source {
-	case sash.FromPolicy:
+func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
+	switch set.Source {
+	case driver.FromPolicy:
 		return nil
-	case sash.FromLocal:
+	case driver.FromLocal:
 		return s.settleLocally(ctx, set)
 	}
-	store, ok := s.store.(sash.Settler)
+	store, ok := s.store.(driver.Settler)
 	if !ok {
-		return sash.ErrUnsupported
+		return driver.ErrUnsupported
 	}
 	out := ask(ctx, s.guard, s.part(set.Request), nil, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, store.Settle(ctx, set)
@@ -31,7 +31,7 @@ func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
 	return out.err
 }
 
-func (s *Store) settleLocally(ctx context.Context, set sash.Settlement) error {
+func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error {
 	if s.local == nil {
 		return nil // a result of another store
 	}
@@ -44,12 +44,12 @@ func (s *Store) settleLocally(ctx context.Context, set sash.Settlement) error {
 	return nil
 }
 
-// Reset implements [sash.Resetter]. The subject is forgotten locally at once; the error tells whether the
+// Reset implements [driver.Resetter]. The subject is forgotten locally at once; the error tells whether the
 // store has forgotten it too.
-func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) error {
-	store, ok := s.store.(sash.Resetter)
+func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
+	store, ok := s.store.(driver.Resetter)
 	if !ok {
-		return sash.ErrUnsupported
+		return driver.ErrUnsupported
 	}
 	if s.local != nil {
 		s.local.backlog.forget(key, policy)

@@ -11,16 +11,17 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
 // A bug changes how a simulated process is built, so that it does something wrong.
 type bug struct {
-	store     func(sash.Store) sash.Store
+	store     func(driver.Store) driver.Store
 	local     func(LocalStore) LocalStore
 	instances func() int
 	classify  func(error) Kind
-	policy    Policy
+	modes     Modes
 	guard     func(*guard)
 
 	found string // a part of what the simulation says of it
@@ -31,7 +32,7 @@ type simulation struct {
 	server    *server
 	limits    []sash.Limit
 	instances int
-	policy    Policy
+	modes     Modes
 	keys      []string
 
 	mu       sync.Mutex
@@ -107,7 +108,7 @@ func newSimulation(rng *rand.Rand) *simulation {
 	if rng.IntN(2) == 0 {
 		s.limits = append(s.limits, sash.Every(20+rng.Int64N(20), 6*time.Second))
 	}
-	s.policy = [...]Policy{
+	s.modes = [...]Modes{
 		{},
 		{Rules: []Rule{{Mode: Local}}},
 		{Rules: []Rule{{Mode: Local}}},
@@ -123,7 +124,7 @@ func (s *simulation) process(name string, rng *rand.Rand, b *bug) (*Store, error
 		budget: DefaultBudget, most: 8, broken: s.broken, probes: make(map[*int]time.Time),
 		rng: rand.New(rand.NewPCG(rng.Uint64(), 6)),
 	}
-	var inner sash.Store = l
+	var inner driver.Store = l
 	if b.store != nil {
 		inner = b.store(inner)
 	}
@@ -132,14 +133,14 @@ func (s *simulation) process(name string, rng *rand.Rand, b *bug) (*Store, error
 		local = b.local(local)
 	}
 	opts := &Options{
-		Policy: s.policy, MaxInFlight: l.most, Local: local,
+		Modes: s.modes, MaxInFlight: l.most, Local: local,
 		Instances: func() int { return s.instances }, Classify: b.classify,
 	}
 	if b.instances != nil {
 		opts.Instances = b.instances
 	}
-	if b.policy.Rules != nil {
-		opts.Policy = b.policy
+	if b.modes.Rules != nil {
+		opts.Modes = b.modes
 	}
 	store, err := New(inner, opts)
 	if err != nil {
@@ -176,7 +177,7 @@ func (s *simulation) makeWeather(rng *rand.Rand) {
 }
 
 // work makes the calls of one caller.
-func (s *simulation) work(t *testing.T, store sash.Store, process, worker int, rng *rand.Rand) {
+func (s *simulation) work(t *testing.T, store driver.Store, process, worker int, rng *rand.Rand) {
 	limiter, err := sash.New(store, nil, s.limits...)
 	if err != nil {
 		t.Error(err)
@@ -252,7 +253,7 @@ func (s *simulation) judgeCall(c *simCall) {
 		s.broken("call %x: the answer took %v", c.id, took)
 	}
 	admission, charged := s.server.admissions[c.id]
-	mode := s.policy.Mode(c.cost)
+	mode := s.modes.Mode(c.cost)
 	switch {
 	case c.err != nil:
 		if gaveUp := errors.Is(c.err, context.DeadlineExceeded); gaveUp && took < c.timeout || !gaveUp && !errors.Is(c.err, sash.ErrUnavailable) {
@@ -260,13 +261,13 @@ func (s *simulation) judgeCall(c *simCall) {
 		} else if !gaveUp && mode != Closed {
 			s.broken("call %x has an error under mode %v: %v", c.id, mode, c.err)
 		}
-	case c.res.Source == sash.FromStore:
+	case c.res.Source == driver.FromStore:
 		if c.res.Allowed != charged || c.res.Cause != nil {
 			s.broken("call %x: the store's answer is %v, and it admitted: %v %v", c.id, c.res.Allowed, charged, admission)
 		}
 	case mode == Closed,
-		mode == Open && (c.res.Source != sash.FromPolicy || !c.res.Allowed),
-		mode == Local && c.res.Source != sash.FromLocal,
+		mode == Open && (c.res.Source != driver.FromPolicy || !c.res.Allowed),
+		mode == Local && c.res.Source != driver.FromLocal,
 		!errors.Is(c.res.Cause, sash.ErrUnavailable):
 		s.broken("call %x under mode %v: %v from the %v because of %v", c.id, mode, c.res.Allowed, c.res.Source, c.res.Cause)
 	}
@@ -281,7 +282,7 @@ func (s *simulation) judgeStore(key string) {
 	}
 	var all []admission
 	for _, c := range s.calls {
-		if a := s.server.admissions[c.id]; c.has(key) && c.admitted(sash.FromStore) && !a.lost {
+		if a := s.server.admissions[c.id]; c.has(key) && c.admitted(driver.FromStore) && !a.lost {
 			all = append(all, admission{a.when, c.cost})
 		}
 	}
@@ -310,7 +311,7 @@ func (s *simulation) judgeStore(key string) {
 func (s *simulation) judgeLocal(process, key string) {
 	var owed int64
 	for i, c := range s.calls {
-		if c.process != process || !c.has(key) || !c.admitted(sash.FromLocal) {
+		if c.process != process || !c.has(key) || !c.admitted(driver.FromLocal) {
 			continue
 		}
 		if _, charged := s.server.admissions[c.id]; !charged {
@@ -322,7 +323,7 @@ func (s *simulation) judgeLocal(process, key string) {
 				if d.process != process || !d.has(key) || !d.ended.Truncate(time.Microsecond).After(c.ended.Truncate(time.Microsecond).Add(-l.Window)) {
 					continue
 				}
-				known := d.admitted(sash.FromLocal) && j <= i || d.admitted(sash.FromStore) && d.ended.Before(c.ended)
+				known := d.admitted(driver.FromLocal) && j <= i || d.admitted(driver.FromStore) && d.ended.Before(c.ended)
 				if known {
 					units += d.cost
 				}

@@ -8,8 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // A weather is how a simulated server and its network are.
@@ -67,11 +66,11 @@ func callOf(ctx context.Context) uint64 {
 func (s *server) clock() int64 { return time.Now().Add(s.offset).UnixMicro() }
 
 // use returns the units of a key that a limit counts now.
-func (s *server) use(key string, l sash.Limit, now int64) (used int64) {
+func (s *server) use(key string, l driver.Limit, now int64) (used int64) {
 	for i := range s.charges[key] {
 		c := &s.charges[key][i]
 		c.at = min(c.at, now) // after a clock that went back
-		if c.at > now-l.Window.Microseconds() {
+		if c.at > now-l.Window {
 			used += c.units
 		}
 	}
@@ -79,16 +78,16 @@ func (s *server) use(key string, l sash.Limit, now int64) (used int64) {
 }
 
 // decide decides over requests for a process, all or nothing.
-func (s *server) decide(process string, call uint64, reqs []sash.Request) []sash.Result {
+func (s *server) decide(process string, call uint64, reqs []driver.Request) []driver.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
-	results := make([]sash.Result, len(reqs))
+	results := make([]driver.Answer, len(reqs))
 	allowed := true
 	for i, req := range reqs {
 		var refusals uint64
-		statuses := make([]window.Status, len(req.Policy.Limits()))
-		for j, l := range req.Policy.Limits() {
+		statuses := make([]driver.Status, len(req.Policy.Limits))
+		for j, l := range req.Policy.Limits {
 			used := s.use(req.Key, l, now)
 			statuses[j].Remaining = max(0, l.Units-used)
 			if used+req.Cost > l.Units {
@@ -97,7 +96,7 @@ func (s *server) decide(process string, call uint64, reqs []sash.Request) []sash
 			}
 		}
 		allowed = allowed && refusals == 0
-		results[i] = sash.NewResult(req, now, refusals, statuses)
+		results[i] = driver.NewAnswer(now, refusals, statuses)
 	}
 	if call != 0 {
 		s.executions[call]++
@@ -106,7 +105,7 @@ func (s *server) decide(process string, call uint64, reqs []sash.Request) []sash
 		}
 	}
 	for _, req := range reqs {
-		if allowed || req.Policy.CountRefused() {
+		if allowed || req.Policy.CountRefused {
 			s.charges[req.Key] = append(s.charges[req.Key], simCharge{req.Key, now, time.Now(), req.Cost, call})
 			if call == 0 {
 				s.written[process+req.Key] += req.Cost
@@ -116,7 +115,7 @@ func (s *server) decide(process string, call uint64, reqs []sash.Request) []sash
 	return results
 }
 
-func (s *server) settle(process string, set sash.Settlement) {
+func (s *server) settle(process string, set driver.Settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.settled[set.ID] {
@@ -125,7 +124,7 @@ func (s *server) settle(process string, set sash.Settlement) {
 	s.settled[set.ID] = true
 	for i := range s.charges[set.Request.Key] {
 		c := &s.charges[set.Request.Key][i]
-		if c.call == 0 && c.at == set.Result.At.UnixMicro() && c.units == set.Request.Cost {
+		if c.call == 0 && c.at == set.At && c.units == set.Request.Cost {
 			c.units = set.Units
 			s.written[process+c.key] += set.Units - set.Request.Cost
 			return
@@ -261,17 +260,17 @@ func (l *link) send(ctx context.Context, f func()) error {
 	}
 }
 
-func (l *link) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	results, err := l.DecideAll(ctx, []sash.Request{req})
+func (l *link) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	results, err := l.DecideAll(ctx, []driver.Request{req})
 	if err != nil {
-		return sash.Result{}, err
+		return driver.Answer{}, err
 	}
 	return results[0], nil
 }
 
-func (l *link) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+func (l *link) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	var mu sync.Mutex
-	var results []sash.Result
+	var results []driver.Answer
 	err := l.send(ctx, func() {
 		decided := l.decide(l.process, callOf(ctx), reqs)
 		mu.Lock()
@@ -286,6 +285,6 @@ func (l *link) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Resul
 	return results, nil
 }
 
-func (l *link) Settle(ctx context.Context, set sash.Settlement) error {
+func (l *link) Settle(ctx context.Context, set driver.Settlement) error {
 	return l.send(ctx, func() { l.settle(l.process, set) })
 }

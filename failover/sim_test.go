@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 var (
@@ -49,7 +49,7 @@ func TestSimulation(t *testing.T) {
 // retries sends again what may have run, as clients do that are not told otherwise.
 type retries struct{ *link }
 
-func (s retries) Decide(ctx context.Context, req sash.Request) (res sash.Result, err error) {
+func (s retries) Decide(ctx context.Context, req driver.Request) (res driver.Answer, err error) {
 	for range 3 {
 		brief, cancel := context.WithTimeout(ctx, DefaultBudget/3)
 		res, err = s.link.Decide(brief, req)
@@ -64,9 +64,9 @@ func (s retries) Decide(ctx context.Context, req sash.Request) (res sash.Result,
 // forgets is a local store that is not told what the other store admitted.
 type forgets struct{ LocalStore }
 
-func (s forgets) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
-	if req.Policy.CountRefused() {
-		return sash.Result{}, nil
+func (s forgets) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if req.Policy.CountRefused {
+		return driver.Answer{}, nil
 	}
 	return s.LocalStore.Decide(ctx, req)
 }
@@ -74,7 +74,7 @@ func (s forgets) Decide(ctx context.Context, req sash.Request) (sash.Result, err
 // The simulation finds what is put in on purpose.
 func TestTheSimulationFindsBugs(t *testing.T) {
 	for name, b := range map[string]bug{
-		"a call is sent again and charged twice": {store: func(s sash.Store) sash.Store { return retries{s.(*link)} }, found: "times"},
+		"a call is sent again and charged twice": {store: func(s driver.Store) driver.Store { return retries{s.(*link)} }, found: "times"},
 		"the share is not divided":               {instances: func() int { return 1 }, found: "its share is"},
 		"everyone probes": {found: "two probes at a time", guard: func(g *guard) {
 			g.enter = func(b *breaker) (ticket, error) {
@@ -88,7 +88,7 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 		"switching over hands out a fresh share": {local: func(s LocalStore) LocalStore { return forgets{s} }, found: "its share is"},
 		"what may be charged is charged again":   {classify: func(error) Kind { return Unsent }, found: "the store was told of"},
 		"the budget is not kept":                 {guard: func(g *guard) { g.budget *= 2 }, found: "the answer took"},
-		"closed is open":                         {policy: Policy{Rules: []Rule{{Mode: Open}}}, found: "under mode closed: true"},
+		"closed is open":                         {modes: Modes{Rules: []Rule{{Mode: Open}}}, found: "under mode closed: true"},
 		"nobody probes": {found: "not at rest: down", guard: func(g *guard) {
 			g.enter = func(b *breaker) (ticket, error) {
 				if b.now() != Up {

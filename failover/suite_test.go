@@ -6,6 +6,7 @@ import (
 	_ "time/tzdata" // the zones, also where the system has none
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
@@ -17,7 +18,7 @@ func TestAStoreThatWorksIsNotChanged(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
 		store, err := failover.New(memstore.New(&memstore.Options{Now: clock.Now}), &failover.Options{
-			Policy:    failover.Policy{Rules: []failover.Rule{{Mode: failover.Local}}},
+			Modes:     failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}},
 			Budget:    time.Minute, // a machine that is slow is not what is tested here
 			Local:     memstore.New(&memstore.Options{Now: clock.Now}),
 			Instances: func() int { return 3 },
@@ -31,7 +32,7 @@ func TestAStoreThatWorksIsNotChanged(t *testing.T) {
 
 var _ failover.LocalStore = (*memstore.Store)(nil)
 
-func newLimiter(t *testing.T, store sash.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t *testing.T, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 )
 
@@ -21,7 +22,7 @@ func TestSeveralSubjectsAreWrittenWhenTheStoreIsBack(t *testing.T) {
 		bringDown(t, inner, store)
 		for range 2 {
 			res, err := l.AllowAll(t.Context(), sash.Subject{Key: "k", Cost: 3}, sash.Subject{Key: "m", Cost: 2})
-			if err != nil || !res.Allowed || res.Source != sash.FromLocal {
+			if err != nil || !res.Allowed || res.Source != driver.FromLocal {
 				t.Fatal(res, err)
 			}
 		}
@@ -80,10 +81,10 @@ func TestAResetForgetsWhatIsOwed(t *testing.T) {
 func TestNothingIsLeftOfAShareOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local), Instances: func() int { return 200 }})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: func() int { return 200 }})
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		bringDown(t, inner, store)
-		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 || res.Source != sash.FromLocal {
+		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 || res.Source != driver.FromLocal {
 			t.Errorf("%+v, %v", res, err)
 		}
 	})
@@ -128,7 +129,7 @@ type forgetful struct {
 	said atomic.Int64
 }
 
-func (s *forgetful) Settle(ctx context.Context, set sash.Settlement) error {
+func (s *forgetful) Settle(ctx context.Context, set driver.Settlement) error {
 	s.said.Add(1)
 	err := s.fake.Settle(ctx, set)
 	if s.lose.Add(-1) >= 0 {
@@ -142,7 +143,7 @@ func (s *forgetful) Settle(ctx context.Context, set sash.Settlement) error {
 func TestASettlementOfAPaymentIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &forgetful{fake: newFake()}
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Local)})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
 		limits := []sash.Limit{sash.Every(100, time.Hour), sash.Every(10, time.Second)}
 		l := newLimiter(t, store, nil, limits...)
 		bringDown(t, inner.fake, store)

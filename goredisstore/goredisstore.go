@@ -21,7 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 )
 
@@ -71,14 +71,14 @@ type processor interface {
 
 func (s *scripter) run(ctx context.Context, to processor, script *redisstore.Script, keys []string, arg string) (string, error) {
 	if s.ring && !sameTag(keys) {
-		return "", sash.ErrApart // a ring places keys by their tag, not by their slot
+		return "", driver.ErrApart // a ring places keys by their tag, not by their slot
 	}
 	reply, err := s.send(ctx, to, "evalsha", script.SHA1, keys, arg).Text()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") { // it did not run
 		reply, err = s.send(ctx, to, "eval", script.Text, keys, arg).Text()
 	}
 	if redis.HasErrorPrefix(err, "CROSSSLOT") { // a cluster behind a client that does not look like one
-		return "", sash.ErrApart
+		return "", driver.ErrApart
 	}
 	if err != nil {
 		return "", fmt.Errorf("goredisstore: %s: %w", script.Name, err)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 )
 
@@ -70,5 +70,5 @@ func (s *scripter) node(ctx context.Context, key string) (*redis.Client, error) 
 	case *redis.Ring:
 		return c.GetShardClientForKey(key)
 	}
-	return nil, fmt.Errorf("%w: waiting for replicas through a %T", sash.ErrUnsupported, s.client)
+	return nil, fmt.Errorf("%w: waiting for replicas through a %T", driver.ErrUnsupported, s.client)
 }

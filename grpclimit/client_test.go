@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/grpclimit"
 	"example.com/sash/memstore"
 )
@@ -157,7 +158,7 @@ func TestClientStopsWaitingWhenItsCallerLeaves(t *testing.T) {
 func TestClientWhileTheStoreFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		store sash.Store
+		store driver.Store
 		opts  grpclimit.ClientOptions
 		sent  int
 	}{

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/grpclimit"
 	"example.com/sash/memstore"
 )
@@ -41,7 +42,7 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-func newLimiter(t testing.TB, store sash.Store, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, limits...)
 	if err != nil {
@@ -195,15 +196,15 @@ type brokenStore struct {
 	decides chan<- struct{} // receives each decision; may be nil
 }
 
-func (s brokenStore) Decide(ctx context.Context, _ sash.Request) (sash.Result, error) {
+func (s brokenStore) Decide(ctx context.Context, _ driver.Request) (driver.Answer, error) {
 	if s.decides != nil {
 		s.decides <- struct{}{}
 	}
 	if s.hangs {
 		<-ctx.Done()
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
-	return sash.Result{}, s.err
+	return driver.Answer{}, s.err
 }
 
 func (c *clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/grpclimit"
 )
 
@@ -178,7 +179,7 @@ func TestStoreFailure(t *testing.T) {
 	down := brokenStore{err: status.Error(codes.ResourceExhausted, "a proxy before the store is busy")}
 	for _, c := range []struct {
 		name  string
-		store sash.Store
+		store driver.Store
 		opts  grpclimit.ServerOptions
 		want  codes.Code
 		retry time.Duration

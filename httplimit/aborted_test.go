@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 )
@@ -30,15 +31,15 @@ func pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s *slowStore) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := s.Store.Decide(ctx, req)
 	if late := pass(ctx, s.decides); late != nil {
-		return sash.Result{}, late
+		return driver.Answer{}, late
 	}
 	return res, err
 }
 
-func (s *slowStore) Settle(ctx context.Context, set sash.Settlement) error {
+func (s *slowStore) Settle(ctx context.Context, set driver.Settlement) error {
 	if err := pass(ctx, s.settles); err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ type leavingStore struct {
 	client *leaver
 }
 
-func (s leavingStore) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s leavingStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := s.Store.Decide(ctx, req)
 	s.client.gone = true
 	return res, err
@@ -164,7 +165,7 @@ type namelessStore struct {
 	t *testing.T
 }
 
-func (s namelessStore) Settle(ctx context.Context, set sash.Settlement) error {
+func (s namelessStore) Settle(ctx context.Context, set driver.Settlement) error {
 	if set.ID != "" {
 		s.t.Error("the store has to remember a settlement that is never repeated")
 	}

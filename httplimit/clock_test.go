@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 )
@@ -39,7 +40,7 @@ func (c *clock) advance(d time.Duration) {
 
 func (c *clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
 
-func newLimiter(t testing.TB, store sash.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
 	if err != nil {
@@ -107,10 +108,10 @@ type brokenStore struct {
 	hangs bool
 }
 
-func (s brokenStore) Decide(ctx context.Context, _ sash.Request) (sash.Result, error) {
+func (s brokenStore) Decide(ctx context.Context, _ driver.Request) (driver.Answer, error) {
 	if s.hangs {
 		<-ctx.Done()
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
-	return sash.Result{}, s.err
+	return driver.Answer{}, s.err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 )
@@ -31,7 +32,7 @@ func failures(key httplimit.KeyFunc, limits ...sash.Limit) httplimit.Layer {
 }
 
 // newFailures returns a middleware with n failures a minute for an address.
-func newFailures(t testing.TB, store sash.Store, n int64, opts *httplimit.Options) httplimit.Middleware {
+func newFailures(t testing.TB, store driver.Store, n int64, opts *httplimit.Options) httplimit.Middleware {
 	t.Helper()
 	return newLayers(t, newLimiter(t, store, nil, sash.PerMinute(n)), opts, failures(httplimit.PeerAddress))
 }
@@ -173,14 +174,14 @@ func TestAnInformationalStatusIsNotTheOutcome(t *testing.T) {
 // A carefulStore does nothing for a context that has ended, like a store on a network.
 type carefulStore struct{ *memstore.Store }
 
-func (s carefulStore) Settle(ctx context.Context, set sash.Settlement) error {
+func (s carefulStore) Settle(ctx context.Context, set driver.Settlement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return s.Store.Settle(ctx, set)
 }
 
-func (s carefulStore) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+func (s carefulStore) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 // A deafStore decides, and fails to settle.
 type deafStore struct{ *memstore.Store }
 
-func (deafStore) Settle(context.Context, sash.Settlement) error { return errors.New("gone") }
+func (deafStore) Settle(context.Context, driver.Settlement) error { return errors.New("gone") }
 
 func TestAFailedReleaseIsReported(t *testing.T) {
 	var reported []error
@@ -256,7 +257,7 @@ func TestAFailedReleaseIsReported(t *testing.T) {
 // A brokenSettler can settle and cannot decide.
 type brokenSettler struct{ brokenStore }
 
-func (brokenSettler) Settle(context.Context, sash.Settlement) error { return nil }
+func (brokenSettler) Settle(context.Context, driver.Settlement) error { return nil }
 
 func TestFailuresAreClosedWhenTheStoreFails(t *testing.T) {
 	h := newFailures(t, brokenSettler{brokenStore{err: errors.New("down")}}, 1, nil)(ok)
@@ -321,8 +322,8 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		open    bool
 		says    string
 	}{
-		"failures with a store that cannot settle":   {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), failures(key), false, "sash.Settler"},
-		"in flight with a store that cannot settle":  {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "sash.Settler"},
+		"failures with a store that cannot settle":   {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), failures(key), false, "driver.Settler"},
+		"in flight with a store that cannot settle":  {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "driver.Settler"},
 		"refused calls that count":                   {newLimiter(t, store, &sash.Options{CountRefused: true}, sash.PerMinute(1)), failures(key), false, "CountRefused"},
 		"failures by an algorithm that is not exact": {newLimiter(t, store, &sash.Options{Algorithm: sash.GCRA}, sash.PerMinute(1)), failures(key), false, "gcra"},
 		"in flight by a fixed window":                {newLimiter(t, store, &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "fixed-window"},
@@ -331,7 +332,7 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		"more entries than a log has":                {limiter, httplimit.Layer{Key: key, Limits: []sash.Limit{sash.PerHour(200_000)}}, false, "sliding-buckets"},
 		"failures that fail open":                    {limiter, failures(key), true, "cannot be configured open"},
 		"requests that are forgotten":                {limiter, httplimit.Layer{Key: key, ResetOnSuccess: true}, false, "Failures"},
-		"a store that cannot forget":                 {newLimiter(t, brokenSettler{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "sash.Resetter"},
+		"a store that cannot forget":                 {newLimiter(t, brokenSettler{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "driver.Resetter"},
 		"in flight with two limits":                  {two, httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "one limit"},
 		"in flight until midnight":                   {limiter, httplimit.Layer{Key: key, Charge: httplimit.InFlight, Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}}, false, "one limit"},
 		"an unknown charge":                          {limiter, httplimit.Layer{Key: key, Charge: 9}, false, "unknown charge"},

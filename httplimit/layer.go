@@ -29,7 +29,7 @@ type Layer struct {
 	// ResetOnSuccess is for a layer of Failures: it resets the subject when an attempt succeeds, which
 	// forgets its failures and its running attempts. Do not set it on a key that attackers share with
 	// accounts of their own, such as their address: they would log in to their account between guesses at
-	// others. The store has to be a [sash.Resetter].
+	// others. The store has to be a [driver.Resetter].
 	ResetOnSuccess bool
 	// Cost is the units that a request costs in this layer. Nil means Options.Cost in a layer of Requests,
 	// and 1 in the others.
@@ -86,7 +86,7 @@ func (g *gate) checkCharge(l *Layer) error {
 			return errors.New("ResetOnSuccess is for a layer that charges Failures")
 		}
 		if err := g.limiter.Reset(context.Background(), ""); errors.Is(err, sash.ErrUnsupported) {
-			return fmt.Errorf("ResetOnSuccess needs a store that is a sash.Resetter: %w", err)
+			return fmt.Errorf("ResetOnSuccess needs a store that is a driver.Resetter: %w", err)
 		}
 		if g.limiter.Algorithm() == sash.SlidingBuckets {
 			return fmt.Errorf("%w: ResetOnSuccess with sliding-buckets: a running attempt could release a failure that came after the reset in the same step; use sliding-log", sash.ErrInvalidLimit)
@@ -96,7 +96,7 @@ func (g *gate) checkCharge(l *Layer) error {
 		return nil
 	}
 	if _, _, err := g.limiter.ReserveAll(context.Background()); errors.Is(err, sash.ErrUnsupported) {
-		return fmt.Errorf("releasing a charge needs a store that is a sash.Settler, and a limiter without CountRefused: %w", err)
+		return fmt.Errorf("releasing a charge needs a store that is a driver.Settler, and a limiter without CountRefused: %w", err)
 	}
 	if a := g.limiter.Algorithm(); !a.Exact() {
 		return fmt.Errorf("%w: algorithm %v admits more than the limit, and forgets when a request was charged; releasing a charge needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)

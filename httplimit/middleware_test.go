@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 )
@@ -162,8 +163,8 @@ func TestALayerThatExemptsLeavesTheOthers(t *testing.T) {
 // An apartStore decides subject by subject, like a cluster whose keys live in different slots.
 type apartStore struct{ *memstore.Store }
 
-func (apartStore) DecideAll(context.Context, []sash.Request) ([]sash.Result, error) {
-	return nil, sash.ErrApart
+func (apartStore) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
+	return nil, driver.ErrApart
 }
 
 func TestARefusalFromSubjectsThatLiveApart(t *testing.T) {
@@ -224,7 +225,7 @@ func TestFailures(t *testing.T) {
 	down := errors.New("connection refused")
 	for _, c := range []struct {
 		name   string
-		store  sash.Store
+		store  driver.Store
 		opts   httplimit.Options
 		status int
 		retry  string

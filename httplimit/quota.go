@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // A quota is one limit of a decision, as the fields report it.
@@ -91,7 +91,8 @@ func newQuota(l sash.LimitResult, layer *Layer, at time.Time) quota {
 			zone = time.UTC
 		}
 		now := at.UnixMicro()
-		start, end := window.Span{Period: window.Period(l.Limit.Period), Zone: zone}.Bounds(now)
+		period := driver.Limit{Period: l.Limit.Period, Zone: zone}
+		start, end := period.Bounds(now)
 		q.window = time.Duration(end-start) * time.Microsecond
 		q.effective = time.Duration(end-now) * time.Microsecond
 		return q

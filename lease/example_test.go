@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -27,7 +28,7 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if res.Source == sash.FromLease {
+		if res.Source == driver.FromLease {
 			leased++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 func TestWhatALeaseLeavesGoesBack(t *testing.T) {
@@ -57,18 +58,22 @@ func TestWhatALeaseLeavesGoesBack(t *testing.T) {
 func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar()
-		here, there := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000)), newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		here, there := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000)), newStore(t, inner)
+		policy, err := sash.NewPolicy(nil, sash.PerMinute(1000))
+		if err != nil {
+			t.Fatal(err)
+		}
 		for {
 			res, err := here.Allow(t.Context(), "k")
 			if err != nil || !res.Allowed {
 				t.Fatalf("%+v, %v", res, err)
 			}
-			if res.Source == sash.FromLease {
+			if res.Source == driver.FromLease {
 				break
 			}
 		}
-		if res, err := there.AllowN(t.Context(), "k", 1000); err != nil || res.Allowed || res.Firm {
-			t.Errorf("%+v, %v", res, err)
+		if answer, err := there.Decide(t.Context(), driver.Request{Key: "k", Cost: 1000, Policy: policy}); err != nil || answer.Allowed() || answer.Firm {
+			t.Errorf("%+v, %v", answer, err)
 		}
 	})
 }
@@ -118,7 +123,7 @@ func TestABlockThatComesAfterItsCallerLeftIsSpentByOthers(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		inner.calls.Store(0)
 		res, err := l.Allow(t.Context(), "k")
-		if err != nil || res.Source != sash.FromLease || inner.calls.Load() != 0 {
+		if err != nil || res.Source != driver.FromLease || inner.calls.Load() != 0 {
 			t.Errorf("%+v, %v, after %d questions", res, err, inner.calls.Load())
 		}
 	})
@@ -167,7 +172,7 @@ type panicking struct {
 	panics atomic.Bool
 }
 
-func (p *panicking) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if p.panics.Load() && req.Cost > 1 {
 		panic("a bug")
 	}

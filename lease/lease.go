@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 const (
@@ -30,7 +32,7 @@ const (
 // concurrent use. It holds the demand of at most 16,384 keys, about 300 bytes each, and a timer for each
 // lease.
 type Store struct {
-	inner    sash.Store
+	driver.Passthrough
 	longest  time.Duration
 	start    time.Time // instants are what has passed since: reading the date as well takes twice as long
 	seed     maphash.Seed
@@ -38,27 +40,24 @@ type Store struct {
 	shards   [shards]shard
 }
 
-var (
-	_ sash.Decorator    = (*Store)(nil)
-	_ sash.MultiStore   = (*Store)(nil)
-	_ sash.Deduplicator = (*Store)(nil)
-	_ sash.Settler      = (*Store)(nil)
-	_ sash.Resetter     = (*Store)(nil)
-)
-
-// New returns a store that leases units from inner, which it does not own, for at most longest: whole
-// microseconds, MinLease to MaxLease. A store of failover cannot be inner: it belongs before this one. All processes have to use the same. The longer it is, the fewer
-// decisions reach inner and the more units lie unspent: a hundredth of the shortest window is a good start.
-func New(inner sash.Store, longest time.Duration) (*Store, error) {
+// New returns a store that leases units from next, which it does not own, for at most longest: whole
+// microseconds, MinLease to MaxLease, the same in all processes. The longer it is, the fewer decisions reach
+// next and the more units lie unspent: a hundredth of the shortest window is a good start. A store of failover
+// cannot be next: it belongs before this one. The error says what is wrong.
+// New panics if next is nil.
+func New(next driver.Store, longest time.Duration) (*Store, error) {
+	if next == nil {
+		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
+	}
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
 		return nil, fmt.Errorf("lease: the longest lease is whole microseconds from %v to %v, not %v", MinLease, MaxLease, longest)
 	}
-	if sash.Substituted(inner) {
+	if driver.Substituted(next) {
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{inner: inner, longest: longest, start: time.Now(), seed: maphash.MakeSeed()}
-	s.policies.longer = make(map[*sash.Policy]*sash.Policy)
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, start: time.Now(), seed: maphash.MakeSeed()}
+	s.policies.longer = make(map[*driver.Policy]*driver.Policy)
 	for i := range s.shards {
 		s.shards[i].store = s
 		s.shards[i].subjects = make(map[string]*subject)
@@ -73,11 +72,11 @@ func (s *Store) shard(key string) *shard {
 // now returns the instant, since the start.
 func (s *Store) now() time.Duration { return time.Since(s.start) }
 
-// Decide implements [sash.Store]. An admission out of a lease has the source [sash.FromLease]; its At is the
+// Decide implements [driver.Store]. An admission out of a lease has the source [driver.FromLease]; its At is the
 // instant at which the lease was charged.
-func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, _ error) {
+func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answer, _ error) {
 	if !leasable(req.Policy) {
-		return s.inner.Decide(ctx, req)
+		return s.Next.Decide(ctx, req)
 	}
 	if req.Cost == 0 {
 		return s.ask(ctx, req)
@@ -95,7 +94,7 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, 
 			select {
 			case <-step.wait:
 			case <-ctx.Done():
-				return sash.Result{}, ctx.Err()
+				return driver.Answer{}, ctx.Err()
 			}
 		default:
 			return s.exact(ctx, sh, req)
@@ -104,22 +103,17 @@ func (s *Store) Decide(ctx context.Context, req sash.Request) (res sash.Result, 
 }
 
 // ask asks the store under the longer windows.
-func (s *Store) ask(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	longer, err := s.policies.of(req.Policy, s.longest)
 	if err != nil {
-		return sash.Result{}, err
+		return driver.Answer{}, err
 	}
-	asked := req
-	asked.Policy = longer
-	res, err := s.inner.Decide(ctx, asked)
-	if err != nil {
-		return sash.Result{}, err
-	}
-	return res.Part(req, 0), nil
+	req.Policy = longer
+	return s.Next.Decide(ctx, req)
 }
 
 // exact lets the store decide the call alone.
-func (s *Store) exact(ctx context.Context, sh *shard, req sash.Request) (sash.Result, error) {
+func (s *Store) exact(ctx context.Context, sh *shard, req driver.Request) (driver.Answer, error) {
 	res, err := s.ask(ctx, req)
 	if err == nil {
 		sh.saw(req, res)
@@ -129,10 +123,10 @@ func (s *Store) exact(ctx context.Context, sh *shard, req sash.Request) (sash.Re
 
 // fill asks for a block, also when the caller who needed it has gone: others can spend it, and what is
 // charged should not be lost.
-func (s *Store) fill(ctx context.Context, sh *shard, req sash.Request, block int64) {
+func (s *Store) fill(ctx context.Context, sh *shard, req driver.Request, block int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fillWithin)
 	defer cancel()
-	var res sash.Result
+	var res driver.Answer
 	err := errors.New("lease: the store panicked") // unless it answers
 	sent := s.now()
 	defer func() {
@@ -162,97 +156,62 @@ func (s *Store) Release(ctx context.Context) error {
 	return nil
 }
 
-// Unwrap implements [sash.Decorator].
-func (s *Store) Unwrap() sash.Store { return s.inner }
-
-// DecideOnce implements [sash.Deduplicator]: the store decides, under the longer windows. A lease is not spent, because
-// it could not tell whether a call is repeated. The error is [sash.ErrUnsupported] when the store does not know
+// DecideOnce implements [driver.Deduplicator]: the store decides, under the longer windows. A lease is not spent, because
+// it could not tell whether a call is repeated. The error is [driver.ErrUnsupported] when the store does not know
 // IDs.
-func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
-	inner, ok := s.inner.(sash.Deduplicator)
-	if !ok {
-		return sash.Result{}, sash.ErrUnsupported
+func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	var err error
+	if req.Policy, err = s.longer(req.Policy); err != nil {
+		return driver.Answer{}, err
 	}
-	if !leasable(req.Policy) {
-		return inner.DecideOnce(ctx, id, req)
-	}
-	longer, err := s.policies.of(req.Policy, s.longest)
-	if err != nil {
-		return sash.Result{}, err
-	}
-	asked := req
-	asked.Policy = longer
-	res, err := inner.DecideOnce(ctx, id, asked)
-	if err != nil {
-		return sash.Result{}, err
-	}
-	return res.Part(req, 0), nil
+	return s.Passthrough.DecideOnce(ctx, id, req)
 }
 
-// DecideAll implements [sash.MultiStore]: the store decides, under the longer windows.
-func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
-	inner, ok := s.inner.(sash.MultiStore)
-	if !ok {
-		return nil, sash.ErrApart
-	}
-	asked := make([]sash.Request, len(reqs))
-	for i, req := range reqs {
-		asked[i] = req
-		if !leasable(req.Policy) {
-			continue
-		}
-		longer, err := s.policies.of(req.Policy, s.longest)
-		if err != nil {
+// DecideAll implements [driver.MultiStore]: the store decides, under the longer windows.
+func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	reqs = slices.Clone(reqs)
+	for i := range reqs {
+		var err error
+		if reqs[i].Policy, err = s.longer(reqs[i].Policy); err != nil {
 			return nil, err
 		}
-		asked[i].Policy = longer
 	}
-	results, err := inner.DecideAll(ctx, asked)
-	if err != nil {
-		return nil, err
-	}
-	for i := range results {
-		results[i] = results[i].Part(reqs[i], 0)
-	}
-	return results, nil
+	return s.Passthrough.DecideAll(ctx, reqs)
 }
 
-// Settle implements [sash.Settler]. A call that was admitted out of a lease has its units corrected in the
-// lease's charge. The error is [sash.ErrUnsupported] when the store does not settle.
-func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
-	inner, ok := s.inner.(sash.Settler)
-	if !ok {
-		return sash.ErrUnsupported
+// Settle implements [driver.Settler]. A call that was admitted out of a lease has its units corrected in the
+// lease's charge. The error is [driver.ErrUnsupported] when the store does not settle.
+func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
+	var err error
+	if set.Request.Policy, err = s.longer(set.Request.Policy); err != nil {
+		return err
 	}
-	if leasable(set.Request.Policy) {
-		longer, err := s.policies.of(set.Request.Policy, s.longest)
-		if err != nil {
-			return err
-		}
-		set.Request.Policy = longer
-	}
-	return inner.Settle(ctx, set)
+	return s.Passthrough.Settle(ctx, set)
 }
 
-// Reset implements [sash.Resetter]. This process's lease ends with it; other processes can spend theirs
-// until those end. The error is [sash.ErrUnsupported] when the store does not reset.
-func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) error {
-	inner, ok := s.inner.(sash.Resetter)
-	if !ok {
-		return sash.ErrUnsupported
-	}
+// Reset implements [driver.Resetter]. This process's lease ends with it; other processes can spend theirs
+// until those end. The error is [driver.ErrUnsupported] when the store does not reset.
+func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	// What is charged before the reset must not be spent after it, and what is on its way may be either.
 	s.shard(key).forget(key)
 	defer s.shard(key).forget(key)
-	return inner.Reset(ctx, key, policy)
+	return s.Passthrough.Reset(ctx, key, policy)
+}
+
+// longer returns the policy that the store behind decides under: with longer windows where units can be leased.
+func (s *Store) longer(policy *driver.Policy) (*driver.Policy, error) {
+	if !leasable(policy) {
+		return policy, nil
+	}
+	return s.policies.of(policy, s.longest)
 }
 
 // leasable reports whether units of a policy can be spent later than they are charged.
-func leasable(policy *sash.Policy) bool {
-	if policy.CountRefused() || !policy.Algorithm().Exact() {
+func leasable(policy *driver.Policy) bool {
+	if policy.CountRefused || !policy.Algorithm.Exact() {
 		return false
 	}
-	limits := policy.Limits()
+	limits := policy.Limits
 	for i := range limits {
 		if limits[i].Period != 0 {
 			return false
@@ -264,29 +223,29 @@ func leasable(policy *sash.Policy) bool {
 // policies are the policies with longer windows, by those that they were made from.
 type policies struct {
 	mu     sync.RWMutex
-	longer map[*sash.Policy]*sash.Policy // guarded by mu
+	longer map[*driver.Policy]*driver.Policy // guarded by mu
 }
 
 const mostPolicies = 1024 // callers with limits for each call make new ones all the time
 
-func (p *policies) of(policy *sash.Policy, by time.Duration) (*sash.Policy, error) {
+func (p *policies) of(policy *driver.Policy, by time.Duration) (*driver.Policy, error) {
 	p.mu.RLock()
 	longer := p.longer[policy]
 	p.mu.RUnlock()
 	if longer != nil {
 		return longer, nil
 	}
-	limits := append([]sash.Limit(nil), policy.Limits()...)
-	for i := range limits {
-		if limits[i].Name == "" {
-			limits[i].Name = limits[i].String()
+	copied := *policy
+	copied.Limits = slices.Clone(policy.Limits)
+	for i := range copied.Limits {
+		l := &copied.Limits[i]
+		l.Window += by.Microseconds()
+		if n := copied.Entries(l); n > driver.MaxEntries {
+			return nil, fmt.Errorf("lease: windows are longer by a lease of %v, and the log of one subject could need %d entries, more than %d: "+
+				"use a coarser resolution or a shorter lease", by, n, driver.MaxEntries)
 		}
-		limits[i].Window += by
 	}
-	longer, err := sash.NewPolicy(&sash.Options{Algorithm: policy.Algorithm(), Resolution: policy.Resolution()}, limits...)
-	if err != nil {
-		return nil, errors.Join(errors.New("lease: windows are longer by a lease"), err)
-	}
+	longer = &copied
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.longer) >= mostPolicies {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
@@ -29,7 +30,7 @@ type far struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (f *far) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	f.calls.Add(1)
 	if req.Cost > f.most.Load() {
 		f.most.Store(req.Cost)
@@ -37,17 +38,17 @@ func (f *far) Decide(ctx context.Context, req sash.Request) (sash.Result, error)
 	select {
 	case <-time.After(f.out):
 	case <-ctx.Done():
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
 	res, err := f.Store.Decide(ctx, req)
 	select {
 	case <-time.After(f.back):
 		if f.silent.Load() {
-			return sash.Result{}, errLost
+			return driver.Answer{}, errLost
 		}
 		return res, err
 	case <-ctx.Done():
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
 }
 
@@ -55,7 +56,7 @@ func newFar() *far {
 	return &far{Store: memstore.New(nil), out: 300 * time.Microsecond, back: 700 * time.Microsecond}
 }
 
-func newStore(t testing.TB, inner sash.Store) *lease.Store {
+func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	t.Helper()
 	s, err := lease.New(inner, longest)
 	if err != nil {
@@ -64,7 +65,7 @@ func newStore(t testing.TB, inner sash.Store) *lease.Store {
 	return s
 }
 
-func newLimiter(t testing.TB, store sash.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
 	if err != nil {
@@ -85,10 +86,10 @@ func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 			if err != nil || !res.Allowed {
 				t.Fatalf("%+v, %v", res, err)
 			}
-			if res.Source == sash.FromLease {
+			if res.Source == driver.FromLease {
 				fromLease++
 			}
-			if res.Source == sash.FromLease && res.At.Equal(last.At) && res.Remaining != last.Remaining-1 {
+			if res.Source == driver.FromLease && res.At.Equal(last.At) && res.Remaining != last.Remaining-1 {
 				t.Fatalf("%d left, and one call later %d", last.Remaining, res.Remaining)
 			}
 			last = res
@@ -111,7 +112,7 @@ func TestAQuietKeyIsDecidedByTheStore(t *testing.T) {
 		inner := newFar()
 		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
 		for range 100 {
-			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != sash.FromStore {
+			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromStore {
 				t.Fatalf("%+v, %v", res, err)
 			}
 			time.Sleep(longest)
@@ -158,7 +159,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 								r, err := l.Reserve(ctx, "k", cost)
 								if err == nil && r.Allowed() {
 									worth, at := random.Int64N(cost+1), r.Result().At
-									if r.Result().Source == sash.FromLease {
+									if r.Result().Source == driver.FromLease {
 										at = time.Now()
 									}
 									mu.Lock()
@@ -177,7 +178,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 							}
 							// Out of a lease it is admitted now; else when the store decided.
 							at := res.At
-							if res.Source == sash.FromLease {
+							if res.Source == driver.FromLease {
 								at = now
 								leased.Add(1)
 								if held := now.Sub(res.At); held > longest {
@@ -270,7 +271,7 @@ func TestOtherPoliciesAreDecidedAsTheyAre(t *testing.T) {
 				plain := newLimiter(t, memstore.New(nil), c.opts, c.limit)
 				for range 300 {
 					res, err := l.Allow(t.Context(), "k")
-					if err != nil || res.Source != sash.FromStore {
+					if err != nil || res.Source != driver.FromStore {
 						t.Fatalf("%+v, %v", res, err)
 					}
 					if same, _ := plain.Allow(t.Context(), "k"); name != "approximate" && same.Remaining != res.Remaining {

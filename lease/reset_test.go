@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 func TestAResetEndsTheLease(t *testing.T) {
@@ -22,7 +23,7 @@ func TestAResetEndsTheLease(t *testing.T) {
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != sash.FromStore || res.Remaining != 999 {
+		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromStore || res.Remaining != 999 {
 			t.Errorf("right after a reset: %+v, %v", res, err)
 		}
 		if err := l.Reset(t.Context(), "k"); err != nil {
@@ -79,7 +80,7 @@ func TestABlockThatWasOnItsWayDuringAResetIsNotSpent(t *testing.T) {
 // slowToReset takes a while until it has reset.
 type slowToReset struct{ *far }
 
-func (s slowToReset) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+func (s slowToReset) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	time.Sleep(10 * time.Millisecond)
 	return s.far.Reset(ctx, key, policy)
 }
@@ -100,10 +101,10 @@ func TestALeaseThatBeganDuringAResetIsNotSpentAfterIt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			leased = res.Source == sash.FromLease
+			leased = res.Source == driver.FromLease
 		}
 		wg.Wait()
-		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source == sash.FromLease {
+		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source == driver.FromLease {
 			t.Errorf("%+v, %v", res, err)
 		}
 	})

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A shard holds the subjects of some keys. What is below mu is guarded by it, and so are the subjects.
@@ -17,13 +17,13 @@ type shard struct {
 
 // A subject is what is known of a key: its lease, and how much is asked of it.
 type subject struct {
-	policy *sash.Policy
+	policy *driver.Policy
 
 	// The lease. It can be spent while until is not reached.
 	left   int64
 	until  time.Duration
-	grant  sash.Settlement // of the block: Units is what was spent of it
-	answer sash.Result     // to the block
+	grant  driver.Settlement // of the block: Units is what was spent of it
+	answer driver.Answer     // to the block
 	timer  *time.Timer
 	filled chan struct{} // not nil while a block is asked for; closed when it is there
 	void   bool          // the subject was reset while a block was asked for
@@ -44,7 +44,7 @@ type step struct {
 
 // spend takes a call's units out of the lease, if that has enough, and answers it in res. Otherwise it says how
 // to go on. A call counts as demand before it has waited for a block.
-func (sh *shard) spend(req sash.Request, waited int, res *sash.Result) step {
+func (sh *shard) spend(req driver.Request, waited int, res *driver.Answer) step {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sub := sh.subject(req)
@@ -58,7 +58,7 @@ func (sh *shard) spend(req sash.Request, waited int, res *sash.Result) step {
 	if sub.left >= req.Cost && now < sub.until {
 		sub.left -= req.Cost
 		sub.grant.Units += req.Cost
-		*res = sub.answer.Part(req, sub.left)
+		*res = sub.answer.Before(sub.left)
 		return step{spent: true}
 	}
 	if waited == mostWaits {
@@ -88,7 +88,7 @@ func (sub *subject) count(now time.Duration, units int64, span time.Duration) {
 
 // subject returns the request's subject, or nil when there is no place for another one, or when its policy
 // is not the one that the subject is known under.
-func (sh *shard) subject(req sash.Request) *subject {
+func (sh *shard) subject(req driver.Request) *subject {
 	sub := sh.subjects[req.Key]
 	if sub != nil && sub.policy.Equal(req.Policy) {
 		return sub
@@ -125,12 +125,12 @@ func (sh *shard) makePlace() {
 }
 
 // saw notes what the store said of a subject.
-func (sh *shard) saw(req sash.Request, res sash.Result) {
+func (sh *shard) saw(req driver.Request, res driver.Answer) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sub := sh.subjects[req.Key]; sub != nil && sub.policy.Equal(req.Policy) {
-		sub.rest = res.Remaining
-		if !res.Allowed {
+		sub.rest = res.Remaining()
+		if !res.Allowed() {
 			sub.rest = 0
 		}
 		sub.lost = max(0, sub.lost-1)
@@ -138,7 +138,7 @@ func (sh *shard) saw(req sash.Request, res sash.Result) {
 }
 
 // filled takes in the answer to a block that was asked for at sent, and lets those go on that wait for it.
-func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int64, sent time.Duration) {
+func (sh *shard) filled(req driver.Request, res driver.Answer, err error, block int64, sent time.Duration) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sub := sh.subjects[req.Key]
@@ -149,8 +149,8 @@ func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int6
 		sub.lost++
 		return
 	}
-	sub.rest = res.Remaining
-	if !res.Allowed {
+	sub.rest = res.Remaining()
+	if !res.Allowed() {
 		sub.rest = 0
 		return
 	}
@@ -161,8 +161,8 @@ func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int6
 	sub.left = block
 	sub.until = sent + sh.store.longest
 	sub.answer = res
-	sub.answer.Source = sash.FromLease
-	sub.grant = sash.Settlement{Request: req, Result: res}
+	sub.answer.Source = driver.FromLease
+	sub.grant = driver.Settlement{Request: req, At: res.At, Source: res.Source}
 	sub.timer = time.AfterFunc(sub.until-sh.store.now(), func() { sh.expire(sub) })
 	if sub.void {
 		if rest, ok := sub.end(); ok {
@@ -172,7 +172,7 @@ func (sh *shard) filled(req sash.Request, res sash.Result, err error, block int6
 }
 
 // end takes what a lease has left, and returns the correction of its charge.
-func (sub *subject) end() (rest sash.Settlement, ok bool) {
+func (sub *subject) end() (rest driver.Settlement, ok bool) {
 	if sub.timer == nil {
 		return rest, false
 	}
@@ -198,14 +198,14 @@ func (sh *shard) expire(sub *subject) {
 }
 
 // giveBack gives back in the background. If that fails the units stay charged until they leave the window.
-func (sh *shard) giveBack(rest sash.Settlement) {
+func (sh *shard) giveBack(rest driver.Settlement) {
 	ctx, cancel := context.WithTimeout(context.Background(), returnWithin)
 	defer cancel()
 	_ = sh.store.Settle(ctx, rest)
 }
 
 // endAll ends every lease and returns the corrections.
-func (sh *shard) endAll() (all []sash.Settlement) {
+func (sh *shard) endAll() (all []driver.Settlement) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, sub := range sh.subjects {

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // Keys that have the same hash are apart: each is answered as if it were alone, whichever of them goes.
 func TestKeysWithTheSameHashAreApart(t *testing.T) {
 	const hash, keys = 7, 6
-	policies := make([]*sash.Policy, 0, 2)
+	policies := make([]*driver.Policy, 0, 2)
 	for _, algorithm := range []sash.Algorithm{sash.SlidingLog, sash.GCRA} {
 		policy, err := sash.NewPolicy(&sash.Options{Algorithm: algorithm}, sash.Every(3, time.Millisecond))
 		if err != nil {
@@ -28,7 +28,7 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 		now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC).UnixMicro()
 		for range 400 {
 			now += random.Int64N(200)
-			req := sash.Request{Key: fmt.Sprint(random.IntN(keys)), Cost: random.Int64N(4), Policy: policies[random.IntN(len(policies))]}
+			req := driver.Request{Key: fmt.Sprint(random.IntN(keys)), Cost: random.Int64N(4), Policy: policies[random.IntN(len(policies))]}
 			of := identify(req.Key, req.Policy)
 			if alone[of] == nil {
 				alone[of] = &New(nil).shards[0]
@@ -40,7 +40,7 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 					}
 				}
 			}
-			var got, want [1]window.Status
+			var got, want [1]driver.Status
 			refusals, _ := chained.decide(now, hash, req, got[:])
 			wanted, _ := alone[of].decide(now, hash, req, want[:])
 			if refusals != wanted || got != want {

@@ -3,7 +3,7 @@ package memstore
 import (
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/internal/window"
 )
 
@@ -18,7 +18,7 @@ type Entry struct {
 // store's clock: for people who look at one key. There may be entries that count no more, as long as nothing has
 // taken their place; what was given back is left out. It is nil for a key that holds nothing, and under an
 // algorithm that keeps no log. It copies up to 100,000 entries, while which nobody else decides on the key's shard.
-func (s *Store) Inspect(key string, policy *sash.Policy) ([]Entry, time.Time) {
+func (s *Store) Inspect(key string, policy *driver.Policy) ([]Entry, time.Time) {
 	hash := s.hash(key)
 	sh := s.shard(hash)
 	sh.mu.Lock()

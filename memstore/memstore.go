@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // DefaultMaxKeys is the cap on keys when Options do not give one.
@@ -38,8 +37,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// A Store decides in memory. It is safe for concurrent use. It implements [sash.MultiStore],
-// [sash.Deduplicator], [sash.Settler] and [sash.Resetter].
+// A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore],
+// [driver.Deduplicator], [driver.Settler] and [driver.Resetter].
 type Store struct {
 	seed   maphash.Seed
 	most   int64
@@ -48,10 +47,10 @@ type Store struct {
 }
 
 var (
-	_ sash.MultiStore   = (*Store)(nil)
-	_ sash.Deduplicator = (*Store)(nil)
-	_ sash.Settler      = (*Store)(nil)
-	_ sash.Resetter     = (*Store)(nil)
+	_ driver.MultiStore   = (*Store)(nil)
+	_ driver.Deduplicator = (*Store)(nil)
+	_ driver.Settler      = (*Store)(nil)
+	_ driver.Resetter     = (*Store)(nil)
 )
 
 // New returns an empty store. A nil opts is the default.
@@ -85,63 +84,66 @@ func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
 
-// Decide implements [sash.Store]. It does not block and does not look at the context.
-func (s *Store) Decide(_ context.Context, req sash.Request) (res sash.Result, _ error) {
+// Decide implements [driver.Store]. It does not block and does not look at the context.
+func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
 	hash := s.hash(req.Key)
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
-	statuses := sh.statuses[:len(req.Policy.Windows())]
+	statuses := sh.statuses[:len(req.Policy.Limits)]
 	refusals, firm := sh.decide(now, hash, req, statuses)
-	res.Firm = firm
-	res.Decided(req, now, refusals, statuses)
-	return res, nil
+	answer.Set(now, refusals, statuses)
+	answer.Firm = firm
+	return answer, nil
 }
 
-// DecideOnce implements [sash.Deduplicator].
-func (s *Store) DecideOnce(_ context.Context, id string, req sash.Request) (sash.Result, error) {
+// DecideOnce implements [driver.Deduplicator].
+func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (driver.Answer, error) {
 	hash := s.hash(req.Key)
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
 	c := call{subject: identify(req.Key, req.Policy), name: id}
-	if res, ok := sh.calls.find(now, c); ok {
-		return res, nil
+	if answer, ok := sh.calls.find(now, c); ok {
+		return answer, nil
 	}
-	res := sh.result(now, hash, req)
-	if res.Allowed || req.Policy.CountRefused() {
-		sh.calls.add(now, c, res)
+	statuses := sh.statuses[:len(req.Policy.Limits)]
+	refusals, firm := sh.decide(now, hash, req, statuses)
+	answer := driver.NewAnswer(now, refusals, statuses)
+	answer.Firm = firm
+	if answer.Allowed() || req.Policy.CountRefused {
+		sh.calls.add(now, c, answer)
 	}
-	return res, nil
+	return answer, nil
 }
 
-// DecideAll implements [sash.MultiStore].
-func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result, error) {
+// DecideAll implements [driver.MultiStore].
+func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	defer s.lock(reqs)()
-	results := make([]sash.Result, len(reqs))
-	var room [sash.MaxLimits]window.Status
+	answers := make([]driver.Answer, len(reqs))
+	var room [driver.MaxLimits]driver.Status
 	charge := true
 	for i, req := range reqs {
-		statuses := room[:len(req.Policy.Windows())]
+		statuses := room[:len(req.Policy.Limits)]
 		hash := s.hash(req.Key)
 		sh := s.shard(hash)
 		now := sh.clock.now()
 		refusals := sh.look(now, hash, req, statuses)
-		results[i] = sash.NewResult(req, now, refusals, statuses)
+		answers[i] = driver.NewAnswer(now, refusals, statuses)
 		charge = charge && refusals == 0
 	}
-	if !charge && !reqs[0].Policy.CountRefused() {
-		return results, nil
+	if !charge && !reqs[0].Policy.CountRefused {
+		return answers, nil
 	}
 	for i, req := range reqs {
 		if req.Cost == 0 {
 			continue
 		}
 		hash := s.hash(req.Key)
-		sh, now := s.shard(hash), results[i].At.UnixMicro()
-		statuses := room[:len(req.Policy.Windows())]
+		sh, now := s.shard(hash), answers[i].At
+		statuses := room[:len(req.Policy.Limits)]
 		sh.charge(now, hash, req)
 		after := req
 		if charge {
@@ -149,15 +151,15 @@ func (s *Store) DecideAll(_ context.Context, reqs []sash.Request) ([]sash.Result
 		}
 		refusals := sh.look(now, hash, after, statuses)
 		if !charge {
-			refusals = results[i].Refusals()
+			refusals = answers[i].Refusals
 		}
-		results[i] = sash.NewResult(req, now, refusals, statuses)
+		answers[i] = driver.NewAnswer(now, refusals, statuses)
 	}
-	return results, nil
+	return answers, nil
 }
 
-// Settle implements [sash.Settler].
-func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
+// Settle implements [driver.Settler].
+func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
 	req := set.Request
 	hash := s.hash(req.Key)
 	sh := s.shard(hash)
@@ -166,13 +168,13 @@ func (s *Store) Settle(_ context.Context, set sash.Settlement) error {
 	now := sh.clock.now()
 	sub := sh.find(hash, req.Key, req.Policy)
 	if sub != nil && now < set.Expires() && sub.first(now, &set) {
-		sub.state.Settle(now, set.Result.At.UnixMicro(), set.Units-req.Cost, req.Policy.Windows())
+		sub.state.Settle(now, set.At, set.Units-req.Cost, req.Policy.Limits)
 	}
 	return nil
 }
 
-// Reset implements [sash.Resetter].
-func (s *Store) Reset(_ context.Context, key string, policy *sash.Policy) error {
+// Reset implements [driver.Resetter].
+func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) error {
 	hash := s.hash(key)
 	sh := s.shard(hash)
 	sh.mu.Lock()
@@ -206,7 +208,7 @@ func (s *Store) Stats() Stats {
 }
 
 // lock locks the shards of all requests, in order, so that two calls cannot wait for each other.
-func (s *Store) lock(reqs []sash.Request) (unlock func()) {
+func (s *Store) lock(reqs []driver.Request) (unlock func()) {
 	shards := make([]int, len(reqs))
 	for i, req := range reqs {
 		shards[i] = s.index(s.hash(req.Key))
@@ -226,10 +228,10 @@ func (s *Store) lock(reqs []sash.Request) (unlock func()) {
 // An id names a state: algorithms do not share what they count, nor do resolutions.
 type id struct {
 	key        string
-	algorithm  sash.Algorithm
+	algorithm  driver.Algorithm
 	resolution time.Duration
 }
 
-func identify(key string, policy *sash.Policy) id {
-	return id{key, policy.Algorithm(), policy.Resolution()}
+func identify(key string, policy *driver.Policy) id {
+	return id{key, policy.Algorithm, policy.Resolution}
 }

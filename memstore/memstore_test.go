@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest/oracle"
 )
@@ -18,7 +19,7 @@ func newStore(t *testing.T, maxKeys int) (*memstore.Store, *oracle.Clock) {
 	return memstore.New(&memstore.Options{MaxKeys: maxKeys, Now: clock.Now}), clock
 }
 
-func newLimiter(t *testing.T, store sash.Store, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t *testing.T, store driver.Store, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	opts := &sash.Options{Algorithm: a}
 	if a == sash.SlidingBuckets {

@@ -1,6 +1,6 @@
 package memstore
 
-import "example.com/sash"
+import "example.com/sash/driver"
 
 // A call is one that its caller may repeat.
 type call struct {
@@ -8,16 +8,16 @@ type call struct {
 	name    string
 }
 
-// An answer is what a call got, and until when it is remembered.
-type answer struct {
-	result sash.Result
+// A memo is the answer that a call got, and until when it is remembered.
+type memo struct {
+	answer driver.Answer
 	until  int64
 }
 
-// Calls remembers answers for sash.RepeatTime. It is empty when most is all that is set.
+// Calls remembers answers for driver.RepeatTime. It is empty when most is all that is set.
 type calls struct {
 	most    int // at least 1
-	answers map[call]answer
+	answers map[call]memo
 	order   []due // as they came: those that are over are in front, unless the clock went back
 }
 
@@ -27,16 +27,16 @@ type due struct {
 }
 
 // find returns the answer that a call has got.
-func (c *calls) find(now int64, of call) (sash.Result, bool) {
+func (c *calls) find(now int64, of call) (driver.Answer, bool) {
 	a, ok := c.answers[of]
 	if !ok || a.until <= now {
-		return sash.Result{}, false
+		return driver.Answer{}, false
 	}
-	return a.result, true
+	return a.answer, true
 }
 
 // add remembers an answer, and forgets some that are over, and the oldest when there are too many.
-func (c *calls) add(now int64, of call, res sash.Result) {
+func (c *calls) add(now int64, of call, answer driver.Answer) {
 	for range 4 {
 		if len(c.order) == 0 || c.order[0].until > now {
 			break
@@ -47,10 +47,10 @@ func (c *calls) add(now int64, of call, res sash.Result) {
 		c.drop()
 	}
 	if c.answers == nil {
-		c.answers = make(map[call]answer)
+		c.answers = make(map[call]memo)
 	}
-	until := now + sash.RepeatTime.Microseconds()
-	c.answers[of] = answer{res, until}
+	until := now + driver.RepeatTime.Microseconds()
+	c.answers[of] = memo{answer, until}
 	c.order = append(c.order, due{of, until})
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // What is remembered of calls with an ID is bounded, and goes with time.
@@ -40,7 +41,7 @@ func TestIDsAreBounded(t *testing.T) {
 	if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 10_000-200 {
 		t.Errorf("%d left, %v", res.Remaining, err)
 	}
-	now = now.Add(sash.RepeatTime)
+	now = now.Add(driver.RepeatTime)
 	for i := range 17 { // each forgets up to four
 		ask(fmt.Sprint("later ", i))
 	}

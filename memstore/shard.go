@@ -5,7 +5,7 @@ import (
 	"maps"
 	"sync"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/internal/window"
 )
 
@@ -18,7 +18,7 @@ type shard struct {
 	calls    calls
 	store    *Store
 	evicted  uint64
-	statuses [sash.MaxLimits]window.Status // of the decision at hand: here, so that none is allocated
+	statuses [driver.MaxLimits]driver.Status // of the decision at hand: here, so that none is allocated
 }
 
 // A subject is a key's charges and its place in the queue.
@@ -38,22 +38,22 @@ type subject struct {
 }
 
 // begin gives a new subject its state.
-func (s *subject) begin(policy *sash.Policy) {
-	switch policy.Algorithm() {
-	case sash.FixedWindow:
+func (s *subject) begin(policy *driver.Policy) {
+	switch policy.Algorithm {
+	case driver.FixedWindow:
 		s.state = new(window.Fixed)
-	case sash.SlidingCounter:
+	case driver.SlidingCounter:
 		s.state = new(window.Counter)
-	case sash.GCRA:
+	case driver.GCRA:
 		s.state = new(window.GCRA)
 	default:
-		s.log.Resolution = max(1, policy.Resolution().Microseconds())
+		s.log.Resolution = max(1, policy.Resolution.Microseconds())
 		s.state = &s.log
 	}
 }
 
 // first reports whether a settlement is applied for the first time, and notes that it was.
-func (s *subject) first(now int64, set *sash.Settlement) bool {
+func (s *subject) first(now int64, set *driver.Settlement) bool {
 	if set.ID == "" {
 		return true
 	}
@@ -72,28 +72,28 @@ func (s *subject) first(now int64, set *sash.Settlement) bool {
 }
 
 // look fills statuses without charging.
-func (sh *shard) look(now int64, hash uint64, req sash.Request, statuses []window.Status) (refusals uint64) {
+func (sh *shard) look(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64) {
 	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
-		return sub.state.Look(now, req.Cost, req.Policy.Windows(), statuses)
+		return sub.state.Look(now, req.Cost, req.Policy.Limits, statuses)
 	}
-	for i, l := range req.Policy.Windows() {
-		statuses[i] = window.Status{Remaining: l.Units}
+	for i, l := range req.Policy.Limits {
+		statuses[i] = driver.Status{Remaining: l.Units}
 	}
 	return 0
 }
 
 // charge records a request, and lets expired keys go.
-func (sh *shard) charge(now int64, hash uint64, req sash.Request) {
+func (sh *shard) charge(now int64, hash uint64, req driver.Request) {
 	sub := sh.find(hash, req.Key, req.Policy)
 	if sub == nil {
 		sub = sh.add(now, hash, req)
 	}
 	sub.loose = sub.loose || req.MaySettle
-	sub.state.Charge(now, req.Cost, req.Policy.Windows())
+	sub.state.Charge(now, req.Cost, req.Policy.Limits)
 }
 
 // decide looks, and charges when there is room. It reports whether a refusal is firm.
-func (sh *shard) decide(now int64, hash uint64, req sash.Request, statuses []window.Status) (refusals uint64, firm bool) {
+func (sh *shard) decide(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64, firm bool) {
 	sub := sh.find(hash, req.Key, req.Policy)
 	fresh := sub == nil
 	if fresh {
@@ -102,7 +102,7 @@ func (sh *shard) decide(now int64, hash uint64, req sash.Request, statuses []win
 		}
 		sub = sh.add(now, hash, req)
 	}
-	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Windows(), req.Policy.CountRefused(), statuses)
+	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Limits, req.Policy.CountRefused, statuses)
 	if fresh {
 		sub.due = sub.state.Expires()
 		heap.Fix(&sh.queue, sub.index)
@@ -110,37 +110,28 @@ func (sh *shard) decide(now int64, hash uint64, req sash.Request, statuses []win
 	if refusals == 0 && req.Cost > 0 {
 		sub.loose = sub.loose || req.MaySettle
 	}
-	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused()
-}
-
-// result decides.
-func (sh *shard) result(now int64, hash uint64, req sash.Request) sash.Result {
-	statuses := sh.statuses[:len(req.Policy.Windows())]
-	refusals, firm := sh.decide(now, hash, req, statuses)
-	res := sash.NewResult(req, now, refusals, statuses)
-	res.Firm = firm
-	return res
+	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused
 }
 
 // find returns the subject of a key, which has this hash, under a policy, or nil.
-func (sh *shard) find(hash uint64, key string, policy *sash.Policy) *subject {
+func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 	sub := sh.subjects[hash]
-	for sub != nil && (sub.id.key != key || sub.id.algorithm != policy.Algorithm() || sub.id.resolution != policy.Resolution()) {
+	for sub != nil && (sub.id.key != key || sub.id.algorithm != policy.Algorithm || sub.id.resolution != policy.Resolution) {
 		sub = sub.next
 	}
 	if sub != nil {
-		sub.log.CountRefused = policy.CountRefused()
+		sub.log.CountRefused = policy.CountRefused
 	}
 	return sub
 }
 
 // add makes a subject, and room for it.
-func (sh *shard) add(now int64, hash uint64, req sash.Request) *subject {
+func (sh *shard) add(now int64, hash uint64, req driver.Request) *subject {
 	sh.sweep(now, 4)
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
 		sh.evict()
 	}
-	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, due: now + window.Keep(req.Policy.Windows())}
+	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, due: now + driver.Longest(req.Policy.Limits)}
 	sub.begin(req.Policy)
 	sub.next = sh.subjects[hash]
 	sh.subjects[hash] = sub

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/outgoing"
 )
 
@@ -24,7 +25,7 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 	failed := errors.New("no route to host")
 	for name, c := range map[string]struct {
 		route outgoing.Route
-		store sash.Store
+		store driver.Store
 		opts  outgoing.Options
 		limit int64
 		gone  bool

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // coolDowns are the buckets that must be left alone for a while. They are in the store, so that every
@@ -21,7 +22,7 @@ import (
 // Both are on the store's clock, so that clocks of processes do not matter. Only the newest charge counts: one
 // that would not end later than what is there is not made.
 type coolDowns struct {
-	store   sash.Store
+	store   driver.Store
 	options sash.Options
 	all     *sash.Limiter // over as long as a cool-down is remembered
 	longest time.Duration
@@ -39,7 +40,7 @@ type spell struct {
 	served      bool      // the API has served a request of this process that was sent after the end
 }
 
-func newCoolDowns(store sash.Store, prefix string, longest time.Duration) (*coolDowns, error) {
+func newCoolDowns(store driver.Store, prefix string, longest time.Duration) (*coolDowns, error) {
 	c := &coolDowns{store: store, longest: longest, spells: newMemory[string](spell.forgotten)}
 	// Charges are merged in steps, because their units are more than a log has entries.
 	step := (c.widest().Window/90_000 + time.Millisecond).Truncate(time.Millisecond)

@@ -21,8 +21,8 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				down := &cutOff{Store: newStore(), down: true}
 				store, err := failover.New(down, &failover.Options{
-					Policy: failover.Policy{Rules: []failover.Rule{{Mode: mode}}},
-					Local:  memstore.New(nil), Instances: func() int { return 2 },
+					Modes: failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
+					Local: memstore.New(nil), Instances: func() int { return 2 },
 				})
 				if err != nil {
 					t.Fatal(err)

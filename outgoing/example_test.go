@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
 )
@@ -32,7 +33,7 @@ func Example() {
 }
 
 // fetch is what README.md shows.
-func fetch(store sash.Store, url string) (status int, failed error) {
+func fetch(store driver.Store, url string) (status int, failed error) {
 	transport, err := outgoing.New(store, outgoing.Everything("x"), nil, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
 	if err != nil {
 		log.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/outgoing"
 )
 
@@ -212,13 +213,13 @@ func TestASuccessThatWasSentBeforeDoesNotCount(t *testing.T) {
 
 // cutOff is a store that fails from some time on.
 type cutOff struct {
-	sash.Store
+	driver.Store
 	down bool
 }
 
-func (c *cutOff) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (c *cutOff) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if c.down {
-		return sash.Result{}, errors.New("connection refused")
+		return driver.Answer{}, errors.New("connection refused")
 	}
 	return c.Store.Decide(ctx, req)
 }

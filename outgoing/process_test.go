@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
@@ -67,7 +68,7 @@ type asked struct {
 	at time.Time
 }
 
-func (a *asked) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (a *asked) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	a.at = time.Now()
 	return a.Store.Decide(ctx, req)
 }

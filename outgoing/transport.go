@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A Mode says what happens to a request that has no room.
@@ -75,7 +76,7 @@ type Transport struct {
 // New returns a transport whose charges are in store. The limits hold for every bucket whose Call brings
 // none. A nil opts is the default. The error is [sash.ErrInvalidLimit], or says which option is wrong; New does
 // no I/O.
-func New(store sash.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
+func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if route == nil {
 		return nil, errors.New("outgoing: New needs a route, such as outgoing.Everything(key)")
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/outgoing"
 )
 
@@ -245,8 +246,8 @@ func TestRequestsWithoutABucketAreNotLimited(t *testing.T) {
 // brokenStore fails every decision.
 type brokenStore struct{}
 
-func (brokenStore) Decide(context.Context, sash.Request) (sash.Result, error) {
-	return sash.Result{}, errors.New("connection refused")
+func (brokenStore) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, errors.New("connection refused")
 }
 
 func TestWhenTheStoreFailsTheCallerChooses(t *testing.T) {
@@ -290,7 +291,7 @@ func errorAbove(cost int64, call outgoing.Call, err error) error {
 func TestWrongOptions(t *testing.T) {
 	route := outgoing.Everything("api")
 	for name, c := range map[string]struct {
-		store  sash.Store
+		store  driver.Store
 		route  outgoing.Route
 		opts   outgoing.Options
 		limits []sash.Limit

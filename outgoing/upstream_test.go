@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
 )
@@ -89,7 +90,7 @@ func github(h http.Header, limit, left int, reset time.Time) {
 
 func silent(http.Header, int, int, time.Time) {}
 
-func newTransport(t *testing.T, store sash.Store, base http.HandlerFunc, opts outgoing.Options, limits ...sash.Limit) *outgoing.Transport {
+func newTransport(t *testing.T, store driver.Store, base http.HandlerFunc, opts outgoing.Options, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
 	opts.Base = handled(base)
 	transport, err := outgoing.New(store, outgoing.Everything("api"), &opts, limits...)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // FuzzReply reads replies of any bytes: an answer that makes sense, or an error that says who is wrong.
@@ -36,12 +37,12 @@ func FuzzReply(f *testing.F) {
 		if n, err := unpackCount(string(reply)); (err == nil) != (n > 0) {
 			t.Errorf("%d instances, %v", n, err)
 		}
-		for _, reqs := range [][]sash.Request{
+		for _, reqs := range [][]driver.Request{
 			{{Key: "k", Cost: 1, Policy: one}},
 			{{Key: "k", Cost: 1, Policy: two}, {Key: "l", Cost: 2, Policy: one}},
 		} {
-			results := make([]sash.Result, len(reqs))
-			decided, _, err := unpack(reqs, string(reply), results)
+			answers := make([]driver.Answer, len(reqs))
+			decided, _, err := unpack(reqs, string(reply), answers)
 			if err != nil {
 				if !strings.HasPrefix(err.Error(), "redisstore: ") || decided {
 					t.Errorf("decided %v, and the error %q", decided, err)
@@ -52,19 +53,16 @@ func FuzzReply(f *testing.F) {
 				continue
 			}
 			refused := false
-			for i, res := range results {
-				limits := res.Limits()
-				if len(limits) != len(reqs[i].Policy.Limits()) {
+			for i, res := range answers {
+				limits := res.Statuses()
+				if len(limits) != len(reqs[i].Policy.Limits) {
 					t.Fatalf("%d limits", len(limits))
 				}
-				refused = refused || !res.Allowed
+				refused = refused || !res.Allowed()
 				for _, l := range limits {
-					if l.Remaining < 0 || l.RetryAfter < 0 || l.ReleaseAfter < 0 || l.ResetAfter < 0 {
+					if l.Remaining < 0 || l.Retry < 0 || l.Release < 0 || l.Reset < 0 {
 						t.Errorf("%+v", l)
 					}
-				}
-				if by, ok := res.RefusedBy(); ok == res.Allowed || ok && !by.Refused {
-					t.Errorf("allowed %v, and refused by %+v", res.Allowed, by)
 				}
 			}
 			if bits := binary.BigEndian.Uint64(reply); refused != (bits != 0) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/internal/window"
 )
 
@@ -21,23 +22,23 @@ type State struct {
 	TTL time.Duration
 	// Bytes is the memory that the key takes on the server; zero when the user may not ask (MEMORY USAGE).
 	Bytes int64
-	// Log is there under sash.SlidingLog, SlidingBuckets and SortedSetLog.
+	// Log is there under driver.SlidingLog, SlidingBuckets and SortedSetLog.
 	Log *Log
 	// Counted is there under the other algorithms, one a window, the shortest first; calendar windows come before.
 	Counted []Counted
 
 	key       string // of the subject
-	algorithm sash.Algorithm
+	algorithm driver.Algorithm
 }
 
 // forms are the types of the values, and how much of one is read.
 var forms = [...]string{
-	sash.SlidingLog:     fmt.Sprintf("log %d", mostLogBytes),
-	sash.SortedSetLog:   fmt.Sprintf("zset %d", sash.MaxEntries+1000), // and some that were not removed yet
-	sash.SlidingBuckets: fmt.Sprintf("log %d", mostLogBytes),
-	sash.SlidingCounter: "hash 1000",
-	sash.FixedWindow:    "hash 1000",
-	sash.GCRA:           "hash 1000",
+	driver.SlidingLog:     fmt.Sprintf("log %d", mostLogBytes),
+	driver.SortedSetLog:   fmt.Sprintf("zset %d", sash.MaxEntries+1000), // and some that were not removed yet
+	driver.SlidingBuckets: fmt.Sprintf("log %d", mostLogBytes),
+	driver.SlidingCounter: "hash 1000",
+	driver.FixedWindow:    "hash 1000",
+	driver.GCRA:           "hash 1000",
 }
 
 // inspectReply is the bytes before the value.
@@ -48,13 +49,13 @@ const inspectReply = 32
 // milliseconds for a log of 100,000 entries, and up to half a second, in which Redis does nothing else, for a sorted set. It asks for rights that no
 // decision needs: HLEN and HGETALL for the algorithms without a log and, for Bytes, MEMORY USAGE. A key that holds
 // something else is an error.
-func (s *Store) Inspect(ctx context.Context, key string, policy *sash.Policy) (*State, error) {
+func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name := s.Key(key, policy)
-	reply, err := s.scripts.Run(ctx, inspect, []string{name}, forms[policy.Algorithm()])
+	reply, err := s.scripts.Run(ctx, inspect, []string{name}, forms[policy.Algorithm])
 	if err != nil {
 		return nil, err
 	}
-	state, err := readState(policy.Algorithm(), []byte(reply))
+	state, err := readState(policy.Algorithm, []byte(reply))
 	if err != nil {
 		return nil, fmt.Errorf("%w: the key %.200s", err, name)
 	}
@@ -65,7 +66,7 @@ func (s *Store) Inspect(ctx context.Context, key string, policy *sash.Policy) (*
 }
 
 // readState reads the reply of inspect.lua.
-func readState(algorithm sash.Algorithm, reply []byte) (*State, error) {
+func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	if len(reply) < inspectReply {
 		return nil, errReply
 	}
@@ -86,14 +87,14 @@ func readState(algorithm sash.Algorithm, reply []byte) (*State, error) {
 	}
 	var err error
 	switch algorithm {
-	case sash.SlidingLog, sash.SlidingBuckets:
+	case driver.SlidingLog, driver.SlidingBuckets:
 		state.Log, err = readLog(value)
 	default:
 		var parts [][2]string
 		if parts, err = pairs(value); err != nil {
 			return nil, err
 		}
-		if algorithm == sash.SortedSetLog {
+		if algorithm == driver.SortedSetLog {
 			state.Log, err = readSet(parts)
 		} else {
 			state.Counted, err = readHash(parts)
@@ -108,25 +109,25 @@ func readState(algorithm sash.Algorithm, reply []byte) (*State, error) {
 // Look returns what a Peek at the instant of the state would have, under a policy of the same algorithm: what
 // each limit has left, when the next unit is free, and when all are. A Peek after a clock that went back writes;
 // this does not.
-func (s *State) Look(policy *sash.Policy) sash.Result {
-	limits := policy.Windows()
-	out := make([]window.Status, len(limits))
+func (s *State) Look(policy *driver.Policy) driver.Answer {
+	limits := policy.Limits
+	out := make([]driver.Status, len(limits))
 	now := s.At.UnixMicro()
 	var refusals uint64
-	if s.algorithm == sash.GCRA {
+	if s.algorithm == driver.GCRA {
 		for i := range limits {
 			out[i] = s.owed(&limits[i], now)
 		}
 	} else {
 		refusals = s.charged(limits).Look(now, 0, limits, out)
 	}
-	return sash.NewResult(sash.Request{Key: s.key, Policy: policy}, now, refusals, out)
+	return driver.NewAnswer(now, refusals, out)
 }
 
 // charged is the state that the algorithm's arithmetic has after the same charges.
-func (s *State) charged(limits []window.Limit) window.State {
+func (s *State) charged(limits []driver.Limit) window.State {
 	switch s.algorithm {
-	case sash.SlidingCounter:
+	case driver.SlidingCounter:
 		counter := &window.Counter{}
 		for i := range limits {
 			if c := s.counted(&limits[i]); c != nil {
@@ -135,7 +136,7 @@ func (s *State) charged(limits []window.Limit) window.State {
 			}
 		}
 		return counter
-	case sash.FixedWindow:
+	case driver.FixedWindow:
 		fixed := &window.Fixed{}
 		for i := range limits {
 			if c := s.counted(&limits[i]); c != nil {
@@ -145,7 +146,7 @@ func (s *State) charged(limits []window.Limit) window.State {
 		return fixed
 	}
 	log := &window.Log{Resolution: 1}
-	all := []window.Limit{{Units: 1, Span: window.Span{Window: 1 << 60}}} // whatever is there counts for who asks
+	all := []driver.Limit{{Units: 1, Window: 1 << 60}} // whatever is there counts for who asks
 	entries := s.Log.Entries
 	if n := len(entries); n > 0 && entries[n-1].At.After(s.At) { // but what was gone before the clock went back
 		for len(entries) > 0 && !entries[0].At.After(entries[n-1].At.Add(-s.Log.Keep)) {
@@ -160,7 +161,7 @@ func (s *State) charged(limits []window.Limit) window.State {
 }
 
 // counted finds what is kept of a limit's window.
-func (s *State) counted(l *window.Limit) *Counted {
+func (s *State) counted(l *driver.Limit) *Counted {
 	id := windowID(l)
 	for i := range s.Counted {
 		if s.Counted[i].ID == id {

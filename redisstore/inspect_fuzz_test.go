@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // FuzzInspect reads values of any bytes: a state that can be looked at, or an error; and never more memory than
@@ -48,7 +49,7 @@ func FuzzInspect(f *testing.F) {
 	f.Add(append(head(2), parts("60000000:at", "1699999980000000", "60000000:debt", "59999999.5")...))
 	f.Add(append(head(1), 0xff, 0xff, 0xff, 0xff))
 
-	policies := make([]*sash.Policy, 0, 6)
+	policies := make([]*driver.Policy, 0, 6)
 	for _, a := range sash.Algorithms() {
 		opts := &sash.Options{Algorithm: a}
 		if a == sash.SlidingBuckets {
@@ -62,10 +63,10 @@ func FuzzInspect(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, reply []byte) {
 		for _, p := range policies {
-			s, err := readState(p.Algorithm(), reply)
+			s, err := readState(p.Algorithm, reply)
 			if err != nil {
 				if s != nil || !strings.HasPrefix(err.Error(), "redisstore: ") {
-					t.Errorf("%v: %v, and the error %q", p.Algorithm(), s, err)
+					t.Errorf("%v: %v, and the error %q", p.Algorithm, s, err)
 				}
 				continue
 			}
@@ -73,11 +74,12 @@ func FuzzInspect(f *testing.F) {
 				continue // no key
 			}
 			if s.Log != nil && (cap(s.Log.Entries) > len(reply)/8 || s.Log.Keep < 0) {
-				t.Errorf("%v: room for %d entries out of %d bytes, kept %v", p.Algorithm(), cap(s.Log.Entries), len(reply), s.Log.Keep)
+				t.Errorf("%v: room for %d entries out of %d bytes, kept %v", p.Algorithm, cap(s.Log.Entries), len(reply), s.Log.Keep)
 			}
-			for _, l := range s.Look(p).Limits() {
-				if l.Remaining < 0 || l.Remaining > l.Limit.Units {
-					t.Errorf("%v: %+v", p.Algorithm(), l)
+			look := s.Look(p)
+			for i, l := range look.Statuses() {
+				if l.Remaining < 0 || l.Remaining > p.Limits[i].Units {
+					t.Errorf("%v: %+v", p.Algorithm, l)
 				}
 			}
 		}

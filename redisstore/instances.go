@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // Instances records on Redis that an instance of a group is alive, and returns how many are, with this one:
@@ -17,11 +18,11 @@ import (
 // The count is too low after Redis has lost its state, or its clock has jumped forward, until every
 // instance has called again: a caller that must not admit too much keeps the greatest count of the last
 // ttl. It is too high for a while when the clock went back. Errors are [sash.ErrInvalidKey] for a group or
-// ID that is empty or longer than sash.MaxKeyLength, [sash.ErrInvalidLimit] for a ttl, and those of the client.
+// ID that is empty or longer than driver.MaxKeyLength, [sash.ErrInvalidLimit] for a ttl, and those of the client.
 func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Duration) (int, error) {
 	for _, name := range [...]string{group, id} {
-		if name == "" || len(name) > sash.MaxKeyLength {
-			return 0, fmt.Errorf("%w: a group or an instance is called by 1 to %d bytes, not %d", sash.ErrInvalidKey, sash.MaxKeyLength, len(name))
+		if name == "" || len(name) > driver.MaxKeyLength {
+			return 0, fmt.Errorf("%w: a group or an instance is called by 1 to %d bytes, not %d", sash.ErrInvalidKey, driver.MaxKeyLength, len(name))
 		}
 	}
 	if ttl < time.Millisecond {

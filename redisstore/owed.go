@@ -3,13 +3,13 @@ package redisstore
 import (
 	"math"
 
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // owed is what GCRA has of a limit at an instant. The debt is a number with a fraction, which no charges of whole
 // units would come to, so the formulas of script/gcra.lua are here once more.
-func (s *State) owed(l *window.Limit, now int64) window.Status {
-	status := window.Status{Remaining: l.Units}
+func (s *State) owed(l *driver.Limit, now int64) driver.Status {
+	status := driver.Status{Remaining: l.Units}
 	c := s.counted(l)
 	if c == nil {
 		return status

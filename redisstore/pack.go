@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // What a script is asked to do: the first byte of its argument.
@@ -23,17 +22,17 @@ const (
 const usualSize = 64
 
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
-func pack(reqs []sash.Request, countRefused bool, now int64) string {
+func pack(reqs []driver.Request, countRefused bool, now int64) string {
 	var usual [usualSize]byte // on the stack
 	b := usual[:0]
 	mode := byte(modeDecide)
 	if countRefused {
 		mode = modeCharge
-	} else if slices.ContainsFunc(reqs, func(r sash.Request) bool { return r.MaySettle }) {
+	} else if slices.ContainsFunc(reqs, func(r driver.Request) bool { return r.MaySettle }) {
 		mode = modeLater
 	}
 	b = append(b, mode)
-	b = appendUint(b, 7, max(1, reqs[0].Policy.Resolution().Microseconds()))
+	b = appendUint(b, 7, max(1, reqs[0].Policy.Resolution.Microseconds()))
 	for i := range reqs {
 		b = appendRequest(b, &reqs[i], now)
 	}
@@ -42,19 +41,19 @@ func pack(reqs []sash.Request, countRefused bool, now int64) string {
 
 // packSettlement writes the argument of a settlement: like a decision, with the instant of the charge, what
 // it is worth, and the instant from which settling does nothing at the end.
-func packSettlement(set *sash.Settlement) string {
-	at := set.Result.At.UnixMicro()
+func packSettlement(set *driver.Settlement) string {
+	at := set.At
 	var usual [usualSize]byte
 	b := append(usual[:0], modeSettle)
-	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution().Microseconds()))
+	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution.Microseconds()))
 	b = appendRequest(b, &set.Request, at)
 	b = appendUint(b, 7, at)
 	b = appendUint(b, 5, set.Units)
 	return string(appendUint(b, 7, set.Expires()))
 }
 
-func appendRequest(b []byte, req *sash.Request, now int64) []byte {
-	windows := req.Policy.Windows()
+func appendRequest(b []byte, req *driver.Request, now int64) []byte {
+	windows := req.Policy.Limits
 	b = appendUint(b, 5, req.Cost)
 	b = append(b, byte(len(windows)))
 	for i := range windows {
@@ -77,12 +76,12 @@ func appendRequest(b []byte, req *sash.Request, now int64) []byte {
 }
 
 // calendarID tells the windows of a calendar limit from others.
-func calendarID(l *window.Limit) int64 {
-	return int64(crc32.ChecksumIEEE([]byte(sash.Period(l.Period).String() + "@" + l.Zone.String())))
+func calendarID(l *driver.Limit) int64 {
+	return int64(crc32.ChecksumIEEE([]byte(l.Period.String() + "@" + l.Zone.String())))
 }
 
 // windowID is what the scripts call a limit's window in a hash.
-func windowID(l *window.Limit) string {
+func windowID(l *driver.Limit) string {
 	if l.Period == 0 {
 		return strconv.FormatInt(l.Window, 10)
 	}
@@ -90,9 +89,9 @@ func windowID(l *window.Limit) string {
 }
 
 // calendarNow returns this process's time if any limit needs it.
-func calendarNow(reqs []sash.Request) int64 {
+func calendarNow(reqs []driver.Request) int64 {
 	for i := range reqs {
-		for _, l := range reqs[i].Policy.Windows() {
+		for _, l := range reqs[i].Policy.Limits {
 			if l.Period != 0 {
 				return time.Now().UnixMicro()
 			}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // DefaultPrefix is put before every key when Options do not give a prefix.
@@ -48,8 +48,8 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
-// stays the caller's to configure and to close. It implements [sash.MultiStore],
-// [sash.Deduplicator], [sash.Settler] and [sash.Resetter].
+// stays the caller's to configure and to close. It implements [driver.MultiStore],
+// [driver.Deduplicator], [driver.Settler] and [driver.Resetter].
 type Store struct {
 	scripts Scripter
 	prefix  string
@@ -57,14 +57,17 @@ type Store struct {
 }
 
 var (
-	_ sash.MultiStore   = (*Store)(nil)
-	_ sash.Deduplicator = (*Store)(nil)
-	_ sash.Settler      = (*Store)(nil)
-	_ sash.Resetter     = (*Store)(nil)
+	_ driver.MultiStore   = (*Store)(nil)
+	_ driver.Deduplicator = (*Store)(nil)
+	_ driver.Settler      = (*Store)(nil)
+	_ driver.Resetter     = (*Store)(nil)
 )
 
-// New returns a store over a client. A nil opts is the default. New does no I/O.
+// New returns a store over a client. A nil opts is the default. New does no I/O. It panics if scripts is nil.
 func New(scripts Scripter, opts *Options) *Store {
+	if scripts == nil {
+		panic("redisstore: New needs a Scripter; the modules goredisstore and rueidisstore make one of a client")
+	}
 	s := &Store{scripts: scripts, prefix: DefaultPrefix}
 	if opts != nil {
 		s.wait = opts.wait()
@@ -77,84 +80,84 @@ func New(scripts Scripter, opts *Options) *Store {
 
 // Key returns the name of the Redis key that holds what a subject was charged with under a policy's
 // algorithm and resolution: "sash:log:user:42", "sash:buckets-1s:user:42".
-func (s *Store) Key(key string, policy *sash.Policy) string {
-	tag := tags[policy.Algorithm()]
-	if policy.Algorithm() == sash.SlidingBuckets {
-		return s.prefix + tag + "-" + policy.Resolution().String() + ":" + key
+func (s *Store) Key(key string, policy *driver.Policy) string {
+	tag := tags[policy.Algorithm]
+	if policy.Algorithm == driver.SlidingBuckets {
+		return s.prefix + tag + "-" + policy.Resolution.String() + ":" + key
 	}
 	return s.prefix + tag + ":" + key
 }
 
 // Slot returns the slot of a Redis Cluster, from 0 to 16383, that holds what Key names.
-func (s *Store) Slot(key string, policy *sash.Policy) int { return int(slot(s.Key(key, policy))) }
+func (s *Store) Slot(key string, policy *driver.Policy) int { return int(slot(s.Key(key, policy))) }
 
 // tags keep the algorithms apart, which have different types on Redis.
 var tags = [...]string{
-	sash.SlidingLog:     "log",
-	sash.SortedSetLog:   "zset",
-	sash.SlidingBuckets: "buckets",
-	sash.SlidingCounter: "counter",
-	sash.FixedWindow:    "fixed",
-	sash.GCRA:           "gcra",
+	driver.SlidingLog:     "log",
+	driver.SortedSetLog:   "zset",
+	driver.SlidingBuckets: "buckets",
+	driver.SlidingCounter: "counter",
+	driver.FixedWindow:    "fixed",
+	driver.GCRA:           "gcra",
 }
 
-// Decide implements [sash.Store].
-func (s *Store) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+// Decide implements [driver.Store].
+func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	return s.decideOne(ctx, req, "")
 }
 
-// DecideOnce implements [sash.Deduplicator]. What a call got is kept in a key of its own, in the slot of
+// DecideOnce implements [driver.Deduplicator]. What a call got is kept in a key of its own, in the slot of
 // the subject's key. When it is repeated under another number of limits that is an error.
-func (s *Store) DecideOnce(ctx context.Context, id string, req sash.Request) (sash.Result, error) {
+func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	return s.decideOne(ctx, req, id)
 }
 
-// decideOne keeps the request and its result on the stack.
-func (s *Store) decideOne(ctx context.Context, req sash.Request, id string) (sash.Result, error) {
-	var results [1]sash.Result
-	if err := s.decide(ctx, []sash.Request{req}, id, results[:]); err != nil {
-		return sash.Result{}, err
+// decideOne keeps the request and its answer on the stack.
+func (s *Store) decideOne(ctx context.Context, req driver.Request, id string) (driver.Answer, error) {
+	var answers [1]driver.Answer
+	if err := s.decide(ctx, []driver.Request{req}, id, answers[:]); err != nil {
+		return driver.Answer{}, err
 	}
-	return results[0], nil
+	return answers[0], nil
 }
 
-// DecideAll implements [sash.MultiStore]. On a cluster, keys of different slots are [sash.ErrApart].
-func (s *Store) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+// DecideAll implements [driver.MultiStore]. On a cluster, keys of different slots are [driver.ErrApart].
+func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	if s.scripts.Cluster() {
 		for _, req := range reqs[1:] {
 			if slot(s.Key(req.Key, req.Policy)) != slot(s.Key(reqs[0].Key, req.Policy)) {
-				return nil, sash.ErrApart
+				return nil, driver.ErrApart
 			}
 		}
 	}
-	results := make([]sash.Result, len(reqs))
-	if err := s.decide(ctx, reqs, "", results); err != nil {
+	answers := make([]driver.Answer, len(reqs))
+	if err := s.decide(ctx, reqs, "", answers); err != nil {
 		return nil, err
 	}
-	return results, nil
+	return answers, nil
 }
 
-// decide asks for all requests at once; for the first only, when it has an ID. There is a result for each.
-func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string, results []sash.Result) error {
+// decide asks for all requests at once; for the first only, when it has an ID. There is an answer for each.
+func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, answers []driver.Answer) error {
 	policy := reqs[0].Policy
 	keys := make([]string, len(reqs))
 	for i, req := range reqs {
 		keys[i] = s.Key(req.Key, policy)
 	}
-	script := scripts[policy.Algorithm()]
+	script := scripts[policy.Algorithm]
 	if id != "" {
-		script = onces[policy.Algorithm()]
+		script = onces[policy.Algorithm]
 		keys = append(keys, s.mark("once", keys[0], sash.Key(keys[0], id)))
 	}
 	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
 	// than a period away says so, with its time, and is asked again with boundaries around that.
 	now := calendarNow(reqs)
 	for range 3 {
-		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused(), now))
+		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused, now))
 		if err != nil {
 			return err
 		}
-		decided, at, err := unpack(reqs, reply, results)
+		decided, at, err := unpack(reqs, reply, answers)
 		if err != nil && id != "" {
 			err = fmt.Errorf("%w; was the call of this ID charged under other limits?", err)
 		}
@@ -166,9 +169,9 @@ func (s *Store) decide(ctx context.Context, reqs []sash.Request, id string, resu
 	return errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
 }
 
-// Settle implements [sash.Settler].
-func (s *Store) Settle(ctx context.Context, set sash.Settlement) error {
-	algorithm := set.Request.Policy.Algorithm()
+// Settle implements [driver.Settler].
+func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
+	algorithm := set.Request.Policy.Algorithm
 	script := scripts[algorithm]
 	if settle := settles[algorithm]; settle != nil {
 		script = settle
@@ -192,8 +195,8 @@ func (s *Store) mark(kind, key, id string) string {
 	return mark
 }
 
-// Reset implements [sash.Resetter].
-func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+// Reset implements [driver.Resetter].
+func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	_, err := s.scripts.Run(ctx, reset, []string{s.Key(key, policy)}, "")
 	return err
 }
@@ -201,15 +204,15 @@ func (s *Store) Reset(ctx context.Context, key string, policy *sash.Policy) erro
 // unsettled is the bit of the refusals that says that a charge may still be settled.
 const unsettled = 1 << 40
 
-// unpack reads a script's reply into results, one for each request. It decided nothing, and returns the
-// server's time, when the calendar boundaries did not surround that time. With an error results mean nothing.
-func unpack(reqs []sash.Request, reply string, results []sash.Result) (decided bool, at int64, err error) {
+// unpack reads a script's reply into answers, one for each request. It decided nothing, and returns the
+// server's time, when the calendar boundaries did not surround that time. With an error the answers mean nothing.
+func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decided bool, at int64, err error) {
 	if len(reply) >= 16 && int64(number(reply)) == -1 {
 		return false, int64(number(reply[8:])), nil
 	}
 	limits := 0
 	for i := range reqs {
-		limits += len(reqs[i].Policy.Limits())
+		limits += len(reqs[i].Policy.Limits)
 	}
 	if len(reply) != 16+32*limits {
 		return false, 0, fmt.Errorf("redisstore: a script answered %d bytes where %d were due", len(reply), 16+32*limits)
@@ -223,17 +226,17 @@ func unpack(reqs []sash.Request, reply string, results []sash.Result) (decided b
 	}
 	refusals, at := uint64(next()), next()
 	// Only the log knows whether a charge may still be settled.
-	firm := refusals&unsettled == 0 && settles[reqs[0].Policy.Algorithm()] != nil
+	firm := refusals&unsettled == 0 && settles[reqs[0].Policy.Algorithm] != nil
 	refusals &^= unsettled
 	unknown := refusals >> limits
-	var room [sash.MaxLimits]window.Status
-	for i, req := range reqs {
-		k := len(req.Policy.Limits())
+	var room [driver.MaxLimits]driver.Status
+	for i := range reqs {
+		k := len(reqs[i].Policy.Limits)
 		for j := range k {
-			room[j] = window.Status{Remaining: next(), Retry: next(), Release: next(), Reset: next()}
+			room[j] = driver.Status{Remaining: next(), Retry: next(), Release: next(), Reset: next()}
 		}
-		results[i] = sash.NewResult(req, at, refusals&(1<<k-1), room[:k])
-		results[i].Firm = firm && !results[i].Allowed
+		answers[i].Set(at, refusals&(1<<k-1), room[:k])
+		answers[i].Firm = firm && !answers[i].Allowed()
 		refusals >>= k
 	}
 	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53; so no time overflows

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // DefaultReplicaTimeout is how long an admission waits for replicas when Options do not say. With the script it
@@ -36,19 +37,19 @@ type Wait struct {
 }
 
 // charges reports whether any request asks for units.
-func charges(reqs []sash.Request) bool {
-	return slices.ContainsFunc(reqs, func(r sash.Request) bool { return r.Cost > 0 })
+func charges(reqs []driver.Request) bool {
+	return slices.ContainsFunc(reqs, func(r driver.Request) bool { return r.Cost > 0 })
 }
 
 // run runs the script of a decision. What was admitted is on as many replicas as it has to be, or the
 // error is a *sash.StoreError.
-func (s *Store) run(ctx context.Context, reqs []sash.Request, script *Script, keys []string, arg string) (string, error) {
+func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, keys []string, arg string) (string, error) {
 	if s.wait.Replicas <= 0 || !charges(reqs) {
 		return s.scripts.Run(ctx, script, keys, arg)
 	}
 	scripts, ok := s.scripts.(Waiter)
 	if !ok {
-		return "", fmt.Errorf("%w: waiting for replicas, by %T", sash.ErrUnsupported, s.scripts)
+		return "", fmt.Errorf("%w: waiting for replicas, by %T", driver.ErrUnsupported, s.scripts)
 	}
 	reply, confirmed, err := scripts.RunWait(ctx, script, keys, arg, s.wait)
 	switch {

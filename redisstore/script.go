@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A Script is a Lua script that Redis runs. Scripts do not change once made.
@@ -34,24 +34,24 @@ var (
 	zset      = load("shared.lua", "zset.lua")
 
 	scripts = [...]*Script{
-		sash.SlidingLog:     log,
-		sash.SortedSetLog:   zset,
-		sash.SlidingBuckets: log,
-		sash.SlidingCounter: load("shared.lua", "counter.lua"),
-		sash.FixedWindow:    load("shared.lua", "fixed.lua"),
-		sash.GCRA:           load("shared.lua", "gcra.lua"),
+		driver.SlidingLog:     log,
+		driver.SortedSetLog:   zset,
+		driver.SlidingBuckets: log,
+		driver.SlidingCounter: load("shared.lua", "counter.lua"),
+		driver.FixedWindow:    load("shared.lua", "fixed.lua"),
+		driver.GCRA:           load("shared.lua", "gcra.lua"),
 	}
 	settles = [len(scripts)]*Script{
-		sash.SlidingLog:     logSettle,
-		sash.SlidingBuckets: logSettle,
+		driver.SlidingLog:     logSettle,
+		driver.SlidingBuckets: logSettle,
 	}
 	onces = [len(scripts)]*Script{
-		sash.SlidingLog:     logOnce,
-		sash.SortedSetLog:   once(zset),
-		sash.SlidingBuckets: logOnce,
-		sash.SlidingCounter: once(scripts[sash.SlidingCounter]),
-		sash.FixedWindow:    once(scripts[sash.FixedWindow]),
-		sash.GCRA:           once(scripts[sash.GCRA]),
+		driver.SlidingLog:     logOnce,
+		driver.SortedSetLog:   once(zset),
+		driver.SlidingBuckets: logOnce,
+		driver.SlidingCounter: once(scripts[driver.SlidingCounter]),
+		driver.FixedWindow:    once(scripts[driver.FixedWindow]),
+		driver.GCRA:           once(scripts[driver.GCRA]),
 	}
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
@@ -75,13 +75,13 @@ func load(names ...string) *Script {
 func once(script *Script) *Script {
 	around := strings.NewReplacer(
 		"-- DECIDE\n", script.Text,
-		"REPEAT_MS", strconv.FormatInt(sash.RepeatTime.Milliseconds(), 10),
+		"REPEAT_MS", strconv.FormatInt(driver.RepeatTime.Milliseconds(), 10),
 	)
 	return NewScript(strings.TrimSuffix(script.Name, ".lua")+"_once.lua", around.Replace(load("once.lua").Text))
 }
 
 // Scripts returns every script of the store, to load them ahead of time or to look at them.
 func Scripts() []*Script {
-	all := []*Script{log, zset, scripts[sash.SlidingCounter], scripts[sash.FixedWindow], scripts[sash.GCRA], logSettle, reset, instances}
-	return append(all, logOnce, onces[sash.SortedSetLog], onces[sash.SlidingCounter], onces[sash.FixedWindow], onces[sash.GCRA])
+	all := []*Script{log, zset, scripts[driver.SlidingCounter], scripts[driver.FixedWindow], scripts[driver.GCRA], logSettle, reset, instances}
+	return append(all, logOnce, onces[driver.SortedSetLog], onces[driver.SlidingCounter], onces[driver.FixedWindow], onces[driver.GCRA])
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -95,7 +96,7 @@ func part(limits []sash.Limit, percent int) ([]sash.Limit, error) {
 	return limits, nil
 }
 
-func (c *Candidate) deciders(store sash.Store) ([]decider, error) {
+func (c *Candidate) deciders(store driver.Store) ([]decider, error) {
 	all := make([]decider, 0, 1)
 	for i, rule := range c.rules() {
 		opts := rule.Options

@@ -49,8 +49,8 @@ func (t *Trace) CalendarDemand(l sash.Limit) (*Demand, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, name, _ := strings.Cut(policy.Limits()[0].String(), "/")
-	d, g, period := &Demand{Period: name, byClient: make([]int64, len(t.clients))}, t.byClient(), policy.Windows()[0]
+	_, name, _ := strings.Cut(sash.PerCalendar(1, l.Period, l.Zone).String(), "/")
+	d, g, period := &Demand{Period: name, byClient: make([]int64, len(t.clients))}, t.byClient(), policy.Limits[0]
 	for c := range t.clients {
 		sum, end := int64(0), int64(math.MinInt64)
 		for _, i := range g.of(c) {

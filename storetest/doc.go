@@ -1,4 +1,4 @@
-// Package storetest is the suite of tests that every [sash.Store] passes, decorators included: call [Run]
+// Package storetest is the suite of tests that every [driver.Store] passes, decorators included: call [Run]
 // from a test with a harness over the store. Each case that fails says which promise was broken.
 //
 // A store's harness has a clock that the suite moves, so that no case waits. A store whose clock is a

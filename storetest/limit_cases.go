@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // limitCases are about several limits on one subject.
@@ -36,21 +37,21 @@ var limitCases = []testCase{
 		only:    exact,
 		run: func(s *suite) {
 			var limits []sash.Limit
-			for i := range sash.MaxLimits {
+			for i := range driver.MaxLimits {
 				// The last limit is the tightest: 8 units per window of 80 s.
-				limits = append(limits, sash.Every(int64(2*sash.MaxLimits-i-1), window*time.Duration(i+1)))
+				limits = append(limits, sash.Every(int64(2*driver.MaxLimits-i-1), window*time.Duration(i+1)))
 			}
 			l := s.limiter(limits...)
-			for range sash.MaxLimits {
+			for range driver.MaxLimits {
 				s.fill(l, "k", 1)
 				s.Advance(time.Second)
 			}
 			res := s.ask(l, "k", 1)
 			by, _ := res.RefusedBy()
-			if res.Allowed || by.Limit.Window != limits[sash.MaxLimits-1].Window {
+			if res.Allowed || by.Limit.Window != limits[driver.MaxLimits-1].Window {
 				s.broken("allowed %v, refused by %v", res.Allowed, by.Limit)
 			}
-			if want := sash.MaxLimits * (window - time.Second); res.RetryAfter != want {
+			if want := driver.MaxLimits * (window - time.Second); res.RetryAfter != want {
 				s.broken("retry after %v, want %v", res.RetryAfter, want)
 			}
 		},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // onceCases are about calls that are repeated with their ID, for stores that know them.
@@ -62,7 +63,7 @@ var onceCases = []testCase{
 			opts := s.options()
 			opts.CountRefused = true
 			l := s.limiterWith(opts, sash.Every(10, window))
-			if _, ok := s.Store.(sash.Deduplicator); !ok {
+			if _, ok := s.Store.(driver.Deduplicator); !ok {
 				return
 			}
 			s.fill(l, "k", 8)
@@ -83,12 +84,12 @@ var onceCases = []testCase{
 		run: func(s *suite) {
 			s.deduplicating(func(l *sash.Limiter) {
 				first := s.once(l, "id", "k", 4)
-				if store, ok := s.Store.(sash.Resetter); ok {
+				if store, ok := s.Store.(driver.Resetter); ok {
 					if err := l.Reset(s.Context(), "k"); err != nil {
 						s.Fatalf("%T: %v", store, err)
 					}
 				}
-				s.Advance(sash.RepeatTime - time.Microsecond)
+				s.Advance(driver.RepeatTime - time.Microsecond)
 				if again := s.once(l, "id", "k", 4); !reflect.DeepEqual(again, first) {
 					s.broken("just before RepeatTime had passed it got %+v, and first %+v", again, first)
 				}
@@ -155,7 +156,7 @@ var onceCases = []testCase{
 // deduplicating runs f with a limiter of 10 on a store that knows IDs, at the start of a window.
 func (s *suite) deduplicating(f func(*sash.Limiter)) {
 	s.Helper()
-	if _, ok := s.Store.(sash.Deduplicator); !ok {
+	if _, ok := s.Store.(driver.Deduplicator); !ok {
 		return
 	}
 	s.align(8 * window)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // settleCases are about charges that are corrected afterwards, for stores that can.
@@ -15,7 +16,7 @@ var settleCases = []testCase{
 		name:    "a charge can be given back",
 		promise: "a charge that is settled with 0 is free at once, and others stay charged",
 		run: func(s *suite) {
-			s.settling(func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+			s.settling(func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 				before := s.peek(l, "k").Remaining
 				s.settle(store, set)
 				if after := s.peek(l, "k").Remaining; after != before+4 {
@@ -28,7 +29,7 @@ var settleCases = []testCase{
 		name:    "a charge can be made more",
 		promise: "what a call took beyond its estimate is charged also where there is no room for it, and admits nothing",
 		run: func(s *suite) {
-			s.settling(func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+			s.settling(func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 				set.Units = 100
 				s.settle(store, set)
 				res := s.ask(l, "k", 1)
@@ -46,8 +47,12 @@ var settleCases = []testCase{
 		name:    "a firm refusal holds",
 		promise: "a refusal that is said to be firm is not followed by room before its RetryAfter, whoever settles",
 		run: func(s *suite) {
-			if _, ok := s.Store.(sash.Settler); !ok {
+			if _, ok := s.Store.(driver.Settler); !ok {
 				return
+			}
+			policy, err := sash.NewPolicy(s.options(), sash.Every(40, window))
+			if err != nil {
+				s.Fatal(err)
 			}
 			for n := range 40 { // through every growth of a log, with the charge to be settled anywhere
 				key := fmt.Sprint("k", n)
@@ -65,8 +70,11 @@ var settleCases = []testCase{
 					s.Advance(time.Microsecond)
 				}
 				for range 2 { // the answer to a refusal must not change what the next one says
-					res := s.ask(l, key, 1)
-					if !res.Firm {
+					refusal, err := s.Store.Decide(s.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
+					if err != nil {
+						s.Fatal(err)
+					}
+					if !refusal.Firm {
 						continue
 					}
 					if err := r.Cancel(s.Context()); err != nil {
@@ -84,7 +92,7 @@ var settleCases = []testCase{
 		promise: "a settlement is applied once, however often it is repeated, and whatever comes in between",
 		run: func(s *suite) {
 			for name, units := range map[string]int64{"less": 1, "none": 0, "more": 5} {
-				s.settlingKey("k "+name, func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+				s.settlingKey("k "+name, func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 					before := s.peek(l, set.Request.Key).Remaining
 					set.Units = units
 					for range 3 {
@@ -111,7 +119,7 @@ var settleCases = []testCase{
 		promise: "a settlement of a charge that has left the window changes nothing, up or down",
 		run: func(s *suite) {
 			for name, units := range map[string]int64{"down": 0, "up": 100} {
-				s.settlingKey("k "+name, func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+				s.settlingKey("k "+name, func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 					s.Advance(4 * window)
 					s.fill(l, set.Request.Key, 6)
 					set.Units = units
@@ -129,7 +137,7 @@ var settleCases = []testCase{
 		only:    exact,
 		run: func(s *suite) {
 			for name, c := range map[string]struct{ units, left int64 }{"down": {0, 3}, "up": {6, 1}} {
-				s.settlingKey("k "+name, func(store sash.Settler, l *sash.Limiter, set sash.Settlement) {
+				s.settlingKey("k "+name, func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 					s.Advance(-time.Second)
 					s.peek(l, set.Request.Key) // all 9 of 10 count as charged now
 					s.Advance(window - time.Microsecond)
@@ -151,7 +159,7 @@ var settleCases = []testCase{
 		name:    "calls of one instant are settled apart",
 		promise: "calls that are charged in the same microsecond can each be settled, once",
 		run: func(s *suite) {
-			if _, ok := s.Store.(sash.Settler); !ok {
+			if _, ok := s.Store.(driver.Settler); !ok {
 				return
 			}
 			l := s.limiter(sash.Every(100, window))
@@ -179,7 +187,7 @@ var settleCases = []testCase{
 		promise: "with estimates that are not too low, the settled units of no window are more than the limit, and no estimate that fits is refused",
 		only:    func(a sash.Algorithm) bool { return a.Exact() },
 		run: func(s *suite) {
-			if _, ok := s.Store.(sash.Settler); !ok {
+			if _, ok := s.Store.(driver.Settler); !ok {
 				return
 			}
 			limits := []sash.Limit{sash.Every(100, window), sash.Every(250, 3*window)}
@@ -226,7 +234,7 @@ var settleCases = []testCase{
 		name:    "concurrent reservations",
 		promise: "reservations that come and are settled at once never hold more than the limit, and leave what was used",
 		run: func(s *suite) {
-			if _, ok := s.Store.(sash.Settler); !ok {
+			if _, ok := s.Store.(driver.Settler); !ok {
 				return
 			}
 			l := s.limiter(sash.Every(100, window))
@@ -270,14 +278,14 @@ var settleCases = []testCase{
 
 // settling runs f on a subject with a limit of 10, of which 3, 4 and 2 are in use, and the settlement that
 // gives back the 4.
-func (s *suite) settling(f func(sash.Settler, *sash.Limiter, sash.Settlement)) {
+func (s *suite) settling(f func(driver.Settler, *sash.Limiter, driver.Settlement)) {
 	s.Helper()
 	s.settlingKey("k", f)
 }
 
-func (s *suite) settlingKey(key string, f func(sash.Settler, *sash.Limiter, sash.Settlement)) {
+func (s *suite) settlingKey(key string, f func(driver.Settler, *sash.Limiter, driver.Settlement)) {
 	s.Helper()
-	store, ok := s.Store.(sash.Settler)
+	store, ok := s.Store.(driver.Settler)
 	if !ok {
 		return
 	}
@@ -289,17 +297,17 @@ func (s *suite) settlingKey(key string, f func(sash.Settler, *sash.Limiter, sash
 	l := s.limiter(sash.Every(10, window))
 	s.fill(l, key, 3)
 	s.Advance(time.Microsecond)
-	req := sash.Request{Key: key, Cost: 4, Policy: policy}
+	req := driver.Request{Key: key, Cost: 4, Policy: policy}
 	res, err := s.Store.Decide(s.Context(), req)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.Advance(time.Microsecond)
 	s.fill(l, key, 2)
-	f(store, l, sash.Settlement{Request: req, Result: res, ID: fmt.Sprint("settlement of ", key)})
+	f(store, l, driver.Settlement{Request: req, At: res.At, Source: res.Source, ID: fmt.Sprint("settlement of ", key)})
 }
 
-func (s *suite) settle(store sash.Settler, set sash.Settlement) {
+func (s *suite) settle(store driver.Settler, set driver.Settlement) {
 	s.Helper()
 	if err := store.Settle(s.Context(), set); err != nil {
 		s.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
 	"example.com/sash/storetest/oracle"
@@ -40,25 +40,25 @@ func (r *restarted) store() *memstore.Store {
 	return r.now
 }
 
-func (r *restarted) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (r *restarted) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.store().Decide(ctx, req)
 }
 
-func (r *restarted) DecideAll(ctx context.Context, reqs []sash.Request) ([]sash.Result, error) {
+func (r *restarted) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.store().DecideAll(ctx, reqs)
 }
 
-func (r *restarted) Settle(ctx context.Context, set sash.Settlement) error {
+func (r *restarted) Settle(ctx context.Context, set driver.Settlement) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.store().Settle(ctx, set)
 }
 
-func (r *restarted) Reset(ctx context.Context, key string, policy *sash.Policy) error {
+func (r *restarted) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.store().Reset(ctx, key, policy)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // subjectCases are about keys, and about decisions over several of them.
@@ -104,7 +105,7 @@ var subjectCases = []testCase{
 		name:    "a subject can be forgotten",
 		promise: "Reset removes every charge of a subject, and of no other",
 		run: func(s *suite) {
-			if _, ok := s.Store.(sash.Resetter); !ok {
+			if _, ok := s.Store.(driver.Resetter); !ok {
 				return
 			}
 			l := s.limiter(sash.Every(5, window), sash.Every(7, 2*window))
@@ -123,6 +124,6 @@ var subjectCases = []testCase{
 
 // several reports whether the store decides over several subjects.
 func several(s *suite) bool {
-	_, ok := s.Store.(sash.MultiStore)
+	_, ok := s.Store.(driver.MultiStore)
 	return ok
 }

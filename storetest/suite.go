@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A Harness is an empty store with a clock that the suite moves.
 type Harness struct {
-	// Store is the store under test. What it offers beyond sash.Store is tested too.
-	Store sash.Store
+	// Store is the store under test. What it offers beyond driver.Store is tested too.
+	Store driver.Store
 	// Now returns what the store's clock shows. It stands still between calls of Advance.
 	Now func() time.Time
 	// Advance moves the store's clock, in whole microseconds: back, when d is negative.

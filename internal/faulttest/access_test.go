@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redistest"
 )
 
@@ -64,7 +65,7 @@ func TestWaysToAServer(t *testing.T) {
 }
 
 // decides runs every script.
-func decides(t *testing.T, store sash.Store) {
+func decides(t *testing.T, store driver.Store) {
 	t.Helper()
 	for _, algorithm := range sash.Algorithms() {
 		opts := &sash.Options{Algorithm: algorithm}

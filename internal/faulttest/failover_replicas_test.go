@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
@@ -41,7 +41,7 @@ func TestFailoverWithoutReplicas(t *testing.T) {
 		all.areCharged(t, l, store.Stats())
 		await(t, "the store answers again what the policy does not", func() bool {
 			res, err := l.AllowN(t.Context(), "closed", 25)
-			return err == nil && res.Source == sash.FromStore
+			return err == nil && res.Source == driver.FromStore
 		})
 		times := all.where(func(c call) bool { return c.start.After(began) && c.start.Before(ended) }).times(t)
 		t.Logf("%d answers in the fault: p50 %v, p99 %v, longest %v; %+v", len(times), part(times, 50), part(times, 99), part(times, 100), store.Stats())

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
@@ -46,10 +47,10 @@ var (
 )
 
 // guard puts failover before a store, as a user would.
-func guard(t testing.TB, store sash.Store) *failover.Store {
+func guard(t testing.TB, store driver.Store) *failover.Store {
 	t.Helper()
 	guarded, err := failover.New(store, &failover.Options{
-		Policy: failover.Policy{Rules: []failover.Rule{
+		Modes: failover.Modes{Rules: []failover.Rule{
 			{MaxCost: 1, Mode: failover.Open}, {MaxCost: 20, Mode: failover.Local},
 		}},
 		MaxInFlight: mostInFlight,
@@ -220,19 +221,19 @@ func (h history) followPolicy(t testing.TB) {
 		}); {
 		case c.err != nil:
 			want = modes[i].mode == failover.Closed && errors.Is(c.err, sash.ErrUnavailable)
-		case c.Source == sash.FromStore:
+		case c.Source == driver.FromStore:
 			want = c.Cause == nil
 		case modes[i].mode == failover.Open:
-			want = c.Allowed && c.Source == sash.FromPolicy && errors.Is(c.Cause, sash.ErrUnavailable)
+			want = c.Allowed && c.Source == driver.FromPolicy && errors.Is(c.Cause, sash.ErrUnavailable)
 		case modes[i].mode == failover.Local:
-			want = c.Source == sash.FromLocal && errors.Is(c.Cause, sash.ErrUnavailable)
+			want = c.Source == driver.FromLocal && errors.Is(c.Cause, sash.ErrUnavailable)
 		}
 		if !want {
 			t.Fatalf("cost %d: %+v, %v", c.cost, c.Result, c.err)
 		}
 		seen[c.Source]++
 	}
-	if failed := len(h.failed()); failed == 0 || seen[sash.FromPolicy] == 0 || seen[sash.FromLocal] == 0 {
+	if failed := len(h.failed()); failed == 0 || seen[driver.FromPolicy] == 0 || seen[driver.FromLocal] == 0 {
 		t.Errorf("the fault was hardly felt: %d errors, %v", failed, seen)
 	}
 }
@@ -243,8 +244,8 @@ func (h history) stayBounded(t testing.TB, times int64) {
 	t.Helper()
 	for _, m := range modes {
 		mine := h.where(func(c call) bool { return c.key == m.subject })
-		mine.where(func(c call) bool { return c.err == nil && c.Source == sash.FromStore }).keepsTo(t, times, shared...)
-		mine.where(func(c call) bool { return c.err == nil && c.Source == sash.FromLocal }).keepsTo(t, 1, share...)
+		mine.where(func(c call) bool { return c.err == nil && c.Source == driver.FromStore }).keepsTo(t, times, shared...)
+		mine.where(func(c call) bool { return c.err == nil && c.Source == driver.FromLocal }).keepsTo(t, 1, share...)
 	}
 }
 

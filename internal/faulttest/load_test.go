@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A call is what one caller saw of one call.
@@ -133,7 +134,7 @@ func await(t testing.TB, what string, happened func() bool) {
 }
 
 // limiter makes a limiter over a store.
-func limiter(t testing.TB, store sash.Store, limits ...sash.Limit) *sash.Limiter {
+func limiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, limits...)
 	if err != nil {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/redistest"
 	"example.com/sash/storetest/oracle"
@@ -98,9 +98,9 @@ func TestBigLogs(t *testing.T) {
 	}
 }
 
-func (tr traffic) run(a sash.Algorithm, first, second sash.Store, clock *oracle.Clock) error {
+func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *oracle.Clock) error {
 	rng := rand.New(rand.NewPCG(uint64(tr.calls), 7))
-	var policies []*sash.Policy
+	var policies []*driver.Policy
 	for _, limits := range tr.plans {
 		p, err := sash.NewPolicy(options(a), limits...)
 		if err != nil {
@@ -117,7 +117,7 @@ func (tr traffic) run(a sash.Algorithm, first, second sash.Store, clock *oracle.
 		if tr.back > 0 && rng.IntN(tr.back) == 0 {
 			clock.Advance(-time.Duration(rng.IntN(20_000)) * time.Millisecond)
 		}
-		req := sash.Request{Key: fmt.Sprint("big ", tr.name), Policy: policies[0], Cost: 1}
+		req := driver.Request{Key: fmt.Sprint("big ", tr.name), Policy: policies[0], Cost: 1}
 		if i > 0 {
 			req.Policy = policies[rng.IntN(len(policies))]
 		}
@@ -126,7 +126,7 @@ func (tr traffic) run(a sash.Algorithm, first, second sash.Store, clock *oracle.
 			req.Cost = 0
 		case 1, 2:
 			least := tr.cost
-			for _, l := range req.Policy.Limits() {
+			for _, l := range req.Policy.Limits {
 				least = min(least, l.Units)
 			}
 			req.Cost = 1 + rng.Int64N(least)
@@ -140,24 +140,18 @@ func (tr traffic) run(a sash.Algorithm, first, second sash.Store, clock *oracle.
 			return fmt.Errorf("call %d: %w", i, err)
 		}
 		if tr.oracle {
-			if err := truth.Check(clock.Now(), []sash.Request{req}, []sash.Result{res}); err != nil {
+			if err := truth.Check(clock.Now(), []driver.Request{req}, []driver.Answer{res}); err != nil {
 				return fmt.Errorf("call %d: %w", i, err)
 			}
 		}
 		res.Firm, same.Firm = false, false // stores may know it or not
 		if !reflect.DeepEqual(res, same) {
-			return fmt.Errorf("call %d, cost %d under %v: two stores answered\n\t%s\n\t%s", i, req.Cost, req.Policy.Limits(), show(res), show(same))
+			return fmt.Errorf("call %d, cost %d under %v: two stores answered\n\t%s\n\t%s", i, req.Cost, req.Policy.Limits, show(res), show(same))
 		}
 	}
 	return nil
 }
 
-func show(res sash.Result) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "allowed %v at %d, %d left", res.Allowed, res.At.UnixMicro(), res.Remaining)
-	for _, l := range res.Limits() {
-		fmt.Fprintf(&b, "; %s refused %v, %d left, retry %d, release %d, reset %d", l.Limit.Name, l.Refused, l.Remaining,
-			l.RetryAfter.Microseconds(), l.ReleaseAfter.Microseconds(), l.ResetAfter.Microseconds())
-	}
-	return b.String()
+func show(answer driver.Answer) string {
+	return fmt.Sprintf("refusals %b at %d; %+v", answer.Refusals, answer.At, answer.Statuses())
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
@@ -21,7 +22,7 @@ func TestFailoverWhileTheServerIsStopped(t *testing.T) {
 	t.Run("server", func(t *testing.T) {
 		l := startLive(t)
 		store, err := failover.New(l.store, &failover.Options{
-			Policy:      failover.Policy{Rules: []failover.Rule{{Mode: failover.Local}}},
+			Modes:       failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}},
 			MaxInFlight: 50,
 			Local:       memstore.New(nil),
 			Instances:   func() int { return 2 },
@@ -85,9 +86,9 @@ func TestFailoverWhileTheServerIsStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		stats := store.Stats()
-		all := int64(admitted[sash.FromStore] + admitted[sash.FromLocal])
+		all := int64(admitted[driver.FromStore] + admitted[driver.FromLocal])
 		t.Logf("admitted %v; %d are charged; %+v; the slowest answer took %v", admitted, 1000-res.Remaining, stats, slowest)
-		if got := admitted[sash.FromLocal]; got != 300 {
+		if got := admitted[driver.FromLocal]; got != 300 {
 			t.Errorf("%d were admitted locally, want the 300 of the share that were not admitted before", got)
 		}
 		// Calls that the server worked on late may be charged although they were refused here.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redistest"
 )
 
@@ -19,7 +20,7 @@ func TestAFullLogForgetsNothingThatIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := sash.Request{Key: "full", Cost: 1, Policy: policy, MaySettle: true}
+	req := driver.Request{Key: "full", Cost: 1, Policy: policy, MaySettle: true}
 	made := clock.Now().UnixMicro()
 	write := func() {
 		const slots = sash.MaxEntries
@@ -39,7 +40,7 @@ func TestAFullLogForgetsNothingThatIsHeld(t *testing.T) {
 	}
 	write()
 	clock.Advance(time.Second)
-	decide := func() sash.Result {
+	decide := func() driver.Answer {
 		t.Helper()
 		res, err := store.Decide(t.Context(), req)
 		if err != nil {
@@ -55,23 +56,23 @@ func TestAFullLogForgetsNothingThatIsHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return 3 - res.Remaining
+		return 3 - res.Remaining()
 	}
-	settle := func(res sash.Result) {
+	settle := func(res driver.Answer) {
 		t.Helper()
-		if err := store.Settle(t.Context(), sash.Settlement{Request: req, Result: res}); err != nil {
+		if err := store.Settle(t.Context(), driver.Settlement{Request: req, At: res.At, Source: res.Source}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	held := sash.NewResult(req, made, 0, nil)
+	held := driver.NewAnswer(made, 0, nil)
 	previous := decide()
 	for i := range 300 { // over several blocks of sums
 		clock.Advance(time.Millisecond)
 		now := decide()
-		if !now.Allowed || used() != 3 {
-			t.Fatalf("call %d: allowed %v, %d in flight, want the held one and two", i, now.Allowed, used())
+		if !now.Allowed() || used() != 3 {
+			t.Fatalf("call %d: allowed %v, %d in flight, want the held one and two", i, now.Allowed(), used())
 		}
-		if res := decide(); res.Allowed {
+		if res := decide(); res.Allowed() {
 			t.Fatalf("call %d: a fourth is in flight, of 3", i)
 		}
 		settle(previous)

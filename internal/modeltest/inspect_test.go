@@ -1,13 +1,13 @@
 package modeltest
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
 )
@@ -34,24 +34,23 @@ func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
 			for n := range 600 {
 				clock.Advance(time.Duration(random.Int64N(int64(600 * time.Millisecond))).Truncate(time.Microsecond))
 				policy := policies[random.IntN(len(policies))]
-				req := sash.Request{Key: "k", Cost: random.Int64N(4), Policy: policy, MaySettle: true}
+				req := driver.Request{Key: "k", Cost: random.Int64N(4), Policy: policy, MaySettle: true}
 				res, err := store.Decide(t.Context(), req)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if res.Allowed && req.Cost > 0 {
-					for _, l := range policy.Limits() {
-						longest = max(longest, l.Window)
-					}
+				if res.Allowed() && req.Cost > 0 {
+					longest = max(longest, time.Duration(policy.Longest())*time.Microsecond)
+					at := time.UnixMicro(res.At)
 					last := len(made) - 1
-					if last >= 0 && (made[last].At.Equal(res.At) || a == sash.SlidingBuckets && made[last].At.Truncate(step).Equal(res.At.Truncate(step))) {
-						made[last] = redisstore.Entry{At: res.At, Units: made[last].Units + req.Cost}
+					if last >= 0 && (made[last].At.Equal(at) || a == sash.SlidingBuckets && made[last].At.Truncate(step).Equal(at.Truncate(step))) {
+						made[last] = redisstore.Entry{At: at, Units: made[last].Units + req.Cost}
 					} else {
-						made = append(made, redisstore.Entry{At: res.At, Units: req.Cost})
+						made = append(made, redisstore.Entry{At: at, Units: req.Cost})
 					}
 					if random.IntN(5) == 0 { // it was less, or nothing
 						worth := random.Int64N(req.Cost)
-						if err := store.Settle(t.Context(), sash.Settlement{Request: req, Result: res, Units: worth}); err != nil {
+						if err := store.Settle(t.Context(), driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: worth}); err != nil {
 							t.Fatal(err)
 						}
 						if last := len(made) - 1; made[last].Units == req.Cost-worth {
@@ -97,9 +96,9 @@ func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
 
 func sameEntry(a, b redisstore.Entry) bool { return a.At.Equal(b.At) && a.Units == b.Units }
 
-func policies(t *testing.T, opts *sash.Options, limits ...[]sash.Limit) []*sash.Policy {
+func policies(t *testing.T, opts *sash.Options, limits ...[]sash.Limit) []*driver.Policy {
 	t.Helper()
-	var all []*sash.Policy
+	var all []*driver.Policy
 	for _, l := range limits {
 		p, err := sash.NewPolicy(opts, l...)
 		if err != nil {
@@ -145,7 +144,7 @@ func TestALookAtWhatWasReadIsAPeek(t *testing.T) {
 					clock.Advance(-time.Duration(random.Int64N(int64(6 * time.Second))).Truncate(time.Microsecond))
 				}
 				policy := policies[random.IntN(len(policies))]
-				if _, err := store.Decide(t.Context(), sash.Request{Key: key, Cost: random.Int64N(4), Policy: policy}); err != nil {
+				if _, err := store.Decide(t.Context(), driver.Request{Key: key, Cost: random.Int64N(4), Policy: policy}); err != nil {
 					t.Fatal(err)
 				}
 				if random.IntN(20) == 0 {
@@ -156,21 +155,21 @@ func TestALookAtWhatWasReadIsAPeek(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want, err := store.Decide(t.Context(), sash.Request{Key: key, Policy: asked})
+				want, err := store.Decide(t.Context(), driver.Request{Key: key, Policy: asked})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if state == nil {
-					if want.ResetAfter != 0 {
-						t.Fatalf("step %d: no key, and %v", n, want.Limits())
+					if inUse(want) {
+						t.Fatalf("step %d: no key, and %+v", n, want.Statuses())
 					}
 					continue
 				}
 				got := state.Look(asked)
-				if fmt.Sprint(got.Allowed, got.At.UTC(), got.Limits()) != fmt.Sprint(want.Allowed, want.At.UTC(), want.Limits()) {
-					t.Fatalf("step %d: a look has\n%+v\nand a peek\n%+v\nover %+v %+v", n, got.Limits(), want.Limits(), state.Log, state.Counted)
+				if got.Refusals != want.Refusals || got.At != want.At || !slices.Equal(got.Statuses(), want.Statuses()) {
+					t.Fatalf("step %d: a look has\n%+v\nand a peek\n%+v\nover %+v %+v", n, got.Statuses(), want.Statuses(), state.Log, state.Counted)
 				}
-				if want.ResetAfter > 0 {
+				if inUse(want) {
 					used++
 				}
 			}
@@ -206,4 +205,9 @@ func TestInspectOfSomethingElse(t *testing.T) {
 			}
 		}
 	}
+}
+
+// inUse reports whether any limit has units in use.
+func inUse(answer driver.Answer) bool {
+	return slices.ContainsFunc(answer.Statuses(), func(s driver.Status) bool { return s.Reset > 0 })
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/storetest/oracle"
@@ -45,9 +46,9 @@ func (b *bench) judge() error {
 	return nil
 }
 
-func (b *bench) request(key string, cost int64, limits ...sash.Limit) (sash.Request, error) {
+func (b *bench) request(key string, cost int64, limits ...sash.Limit) (driver.Request, error) {
 	policy, err := sash.NewPolicy(options(b.algorithm), limits...)
-	return sash.Request{Key: key, Cost: cost, Policy: policy}, err
+	return driver.Request{Key: key, Cost: cost, Policy: policy}, err
 }
 
 // quiet: refusals and peeks write nothing, also when old charges could be cleared away.
@@ -67,7 +68,7 @@ func (b *bench) quiet() error {
 	refused.Cost, peek.Cost = 10, 0
 	for _, silence := range []time.Duration{0, 60 * time.Second, 70 * time.Second} {
 		b.clock.Advance(silence)
-		for _, req := range []sash.Request{refused, peek} {
+		for _, req := range []driver.Request{refused, peek} {
 			before, err := b.changes()
 			if err != nil {
 				return err
@@ -76,7 +77,7 @@ func (b *bench) quiet() error {
 			if err != nil {
 				return err
 			}
-			if req.Cost > 0 && res.Allowed {
+			if req.Cost > 0 && res.Allowed() {
 				continue
 			}
 			if after, err := b.changes(); err != nil || after != before {
@@ -116,7 +117,7 @@ func (b *bench) firm() error {
 			if err != nil {
 				return err
 			}
-			if res.Allowed || res.Firm != (later == units) {
+			if res.Allowed() || res.Firm != (later == units) {
 				return fmt.Errorf("the refusal after charge %d of %d could be settled is firm: %v", later, units, res.Firm)
 			}
 		}
@@ -146,8 +147,9 @@ func (b *bench) lives() error {
 			if left == -1 {
 				return fmt.Errorf("a key has no expiry")
 			}
-			if passed < res.ResetAfter && left+passed+2*time.Millisecond < res.ResetAfter {
-				return fmt.Errorf("a key lives for %v, and its last charge leaves after %v", left, res.ResetAfter)
+			reset := time.Duration(res.Statuses()[0].Reset) * time.Microsecond
+			if passed < reset && left+passed+2*time.Millisecond < reset {
+				return fmt.Errorf("a key lives for %v, and its last charge leaves after %v", left, reset)
 			}
 			b.clock.Advance(window / 20)
 		}
@@ -171,7 +173,7 @@ func (b *bench) midnight() error {
 		if err != nil {
 			return err
 		}
-		if err := truth.Check(b.clock.Now(), []sash.Request{req}, []sash.Result{res}); err != nil {
+		if err := truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res}); err != nil {
 			return err
 		}
 		b.clock.Advance(time.Microsecond)
@@ -242,14 +244,14 @@ func (b *bench) settled() error {
 		return err
 	}
 	truth := oracle.New()
-	ask := func(req sash.Request) (sash.Result, error) {
+	ask := func(req driver.Request) (driver.Answer, error) {
 		res, err := b.store.Decide(ctx, req)
 		if err == nil {
-			err = truth.Check(b.clock.Now(), []sash.Request{req}, []sash.Result{res})
+			err = truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
 		}
 		return res, err
 	}
-	var results []sash.Result
+	var results []driver.Answer
 	for range 300 {
 		b.clock.Advance(time.Second)
 		res, err := ask(req)
@@ -260,7 +262,7 @@ func (b *bench) settled() error {
 	}
 	worth := []int64{0, 0, 1, 40, 0, 0, 0, 7}
 	for n, i := range []int{299, 298, 63, 64, 150, 0, 1, 297} {
-		set := sash.Settlement{Request: req, Result: results[i], Units: worth[n%len(worth)], ID: fmt.Sprint("s", i)}
+		set := driver.Settlement{Request: req, At: results[i].At, Source: results[i].Source, Units: worth[n%len(worth)], ID: fmt.Sprint("s", i)}
 		truth.Settle(b.clock.Now(), set)
 		for range 2 { // once is enough
 			if err := b.store.Settle(ctx, set); err != nil {
@@ -305,7 +307,7 @@ func (b *bench) moved() error {
 		if _, err := b.store.Decide(ctx, other); err != nil {
 			return err
 		}
-		if err := b.store.Settle(ctx, sash.Settlement{Request: req, Result: res, Units: c.units, ID: req.Key}); err != nil {
+		if err := b.store.Settle(ctx, driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: c.units, ID: req.Key}); err != nil {
 			return err
 		}
 		if res, err = b.store.Decide(ctx, look); err != nil || res.Remaining != c.left {

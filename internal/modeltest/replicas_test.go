@@ -51,7 +51,7 @@ func TestACallIsChargedOnceWhenWaitIsNotPermitted(t *testing.T) {
 	client := newClient(server.Addr())
 	defer client.Close()
 	store, err := failover.New(goredisstore.New(client, &redisstore.Options{Replicas: 1}), &failover.Options{
-		Policy: failover.Policy{Rules: []failover.Rule{{Mode: failover.Local}}}, Local: memstore.New(nil), Classify: classify,
+		Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}}, Local: memstore.New(nil), Classify: classify,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/httplimit"
 )
@@ -73,20 +74,20 @@ func child(text string) error {
 const atField = "Decided-At"
 
 // A timed store writes when it decided into the answer, whose header is in the context.
-type timed struct{ sash.Store }
+type timed struct{ driver.Store }
 
 type headerKey struct{}
 
-func (s timed) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s timed) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := s.Store.Decide(ctx, req)
 	if h, ok := ctx.Value(headerKey{}).(http.Header); ok && err == nil {
-		h.Set(atField, strconv.FormatInt(res.At.UnixMicro(), 10))
+		h.Set(atField, strconv.FormatInt(res.At, 10))
 	}
 	return res, err
 }
 
 // limitedHandler serves behind httplimit, and says when the store decided.
-func limitedHandler(store sash.Store, limits []sash.Limit) (http.Handler, error) {
+func limitedHandler(store driver.Store, limits []sash.Limit) (http.Handler, error) {
 	limiter, err := sash.New(timed{store}, nil, limits...)
 	if err != nil {
 		return nil, err

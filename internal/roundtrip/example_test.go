@@ -26,7 +26,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	store, err := failover.New(asked, &failover.Options{
-		Policy: failover.Policy{Rules: []failover.Rule{
+		Modes: failover.Modes{Rules: []failover.Rule{
 			{MaxCost: 1, Mode: failover.Open},   // admitted, not counted
 			{MaxCost: 20, Mode: failover.Local}, // this process's share; what costs more is an error
 		}},

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/grpclimit"
 	"example.com/sash/httplimit"
@@ -27,18 +28,18 @@ type fallible struct {
 	down atomic.Bool
 }
 
-func (s *fallible) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (s *fallible) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if s.down.Load() {
-		return sash.Result{}, errors.New("connection reset by peer")
+		return driver.Answer{}, errors.New("connection reset by peer")
 	}
 	return s.Store.Decide(ctx, req)
 }
 
 // guard stands before a store, as one of two instances.
-func guard(t *testing.T, inner sash.Store, mode failover.Mode) *failover.Store {
+func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store {
 	t.Helper()
 	store, err := failover.New(inner, &failover.Options{
-		Policy:    failover.Policy{Rules: []failover.Rule{{Mode: mode}}},
+		Modes:     failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
 		Local:     memstore.New(nil),
 		Instances: func() int { return 2 },
 	})

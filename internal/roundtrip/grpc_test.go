@@ -16,12 +16,13 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/grpclimit"
 )
 
 // serveGRPC starts a server that limits everybody together, and returns a function that calls it. Both end with
 // the test.
-func serveGRPC(t *testing.T, store sash.Store, limits ...sash.Limit) (call func() error) {
+func serveGRPC(t *testing.T, store driver.Store, limits ...sash.Limit) (call func() error) {
 	t.Helper()
 	limiter, err := sash.New(store, nil, limits...)
 	if err != nil {

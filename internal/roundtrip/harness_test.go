@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
@@ -40,7 +41,7 @@ type arrangement struct {
 	opts   httplimit.Options
 }
 
-func newAPI(t *testing.T, store sash.Store, a arrangement) *api {
+func newAPI(t *testing.T, store driver.Store, a arrangement) *api {
 	t.Helper()
 	limiter, err := sash.New(store, nil, a.limits...)
 	if err != nil {
@@ -120,7 +121,7 @@ func (a *api) early() (worst time.Duration) {
 }
 
 // newClient returns a transport in mode Wait that believes in limits, and shares its charges in store.
-func newClient(t *testing.T, store sash.Store, base http.RoundTripper, limits ...sash.Limit) *outgoing.Transport {
+func newClient(t *testing.T, store driver.Store, base http.RoundTripper, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
 	transport, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: base}, limits...)
 	if err != nil {

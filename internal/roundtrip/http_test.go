@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/outgoing"
 )
@@ -160,13 +161,13 @@ func TestAClientWithOtherWindowsIsNotSlow(t *testing.T) {
 
 // A flaky store fails while it is told to.
 type flaky struct {
-	sash.Store
+	driver.Store
 	fails bool
 }
 
-func (f *flaky) Decide(ctx context.Context, r sash.Request) (sash.Result, error) {
+func (f *flaky) Decide(ctx context.Context, r driver.Request) (driver.Answer, error) {
 	if f.fails {
-		return sash.Result{}, errors.New("the store is down")
+		return driver.Answer{}, errors.New("the store is down")
 	}
 	return f.Store.Decide(ctx, r)
 }

@@ -1,6 +1,10 @@
 package window
 
-import "math"
+import (
+	"math"
+
+	"example.com/sash/driver"
+)
 
 // A Counter is the sliding window counter: the count of this window and of the one before it, weighted
 // by how much of that one the sliding window still overlaps.
@@ -93,10 +97,10 @@ func (c *Counter) put(k counter) {
 }
 
 // Look implements State.
-func (c *Counter) Look(now, cost int64, limits []Limit, out []Status) (refusals uint64) {
+func (c *Counter) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
-		s := Status{Remaining: limit.Units}
+		s := driver.Status{Remaining: limit.Units}
 		k := c.at(now, limit.Window)
 		if used := k.used(now, 0); used > 0 {
 			s.Remaining = max(0, limit.Units-used)
@@ -113,7 +117,7 @@ func (c *Counter) Look(now, cost int64, limits []Limit, out []Status) (refusals 
 }
 
 // Charge implements State.
-func (c *Counter) Charge(now, cost int64, limits []Limit) {
+func (c *Counter) Charge(now, cost int64, limits []driver.Limit) {
 	for i := range limits {
 		k := c.at(now, limits[i].Window)
 		k.current += cost
@@ -122,7 +126,7 @@ func (c *Counter) Charge(now, cost int64, limits []Limit) {
 }
 
 // Settle implements State.
-func (c *Counter) Settle(_, at, more int64, limits []Limit) {
+func (c *Counter) Settle(_, at, more int64, limits []driver.Limit) {
 	for i := range limits {
 		window := limits[i].Window
 		start := at - mod(at, window)
@@ -147,3 +151,6 @@ func (c *Counter) Expires() int64 {
 	}
 	return t
 }
+
+// mod returns a modulo b, never negative.
+func mod(a, b int64) int64 { return ((a % b) + b) % b }

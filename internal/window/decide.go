@@ -1,8 +1,10 @@
 package window
 
+import "example.com/sash/driver"
+
 // Decide looks, charges when there is room (or always, where refused calls are charged too), and
 // leaves in out what the limits say after that.
-func Decide(s State, now, cost int64, limits []Limit, countRefused bool, out []Status) (refusals uint64) {
+func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, out []driver.Status) (refusals uint64) {
 	refusals = s.Look(now, cost, limits, out)
 	if cost == 0 || refusals != 0 && !countRefused {
 		return refusals
@@ -24,7 +26,7 @@ func Decide(s State, now, cost int64, limits []Limit, countRefused bool, out []S
 
 // spend brings statuses of a log, which a call fits, to what they are when it has been charged: to an entry of
 // its own, the last to leave. What was there before leaves when it would have left.
-func spend(now, cost int64, limits []Limit, out []Status) {
+func spend(now, cost int64, limits []driver.Limit, out []driver.Status) {
 	for i := range limits {
 		limit, s := &limits[i], &out[i]
 		s.Remaining -= cost

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"example.com/sash/driver"
+
 	"example.com/sash/internal/window"
 )
 
 // decide is what Decide means.
-func decide(s window.State, now, cost int64, limits []window.Limit, countRefused bool, out []window.Status) uint64 {
+func decide(s window.State, now, cost int64, limits []driver.Limit, countRefused bool, out []driver.Status) uint64 {
 	refusals := s.Look(now, cost, limits, out)
 	if cost > 0 && (refusals == 0 || countRefused) {
 		s.Charge(now, cost, limits)
@@ -25,9 +27,9 @@ func decide(s window.State, now, cost int64, limits []window.Limit, countRefused
 // A pair are two logs with the same past.
 type pair struct{ one, other window.Log }
 
-func (p *pair) decide(t *testing.T, now, cost int64, limits []window.Limit) {
+func (p *pair) decide(t *testing.T, now, cost int64, limits []driver.Limit) {
 	t.Helper()
-	got, want := make([]window.Status, len(limits)), make([]window.Status, len(limits))
+	got, want := make([]driver.Status, len(limits)), make([]driver.Status, len(limits))
 	refusals := window.Decide(&p.one, now, cost, limits, p.one.CountRefused, got)
 	wanted := decide(&p.other, now, cost, limits, p.other.CountRefused, want)
 	if refusals != wanted || !slices.Equal(got, want) {
@@ -36,10 +38,10 @@ func (p *pair) decide(t *testing.T, now, cost int64, limits []window.Limit) {
 }
 
 func TestDecideIsALookAChargeAndALook(t *testing.T) {
-	limits := []window.Limit{
-		{Units: 10, Span: window.Span{Window: 20}},
-		{Units: 15, Span: window.Span{Window: 50}},
-		{Units: 1000, Span: window.Span{Period: window.Hour, Zone: time.UTC}},
+	limits := []driver.Limit{
+		{Units: 10, Window: 20},
+		{Units: 15, Window: 50},
+		{Units: 1000, Period: driver.Hour, Zone: time.UTC},
 	}
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -60,14 +62,14 @@ func TestDecideIsALookAChargeAndALook(t *testing.T) {
 
 // The oldest entry of a full log joins the next, and leaves with it.
 func TestDecideOnAFullLog(t *testing.T) {
-	limits := []window.Limit{{Units: 2 * window.MaxEntries, Span: window.Span{Window: 10 * window.MaxEntries}}}
+	limits := []driver.Limit{{Units: 2 * driver.MaxEntries, Window: 10 * driver.MaxEntries}}
 	log := window.Log{Resolution: 1}
 	p := pair{log, log}
-	for now := range int64(window.MaxEntries) {
+	for now := range int64(driver.MaxEntries) {
 		p.one.Charge(2*now, 1, limits)
 		p.other.Charge(2*now, 1, limits)
 	}
 	for now := range int64(10) {
-		p.decide(t, 2*window.MaxEntries+2*now, 1, limits)
+		p.decide(t, 2*driver.MaxEntries+2*now, 1, limits)
 	}
 }

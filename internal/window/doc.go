@@ -6,39 +6,18 @@
 // then what was charged later than now counts as charged now, so it never stays longer than a window.
 package window
 
-// A Limit is a number of units in a span of time.
-type Limit struct {
-	Units int64
-	Span
-}
-
-// A Status is what one limit says to a call. Times are microseconds from now.
-type Status struct {
-	Remaining int64 // units left, never negative
-	Retry     int64 // until this call fits, if nobody else comes; 0 when it fits now
-	Release   int64 // until Remaining grows; 0 when all units remain
-	Reset     int64 // until every unit is free; 0 when none is in use
-}
+import "example.com/sash/driver"
 
 // A State holds the charges of one subject under one algorithm.
 type State interface {
 	// Look fills one status a limit for a call of the given cost and returns a bit for each limit
 	// that refuses it. Cost 0 asks nothing and is refused only by a limit that is already exceeded.
-	Look(now, cost int64, limits []Limit, out []Status) (refusals uint64)
+	Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64)
 	// Charge records cost units at now, whether or not there is room.
-	Charge(now, cost int64, limits []Limit)
+	Charge(now, cost int64, limits []driver.Limit)
 	// Settle adds more units, or takes some away when more is negative, to what Charge recorded at an
 	// earlier instant, as far as it still counts at now.
-	Settle(now, at, more int64, limits []Limit)
+	Settle(now, at, more int64, limits []driver.Limit)
 	// Expires returns the instant from which the state is as good as none.
 	Expires() int64
-}
-
-// Keep returns how long a charge can matter: the longest of the spans.
-func Keep(limits []Limit) int64 {
-	var keep int64
-	for i := range limits {
-		keep = max(keep, limits[i].Length())
-	}
-	return keep
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"example.com/sash/driver"
 )
 
 // Kinds of states in their encoding.
@@ -45,7 +47,7 @@ func AppendState(b []byte, s State) []byte {
 	case *Fixed:
 		b = binary.AppendVarint(append(b, kindFixed), int64(len(s.counters)))
 		for _, c := range s.counters {
-			b = c.span.append(b)
+			b = appendWindow(b, &c.limit)
 			for _, v := range [...]int64{c.start, c.end, c.count} {
 				b = binary.AppendVarint(b, v)
 			}
@@ -61,12 +63,12 @@ func AppendState(b []byte, s State) []byte {
 	return b
 }
 
-func (s Span) append(b []byte) []byte {
-	b = append(binary.AppendVarint(b, s.Window), byte(s.Period))
-	if s.Period == 0 {
+func appendWindow(b []byte, l *driver.Limit) []byte {
+	b = append(binary.AppendVarint(b, l.Window), byte(l.Period))
+	if l.Period == 0 {
 		return b
 	}
-	zone := s.Zone.String()
+	zone := l.Zone.String()
 	return append(binary.AppendUvarint(b, uint64(len(zone))), zone...)
 }
 
@@ -87,7 +89,7 @@ func Decode(b []byte) (State, []byte, error) {
 	case kindFixed:
 		f := &Fixed{}
 		for range r.count(5) {
-			f.counters = append(f.counters, fixedCounter{r.span(), r.int(), r.int(), r.int()})
+			f.counters = append(f.counters, fixedCounter{r.window(), r.int(), r.int(), r.int()})
 		}
 		s = f
 	case kindGCRA:
@@ -108,7 +110,7 @@ func Decode(b []byte) (State, []byte, error) {
 func (r *reader) log() *Log {
 	l := &Log{Resolution: r.length(), keep: r.length(), units: r.int(), joined: r.int()}
 	n := r.count(2)
-	if n > MaxEntries {
+	if n > driver.MaxEntries {
 		r.fail(ErrEncoding)
 		return nil
 	}
@@ -202,26 +204,26 @@ func (r *reader) float() float64 {
 	return f
 }
 
-func (r *reader) span() Span {
-	s := Span{Window: r.int(), Period: Period(r.byte())}
-	if s.Period == 0 {
-		if s.Window < 1 {
+func (r *reader) window() driver.Limit {
+	l := driver.Limit{Window: r.int(), Period: driver.Period(r.byte())}
+	if l.Period == 0 {
+		if l.Window < 1 {
 			r.fail(ErrEncoding)
 		}
-		return s
+		return l
 	}
 	n := r.uint()
-	if s.Period > Month || n > uint64(len(r.b)) {
+	if l.Period > driver.Month || n > uint64(len(r.b)) {
 		r.fail(ErrEncoding)
-		return s
+		return l
 	}
 	zone := r.skip(int(n))
 	if r.err != nil {
-		return s
+		return l
 	}
 	var err error
-	if s.Zone, err = time.LoadLocation(string(zone)); err != nil {
+	if l.Zone, err = time.LoadLocation(string(zone)); err != nil {
 		r.fail(err)
 	}
-	return s
+	return l
 }

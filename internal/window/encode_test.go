@@ -4,12 +4,14 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+
+	"example.com/sash/driver"
 )
 
 // What a log needs comes back, the position of its entries and what had left before them aside.
 func TestALogComesBack(t *testing.T) {
 	l := &Log{Resolution: 10}
-	limits := []Limit{{Units: 1_000_000, Span: Span{Window: 1000}}}
+	limits := []driver.Limit{{Units: 1_000_000, Window: 1000}}
 	for at := int64(1); at < 4000; at += 30 {
 		l.Charge(at, at%7+1, limits)
 	}
@@ -35,7 +37,7 @@ func TestALogComesBack(t *testing.T) {
 
 func TestDecodeRefusesWhatIsNoState(t *testing.T) {
 	l := &Log{Resolution: 1}
-	l.Charge(5, 1, []Limit{{Units: 1, Span: Span{Window: 10}}})
+	l.Charge(5, 1, []driver.Limit{{Units: 1, Window: 10}})
 	b := AppendState(nil, l)
 	for n := range b {
 		if _, _, err := Decode(b[:n]); !errors.Is(err, ErrEncoding) {

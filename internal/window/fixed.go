@@ -1,5 +1,7 @@
 package window
 
+import "example.com/sash/driver"
+
 // A Fixed is the fixed window: a counter per window that starts at a multiple of its length since the
 // epoch, or at a boundary of the calendar. It admits up to twice its units around a boundary.
 type Fixed struct {
@@ -7,27 +9,27 @@ type Fixed struct {
 }
 
 type fixedCounter struct {
-	span       Span
+	limit      driver.Limit // whose window it counts; its units do not matter
 	start, end int64
 	count      int64
 }
 
 // period returns the window around now: start <= now < end.
-func (s Span) period(now int64) (start, end int64) {
-	if s.Period != 0 {
-		return s.Bounds(now)
+func period(l *driver.Limit, now int64) (start, end int64) {
+	if l.Period != 0 {
+		return l.Bounds(now)
 	}
-	start = now - mod(now, s.Window)
-	return start, start + s.Window
+	start = now - mod(now, l.Window)
+	return start, start + l.Window
 }
 
-// at returns a copy of a span's counter as it stands at now. A counter that starts later than now was
-// left behind by a clock that went back: for good, it becomes the one of now.
-func (f *Fixed) at(now int64, span Span) fixedCounter {
-	start, end := span.period(now)
+// at returns a copy of the counter of a limit's window as it stands at now. A counter that starts later than
+// now was left behind by a clock that went back: for good, it becomes the one of now.
+func (f *Fixed) at(now int64, limit *driver.Limit) fixedCounter {
+	start, end := period(limit, now)
 	for i := range f.counters {
 		c := &f.counters[i]
-		if !c.span.same(span) {
+		if !c.limit.SameWindow(limit) {
 			continue
 		}
 		if now < c.start {
@@ -37,13 +39,13 @@ func (f *Fixed) at(now int64, span Span) fixedCounter {
 			return *c
 		}
 	}
-	return fixedCounter{span: span, start: start, end: end}
+	return fixedCounter{limit: *limit, start: start, end: end}
 }
 
-// put stores a span's counter.
+// put stores a counter.
 func (f *Fixed) put(c fixedCounter) {
 	for i := range f.counters {
-		if f.counters[i].span.same(c.span) {
+		if f.counters[i].limit.SameWindow(&c.limit) {
 			f.counters[i] = c
 			return
 		}
@@ -52,12 +54,12 @@ func (f *Fixed) put(c fixedCounter) {
 }
 
 // Look implements State.
-func (f *Fixed) Look(now, cost int64, limits []Limit, out []Status) (refusals uint64) {
+func (f *Fixed) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
-		c := f.at(now, limit.Span)
+		c := f.at(now, limit)
 		used, end := c.count, c.end
-		s := Status{Remaining: max(0, limit.Units-used)}
+		s := driver.Status{Remaining: max(0, limit.Units-used)}
 		if used > 0 {
 			s.Release, s.Reset = end-now, end-now
 		}
@@ -71,20 +73,20 @@ func (f *Fixed) Look(now, cost int64, limits []Limit, out []Status) (refusals ui
 }
 
 // Charge implements State.
-func (f *Fixed) Charge(now, cost int64, limits []Limit) {
+func (f *Fixed) Charge(now, cost int64, limits []driver.Limit) {
 	for i := range limits {
-		c := f.at(now, limits[i].Span)
+		c := f.at(now, &limits[i])
 		c.count += cost
 		f.put(c)
 	}
 }
 
 // Settle implements State.
-func (f *Fixed) Settle(_, at, more int64, limits []Limit) {
+func (f *Fixed) Settle(_, at, more int64, limits []driver.Limit) {
 	for i := range limits {
 		for j := range f.counters {
 			c := &f.counters[j]
-			if c.span.same(limits[i].Span) && c.start <= at && at < c.end {
+			if c.limit.SameWindow(&limits[i]) && c.start <= at && at < c.end {
 				c.count = max(0, c.count+more)
 			}
 		}

@@ -1,6 +1,10 @@
 package window
 
-import "math"
+import (
+	"math"
+
+	"example.com/sash/driver"
+)
 
 // A GCRA is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371): one
 // theoretical arrival time a limit, here kept as the instant of the last charge and the debt at that
@@ -36,12 +40,12 @@ func (g *GCRA) at(now, window int64) *meter {
 }
 
 // fits reports whether a call fits d microseconds from now, if nobody else comes.
-func (m *meter) fits(now, d, cost int64, l *Limit) bool {
+func (m *meter) fits(now, d, cost int64, l *driver.Limit) bool {
 	return m.owed(now+d)+float64(cost)*float64(l.Window)/float64(l.Units) <= float64(l.Window)+slack
 }
 
 // wait returns the smallest d after which a call fits: solved, and then corrected for rounding.
-func (m *meter) wait(now, cost int64, l *Limit) int64 {
+func (m *meter) wait(now, cost int64, l *driver.Limit) int64 {
 	if m.fits(now, 0, cost, l) {
 		return 0
 	}
@@ -57,7 +61,7 @@ func (m *meter) wait(now, cost int64, l *Limit) int64 {
 }
 
 // Look implements State.
-func (g *GCRA) Look(now, cost int64, limits []Limit, out []Status) (refusals uint64) {
+func (g *GCRA) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
 		m := g.at(now, limit.Window)
@@ -65,7 +69,7 @@ func (g *GCRA) Look(now, cost int64, limits []Limit, out []Status) (refusals uin
 			m = &meter{at: now}
 		}
 		free := math.Floor((float64(limit.Window) + slack - m.owed(now)) * float64(limit.Units) / float64(limit.Window))
-		s := Status{Remaining: max(0, min(limit.Units, int64(free)))}
+		s := driver.Status{Remaining: max(0, min(limit.Units, int64(free)))}
 		if s.Remaining < limit.Units {
 			s.Release = max(1, m.wait(now, s.Remaining+1, limit))
 			s.Reset = max(s.Release, m.wait(now, limit.Units, limit))
@@ -80,7 +84,7 @@ func (g *GCRA) Look(now, cost int64, limits []Limit, out []Status) (refusals uin
 
 // Charge implements State. The debt never exceeds one window, so that calls that are charged although
 // they were refused do not lock their caller out for longer.
-func (g *GCRA) Charge(now, cost int64, limits []Limit) {
+func (g *GCRA) Charge(now, cost int64, limits []driver.Limit) {
 	for i := range limits {
 		limit := &limits[i]
 		m := g.at(now, limit.Window)
@@ -94,7 +98,7 @@ func (g *GCRA) Charge(now, cost int64, limits []Limit) {
 }
 
 // Settle implements State. What was charged a window ago is paid. The debt never exceeds one window.
-func (g *GCRA) Settle(now, at, more int64, limits []Limit) {
+func (g *GCRA) Settle(now, at, more int64, limits []driver.Limit) {
 	for i := range limits {
 		limit := &limits[i]
 		if m := g.at(now, limit.Window); m != nil && now-at < limit.Window {

@@ -3,6 +3,8 @@ package window
 import (
 	"iter"
 	"math/bits"
+
+	"example.com/sash/driver"
 )
 
 // A Log is the exact sliding window: the time and units of every charge that can still count.
@@ -16,11 +18,11 @@ import (
 // one microsecond, calls in the same step share an entry dated to the latest of them: a unit is then
 // held up to Resolution longer than its window, and never shorter.
 //
-// An entry goes when it is older than the longest span ever asked for. Where refused calls are charged
+// An entry goes when it is older than the longest window it was ever charged under. Where refused calls are charged
 // too, it also goes when the entries after it hold more units than the largest limit ever asked for. And
-// the oldest entry of a full log, which has [MaxEntries], joins the next: its units count for longer than
+// the oldest entry of a full log, which has [driver.MaxEntries], joins the next: its units count for longer than
 // they should, never shorter. A limit that may be used has at most that many units, or at most that many
-// steps of the resolution in its span, so this matters only where units are given back: then many entries
+// steps of the resolution in its window, so this matters only where units are given back: then many entries
 // can hold nothing, before which somebody still holds something.
 type Log struct {
 	Resolution   int64 // at least 1
@@ -30,14 +32,11 @@ type Log struct {
 	lo    int     // position of the oldest entry; position p is in slot p & (len-1)
 	head  int     // position after the newest entry
 	gone  uint64  // the sum before position lo
-	keep  int64   // the longest span ever asked for
+	keep  int64   // the longest window it was ever charged under
 	units int64   // the most units ever asked for
 
 	joined int64 // the time of the latest entry that has joined the oldest; zero when none has
 }
-
-// MaxEntries is the most entries of a log.
-const MaxEntries = 100_000
 
 type entry struct {
 	at  int64
@@ -92,12 +91,12 @@ func (l *Log) leaves(p int, goal uint64) int64 {
 }
 
 // Look implements State.
-func (l *Log) Look(now, cost int64, limits []Limit, out []Status) (refusals uint64) {
+func (l *Log) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	l.redate(now)
 	for i := range limits {
 		limit := &limits[i]
 		cut, stop := limit.Cut(now)
-		s := Status{Remaining: limit.Units}
+		s := driver.Status{Remaining: limit.Units}
 		var used int64
 		p := l.after(cut)
 		if p < l.head {
@@ -124,12 +123,12 @@ func (l *Log) Look(now, cost int64, limits []Limit, out []Status) (refusals uint
 }
 
 // Charge implements State.
-func (l *Log) Charge(now, cost int64, limits []Limit) { l.add(now, cost, limits) }
+func (l *Log) Charge(now, cost int64, limits []driver.Limit) { l.add(now, cost, limits) }
 
 // add charges. It reports whether every unit that was there leaves when it would have left before.
-func (l *Log) add(now, cost int64, limits []Limit) (plain bool) {
+func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 	l.redate(now)
-	l.keep = max(l.keep, Keep(limits))
+	l.keep = max(l.keep, driver.Longest(limits))
 	for i := range limits {
 		l.units = max(l.units, limits[i].Units)
 	}
@@ -148,7 +147,7 @@ func (l *Log) add(now, cost int64, limits []Limit) (plain bool) {
 	for l.lo < l.head {
 		oldest := l.slot(l.lo)
 		outweighed := l.CountRefused && sum-oldest.sum > uint64(l.units)
-		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < MaxEntries {
+		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < driver.MaxEntries {
 			break
 		}
 		if oldest.at > now-l.keep && !outweighed {
@@ -169,7 +168,7 @@ func (l *Log) add(now, cost int64, limits []Limit) (plain bool) {
 // Settle implements State. The charge is in the entry of its time or, joined, of the latest time within
 // the same step. Where a clock that went back has moved it, the two are not told apart any more: then
 // more is charged to a later entry, and less is not given back, so it leaves by itself.
-func (l *Log) Settle(_, at, more int64, _ []Limit) {
+func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	if l.head == l.lo {
 		return
 	}
@@ -215,7 +214,7 @@ func (l *Log) Expires() int64 {
 
 // joins reports whether a charge at now shares the last entry: in the same step of the resolution, and
 // not across a boundary of a calendar limit.
-func (l *Log) joins(now int64, limits []Limit) bool {
+func (l *Log) joins(now int64, limits []driver.Limit) bool {
 	if l.head == l.lo {
 		return false
 	}
@@ -237,7 +236,7 @@ func (l *Log) joins(now int64, limits []Limit) bool {
 }
 
 // redate makes one entry of now out of the entries that are not earlier, after a clock that went back.
-// What had left the longest span by the last charge stays gone.
+// What had left the longest window by the last charge stays gone.
 func (l *Log) redate(now int64) {
 	if l.head == l.lo || l.slot(l.head-1).at <= now {
 		return

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/sash/driver"
+
 	"example.com/sash/internal/window"
 )
 
@@ -13,20 +15,20 @@ const start = int64(1_790_000_000_000_000)
 // A log ends at MaxEntries, whatever is asked of it: the oldest entries join the next, and all count.
 func TestALogEndsAtItsLongest(t *testing.T) {
 	log := &window.Log{Resolution: 1}
-	limits := []window.Limit{{Units: 1 << 39, Span: window.Span{Window: (30 * 24 * time.Hour).Microseconds()}}}
+	limits := []driver.Limit{{Units: 1 << 39, Window: (30 * 24 * time.Hour).Microseconds()}}
 	now := start
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	const charges = 10 * window.MaxEntries
+	const charges = 10 * driver.MaxEntries
 	for range charges {
 		now++
 		log.Charge(now, 1, limits)
 	}
 	runtime.ReadMemStats(&after)
-	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64*window.MaxEntries {
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64*driver.MaxEntries {
 		t.Errorf("%d charges hold %d bytes", charges, grown)
 	}
-	var status [1]window.Status
+	var status [1]driver.Status
 	log.Look(now, 0, limits, status[:])
 	if used := limits[0].Units - status[0].Remaining; used != charges {
 		t.Errorf("%d units are in use, of %d that were charged", used, charges)
@@ -39,11 +41,11 @@ func TestWhatIsHeldCountsHoweverManyWereGivenBack(t *testing.T) {
 	for _, resolution := range []int64{1, 1000} {
 		log := &window.Log{Resolution: resolution}
 		hold := (24 * time.Hour).Microseconds()
-		limits := []window.Limit{{Units: 3, Span: window.Span{Window: hold}}}
+		limits := []driver.Limit{{Units: 3, Window: hold}}
 		now := start
 		log.Charge(now, 1, limits)
 		previous := int64(0)
-		for range window.MaxEntries + 5000 {
+		for range driver.MaxEntries + 5000 {
 			now += 2 * resolution
 			log.Charge(now, 1, limits)
 			if previous != 0 {
@@ -52,7 +54,7 @@ func TestWhatIsHeldCountsHoweverManyWereGivenBack(t *testing.T) {
 			previous = now
 		}
 		used := func() int64 {
-			var status [1]window.Status
+			var status [1]driver.Status
 			log.Look(now, 0, limits, status[:])
 			return limits[0].Units - status[0].Remaining
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
 )
@@ -85,7 +86,7 @@ func through(t *testing.T, open Open, opts Options) (conn, direct Conn, p *proxy
 }
 
 // limiter makes a limiter of 10 units an hour on a sliding log.
-func limiter(t *testing.T, store sash.Store) *sash.Limiter {
+func limiter(t *testing.T, store driver.Store) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, sash.PerHour(10))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
 )
@@ -60,7 +61,7 @@ func testRefusals(t *testing.T, open Open) {
 }
 
 // refused asks until the answer is not that of a connection that ended, and looks at what it means.
-func refused(t *testing.T, store sash.Store, ask func(*sash.Limiter) error, opts *sash.Options, misconfigured, uncharged bool) {
+func refused(t *testing.T, store driver.Store, ask func(*sash.Limiter) error, opts *sash.Options, misconfigured, uncharged bool) {
 	t.Helper()
 	l, err := sash.New(store, opts, sash.PerHour(10))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	_ "time/tzdata" // the zones, also where the system has none
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -42,13 +43,13 @@ func TestCalendarPeriodsEndWhenTheLocalDateDoes(t *testing.T) {
 				for at := c.day.Add(-36 * time.Hour); at.Before(c.day.Add(60 * time.Hour)); at = at.Add(41*time.Minute + time.Microsecond) {
 					clock := NewClock(at)
 					store := memstore.New(&memstore.Options{Now: clock.Now})
-					res, err := store.Decide(t.Context(), sash.Request{Key: "k", Cost: 1, Policy: policy})
+					res, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy})
 					if err != nil {
 						t.Fatal(err)
 					}
 					_, end := bounds(limit, clock.Now().UnixMicro())
-					if want := time.UnixMicro(end).Sub(clock.Now()); res.ResetAfter != want {
-						t.Fatalf("at %v: ResetAfter %v, want %v", at.In(zone), res.ResetAfter, want)
+					if want := end - clock.Now().UnixMicro(); res.Statuses()[0].Reset != want {
+						t.Fatalf("at %v: Reset is %d, want %d", at.In(zone), res.Statuses()[0].Reset, want)
 					}
 				}
 			})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // What walks draw from.
@@ -21,10 +22,10 @@ var (
 )
 
 // plan draws 1 to 4 limits, seldom more, of different spans.
-func (w *walk) plan() (*sash.Policy, error) {
+func (w *walk) plan() (*driver.Policy, error) {
 	n := 1 + w.Choose(4)
 	if w.Choose(10) == 9 {
-		n = sash.MaxLimits
+		n = driver.MaxLimits
 	}
 	calendar := w.Algorithm != sash.SlidingCounter && w.Algorithm != sash.GCRA
 	var limits []sash.Limit
@@ -53,15 +54,11 @@ func (w *walk) plan() (*sash.Policy, error) {
 
 func (w *walk) key() string { return fmt.Sprintf("%sk%d", w.Prefix, w.Choose(4)/2) }
 
-func (w *walk) request() sash.Request {
+func (w *walk) request() driver.Request {
 	plan := w.plans[w.Choose(len(w.plans))]
-	req := sash.Request{Key: w.key(), Policy: plan, Cost: 1}
+	req := driver.Request{Key: w.key(), Policy: plan, Cost: 1}
 	if w.Choose(2) == 1 {
-		most := plan.Limits()[0].Units
-		for _, l := range plan.Limits() {
-			most = min(most, l.Units)
-		}
-		req.Cost = 1 + int64(w.Choose(int(most)))
+		req.Cost = 1 + int64(w.Choose(int(plan.MostUnits())))
 	}
 	return req
 }

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // onceAsked is a call with an ID, and what it got.
 type onceAsked struct {
 	id         string
-	req        sash.Request
-	res        sash.Result
+	req        driver.Request
+	res        driver.Answer
 	remembered bool
 }
 
@@ -23,7 +23,7 @@ const leeway = time.Second
 
 // once makes a call with an ID: a new one, or one that was used before, sometimes on another key.
 func (w *walk) once() error {
-	store, ok := w.Store.(sash.Deduplicator)
+	store, ok := w.Store.(driver.Deduplicator)
 	if !ok {
 		return nil
 	}
@@ -38,13 +38,13 @@ func (w *walk) once() error {
 		return w.askOnce(store, other)
 	}
 	if w.Choose(6) == 0 { // just before it is forgotten, or later
-		end := before.res.At.Add(sash.RepeatTime - time.Microsecond + time.Duration(w.Choose(2))*2*leeway)
+		end := time.UnixMicro(before.res.At).Add(driver.RepeatTime - time.Microsecond + time.Duration(w.Choose(2))*2*leeway)
 		if d := end.Sub(w.Now()); d > 0 {
 			w.move(d)
 		}
 	}
-	if age := w.Now().Sub(before.res.At); before.remembered && age >= sash.RepeatTime {
-		if age <= sash.RepeatTime+leeway {
+	if age := w.Now().Sub(time.UnixMicro(before.res.At)); before.remembered && age >= driver.RepeatTime {
+		if age <= driver.RepeatTime+leeway {
 			return nil
 		}
 		before.remembered = false
@@ -69,20 +69,20 @@ func (w *walk) once() error {
 }
 
 // askOnce asks with an ID that is not remembered.
-func (w *walk) askOnce(store sash.Deduplicator, c onceAsked) error {
+func (w *walk) askOnce(store driver.Deduplicator, c onceAsked) error {
 	w.note("a call %q", c.id)
 	var err error
 	if c.res, err = store.DecideOnce(context.Background(), c.id, c.req); err != nil {
 		return fmt.Errorf("DecideOnce: %w", err)
 	}
-	c.remembered = c.res.Allowed || c.req.Policy.CountRefused()
+	c.remembered = c.res.Allowed() || c.req.Policy.CountRefused
 	w.onces = append(w.onces, c)
-	return w.check([]sash.Request{c.req}, []sash.Result{c.res})
+	return w.check([]driver.Request{c.req}, []driver.Answer{c.res})
 }
 
 // passed forgets the calls that a store may have forgotten, before the clock goes back.
 func (w *walk) passed() {
 	w.onces = slices.DeleteFunc(w.onces, func(c onceAsked) bool {
-		return c.remembered && w.Now().Sub(c.res.At) >= sash.RepeatTime
+		return c.remembered && w.Now().Sub(time.UnixMicro(c.res.At)) >= driver.RepeatTime
 	})
 }

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A Setup is what a walk needs.
 type Setup struct {
-	Store sash.Store
+	Store driver.Store
 	// Now and Advance are the store's clock: it stands still until it is moved. Advance may be given a
 	// negative duration, unless Forward is set.
 	Now     func() time.Time
@@ -31,18 +32,18 @@ type walk struct {
 	Setup
 	oracle   *Oracle
 	opts     sash.Options
-	plans    []*sash.Policy
+	plans    []*driver.Policy
 	trace    []string
-	last     sash.Result // of the last call
-	lastReq  sash.Request
-	admitted []admitted        // that may still be settled
-	again    []sash.Settlement // that were applied and may be repeated
-	onces    []onceAsked       // calls with an ID
+	last     driver.Answer // of the last call
+	lastReq  driver.Request
+	admitted []admitted          // that may still be settled
+	again    []driver.Settlement // that were applied and may be repeated
+	onces    []onceAsked         // calls with an ID
 }
 
 type admitted struct {
-	req sash.Request
-	res sash.Result
+	req driver.Request
+	res driver.Answer
 }
 
 // Walk makes random calls on a store and returns an error with the calls that led to it when an answer
@@ -63,7 +64,7 @@ func Walk(s Setup) error {
 			return err
 		}
 		w.plans = append(w.plans, plan)
-		w.note("plan %d: %v", len(w.plans)-1, plan.Limits())
+		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
 	for range s.Steps {
 		if err := w.step(); err != nil {
@@ -123,24 +124,24 @@ func (w *walk) move(d time.Duration) {
 }
 
 // call makes one call and compares the answer.
-func (w *walk) call(req sash.Request) error {
+func (w *walk) call(req driver.Request) error {
 	res, err := w.Store.Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
 	}
 	w.last, w.lastReq = res, req
-	return w.check([]sash.Request{req}, []sash.Result{res})
+	return w.check([]driver.Request{req}, []driver.Answer{res})
 }
 
 // together makes one call on both keys.
 func (w *walk) together() error {
-	store, ok := w.Store.(sash.MultiStore)
+	store, ok := w.Store.(driver.MultiStore)
 	if !ok {
 		return nil
 	}
 	first, second := w.request(), w.request()
 	first.Key, second.Key = w.Prefix+"k0", w.Prefix+"k1"
-	reqs := []sash.Request{first, second}
+	reqs := []driver.Request{first, second}
 	results, err := store.DecideAll(context.Background(), reqs)
 	if err != nil {
 		return fmt.Errorf("DecideAll: %w", err)
@@ -148,12 +149,12 @@ func (w *walk) together() error {
 	return w.check(reqs, results)
 }
 
-func (w *walk) check(reqs []sash.Request, results []sash.Result) error {
+func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 	allowed := true
 	for i, req := range reqs {
-		w.note("at %d: %s cost %d under %v: allowed %v, %d left, retry %d", results[i].At.UnixMicro(), req.Key, req.Cost,
-			req.Policy.Limits(), results[i].Allowed, results[i].Remaining, results[i].RetryAfter.Microseconds())
-		allowed = allowed && results[i].Allowed
+		w.note("at %d: %s cost %d under %v: allowed %v, %d left, retry %d", results[i].At, req.Key, req.Cost,
+			limitsOf(req.Policy), results[i].Allowed(), results[i].Remaining(), results[i].Retry())
+		allowed = allowed && results[i].Allowed()
 	}
 	if err := w.oracle.Check(w.Now(), reqs, results); err != nil {
 		return err
@@ -172,22 +173,22 @@ func (w *walk) joined() bool { return w.opts.CountRefused }
 // edge goes to the instant at which the last call is admitted again, or units are released, or one
 // microsecond before that, and asks again.
 func (w *walk) edge() error {
-	limits := w.last.Limits()
+	limits := w.last.Statuses()
 	if len(limits) == 0 {
 		return nil
 	}
-	d := w.last.RetryAfter
+	d := w.last.Retry()
 	if l := limits[w.Choose(len(limits))]; d == 0 || w.Choose(4) == 3 {
-		d = l.ReleaseAfter
+		d = l.Release
 		if w.Choose(2) == 1 {
-			d = l.ResetAfter
+			d = l.Reset
 		}
 	}
-	d -= w.Now().Sub(w.last.At)
-	if d < 2*time.Microsecond {
+	d -= w.Now().UnixMicro() - w.last.At
+	if d < 2 {
 		return nil
 	}
-	w.move(d - time.Microsecond)
+	w.move(time.Duration(d-1) * time.Microsecond)
 	if err := w.call(w.lastReq); err != nil || w.Choose(2) == 1 {
 		return err
 	}
@@ -197,14 +198,14 @@ func (w *walk) edge() error {
 
 // settle corrects a charge, sometimes more than once: only the first time counts.
 func (w *walk) settle() error {
-	store, ok := w.Store.(sash.Settler)
+	store, ok := w.Store.(driver.Settler)
 	if !ok || len(w.admitted) == 0 {
 		return nil
 	}
 	i := w.Choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
-	set := sash.Settlement{Request: a.req, Result: a.res, ID: fmt.Sprint("s", len(w.trace))}
+	set := driver.Settlement{Request: a.req, At: a.res.At, Source: a.res.Source, ID: fmt.Sprint("s", len(w.trace))}
 	switch cost := a.req.Cost; {
 	case w.Choose(3) == 0: // it is given back
 	case w.Choose(2) == 0:
@@ -218,7 +219,7 @@ func (w *walk) settle() error {
 	if times == 1 {
 		set.ID = ""
 	}
-	w.note("settle %s cost %d of %d under %v: %d units, %d times", a.req.Key, a.req.Cost, a.res.At.UnixMicro(), a.req.Policy.Limits(), set.Units, times)
+	w.note("settle %s cost %d of %d under %v: %d units, %d times", a.req.Key, a.req.Cost, a.res.At, limitsOf(a.req.Policy), set.Units, times)
 	w.oracle.Settle(w.Now(), set)
 	for range times {
 		if err := store.Settle(context.Background(), set); err != nil {
@@ -230,16 +231,16 @@ func (w *walk) settle() error {
 	}
 	if len(w.again) > 0 && w.Choose(3) == 0 {
 		set := w.again[w.Choose(len(w.again))]
-		w.note("settle %s of %d again", set.Request.Key, set.Result.At.UnixMicro())
+		w.note("settle %s of %d again", set.Request.Key, set.At)
 		if err := store.Settle(context.Background(), set); err != nil {
 			return fmt.Errorf("Settle: %w", err)
 		}
 	}
-	return w.call(sash.Request{Key: a.req.Key, Policy: a.req.Policy})
+	return w.call(driver.Request{Key: a.req.Key, Policy: a.req.Policy})
 }
 
 func (w *walk) reset() error {
-	store, ok := w.Store.(sash.Resetter)
+	store, ok := w.Store.(driver.Resetter)
 	if !ok {
 		return nil
 	}

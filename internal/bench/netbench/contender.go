@@ -16,6 +16,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/denials"
+	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/bench/load"
 	"example.com/sash/lease"
@@ -69,7 +70,7 @@ const (
 )
 
 // openStore returns a plain store over a client, and the function that closes the client.
-func openStore(client, addr string) (sash.Store, func(), error) {
+func openStore(client, addr string) (driver.Store, func(), error) {
 	switch client {
 	case goRedis:
 		c := openGoRedis(addr)
@@ -105,7 +106,7 @@ func openRueidis(addr string, multiplex int) (rueidis.Client, error) {
 }
 
 // decorate puts a decorator before a store; "plain" puts none.
-func decorate(decorator string, store sash.Store, q quota) (sash.Store, error) {
+func decorate(decorator string, store driver.Store, q quota) (driver.Store, error) {
 	switch decorator {
 	case "denials":
 		return denials.New(store, nil)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 )
 
@@ -54,7 +55,7 @@ func sashBy(name string, opts sash.Options) contender {
 		if err != nil {
 			panic(fmt.Sprintf("redisbench: %s: %v", name, err)) // a limit of this program is invalid
 		}
-		return redisstore.New(server, nil).Decide(context.Background(), sash.Request{Key: j.key, Cost: j.cost, Policy: policy})
+		return redisstore.New(server, nil).Decide(context.Background(), driver.Request{Key: j.key, Cost: j.cost, Policy: policy})
 	}
 	return contender{
 		name: name,

@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/dashboard"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
@@ -48,7 +48,7 @@ type Options struct {
 	// Exceptions are the overrides and bans. Nil is a book in memory.
 	Exceptions *exceptions.Book
 	// Charges reads the log of a subject's key under a policy that keeps one. Nil tells none.
-	Charges func(ctx context.Context, key string, policy *sash.Policy) (Charges, error)
+	Charges func(ctx context.Context, key string, policy *driver.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
 	Store func() degrade.Report
 	// Log is told of every change and who made it, and of failures. Nil is slog.Default.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/verdict"
 )
 
@@ -77,35 +78,35 @@ func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 		answer.Entries, answer.Merged = merge(all.Entries)
 	}
 	if policy != nil {
-		name := policy.Algorithm().String()
-		answer.Algorithm, answer.Limits = &name, spans(policy, at)
+		name := policy.Algorithm.String()
+		answer.Algorithm, answer.Limits = &name, spans(look.Limits, policy, at)
 	}
 	write(w, http.StatusOK, answer)
 }
 
 // untold says why there are no entries; empty is that there are.
-func (h *handler) untold(policy *sash.Policy) string {
+func (h *handler) untold(policy *driver.Policy) string {
 	switch {
 	case policy == nil:
 		return "nothing is counted for this subject"
 	case h.Charges == nil:
 		return "this service does not read the logs of its store"
 	}
-	switch policy.Algorithm() {
+	switch policy.Algorithm {
 	case sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets:
 		return ""
 	}
-	return policy.Algorithm().String() + " keeps counts, and no log of charges"
+	return policy.Algorithm.String() + " keeps counts, and no log of charges"
 }
 
-func spans(policy *sash.Policy, at time.Time) []span {
+func spans(limits []sash.Limit, policy *driver.Policy, at time.Time) []span {
 	out := []span{}
 	if at.IsZero() {
 		return out
 	}
-	for i, l := range policy.Windows() {
+	for i, l := range policy.Limits {
 		cut, stop := l.Cut(at.UnixMicro())
-		s := span{Name: cmp.Or(policy.Limits()[i].Name, policy.Limits()[i].String()), From: verdict.Instant(time.UnixMicro(cut))}
+		s := span{Name: cmp.Or(limits[i].Name, limits[i].String()), From: verdict.Instant(time.UnixMicro(cut))}
 		if stop != 0 {
 			s.Until = instant(time.UnixMicro(stop))
 		}

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -64,8 +64,8 @@ func begin(t *testing.T, access Access) *world {
 }
 
 // charges reads a store in memory.
-func charges(store *memstore.Store) func(context.Context, string, *sash.Policy) (Charges, error) {
-	return func(_ context.Context, key string, policy *sash.Policy) (Charges, error) {
+func charges(store *memstore.Store) func(context.Context, string, *driver.Policy) (Charges, error) {
+	return func(_ context.Context, key string, policy *driver.Policy) (Charges, error) {
 		entries, at := store.Inspect(key, policy)
 		all := Charges{At: at}
 		for _, e := range entries {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/verdict"
 )
 
@@ -39,7 +40,7 @@ func (s *subject) register(cmd *cobra.Command) {
 }
 
 // limiter returns the limiter that the flags describe.
-func (s *subject) limiter(store sash.Store) (*sash.Limiter, error) {
+func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	opts := &sash.Options{Prefix: s.prefix, Resolution: s.resolution}
 	if err := opts.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 }
 
 // nowhere is a store for checking flags.
-type nowhere struct{ sash.Store }
+type nowhere struct{ driver.Store }
 
 func (a *app) allow() *cobra.Command {
 	s := &subject{}

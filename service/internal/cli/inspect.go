@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/verdict"
@@ -112,10 +113,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	if err != nil {
 		return err
 	}
-	policy, err := sash.NewPolicy(&sash.Options{Algorithm: limiter.Algorithm(), Resolution: s.resolution}, limiter.Limits()...)
-	if err != nil {
-		return err
-	}
+	policy := limiter.Policy()
 	if key == "" {
 		return fmt.Errorf("%w: it is empty", sash.ErrInvalidKey)
 	}
@@ -136,9 +134,9 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	if err != nil {
 		return to.explain(redisclient.Remedy(err))
 	}
-	in := inspection{Key: key, RedisKey: to.store.Key(key, policy), Algorithm: policy.Algorithm().String(), Limits: []limitState{}}
+	in := inspection{Key: key, RedisKey: to.store.Key(key, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}
 	if state != nil {
-		in.fill(state, policy, given)
+		in.fill(state, limiter, given)
 	}
 	return a.print(s.json, in, func(t *text) {
 		if state != nil {
@@ -153,14 +151,14 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 }
 
 // elsewhere returns what the key has under other algorithms, as far as the user may read it.
-func elsewhere(ctx context.Context, to *remote, key string, not *sash.Policy) (found []string) {
+func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) (found []string) {
 	client, err := redisclient.Inspect(to.url)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = client.Close() }()
 	for _, algorithm := range sash.Algorithms() {
-		if algorithm == not.Algorithm() || algorithm == sash.SlidingBuckets {
+		if algorithm == not.Algorithm || algorithm == sash.SlidingBuckets {
 			continue
 		}
 		policy, err := sash.NewPolicy(&sash.Options{Algorithm: algorithm}, sash.PerSecond(1))
@@ -176,7 +174,7 @@ func elsewhere(ctx context.Context, to *remote, key string, not *sash.Policy) (f
 }
 
 // fill copies the state into the JSON form.
-func (in *inspection) fill(state *redisstore.State, policy *sash.Policy, given bool) {
+func (in *inspection) fill(state *redisstore.State, policy *driver.Policy, given bool) {
 	in.Exists, in.At, in.TTL, in.Memory, in.state = true, verdict.Instant(state.At), verdict.Seconds(state.TTL), state.Bytes, state
 	if l := state.Log; l != nil {
 		in.Log = &inspectedLog{verdict.Seconds(l.Keep), l.KeepUnits, l.MaySettle, l.Slots, []charged{}}
@@ -195,8 +193,9 @@ func (in *inspection) fill(state *redisstore.State, policy *sash.Policy, given b
 	if !given {
 		return
 	}
-	for i, l := range state.Look(policy).Limits() {
-		cut, _ := policy.Windows()[i].Cut(state.At.UnixMicro())
+	policy := limiter.Policy()
+	for i, l := range limiter.Result("", state.Look(policy)).Limits() {
+		cut, _ := policy.Limits[i].Cut(state.At.UnixMicro())
 		in.cuts = append(in.cuts, time.UnixMicro(cut))
 		in.Limits = append(in.Limits, limitState{
 			Name: cmp.Or(l.Limit.Name, l.Limit.String()), Used: in.used(l, in.cuts[i]), Remaining: l.Remaining,

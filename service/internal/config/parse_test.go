@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service"
 )
 
@@ -248,4 +249,4 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-type nowhere struct{ sash.Store }
+type nowhere struct{ driver.Store }

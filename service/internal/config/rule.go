@@ -36,7 +36,7 @@ type Rule struct {
 	// Name identifies this rule in Replaces of other rules.
 	Name string
 	// OnUnavailable is the failure mode by cost, from the keys on_unavailable and guard.
-	OnUnavailable failover.Policy
+	OnUnavailable failover.Modes
 	// Replaces are the names of rules that do not count in a request that also matches this one.
 	Replaces []string
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.

@@ -77,7 +77,7 @@ func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) error {
 }
 
 // describeModes returns the modes in the form of the configuration; empty for the default.
-func describeModes(p *failover.Policy) string {
+func describeModes(p *failover.Modes) string {
 	if len(p.Rules) == 0 {
 		return ""
 	}

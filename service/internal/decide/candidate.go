@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 )
@@ -12,11 +13,11 @@ import (
 type tried struct {
 	*config.Candidate
 	limiter *sash.Limiter
-	policy  *sash.Policy
+	policy  *driver.Policy
 }
 
 // try makes what a rule's candidate needs.
-func (s *snapshot) try(store sash.Store, rule *config.Rule) error {
+func (s *snapshot) try(store driver.Store, rule *config.Rule) error {
 	c := rule.Candidate
 	if c == nil {
 		return nil
@@ -44,7 +45,7 @@ func (h *hold) try(t *tried, key string) {
 // found on a key of its own, which is charged as if the candidate were the only limit of the rule: whatever the rule
 // has said, and only when no other part refused the request. It is one more call to the
 // store, within the store's budget, and left out when that does not decide: what is tried out must stop nobody.
-func watch(ctx context.Context, store sash.Store, parts []Part, answers []Answer, how Charging) {
+func watch(ctx context.Context, store driver.Store, parts []Part, answers []Answer, how Charging) {
 	refused, tries := 0, false
 	for i := range answers {
 		a := &answers[i]
@@ -61,7 +62,7 @@ func watch(ctx context.Context, store sash.Store, parts []Part, answers []Answer
 	}
 	if by, ok := store.(*failover.Store); ok {
 		var err error
-		if store, err = by.With(failover.Policy{}); err != nil {
+		if store, err = by.With(failover.Modes{}); err != nil {
 			return
 		}
 	}
@@ -84,8 +85,8 @@ func watch(ctx context.Context, store sash.Store, parts []Part, answers []Answer
 		// Without a rule it is closed, and so an error, while the store is not there.
 		c := &Answer{Metric: config.CandidateMetric(a.Metric), Key: config.CandidateKey(a.Key), Units: a.Units}
 		ask := &asked{
-			answer: c, refund: parts[i].Refund, limits: t.Limits,
-			req: sash.Request{Key: c.Key, Cost: max(a.Units, -a.Units), Policy: t.policy},
+			answer: c, refund: parts[i].Refund, limits: t.Limits, limiter: t.limiter,
+			req: driver.Request{Key: c.Key, Cost: max(a.Units, -a.Units), Policy: t.policy},
 		}
 		for _, l := range t.Limits {
 			ask.tooLarge = ask.tooLarge || ask.req.Cost > l.Units

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -239,15 +240,15 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 
 // A failsFor store fails for keys with a prefix.
 type failsFor struct {
-	sash.Store
+	driver.Store
 	prefix string
 	asked  int
 }
 
-func (f *failsFor) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (f *failsFor) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if len(req.Key) > len(f.prefix) && req.Key[:len(f.prefix)] == f.prefix {
 		f.asked++
-		return sash.Result{}, sash.ErrUnavailable
+		return driver.Answer{}, sash.ErrUnavailable
 	}
 	return f.Store.Decide(ctx, req)
 }

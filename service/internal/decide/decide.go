@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/verdict"
 )
 
 // A Decider decides. It is safe for concurrent use.
 type Decider struct {
-	store     sash.Store
+	store     driver.Store
 	instance  string // tells this process from others
 	current   atomic.Pointer[snapshot]
 	observers []Observer
@@ -31,16 +32,17 @@ type Decider struct {
 
 // A snapshot is a configuration with what the store needs of it.
 type snapshot struct {
+	store    driver.Store
 	config   *config.Config
 	limiters map[*config.Rule]*sash.Limiter
-	policies map[*config.Rule]*sash.Policy
+	policies map[*config.Rule]*driver.Policy
 	tried    map[*config.Rule]*tried // of rules that have a candidate
 	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
 	exceptions map[string]*standing
 }
 
 // New returns a decider over a store, which stays the caller's.
-func New(cfg *config.Config, store sash.Store) (*Decider, error) {
+func New(cfg *config.Config, store driver.Store) (*Decider, error) {
 	d := &Decider{store: store, instance: rand.Text()}
 	return d, d.Use(cfg)
 }
@@ -49,9 +51,10 @@ func New(cfg *config.Config, store sash.Store) (*Decider, error) {
 // error the configuration is unchanged.
 func (d *Decider) Use(cfg *config.Config) error {
 	s := &snapshot{
+		store:    d.store,
 		config:   cfg,
 		limiters: make(map[*config.Rule]*sash.Limiter),
-		policies: make(map[*config.Rule]*sash.Policy),
+		policies: make(map[*config.Rule]*driver.Policy),
 		tried:    make(map[*config.Rule]*tried),
 	}
 	for _, rule := range cfg.Rules() {

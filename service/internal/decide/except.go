@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/verdict"
 )
@@ -35,7 +36,7 @@ type hold struct {
 	banned  time.Duration // for how much longer; zero is not at all
 	limits  []sash.Limit
 	limiter *sash.Limiter // nil, and so is policy, where there are no limits and where one has no units
-	policy  *sash.Policy
+	policy  *driver.Policy
 	tried   *tried // the candidate of the rule, also where it is what is held to; nil is none, and beside an override
 }
 
@@ -51,7 +52,7 @@ func (d *Decider) Except(all []Exception) {
 
 // except puts exceptions into a snapshot that nobody uses yet. An override that does not fit, because the
 // configuration changed, leaves its subject to the rule: see CheckException.
-func (s *snapshot) except(store sash.Store, all []Exception) {
+func (s *snapshot) except(store driver.Store, all []Exception) {
 	s.exceptions = nil
 	if len(all) > 0 {
 		s.exceptions = make(map[string]*standing, len(all))
@@ -74,7 +75,7 @@ func (s *snapshot) except(store sash.Store, all []Exception) {
 }
 
 // override makes what an exception puts in its rule's place. The algorithm stays, so that what was charged counts.
-func (s *snapshot) override(store sash.Store, e Exception) (hold, error) {
+func (s *snapshot) override(store driver.Store, e Exception) (hold, error) {
 	found, err := s.config.Find(e.Domain, e.Entries)
 	if err != nil {
 		return hold{}, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 )
 
@@ -17,7 +18,7 @@ type Look struct {
 	// Limits are what holds it now, of its rule or of an override. None is unlimited.
 	Limits []sash.Limit
 	// Policy is how they are counted; nil where nothing is.
-	Policy *sash.Policy
+	Policy *driver.Policy
 	// Result is what the store said to a call of no units; its Limits are empty where the store was not asked.
 	Result sash.Result
 }

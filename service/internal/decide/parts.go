@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 )
 
@@ -91,9 +92,10 @@ const (
 type asked struct {
 	answer   *Answer
 	refund   bool
-	req      sash.Request // its Policy is nil for a limit of no units
+	req      driver.Request // its Policy is nil for a limit of no units
 	limits   []sash.Limit
-	tooLarge bool // can never be admitted
+	limiter  *sash.Limiter // nil where req.Policy is
+	tooLarge bool          // can never be admitted
 }
 
 // DecideParts answers several questions at once. The parts that bind are charged when all of them have room,
@@ -183,7 +185,7 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 			continue
 		}
 		if part.Override != nil {
-			a, err := override(domain, part, answer)
+			a, err := s.bring(domain, part, answer)
 			if err != nil {
 				return nil, err
 			}
@@ -201,8 +203,8 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 		}
 		answer.tried = h.tried
 		asks = append(asks, asked{
-			answer: answer, refund: part.Refund, limits: h.limits,
-			req: sash.Request{Key: found.Key, Cost: part.Units, Policy: h.policy},
+			answer: answer, refund: part.Refund, limits: h.limits, limiter: h.limiter,
+			req: driver.Request{Key: found.Key, Cost: part.Units, Policy: h.policy},
 		})
 	}
 	asks = slices.DeleteFunc(asks, func(a asked) bool {
@@ -220,10 +222,10 @@ func (s *snapshot) ask(domain string, parts []Part, answers []Answer) ([]asked, 
 	return asks, nil
 }
 
-// override makes the question for a limit that the request brings. Its metric has no values of the request.
-func override(domain string, part Part, answer *Answer) (asked, error) {
+// bring makes the question for a limit that the request brings. Its metric has no values of the request.
+func (s *snapshot) bring(domain string, part Part, answer *Answer) (asked, error) {
 	a := asked{answer: answer, refund: part.Refund, limits: []sash.Limit{*part.Override}}
-	a.req = sash.Request{Key: config.Key(domain, part.Entries), Cost: part.Units}
+	a.req = driver.Request{Key: config.Key(domain, part.Entries), Cost: part.Units}
 	answer.Key = a.req.Key
 	answer.Metric = domain
 	for _, e := range part.Entries {
@@ -235,11 +237,12 @@ func override(domain string, part Part, answer *Answer) (asked, error) {
 	var opts sash.Options
 	err := config.Fit(&opts, a.limits)
 	if err == nil {
-		a.req.Policy, err = sash.NewPolicy(&opts, a.limits...)
+		a.limiter, err = sash.New(s.store, &opts, a.limits...)
 	}
 	if err != nil {
 		return asked{}, fmt.Errorf("the limit that the request brings: %w", err)
 	}
+	a.req.Policy = a.limiter.Policy()
 	return a, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 )
@@ -236,19 +237,19 @@ func TestAConfigurationIsChanged(t *testing.T) {
 
 // A marked store remembers which charges were said to be settled later, maybe. It decides one subject at a time.
 type marked struct {
-	sash.Store
+	driver.Store
 	later map[bool]int
 }
 
-func (m *marked) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (m *marked) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if req.Cost > 0 {
 		m.later[req.MaySettle]++
 	}
 	return m.Store.Decide(ctx, req)
 }
 
-func (m *marked) Settle(ctx context.Context, set sash.Settlement) error {
-	return m.Store.(sash.Settler).Settle(ctx, set)
+func (m *marked) Settle(ctx context.Context, set driver.Settlement) error {
+	return m.Store.(driver.Settler).Settle(ctx, set)
 }
 
 // Refusals are answered from memory unless somebody may give units back, so who may has to say so.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // refundSteps bounds the calls of the store for one refund.
@@ -22,7 +23,7 @@ func (r *run) giveBack(ctx context.Context, a *asked, admitted bool) error {
 	if !admitted || a.req.Policy == nil || a.req.Cost == 0 {
 		return r.look(ctx, a)
 	}
-	settler, ok := r.store.(sash.Settler)
+	settler, ok := r.store.(driver.Settler)
 	if !ok {
 		return fmt.Errorf("%w: a refund", sash.ErrUnsupported)
 	}
@@ -35,11 +36,9 @@ func (r *run) giveBack(ctx context.Context, a *asked, admitted bool) error {
 			break
 		}
 		try = min(try, left, used)
-		of := sash.NewResult(a.req, before.oldest, 0, nil)
-		of.Source = before.source
-		err = settler.Settle(ctx, sash.Settlement{
-			Request: sash.Request{Key: a.req.Key, Cost: try, Policy: a.req.Policy},
-			Result:  of,
+		err = settler.Settle(ctx, driver.Settlement{
+			Request: driver.Request{Key: a.req.Key, Cost: try, Policy: a.req.Policy},
+			At:      before.oldest, Source: before.source,
 		})
 		if err != nil {
 			break
@@ -74,10 +73,11 @@ func (l looked) used() int64 { return l.units - l.remaining }
 
 // peek looks at the limit that counts longest: what leaves it has left all others.
 func (r *run) peek(ctx context.Context, a *asked) (looked, error) {
-	res, err := r.ask(ctx, a, sash.Request{Key: a.req.Key, Policy: a.req.Policy})
+	answer, err := r.ask(ctx, a, driver.Request{Key: a.req.Key, Policy: a.req.Policy})
 	if err != nil {
 		return looked{}, err
 	}
+	res := a.limiter.Result(a.req.Key, answer)
 	at := res.At.UnixMicro()
 	var widest sash.LimitResult
 	for i, l := range res.Limits() {
@@ -87,7 +87,7 @@ func (r *run) peek(ctx context.Context, a *asked) (looked, error) {
 		}
 	}
 	l := looked{units: widest.Limit.Units, remaining: widest.Remaining, oldest: at, newest: at, source: res.Source}
-	switch a.req.Policy.Algorithm() {
+	switch a.req.Policy.Algorithm {
 	case sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets:
 		if widest.Limit.Period == 0 {
 			window := widest.Limit.Window.Microseconds()

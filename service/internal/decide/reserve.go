@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/verdict"
 )
@@ -36,7 +37,7 @@ type Reservation struct {
 	// At is the store's clock when it charged.
 	At time.Time
 	// Policy is what the subject was held to. It may have changed since.
-	Policy *sash.Policy
+	Policy *driver.Policy
 	// Source is who charged.
 	Source sash.Source
 	// ID names the settlement.
@@ -51,11 +52,9 @@ func (r *Reservation) Expires() time.Time {
 	return time.UnixMicro(set.Expires())
 }
 
-func (r *Reservation) settlement(used int64) sash.Settlement {
-	req := sash.Request{Key: r.Key, Cost: r.Units, Policy: r.Policy}
-	res := sash.NewResult(req, r.At.UnixMicro(), 0, nil)
-	res.Source = r.Source
-	return sash.Settlement{Request: req, Result: res, Units: used, ID: r.ID}
+func (r *Reservation) settlement(used int64) driver.Settlement {
+	req := driver.Request{Key: r.Key, Cost: r.Units, Policy: r.Policy}
+	return driver.Settlement{Request: req, At: r.At.UnixMicro(), Source: r.Source, Units: used, ID: r.ID}
 }
 
 // Reserve is Decide for a request whose cost is an estimate, which Settle corrects. What was let through
@@ -70,7 +69,7 @@ func (d *Decider) Reserve(ctx context.Context, id, domain string, entries []conf
 		if a.Rule.Options.CountRefused {
 			return verdict.Verdict{}, ErrCountsRefused
 		}
-		req := sash.Request{Key: a.Key, Cost: a.Units, Policy: h.policy, MaySettle: true}
+		req := driver.Request{Key: a.Key, Cost: a.Units, Policy: h.policy, MaySettle: true}
 		var res sash.Result
 		var err error
 		var name string
@@ -79,7 +78,7 @@ func (d *Decider) Reserve(ctx context.Context, id, domain string, entries []conf
 			res, err = d.reserve(ctx, h.limiter, req)
 		} else {
 			name = nameOf("reserve", h.limits, a.Units) + id
-			res, err = d.reserveOnce(ctx, name, a.Rule, req)
+			res, err = d.reserveOnce(ctx, name, h.limiter, a.Rule, req)
 		}
 		if err != nil {
 			return verdict.Verdict{}, err
@@ -100,7 +99,7 @@ func (d *Decider) Reserve(ctx context.Context, id, domain string, entries []conf
 	return v, reserved, nil
 }
 
-func (d *Decider) reserve(ctx context.Context, limiter *sash.Limiter, req sash.Request) (sash.Result, error) {
+func (d *Decider) reserve(ctx context.Context, limiter *sash.Limiter, req driver.Request) (sash.Result, error) {
 	r, err := limiter.Reserve(ctx, req.Key, req.Cost)
 	if err != nil {
 		return sash.Result{}, err
@@ -110,20 +109,20 @@ func (d *Decider) reserve(ctx context.Context, limiter *sash.Limiter, req sash.R
 
 // reserveOnce charges a request that may be settled, and may be repeated. The name has its cost: a settlement
 // must know what was charged, and the answer to a repetition would not tell.
-func (d *Decider) reserveOnce(ctx context.Context, name string, rule *config.Rule, req sash.Request) (sash.Result, error) {
+func (d *Decider) reserveOnce(ctx context.Context, name string, limiter *sash.Limiter, rule *config.Rule, req driver.Request) (sash.Result, error) {
 	store, err := storeOf(d.store, rule)
 	if err != nil {
 		return sash.Result{}, err
 	}
-	once, ok := store.(sash.Deduplicator)
+	once, ok := store.(driver.Deduplicator)
 	if !ok {
 		return sash.Result{}, fmt.Errorf("%w: an ID", sash.ErrUnsupported)
 	}
-	res, err := once.DecideOnce(ctx, name, req)
+	answer, err := once.DecideOnce(ctx, name, req)
 	if err != nil {
 		return sash.Result{}, failure(ctx, err)
 	}
-	return res, nil
+	return limiter.Result(req.Key, answer), nil
 }
 
 // settlementID names the settlement of a charge: the same for every answer to one call with an ID, and
@@ -149,7 +148,7 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 		return fmt.Errorf("%w: an instance made it alone while the store was unavailable, and only that one can settle it, "+
 			"or none if it has an id; its estimate stays charged until it leaves", ErrKept)
 	}
-	settler, ok := d.store.(sash.Settler)
+	settler, ok := d.store.(driver.Settler)
 	if !ok {
 		return fmt.Errorf("%w: a settlement", sash.ErrUnsupported)
 	}

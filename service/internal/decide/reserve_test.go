@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/denials"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
 	"example.com/sash/memstore"
@@ -18,7 +19,7 @@ import (
 )
 
 // over returns a decider of its own on a store, as another process has.
-func over(t *testing.T, store sash.Store, text string) *Decider {
+func over(t *testing.T, store driver.Store, text string) *Decider {
 	t.Helper()
 	cfg, err := config.Parse("x.yaml", []byte(text))
 	if err != nil {
@@ -68,7 +69,7 @@ func expectLeft(t *testing.T, d *Decider, what, entries string, want int64) {
 }
 
 // What one process reserved another one settles, once, on every algorithm.
-func settledElsewhere(t *testing.T, store sash.Store) {
+func settledElsewhere(t *testing.T, store driver.Store) {
 	t.Helper()
 	for _, algorithm := range sash.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestAReservationIsSettledElsewhereOnRedis(t *testing.T) {
 const ten = "domain: d\ndescriptors:\n- {key: k, limits: [10/6h]}\n"
 
 // Asked again with its ID a request is charged once, and its reservation is the same one.
-func repeated(t *testing.T, store sash.Store) {
+func repeated(t *testing.T, store driver.Store) {
 	t.Helper()
 	here, there := over(t, store, ten), over(t, store, ten)
 	_, first := reserve(t, here, "job", "k=a", 4)

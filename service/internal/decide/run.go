@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // undoTime bounds giving back what was charged to a request that is refused in the end.
@@ -14,20 +15,20 @@ const undoTime = time.Second
 
 // A run is one request's work with the store.
 type run struct {
-	store   sash.Store
+	store   driver.Store
 	charged []charge
 }
 
 // A charge is what a run can give back.
 type charge struct {
-	req  sash.Request
-	res  sash.Result
+	req  driver.Request
+	res  driver.Answer
 	asks []*asked // those that were told
 }
 
 // A batch is what is decided in one step.
 type batch struct {
-	reqs []sash.Request
+	reqs []driver.Request
 	asks [][]*asked // those that each request is for
 }
 
@@ -90,8 +91,8 @@ next:
 		for i := range batches {
 			b := &batches[i]
 			first := b.reqs[0].Policy
-			if first.Algorithm() != a.req.Policy.Algorithm() || first.Resolution() != a.req.Policy.Resolution() ||
-				first.CountRefused() != a.req.Policy.CountRefused() {
+			if first.Algorithm != a.req.Policy.Algorithm || first.Resolution != a.req.Policy.Resolution ||
+				first.CountRefused != a.req.Policy.CountRefused {
 				continue
 			}
 			same := -1
@@ -111,7 +112,7 @@ next:
 				continue next
 			}
 		}
-		batches = append(batches, batch{reqs: []sash.Request{a.req}, asks: [][]*asked{{a}}})
+		batches = append(batches, batch{reqs: []driver.Request{a.req}, asks: [][]*asked{{a}}})
 	}
 	return batches
 }
@@ -121,7 +122,7 @@ next:
 func (b *batch) tooLarge() bool {
 	found := false
 	for i, req := range b.reqs {
-		for _, l := range req.Policy.Limits() {
+		for _, l := range req.Policy.Limits {
 			if req.Cost <= l.Units {
 				continue
 			}
@@ -140,12 +141,12 @@ func (r *run) decide(ctx context.Context, b *batch) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if many, ok := store.(sash.MultiStore); ok && len(b.reqs) > 1 {
+	if many, ok := store.(driver.MultiStore); ok && len(b.reqs) > 1 {
 		results, err := many.DecideAll(ctx, b.reqs)
 		if err == nil {
 			return r.note(b, results), nil
 		}
-		if !errors.Is(err, sash.ErrApart) {
+		if !errors.Is(err, driver.ErrApart) {
 			return false, err
 		}
 	}
@@ -163,20 +164,20 @@ func (r *run) decide(ctx context.Context, b *batch) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		admitted = r.note(&batch{b.reqs[i : i+1], b.asks[i : i+1]}, []sash.Result{res})
+		admitted = r.note(&batch{b.reqs[i : i+1], b.asks[i : i+1]}, []driver.Answer{res})
 	}
 	return admitted, nil
 }
 
 // note fills in answers, and reports whether all were admitted.
-func (r *run) note(b *batch, results []sash.Result) bool {
+func (r *run) note(b *batch, results []driver.Answer) bool {
 	admitted := true
 	for _, res := range results {
-		admitted = admitted && res.Allowed
+		admitted = admitted && res.Allowed()
 	}
 	for i, res := range results {
 		for _, a := range b.asks[i] {
-			a.answer.tell(res)
+			a.answer.tell(a.limiter.Result(a.req.Key, res))
 		}
 		if admitted && b.reqs[i].Cost > 0 {
 			r.charged = append(r.charged, charge{b.reqs[i], res, b.asks[i]})
@@ -190,7 +191,7 @@ func (r *run) undo(ctx context.Context) error {
 	if len(r.charged) == 0 {
 		return nil
 	}
-	settler, ok := r.store.(sash.Settler)
+	settler, ok := r.store.(driver.Settler)
 	if !ok {
 		return fmt.Errorf("%w: one decision in several steps", sash.ErrUnsupported)
 	}
@@ -198,7 +199,7 @@ func (r *run) undo(ctx context.Context) error {
 	defer cancel()
 	var failed error
 	for _, c := range r.charged {
-		failed = errors.Join(failed, settler.Settle(ctx, sash.Settlement{Request: c.req, Result: c.res}))
+		failed = errors.Join(failed, settler.Settle(ctx, driver.Settlement{Request: c.req, At: c.res.At, Source: c.res.Source}))
 	}
 	r.charged = nil
 	return failed
@@ -214,7 +215,7 @@ func (r *run) alone(ctx context.Context, a *asked, charge bool) error {
 	}
 	res, err := r.ask(ctx, a, a.req)
 	if err == nil {
-		a.answer.tell(res)
+		a.answer.tell(a.limiter.Result(a.req.Key, res))
 	}
 	return err
 }
@@ -222,11 +223,11 @@ func (r *run) alone(ctx context.Context, a *asked, charge bool) error {
 // impossible answers a part of a request that has more units than a limit. A part that has and that counts
 // what it refuses is charged with as many as it holds.
 func (r *run) impossible(ctx context.Context, a *asked) error {
-	if !a.tooLarge || a.req.Policy == nil || !a.req.Policy.CountRefused() {
+	if !a.tooLarge || a.req.Policy == nil || !a.req.Policy.CountRefused {
 		return r.look(ctx, a)
 	}
 	all := a.req
-	for _, l := range all.Policy.Limits() {
+	for _, l := range all.Policy.Limits {
 		all.Cost = min(all.Cost, l.Units)
 	}
 	if _, err := r.store.Decide(ctx, all); err != nil {
@@ -250,11 +251,11 @@ func (r *run) look(ctx context.Context, a *asked) error {
 		a.tellNever()
 		return nil
 	}
-	res, err := r.ask(ctx, a, sash.Request{Key: a.req.Key, Policy: a.req.Policy})
+	res, err := r.ask(ctx, a, driver.Request{Key: a.req.Key, Policy: a.req.Policy})
 	if err != nil {
 		return err
 	}
-	a.answer.tell(res)
+	a.answer.tell(a.limiter.Result(a.req.Key, res))
 	if a.answer.Refused || a.refund {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -14,15 +15,15 @@ import (
 // gone is a store that nobody can reach.
 type gone struct{ *memstore.Store }
 
-func (gone) Decide(context.Context, sash.Request) (sash.Result, error) {
-	return sash.Result{}, errors.New("connection refused")
+func (gone) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, errors.New("connection refused")
 }
 
-func (gone) DecideOnce(context.Context, string, sash.Request) (sash.Result, error) {
-	return sash.Result{}, errors.New("connection refused")
+func (gone) DecideOnce(context.Context, string, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, errors.New("connection refused")
 }
 
-func (gone) DecideAll(context.Context, []sash.Request) ([]sash.Result, error) {
+func (gone) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
 	return nil, errors.New("connection refused")
 }
 

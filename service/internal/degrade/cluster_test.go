@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
@@ -50,7 +51,7 @@ func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 	}
 	decided := func(key string) bool {
 		res, err := l.Allow(t.Context(), key)
-		return err == nil && res.Source == sash.FromStore
+		return err == nil && res.Source == driver.FromStore
 	}
 	for _, key := range append(hanging, healthy...) {
 		servertest.Wait(t, key+" is not decided", func() bool { return decided(key) })

@@ -11,9 +11,9 @@ import (
 	"log/slog"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/denials"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
@@ -62,7 +62,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	}
 	if opts.Cluster {
 		behind.Parts = parts
-		behind.Part = func(key string, policy *sash.Policy) int { return redis.Slot(key, policy) * parts / slots }
+		behind.Part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
 	}
 	g.Store, err = failover.New(refusals, behind)
 	return g, err

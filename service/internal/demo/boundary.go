@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -40,7 +41,7 @@ type BoundaryResult struct {
 // order is how results are listed: what fails, what does not, and what nearly does.
 var order = []sash.Algorithm{sash.FixedWindow, sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets, sash.SlidingCounter, sash.GCRA}
 
-func boundaryLimiter(store sash.Store, algorithm sash.Algorithm) (*sash.Limiter, error) {
+func boundaryLimiter(store driver.Store, algorithm sash.Algorithm) (*sash.Limiter, error) {
 	opts := &sash.Options{Prefix: "sash-demo", Algorithm: algorithm}
 	if algorithm == sash.SlidingBuckets {
 		opts.Resolution = 100 * time.Millisecond
@@ -60,7 +61,7 @@ func VirtualBoundary(ctx context.Context) (Boundary, error) {
 
 // boundary runs the proof on every algorithm at once. The function wait returns at an offset from the
 // boundary; check sees the store's time of every decision, and with which offset it was meant.
-func boundary(ctx context.Context, store sash.Store, key string, wait func(context.Context, time.Duration) error, check func(time.Time, time.Duration) error) (Boundary, error) {
+func boundary(ctx context.Context, store driver.Store, key string, wait func(context.Context, time.Duration) error, check func(time.Time, time.Duration) error) (Boundary, error) {
 	limiters := make([]*sash.Limiter, len(order))
 	out := Boundary{Limit: sash.Every(boundaryUnits, boundaryWindow).String()}
 	for i, algorithm := range order {

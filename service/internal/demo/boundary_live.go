@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // lead is the time that has to be left before the first burst, or the next boundary is taken.
@@ -18,7 +18,7 @@ type Clock func(context.Context) (time.Time, error)
 // LiveBoundary runs the boundary proof in real time, on a server's clock: it waits for a real boundary,
 // and takes 2 to 13 seconds. It uses a key of its own, which it removes. The function say is told what
 // is going on.
-func LiveBoundary(ctx context.Context, store sash.Store, now Clock, say func(format string, args ...any)) (Boundary, error) {
+func LiveBoundary(ctx context.Context, store driver.Store, now Clock, say func(format string, args ...any)) (Boundary, error) {
 	key := "boundary-" + rand.Text()
 	defer forget(ctx, store, key)
 	start, err := now(ctx)
@@ -74,7 +74,7 @@ func until(ctx context.Context, now Clock, instant time.Time) error {
 }
 
 // forget removes the demonstration's keys. They would expire by themselves, so a failure is no matter.
-func forget(ctx context.Context, store sash.Store, key string) {
+func forget(ctx context.Context, store driver.Store, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for _, algorithm := range order {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
@@ -88,7 +89,7 @@ func TestFindings(t *testing.T) {
 			for _, key := range server.Must(t, "KEYS", "*").([]any) {
 				name, lives := key.(string), server.Must(t, "PTTL", key.(string)).(int64)
 				settled := strings.HasPrefix(name, "sash:settled:") && lives <= 11_000
-				once := strings.HasPrefix(name, "sash:once:") && lives <= sash.RepeatTime.Milliseconds()
+				once := strings.HasPrefix(name, "sash:once:") && lives <= driver.RepeatTime.Milliseconds()
 				beat := strings.HasPrefix(name, "sash:instances:doctor-") && lives <= window.Milliseconds()
 				if !settled && !once && !beat {
 					t.Errorf("the key %s is left", key)

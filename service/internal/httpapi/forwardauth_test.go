@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -54,7 +54,7 @@ descriptors:
     limits: ["1/10s"]
 `
 
-func proxyHandler(t *testing.T, store sash.Store, log io.Writer) *Handler {
+func proxyHandler(t *testing.T, store driver.Store, log io.Writer) *Handler {
 	t.Helper()
 	cfg, err := config.Parse("test.yaml", []byte(proxyLimits))
 	if err != nil {

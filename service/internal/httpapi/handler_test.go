@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -39,7 +39,7 @@ type clock struct{ now time.Time }
 
 func (c *clock) read() time.Time { return c.now }
 
-func newHandler(t testing.TB, store sash.Store, opts *Options) *Handler {
+func newHandler(t testing.TB, store driver.Store, opts *Options) *Handler {
 	t.Helper()
 	cfg, err := config.Parse("test.yaml", []byte(limits))
 	if err != nil {
@@ -216,12 +216,12 @@ func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
 // broken is a store that fails, or that hangs until its context ends.
 type broken struct{ hangs bool }
 
-func (b broken) Decide(ctx context.Context, _ sash.Request) (sash.Result, error) {
+func (b broken) Decide(ctx context.Context, _ driver.Request) (driver.Answer, error) {
 	if b.hangs {
 		<-ctx.Done()
-		return sash.Result{}, ctx.Err()
+		return driver.Answer{}, ctx.Err()
 	}
-	return sash.Result{}, errors.New("dial tcp 10.0.0.1: connection refused")
+	return driver.Answer{}, errors.New("dial tcp 10.0.0.1: connection refused")
 }
 
 func TestStoreThatDoesNotAnswerIs503(t *testing.T) {

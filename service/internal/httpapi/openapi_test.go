@@ -19,6 +19,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
@@ -133,18 +134,18 @@ func withReset(h *Handler) http.Handler {
 // gone is a store that fails in all that is asked of it.
 type gone struct{ broken }
 
-func (gone) Settle(context.Context, sash.Settlement) error { return io.EOF }
+func (gone) Settle(context.Context, driver.Settlement) error { return io.EOF }
 
-func (gone) Reset(context.Context, string, *sash.Policy) error { return io.EOF }
+func (gone) Reset(context.Context, string, *driver.Policy) error { return io.EOF }
 
 // panics is a store with a fault.
-type panics struct{ sash.Store }
+type panics struct{ driver.Store }
 
 // Every operation is asked what it should be and what it should not, on a running server. Requests and answers are
 // as the document says, and every status that it gives is seen.
 func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	doc, seen := readDocument(t), make(map[string]bool)
-	over := func(store sash.Store, opts *Options) (*server, *Handler) {
+	over := func(store driver.Store, opts *Options) (*server, *Handler) {
 		cfg, err := config.Parse("test.yaml", []byte(limits+"  - {key: strict, count_refused: true, limits: [2/10s]}\n"))
 		if err != nil {
 			t.Fatal(err)

@@ -60,9 +60,9 @@ func (t tokens) seal(r *decide.Reservation) string {
 	if r.Units > 0 {
 		s = sealed{
 			Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Source: r.Source, ID: r.ID, Instance: r.Instance,
-			Algorithm: r.Policy.Algorithm(), Resolution: r.Policy.Resolution(),
+			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution,
 		}
-		for _, l := range r.Policy.Limits() {
+		for _, l := range r.Policy.Limits {
 			s.Limits = append(s.Limits, l.String())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/servertest"
@@ -24,7 +25,7 @@ func open(t *testing.T, url string) *Client {
 	return client
 }
 
-func limiterOf(t *testing.T, store sash.Store) *sash.Limiter {
+func limiterOf(t *testing.T, store driver.Store) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, sash.PerHour(50_000))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -52,7 +52,7 @@ func begin(t *testing.T, text string, opts *Options) *world {
 	return w
 }
 
-func (w *world) serve(text string, store sash.Store, opts *Options) {
+func (w *world) serve(text string, store driver.Store, opts *Options) {
 	t := w.t
 	t.Helper()
 	cfg, err := config.Parse("x.yaml", []byte(text))

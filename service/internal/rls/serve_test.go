@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -25,9 +26,9 @@ import (
 )
 
 // A storeFunc is a store that does what a test wants.
-type storeFunc func(context.Context, sash.Request) (sash.Result, error)
+type storeFunc func(context.Context, driver.Request) (driver.Answer, error)
 
-func (f storeFunc) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (f storeFunc) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	return f(ctx, req)
 }
 
@@ -36,7 +37,7 @@ func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 	counted := stats.New(nil)
 	w := &world{t: t}
 	store := memstore.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
 		if strings.Contains(req.Key, "evil") {
 			panic("a fault")
 		}
@@ -54,12 +55,12 @@ func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 func TestAStoreThatFails(t *testing.T) {
 	w := &world{t: t}
 	counted := stats.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (sash.Result, error) {
 		if strings.Contains(req.Key, "hung") {
 			<-ctx.Done()
-			return sash.Result{}, ctx.Err()
+			return driver.Answer{}, ctx.Err()
 		}
-		return sash.Result{}, errors.New("secret address")
+		return driver.Answer{}, errors.New("secret address")
 	}), &Options{Timeout: 20 * time.Millisecond, Stats: counted})
 	for value, want := range map[string]codes.Code{"hung": codes.Unavailable, "down": codes.Unavailable} {
 		_, err := w.client.ShouldRateLimit(t.Context(), request("ip="+value))
@@ -113,7 +114,7 @@ func TestCallsInFlightEndBeforeTheServer(t *testing.T) {
 	w := &world{t: t}
 	arrived, release := make(chan struct{}), make(chan struct{})
 	store := memstore.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req sash.Request) (sash.Result, error) {
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
 		close(arrived)
 		<-release
 		return store.Decide(ctx, req)

@@ -3,15 +3,15 @@ package serve
 import (
 	"context"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/admin"
 )
 
 // chargesInMemory returns what reads the charges of a key from a store in memory.
-func chargesInMemory(store *memstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
-	return func(_ context.Context, key string, policy *sash.Policy) (admin.Charges, error) {
+func chargesInMemory(store *memstore.Store) func(context.Context, string, *driver.Policy) (admin.Charges, error) {
+	return func(_ context.Context, key string, policy *driver.Policy) (admin.Charges, error) {
 		entries, at := store.Inspect(key, policy)
 		out := admin.Charges{At: at, Entries: make([]admin.Charge, 0, len(entries))}
 		for _, e := range entries {
@@ -22,8 +22,8 @@ func chargesInMemory(store *memstore.Store) func(context.Context, string, *sash.
 }
 
 // chargesOnRedis returns what reads the charges of a key from Redis.
-func chargesOnRedis(store *redisstore.Store) func(context.Context, string, *sash.Policy) (admin.Charges, error) {
-	return func(ctx context.Context, key string, policy *sash.Policy) (admin.Charges, error) {
+func chargesOnRedis(store *redisstore.Store) func(context.Context, string, *driver.Policy) (admin.Charges, error) {
+	return func(ctx context.Context, key string, policy *driver.Policy) (admin.Charges, error) {
 		state, err := store.Inspect(ctx, key, policy)
 		if err != nil || state == nil || state.Log == nil {
 			return admin.Charges{}, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
@@ -19,7 +19,7 @@ import (
 // A store decides, and answers what the ports ask about it. Functions may be nil, where the handlers of the ports have
 // a default.
 type store struct {
-	decides sash.Store
+	decides driver.Store
 	where   string                      // for people; without the password
 	run     func(context.Context) error // runs as long as the service
 	close   func()
@@ -28,7 +28,7 @@ type store struct {
 	health  func() degrade.Health
 	ready   func(context.Context) error
 	report  func() degrade.Report
-	charges func(ctx context.Context, key string, policy *sash.Policy) (admin.Charges, error)
+	charges func(ctx context.Context, key string, policy *driver.Policy) (admin.Charges, error)
 }
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {

@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -31,7 +32,7 @@ descriptors:
 `
 
 // counting returns a decider by a configuration, and the registry that observes it.
-func counting(t testing.TB, rules string, store sash.Store) (*decide.Decider, *Registry) {
+func counting(t testing.TB, rules string, store driver.Store) (*decide.Decider, *Registry) {
 	t.Helper()
 	cfg, err := config.Parse("x.yaml", []byte(rules))
 	if err != nil {
@@ -136,7 +137,7 @@ d allowed ip store 1`)
 
 type broken struct{ err error }
 
-func (b broken) Decide(context.Context, sash.Request) (sash.Result, error) {
+func (b broken) Decide(context.Context, driver.Request) (sash.Result, error) {
 	return sash.Result{}, b.err
 }
 

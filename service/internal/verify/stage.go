@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A subject is a key with its limits.
@@ -32,7 +33,7 @@ type stage struct {
 
 const subjects = 8
 
-func newStage(store sash.Store, opts Options, rounds int) (*stage, error) {
+func newStage(store driver.Store, opts Options, rounds int) (*stage, error) {
 	s := &stage{}
 	options := &sash.Options{Algorithm: opts.Algorithm, Prefix: "verify-" + crand.Text()}
 	if opts.Algorithm == sash.SlidingBuckets {

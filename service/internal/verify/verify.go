@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 const (
@@ -63,7 +64,7 @@ var ErrClock = errors.New("the server's clock went back during the run (or anoth
 
 // Run verifies a store. It ends after opts.For, after a round with a violation, or when the context ends. It removes its
 // keys. After an error the report has the rounds that ended before it.
-func Run(ctx context.Context, store sash.Store, opts Options) (Report, error) {
+func Run(ctx context.Context, store driver.Store, opts Options) (Report, error) {
 	var report Report
 	began := time.Now()
 	for ctx.Err() == nil && len(report.Faults) == 0 && (report.Rounds == 0 || time.Since(began) < opts.For) {

@@ -3,24 +3,26 @@ package verify
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
 // A faulty store changes one in twenty of the answers that a fault is about.
 type faulty struct {
-	sash.Store
+	driver.Store
 	calls   atomic.Int64
-	applies func(sash.Result) bool
-	change  func(*sash.Result) error
+	applies func(driver.Answer) bool
+	change  func(*driver.Answer) error
 }
 
-func (f *faulty) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (f *faulty) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := f.Store.Decide(ctx, req)
 	if err == nil && req.Cost > 0 && f.applies(res) && f.calls.Add(1)%20 == 0 {
 		err = f.change(&res)
@@ -28,28 +30,37 @@ func (f *faulty) Decide(ctx context.Context, req sash.Request) (sash.Result, err
 	return res, err
 }
 
-func (f *faulty) Reset(ctx context.Context, key string, policy *sash.Policy) error {
-	return f.Store.(sash.Resetter).Reset(ctx, key, policy)
+func (f *faulty) Reset(ctx context.Context, key string, policy *driver.Policy) error {
+	return f.Store.(driver.Resetter).Reset(ctx, key, policy)
+}
+
+// restated is an answer with other refusals, all of which end after retry microseconds.
+func restated(a *driver.Answer, refusals uint64, retry int64) driver.Answer {
+	statuses := slices.Clone(a.Statuses())
+	for i := range statuses {
+		statuses[i].Retry = retry
+	}
+	return driver.NewAnswer(a.At, refusals, statuses)
 }
 
 func TestVerifyFindsWhatIsWrong(t *testing.T) {
-	refused := func(r sash.Result) bool { return !r.Allowed }
-	room := func(r sash.Result) bool { return r.Allowed && r.Remaining > 0 }
-	every := func(sash.Result) bool { return true }
+	refused := func(r driver.Answer) bool { return !r.Allowed() }
+	room := func(r driver.Answer) bool { return r.Allowed() && r.Remaining() > 0 }
+	every := func(driver.Answer) bool { return true }
 	for name, c := range map[string]struct {
-		applies func(sash.Result) bool
-		change  func(*sash.Result) error
+		applies func(driver.Answer) bool
+		change  func(*driver.Answer) error
 		found   func(Fault) int // nil where nothing is to be found
 	}{
-		"a correct store":                {every, func(*sash.Result) error { return nil }, nil},
-		"an answer that is lost":         {every, func(*sash.Result) error { return errors.New("lost") }, nil},
-		"a refusal told as an admission": {refused, func(r *sash.Result) error { r.Allowed = true; return nil }, func(f Fault) int { return f.OverAdmitted }},
-		"a refusal while there is room": {room, func(r *sash.Result) error {
-			r.Allowed, r.RetryAfter = false, time.Millisecond
+		"a correct store":                    {every, func(*driver.Answer) error { return nil }, nil},
+		"an answer that is lost":             {every, func(*driver.Answer) error { return errors.New("lost") }, nil},
+		"a refusal reported as an admission": {refused, func(r *driver.Answer) error { r.Refusals = 0; return nil }, func(f Fault) int { return f.OverAdmitted }},
+		"a refusal while there is room": {room, func(r *driver.Answer) error {
+			*r = restated(r, 1, 1000)
 			return nil
 		}, func(f Fault) int { return f.FalseRefusals }},
-		"a retry time that is a microsecond too long": {refused, func(r *sash.Result) error {
-			r.RetryAfter += time.Microsecond
+		"a retry time that is a microsecond too long": {refused, func(r *driver.Answer) error {
+			*r = restated(r, r.Refusals, r.Retry()+1)
 			return nil
 		}, func(f Fault) int { return f.WrongWaits }},
 	} {
@@ -95,9 +106,9 @@ type forgetful struct {
 	until time.Time
 }
 
-func (f forgetful) Decide(ctx context.Context, req sash.Request) (sash.Result, error) {
+func (f forgetful) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if req.Cost == 0 && time.Now().After(f.until) {
-		return sash.Result{}, errors.New("gone")
+		return driver.Answer{}, errors.New("gone")
 	}
 	return f.Store.Decide(ctx, req)
 }

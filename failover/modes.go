@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 // A Mode is what to answer when the store is unavailable.
@@ -41,24 +40,24 @@ type Rule struct {
 	Mode Mode
 }
 
-// A Policy says what to answer when the store is unavailable. It belongs to the limits of a limiter, or
+// Modes say what to answer when the store is unavailable, by cost. They belong to the limits of a limiter, or
 // several:
 //
-//	Policy{Rules: []Rule{{MaxCost: 1, Mode: Open}, {MaxCost: 20, Mode: Local}}}
+//	Modes{Rules: []Rule{{MaxCost: 1, Mode: Open}, {MaxCost: 20, Mode: Local}}}
 //
 // admits single units, decides locally over costs of up to 20, and answers more costly calls with an error.
-type Policy struct {
+type Modes struct {
 	// Rules are ordered by MaxCost. The first whose MaxCost is not below a call's cost counts; without
 	// one the mode is Closed. A Peek has cost 0.
 	Rules []Rule
 	// Guard says that the limits guard a secret, such as a password that could be guessed. Then no rule
-	// may say Open: who can bring the store down could guess without a limit.
+	// may say Open: an attacker who brings the store down could guess without a limit.
 	Guard bool
 }
 
 // Mode returns the mode for a call of a cost.
-func (p *Policy) Mode(cost int64) Mode {
-	for _, r := range p.Rules {
+func (m *Modes) Mode(cost int64) Mode {
+	for _, r := range m.Rules {
 		if r.MaxCost == 0 || cost <= r.MaxCost {
 			return r.Mode
 		}
@@ -67,8 +66,8 @@ func (p *Policy) Mode(cost int64) Mode {
 }
 
 // local reports whether a rule says Local.
-func (p *Policy) local() bool {
-	for _, r := range p.Rules {
+func (m *Modes) local() bool {
+	for _, r := range m.Rules {
 		if r.Mode == Local {
 			return true
 		}
@@ -76,16 +75,16 @@ func (p *Policy) local() bool {
 	return false
 }
 
-func (p *Policy) validate(hasLocal bool) error {
-	for i, r := range p.Rules {
+func (m *Modes) validate(hasLocal bool) error {
+	for i, r := range m.Rules {
 		switch {
 		case r.Mode > Open:
 			return fmt.Errorf("failover: rule %d: unknown mode %v", i, r.Mode)
 		case r.MaxCost < 0:
 			return fmt.Errorf("failover: rule %d: MaxCost must not be negative", i)
-		case i > 0 && (p.Rules[i-1].MaxCost == 0 || r.MaxCost != 0 && r.MaxCost <= p.Rules[i-1].MaxCost):
+		case i > 0 && (m.Rules[i-1].MaxCost == 0 || r.MaxCost != 0 && r.MaxCost <= m.Rules[i-1].MaxCost):
 			return fmt.Errorf("failover: rule %d is never used: order the rules by MaxCost, with 0, any cost, last", i)
-		case r.Mode == Open && p.Guard:
+		case r.Mode == Open && m.Guard:
 			return fmt.Errorf("failover: rule %d says open, but these limits guard a secret: use local or closed", i)
 		case r.Mode == Local && !hasLocal:
 			return errors.New("failover: mode local needs Options.Local, such as memstore.New(nil)")
@@ -95,16 +94,16 @@ func (p *Policy) validate(hasLocal bool) error {
 }
 
 // answer answers requests by policy: a single one that may be repeated if the ID is not empty.
-func (s *Store) answer(ctx context.Context, id string, reqs []sash.Request, cause error) ([]sash.Result, error) {
+func (s *Store) answer(ctx context.Context, id string, reqs []driver.Request, cause error) ([]driver.Answer, error) {
 	mode := Open
 	for _, req := range reqs {
-		mode = min(mode, s.policy.Mode(req.Cost))
+		mode = min(mode, s.modes.Mode(req.Cost))
 	}
 	switch mode {
 	case Local:
 		return s.local.decide(ctx, id, reqs, cause, s.part(reqs[0]).wait())
 	case Open:
-		results := make([]sash.Result, len(reqs))
+		results := make([]driver.Answer, len(reqs))
 		for i, req := range reqs {
 			results[i] = open(req, cause)
 		}
@@ -115,13 +114,12 @@ func (s *Store) answer(ctx context.Context, id string, reqs []sash.Request, caus
 }
 
 // open admits a request as if nothing had been charged before.
-func open(req sash.Request, cause error) sash.Result {
-	var statuses [sash.MaxLimits]window.Status
-	limits := req.Policy.Limits()
-	for i, l := range limits {
+func open(req driver.Request, cause error) driver.Answer {
+	var statuses [driver.MaxLimits]driver.Status
+	for i, l := range req.Policy.Limits {
 		statuses[i].Remaining = l.Units - req.Cost
 	}
-	res := sash.NewResult(req, time.Now().UnixMicro(), 0, statuses[:len(limits)])
-	res.Source, res.Cause = sash.FromPolicy, cause
-	return res
+	answer := driver.NewAnswer(time.Now().UnixMicro(), 0, statuses[:len(req.Policy.Limits)])
+	answer.Source, answer.Cause = driver.FromPolicy, cause
+	return answer
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
@@ -14,19 +15,19 @@ import (
 func TestTheModeGoesByCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: failover.Policy{Rules: []failover.Rule{
+		store := guarded(t, inner, failover.Options{Modes: failover.Modes{Rules: []failover.Rule{
 			{MaxCost: 1, Mode: failover.Open}, {MaxCost: 20, Mode: failover.Local},
 		}}})
 		bringDown(t, inner, store)
 		l := newLimiter(t, store, nil, sash.PerHour(50))
 		for range 100 {
 			res := allow(t, l, "k", 1)
-			if !res.Allowed || res.Source != sash.FromPolicy || !errors.Is(res.Cause, failover.ErrDown) {
+			if !res.Allowed || res.Source != driver.FromPolicy || !errors.Is(res.Cause, failover.ErrDown) {
 				t.Fatalf("one unit: %+v", res)
 			}
 		}
 		for i, want := range []bool{true, true, false} {
-			if res := allow(t, l, "k", 20); res.Allowed != want || res.Source != sash.FromLocal || res.Cause == nil {
+			if res := allow(t, l, "k", 20); res.Allowed != want || res.Source != driver.FromLocal || res.Cause == nil {
 				t.Errorf("20 units, call %d: %+v", i, res)
 			}
 		}
@@ -38,7 +39,7 @@ func TestTheModeGoesByCost(t *testing.T) {
 			t.Errorf("1 and 21 units: %v", err)
 		}
 		both[1].Cost = 20
-		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != sash.FromLocal || res.Cause == nil {
+		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != driver.FromLocal || res.Cause == nil {
 			t.Errorf("1 and 20 units: %+v, %v", res, err)
 		}
 	})
@@ -46,15 +47,15 @@ func TestTheModeGoesByCost(t *testing.T) {
 
 func TestPoliciesThatMeanNothingAreErrors(t *testing.T) {
 	local := memstore.New(nil)
-	rules := func(r ...failover.Rule) failover.Policy { return failover.Policy{Rules: r} }
+	rules := func(r ...failover.Rule) failover.Modes { return failover.Modes{Rules: r} }
 	for name, opts := range map[string]failover.Options{
-		"local without a store": {Policy: always(failover.Local)},
-		"open for a guard":      {Local: local, Policy: failover.Policy{Guard: true, Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}}}},
-		"any cost first":        {Local: local, Policy: rules(failover.Rule{Mode: failover.Local}, failover.Rule{MaxCost: 5, Mode: failover.Open})},
-		"the same cost twice":   {Local: local, Policy: rules(failover.Rule{MaxCost: 5, Mode: failover.Local}, failover.Rule{MaxCost: 5, Mode: failover.Open})},
-		"the wrong way round":   {Local: local, Policy: rules(failover.Rule{MaxCost: 5, Mode: failover.Local}, failover.Rule{MaxCost: 1, Mode: failover.Open})},
-		"a negative cost":       {Policy: rules(failover.Rule{MaxCost: -1, Mode: failover.Open})},
-		"an unknown mode":       {Policy: always(77)},
+		"local without a store": {Modes: always(failover.Local)},
+		"open for a guard":      {Local: local, Modes: failover.Modes{Guard: true, Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}}}},
+		"any cost first":        {Local: local, Modes: rules(failover.Rule{Mode: failover.Local}, failover.Rule{MaxCost: 5, Mode: failover.Open})},
+		"the same cost twice":   {Local: local, Modes: rules(failover.Rule{MaxCost: 5, Mode: failover.Local}, failover.Rule{MaxCost: 5, Mode: failover.Open})},
+		"the wrong way round":   {Local: local, Modes: rules(failover.Rule{MaxCost: 5, Mode: failover.Local}, failover.Rule{MaxCost: 1, Mode: failover.Open})},
+		"a negative cost":       {Modes: rules(failover.Rule{MaxCost: -1, Mode: failover.Open})},
+		"an unknown mode":       {Modes: always(77)},
 		"a negative budget":     {Budget: -1},
 		"a negative bound":      {MaxInFlight: -1},
 	} {
@@ -65,8 +66,8 @@ func TestPoliciesThatMeanNothingAreErrors(t *testing.T) {
 	if _, err := failover.New(nil, nil); err == nil {
 		t.Error("no store is not an error")
 	}
-	guard := failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}}
-	if _, err := failover.New(newFake(), &failover.Options{Local: local, Policy: guard}); err != nil {
+	guard := failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}}
+	if _, err := failover.New(newFake(), &failover.Options{Local: local, Modes: guard}); err != nil {
 		t.Error(err)
 	}
 }
@@ -79,7 +80,7 @@ func TestStoresWithOtherPoliciesShareTheRest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		login := failover.Policy{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}}
+		login := failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}}
 		if _, err := open.With(login); err == nil {
 			t.Error("limits that guard a secret may be open")
 		}
@@ -88,7 +89,7 @@ func TestStoresWithOtherPoliciesShareTheRest(t *testing.T) {
 		if open.State() != failover.Down {
 			t.Errorf("one store is down, the other %v", open.State())
 		}
-		if res := allow(t, newLimiter(t, open, nil, sash.PerHour(1)), "k", 1); !res.Allowed || res.Source != sash.FromPolicy {
+		if res := allow(t, newLimiter(t, open, nil, sash.PerHour(1)), "k", 1); !res.Allowed || res.Source != driver.FromPolicy {
 			t.Errorf("%+v", res)
 		}
 		if _, err := newLimiter(t, closed, nil, sash.PerHour(1)).Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
@@ -103,7 +104,7 @@ func TestStoresWithOtherPoliciesShareTheRest(t *testing.T) {
 func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Policy: always(failover.Open)})
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
 		bringDown(t, inner, store)
 		l := newLimiter(t, store, nil, sash.PerMinute(10), sash.PerHour(50))
 		r, err := l.Reserve(t.Context(), "k", 3)

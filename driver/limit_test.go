@@ -1,10 +1,10 @@
-package window_test
+package driver_test
 
 import (
 	"testing"
 	"time"
 
-	"example.com/sash/internal/window"
+	"example.com/sash/driver"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -39,8 +39,8 @@ func TestDaysOfTheCalendar(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at, _ := time.Parse(time.RFC3339Nano, c.at)
 			want, _ := time.Parse(time.RFC3339Nano, c.start)
-			span := window.Span{Period: window.Day, Zone: zone(t, c.zone)}
-			start, end := span.Bounds(at.UnixMicro())
+			limit := driver.Limit{Period: driver.Day, Zone: zone(t, c.zone)}
+			start, end := limit.Bounds(at.UnixMicro())
 			if start != want.UnixMicro() {
 				t.Errorf("the day starts at %v, not %v", time.UnixMicro(start).UTC(), want)
 			}
@@ -54,18 +54,18 @@ func TestDaysOfTheCalendar(t *testing.T) {
 // Every instant is in exactly one period, whose local date (and hour) is that instant's: checked by
 // stepping through a year, in zones with every kind of change.
 func TestPeriodsTileTheYear(t *testing.T) {
-	label := map[window.Period]string{window.Hour: "2006-01-02 15 -0700", window.Day: "2006-01-02", window.Month: "2006-01"}
+	label := map[driver.Period]string{driver.Hour: "2006-01-02 15 -0700", driver.Day: "2006-01-02", driver.Month: "2006-01"}
 	for _, name := range []string{"UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu",
 		"Australia/Lord_Howe", "America/Havana", "Asia/Beirut", "America/Asuncion", "Africa/Cairo", "Antarctica/Troll"} {
 		loc := zone(t, name)
 		for period, form := range label {
-			span := window.Span{Period: period, Zone: loc}
+			limit := driver.Limit{Period: period, Zone: loc}
 			from := time.Date(2023, 12, 30, 0, 0, 0, 0, time.UTC).UnixMicro()
 			to := time.Date(2025, 1, 3, 0, 0, 0, 0, time.UTC).UnixMicro()
-			start, end := span.Bounds(from)
+			start, end := limit.Bounds(from)
 			for at := from; at < to; at += (10 * time.Minute).Microseconds() {
 				if at >= end {
-					next, last := span.Bounds(end)
+					next, last := limit.Bounds(end)
 					if next != end {
 						t.Fatalf("%s: a period ends at %v and the next starts at %v", name, time.UnixMicro(end).UTC(), time.UnixMicro(next).UTC())
 					}
@@ -77,7 +77,7 @@ func TestPeriodsTileTheYear(t *testing.T) {
 				if a, b := time.UnixMicro(start).In(loc).Format(form), time.UnixMicro(at).In(loc).Format(form); a != b {
 					t.Fatalf("%s: %v is %s and is counted in %s", name, time.UnixMicro(at).UTC(), b, a)
 				}
-				if end-start > span.Length() {
+				if end-start > limit.Length() {
 					t.Fatalf("%s: a period of %v is longer than Length", name, time.Duration(end-start)*time.Microsecond)
 				}
 			}

@@ -1,8 +1,13 @@
-package window
+package driver
 
-import "time"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
 
-// A Period is a stretch of the calendar. The zero Period is none: the span slides.
+// A Period is a stretch of the calendar. The zero Period is none: the window slides.
 type Period uint8
 
 // The calendar's periods.
@@ -12,34 +17,69 @@ const (
 	Month
 )
 
-// A Span is the time over which units are counted: sliding over the last Window microseconds, or, with
-// a Period, since the last boundary of the calendar in Zone.
-type Span struct {
+var periodNames = [...]string{Hour: "hour", Day: "day", Month: "month"}
+
+// String returns "hour", "day" or "month".
+func (p Period) String() string {
+	if p == 0 || int(p) >= len(periodNames) {
+		return fmt.Sprintf("Period(%d)", uint8(p))
+	}
+	return periodNames[p]
+}
+
+// A Limit is a number of units in a window: sliding over the last Window microseconds, or, with a Period,
+// since the last boundary of the calendar in Zone.
+type Limit struct {
+	Units  int64
 	Window int64
 	Period Period
 	Zone   *time.Location
 }
 
-// same reports whether two spans count over the same time.
-func (s Span) same(o Span) bool {
-	return s.Window == o.Window && s.Period == o.Period && (s.Period == 0 || s.Zone.String() == o.Zone.String())
+// String returns the limit as sash.ParseLimit reads it, such as "300/5m" or "10000/day@America/Los_Angeles".
+func (l *Limit) String() string {
+	units := strconv.FormatInt(l.Units, 10)
+	if l.Period != 0 {
+		return units + "/" + l.Period.String() + "@" + l.Zone.String()
+	}
+	return units + "/" + FormatWindow(time.Duration(l.Window)*time.Microsecond)
 }
 
-// Cut returns the last instant that no longer counts at now. For a calendar span stop is the instant at
+// FormatWindow returns a window's length as limits are written: "5m", "1h30m", "7d".
+func FormatWindow(d time.Duration) string {
+	if d >= 24*time.Hour && d%(24*time.Hour) == 0 {
+		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// SameWindow reports whether two limits count over the same time.
+func (l *Limit) SameWindow(o *Limit) bool {
+	return l.Window == o.Window && l.Period == o.Period && (l.Period == 0 || l.Zone.String() == o.Zone.String())
+}
+
+// Cut returns the last instant that no longer counts at now. For a calendar limit stop is the instant at
 // which everything counted leaves at once; for a sliding one it is 0 and each entry leaves Window after
 // it came.
-func (s Span) Cut(now int64) (cut, stop int64) {
-	if s.Period == 0 {
-		return now - s.Window, 0
+func (l *Limit) Cut(now int64) (cut, stop int64) {
+	if l.Period == 0 {
+		return now - l.Window, 0
 	}
-	start, end := s.Bounds(now)
+	start, end := l.Bounds(now)
 	return start - 1, end
 }
 
 // Length returns a time that no charge counts longer than. Periods get room for any change of clocks:
 // Antarctica/Troll has days of 26 hours.
-func (s Span) Length() int64 {
-	switch s.Period {
+func (l *Limit) Length() int64 {
+	switch l.Period {
 	case Hour:
 		return 2 * time.Hour.Microseconds()
 	case Day:
@@ -47,19 +87,19 @@ func (s Span) Length() int64 {
 	case Month:
 		return 33 * 24 * time.Hour.Microseconds()
 	}
-	return s.Window
+	return l.Window
 }
 
 // Bounds returns the calendar period around now: start <= now < end.
-func (s Span) Bounds(now int64) (start, end int64) {
-	t := time.UnixMicro(now).In(s.Zone)
-	if s.Period == Hour {
+func (l *Limit) Bounds(now int64) (start, end int64) {
+	t := time.UnixMicro(now).In(l.Zone)
+	if l.Period == Hour {
 		return hour(t)
 	}
 	year, month, day := t.Date()
-	next := func(n int) int64 { return midnight(year, month, day+n, s.Zone) }
-	if s.Period == Month {
-		next = func(n int) int64 { return midnight(year, month+time.Month(n), 1, s.Zone) }
+	next := func(n int) int64 { return midnight(year, month, day+n, l.Zone) }
+	if l.Period == Month {
+		next = func(n int) int64 { return midnight(year, month+time.Month(n), 1, l.Zone) }
 	}
 	if now >= next(1) { // clocks went back over midnight: the next date has begun already
 		return next(1), next(2)

@@ -1,0 +1,141 @@
+package driver
+
+import "time"
+
+// A Source says where an answer came from.
+type Source uint8
+
+// Sources of an answer.
+const (
+	FromStore  Source = iota // the store decided
+	FromCache                // an earlier refusal of the store still holds
+	FromLease                // this process decided, over units that the store had leased to it
+	FromLocal                // the store is unavailable, and this process decided over its share
+	FromPolicy               // the store is unavailable, and nothing was counted
+)
+
+var sourceNames = [...]string{FromStore: "store", FromCache: "cache", FromLease: "lease", FromLocal: "local", FromPolicy: "policy"}
+
+// String returns "store", "cache", "lease", "local" or "policy".
+func (s Source) String() string {
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
+	}
+	return "unknown"
+}
+
+// A Status is one limit's part of an answer. Times are microseconds from the instant of the decision.
+type Status struct {
+	Remaining int64 // units left, never negative
+	Retry     int64 // until this call fits, if nobody else comes; 0 when it fits now
+	Release   int64 // until Remaining grows; 0 when all units remain
+	Reset     int64 // until every unit is free; 0 when none is in use
+}
+
+// An Answer is a store's answer to one request. It is a value: it can be kept and shared.
+type Answer struct {
+	// Refusals has bit i set when limit i of the policy refused the call.
+	Refusals uint64
+	// Source says where the answer came from.
+	Source Source
+	// Firm says of a refusal that no call can make room before the retry time has passed: no charge that
+	// counts may still be settled. Only a reset can, or a higher limit. A store that does not know says false.
+	Firm   bool
+	limits uint8 // how many statuses there are
+	// At is the store's clock when it decided.
+	At int64
+	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
+	Cause error
+
+	few  [2]Status
+	many *[MaxLimits]Status // of more limits than few holds; not changed once made
+}
+
+// NewAnswer makes an answer. At is the store's clock; bit i of refusals is set when limit i refused; there
+// is one status a limit, at most MaxLimits, which are copied.
+func NewAnswer(at int64, refusals uint64, statuses []Status) (a Answer) {
+	a.Set(at, refusals, statuses)
+	return a
+}
+
+// Set is NewAnswer without a copy: it fills a zero Answer in place.
+func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
+	a.At, a.Refusals, a.limits = at, refusals, uint8(len(statuses))
+	if copy(a.few[:], statuses) < len(statuses) {
+		a.many = new([MaxLimits]Status)
+		copy(a.many[:], statuses)
+	}
+}
+
+// Allowed reports whether the request was admitted.
+func (a *Answer) Allowed() bool { return a.Refusals == 0 }
+
+// Statuses returns the status of each limit, in the policy's order. The caller must not change them.
+func (a *Answer) Statuses() []Status {
+	if a.many != nil {
+		return a.many[:a.limits]
+	}
+	return a.few[:a.limits]
+}
+
+// Remaining returns how many units are left after the call: the fewest of all limits.
+func (a *Answer) Remaining() int64 {
+	remaining := int64(MaxUnits)
+	for _, s := range a.Statuses() {
+		remaining = min(remaining, s.Remaining)
+	}
+	return remaining
+}
+
+// Retry returns the time after which a refused request is admitted if nobody else comes, in microseconds;
+// zero for one that was admitted.
+func (a *Answer) Retry() int64 {
+	if a.Refusals == 0 {
+		return 0
+	}
+	var retry int64
+	for _, s := range a.Statuses() {
+		retry = max(retry, s.Retry)
+	}
+	return retry
+}
+
+// Before returns the answer to a request that was decided together with others of the same subject and an
+// equal policy, which come after it and were charged later units: those are not used yet when it is answered.
+func (a *Answer) Before(later int64) (before Answer) {
+	before = *a
+	if later == 0 {
+		return before
+	}
+	statuses := before.own()
+	for i := range statuses {
+		statuses[i].Remaining += later
+	}
+	return before
+}
+
+// After returns the answer as it is d later if nobody else comes: every time in it is shorter by d, and not
+// below zero, and At is later. It is for stores that answer from an earlier answer.
+func (a *Answer) After(d time.Duration) (after Answer) {
+	after = *a
+	less := d.Microseconds()
+	if less <= 0 {
+		return after
+	}
+	after.At += less
+	statuses := after.own()
+	for i := range statuses {
+		s := &statuses[i]
+		s.Retry, s.Release, s.Reset = max(0, s.Retry-less), max(0, s.Release-less), max(0, s.Reset-less)
+	}
+	return after
+}
+
+// own returns the statuses, which the answer then shares with no other.
+func (a *Answer) own() []Status {
+	if a.many != nil {
+		many := *a.many
+		a.many = &many
+	}
+	return a.Statuses()
+}

@@ -1,0 +1,120 @@
+package driver
+
+import (
+	"fmt"
+	"time"
+)
+
+// An Algorithm says how a window is counted. It belongs to the whole policy.
+type Algorithm uint8
+
+// The algorithms. Only the first three keep the bound of a sliding window; package sash documents each.
+const (
+	SlidingLog Algorithm = iota
+	SortedSetLog
+	SlidingBuckets
+	SlidingCounter
+	FixedWindow
+	GCRA
+)
+
+var algorithmNames = [...]string{"sliding-log", "sorted-set-log", "sliding-buckets", "sliding-counter", "fixed-window", "gcra"}
+
+// String returns the algorithm's name, such as "sliding-log".
+func (a Algorithm) String() string {
+	if a.Valid() {
+		return algorithmNames[a]
+	}
+	return fmt.Sprintf("Algorithm(%d)", uint8(a))
+}
+
+// MarshalText writes the algorithm's name.
+func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads an algorithm's name.
+func (a *Algorithm) UnmarshalText(text []byte) error {
+	for i, name := range algorithmNames {
+		if name == string(text) {
+			*a = Algorithm(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("sash: unknown algorithm %.80q; there are sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window and gcra", text)
+}
+
+// Valid reports whether there is such an algorithm.
+func (a Algorithm) Valid() bool { return int(a) < len(algorithmNames) }
+
+// Exact reports whether the algorithm never admits more than a limit's units in any sliding window.
+func (a Algorithm) Exact() bool { return a <= SlidingBuckets }
+
+// Bounds of a Policy.
+const (
+	// MaxLimits is the most limits of one policy.
+	MaxLimits = 8
+	// MaxUnits is the most units of a limit, and the highest cost.
+	MaxUnits = 1<<40 - 1
+	// MaxEntries is the most entries that a log may need for one limit: its units, or the number of
+	// resolution steps in the window when that is smaller.
+	MaxEntries = 100_000
+)
+
+// A Policy is what a store needs to know about a limiter: its limits, and how they are counted. It does not
+// change once made, and is safe for concurrent use. Limiters check policies; stores trust them.
+type Policy struct {
+	// Algorithm says how windows are counted.
+	Algorithm Algorithm
+	// Resolution is the step of SlidingBuckets, whole microseconds; zero for the other algorithms.
+	Resolution time.Duration
+	// CountRefused charges refused calls too.
+	CountRefused bool
+	// Limits are 1 to MaxLimits limits, in the order of an answer's statuses.
+	Limits []Limit
+}
+
+// Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the
+// same way.
+func (p *Policy) Equal(q *Policy) bool {
+	if p == q {
+		return true
+	}
+	if p.Algorithm != q.Algorithm || p.Resolution != q.Resolution || p.CountRefused != q.CountRefused || len(p.Limits) != len(q.Limits) {
+		return false
+	}
+	for i := range p.Limits {
+		l, m := &p.Limits[i], &q.Limits[i]
+		if l.Units != m.Units || !l.SameWindow(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// Longest returns how long a charge can matter, in microseconds: the longest of the windows.
+func (p *Policy) Longest() int64 { return Longest(p.Limits) }
+
+// Longest returns the longest of the limits' windows, in microseconds.
+func Longest(limits []Limit) int64 {
+	var longest int64
+	for i := range limits {
+		longest = max(longest, limits[i].Length())
+	}
+	return longest
+}
+
+// MostUnits returns the highest cost that fits into every limit.
+func (p *Policy) MostUnits() int64 {
+	most := int64(MaxUnits)
+	for i := range p.Limits {
+		most = min(most, p.Limits[i].Units)
+	}
+	return most
+}
+
+// Entries returns how many entries a log may need for a limit of the policy.
+func (p *Policy) Entries(l *Limit) int64 {
+	if p.Resolution <= 0 {
+		return l.Units
+	}
+	return min(l.Units, l.Length()/p.Resolution.Microseconds()+2)
+}

@@ -1,0 +1,211 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+const rules = `
+domain: d
+descriptors:
+- {key: user, limits: [2/1h]}
+- {key: plan, value: gold, limits: [100/1h]}
+- {key: plan, value: "t*", limits: [1/1h], detailed_metric: true}
+- {key: tried, limits: [1/1h], shadow_mode: true}
+- {key: free, rate_limit: {unlimited: true}}
+- {key: never, rate_limit: {unit: day, requests_per_unit: 0}}
+- {key: ip, value_to_metric: true, limits: [1/1h]}
+`
+
+func counting(t testing.TB, store driver.Store) (*decide.Decider, *Registry) {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decide.New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := New()
+	d.Observe(r.Observer(0))
+	return d, r
+}
+
+func part(key, value string) decide.Part {
+	return decide.Part{Entries: []config.Entry{{Key: key, Value: value}}, Units: 1}
+}
+
+// is checks a metric of ours against its series, one a line.
+func is(t *testing.T, r *Registry, name, series string) {
+	t.Helper()
+	metrics := make(chan prometheus.Metric)
+	go func() {
+		defer close(metrics)
+		r.collectDecisions(metrics)
+	}()
+	var got []string
+	for metric := range metrics {
+		var m dto.Metric
+		if err := metric.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(metric.Desc().String(), `"`+name+`"`) || m.GetCounter().GetValue() == 0 {
+			continue
+		}
+		var labels []string
+		for _, l := range m.Label {
+			labels = append(labels, l.GetValue())
+		}
+		got = append(got, fmt.Sprint(strings.Join(labels, " "), " ", m.GetCounter().GetValue()))
+	}
+	want := strings.Split(strings.TrimSpace(series), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestBothWaysOfAskingAreCountedAlike(t *testing.T) {
+	d, r := counting(t, memstore.New(nil))
+	native := func(key, value string) {
+		_, _ = d.Decide(t.Context(), "d", part(key, value).Entries, nil)
+	}
+	envoys := func(parts ...decide.Part) {
+		if _, err := d.DecideParts(t.Context(), "d", parts, decide.Together); err != nil {
+			t.Fatal(err)
+		}
+	}
+	native("user", "ann")
+	envoys(part("user", "ann"))
+	native("user", "ann")
+	envoys(part("user", "ann"), part("plan", "gold"))
+	native("tried", "x")
+	native("tried", "x")
+	envoys(part("tried", "x"), part("free", ""))
+	native("never", "")
+	envoys(part("never", ""))
+	envoys(part("plan", "team-7"), part("ip", "192.0.2.7"), part("unknown", "x"))
+	is(t, r, "sash_decisions_total", `
+d allowed user store 2
+d refused user store 2
+d allowed plan_gold store 1
+d allowed tried store 1
+d shadow tried store 2
+d allowed free config 1
+d refused never config 1
+d refused never store 1
+d allowed plan_t* store 1
+d allowed ip store 1`)
+	is(t, r, "sash_requests_total", "allowed 6\nrefused 4")
+	if n := testutil.CollectAndCount(r, "sash_decision_duration_seconds"); n != int(decide.Origins) {
+		t.Errorf("%d series of durations", n)
+	}
+	for name, want := range map[string][5]uint64{ // total, within, over, near, shadow
+		"d.user":             {4, 2, 2, 1, 0},
+		"d.plan_gold":        {1, 1, 0, 0, 0},
+		"d.tried":            {3, 1, 2, 1, 2},
+		"d.never":            {2, 0, 2, 0, 0},
+		"d.plan_team-7":      {1, 1, 0, 1, 0},
+		"d.ip_192.0.2.7":     {1, 1, 0, 1, 0},
+		"d.plan_not-counted": {},
+	} {
+		rule := r.Rule(name)
+		got := [5]uint64{rule.Total.Load(), rule.Within.Load(), rule.Over.Load(), rule.Near.Load(), rule.Shadow.Load()}
+		if got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+type broken struct{ err error }
+
+func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, b.err
+}
+
+func TestRequestsThatAreNotDecided(t *testing.T) {
+	d, r := counting(t, broken{errors.New("down")})
+	ask := func(domain string, p decide.Part) {
+		_, _ = d.DecideParts(t.Context(), domain, []decide.Part{p}, decide.Together)
+		cost := p.Units
+		_, _ = d.Decide(t.Context(), domain, p.Entries, &cost)
+	}
+	ask("d", part("user", "ann"))
+	ask("d", part("tried", "ann"))
+	ask("none", part("user", "ann")) // which limits nothing for one, and is a mistake for the other
+	wrong := part("user", "ann")
+	wrong.Units = -1
+	_, _ = d.Decide(t.Context(), "d", wrong.Entries, &wrong.Units)
+	is(t, r, "sash_decisions_total", "d error user policy 2\nd allowed tried policy 2")
+	is(t, r, "sash_requests_total", "error 2\nallowed 3\ninvalid 2")
+	if rule := r.Rule("d.user"); rule.Total.Load() != 0 {
+		t.Errorf("%d units of no decision", rule.Total.Load())
+	}
+}
+
+// However many values requests have, and whatever limits they bring, there are as many series as rules.
+func TestValuesOfRequestsMakeNoSeries(t *testing.T) {
+	d, r := counting(t, memstore.New(nil))
+	const many = 10_000
+	limit := sash.PerHour(5)
+	for i := range many {
+		value := fmt.Sprint(i)
+		brings := part("key-"+value, "x")
+		brings.Override = &limit
+		if _, err := d.DecideParts(t.Context(), "d", []decide.Part{part("user", value), part("plan", "t"+value), brings}, decide.Together); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = d.DecideParts(t.Context(), "domain-"+value, []decide.Part{part("user", value)}, decide.Together)
+	}
+	is(t, r, "sash_decisions_total", "d allowed user store 10000\nd allowed plan_t* store 10000\nd allowed (request) store 10000")
+	if len(r.rules) > maxRules+1 {
+		t.Errorf("%d names of rules that ask for values", len(r.rules))
+	}
+}
+
+func BenchmarkDecisions(b *testing.B) {
+	for _, observed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("observed=%v", observed), func(b *testing.B) {
+			cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: user, limits: [1000000/1s]}, {key: ip, limits: [1000000/1s]}]\n"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			d, err := decide.New(cfg, memstore.New(nil))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if observed {
+				d.Observe(New().Observer(0))
+			}
+			var asked [64][]decide.Part
+			for i := range asked {
+				asked[i] = []decide.Part{part("user", fmt.Sprint(i)), part("ip", fmt.Sprint(i))}
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					if _, err := d.DecideParts(b.Context(), "d", asked[i%len(asked)], decide.Together); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
