@@ -96,7 +96,7 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 		if err != nil {
 			return nil, storeError(ctx, err)
 		}
-		return []Result{resultOf(calls[0].Key, calls[0].policy, answer)}, nil
+		return []Result{resultOf(calls[0].Key, calls[0].policy, &answer)}, nil
 	}
 	if store, ok := l.store.(driver.MultiStore); ok {
 		reqs := make([]driver.Request, len(calls))
@@ -107,7 +107,7 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 		if err == nil {
 			results := make([]Result, len(answers))
 			for i := range answers {
-				results[i] = resultOf(calls[i].Key, calls[i].policy, answers[i])
+				results[i] = resultOf(calls[i].Key, calls[i].policy, &answers[i])
 			}
 			return results, nil
 		}
@@ -128,7 +128,7 @@ func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) 
 	for _, c := range calls {
 		c.MaySettle = true
 		answer, err := l.store.Decide(ctx, c.Request)
-		res := resultOf(c.Key, c.policy, answer)
+		res := resultOf(c.Key, c.policy, &answer)
 		if err == nil && res.Allowed {
 			results = append(results, res)
 			continue
@@ -153,5 +153,5 @@ func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) 
 
 // settlement returns what gives back the whole charge of a call that was admitted.
 func (c *call) settlement(res *Result) driver.Settlement {
-	return driver.Settlement{Request: c.Request, At: res.answer.At, Source: res.Source}
+	return driver.Settlement{Request: c.Request, At: res.At.UnixMicro(), Source: res.Source}
 }

@@ -41,8 +41,11 @@ type Concurrency struct {
 // limiters with the same prefix.
 //
 // The error is [ErrInvalidLimit], also for an algorithm that is not exact, and [ErrUnsupported] when the
-// store does not settle or the options charge refused calls. It does no I/O.
+// store does not settle or the options charge refused calls. It does no I/O. It panics if store is nil.
 func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
+	if store == nil {
+		panic("sash: NewConcurrency needs a store, such as memstore.New(nil)")
+	}
 	limit := Every(n, maxHold)
 	limit.Name = fmt.Sprintf("%d at once", n)
 	l, err := New(store, opts, limit)

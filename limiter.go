@@ -71,7 +71,7 @@ func (l *Limiter) Policy() *driver.Policy { return &l.policy.Policy }
 
 // Result returns a store's answer for a key under Policy as the Limiter would return it.
 func (l *Limiter) Result(key string, answer driver.Answer) Result {
-	return resultOf(key, l.policy, answer)
+	return resultOf(key, l.policy, &answer)
 }
 
 // Allow asks for one unit: AllowN with a cost of 1.
@@ -90,11 +90,11 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	if key, err = l.ready(ctx, key); err != nil {
 		return Result{}, err
 	}
-	if res.answer, err = l.store.Decide(ctx, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy}); err != nil {
+	answer, err := l.store.Decide(ctx, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy})
+	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	res.read(key, l.policy)
-	return res, nil
+	return resultOf(key, l.policy, &answer), nil
 }
 
 // Peek tells what is left for a subject without charging anything: see Remaining, and ReleaseAfter of
@@ -109,7 +109,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	return resultOf(key, l.policy, answer), nil
+	return resultOf(key, l.policy, &answer), nil
 }
 
 // ready returns the key that the store knows a subject by, for a caller who is still there.

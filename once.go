@@ -50,5 +50,5 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	return resultOf(key, l.policy, answer), nil
+	return resultOf(key, l.policy, &answer), nil
 }

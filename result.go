@@ -23,7 +23,8 @@ type Result struct {
 	// Allowed says whether the call was admitted, and its cost charged to every limit.
 	Allowed bool
 	// Source says where the answer came from.
-	Source Source
+	Source   Source
+	refusals uint8 // a bit for each of MaxLimits
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is
 	// ErrUnavailable.
 	Cause error
@@ -38,9 +39,11 @@ type Result struct {
 	// At is the store's clock when it decided.
 	At time.Time
 
+	// A Result is copied three or four times in a call. So what is rare is behind a pointer, and the size is a
+	// multiple of 16 bytes, as that of an Answer is.
 	key      string
 	policy   *policy
-	answer   driver.Answer
+	statuses driver.Statuses
 	subjects *[]Result // of a decision over several subjects
 }
 
@@ -62,31 +65,18 @@ type LimitResult struct {
 	ResetAfter time.Duration
 }
 
-// read fills in a zero result from its answer, which the store has given for a key under a policy.
-func (r *Result) read(key string, p *policy) {
-	a := &r.answer
-	r.key, r.policy = key, p
-	r.Allowed = a.Allowed()
-	r.Source, r.Cause = a.Source, a.Cause
-	r.At = time.UnixMicro(a.At)
-	remaining, reset := int64(MaxUnits), int64(0)
-	statuses := a.Statuses()
-	for i := range statuses {
-		remaining = min(remaining, statuses[i].Remaining)
-		reset = max(reset, statuses[i].Reset)
-	}
-	r.Remaining, r.ResetAfter = remaining, micros(reset)
-	if !r.Allowed {
-		r.RetryAfter = micros(a.Retry())
-	}
-}
-
-// resultOf returns the result of an answer.
-func resultOf(key string, p *policy, answer driver.Answer) Result {
-	r := Result{answer: answer}
-	r.read(key, p)
+// resultOf returns the result of a store's answer for a key under a policy.
+func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
+	remaining, retry, reset := a.Sum()
+	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
+	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
+	r.Remaining, r.RetryAfter, r.ResetAfter = remaining, micros(retry), micros(reset)
+	r.key, r.policy, r.statuses = key, p, a.Compact()
 	return r
 }
+
+// each returns the status of each limit of a single subject.
+func (r *Result) each() []driver.Status { return r.statuses.Of(len(r.policy.Limits)) }
 
 // Limits returns each limit's part of the result: in the limiter's order, subject by subject.
 func (r Result) Limits() []LimitResult {
@@ -100,7 +90,7 @@ func (r Result) Limits() []LimitResult {
 	if r.policy == nil {
 		return nil
 	}
-	statuses := r.answer.Statuses()
+	statuses := r.each()
 	out := make([]LimitResult, len(statuses))
 	for i := range statuses {
 		s, l := &statuses[i], r.policy.named[i]
@@ -108,7 +98,7 @@ func (r Result) Limits() []LimitResult {
 		out[i] = LimitResult{
 			Key:          r.key,
 			Limit:        l,
-			Refused:      r.answer.Refusals&(1<<i) != 0,
+			Refused:      r.refusals&(1<<i) != 0,
 			Remaining:    s.Remaining,
 			RetryAfter:   micros(s.Retry),
 			ReleaseAfter: micros(s.Release),
@@ -156,7 +146,7 @@ func join(results []Result) Result {
 		return all
 	}
 	for i := range results { // also of a subject that had room, where refused calls are charged
-		for _, s := range results[i].answer.Statuses() {
+		for _, s := range results[i].each() {
 			all.RetryAfter = max(all.RetryAfter, micros(s.Retry))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -345,4 +346,13 @@ func TestPowersAreThoseOfTheStore(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 	}
+}
+
+func TestNewPanicsWithoutAStore(t *testing.T) {
+	defer func() {
+		if p, ok := recover().(string); !ok || !strings.HasPrefix(p, "denials: New needs a store") {
+			t.Errorf("it did not say what it needs: %v", p)
+		}
+	}()
+	_, _ = denials.New(nil, nil)
 }

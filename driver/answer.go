@@ -33,6 +33,9 @@ type Status struct {
 }
 
 // An Answer is a store's answer to one request. It is a value: it can be kept and shared.
+//
+// It is copied several times in a call. So its size is a multiple of 16 bytes: any other is copied with stores
+// that overlap, and the next copy waits for them.
 type Answer struct {
 	// Refusals has bit i set when limit i of the policy refused the call.
 	Refusals uint64
@@ -47,8 +50,21 @@ type Answer struct {
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
 	Cause error
 
+	statuses Statuses
+}
+
+// Statuses are those of one answer, without an allocation for one and two limits.
+type Statuses struct {
 	few  [2]Status
 	many *[MaxLimits]Status // of more limits than few holds; not changed once made
+}
+
+// Of returns the statuses of n limits. The caller must not change them.
+func (s *Statuses) Of(n int) []Status {
+	if s.many != nil {
+		return s.many[:n]
+	}
+	return s.few[:n]
 }
 
 // NewAnswer makes an answer. At is the store's clock; bit i of refusals is set when limit i refused; there
@@ -61,9 +77,9 @@ func NewAnswer(at int64, refusals uint64, statuses []Status) (a Answer) {
 // Set is NewAnswer without a copy: it fills a zero Answer in place.
 func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 	a.At, a.Refusals, a.limits = at, refusals, uint8(len(statuses))
-	if copy(a.few[:], statuses) < len(statuses) {
-		a.many = new([MaxLimits]Status)
-		copy(a.many[:], statuses)
+	if copy(a.statuses.few[:], statuses) < len(statuses) {
+		a.statuses.many = new([MaxLimits]Status)
+		copy(a.statuses.many[:], statuses)
 	}
 }
 
@@ -71,33 +87,37 @@ func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 
 // Statuses returns the status of each limit, in the policy's order. The caller must not change them.
-func (a *Answer) Statuses() []Status {
-	if a.many != nil {
-		return a.many[:a.limits]
-	}
-	return a.few[:a.limits]
-}
+func (a *Answer) Statuses() []Status { return a.statuses.Of(int(a.limits)) }
+
+// Compact returns the statuses in the form in which the answer has them, which is cheap to copy.
+func (a *Answer) Compact() Statuses { return a.statuses }
 
 // Remaining returns how many units are left after the call: the fewest of all limits.
 func (a *Answer) Remaining() int64 {
-	remaining := int64(MaxUnits)
-	for _, s := range a.Statuses() {
-		remaining = min(remaining, s.Remaining)
-	}
+	remaining, _, _ := a.Sum()
 	return remaining
 }
 
 // Retry returns the time after which a refused request is admitted if nobody else comes, in microseconds;
 // zero for one that was admitted.
 func (a *Answer) Retry() int64 {
-	if a.Refusals == 0 {
-		return 0
-	}
-	var retry int64
-	for _, s := range a.Statuses() {
-		retry = max(retry, s.Retry)
-	}
+	_, retry, _ := a.Sum()
 	return retry
+}
+
+// Sum returns what the limits say together: the fewest units that remain, and the longest times until the request
+// is admitted, zero if it was, and until every unit is free.
+func (a *Answer) Sum() (remaining, retry, reset int64) {
+	remaining = MaxUnits
+	statuses := a.Statuses()
+	for i := range statuses {
+		s := &statuses[i]
+		remaining, retry, reset = min(remaining, s.Remaining), max(retry, s.Retry), max(reset, s.Reset)
+	}
+	if a.Refusals == 0 {
+		retry = 0
+	}
+	return remaining, retry, reset
 }
 
 // Before returns the answer to a request that was decided together with others of the same subject and an
@@ -133,9 +153,9 @@ func (a *Answer) After(d time.Duration) (after Answer) {
 
 // own returns the statuses, which the answer then shares with no other.
 func (a *Answer) own() []Status {
-	if a.many != nil {
-		many := *a.many
-		a.many = &many
+	if a.statuses.many != nil {
+		many := *a.statuses.many
+		a.statuses.many = &many
 	}
 	return a.Statuses()
 }

@@ -63,9 +63,6 @@ func TestPoliciesThatMeanNothingAreErrors(t *testing.T) {
 			t.Errorf("%s is not an error", name)
 		}
 	}
-	if _, err := failover.New(nil, nil); err == nil {
-		t.Error("no store is not an error")
-	}
 	guard := failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}}
 	if _, err := failover.New(newFake(), &failover.Options{Local: local, Modes: guard}); err != nil {
 		t.Error(err)

@@ -25,7 +25,8 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// New returns a store that decides through a client. A nil opts is the default. New does no I/O.
+// New returns a store that decides through a client. A nil opts is the default. New does no I/O. It panics if client
+// is nil.
 //
 // On a Ring, subjects of one decision must have the same hash tag (see [sash.KeyTogether]) to be decided
 // in one step; otherwise they are charged one after the other, as on a Cluster.
@@ -34,6 +35,9 @@ import (
 // these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal of a server, and
 // connections of which one is set aside for WAIT can do so at the same time, which is a data race.
 func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
+	if client == nil {
+		panic("goredisstore: New needs a client, such as redis.NewClient returns")
+	}
 	s := &scripter{client: client}
 	switch c := client.(type) {
 	case *redis.Client:

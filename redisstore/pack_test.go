@@ -28,7 +28,7 @@ func TestSlot(t *testing.T) {
 
 func TestAMarkIsInTheSlotOfItsKey(t *testing.T) {
 	for _, prefix := range []string{"sash:", "{app}:", "odd{:", "odd}:", "{}:"} {
-		s := New(nil, &Options{Prefix: prefix})
+		s := &Store{prefix: prefix}
 		for _, key := range []string{"user:42", "{t1}:user:42", "a}b", "a{b", "{}", "}{", "{{a}}"} {
 			key := prefix + "log:" + key
 			mark := s.mark("settled", key, "ID")

@@ -22,13 +22,19 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// New returns a store that decides through a client. A nil opts is the default. New does no I/O.
+// New returns a store that decides through a client. A nil opts is the default. New does no I/O. It panics if client
+// is nil.
 func New(client rueidis.Client, opts *redisstore.Options) *redisstore.Store {
 	return redisstore.New(Scripter(client), opts)
 }
 
-// Scripter returns what New's store runs scripts through, for who has a store before there is a client.
-func Scripter(client rueidis.Client) redisstore.Waiter { return &scripter{client: client} }
+// Scripter returns the Scripter of New's store, for a store that is made before its client. It panics if client is nil.
+func Scripter(client rueidis.Client) redisstore.Waiter {
+	if client == nil {
+		panic("rueidisstore: New needs a client, such as rueidis.NewClient returns")
+	}
+	return &scripter{client: client}
+}
 
 // A scripter is a redisstore.Scripter.
 type scripter struct{ client rueidis.Client }

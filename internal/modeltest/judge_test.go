@@ -310,8 +310,8 @@ func (b *bench) moved() error {
 		if err := b.store.Settle(ctx, driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: c.units, ID: req.Key}); err != nil {
 			return err
 		}
-		if res, err = b.store.Decide(ctx, look); err != nil || res.Remaining != c.left {
-			return fmt.Errorf("%d of 20 are left after a charge that was moved became %d, want %d (%v)", res.Remaining, c.units, c.left, err)
+		if res, err = b.store.Decide(ctx, look); err != nil || res.Remaining() != c.left {
+			return fmt.Errorf("%d of 20 are left after a charge that was moved became %d, want %d (%v)", res.Remaining(), c.units, c.left, err)
 		}
 	}
 	return nil

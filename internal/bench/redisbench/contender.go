@@ -46,7 +46,7 @@ type call struct {
 
 // sashBy is Sash with the options. It takes the calls from redisstore, so that it measures what users run.
 func sashBy(name string, opts sash.Options) contender {
-	decide := func(j job, server redisstore.Scripter) (sash.Result, error) {
+	decide := func(j job, server redisstore.Scripter) (driver.Answer, error) {
 		o := opts
 		if o.Algorithm == sash.SlidingBuckets {
 			o.Resolution = max(j.limits[0].Window/100, time.Microsecond).Truncate(time.Microsecond)
@@ -72,7 +72,7 @@ func sashBy(name string, opts sash.Options) contender {
 				return false, 0, fmt.Errorf("redisbench: %s answered %v", name, reply)
 			}
 			res, err := decide(j, &recorder{reply: text})
-			return res.Allowed, res.Remaining, err
+			return res.Allowed(), res.Remaining(), err
 		},
 	}
 }

@@ -174,7 +174,7 @@ func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) 
 }
 
 // fill copies the state into the JSON form.
-func (in *inspection) fill(state *redisstore.State, policy *driver.Policy, given bool) {
+func (in *inspection) fill(state *redisstore.State, limiter *sash.Limiter, given bool) {
 	in.Exists, in.At, in.TTL, in.Memory, in.state = true, verdict.Instant(state.At), verdict.Seconds(state.TTL), state.Bytes, state
 	if l := state.Log; l != nil {
 		in.Log = &inspectedLog{verdict.Seconds(l.Keep), l.KeepUnits, l.MaySettle, l.Slots, []charged{}}

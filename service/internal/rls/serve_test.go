@@ -17,7 +17,6 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -55,7 +54,7 @@ func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 func TestAStoreThatFails(t *testing.T) {
 	w := &world{t: t}
 	counted := stats.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (sash.Result, error) {
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
 		if strings.Contains(req.Key, "hung") {
 			<-ctx.Done()
 			return driver.Answer{}, ctx.Err()

@@ -137,8 +137,8 @@ d allowed ip store 1`)
 
 type broken struct{ err error }
 
-func (b broken) Decide(context.Context, driver.Request) (sash.Result, error) {
-	return sash.Result{}, b.err
+func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, b.err
 }
 
 func TestRequestsWithoutADecision(t *testing.T) {
