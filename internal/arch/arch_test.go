@@ -18,23 +18,24 @@ type layer struct {
 // layers has every rule; the first that fits a package counts, and a package that none fits is a
 // sibling. A new adapter gets a line of its own.
 var layers = []layer{
-	{"internal/window", nil},
-	{".", []string{"internal/window"}},
-	{"goredisstore", []string{".", "redisstore"}},
-	{"rueidisstore", []string{".", "redisstore"}},
-	{"denials", []string{"."}},
-	{"httplimit", []string{".", "middleware", "internal/window"}},
-	{"grpclimit", []string{".", "middleware"}},
-	{"outgoing", []string{"."}},
-	{"replay/...", []string{".", "memstore", "replay/..."}},
+	{"driver", nil},
+	{"internal/window", []string{"driver"}},
+	{".", []string{"driver"}},
+	{"goredisstore", []string{".", "driver", "redisstore"}},
+	{"rueidisstore", []string{".", "driver", "redisstore"}},
+	{"denials", []string{".", "driver"}},
+	{"httplimit", []string{".", "driver", "middleware"}},
+	{"grpclimit", []string{".", "driver", "middleware"}},
+	{"outgoing", []string{".", "driver"}},
+	{"replay/...", []string{".", "driver", "memstore", "replay/..."}},
 	{"redistest", nil},
-	{"redistest/adaptertest", []string{".", "redisstore", "redistest"}},
+	{"redistest/adaptertest", []string{".", "driver", "redisstore", "redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},
 	{"internal/bench/...", []string{"./..."}},
 	{"service/...", []string{"./..."}},
 }
 
-var sibling = layer{"", []string{".", "internal/window"}}
+var sibling = layer{"", []string{".", "driver", "internal/window"}}
 
 func (l layer) allows(from, to string) bool {
 	if to == from || strings.HasPrefix(to, from+"/") && from != "." {
@@ -110,8 +111,13 @@ func TestTheRulesSayWhatTheDocumentationSays(t *testing.T) {
 		from, to string
 		allowed  bool
 	}{
+		{"driver", ".", false},
+		{"driver", "internal/window", false},
 		{"internal/window", ".", false},
-		{".", "internal/window", true},
+		{"internal/window", "driver", true},
+		{".", "driver", true},
+		{".", "internal/window", false},
+		{"memstore", "driver", true},
 		{".", "memstore", false},
 		{"memstore", ".", true},
 		{"memstore", "internal/window", true},
