@@ -1,12 +1,12 @@
-# Everything that is done to this repository by hand or by CI. The modules are those of go.work: the
-# pattern `work` names all their packages, and MODULES all their directories.
+# Every task in this repository, for people and for CI. The modules are those of go.work: the pattern `work` matches all
+# their packages, and MODULES lists their directories.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
 MODULES  = $(shell go list -m -f '{{.Dir}}')
-# The race detector needs a C compiler, as do the tests that move a server's clock.
+# The race detector needs a C compiler, and so do the tests that move a server's clock.
 RACE     = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 FUZZTIME = 20s
 TIMEOUT  = 20m
@@ -25,17 +25,29 @@ run: build ## run the service on the in-memory store with the example configurat
 build: ## build the sash command into bin/
 	@go build -o bin/sash ./service/cmd/sash
 
+.PHONY: static
+static: # the binary of the image: no C library, no paths of this machine
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/image/sash ./service/cmd/sash
+
+.PHONY: image
+image: static ## build the container image sash, which holds only a static binary (needs docker)
+	docker build -t sash -f Dockerfile bin/image
+
+.PHONY: sbom
+sbom: build ## write bin/sash.cdx.json, the modules that bin/sash is built from (CycloneDX)
+	@GOWORK=off go -C .ci/tools tool cyclonedx-gomod bin -json -std -output $(CURDIR)/bin/sash.cdx.json $(CURDIR)/bin/sash
+
 .PHONY: test
-test: redis cc ## test everything against real Redis servers (installs Debian's redis-server and gcc when missing)
+test: redis cc ## run every test, against real Redis servers (installs Debian's redis-server and gcc if missing)
 	go vet work
 	go test $(RACE) -timeout $(TIMEOUT) work
 
 .PHONY: test-short
-test-short: redis cc ## test without the race detector and without the long tests
+test-short: redis cc ## run the tests without the race detector, and without the long ones
 	go test -short -timeout $(TIMEOUT) work
 
 .PHONY: test-browser
-test-browser: ## look at the reports and the dashboard in headless Chromium (installs Debian's chromium when it is missing; not part of make test)
+test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)
 	@if ! command -v chromium >/dev/null; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update -q; \
@@ -44,7 +56,7 @@ test-browser: ## look at the reports and the dashboard in headless Chromium (ins
 	go test -tags browser -count 1 -run Browser ./service/cmd/sash
 
 .PHONY: test-proxies
-test-proxies: ## ask through the real nginx, Caddy and HAProxy (installs Debian's packages that are missing; not part of make test)
+test-proxies: ## send requests through nginx, Caddy and HAProxy (installs Debian's packages if missing; not part of make test)
 	@missing=(); \
 	for proxy in nginx caddy haproxy; do PATH="$$PATH:/usr/sbin" command -v $$proxy >/dev/null || missing+=($$proxy); done; \
 	if [ $${#missing[@]} -gt 0 ]; then \
@@ -56,7 +68,7 @@ test-proxies: ## ask through the real nginx, Caddy and HAProxy (installs Debian'
 	PATH="$$PATH:/usr/sbin" go test -tags proxies -count 1 -run Proxies ./service/cmd/sash
 
 .PHONY: test-clients
-test-clients: ## ask over gRPC with grpcurl, Node and Python (installs Debian's packages that are missing; not part of make test)
+test-clients: ## send gRPC requests from grpcurl, Node and Python (installs Debian's packages if missing; not part of make test)
 	@missing=(); \
 	for program in node:nodejs npm:npm; do command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); done; \
 	/usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null || missing+=(python3-grpcio python3-protobuf); \
@@ -69,7 +81,7 @@ test-clients: ## ask over gRPC with grpcurl, Node and Python (installs Debian's 
 	go test -tags clients -count 1 -run Clients ./service/cmd/sash
 
 .PHONY: test-deploy
-test-deploy: ## build as the Dockerfile does, run that in an empty root, and check the systemd unit (as root; not part of make test)
+test-deploy: ## run the image's binary in an empty root, and check the systemd unit (as root; not part of make test)
 	@if ! command -v systemd-analyze >/dev/null; then \
 		apt-get update -q; \
 		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q systemd; \
@@ -77,11 +89,11 @@ test-deploy: ## build as the Dockerfile does, run that in an empty root, and che
 	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
 
 .PHONY: redis
-redis: # the tests start redis-server processes of their own; no running service is needed or used
+redis: # the tests start their own redis-server processes, and use no running service
 	@if ! command -v redis-server >/dev/null; then \
 		if ! command -v apt-get >/dev/null; then \
-			echo "The tests need redis-server (6.2 or later) in PATH, and there is no apt-get here to install it with." >&2; \
-			echo "Install Redis with your system's package manager, then run this again." >&2; \
+			echo "The tests need redis-server 6.2 or later in PATH, and there is no apt-get here to install it." >&2; \
+			echo "Install Redis with your package manager, and run this again." >&2; \
 			exit 1; \
 		fi; \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
@@ -93,10 +105,10 @@ redis: # the tests start redis-server processes of their own; no running service
 	@redis-server --version
 
 .PHONY: cc
-cc: # the tests compile a clock that they can move, and the race detector links with C
+cc: # the tests compile a clock that they can move, and the race detector links C code
 	@if ! command -v "$${CC:-cc}" >/dev/null; then \
 		if ! command -v apt-get >/dev/null; then \
-			echo "The tests need a C compiler, cc or what CC names, and there is no apt-get here to install one with." >&2; \
+			echo "The tests need a C compiler, cc or the one in CC, and there is no apt-get here to install one." >&2; \
 			exit 1; \
 		fi; \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
@@ -116,7 +128,7 @@ lint: ## check formatting and run golangci-lint, with the rules in .golangci.yml
 	$(GOLANGCI) run $(addsuffix /...,$(MODULES))
 
 .PHONY: fuzz
-fuzz: ## fuzz every fuzz test for FUZZTIME each (FUZZTIME=20s)
+fuzz: ## run every fuzz test for FUZZTIME (FUZZTIME=20s)
 	@go list -f '{{$$dir := .Dir}}{{range .TestGoFiles}}{{$$dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$dir}}/{{.}}{{"\n"}}{{end}}' work \
 		| sed '/^$$/d' | xargs grep -oH '^func Fuzz[A-Za-z0-9_]*' | sed 's/:func / /' \
 		| while read -r file name; do \
@@ -129,7 +141,7 @@ bench: redis ## measure, print the tables and write them to docs/benchmarks.md (
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
 
 .PHONY: bench-quick
-bench-quick: redis ## see that every benchmark runs (about a minute and a half; writes nothing)
+bench-quick: redis ## check that every benchmark runs (about a minute and a half; writes nothing)
 	cd internal/bench && go run ./cmd/sashbench -quick
 
 .PHONY: bench-scale
@@ -146,8 +158,8 @@ release: ## commit and tag a version of all published modules: make release VERS
 	@go run ./internal/release tag "$(VERSION)"
 
 .PHONY: module-path
-module-path: ## give the module another path everywhere: make module-path NEW=github.com/you/sash
-	@[ -n "$(NEW)" ] || { echo "say which: make module-path NEW=github.com/you/sash" >&2; exit 2; }
+module-path: ## change the module path everywhere: make module-path NEW=github.com/you/sash
+	@[ -n "$(NEW)" ] || { echo "which path? make module-path NEW=github.com/you/sash" >&2; exit 2; }
 	@old=$$(GOWORK=off go list -m); \
 	pattern=$$(printf %s "$$old" | sed 's/[.]/\\./g'); \
 	git ls-files -z --cached --others --exclude-standard \

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	_ "time/tzdata" // calendar limits name zones, and a small image has none
 
+	_ "golang.org/x/crypto/x509roots/fallback" // nor has it the certificates of public authorities
+
 	"example.com/sash/service/internal/cli"
 )
 
