@@ -11,12 +11,13 @@ import (
 )
 
 func TestVerifyKeepsAndFinds(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	t.Run("algorithms", func(t *testing.T) {
 		for algorithm, want := range map[string]int{"sliding-log": 0, "sliding-buckets": 0, "sorted-set-log": 0, "fixed-window": 1, "sliding-counter": 1, "gcra": 1} {
 			t.Run(algorithm, func(t *testing.T) {
 				t.Parallel()
-				code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "3s", "--workers", "8", "--seed", "42", "--algorithm", algorithm)
+				code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "2s", "--workers", "8", "--seed", "42", "--algorithm", algorithm)
 				if code != want || err != "" || !strings.Contains(out, "seed 42") {
 					t.Errorf("exit %d, %s%s", code, out, err)
 				}
@@ -35,6 +36,7 @@ func TestVerifyKeepsAndFinds(t *testing.T) {
 }
 
 func TestVerifyInJSON(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	code, out, _ := sash(t, []string{"SASH_REDIS=" + server.Addr()}, "verify", "--for", "1s", "--seed", "7", "--workers", "4", "--json")
 	var v struct {
@@ -49,9 +51,10 @@ func TestVerifyInJSON(t *testing.T) {
 }
 
 func TestVerifyOnAClusterAndBySentinel(t *testing.T) {
+	t.Parallel()
 	_, cluster := servertest.StartCluster(t)
 	for name, url := range map[string]string{"cluster": cluster, "sentinel": servertest.StartWatched(t).URL()} {
-		code, out, err := sash(t, nil, "verify", "--redis", url, "--for", "2s", "--workers", "4")
+		code, out, err := sash(t, nil, "verify", "--redis", url, "--for", "1s", "--workers", "4")
 		if code != 0 || !strings.HasPrefix(out, "kept: ") {
 			t.Errorf("%s: exit %d, %s%s", name, code, out, err)
 		}
@@ -59,6 +62,7 @@ func TestVerifyOnAClusterAndBySentinel(t *testing.T) {
 }
 
 func TestVerifyTellsNothingWhenTheClockGoesBack(t *testing.T) {
+	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
 	moved := make(chan struct{})
 	go func() {
@@ -66,7 +70,7 @@ func TestVerifyTellsNothingWhenTheClockGoesBack(t *testing.T) {
 		servertest.Wait(t, "no key is charged", func() bool { n, err := server.Do("DBSIZE"); return err == nil && n != int64(0) })
 		clock.Move(t, -time.Hour)
 	}()
-	code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "3s", "--workers", "4")
+	code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "1s", "--workers", "4")
 	<-moved
 	if code != 2 || out != "" || !strings.Contains(err, "clock went back") {
 		t.Errorf("exit %d, %s%s", code, out, err)
