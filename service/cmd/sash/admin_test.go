@@ -53,7 +53,7 @@ func administer(t *testing.T, client *http.Client, method, url, body string, int
 	return res.StatusCode
 }
 
-// allow asks for a unit of the built-in example's subject, and returns the status and what refused.
+// allow requests a unit of the built-in example's subject, and returns the status and which limit refused.
 func allow(t *testing.T, p *service, address string) (int, string) {
 	t.Helper()
 	body := `{"domain":"demo","entries":[{"key":"remote_address","value":"` + address + `"}]}`
@@ -82,8 +82,8 @@ func allow(t *testing.T, p *service, address string) (int, string) {
 	return res.StatusCode, say
 }
 
-// What one instance is told the other one follows, through both protocols, and both need no more of Redis than the
-// doctor says.
+// One instance follows the bans and overrides of another, in both protocols, and both need no more rights on Redis than
+// the doctor prints.
 func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 	server := redistest.Start(t)
 	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
@@ -187,7 +187,7 @@ func certify(t *testing.T, dir, name string, ca *x509.Certificate, caKey *ecdsa.
 	return cert, key
 }
 
-// With an authority for clients nobody comes in without its certificate, and who has one needs no token.
+// With an authority for clients, only clients with its certificate connect, and they need no token.
 func TestAdminWithCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ca, key := certify(t, dir, "authority", nil, nil)

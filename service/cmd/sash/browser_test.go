@@ -15,8 +15,7 @@ import (
 	"testing"
 )
 
-// browse opens a page in headless Chromium and returns its DOM, after scripts and styles, and what it said on
-// its console.
+// browse opens a page in headless Chromium, and returns its DOM after scripts and styles, and its console.
 func browse(t *testing.T, page string, more ...string) (dom, console string) {
 	t.Helper()
 	args := append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
@@ -35,7 +34,7 @@ func browse(t *testing.T, page string, more ...string) (dom, console string) {
 	return out.String(), console
 }
 
-// The report renders in a real browser, its numbers are those of the JSON, and nothing is complained about.
+// The report renders in a real browser without warnings, and its numbers are those of the JSON.
 func TestBrowserShowsTheReport(t *testing.T) {
 	log := wholeLog
 	if _, err := os.Stat(log); err != nil {

@@ -12,8 +12,8 @@ import (
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"
 
-// A candidate is watched, enforced and promoted by changing the configuration of a service that runs; each step
-// is seen in its answers, its counters and its log.
+// A changed configuration has a running service watch, enforce and promote a candidate. Its answers, counters and log
+// show each step.
 func TestServeTriesACandidateOut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	put(t, file, webRule+"  candidate: {limits: [2/1h]}\n")

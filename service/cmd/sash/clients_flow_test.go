@@ -132,7 +132,7 @@ func TestClientsOfOthersUnderstandAndAreUnderstood(t *testing.T) {
 	}
 }
 
-// The server tells its services, and the messages of its protocol with all that they refer to.
+// The server describes its services, and the messages of its protocol with all types that they use.
 func TestClientsCanAskForTheSchema(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "grpcurl")
 	install := exec.CommandContext(t.Context(), "go", "install", "github.com/fullstorydev/grpcurl/cmd/grpcurl@"+grpcurlVersion)

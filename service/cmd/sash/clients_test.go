@@ -80,7 +80,7 @@ func (a *wireAnswer) String() string {
 	return a.Response.OverallCode + ": " + strings.Join(statuses, " | ")
 }
 
-// A clientTLS is files: the authority that the client trusts, and its own certificate, or none.
+// A clientTLS names files: the authority that the client trusts, and the client's certificate, if any.
 type clientTLS struct{ ca, cert, key string }
 
 func (f *clientTLS) args() (args []string) {
@@ -92,7 +92,7 @@ func (f *clientTLS) args() (args []string) {
 	return args
 }
 
-// selfSigned makes a certificate that signs itself, for the server and for a client that it knows.
+// selfSigned writes a self-signed certificate, for the server and for its client.
 func selfSigned(t *testing.T) *clientTLS {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -121,13 +121,13 @@ func selfSigned(t *testing.T) *clientTLS {
 	return f
 }
 
-// A wireClient is a program of somebody else that sends calls.
+// A wireClient is another project's program that sends calls.
 type wireClient struct {
 	name string
 	ask  func(t *testing.T, addr string, files *clientTLS, calls []wireCall) []wireAnswer
 }
 
-// schema writes what the protocol's messages are, with all that they refer to, for clients that do not ask the
+// schema writes the protocol's messages and all types that they use, for clients that do not read the schema from the
 // server.
 func schema(t *testing.T) string {
 	t.Helper()
@@ -157,7 +157,7 @@ func schema(t *testing.T) string {
 	return name
 }
 
-// lines runs a client that takes all calls on its standard input.
+// lines runs a client that reads all calls from standard input.
 func lines(command ...string) func(*testing.T, string, *clientTLS, []wireCall) []wireAnswer {
 	return func(t *testing.T, addr string, files *clientTLS, calls []wireCall) []wireAnswer {
 		t.Helper()
@@ -185,7 +185,7 @@ func lines(command ...string) func(*testing.T, string, *clientTLS, []wireCall) [
 	}
 }
 
-// grpcurl runs the program once for each call. It learns the schema from the server.
+// grpcurl runs the program once for each call. It reads the schema from the server.
 func grpcurl(program string) func(*testing.T, string, *clientTLS, []wireCall) []wireAnswer {
 	return func(t *testing.T, addr string, files *clientTLS, calls []wireCall) []wireAnswer {
 		t.Helper()

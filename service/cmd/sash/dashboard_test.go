@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// A dashboard is what of Grafana's JSON tells where a panel is and what it asks.
+// A dashboard is the part of Grafana's JSON with the places and queries of panels.
 type dashboard struct {
 	Title, UID    string
 	SchemaVersion int
@@ -63,7 +63,7 @@ func scrape(t *testing.T, p *service) map[string]*dto.MetricFamily {
 // labelValues is Grafana's query of a variable.
 var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 
-// expressions returns all that the dashboard asks, with Grafana's variables filled in, by the panel's title.
+// expressions returns all queries of the dashboard by the panel's title, with Grafana's variables filled in.
 func (d *dashboard) expressions(t *testing.T) map[string]string {
 	t.Helper()
 	fill := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*", "$domain", ".*")
@@ -73,7 +73,7 @@ func (d *dashboard) expressions(t *testing.T) map[string]string {
 			continue
 		}
 		if len(p.Targets) == 0 {
-			t.Errorf("%s asks nothing", p.Title)
+			t.Errorf("%s has no query", p.Title)
 		}
 		for _, target := range p.Targets {
 			all[p.Title+" "+target.RefID] = fill.Replace(target.Expr)
@@ -85,22 +85,22 @@ func (d *dashboard) expressions(t *testing.T) map[string]string {
 		}
 		query := labelValues.FindStringSubmatch(v.Definition)
 		if query == nil {
-			t.Fatalf("variable %s asks %q", v.Name, v.Definition)
+			t.Fatalf("variable %s has the query %q", v.Name, v.Definition)
 		}
 		all["variable "+v.Name] = "sum by (" + query[2] + ") (" + fill.Replace(query[1]) + ")"
 	}
 	return all
 }
 
-// What Prometheus adds to the labels of what it reads.
+// added are the labels that Prometheus adds to what it scrapes.
 var added = map[string]bool{model.MetricNameLabel: true, "job": true, "instance": true, "le": true}
 
-// The dashboard asks for metrics and labels that a service has.
+// The dashboard queries metrics and labels that a service has.
 func TestTheDashboardFitsTheMetrics(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, file, told)
 	p := serve(t, "--config", file)
-	askedInATrace(t, p, "")
+	callInATrace(t, p, "")
 	if _, err := p.dial(t).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{}); err == nil {
 		t.Error("a wrong request is answered")
 	}
@@ -161,7 +161,7 @@ func TestTheDocumentedMetricsExist(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, file, told)
 	p := serve(t, "--config", file)
-	askedInATrace(t, p, "")
+	callInATrace(t, p, "")
 	families := scrape(t, p)
 	rows := rowOfAMetric.FindAllStringSubmatch(string(text), -1)
 	if len(rows) < 15 {

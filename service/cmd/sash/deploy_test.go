@@ -107,7 +107,7 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	}
 }
 
-// systemd takes every line of the unit.
+// systemd accepts every line of the unit.
 func TestDeployUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../../examples/systemd/sash.service")
 	if err != nil {

@@ -29,7 +29,7 @@ func TestDoctorExitCodes(t *testing.T) {
 	}
 }
 
-// What is set up as the doctor says is fine, for the user whose line it prints.
+// The doctor finds nothing wrong in a setup that it recommends, with the user whose ACL line it prints.
 func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb")
 	replica := redistest.Start(t, "--replicaof", strings.Replace(server.Addr(), ":", " ", 1), "--repl-diskless-sync-delay", "0")
@@ -61,7 +61,7 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	}
 }
 
-// A user with the rights of the line decides, and counts instances, with all that sash serve does.
+// A user with those rights can do everything that sash serve does, counting instances included.
 func TestServeNeedsNoMoreThanTheDoctorSays(t *testing.T) {
 	server := redistest.Start(t)
 	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())

@@ -15,8 +15,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Load balancers go on sending until they have seen that health is down. What they send until then is answered, also
-// over new connections.
+// Load balancers send requests until they have seen that health is down. The service answers those, over new connections
+// too.
 func TestServeAnswersUntilLoadBalancersHaveSeenThatItStops(t *testing.T) {
 	p := spawn(t, nil, "--drain-delay", "1h") // the test ends it
 	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -52,11 +52,11 @@ func serveShop(t *testing.T) *service {
 	return serve(t, "--config", file)
 }
 
-// Behind Envoy a client meets its own limit, that of guests, and that of all together, and is told of each.
+// Behind Envoy a client meets its own limit, that of guests, and that of all clients, and headers show each.
 func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
 	e := serveShop(t).envoy(t, shopFilter)
 	if res := through(e, "192.0.2.9", "x-user", "zoe", "x-banned", "yes"); res.Code != 429 {
-		t.Errorf("the banned, who charges nobody: %d", res.Code)
+		t.Errorf("a banned client, which charges no limit: %d", res.Code)
 	}
 	const policies = `, 4;w=60;name="per-client", 7;w=3600`
 	for i, tt := range []struct {
@@ -67,7 +67,7 @@ func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
 		{"a guest", "192.0.2.1", "", 200, "2" + policies + ", 2;w=10", "1"},
 		{"a guest again", "192.0.2.1", "", 200, "2" + policies + ", 2;w=10", "0"},
 		{"a guest too often", "192.0.2.1", "", 429, "2" + policies + ", 2;w=10", "0"},
-		{"who signs in", "192.0.2.1", "ann", 200, "4" + policies, "1"}, // the refusal charged nothing
+		{"signed in", "192.0.2.1", "ann", 200, "4" + policies, "1"}, // the refusal charged nothing
 		{"twice", "192.0.2.1", "ann", 200, "4" + policies, "0"},
 		{"and too often", "192.0.2.1", "ann", 429, "4" + policies, "0"},
 		{"another client", "192.0.2.2", "bob", 200, "7" + policies, "2"},
@@ -93,7 +93,7 @@ func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
 	}
 }
 
-// What a response has used is sent when it is done, and the next request looks.
+// Envoy charges what a response has used when it is done, and the next request meets the charge.
 func TestEnvoyChargesWhatResponsesUsed(t *testing.T) {
 	e := serveShop(t).envoy(t, `
 domain: shop
@@ -137,7 +137,7 @@ func TestEnvoyWithoutSash(t *testing.T) {
 	}
 }
 
-// A rule that is closed while Redis is away is no answer for Envoy: its failure mode decides.
+// A closed rule gives Envoy no answer while Redis is away: Envoy's failure mode decides.
 func TestEnvoyWhereRedisIsAwayAndTheRuleIsClosed(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
@@ -158,7 +158,7 @@ rate_limits: [{actions: [{request_headers: {header_name: x-rule, descriptor_key:
 	}
 }
 
-// The filter of the documentation is one, and works with the built-in example.
+// The filter in the documentation is valid, and works with the built-in example.
 func TestTheDocumentedFilterOfEnvoy(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/envoy.md")
 	if err != nil {

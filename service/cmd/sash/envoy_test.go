@@ -24,7 +24,7 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// dial returns a client of the process's protocol.
+// dial returns a gRPC client of the service.
 func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -35,8 +35,8 @@ func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 	return pb.NewRateLimitServiceClient(conn)
 }
 
-// envoy returns an Envoy that asks the process, with this configuration of its filter. Its upstream answers 200
-// and x-upstream.
+// envoy returns an Envoy that calls the service, with this configuration of its filter. Its upstream answers 200 and
+// x-upstream.
 func (p *service) envoy(t *testing.T, config string) *servertest.Envoy {
 	t.Helper()
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("x-upstream", "reached") })
@@ -84,14 +84,14 @@ func put(t *testing.T, name, text string) {
 	}
 }
 
-// eventually waits for a condition that a file's change brings about.
+// eventually waits for the effect of a changed file.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
 	for !holds() {
 		select {
 		case <-deadline:
-			t.Fatalf("it does not come to it that %s", what)
+			t.Fatalf("after ten seconds it is not so that %s", what)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -119,7 +119,7 @@ rate_limits:
   - actions: [{generic_key: {descriptor_value: login}}, {request_headers: {header_name: x-user, descriptor_key: user}}]
 `
 
-// A deployment of Envoy's rate limit service that changes its image only: its files and its environment.
+// A deployment of Envoy's rate limit service, with its files and environment, changes only the image.
 func TestInPlaceOfEnvoysService(t *testing.T) {
 	redis := redistest.Start(t)
 	root := t.TempDir()
@@ -177,13 +177,13 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, "edge.generic_key_login.user: 4/1d")
 	})
-	call(e, "192.0.2.3", "ann", 200, "1") // what was charged stays
+	call(e, "192.0.2.3", "ann", 200, "1") // charges are kept
 	point("three")
 	eventually(t, "the wrong release is shown", func() bool {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, `unknown key "kei"`) && strings.Contains(text, "edge.generic_key_login.user: 4/1d")
 	})
-	call(e, "192.0.2.3", "ann", 200, "0") // the last good one decides
+	call(e, "192.0.2.3", "ann", 200, "0") // the last valid release decides
 
 	_, text := get(t, p.admin+"/stats")
 	for _, want := range []string{
@@ -216,15 +216,15 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 	}
 	for _, p := range []*service{p, other} {
 		if err := p.stop(t); err != nil {
-			t.Errorf("it ended with %v: %s", err, p.logs)
+			t.Errorf("the service ended with %v: %s", err, p.logs)
 		}
 	}
 	if !strings.Contains(p.logs.String(), "PROMETHEUS_MAPPER_YAML: the names are those") {
-		t.Errorf("what has no effect is not logged: %s", p.logs)
+		t.Errorf("variables without effect are not logged: %s", p.logs)
 	}
 }
 
-// A management is a server of configurations: it sends one, and then only listens.
+// A management is a server that sends one configuration, and then only receives.
 type management struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	resource *anypb.Any
@@ -273,6 +273,6 @@ func TestConfigurationFromAManagementServer(t *testing.T) {
 		}
 	}
 	if err := p.stop(t); err != nil {
-		t.Errorf("it ended with %v: %s", err, p.logs)
+		t.Errorf("the service ended with %v: %s", err, p.logs)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 const examples = repository + "/examples"
 
-// The examples of proxies ask about one and the same policy, which is right, and the commands of their
-// README.md are there. What the proxies make of them is tested by make test-proxies.
+// The examples of proxies share one valid configuration, and the commands of their README.md exist. make test-proxies
+// tests the proxies themselves.
 func TestExamplesOfProxies(t *testing.T) {
 	var policy string
 	for _, proxy := range []string{"nginx", "caddy", "haproxy", "traefik"} {

@@ -16,7 +16,7 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// A timed client keeps how its last call ended, and how long it took.
+// A timed client keeps the code and the duration of its last call.
 type timed struct {
 	pb.RateLimitServiceClient
 	code codes.Code
@@ -30,8 +30,8 @@ func (c *timed) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest, o
 	return res, err
 }
 
-// throughEnvoy asks as decide does, through an Envoy that answers 503 when it gets no answer. Envoy's protocol has
-// no source and no cause: a rule that refuses by its policy is UNAVAILABLE, and nothing else is an error.
+// throughEnvoy calls as decide does, through an Envoy that answers 503 if it gets no answer. Envoy's protocol has no
+// source and no cause: a closed rule is UNAVAILABLE, and nothing else is an error.
 func (p *service) throughEnvoy(t *testing.T) func(t *testing.T, key string, cost int64) outcome {
 	client := &timed{RateLimitServiceClient: p.dial(t)}
 	return func(t *testing.T, key string, cost int64) outcome {
@@ -55,8 +55,8 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: %s, descriptor_value: a}
 	}
 }
 
-// Envoy waits for 20 ms, which is less than the budget. The calls that it gives up on count as failures of Redis
-// all the same, so that policies answer soon.
+// Envoy waits for 20 ms, which is less than the budget. The calls that it gives up still count as failures of Redis, so
+// failure modes answer soon.
 func TestEnvoyWithItsOwnTimeoutWhileRedisHangs(t *testing.T) {
 	server := redistest.Start(t)
 	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
@@ -66,19 +66,19 @@ func TestEnvoyWithItsOwnTimeoutWhileRedisHangs(t *testing.T) {
 	e := p.envoy(t, filter)
 	servertest.Wait(t, "Envoy is not answered", func() bool { return through(e, "192.0.2.1").Code == 200 })
 	if n := e.Unanswered.Load(); n > 100 { // about ten: five failures of 100 ms, which overlap
-		t.Errorf("%d requests were given up on before a policy answered", n)
+		t.Errorf("%d requests were given up on before a failure mode answered", n)
 	}
 	server.Resume()
 }
 
-// A budget that is longer than a second is still the store's, and what comes after it the policy's.
+// With a budget of more than a second the store still has all of it, and then the failure mode answers.
 func TestEnvoyWithALongBudgetWhileRedisHangs(t *testing.T) {
 	server := redistest.Start(t)
 	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1", "--budget", "1100ms")
 	p.normal(t)
 	server.Pause()
 	if o := p.throughEnvoy(t)(t, "open", 1); o.status != http.StatusOK {
-		t.Errorf("by the policy: %+v", o)
+		t.Errorf("by the failure mode: %+v", o)
 	}
 	server.Resume()
 }

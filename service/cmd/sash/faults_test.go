@@ -14,7 +14,7 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// Every mode, and one rule for each.
+// One rule for each failure mode.
 const policies = `
 domain: d
 descriptors:
@@ -25,7 +25,7 @@ descriptors:
   - {key: tried, limits: [1/1h], shadow_mode: true}
 `
 
-// An outcome is what the service said, and how long it took.
+// An outcome is the service's answer, and how long it took.
 type outcome struct {
 	Allowed   bool   `json:"allowed"`
 	Remaining int64  `json:"remaining"`
@@ -82,12 +82,12 @@ func servePolicies(t *testing.T, args ...string) *service {
 
 const (
 	budget = 100 * time.Millisecond
-	// slack is for a machine that is busy, on which a process may wait for its turn: the promise is the budget
-	// and 10 ms. Half of all answers must keep that, and every one the slack.
+	// slack is for a busy machine: the promise is the budget and 10 ms. Half of all answers must keep that, and every
+	// answer the slack.
 	slack = time.Second
 )
 
-// degraded checks that every rule is answered by its policy, in time, and says why; over HTTP and to Envoy.
+// degraded checks over HTTP and through Envoy that every rule's failure mode answers, in time and with a cause.
 func (p *service) degraded(t *testing.T, share int64) {
 	t.Helper()
 	inTime, all := 0, 0
@@ -118,7 +118,7 @@ func (p *service) degraded(t *testing.T, share int64) {
 		check("closed", 1, 503, "policy")
 	}
 	check("cost", 20, map[bool]int{true: 200, false: 429}[share > 0], "local")
-	for i := range share { // which is one, whoever asks
+	for i := range share { // shared by both protocols
 		one(int(i)%len(ask), "local", 1, 200, "local")
 	}
 	check("local", 1, 429, "local")
@@ -142,8 +142,8 @@ func (p *service) recovered(t *testing.T) {
 	}
 }
 
-// normal waits until Redis decides about every key, which a busy machine may miss to do in time now and then. It
-// returns how many calls were made for the key local.
+// normal waits until Redis decides about every key in time, which a busy machine may delay. It returns the number of
+// calls for the key local.
 func (p *service) normal(t *testing.T) (local int64) {
 	t.Helper()
 	for _, key := range []string{"closed", "open", "local", "cost"} {
@@ -161,12 +161,12 @@ func (p *service) normal(t *testing.T) (local int64) {
 func TestServeWhenRedisIsKilledAndComesBackEmpty(t *testing.T) {
 	server := redistest.Start(t)
 	p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
-	share := 10 - p.normal(t) // of its half of 20 this was used before
+	share := 10 - p.normal(t) // half of 20, less what was used before
 	server.Stop()
 	p.degraded(t, share)
 	server.Restart()
 	p.recovered(t)
-	// What was admitted locally is charged to the new Redis, which knows of nothing else.
+	// The new Redis, which is empty, is charged what was admitted locally.
 	servertest.Wait(t, "local charges are not written", func() bool { return server.Must(t, "EXISTS", "sash:log:d:local:a") == int64(1) })
 	if o := p.decide(t, "local", 1); o.Remaining != 20-share-1 || o.Source != "store" {
 		t.Errorf("after the %d units of before: %+v", share, o)
@@ -187,12 +187,12 @@ func TestServeWhenRedisHangs(t *testing.T) {
 	p.stopped(t)
 }
 
-// Without Redis from the start every rule is answered by its policy too, and then Redis counts the instances.
-func TestServeStartsWithoutRedisAndFollowsPolicy(t *testing.T) {
+// Without Redis from the start failure modes answer too, and later Redis counts the instances.
+func TestServeStartsWithoutRedisAndUsesFailureModes(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
 	p := servePolicies(t, "--redis", server.Addr())
-	p.degraded(t, 0) // nobody has counted the instances: no share
+	p.degraded(t, 0) // instances are not counted yet: no share
 	server.Restart()
 	p.recovered(t)
 	servertest.Wait(t, "the instances are not counted", func() bool { return p.health(t).Instances == 1 })
@@ -201,18 +201,18 @@ func TestServeStartsWithoutRedisAndFollowsPolicy(t *testing.T) {
 	p.stopped(t)
 }
 
-// A Redis that does not let the service in is loud, and policy holds.
+// A Redis that refuses the password is logged, and failure modes answer.
 func TestServeWithTheWrongPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	p := servePolicies(t, "--redis", "redis://:secret@"+server.Addr(), "--instances", "1")
 	p.degraded(t, 20)
 	logs := p.stopped(t)
 	if n := strings.Count(logs, "refuses to work"); n < 1 || n > 3 || strings.Contains(logs, "secret") {
-		t.Errorf("it is said %d times: %s", n, logs)
+		t.Errorf("it is logged %d times: %s", n, logs)
 	}
 }
 
-// With --replicas an admission that too few replicas confirm is answered by policy.
+// With --replicas, the failure mode answers if too few replicas confirm an admission.
 func TestServeWaitsForReplicas(t *testing.T) {
 	primary := redistest.Start(t, "--hz", "100")
 	replica := redistest.StartReplica(t, primary.Addr())
@@ -233,7 +233,7 @@ func TestServeWaitsForReplicas(t *testing.T) {
 	p.stopped(t)
 }
 
-// GET /healthcheck is for load balancers. Only who asks for it has them avoid an instance whose Redis is away.
+// GET /healthcheck, for load balancers, fails without Redis only if the environment says so.
 func TestHealthcheckWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
@@ -264,7 +264,7 @@ func TestHealthcheckWithoutRedis(t *testing.T) {
 func (p *service) stopped(t *testing.T) string {
 	t.Helper()
 	if err := p.stop(t); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the service ended with %v", err)
 	}
 	return p.logs.String()
 }

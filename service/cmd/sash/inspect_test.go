@@ -58,7 +58,7 @@ func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {
 		len(in.Log.Entries) != 3 || in.Log.Entries[2].Units != 3 || len(in.Limits) != 2 || in.Limits[0].Used != 6 || in.Limits[0].NextFree < 3500 {
 		t.Errorf("%+v", in)
 	}
-	// A limit that was lowered has more in its window than it has units.
+	// The window of a lowered limit may hold more than its units.
 	if _, out, _ := sash(t, env, "inspect", "user:42", "--limit", "2/1h"); !strings.Contains(out, "2/1h: 6 used, 0 left") {
 		t.Errorf("a lowered limit:\n%s", out)
 	}
@@ -102,8 +102,8 @@ func TestInspectKnowsEveryAlgorithm(t *testing.T) {
 	}
 }
 
-// The user whose ACL line the doctor prints may look at logs, but is not told of their memory; what the help names lets
-// it look at everything.
+// The user whose ACL line the doctor prints can inspect logs, without their memory. With the rights in the help it can
+// inspect everything.
 func TestInspectAsTheLimitersUser(t *testing.T) {
 	server := redistest.Start(t)
 	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())

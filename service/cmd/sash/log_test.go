@@ -18,7 +18,7 @@ import (
 	"example.com/sash/redistest"
 )
 
-// The real access log, beside the repository; and a part of it inside.
+// The whole access log lies beside the repository, and a sample of it inside.
 const (
 	wholeLog  = "../../../../shared/data/apache_access.log"
 	sampleLog = "../../testdata/access_log_sample.log"
@@ -42,7 +42,7 @@ func addresses(t *testing.T) []string {
 	return all
 }
 
-// An answer is what the service said, in the form of its documentation.
+// An answer is the service's answer in its documented form.
 type answer struct {
 	Allowed    bool        `json:"allowed"`
 	Remaining  int64       `json:"remaining"`
@@ -80,8 +80,8 @@ func ask(client *http.Client, url, address string) (answer, error) {
 	return a, nil
 }
 
-// replayAll sends all addresses as fast as it can. Every address is asked for by one worker, so the answers
-// of an address come in the order in which the store decided them.
+// replayAll sends all addresses as fast as it can. One worker sends all requests of an address, so the answers are in
+// the order in which the store decided.
 func replayAll(t *testing.T, url string, all []string) map[string][]answer {
 	t.Helper()
 	const workers = 4
@@ -196,7 +196,7 @@ func compare(t *testing.T, address string, rules []rule, answers []answer) (refu
 			for _, at := range past {
 				reset = max(reset, at.Add(r.window).Sub(a.At))
 			}
-			if a.Source == "cache" && a.Limits[j].Remaining < left { // it is as of the refusal: what left since is not added
+			if a.Source == "cache" && a.Limits[j].Remaining < left { // units that left the window since the refusal are not counted
 				a.Limits[j].Remaining = left
 			}
 			if l := a.Limits[j]; l.Remaining != left || l.Name != r.name || l.Units != r.n || l.Window.String() != decimal(r.window) {
@@ -223,7 +223,7 @@ func compare(t *testing.T, address string, rules []rule, answers []answer) (refu
 	return refused
 }
 
-// decimal is seconds as a decimal without zeros at the end.
+// decimal returns seconds without trailing zeros.
 func decimal(d time.Duration) string {
 	s := fmt.Sprintf("%d.%06d", d/time.Second, d%time.Second/time.Microsecond)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")

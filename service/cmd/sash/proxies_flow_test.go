@@ -19,16 +19,16 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// A site is an application behind a proxy that asks Sash.
+// A site is an application behind a proxy that calls Sash.
 type site struct {
 	t        *testing.T
 	proxy    *proxy
 	url      string
-	requests atomic.Int64 // that came as far as the application
+	requests atomic.Int64 // that reached the application
 	spoofed  int
 }
 
-// A reply is what a client of the proxy gets.
+// A reply is the proxy's answer to a client.
 type reply struct {
 	status int
 	header http.Header
@@ -37,7 +37,7 @@ type reply struct {
 
 func (a reply) String() string { return fmt.Sprintf("%d %v %s", a.status, a.header, a.body) }
 
-// send asks as a client that claims to be somebody else each time, and that asks for other limits.
+// send sends a request with headers of a client that pretends to be another one, and to have other limits.
 func (s *site) send(method, target, body string) reply {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+target, strings.NewReader(body))
@@ -64,7 +64,7 @@ func (s *site) send(method, target, body string) reply {
 	return reply{res.StatusCode, res.Header, string(text)}
 }
 
-// The application says what it was asked. It has refusals and errors of its own.
+// The application answers with the request that it received. It has refusals and errors of its own.
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests.Add(1)
 	body, _ := io.ReadAll(r.Body)
@@ -77,8 +77,8 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
 }
 
-// fill sends requests until the limit of n in the window is used up, and one more, which it returns. It begins
-// anew when the requests took so long that the window has moved on meanwhile.
+// fill sends requests until the limit of n in the window is used up, and returns the reply to one more. It starts again
+// if the requests took so long that the window has moved on.
 func (s *site) fill(n int, window time.Duration, targets ...string) reply {
 	s.t.Helper()
 	for range 20 {
@@ -109,8 +109,7 @@ func (s *site) fill(n int, window time.Duration, targets ...string) reply {
 	return reply{}
 }
 
-// wantLeft looks for a limit with so many units left in the fields of a request that passed. Where others count,
-// too, they may have fewer.
+// wantLeft checks that the fields of an admitted request have a limit with n units left. Other limits may have fewer.
 func (s *site) wantLeft(a reply, n int) {
 	s.t.Helper()
 	state, policy := a.header.Get("RateLimit"), a.header.Get("RateLimit-Policy")
@@ -147,7 +146,7 @@ func (s *site) wantRefused(a reply, limit string, most int) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// wantUndecided asks while Sash does not answer: the client gets 503, and the application nothing.
+// wantUndecided sends a request while Sash does not answer: the client gets 503, and the application gets nothing.
 func (s *site) wantUndecided() {
 	s.t.Helper()
 	before := s.requests.Load()
@@ -155,11 +154,11 @@ func (s *site) wantUndecided() {
 		s.t.Errorf("without Sash: %v, want 503", a)
 	}
 	if s.requests.Load() != before {
-		s.t.Error("it came to the application, and nobody counted it")
+		s.t.Error("the request reached the application uncounted")
 	}
 }
 
-// hang stops a process without an end, and returns how to let it go on.
+// hang suspends a process, and returns what resumes it.
 func (p *service) hang(t *testing.T) (resume func()) {
 	t.Helper()
 	signal := func(s syscall.Signal) {
@@ -200,15 +199,15 @@ func TestProxies(t *testing.T) {
 			config := p.read(t, listen, addr, strings.TrimPrefix(application.URL, "http://"))
 			stop := p.start(t, listen, config)
 
-			// As many as the limit pass, one more does not, and it does after Retry-After.
+			// The limit's units pass, one more request is refused, and passes after Retry-After.
 			wait := s.wantRefused(s.fill(5, 2*time.Second, "/", "/a", "/b?domain=none&deny=401"), "remote_address:5/2s", 2)
 			<-time.After(wait)
 			if a := s.send("POST", "/form?x=%20y", "a=b"); a.status != 200 || a.body != "POST /form?x=%20y a=b" {
 				t.Errorf("after Retry-After: %v", a)
 			}
-			// Another spelling of a path is no way around its limit.
+			// Another spelling of a path has the same limit.
 			s.wantRefused(s.fill(3, 10*time.Second, "/login", "//login", "/%6cogin?a=b", "/x/../login"), "path,remote_address:3/10s", 10)
-			// What the application itself refuses stays as it is.
+			// The proxy does not change refusals of the application.
 			for path, want := range map[string]int{"/forbidden": 403, "/broken": 500} {
 				servertest.Wait(t, "no request passes", func() bool {
 					a := s.send("GET", path, "")
@@ -219,7 +218,7 @@ func TestProxies(t *testing.T) {
 				})
 			}
 
-			// Sash hangs, is stopped, is there again, is stopped.
+			// Sash hangs, stops, is back, and stops.
 			resume := sash.hang(t)
 			s.wantUndecided()
 			resume()
@@ -235,10 +234,10 @@ func TestProxies(t *testing.T) {
 			s.wantUndecided()
 			stop()
 			if p.short {
-				return // it has no other choice to offer
+				return // this proxy has no such configuration
 			}
 
-			// The other choice, as the configuration's comments describe it.
+			// Pass requests meanwhile, as the configuration's comments describe.
 			p.start(t, listen, opened(t, p.name, config))
 			for range 7 {
 				if a := s.send("POST", "/", "a=b"); a.status != 200 || a.body != "POST / a=b" || a.header.Get("RateLimit") != "" {

@@ -17,12 +17,12 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// A proxy is one of the examples, as it is started on its configuration.
+// A proxy is one of the examples, and how it is started.
 type proxy struct {
 	name    string // its directory
-	config  string // the file that it is started with
+	config  string // the file to start with
 	command func(dir, config string) []string
-	short   bool // it does not say what is left of a request that passes
+	short   bool // its answers do not have what is left
 }
 
 var proxies = []proxy{
@@ -40,7 +40,7 @@ func caddy(_, config string) []string {
 	return []string{"caddy", "run", "--adapter", "caddyfile", "--config", config}
 }
 
-// opened is a configuration after what its comments say about letting requests pass while Sash is away.
+// opened returns the configuration that passes requests while Sash is away, as its comments describe.
 func opened(t *testing.T, name, config string) string {
 	t.Helper()
 	comment := map[string]string{"nginx": "#error_page", "caddy": "#reverse_proxy"}[name]
@@ -153,7 +153,7 @@ func (p *proxy) start(t *testing.T, listen, config string) (stop func()) {
 	return stop
 }
 
-// freeAddress returns an address on which nobody listens.
+// freeAddress returns an address that is free.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -164,5 +164,5 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// client keeps no connections, so that a proxy that was ended is not asked on one of them.
+// client keeps no connections, because the proxy at their other end may be gone.
 var client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -50,7 +50,8 @@ func shell(t *testing.T, redis, script string) (code int, output string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// Every command line of README.md works as it stands. Of one that serves, its flags are checked.
+// Every command line of README.md works as it stands. For sash serve only the flags are checked, and sash verify is
+// shortened.
 func TestCommandsOfTheReadme(t *testing.T) {
 	redis := "redis://" + redistest.Start(t).Addr()
 	checked := 0
@@ -84,7 +85,7 @@ func TestTheReadmeBuildsTheCommand(t *testing.T) {
 				continue
 			}
 			args := strings.Fields(line)
-			cmd := exec.Command(args[0], append([]string{"build", "-n"}, args[2:]...)...) // these tests are linked from the same package
+			cmd := exec.Command(args[0], append([]string{"build", "-n"}, args[2:]...)...) // the package is linked into this test
 			cmd.Dir = repository
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", line, err, out)

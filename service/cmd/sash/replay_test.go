@@ -86,7 +86,7 @@ func TestReplayInJSON(t *testing.T) {
 	}
 }
 
-// The order of lines, compression, several files and standard input make no difference to who is refused.
+// The order of lines, compression, several files and standard input do not change the outcome.
 func TestReplayReadsLogsInAnyForm(t *testing.T) {
 	text, err := os.ReadFile(sampleLog)
 	if err != nil {
@@ -240,8 +240,8 @@ func TestReplayMistakes(t *testing.T) {
 	}
 }
 
-// A job log against a quota, with and without a reserve: all is by hand. Each minute from midnight in Los Angeles a job
-// asks for 10 units of 100 a day; a person asks for 10 every other minute.
+// A job log is replayed against a quota, with and without a reserve; the expectations are computed by hand. From midnight
+// in Los Angeles a job requests 10 of 100 units a day every minute, and a person 10 every other minute.
 func TestReplayWithAReserve(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "job.csv")
 	var text strings.Builder
@@ -293,8 +293,8 @@ func TestReplayWithAReserve(t *testing.T) {
 	}
 }
 
-// A configuration is replayed as it is, and with its candidates promoted; what it leaves alone is not counted, and what
-// it refuses is.
+// A configuration is replayed as it is, and with its candidates promoted. Requests without a limit are not counted;
+// those that a rule always refuses are.
 func TestReplayOfAPolicyWithCandidates(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "p.yaml")

@@ -18,7 +18,7 @@ import (
 	"example.com/sash/replay/accesslog"
 )
 
-// A hit is a request of the log, and what the service said of it.
+// A hit is a request of the log, and the service's answer.
 type hit struct {
 	client string
 	at     time.Time     // in the log
@@ -26,8 +26,8 @@ type hit struct {
 	answer answer
 }
 
-// hours reads the first hours of the real log that have requests, each in time order. Clients of different hours
-// are different ones here, so that the hours can be sent side by side.
+// hours reads the first hours of the log with requests, each in time order. Clients of different hours count as
+// different, so that the hours can be sent side by side.
 func hours(t *testing.T, most int) [][]*hit {
 	t.Helper()
 	text, err := os.ReadFile(wholeLog)
@@ -67,7 +67,7 @@ func byClient(all [][]*hit) map[string][]*hit {
 	return clients
 }
 
-// verdicts replays hits at the times that when says, and returns each client's.
+// verdicts replays hits at the times that when returns, and returns the verdicts of each client.
 func verdicts(t *testing.T, clients map[string][]*hit, limits string, when func(*hit) time.Time) map[string][]bool {
 	t.Helper()
 	var b replay.Builder
@@ -93,10 +93,9 @@ func verdicts(t *testing.T, clients map[string][]*hit, limits string, when func(
 	return all
 }
 
-// The real log sent through a service on Redis, twenty times as fast and under limits of a twentieth of the length, has
-// the verdicts of replay. At the instants at which the service says that it decided they are equal, one by one. And
-// against a replay of the log as it was written, a client's verdicts first differ where a request came so close to
-// the end of a window that the time that messages took, which is not scaled, decides.
+// A service on Redis decides the log, sent twenty times as fast with windows of a twentieth of the length, as replay does.
+// At the instants of the service's decisions all verdicts are equal. Against a replay of the log as written, a client's
+// verdicts first differ where a request is so close to the end of a window that latency, which is not scaled, decides.
 func TestAServiceDecidesTheRealLogAsReplayDoes(t *testing.T) {
 	const (
 		faster         = 20
@@ -116,7 +115,7 @@ func TestAServiceDecidesTheRealLogAsReplayDoes(t *testing.T) {
 	early, late := time.Hour, -time.Hour
 	for name, want := range verdicts(t, clients, scaled, func(h *hit) time.Time { return h.answer.At }) {
 		some := 0
-		inOrder := slices.Clone(clients[name]) // a refusal from memory may be dated a little before the one it is of
+		inOrder := slices.Clone(clients[name]) // a refusal from memory may have a slightly earlier time than the refusal it repeats
 		slices.SortStableFunc(inOrder, func(a, b *hit) int { return a.answer.At.Compare(b.answer.At) })
 		for i, h := range inOrder {
 			if h.answer.Allowed != want[i] {
@@ -138,7 +137,7 @@ func TestAServiceDecidesTheRealLogAsReplayDoes(t *testing.T) {
 		t.Errorf("%d of %d requests were refused", refused, requests)
 	}
 
-	// The command says the same of a log that has these instants.
+	// The command returns the same for a log with these instants.
 	log := filepath.Join(t.TempDir(), "answers.csv")
 	var text strings.Builder
 	text.WriteString("time,remote_address\n")
@@ -163,7 +162,7 @@ func TestAServiceDecidesTheRealLogAsReplayDoes(t *testing.T) {
 		t.Errorf("sash replay says %+v, and the service refused %d of %d, of %d clients", said, refused, requests, limited)
 	}
 
-	// Against the log as it was written.
+	// Compare with the log as written.
 	slack := late - early
 	same := 0
 	for name, want := range verdicts(t, clients, limits, func(h *hit) time.Time { return h.at }) {
@@ -187,7 +186,7 @@ func TestAServiceDecidesTheRealLogAsReplayDoes(t *testing.T) {
 		requests, refused, same, slack)
 }
 
-// send asks the service each hour's requests at their scaled instants, one after the other.
+// send sends each hour's requests at their scaled instants, one after the other.
 func send(t *testing.T, url string, all [][]*hit, begin time.Time, faster time.Duration) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: len(all)}, Timeout: 10 * time.Second}
@@ -199,7 +198,7 @@ func send(t *testing.T, url string, all [][]*hit, begin time.Time, faster time.D
 			minute := hits[0].at.Truncate(time.Minute)
 			for _, h := range hits {
 				h.due = h.at.Sub(minute) / faster
-				time.Sleep(time.Until(begin.Add(h.due))) // a service on Redis has no clock that could be moved
+				time.Sleep(time.Until(begin.Add(h.due))) // a service on Redis has no clock that a test can move
 				if h.answer, failed[i] = ask(client, url, h.client); failed[i] != nil {
 					return
 				}

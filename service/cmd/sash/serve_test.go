@@ -40,14 +40,14 @@ func TestServeSaysWhereItIsAndHowToTryIt(t *testing.T) {
 }
 
 func TestServeEndsCleanlyOnSIGTERM(t *testing.T) {
-	p := serve(t)
+	p := spawn(t, nil)
 	res, err := http.Get(p.url + "/healthz")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
 	if err := p.stop(t); err != nil {
-		t.Errorf("it ended with %v: %s", err, p.logs)
+		t.Errorf("the service ended with %v: %s", err, p.logs)
 	}
 	if !strings.Contains(p.logs.String(), "stopped") {
 		t.Errorf("logs: %s", p.logs)
@@ -70,7 +70,7 @@ func TestServeWithoutItsRedis(t *testing.T) {
 		t.Errorf("%d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
 	}
 	if err := p.stop(t); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the service ended with %v", err)
 	}
 	if !strings.Contains(p.logs.String(), server.Addr()) {
 		t.Errorf("the log does not name the address: %s", p.logs)
@@ -98,7 +98,7 @@ func TestServeStartsWithoutRedisAndUsesItLater(t *testing.T) {
 	server.Must(t, "CONFIG", "SET", "requirepass", "secret")
 	servertest.Wait(t, "Redis is there, and decisions are not", func() bool { return ask() == 200 })
 	if err := p.stop(t); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the service ended with %v", err)
 	}
 	if logs := p.logs.String(); !strings.Contains(logs, "Redis does not answer") || strings.Contains(logs, "secret") {
 		t.Errorf("logs: %s", logs)

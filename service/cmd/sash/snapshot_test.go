@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A service without Redis goes on after a restart where it was, and a file that is damaged stops nothing.
+// A service without Redis keeps its charges over a restart, and starts with a damaged file.
 func TestARestartForgetsNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "charged")
 	ask := func(p *service) int {

@@ -27,7 +27,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A collector of OpenTelemetry keeps what it is sent, over gRPC or HTTP.
+// A collector of OpenTelemetry keeps what it receives over gRPC and HTTP.
 type collector struct {
 	tracepb.UnimplementedTraceServiceServer
 	grpcAddr, url string
@@ -39,7 +39,7 @@ type collector struct {
 	more    chan struct{}     // has room for one
 }
 
-// metricsService is apart because its method has the name of that for spans.
+// metricsService is a type of its own because both services have a method Export.
 type metricsService struct {
 	metricspb.UnimplementedMetricsServiceServer
 	c *collector
@@ -137,7 +137,7 @@ func collect(t *testing.T) *collector {
 	return c
 }
 
-// until waits until what came satisfies a condition.
+// until waits for a condition on what was received.
 func (c *collector) until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	timeout := time.After(20 * time.Second)
@@ -163,8 +163,8 @@ descriptors:
 - {key: other, limits: [5/1h]}
 `
 
-// askedInATrace asks a service once over gRPC and twice over HTTP, as part of a trace; the last of it is refused.
-func askedInATrace(t *testing.T, p *service, traceparent string) {
+// callInATrace calls a service once over gRPC and twice over HTTP, as part of a trace; the HTTP calls are refused.
+func callInATrace(t *testing.T, p *service, traceparent string) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", traceparent)
 	req := &pb.RateLimitRequest{Domain: "d"}
@@ -214,7 +214,7 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 				"OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_RESOURCE_ATTRIBUTES=team=edge",
 			}, "--config", file)
 			const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-			askedInATrace(t, p, "00-"+trace+"-"+parent+"-01")
+			callInATrace(t, p, "00-"+trace+"-"+parent+"-01")
 			c.until(t, "three spans", func() bool { return len(c.spans) == 3 })
 			c.until(t, "a metric", func() bool {
 				return c.metrics["sash_decisions_total"] && c.metrics["sash_decision_duration_seconds"] && c.metrics["ratelimit_service_rate_limit_over_limit"]
@@ -233,7 +233,7 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 					t.Errorf("%v", span)
 				}
 				if strings.Contains(span.String(), "secret-ann") {
-					t.Errorf("a value of the request is told: %v", span)
+					t.Errorf("a span has a value of the request: %v", span)
 				}
 				a := attributes(span.Attributes)
 				outcomes[fmt.Sprint(a["sash.outcome"], " ", a["sash.domain"], " ", a["sash.rule"], " ", a["sash.source"], " ", a["sash.limit"])]++
@@ -245,7 +245,7 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 	}
 }
 
-// What is still in memory when the service is told to end is sent before it does.
+// The service sends the spans in memory before it ends.
 func TestTheLastSpansAreSent(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
@@ -255,7 +255,7 @@ func TestTheLastSpansAreSent(t *testing.T) {
 		"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=grpc", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://" + c.grpcAddr,
 		"OTEL_BSP_SCHEDULE_DELAY=3600000",
 	}, "--config", file, "--show-keys", "--log-refusals")
-	askedInATrace(t, p, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	callInATrace(t, p, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if err := p.stop(t); err != nil {
 		t.Fatal(err)
 	}
@@ -271,14 +271,14 @@ func TestTheLastSpansAreSent(t *testing.T) {
 		}
 	}
 	if keys != 3 || !strings.Contains(p.logs.String(), "msg=refused") || !strings.Contains(p.logs.String(), "limit=1/1h") {
-		t.Errorf("%d spans have a key that was asked for; logs: %s", keys, p.logs)
+		t.Errorf("%d spans have a key with --show-keys; logs: %s", keys, p.logs)
 	}
 	if len(c.metrics) > 0 {
-		t.Errorf("nobody asked for metrics: %v", c.metrics)
+		t.Errorf("metrics were sent without OTEL_… variables for them: %v", c.metrics)
 	}
 }
 
-// A collector that is not there neither delays the start nor answers, and holds up the end for seconds only.
+// A collector that is away delays neither the start nor answers, and the end only for seconds.
 func TestACollectorThatIsAway(t *testing.T) {
 	t.Parallel()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -12,7 +12,7 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// Scripts get one state; subjects are only for who has the token.
+// Scripts get one state; subjects are shown only with the token.
 func TestTop(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(adminToken+"\n"), 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// A dashboard that is open does not hold up the end of the service.
+// An open dashboard does not delay the end of the service.
 func TestServeEndsWhileSomebodyWatches(t *testing.T) {
 	p := serve(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/admin/v1/events", nil)
@@ -81,7 +81,7 @@ func TestServeEndsWhileSomebodyWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.stop(t); err != nil || strings.Contains(p.logs.String(), "requests in flight:") {
-		t.Errorf("it ended with %v: %s", err, p.logs)
+		t.Errorf("the service ended with %v: %s", err, p.logs)
 	}
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
 		t.Errorf("the stream ended with %v", err)

@@ -17,7 +17,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// A management is a server that sends what a test gives it, and notes what is asked.
+// A management is a server that sends what a test gives it, and keeps the requests.
 type management struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	send  chan *discovery.DiscoveryResponse // nil ends the stream
@@ -104,7 +104,7 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 		req := <-m.asked
 		if req.TypeUrl != TypeURL || req.Node.GetId() != "edge-1" || req.VersionInfo != version || req.ResponseNonce != nonce ||
 			!strings.Contains(req.ErrorDetail.GetMessage(), refusal) || refusal == "" && req.ErrorDetail != nil {
-			t.Errorf("%s: it asks %v", what, req)
+			t.Errorf("%s: the request is %v", what, req)
 		}
 	}
 	if token := <-m.token; token != "t" {

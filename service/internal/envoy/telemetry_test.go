@@ -55,7 +55,7 @@ func TestWhoReadsMetricsAndTraces(t *testing.T) {
 		t.Errorf("%+v, %+v", got, got.Tracing)
 	}
 	if s, _ := Read(from("TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1")); s.Telemetry != (telemetry.Exporters{}) {
-		t.Errorf("nobody asked: %+v", s.Telemetry)
+		t.Errorf("exports that no variable turns on: %+v", s.Telemetry)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// A service answers as a test says, and keeps what it was asked.
+// A service answers as a test sets, and keeps the requests.
 type service struct {
 	asked  []string
 	budget time.Duration // until the deadline of the last call; 0 for none
@@ -60,7 +60,7 @@ func through(t *testing.T, s *service, config string, header http.Header) *httpt
 	return rec
 }
 
-// What is asked is that of the documentation of each action.
+// Each action makes the entries of its documentation.
 func TestDescriptorsAreMadeByTheActionsOfTheRoute(t *testing.T) {
 	header := http.Header{"X-User": {"ann"}, "X-Tag": {"a", "b"}}
 	for actions, want := range map[string]string{
@@ -144,7 +144,7 @@ func TestTheServiceHasTwentyMillisecondsUnlessTheConfigurationSays(t *testing.T)
 	}
 }
 
-// The documentation calls it fire-and-forget: the response is the same whatever the answer is.
+// By the documentation Envoy does not wait for the answer, so the response does not depend on it.
 func TestUnitsOfTheResponseAreSentWhenItIsDone(t *testing.T) {
 	s := &service{answer: func() (*pb.RateLimitResponse, error) {
 		return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}, nil
