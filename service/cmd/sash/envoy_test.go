@@ -219,7 +219,7 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 			t.Errorf("the service ended with %v: %s", err, p.logs)
 		}
 	}
-	if !strings.Contains(p.logs.String(), "PROMETHEUS_MAPPER_YAML: the names are those") {
+	if !strings.Contains(p.logs.String(), "PROMETHEUS_MAPPER_YAML: metrics have the names") {
 		t.Errorf("variables without effect are not logged: %s", p.logs)
 	}
 }

@@ -299,8 +299,8 @@ func TestACollectorThatIsAway(t *testing.T) {
 	if err := p.stop(t); err != nil {
 		t.Errorf("%v: %s", err, p.logs)
 	}
-	if !strings.Contains(p.logs.String(), "not sent") {
-		t.Errorf("the log does not say so: %s", p.logs)
+	if !strings.Contains(p.logs.String(), "could not be exported") {
+		t.Errorf("the log does not report it: %s", p.logs)
 	}
 }
 
