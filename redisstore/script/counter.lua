@@ -1,14 +1,14 @@
--- counter.lua: the sliding window counter, on a hash with two buckets. Approximate.
+-- counter.lua: the sliding window counter, on a hash with two buckets. It is approximate.
 --
 -- KEYS, ARGV, returns: see shared.lua
 -- Fields  <window>:start     start of the current bucket, a multiple of the window, in microseconds
 --         <window>:current   units charged since then
---         <window>:previous  units charged in the bucket before
+--         <window>:previous  units charged in the previous bucket
 --
--- used = current + ceil(previous * (window - elapsed) / window), in double precision in this order.
+-- used = current + ceil(previous * (window - elapsed) / window), in double precision and in this order.
 --
--- Invariants: the key lives until the end of the bucket after the latest; a refusal writes nothing,
--- except that a clock that went back moves the counts to the bucket of now, once.
+-- Invariants: the key lives until the end of the bucket after the latest; a refusal writes nothing, but a
+-- clock that went back moves the counts to the bucket of now, once.
 
 local function read(subject)
   for _, l in ipairs(subject.limits) do
@@ -26,7 +26,7 @@ local function read(subject)
   end
 end
 
--- used returns the weighted count d microseconds from now, if nobody comes.
+-- used returns the weighted count d microseconds from now if no call comes until then.
 local function used(l, d)
   local at = now + d - l.start
   if at < l.window then return l.current + math.ceil(l.previous * (l.window - at) / l.window) end
@@ -34,8 +34,8 @@ local function used(l, d)
   return 0
 end
 
--- wait returns the smallest d with which used falls to goal: solved for the time elapsed, then corrected
--- for the rounding of the division.
+-- wait returns the smallest d at which used falls to goal: it solves for the time elapsed, and corrects the
+-- rounding of the division.
 local function wait(l, goal)
   if used(l, 0) <= goal then return 0 end
   local elapsed
@@ -54,7 +54,8 @@ local function look(l, cost)
   local n = used(l, 0)
   if n == 0 then return false, l.units, 0, 0, 0 end
   local refused = n + cost > l.units
-  return refused, math.max(0, l.units - n), refused and wait(l, l.units - cost) or 0, wait(l, math.min(n, l.units) - 1), wait(l, 0)
+  local retry = refused and wait(l, l.units - cost) or 0
+  return refused, math.max(0, l.units - n), retry, wait(l, math.min(n, l.units) - 1), wait(l, 0)
 end
 
 local function charge(subject)
@@ -67,14 +68,14 @@ local function charge(subject)
   expire(subject.key, lives)
 end
 
-local function settle(subject, _, more)
+local function settle(subject, _, change)
   for _, l in ipairs(subject.limits) do
     local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':current', l.id .. ':previous')
     local start = state[1] and tonumber(state[1])
     if start == l.start then
-      call('HSET', subject.key, l.id .. ':current', int(math.max(0, tonumber(state[2]) + more)))
+      call('HSET', subject.key, l.id .. ':current', int(math.max(0, tonumber(state[2]) + change)))
     elseif start == l.start + l.window then
-      call('HSET', subject.key, l.id .. ':previous', int(math.max(0, tonumber(state[3]) + more)))
+      call('HSET', subject.key, l.id .. ':previous', int(math.max(0, tonumber(state[3]) + change)))
     end
   end
 end

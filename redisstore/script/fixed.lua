@@ -1,11 +1,11 @@
 -- fixed.lua: the fixed window, on a hash. It admits up to twice its units around a boundary.
 --
 -- KEYS, ARGV, returns: see shared.lua
--- Fields  <window>:start  start of the window that was counted last, in microseconds
+-- Fields  <window>:start  start of the latest window with a charge, in microseconds
 --         <window>:count  units charged since then
 --
--- Invariants: a window's count only grows; the key lives until its latest window ends; a refusal writes
--- nothing, except that a clock that went back moves the count to the window of now, once.
+-- Invariants: a window's count only grows, unless a charge is settled; the key lives until its latest
+-- window ends; a refusal writes nothing, but a clock that went back moves the count to the window of now, once.
 
 local function read(subject)
   for _, l in ipairs(subject.limits) do
@@ -38,11 +38,11 @@ local function charge(subject)
   expire(subject.key, lives)
 end
 
-local function settle(subject, _, more)
+local function settle(subject, _, change)
   for _, l in ipairs(subject.limits) do
     local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':count')
     if state[1] and tonumber(state[1]) == l.start then
-      call('HSET', subject.key, l.id .. ':count', int(math.max(0, tonumber(state[2]) + more)))
+      call('HSET', subject.key, l.id .. ':count', int(math.max(0, tonumber(state[2]) + change)))
     end
   end
 end

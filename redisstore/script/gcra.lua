@@ -1,15 +1,15 @@
--- gcra.lua: the generic cell rate algorithm, on a hash. Units may come all at once and then again at the
--- rate: up to twice the units in one sliding window.
+-- gcra.lua: the generic cell rate algorithm, on a hash. All units may come at once, and then again at the
+-- rate: it admits up to twice the units in one sliding window.
 --
 -- KEYS, ARGV, returns: see shared.lua
 -- Fields  <window>:at    instant of the last charge, in microseconds
---         <window>:debt  what was owed then, in microseconds of the limit's rate, as a double
+--         <window>:debt  the debt at that instant, in microseconds of the limit's rate, as a double
 --
--- A cost adds cost * window / units to the debt and is admitted while the debt fits the window; half a
+-- A call adds cost * window / units to the debt and is admitted if the debt then fits the window; half a
 -- microsecond of slack absorbs the rounding.
 --
 -- Invariants: the debt never exceeds the window; the key lives until the debt is paid; a refusal writes
--- nothing, except that a clock that went back re-dates the charge to now, once.
+-- nothing, but a clock that went back re-dates the charge to now, once.
 
 local function read(subject)
   for _, l in ipairs(subject.limits) do
@@ -25,11 +25,13 @@ local function read(subject)
   end
 end
 
--- owed returns the debt d microseconds from now, if nobody comes; fits whether a cost fits then.
+-- owed returns the debt d microseconds from now if no call comes until then.
 local function owed(l, d) return math.max(0, l.debt - (now + d - l.at)) end
+
+-- fits reports whether a cost fits d microseconds from now.
 local function fits(l, d, cost) return owed(l, d) + cost * l.window / l.units <= l.window + 0.5 end
 
--- wait returns the smallest d after which a cost fits: solved, and then corrected for rounding.
+-- wait returns the smallest d after which a cost fits: it solves for d, and corrects the rounding.
 local function wait(l, cost)
   if fits(l, 0, cost) then return 0 end
   local d = math.max(1, math.ceil(owed(l, 0) + cost * l.window / l.units - l.window - 0.5))
@@ -50,10 +52,11 @@ local function look(l, cost)
   return retry > 0, remaining, retry, release, reset
 end
 
+-- write adds units to the debt of every limit whose window still counts what was charged at an instant.
 local function write(subject, units, at)
   local lives = 1
   for _, l in ipairs(subject.limits) do
-    if now - at < l.window then -- else it is paid
+    if now - at < l.window then -- otherwise it is paid
       local debt = math.max(0, math.min(owed(l, 0) + units * l.window / l.units, l.window))
       call('HSET', subject.key, l.id .. ':at', int(now), l.id .. ':debt', string.format('%.17g', debt))
       lives = math.max(lives, debt)
@@ -64,10 +67,10 @@ end
 
 local function charge(subject) write(subject, subject.cost, now) end
 
-local function settle(subject, at, more)
+local function settle(subject, at, change)
   if call('EXISTS', subject.key) == 0 then return end
   read(subject)
-  write(subject, more, at)
+  write(subject, change, at)
 end
 
 return run(read, look, charge, settle)

@@ -1,16 +1,17 @@
--- inspect.lua: everything that a key of the store holds, at one instant. Reads only.
+-- inspect.lua: returns everything that a key of the store holds, at one instant. It only reads.
 --
--- KEYS     the subject's key
--- ARGV     1: the form of the value: 'log', 'zset' or 'hash'   and the most that is read of it, after a space:
---             bytes of a log, members of a sorted set, fields of a hash
--- Returns  packed: I8 now in microseconds   i8 milliseconds to live, -2 when there is no key   I8 bytes of memory,
---          0 when the user may not ask   I8 size of the value: bytes, members or fields; then the value
---          log: as it is, or nothing when it is longer than that
---          zset, hash: each element I4 length and its bytes: members with scores, the oldest first; fields with
---          values; nothing when there are more than that
+-- KEYS     1: the subject's key
+-- ARGV     1: the form of the value, 'log', 'zset' or 'hash', a space, and the most to read: bytes of a log,
+--             members of a sorted set, fields of a hash
+-- Returns  packed: I8 now in microseconds   i8 milliseconds to live, -2 if the key does not exist   I8 bytes of
+--          memory, 0 if the user may not run MEMORY USAGE   I8 size of the value: bytes, members or fields;
+--          then the value, or nothing if it is larger than the most to read
+--          log: as it is
+--          zset, hash: each element as I4 length and its bytes: members with scores, the oldest first; fields
+--          with values
 --
--- It works in proportion to the value: 1.3 MB of a log with 100,000 entries. It is for people who look at one
--- subject, and no part of a decision.
+-- Its work is in proportion to the value: 1.3 MB for a log with 100,000 entries. It is for people who look at
+-- one subject, and not part of a decision.
 
 local call, pack = redis.call, struct.pack
 local time = call('TIME')

@@ -1,11 +1,11 @@
--- instances.lua: record that an instance is alive, and count those that are.
+-- instances.lua: records that an instance is alive, and counts the instances that are.
 --
 -- KEYS     1: the group: a sorted set of instances, by the millisecond until which each counts as alive
--- ARGV     1: I7 how long this one counts, in milliseconds, and its name
--- Returns  how many count, in decimal
+-- ARGV     1: I7 milliseconds for which this instance counts as alive; then its name
+-- Returns  the number of instances alive, in decimal
 --
--- Invariant: the key lives as long as its last instance. A clock that goes back makes an instance that ended
--- count longer; one that jumps forward drops the others until they come again.
+-- Invariant: the key lives as long as its last instance. After a clock that went back, an instance that ended
+-- counts longer; after one that jumped forward, the others count again from their next call on.
 
 local call = redis.call
 local time = call('TIME')

@@ -1,51 +1,51 @@
--- log_settle.lua: change what a charge is worth, in the log that log.lua keeps.
+-- log_settle.lua: corrects a charge in the log that log.lua keeps.
 --
--- KEYS     1: the subject's log   2: the mark that this settlement was applied; absent when it is not repeated
--- ARGV     1: packed like a request of log.lua with one subject and the cost that was charged, with I1 2
---             first, and last: I7 instant of the charge   I5 what it is worth   I7 instant from which
---             nothing is done
+-- KEYS     1: the subject's log   2: the mark that this settlement was applied; absent if it is never repeated
+-- ARGV     1: packed like a request of log.lua for one subject with the cost that was charged, but I1 2 first,
+--             and at the end I7 instant of the charge   I5 units it becomes   I7 instant from which the
+--             settlement does nothing
 -- Returns  an empty string
 --
--- The charge is in the entry of its instant or, where calls share entries, of the latest instant within
--- the same step of the resolution. Its units change there, in the total, and in every sum after it; hints
--- that say otherwise are voided. Where a clock that went back has moved the charge, more is charged to a
--- later entry, and less is not given back: the charge leaves by itself.
+-- The charge is in the entry of its instant or, where calls share entries, of the latest instant within the
+-- same step of the resolution. The units change there, in the total, and in every sum after it; hints that no
+-- longer hold are voided. If a clock that went back has moved the charge, more units are charged to a later
+-- entry, and fewer are not given back: the charge leaves by itself.
 --
--- Invariants: those of log.lua. The mark is written first, and may be refused for memory; then nothing has
+-- Invariants: those of log.lua. The mark is the first write, which Redis may refuse for memory; then nothing has
 -- changed. It lives until a repetition would do nothing anyway. An entry holds at most 2^40 - 1 units, which
--- fill any limit; what is above that is dropped.
+-- fill any limit; what exceeds that is dropped.
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
-local MOD = 281474976710656
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local key, request = KEYS[1], ARGV[1]
 local _, resolution, cost = unpack('>I1I7I5', request)
-local at, worth, ends = unpack('>I7I5I7', request, #request - 18)
+local at, becomes, ends = unpack('>I7I5I7', request, #request - 18)
 if now >= ends then return '' end
-local raw = call('GETRANGE', key, '0', '50')
-if raw == '' then return '' end
-if #raw < 51 or string.byte(raw) ~= 1 then
+local header = call('GETRANGE', key, '0', '50')
+if header == '' then return '' end
+if #header < 51 or string.byte(header) ~= 1 then
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
-local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', raw)
+local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
-local entries, sums, lo = 51 + 26 * hinted, math.ceil(slots / 64) + 1, math.max(first, head - slots)
+local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / 64) + 1, math.max(first, head - slots)
 
-local function read(p)
-  local o = entries + p % slots * 12
-  return unpack('>I7I5', call('GETRANGE', key, o, o + 11))
+-- read returns the time and the units of the entry at a position.
+local function read(position)
+  local offset = entries + position % slots * 12
+  return unpack('>I7I5', call('GETRANGE', key, offset, offset + 11))
 end
 
 -- search returns the first position whose entry is not earlier than a time, or head.
 local function search(time)
-  local x, y = lo, head
-  while x < y do
-    local mid = math.floor((x + y) / 2)
-    if read(mid) >= time then y = mid else x = mid + 1 end
+  local from, to = oldest, head
+  while from < to do
+    local mid = math.floor((from + to) / 2)
+    if read(mid) >= time then to = mid else from = mid + 1 end
   end
-  return x
+  return from
 end
 
 if KEYS[2] then
@@ -53,47 +53,54 @@ if KEYS[2] then
   if not call('SET', KEYS[2], '', 'NX', 'PX', lives) then return '' end
 end
 
-if head == lo then return '' end
-local x, t, units = search(at), nil, nil
-if x < head then t, units = read(x) end
-local joined = x == lo and slots >= 100000 and head - lo == slots -- earlier ones are in the oldest of a full log
-if x == head or not joined and math.floor(t / resolution) ~= math.floor(at / resolution) then
-  if worth < cost then return '' end
-  if x == head then
-    x = head - 1
-    t, units = read(x)
+-- Find the entry of the charge.
+if head == oldest then return '' end
+local position, time_there, units = search(at), nil, nil
+if position < head then time_there, units = read(position) end
+-- Charges older than the oldest entry of a full log have joined it.
+local joined = position == oldest and slots >= 100000 and head - oldest == slots
+if position == head or not joined and math.floor(time_there / resolution) ~= math.floor(at / resolution) then
+  if becomes < cost then return '' end
+  if position == head then
+    position = head - 1
+    time_there, units = read(position)
   end
 end
-local left = math.min(units + worth - cost, 1099511627775)
+local left = math.min(units + becomes - cost, 2^40 - 1)
 if left < 0 then return '' end
-local more = left - units
+local change = left - units
 
-call('SETRANGE', key, entries + x % slots * 12 + 7, pack('>I5', left))
-for b = math.floor(x / 64) + 1, math.ceil(head / 64) - 1 do
-  local o = entries + slots * 12 + 6 * (b % sums)
-  local sum = unpack('>I6', call('GETRANGE', key, o, o + 5))
-  call('SETRANGE', key, o, pack('>I6', (sum + more) % MOD))
+-- Change the entry, and the sums after it.
+call('SETRANGE', key, entries + position % slots * 12 + 7, pack('>I5', left))
+for block = math.floor(position / 64) + 1, math.ceil(head / 64) - 1 do
+  local offset = entries + slots * 12 + 6 * (block % blocks)
+  local sum = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
+  call('SETRANGE', key, offset, pack('>I6', (sum + change) % 2^48))
 end
 
--- A hint before the entry still holds, and one at it as long as the entry counts.
-local hints, void = '', pack('>I6I6I7I7', 0, 0, 9007199254740991, 0)
-raw = call('GETRANGE', key, '51', entries - 1)
-for i = 1, #raw, 26 do
-  local p = unpack('>I6', raw, i)
-  if p < x or p == x and left > 0 then hints = hints .. string.sub(raw, i, i + 25) else hints = hints .. void end
+-- A hint before the entry still holds, and one at the entry if units are left there.
+local hints, void = '', pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0)
+local old = call('GETRANGE', key, '51', entries - 1)
+for offset = 1, #old, 26 do
+  local hint = unpack('>I6', old, offset)
+  if hint < position or hint == position and left > 0 then
+    hints = hints .. string.sub(old, offset, offset + 25)
+  else
+    hints = hints .. void
+  end
 end
 
--- Entries at the end that hold nothing any more are dropped, so that the last one tells when all is free.
+-- Entries without units at the end are dropped, so that the time of the last entry is when all units are free.
 -- What had left the longest window by then stays gone.
-if left == 0 and x == head - 1 then
-  lo = search(last - keep + 1)
-  while head > lo do
-    t, units = read(head - 1)
+if left == 0 and position == head - 1 then
+  oldest = search(last - keep + 1)
+  while head > oldest do
+    time_there, units = read(head - 1)
     if units > 0 then break end
     head = head - 1
   end
-  if head > lo then last = t else last = 0 end
-  call('SETRANGE', key, '6', pack('>I6', lo)) -- the slots before it hold nothing of use
+  if head > oldest then last = time_there else last = 0 end
+  call('SETRANGE', key, '6', pack('>I6', oldest)) -- the slots before it hold nothing of use
 end
-call('SETRANGE', key, '32', pack('>I6I6I7', head, (total + more) % MOD, last) .. hints)
+call('SETRANGE', key, '32', pack('>I6I6I7', head, (total + change) % 2^48, last) .. hints)
 return ''

@@ -1,16 +1,17 @@
--- once.lua: one decision on one subject, once for each ID. The script of the decision goes where it says so.
+-- once.lua: one decision on one subject, made once for each ID. The store puts the script of the decision
+-- where it says DECIDE.
 --
--- KEYS     1: the subject's key   2: what the call of this ID got
+-- KEYS     1: the subject's key   2: the mark of this ID: the answer to its call
 -- ARGV     1: the request, as in log.lua
--- Returns  what the decision returns, or did when it charged
+-- Returns  the answer of the decision, or the one of the call that charged
 --
--- Invariants: what charged is remembered, with an expiry, in the same step; nothing else is. The mark is
--- written last: by then Redis no longer refuses a write for memory. A repetition writes something, so that
--- who waits for replicas after it waits for the charge too.
+-- Invariants: the answer to a call that charged is stored in the same step, with an expiry; no other answer is. The
+-- mark is the last write: by then Redis no longer refuses a write for memory. A repetition writes too, so that
+-- a client that waits for replicas after it waits for the charge.
 
 local known = redis.call('GET', KEYS[2])
 if known then
-  redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- as it is
+  redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- the same expiry
   return known
 end
 

@@ -1,6 +1,6 @@
--- reset.lua: forget a subject.
+-- reset.lua: forgets a subject.
 --
--- KEYS     the subject's key
+-- KEYS     1: the subject's key
 -- Returns  an empty string
 
 redis.call('UNLINK', KEYS[1])

@@ -1,29 +1,33 @@
--- shared.lua: what comes before every script but log.lua: the request in, the answer out, and the order
--- of one decision. The argument and the answer are those of log.lua.
+-- shared.lua: the first part of every script of a decision but log.lua. It reads the request, makes the decision in
+-- order, and writes the answer.
 --
--- A script defines four functions over a subject {key, cost, limits} and ends with
+-- KEYS     one a subject; of a settlement 1: the subject   2: the mark that it was applied; absent if it is never
+--          repeated
+-- ARGV     1: as in log.lua and, of a settlement, in log_settle.lua. Mode 3, for a charge that may be settled, is the
+--          same as 0.
+-- Returns  as in log.lua; of a settlement an empty string
+--
+-- The second part defines four functions over a subject {key, cost, limits, keep, units} and ends with
 -- `return run(read, look, charge, settle)`:
---   read(subject)         reads the state of every limit; writes only after a clock that went back
---   look(limit, cost)     returns refused, remaining, retry, release, reset
---   charge(subject)       writes the cost, to the state as it was read
---   settle(subject, at, more)   adds units to what was charged at an earlier instant, or takes some away
---                         when more is negative; nothing was read before
--- I1 3 first, for a charge that may be settled, is a decision like I1 0.
--- A settlement is packed like a request of one subject, with I1 2 first and I7 instant of the charge, I5 what
--- it is worth and I7 instant from which it does nothing last. It answers with an empty string. KEYS may
--- have a second key: the mark that it was applied, which is written first and lives as long as it matters.
--- A limit is {units, window, cut, stop, start, id}: stop is the end of a calendar period or nil, id names
--- the window in a field.
+--   read(subject)                reads the state of every limit; writes only after a clock that went back
+--   look(limit, cost)            returns refused, remaining, retry, release, reset
+--   charge(subject)              writes the cost, to the state that read found
+--   settle(subject, at, change)  adds units to the charge of an earlier instant, or takes some away if change is
+--                                negative; read was not called
+-- A limit is {units, window, cut, stop, start, id}: what is later than cut counts; stop is the end of a calendar
+-- period, or nil; id names the window in a field. keep is the longest window of the subject, units the most.
+--
+-- Invariant: the mark of a settlement is its first write, and lives as long as a repetition would do something.
 
 local call, unpack = redis.call, struct.unpack
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local always = string.byte(ARGV[1]) == 1 -- charge what was refused too
+local charge_refused = string.byte(ARGV[1]) == 1
 
 local function int(n) return string.format('%.0f', n) end
 
--- expire makes a key live for at least that many microseconds more. PEXPIRE counts from the start of
--- the script, which may be in the millisecond before now.
+-- expire makes a key live for at least some microseconds more. PEXPIRE counts from the start of the script,
+-- which may be in the millisecond before now.
 local function expire(key, micros)
   local ms = math.ceil(micros / 1000) + 1
   if call('PTTL', key) < ms then call('PEXPIRE', key, int(ms)) end
@@ -32,8 +36,8 @@ end
 local function run(read, look, charge, settle)
   local request = ARGV[1]
   local mode, _, at = unpack('>I1I7', request)
-  local instant, subjects, worth, ends = now, {}, nil, nil
-  if mode == 2 then instant, worth, ends = unpack('>I7I5I7', request, #request - 18) end
+  local instant, subjects, becomes, ends = now, {}, nil, nil
+  if mode == 2 then instant, becomes, ends = unpack('>I7I5I7', request, #request - 18) end
   for s = 1, mode == 2 and 1 or #KEYS do
     local subject, k = {key = KEYS[s], keep = 0, units = 0, limits = {}}, nil
     subject.cost, k, at = unpack('>I5I1', request, at)
@@ -59,11 +63,13 @@ local function run(read, look, charge, settle)
 
   if mode == 2 then
     if now >= ends then return '' end
-    if KEYS[2] and not call('SET', KEYS[2], '', 'NX', 'PX', int(math.ceil((ends - now) / 1000) + 1)) then return '' end
-    settle(subjects[1], instant, worth - subjects[1].cost)
+    local lives = int(math.ceil((ends - now) / 1000) + 1)
+    if KEYS[2] and not call('SET', KEYS[2], '', 'NX', 'PX', lives) then return '' end
+    settle(subjects[1], instant, becomes - subjects[1].cost)
     return ''
   end
 
+  -- answer returns the refusals, as bits, and the answer of every limit.
   local function answer(cost_of)
     local refusals, bit, out = 0, 1, ''
     for _, subject in ipairs(subjects) do
@@ -80,7 +86,7 @@ local function run(read, look, charge, settle)
 
   local function cost(subject) return subject.cost end
   local refusals, out = answer(cost)
-  if refusals == 0 or always then
+  if refusals == 0 or charge_refused then
     local charged = false
     for _, subject in ipairs(subjects) do
       if subject.cost > 0 then

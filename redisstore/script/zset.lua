@@ -1,18 +1,17 @@
 -- zset.lua: the sliding log as a sorted set, one member a call, readable with ZRANGE WITHSCORES.
 --
 -- KEYS, ARGV, returns: see shared.lua
--- Members  <sum>:<units>  score: time in microseconds; sum: units of all members up to this one,
---                         modulo 2^52, which makes members unique and any window's use one subtraction
---          keep           score: minus the longest window ever asked for
---          units          score: minus the most units ever asked for
+-- Members  <sum>:<units>  score: time in microseconds; sum: units of all members up to this one, modulo
+--                         2^52, which makes members unique and the units in any window one subtraction
+--          keep           score: minus the longest window of any call so far
+--          units          score: minus the most units of any limit so far
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
--- window stay, as in log.lua; a refusal writes nothing, except
--- that a clock that went back re-dates later members to now, once; at most 500 old members are removed
--- in a call; the key lives at least the longest window after the last member.
+-- window stay, as in log.lua; a refusal writes nothing, but a clock that went back re-dates later members
+-- to now, once; a call removes at most 500 old members; the key lives at least the longest window after
+-- the last member.
 
-local MOD = 4503599627370496
-
+-- entry returns the member of a reply with one member and its score, or nil.
 local function entry(reply)
   if not reply[1] then return nil end
   local sum, units = string.match(reply[1], '^(%d+):(%d+)$')
@@ -20,15 +19,17 @@ local function entry(reply)
   return {member = reply[1], sum = tonumber(sum), units = tonumber(units), at = tonumber(reply[2])}
 end
 
+-- name returns the name of a member.
 local function name(sum, units) return int(sum) .. ':' .. int(units) end
 
 local function read(subject)
   local key = subject.key
   local last = entry(call('ZRANGE', key, '-1', '-1', 'WITHSCORES'))
   if last and last.at > now then
-    local gone = last.at + tonumber(call('ZSCORE', key, 'keep') or 0) -- the score is minus what is kept
-    local first = entry(call('ZRANGEBYSCORE', key, int(math.max(now, gone + 1)), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-    local member = name(last.sum, (last.sum - first.sum + first.units) % MOD)
+    local gone = last.at + tonumber(call('ZSCORE', key, 'keep') or 0) -- the score is minus the longest window
+    local from = int(math.max(now, gone + 1))
+    local first = entry(call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
+    local member = name(last.sum, (last.sum - first.sum + first.units) % 2^52)
     call('ZADD', key, int(now), member)
     call('ZREMRANGEBYSCORE', key, '(' .. int(now), '+inf')
     call('ZREMRANGEBYSCORE', key, '0', int(math.min(gone, now - 1)))
@@ -42,19 +43,19 @@ local function read(subject)
     l.key, l.used, l.first, l.last = key, 0, nil, last
     if last and last.at > l.cut then
       l.first = entry(call('ZRANGEBYSCORE', key, '(' .. int(l.cut), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-      l.used = (last.sum - l.first.sum + l.first.units) % MOD
+      l.used = (last.sum - l.first.sum + l.first.units) % 2^52
     end
   end
 end
 
--- departure returns the time of the member with which that many units have left.
+-- departure returns the time of the member with which units have left.
 local function departure(l, units)
   local before = l.first.sum - l.first.units
   local x, y = call('ZRANK', l.key, l.first.member), call('ZCARD', l.key) - 1
   local found = l.first
   while x < y do
     local mid = math.floor((x + y) / 2)
-    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % MOD >= units then
+    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % 2^52 >= units then
       y = mid
     else
       x = mid + 1
@@ -85,46 +86,46 @@ end
 local function charge(subject)
   local key, last, sum, units = subject.key, subject.last, subject.cost, subject.cost
   if last then
-    sum = (last.sum + subject.cost) % MOD
+    sum = (last.sum + subject.cost) % 2^52
     if last.at == now then units = units + last.units end
   end
   call('ZADD', key, int(now), name(sum, units))
   if last and last.at == now then call('ZREM', key, last.member) end
 
-  -- What the key must keep is what any call has ever needed.
+  -- The key keeps what any call so far has needed.
   local keep = math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))
   local most = math.max(subject.units, -(tonumber(call('ZSCORE', key, 'units') or 0)))
   call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
   local old = call('ZCOUNT', key, '0', int(now - keep))
   if old > 0 then call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1)) end
   if call('ZCARD', key) > 100002 then call('ZREMRANGEBYRANK', key, '2', '2') end
-  for _ = 1, always and 100 or 0 do
+  for _ = 1, charge_refused and 100 or 0 do
     local first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
-    if (sum - first.sum) % MOD <= most then break end
+    if (sum - first.sum) % 2^52 <= most then break end
     call('ZREM', key, first.member)
   end
   expire(key, keep)
 end
 
--- settle changes the units of a member, and the sums of all that came later. That is the work of two
--- commands a member: where a thousand others have followed, and where a clock that went back has moved the
--- charge, more is charged to the last member, and less is left to leave by itself.
-local function settle(subject, at, more)
+-- settle changes the units of a member and the sums of all later ones, with two commands a member. If a thousand
+-- others have followed, or a clock that went back has moved the charge, more units are charged to the last
+-- member, and fewer are not given back: the charge leaves by itself.
+local function settle(subject, at, change)
   local key = subject.key
   local later = call('ZRANGEBYSCORE', key, int(at), '+inf', 'WITHSCORES', 'LIMIT', '0', '1001')
   local e = entry(later)
   if not e or e.at ~= at or #later > 2000 then
-    if more < 0 then return end
+    if change < 0 then return end
     later = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
     e = entry(later)
   end
-  if not e or e.units + more < 0 then return end
-  -- All go before any comes back: a new name may be the old one of another.
+  if not e or e.units + change < 0 then return end
+  -- All are removed before any is added: a new name may be another's old one.
   for i = 1, #later, 2 do call('ZREM', key, later[i]) end
   for i = 1, #later, 2 do
     local m = entry({later[i], later[i + 1]})
-    if i == 1 then m.units = m.units + more end
-    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + more) % MOD, m.units)) end
+    if i == 1 then m.units = m.units + change end
+    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + change) % 2^52, m.units)) end
   end
 end
 
