@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Places of an AWS application load balancer's line, as far as they are read.
+// Positions of the fields that are read from a line of an AWS application load balancer.
 const (
 	albTime    = 1
 	albClient  = 3
-	albWaited  = 6 // of the target's answer
+	albWaited  = 6 // the target's response time
 	albStatus  = 8
 	albSent    = 11
 	albRequest = 12
@@ -18,7 +18,7 @@ const (
 	albLeast   = 14
 )
 
-// parseALB reads a line of an AWS application load balancer.
+// parseALB parses a line of an AWS application load balancer.
 func parseALB(line string, r *Record) error {
 	var fields [albLeast]string
 	for i := range fields {

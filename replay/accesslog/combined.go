@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// errShape says what a line of the common and combined format is.
-var errShape = errors.New(`it is not of the form ADDRESS - USER [TIME] "REQUEST" STATUS BYTES`)
+// errShape describes a line of the common and combined format.
+var errShape = errors.New(`not of the form ADDRESS - USER [TIME] "REQUEST" STATUS BYTES`)
 
-// parseCombined reads a line of the common or combined format. What follows the user agent is not read.
+// parseCombined parses a line of the common or combined format. It ignores everything after the user agent.
 func parseCombined(line string, r *Record) error {
 	var ok bool
 	if r.RemoteAddress, line, ok = strings.Cut(line, " "); !ok || r.RemoteAddress == "" {
@@ -29,7 +29,7 @@ func parseCombined(line string, r *Record) error {
 			return errShape
 		}
 	}
-	// A user's name may have spaces in it.
+	// The name of a user may contain spaces.
 	user, line, ok := strings.Cut(line, " [")
 	if !ok {
 		return errShape
@@ -65,14 +65,14 @@ func parseCombined(line string, r *Record) error {
 }
 
 func isAddress(s string) bool {
-	if s == "-" { // as nearly all lines have it
+	if s == "-" { // as in nearly all lines
 		return false
 	}
 	_, err := netip.ParseAddr(s)
 	return err == nil
 }
 
-// quoted takes a text in quotes from the front of a line. A quote in it has a backslash before it.
+// quoted takes a quoted string from the front of a line. A backslash escapes a quote.
 func quoted(line string) (text, rest string, ok bool) {
 	if line == "" || line[0] != '"' {
 		return "", line, false
@@ -94,7 +94,7 @@ func parseStatus(s string) (int64, error) {
 		return 0, nil
 	}
 	if err != nil || n < 0 || n > 999 {
-		return 0, errors.New("its status is not a number of three digits")
+		return 0, errors.New("the status is not a number of three digits")
 	}
 	return n, nil
 }
@@ -105,7 +105,7 @@ func parseSize(s string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, errors.New("its size in bytes is not a number")
+		return 0, errors.New("the size in bytes is not a number")
 	}
 	return n, nil
 }

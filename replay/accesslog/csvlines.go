@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A table is CSV whose first line names the columns. A value has no line ends in it.
+// A table is CSV whose first line names the columns. Values must not contain line ends.
 type table struct {
 	columns map[string]int
 	names   naming
@@ -22,13 +22,13 @@ type row struct {
 func newTable(header string, names naming) (*table, error) {
 	columns, err := splitCSV(strings.TrimPrefix(header, "\ufeff"))
 	if err != nil {
-		return nil, fmt.Errorf("its first line does not name the columns: %w", err)
+		return nil, fmt.Errorf("the first line does not name the columns: %w", err)
 	}
 	t := &table{columns: make(map[string]int, len(columns)), names: names}
 	for i, name := range columns {
 		name = strings.TrimSpace(name)
 		if _, twice := t.columns[name]; twice {
-			return nil, fmt.Errorf("its first line names column %q twice", name)
+			return nil, fmt.Errorf("the first line names column %q twice", name)
 		}
 		t.columns[name] = i
 	}
@@ -37,16 +37,16 @@ func newTable(header string, names naming) (*table, error) {
 			return t, nil
 		}
 	}
-	return nil, fmt.Errorf("its first line has no column for the time (one of %s); name it with time=COLUMN", strings.Join(names["time"], ", "))
+	return nil, fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN", strings.Join(names["time"], ", "))
 }
 
 func (t *table) parse(line string, r *Record) error {
 	values, err := splitCSV(line)
 	if err != nil {
-		return errors.New("its quotes are wrong")
+		return errors.New("invalid quotes")
 	}
 	if len(values) != len(t.columns) {
-		return fmt.Errorf("it has %d values for %d columns", len(values), len(t.columns))
+		return fmt.Errorf("%d values for %d columns", len(values), len(t.columns))
 	}
 	return t.names.fill(r, row{t.columns, values})
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A Format is how the lines of a log are written.
+// A Format is the format of the lines of a log.
 type Format uint8
 
 // The formats.
 const (
-	Auto     Format = iota // found out from the first lines
+	Auto     Format = iota // detected from the first lines
 	Combined               // the common and the combined format of Apache and nginx
-	JSON                   // one object a line: nginx, Caddy, Envoy and others
+	JSON                   // one object per line: nginx, Caddy, Envoy and others
 	CSV                    // the first line names the columns
 	ALB                    // AWS application load balancers
 )
@@ -29,17 +29,17 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// ParseFormat reads a format's name.
+// ParseFormat parses a format's name.
 func ParseFormat(name string) (Format, error) {
 	if i := slices.Index(formatNames, name); i >= 0 {
 		return Format(i), nil
 	}
-	return Auto, fmt.Errorf("unknown format %q: there are auto, %s", name, formatList())
+	return Auto, fmt.Errorf("unknown format %q: use one of auto, %s", name, formatList())
 }
 
 func formatList() string { return strings.Join(formatNames[1:], ", ") }
 
-// detect returns the format of the first line that is in any, or Auto.
+// detect returns the format of the first line that has a known one, or Auto.
 func detect(start []byte, names naming) Format {
 	first := true
 	for line := range bytes.Lines(start) {

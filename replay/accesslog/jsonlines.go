@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-var errJSON = errors.New("it is not a JSON object")
+var errJSON = errors.New("not a JSON object")
 
 // An object is one line of JSON.
 type object map[string]any
@@ -23,7 +23,7 @@ func parseJSON(line []byte, names naming, r *Record) error {
 	return names.fill(r, o)
 }
 
-// field implements others. A list is its first element, as Caddy writes headers.
+// field implements others. For a list it returns the first element, because Caddy writes headers as lists.
 func (o object) field(name string) string {
 	v, ok := o[name]
 	if !ok {

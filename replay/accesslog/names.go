@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Fields are the fields of a Record that JSON keys and columns can be named for.
+// Fields returns the fields of a Record for which Options can name JSON keys or columns.
 func Fields() []string {
 	return []string{"time", "remote_address", "user", "method", "path", "request", "status", "bytes", "duration", "host", "user_agent", "referer"}
 }
 
-// known are the names that fields have in the logs of nginx, Caddy, Envoy, load balancers and others, the
-// first that is there counts. Of nginx's times msec is the only one that is finer than a second.
+// known are the names of fields in the logs of nginx, Caddy, Envoy, load balancers and others. The first one that is
+// present counts. Of nginx's times only msec is finer than a second.
 var known = map[string][]string{
 	"time":           {"time", "timestamp", "@timestamp", "ts", "start_time", "msec", "time_iso8601", "time_local", "datetime", "date"},
 	"remote_address": {"remote_address", "remote_addr", "request.client_ip", "request.remote_ip", "client_ip", "remote_ip", "clientip", "downstream_remote_address", "client", "ip", "address"},
@@ -30,9 +30,9 @@ var known = map[string][]string{
 	"referer":        {"referer", "http_referer", "request.headers.Referer", "referrer"},
 }
 
-var errNoTime = errors.New("it has no time; name its field with time=NAME")
+var errNoTime = errors.New("no time; name its field with time=NAME")
 
-// A naming says where each field of a Record is found.
+// A naming maps the fields of a Record to names in the log.
 type naming map[string][]string
 
 func newNaming(given map[string]string) (naming, error) {
@@ -42,7 +42,7 @@ func newNaming(given map[string]string) (naming, error) {
 	}
 	for field, name := range given {
 		if !slices.Contains(Fields(), field) {
-			return nil, fmt.Errorf("unknown field %q: there are %s", field, strings.Join(Fields(), ", "))
+			return nil, fmt.Errorf("unknown field %q: use one of %s", field, strings.Join(Fields(), ", "))
 		}
 		names[field] = []string{name}
 	}
@@ -58,7 +58,7 @@ func (n naming) of(field string, from others) string {
 	return ""
 }
 
-// fill makes a Record of named fields.
+// fill fills a Record from named fields.
 func (n naming) fill(r *Record, from others) error {
 	r.other = from
 	at := n.of("time", from)

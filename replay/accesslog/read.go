@@ -10,30 +10,30 @@ import (
 	"io"
 )
 
-// Bounds of what is read.
+// Bounds of the input.
 const (
 	maxLine     = 1 << 20 // bytes; a longer line is broken
 	shownBroken = 5
 	shownText   = 200 // bytes of a broken line
 )
 
-// Options say how a log is read. The zero value finds out.
+// Options configure Read. The zero value detects the format.
 type Options struct {
-	// Format is how lines are written. Zero finds out from the first lines.
+	// Format is the format of the lines. Zero detects it from the first lines.
 	Format Format
-	// Fields name the JSON keys or columns of fields (see [Fields]) that have unusual names.
+	// Fields maps fields (see [Fields]) with unusual names to their JSON keys or columns.
 	Fields map[string]string
 }
 
-// Stats is what was read. Sum it over several logs with Add.
+// Stats counts what was read. Add sums several logs.
 type Stats struct {
-	Lines   int64 // that are not empty
+	Lines   int64 // non-empty lines
 	Records int64
 	Broken  int64
 	First   []Broken // the first few of the broken lines
 }
 
-// Add adds what was read from another log.
+// Add adds the counts of another log.
 func (s *Stats) Add(more Stats) {
 	s.Lines += more.Lines
 	s.Records += more.Records
@@ -41,7 +41,7 @@ func (s *Stats) Add(more Stats) {
 	s.First = append(s.First, more.First[:min(len(more.First), shownBroken-len(s.First))]...)
 }
 
-// A Broken is a line that could not be read.
+// A Broken is a line that could not be parsed.
 type Broken struct {
 	File   string
 	Line   int64
@@ -49,9 +49,9 @@ type Broken struct {
 	Text   string // the start of the line
 }
 
-// Read reads a log, compressed with gzip or not, and calls each for every record in the order of the
-// file. The record, but not the texts in it, is used again for the next line. The name is for errors. An
-// error is one of reading, of the options, the context's, or what each returned.
+// Read reads a log, compressed with gzip or not, and calls each for every record in the order of the file. It reuses the
+// record, but not the strings in it, for the next line. Errors begin with name. An error is from reading, from the
+// options, from the context, or from each.
 func Read(ctx context.Context, name string, from io.Reader, opts *Options, each func(*Record) error) (Stats, error) {
 	stats := Stats{}
 	if opts == nil {
@@ -74,7 +74,7 @@ func Read(ctx context.Context, name string, from io.Reader, opts *Options, each 
 		start, _ := buffered.Peek(1 << 16)
 		if len(bytes.TrimSpace(start)) > 0 {
 			if format = detect(start, names); format == Auto {
-				return stats, fmt.Errorf("%s: the first lines are in no format that is known: say which, one of %s, and the name that the time has in it if it is an unusual one", name, formatList())
+				return stats, fmt.Errorf("%s: the first lines have no known format: set it to one of %s, and name the field of the time if it is unusual", name, formatList())
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func parser(format Format, names naming, l *lines) (func([]byte, *Record) error,
 	case CSV:
 		header, err := l.next()
 		if err != nil {
-			return nil, fmt.Errorf("its first line, which names the columns, cannot be read: %w", err)
+			return nil, fmt.Errorf("the first line, which names the columns, cannot be read: %w", err)
 		}
 		t, err := newTable(string(header), names)
 		if err != nil {
@@ -139,16 +139,16 @@ func parser(format Format, names naming, l *lines) (func([]byte, *Record) error,
 	}
 }
 
-var errLong = fmt.Errorf("it is longer than %d bytes", maxLine)
+var errLong = fmt.Errorf("longer than %d bytes", maxLine)
 
-// lines gives the lines of a log, without their ends.
+// lines returns the lines of a log without their ends.
 type lines struct {
 	from   *bufio.Reader
 	number int64
 	long   []byte
 }
 
-// next returns a line, which is good until the next call. The error errLong is about that line alone.
+// next returns a line, which is valid until the next call. The error errLong concerns that line only.
 func (l *lines) next() ([]byte, error) {
 	l.number++
 	line, err := l.from.ReadSlice('\n')
@@ -161,7 +161,7 @@ func (l *lines) next() ([]byte, error) {
 		line = l.long
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
-		err = nil // the last line has no end
+		err = nil // the last line has no line end
 	}
 	line = bytes.TrimRight(line, "\r\n")
 	if err == nil && len(line) > maxLine {

@@ -149,7 +149,7 @@ func TestBrokenLinesAreCountedAndShown(t *testing.T) {
 	for i, want := range []struct {
 		line   int64
 		reason string
-	}{{1, "not of the form"}, {5, "longer than"}, {7, "its time"}, {8, "its status"}, {9, "its size"}} {
+	}{{1, "not of the form"}, {5, "longer than"}, {7, "invalid time"}, {8, "the status"}, {9, "the size"}} {
 		if b := stats.First[i]; b.Line != want.line || !strings.Contains(b.Reason, want.reason) || len(b.Text) > shownText || b.File != "log" {
 			t.Errorf("%+v, want line %d: %s", b, want.line, want.reason)
 		}
@@ -180,7 +180,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		opts *Options
 		want string
 	}{
-		"no format":           {"hello\nworld\n", nil, "in no format that is known: say which, one of combined, json, csv, alb, and the name that the time has in it"},
+		"no format":           {"hello\nworld\n", nil, "have no known format: set it to one of combined, json, csv, alb, and name the field of the time"},
 		"CSV without a time":  {"a,b\n1,2\n", &Options{Format: CSV}, "no column for the time"},
 		"a column twice":      {"time,a,a\n1,2,3\n", &Options{Format: CSV}, `column "a" twice`},
 		"CSV without a line":  {"", &Options{Format: CSV}, "names the columns"},

@@ -1,6 +1,5 @@
-// Package accesslog reads access logs: the common and combined format, JSON as nginx, Caddy and Envoy write
-// it, the lines of AWS application load balancers, and CSV with named columns. A line that cannot be read is
-// counted and kept apart, and never ends the reading.
+// Package accesslog reads access logs: the common and combined format, JSON from nginx, Caddy and Envoy, the lines of AWS
+// application load balancers, and CSV with named columns. It counts lines that it cannot parse and skips them.
 package accesslog
 
 import (
@@ -9,36 +8,36 @@ import (
 	"time"
 )
 
-// A Record is one request of a log. What a log does not tell is empty or zero.
+// A Record is one request of a log. Fields that the log lacks are empty or zero.
 type Record struct {
-	// Time is when the log says the request was: in microseconds since the Unix epoch.
+	// Time is the time of the request in the log, in microseconds since the Unix epoch.
 	Time int64
-	// RemoteAddress is who sent it, as the log has it, without a port.
+	// RemoteAddress is the client's address as in the log, without a port.
 	RemoteAddress string
-	// User is the user's name. A log's "-" is empty.
+	// User is the user's name. It is empty if the log has "-".
 	User string
-	// Method, Path and Query are of the request line. A line that is no HTTP request, as scanners send
-	// them, leaves them empty.
+	// Method, Path and Query are from the request line. They are empty if that is not an HTTP request, such as those of
+	// scanners.
 	Method, Path, Query string
-	// Status is the answer's code.
+	// Status is the code of the response.
 	Status int64
-	// Bytes is the size of the answer.
+	// Bytes is the size of the response.
 	Bytes int64
-	// Duration is how long the answer took, in the log's own unit.
+	// Duration is the time to respond, in the log's own unit.
 	Duration float64
 	// Host, UserAgent and Referer are headers of the request.
 	Host, UserAgent, Referer string
 
-	other others // nil where a format has nothing more
+	other others // nil if the format has no further fields
 }
 
-// others are the fields of a line that have no place of their own in a Record.
+// others are the fields of a line that are not in a Record.
 type others interface {
 	field(name string) string
 }
 
-// Field returns a field by the name it has in the log (a JSON key, with dots between levels, or a column).
-// It is empty when there is none.
+// Field returns a field by its name in the log: a JSON key, with dots between levels, or a column. It returns "" if there
+// is none.
 func (r *Record) Field(name string) string {
 	if r.other == nil {
 		return ""
@@ -84,7 +83,7 @@ func (r *Record) request(line string) {
 }
 
 func (r *Record) target(url string) {
-	if _, after, ok := strings.Cut(url, "://"); ok && !strings.HasPrefix(url, "/") { // an absolute form
+	if _, after, ok := strings.Cut(url, "://"); ok && !strings.HasPrefix(url, "/") { // the absolute form
 		slash := strings.IndexByte(after, '/')
 		if slash < 0 {
 			url = "/"
@@ -104,7 +103,7 @@ func isMethod(s string) bool {
 	return s != "" && len(s) <= 20
 }
 
-// withoutPort takes the port from an address such as "192.0.2.1:443" or "[2001:db8::1]:443".
+// withoutPort removes the port of an address such as "192.0.2.1:443" or "[2001:db8::1]:443".
 func withoutPort(s string) string {
 	if p, err := netip.ParseAddrPort(s); err == nil {
 		return p.Addr().String()

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-var errTime = errors.New("its time cannot be read")
+var errTime = errors.New("invalid time")
 
-// Times before and after these are taken for a mistake: a field in another unit, or another field.
+// Times outside these bounds count as mistakes: another unit, or another field.
 var (
 	earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 )
 
-// parseTime reads the common log format's time, RFC 3339 with and without a "T", or a number: seconds
-// since the epoch, or, when it is too large for that, milli-, micro- or nanoseconds. Without a zone it is
-// UTC.
+// parseTime parses the time of the common log format, RFC 3339 with or without a "T", or a number: seconds since the
+// epoch, or, if it is too large for that, milli-, micro- or nanoseconds. Without a zone it is in UTC.
 func parseTime(s string) (int64, error) {
 	s = strings.TrimSpace(s)
 	if len(s) == 0 {
@@ -54,9 +53,9 @@ func inRange(us int64) (int64, error) {
 	return us, nil
 }
 
-// parseEpoch reads digits with an optional fraction, without a way over floating point.
+// parseEpoch parses digits with an optional fraction, without floating point.
 func parseEpoch(s string) (us int64, ok bool) {
-	if strings.ContainsAny(s, "eE") { // such as 1.646861401e9, as some encoders write it
+	if strings.ContainsAny(s, "eE") { // such as 1.646861401e9 from some encoders
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil || f < 0 || f > 1e19 {
 			return 0, false
@@ -68,7 +67,7 @@ func parseEpoch(s string) (us int64, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	digits := 6 // of the fraction that are microseconds
+	digits := 6 // the digits of the fraction down to microseconds
 	switch {
 	case n >= 1e17:
 		return int64(n / 1000), allDigits(fraction)

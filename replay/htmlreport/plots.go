@@ -16,7 +16,7 @@ import (
 	"example.com/sash/replay"
 )
 
-// curve draws share of clients over limit, a line for each window.
+// curve plots the share of affected clients over the limit, one line per window.
 func curve(demand []replay.DemandReport) (template.HTML, error) {
 	p := newPlot()
 	p.X.Label.Text, p.Y.Label.Text = "limit, units (logarithmic)", "clients affected, %"
@@ -56,7 +56,7 @@ func curve(demand []replay.DemandReport) (template.HTML, error) {
 	}
 	p.X.Min, p.X.Max = 0.9, 1.2*largest
 	p.Y.Min = 0
-	p.Y.Max = 1.15 * max(p.Y.Max, 1) // the legend has a place above
+	p.Y.Max = 1.15 * max(p.Y.Max, 1) // leaves room for the legend
 	return svg(p, tall, "The share of clients affected, over the limit")
 }
 
@@ -75,7 +75,7 @@ func (logTicks) Ticks(least, most float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// plainTicks are the default ones, without zeros at the end.
+// plainTicks are the default ticks without trailing zeros.
 type plainTicks struct{}
 
 // Ticks implements plot.Ticker.
@@ -89,7 +89,7 @@ func (plainTicks) Ticks(least, most float64) []plot.Tick {
 	return ticks
 }
 
-// heatmap draws what clients asked for over time, the first client on top.
+// heatmap plots the units that clients requested over time, the first client on top.
 func heatmap(h replay.Heat) (template.HTML, error) {
 	p := newPlot()
 	p.X.Label.Text = "time, UTC"
@@ -119,7 +119,7 @@ func short(name string) string {
 	return name
 }
 
-// A grid is a Heat for the plot: the logarithm of the units, so that few are seen beside many.
+// A grid is a Heat for the plot, as the logarithm of the units, so that few are visible beside many.
 type grid struct{ replay.Heat }
 
 // Dims implements plotter.GridXYZ.
@@ -142,10 +142,10 @@ func (g grid) Z(column, row int) float64 {
 	return math.Log1p(float64(n))
 }
 
-// Min is the least of Z.
+// Min returns the minimum of Z.
 func (g grid) Min() float64 { return math.Log1p(0) }
 
-// Max is the most of Z.
+// Max returns the maximum of Z.
 func (g grid) Max() float64 {
 	most := int64(1)
 	for _, row := range g.Units {

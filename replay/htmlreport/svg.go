@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Colors that are told apart with any kind of color vision (of Okabe and Ito).
+// Colors that are distinguishable with any kind of color vision (by Okabe and Ito).
 var colors = []color.Color{
 	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255},
 	color.RGBA{204, 121, 167, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{86, 180, 233, 255},
@@ -41,7 +41,7 @@ func newPlot() *plot.Plot {
 	return p
 }
 
-// svg draws a plot. The label is for those who do not see it.
+// svg renders a plot. The label is its text alternative.
 func svg(p *plot.Plot, height vg.Length, label string) (template.HTML, error) {
 	canvas := vgsvg.New(wide, height)
 	p.Draw(draw.New(canvas))
@@ -49,11 +49,11 @@ func svg(p *plot.Plot, height vg.Length, label string) (template.HTML, error) {
 	if _, err := canvas.WriteTo(&all); err != nil {
 		return "", err
 	}
-	// Only the element: a page has no XML declaration.
+	// Keep only the element: an HTML page has no XML declaration.
 	text := all.Bytes()
 	start := bytes.Index(text, []byte("<svg"))
 	if start < 0 {
-		return "", fmt.Errorf("the plot is no SVG")
+		return "", fmt.Errorf("the plot is not an SVG")
 	}
 	text = bytes.Replace(text[start:], []byte("<svg"), fmt.Appendf(nil, `<svg role="img" aria-label="%s"`, template.HTMLEscapeString(label)), 1)
 	return template.HTML(text), nil

@@ -14,7 +14,8 @@ import (
 	"example.com/sash"
 )
 
-// plot draws what the window of one limit holds over time, around the first time that it refused, or was fullest.
+// plot plots the units in the window of one limit over time, around its first refusal, or else the time at which it was
+// fullest.
 func (t *Timeline) plot(number int) (template.HTML, error) {
 	limit := t.Limits[number]
 	window := limit.Window
@@ -73,13 +74,13 @@ func (t *Timeline) plot(number int) (template.HTML, error) {
 		p.Legend.Add("refused", crosses)
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = unix(from), unix(to), 0, 1.4*float64(limit.Units)
-	if highest := t.highest(number); highest > limit.Units { // inexact algorithms, seen through a sliding window
+	if highest := t.highest(number); highest > limit.Units { // an approximate algorithm measured in a sliding window
 		p.Y.Max = 1.4 * float64(highest)
 	}
 	return svg(p, tall, fmt.Sprintf("Units in the window of %s of one client over time, %d refusals shown", limit, len(refused)))
 }
 
-// around is when the limit refused first, or when its window was fullest.
+// around returns the time of the limit's first refusal, or else the time at which its window was fullest.
 func (t *Timeline) around(number int) time.Time {
 	full := t.Moments[0]
 	for _, m := range t.Moments {
@@ -100,8 +101,8 @@ func (t *Timeline) highest(number int) (most int64) {
 	return most
 }
 
-// used is what the window holds, as steps. With an exact algorithm and a sliding window it falls when a unit
-// leaves; otherwise it is known only where there was a request.
+// used returns the units in the window as steps. With an exact algorithm and a sliding window it falls when a unit
+// leaves; otherwise it is known only at the times of requests.
 func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
 	limit := t.Limits[number]
 	type change struct {
@@ -123,7 +124,7 @@ func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
 			changes = append(changes, change{m.At, m.Cost}, change{m.At.Add(limit.Window), -m.Cost})
 		}
 	}
-	// What leaves makes room for what comes at the same time.
+	// Units that leave make room for those that arrive at the same instant.
 	slices.SortStableFunc(changes, func(a, b change) int {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
@@ -135,7 +136,7 @@ func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
 	for _, c := range changes {
 		if units += c.units; c.at.Before(from) {
 			steps[0].Y = float64(units)
-		} else if last := len(steps) - 1; steps[last].X == unix(c.at) { // one step for all that happens at an instant
+		} else if last := len(steps) - 1; steps[last].X == unix(c.at) { // one step for all changes at one instant
 			steps[last].Y = float64(units)
 		} else if !c.at.After(to) {
 			steps = append(steps, plotter.XY{X: unix(c.at), Y: float64(units)})

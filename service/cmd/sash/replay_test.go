@@ -118,7 +118,7 @@ func TestReplayReadsLogsInAnyForm(t *testing.T) {
 	}
 	broken := write("broken", []byte("first\n"+string(text)+"192.0.2.99 - - [no time]\n"))
 	code, got, _ := sash(t, nil, "replay", "--try", "10/1m", broken)
-	if code != 0 || !strings.Contains(got, "2 lines are broken and were left out; the first:\n  "+broken+":1: it is not of the form") {
+	if code != 0 || !strings.Contains(got, "2 lines are broken and were left out; the first:\n  "+broken+":1: not of the form") {
 		t.Errorf("broken lines: exit %d, %s", code, got)
 	}
 	code, got, _ = sash(t, nil, "replay", "--try", "10/1m", "--hide-clients", broken)
@@ -209,7 +209,7 @@ func TestReplayMistakes(t *testing.T) {
 		"no such file":       {append(try, "nothing.log"), "nothing.log: no such file"},
 		"a directory":        {append(try, dir), "is a directory"},
 		"an empty log":       {append(try, empty), "the log is empty"},
-		"no log":             {append(try, words), "in no format that is known"},
+		"no log":             {append(try, words), "have no known format"},
 		"the wrong format":   {append(try, "--format", "combined", words), "no line of the log could be read"},
 		"an unknown format":  {append(try, "--format", "xml", sampleLog), "unknown format"},
 		"an unknown field":   {append(try, "--field", "tine=x", sampleLog), "unknown field"},

@@ -12,8 +12,8 @@ import (
 	"example.com/sash/memstore"
 )
 
-// The boundary proof: a full burst one second before a boundary of the fixed window, and another one
-// second after it. Two seconds, so at most 50 units may go through any window of ten.
+// The boundary proof is one full burst a second before a boundary of the fixed window and another a second after it. The
+// two are two seconds apart, so both lie in one window of ten, which may admit at most 50 units.
 const (
 	boundaryUnits  = 50
 	boundaryWindow = 10 * time.Second
@@ -22,23 +22,23 @@ const (
 
 // Boundary is the outcome of the boundary proof.
 type Boundary struct {
-	// Limit is what every algorithm enforces.
+	// Limit is the limit that every algorithm enforces.
 	Limit string `json:"limit"`
-	// Results has one element an algorithm.
+	// Results has one element per algorithm.
 	Results []BoundaryResult `json:"results"`
 }
 
-// A BoundaryResult is what one algorithm let through.
+// A BoundaryResult is what one algorithm admitted.
 type BoundaryResult struct {
 	Algorithm string `json:"algorithm"`
 	// Accepted is the units admitted in both bursts together, of 100.
 	Accepted int64 `json:"accepted"`
-	// Before and After are those of the bursts before and after the boundary.
+	// Before and After count the units of the burst before and after the boundary.
 	Before int64 `json:"before"`
 	After  int64 `json:"after"`
 }
 
-// order is how results are listed: what fails, what does not, and what nearly does.
+// order is the order of results: algorithms that fail, that hold, and that nearly fail.
 var order = []sash.Algorithm{sash.FixedWindow, sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets, sash.SlidingCounter, sash.GCRA}
 
 func boundaryLimiter(store driver.Store, algorithm sash.Algorithm) (*sash.Limiter, error) {
@@ -59,8 +59,8 @@ func VirtualBoundary(ctx context.Context) (Boundary, error) {
 	}, func(time.Time, time.Duration) error { return nil })
 }
 
-// boundary runs the proof on every algorithm at once. The function wait returns at an offset from the
-// boundary; check sees the store's time of every decision, and with which offset it was meant.
+// boundary runs the proof on all algorithms concurrently. Wait returns at an offset from the boundary. Check gets the
+// store's time of every decision and the intended offset.
 func boundary(ctx context.Context, store driver.Store, key string, wait func(context.Context, time.Duration) error, check func(time.Time, time.Duration) error) (Boundary, error) {
 	limiters := make([]*sash.Limiter, len(order))
 	out := Boundary{Limit: sash.Every(boundaryUnits, boundaryWindow).String()}
@@ -93,10 +93,10 @@ func boundary(ctx context.Context, store driver.Store, key string, wait func(con
 	return out, nil
 }
 
-// callers is how many calls of one burst on one algorithm are under way at a time.
+// callers is the number of concurrent calls of one burst on one algorithm.
 const callers = 10
 
-// burst sends a full limit's calls to every limiter at once and returns how many each accepted.
+// burst sends a full limit's calls to all limiters concurrently and returns how many each admitted.
 func burst(ctx context.Context, limiters []*sash.Limiter, key string, check func(time.Time) error) ([]int64, error) {
 	accepted := make([]atomic.Int64, len(limiters))
 	failed := make(chan error, len(limiters)*callers)

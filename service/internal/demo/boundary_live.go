@@ -9,21 +9,20 @@ import (
 	"example.com/sash/driver"
 )
 
-// lead is the time that has to be left before the first burst, or the next boundary is taken.
+// lead is the least time before the first burst; with less, the next boundary is used.
 const lead = 200 * time.Millisecond
 
-// A Clock tells the time of a server.
+// A Clock returns the time of a server.
 type Clock func(context.Context) (time.Time, error)
 
-// LiveBoundary runs the boundary proof in real time, on a server's clock: it waits for a real boundary,
-// and takes 2 to 13 seconds. It uses a key of its own, which it removes. The function say is told what
-// is going on.
+// LiveBoundary runs the boundary proof in real time, on a server's clock. It waits for a real boundary, and takes 2 to 13
+// seconds. It uses a key of its own, which it removes. It calls say with messages about its progress.
 func LiveBoundary(ctx context.Context, store driver.Store, now Clock, say func(format string, args ...any)) (Boundary, error) {
 	key := "boundary-" + rand.Text()
 	defer forget(ctx, store, key)
 	start, err := now(ctx)
 	if err != nil {
-		return Boundary{}, fmt.Errorf("asking the server for its time: %w", err)
+		return Boundary{}, fmt.Errorf("reading the server's time: %w", err)
 	}
 	at := start.Add(boundaryMargin + lead).Truncate(boundaryWindow).Add(boundaryWindow)
 	say("The boundary is %s on the server's clock, in %v.", at.UTC().Format("15:04:05"), at.Sub(start).Round(100*time.Millisecond))
@@ -34,10 +33,10 @@ func LiveBoundary(ctx context.Context, store driver.Store, now Clock, say func(f
 		say("%v %s the boundary: %d calls at once for each of %d algorithms.", offset.Abs(), side(offset), boundaryUnits, len(order))
 		return nil
 	}
-	// A burst that takes too long is no burst: in half a second a counter or a GCRA gets room again.
+	// A burst must be short: within half a second a counter or a GCRA has room again.
 	check := func(decided time.Time, offset time.Duration) error {
 		if late := decided.Sub(at.Add(offset)); late < 0 || late > boundaryMargin/2 {
-			return fmt.Errorf("a call of the burst %v %s the boundary was decided %v late; try again, nearer to the server", offset.Abs(), side(offset), late)
+			return fmt.Errorf("a call of the burst %v %s the boundary was decided %v late; try again, closer to the server", offset.Abs(), side(offset), late)
 		}
 		return nil
 	}
@@ -51,13 +50,13 @@ func side(offset time.Duration) string {
 	return "after"
 }
 
-// until sleeps until a server's clock has reached an instant. The local clock only says how long to
-// sleep, so the two need not agree.
+// until sleeps until a server's clock has reached an instant. It uses the local clock only to sleep, so the two clocks may
+// differ.
 func until(ctx context.Context, now Clock, instant time.Time) error {
 	for {
 		at, err := now(ctx)
 		if err != nil {
-			return fmt.Errorf("asking the server for its time: %w", err)
+			return fmt.Errorf("reading the server's time: %w", err)
 		}
 		left := instant.Sub(at)
 		if left <= 0 {
@@ -73,7 +72,7 @@ func until(ctx context.Context, now Clock, instant time.Time) error {
 	}
 }
 
-// forget removes the demonstration's keys. They would expire by themselves, so a failure is no matter.
+// forget removes the demonstration's keys. They also expire by themselves, so it ignores errors.
 func forget(ctx context.Context, store driver.Store, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

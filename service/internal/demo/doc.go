@@ -1,6 +1,5 @@
 // Package demo shows what a sliding window changes, with the same limiter code that serves requests.
-// On the embedded store the demonstrations run in virtual time, and so at once and with the same outcome
-// every time.
+// On the embedded store the demonstrations run in virtual time, so they end at once and always have the same outcome.
 //
 // # The boundary
 //
@@ -13,23 +12,22 @@
 // with the same client under 300 calls per 300 s (a sliding window), which is the same rate. At second
 // 150 it wants 150 calls at once, and after those 150 more, one every two seconds.
 //
-// What is assumed, beyond the limits themselves:
+// Assumptions beyond the limits themselves:
 //
 //   - Times are seconds since the start of the first window.
-//   - A client that is refused knows when to come back (RetryAfter) and comes back exactly then, with
-//     everything that is left. Each call is asked for by itself, so each refused call counts as one
-//     refusal.
+//   - A refused client knows when to retry (RetryAfter) and retries exactly then, with all calls that are
+//     left. Each call is separate, so each refused call counts as one refusal.
 //   - Fetching runs at 30 calls a second: 5 s for 150 calls. The first phase ends when the
 //     last fetch does.
 //   - Under the sliding window the second phase starts when the first one ends. Under fixed windows it
 //     starts at 270, the instant at which the worked example that this reproduces starts it. Nothing
 //     in the limits holds it until then: starting at once, at 241, it would end at 541.
-//   - A call of the second phase takes up its whole two seconds, so 150 calls end 300 s after they start.
+//   - A call of the second phase takes its whole two seconds, so 150 calls end 300 s after they start.
 package demo
 
 import "time"
 
-// A clock is virtual time: it stands until it is set.
+// A clock is virtual time. It stands still until it is set.
 type clock struct{ now time.Time }
 
 // epoch is where virtual time starts. Windows of a minute, and of ten seconds, begin there.

@@ -32,14 +32,14 @@ type Workload struct {
 type Side struct {
 	Limit     string `json:"limit"`
 	Algorithm string `json:"algorithm"`
-	// Start and End are when the client began and when its last call was over, in seconds.
+	// Start and End are when the client began and when its last call ended, in seconds.
 	Start float64 `json:"start"`
 	End   float64 `json:"end"`
 	// Admitted and Refusals count calls.
 	Admitted int     `json:"admitted"`
 	Refusals int     `json:"refusals"`
 	Phases   []Phase `json:"phases"`
-	// NeverStops is the calls a minute that a caller gets who asks ten times a second for 3,000 s.
+	// NeverStops is the calls per minute that a caller gets that calls ten times a second for 3,000 s.
 	NeverStops float64 `json:"never_stops_per_minute"`
 }
 
@@ -51,7 +51,7 @@ type Phase struct {
 	// Admitted and Refusals count calls.
 	Admitted int `json:"admitted"`
 	Refusals int `json:"refusals"`
-	// Attempts are the times at which calls were made at once.
+	// Attempts are the instants at which calls were made.
 	Attempts []Attempt `json:"attempts,omitempty"`
 }
 
@@ -61,7 +61,7 @@ type Attempt struct {
 	Wanted   int     `json:"wanted"`
 	Admitted int     `json:"admitted"`
 	Refused  int     `json:"refused"`
-	// RetryAfter is what the refusals said, in seconds; 0 when there were none.
+	// RetryAfter is the retry time of the refusals, in seconds; 0 without refusals.
 	RetryAfter float64 `json:"retry_after"`
 }
 
@@ -105,7 +105,7 @@ func underLimit(ctx context.Context, algorithm sash.Algorithm, limit sash.Limit,
 	}, err
 }
 
-// A client is one caller on a store of its own.
+// A client is one caller with its own store.
 type client struct {
 	clock   *clock
 	limiter *sash.Limiter
@@ -118,7 +118,7 @@ func newClient(algorithm sash.Algorithm, limit sash.Limit) (*client, error) {
 	return &client{virtual, limiter}, err
 }
 
-// burst is the first phase: all calls at once, and again what was refused, when it may.
+// burst is the first phase: all calls at once, and refused calls again at their retry time.
 func (c *client) burst(ctx context.Context) (Phase, error) {
 	phase := Phase{Name: "burst", Start: workloadStart}
 	at := workloadStart
@@ -171,7 +171,7 @@ func (c *client) paced(ctx context.Context, start float64) (Phase, error) {
 	return phase, nil
 }
 
-// neverStops returns the calls a minute that a caller gets who does not care about refusals.
+// neverStops returns the calls per minute that a caller gets that ignores refusals.
 func neverStops(ctx context.Context, algorithm sash.Algorithm, limit sash.Limit) (float64, error) {
 	c, err := newClient(algorithm, limit)
 	if err != nil {
@@ -182,7 +182,7 @@ func neverStops(ctx context.Context, algorithm sash.Algorithm, limit sash.Limit)
 		c.clock.set(float64(i) * neverStopsPeriod)
 		res, err := c.limiter.Allow(ctx, "client")
 		if err != nil {
-			return 0, fmt.Errorf("a caller who never stops: %w", err)
+			return 0, fmt.Errorf("a caller that never stops: %w", err)
 		}
 		if res.Allowed {
 			admitted++

@@ -17,42 +17,42 @@ import (
 	"example.com/sash/rueidisstore"
 )
 
-// A Client decides on the Redis of a URL. What it is asked at the same time travels together, over one
-// connection to each server. It is safe for concurrent use.
+// A Client decides on the Redis of a URL. It pipelines concurrent calls over one connection to each server. It is safe
+// for concurrent use.
 //
-// rueidis connects when a client of it is made, and where it cannot there is none for Sentinel or a Cluster. So
-// that is done by the first call that needs it, and again after a pause until it works.
+// rueidis connects when it creates a client, and for Sentinel or a Cluster creates none if it cannot connect. So the
+// first call that needs the client creates it, and later calls try again after a pause until that succeeds.
 type Client struct {
 	target *target
 	option rueidis.ClientOption
 	stop   context.CancelFunc // ends connecting
-	work   sync.WaitGroup     // of goroutines that make and close clients
+	work   sync.WaitGroup     // of goroutines that open and close connections
 
-	made atomic.Pointer[made] // nil while there is none
+	conn atomic.Pointer[connection] // nil while not connected
 
 	mu     sync.Mutex
-	try    *attempt // guarded by mu: the last one, nil after one that succeeded
+	try    *attempt // guarded by mu: the last attempt, nil after a success
 	closed bool     // guarded by mu
 }
 
-// A made is a client of rueidis.
-type made struct {
+// A connection is a connected rueidis client.
+type connection struct {
 	client  rueidis.Client
 	scripts redisstore.Waiter
 	since   time.Time
 }
 
-// An attempt is one to make a client.
+// An attempt is one attempt to connect.
 type attempt struct {
-	times int           // that have failed in a row, with this one
-	done  chan struct{} // closed when the rest is there
-	made  *made
+	times int           // its number since the last success
+	done  chan struct{} // closed when conn and err are set
+	conn  *connection
 	err   error
-	again time.Time // when to try again
+	again time.Time // when the next attempt may begin
 }
 
-// New returns a client for a Redis URL, or a plain host:port. It does not connect, so it works while Redis does
-// not.
+// New returns a client for a Redis URL, or a plain host:port. It does not connect, so it succeeds even while Redis is
+// down.
 func New(url string) (*Client, error) {
 	t, err := parse(url)
 	if err != nil {
@@ -64,17 +64,17 @@ func New(url string) (*Client, error) {
 	return &Client{target: t, option: t.option(dial), stop: stop}, nil
 }
 
-// String returns the address for messages, which never has the password.
+// String returns the address for messages, never with the password.
 func (c *Client) String() string { return c.target.String() }
 
-// Store returns a store that decides through the client. A nil opts is the default.
+// Store returns a store that decides through the client. Nil opts means the default.
 func (c *Client) Store(opts *redisstore.Options) *redisstore.Store { return redisstore.New(c, opts) }
 
-// Detached is Store for a caller that does not wait for the store, such as [example.com/sash/failover]: a call goes on
-// when its context ends, until there is an answer or the connection is given up, which takes a few seconds at most.
+// Detached is Store for a caller that may stop waiting for the store, such as [example.com/sash/failover]. A call continues
+// after its context ends, until it gets an answer or the connection fails, which takes a few seconds at most.
 //
-// The connection is everybody's. Who makes it, or is alone on it, would otherwise break it off for all when
-// a budget is spent, and a budget may be too short for connecting over a network.
+// All calls share the connection. Otherwise a call that opens the connection, or is alone on it, would close it for all
+// when its budget is spent, and a budget may be too short for connecting over a network.
 func (c *Client) Detached(opts *redisstore.Options) *redisstore.Store {
 	return redisstore.New(detached{c}, opts)
 }
@@ -102,7 +102,7 @@ func (c *Client) RunWait(ctx context.Context, script *redisstore.Script, keys []
 // Cluster implements [redisstore.Scripter].
 func (c *Client) Cluster() bool { return c.target.form == cluster }
 
-// Ping returns an error when Redis does not answer: one of its nodes, of a Cluster.
+// Ping returns an error if Redis does not answer. On a Cluster it asks one of the nodes.
 func (c *Client) Ping(ctx context.Context) error {
 	m, err := c.get(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	return c.heed(ctx, m, m.client.Do(ctx, m.client.B().Ping().Build()).Error())
 }
 
-// Time returns the server's time: that of one of its nodes, of a Cluster.
+// Time returns the server's time. On a Cluster it asks one of the nodes.
 func (c *Client) Time(ctx context.Context) (time.Time, error) {
 	m, err := c.get(ctx)
 	if err != nil {
@@ -122,17 +122,17 @@ func (c *Client) Time(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if len(said) != 2 {
-		return time.Time{}, fmt.Errorf("%v is not an answer to TIME", said)
+		return time.Time{}, fmt.Errorf("unexpected answer to TIME: %v", said)
 	}
 	return time.Unix(said[0], said[1]*int64(time.Microsecond)), nil
 }
 
-// Close ends the connections. Calls under way have a second to be answered. Of a Cluster it leaves what rueidis has put off, which
-// sleeps for five seconds at most and ends.
+// Close closes the connections. Calls in flight have a second to finish. On a Cluster a background goroutine of rueidis
+// may remain, which ends after five seconds at most.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
-	m := c.made.Swap(nil)
+	m := c.conn.Swap(nil)
 	c.mu.Unlock()
 	c.stop()
 	if m != nil {
@@ -141,19 +141,19 @@ func (c *Client) Close() {
 	c.work.Wait()
 }
 
-// get returns the client of rueidis, which it may have to wait for.
-func (c *Client) get(ctx context.Context) (*made, error) {
-	if m := c.made.Load(); m != nil {
+// get returns the connection. It connects if necessary, and waits for that.
+func (c *Client) get(ctx context.Context) (*connection, error) {
+	if m := c.conn.Load(); m != nil {
 		return m, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	if m := c.made.Load(); m != nil || c.closed {
+	if m := c.conn.Load(); m != nil || c.closed {
 		c.mu.Unlock()
 		if m == nil {
-			return nil, &unmade{rueidis.ErrClosing}
+			return nil, &unconnected{rueidis.ErrClosing}
 		}
 		return m, nil
 	}
@@ -163,20 +163,20 @@ func (c *Client) get(ctx context.Context) (*made, error) {
 		a = c.begin(1)
 	case a.over() && time.Now().Before(a.again):
 		c.mu.Unlock()
-		return nil, &unmade{fmt.Errorf("%w (not tried again yet)", a.err)}
+		return nil, &unconnected{fmt.Errorf("%w (not tried again yet)", a.err)}
 	case a.over():
 		a = c.begin(a.times + 1)
 	}
 	c.mu.Unlock()
 	select {
 	case <-a.done:
-		return a.made, a.err
+		return a.conn, a.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// begin begins an attempt. The caller holds mu.
+// begin starts an attempt. The caller holds mu.
 func (c *Client) begin(times int) *attempt {
 	a := &attempt{times: times, done: make(chan struct{})}
 	c.try = a
@@ -193,37 +193,37 @@ func (a *attempt) over() bool {
 	}
 }
 
-// attempt makes a client.
+// attempt connects and publishes the result.
 func (c *Client) attempt(a *attempt) {
 	client, err := connect(c.option)
 	if err != nil {
-		a.err = &unmade{own(context.Background(), err)}
-		if !dialling(err) { // the dialer pauses by itself
+		a.err = &unconnected{own(context.Background(), err)}
+		if !dialling(err) { // the dialer has its own pause
 			a.again = time.Now().Add(pause(a.times))
 		}
 	} else {
-		a.made = &made{client, rueidisstore.Scripter(client), time.Now()}
+		a.conn = &connection{client, rueidisstore.Scripter(client), time.Now()}
 	}
 	c.mu.Lock()
 	switch {
 	case err != nil:
 	case c.closed:
-		a.made, a.err = nil, &unmade{rueidis.ErrClosing}
+		a.conn, a.err = nil, &unconnected{rueidis.ErrClosing}
 	default:
-		c.made.Store(a.made)
+		c.conn.Store(a.conn)
 		c.try = nil
 	}
 	c.mu.Unlock()
 	close(a.done)
-	if err == nil && a.made == nil {
+	if err == nil && a.conn == nil {
 		client.Close()
 	}
 }
 
-// connect makes a client that has connected, or none.
+// connect returns a connected client, or an error.
 func connect(option rueidis.ClientOption) (client rueidis.Client, err error) {
 	defer func() {
-		if p := recover(); p != nil { // an answer that it did not expect
+		if p := recover(); p != nil { // an unexpected answer
 			client, err = nil, fmt.Errorf("connecting: %v", p)
 		}
 	}()
@@ -235,31 +235,31 @@ func connect(option rueidis.ClientOption) (client rueidis.Client, err error) {
 	return client, err
 }
 
-// dialling reports whether an error is of a connection that could not be made.
+// dialling reports whether an error means that a connection could not be established.
 func dialling(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// heed looks at an error and returns it. A server that has become a replica is the wrong one: with Sentinel or a Cluster rueidis
-// finds out which is the right one, and the name of a single server may have another address now.
-func (c *Client) heed(ctx context.Context, m *made, err error) error {
+// heed examines an error and returns it. If a single server has become a replica, heed drops the connection, because the
+// server's name may resolve to another address now. With Sentinel or a Cluster rueidis finds the new primary itself.
+func (c *Client) heed(ctx context.Context, m *connection, err error) error {
 	if err == nil || c.target.form != single || time.Since(m.since) < longestPause || !readOnly(err) {
 		return own(ctx, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed && c.made.CompareAndSwap(m, nil) {
+	if !c.closed && c.conn.CompareAndSwap(m, nil) {
 		c.work.Go(m.client.Close)
 	}
 	return err
 }
 
-// own returns an error that does not pass for the end of the caller's context unless it is that: rueidis has
-// contexts too, with which it connects.
+// own returns an error that is a context error only if the caller's context has ended. rueidis connects with contexts of
+// its own, whose errors must not look like the caller's.
 func own(ctx context.Context, err error) error {
 	switch {
-	case err == nil, ctx.Err() != nil, dialling(err): // the last one says what it is
+	case err == nil, ctx.Err() != nil, dialling(err): // a dialling error already says what it is
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("connecting: %w", os.ErrDeadlineExceeded)
@@ -274,14 +274,14 @@ func readOnly(err error) bool {
 	return errors.As(err, &said) && strings.HasPrefix(said.Error(), "READONLY")
 }
 
-// An unmade is why there is no client. It passes for an error of dialling, which it is mostly: nothing was sent.
-type unmade struct{ err error }
+// An unconnected is the reason why there is no connection. It looks like an error of dialling, because nothing was sent.
+type unconnected struct{ err error }
 
-func (e *unmade) Error() string { return e.err.Error() }
-func (e *unmade) Unwrap() error { return e.err }
+func (e *unconnected) Error() string { return e.err.Error() }
+func (e *unconnected) Unwrap() error { return e.err }
 
-// As is for errors.As.
-func (e *unmade) As(target any) bool {
+// As implements the interface of errors.As.
+func (e *unconnected) As(target any) bool {
 	op, ok := target.(**net.OpError)
 	if ok {
 		*op = &net.OpError{Op: "dial", Net: "redis", Err: e.err}
@@ -289,7 +289,7 @@ func (e *unmade) As(target any) bool {
 	return ok
 }
 
-// detached runs scripts whatever becomes of the context, unless that is over already.
+// detached runs scripts even after the context ends, unless it has ended before.
 type detached struct{ *Client }
 
 func (d detached) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {

@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// Bounds of the pause after a connection that could not be made.
+// Bounds of the pause after a failed connection attempt.
 const (
 	shortestPause = 50 * time.Millisecond
 	longestPause  = time.Second
 )
 
-// A dialer connects, and spares servers that cannot be reached: after a failure the same address is left
-// alone for a pause that doubles and has jitter, and then tried by one caller at a time. Meanwhile dialling
-// it fails at once. It is safe for concurrent use.
+// A dialer connects, with backoff for unreachable servers. After a failure it pauses for that address, doubling the pause
+// with jitter, and then lets one caller at a time try. Meanwhile dialling the address fails at once. It is safe for
+// concurrent use.
 type dialer struct {
 	timeout time.Duration
-	ended   context.Context // ends every attempt to connect; nil means nothing does
+	ended   context.Context // ends every attempt to connect; may be nil
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	mu     sync.Mutex
-	failed map[string]*failure // guarded by mu; by address, while it cannot be reached
+	failed map[string]*failure // guarded by mu; by unreachable address
 }
 
-// A failure is an address that could not be reached.
+// A failure is the state of an unreachable address.
 type failure struct {
 	err    error
 	times  int
 	until  time.Time
-	trying bool // somebody is finding out
+	trying bool // an attempt is in progress
 }
 
 func newDialer(timeout time.Duration, config *tls.Config) *dialer {
@@ -67,14 +67,14 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, err
 }
 
-// rueidis returns Dial in the form that rueidis takes.
+// rueidis returns Dial in the form of rueidis.
 func (d *dialer) rueidis(network string) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	return func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		return d.Dial(ctx, network, addr)
 	}
 }
 
-// admit returns an error while an address is left alone.
+// admit returns an error during the pause of an address.
 func (d *dialer) admit(addr string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,7 +89,7 @@ func (d *dialer) admit(addr string) error {
 	return nil
 }
 
-// report notes how dialling an address ended. A caller who gave up says nothing about the address.
+// report records the outcome of dialling an address. A caller that gave up does not count as a failure.
 func (d *dialer) report(addr string, err error, gaveUp bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +106,7 @@ func (d *dialer) report(addr string, err error, gaveUp bool) {
 			f = &failure{}
 			d.failed[addr] = f
 		} else if !f.trying {
-			return // one of several that began before the first of them failed
+			return // began before an earlier attempt failed
 		}
 		f.err, f.trying = err, false
 		f.times++
@@ -114,8 +114,8 @@ func (d *dialer) report(addr string, err error, gaveUp bool) {
 	}
 }
 
-// pause returns how long to leave a server alone that could not be reached so many times: half to all of a
-// time that doubles.
+// pause returns the pause after the given number of failures: a random time between half and all of a duration that
+// doubles.
 func pause(times int) time.Duration {
 	d := longestPause
 	if times < 6 {

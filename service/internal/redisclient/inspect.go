@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// sentinelDial bounds a connection with all that is asked before.
+// sentinelDial bounds connecting through Sentinels, including the queries.
 const sentinelDial = 4 * time.Second
 
-// Inspect returns a client for what a [Client] is not for: looking at the servers of a Redis URL one by one, and any
-// command that decides nothing and must not be in the way of those that do. It does not connect.
+// Inspect returns a client for what a [Client] is not for: inspecting the servers of a Redis URL one by one, and commands
+// that decide nothing and must not delay those that do. It does not connect.
 func Inspect(url string) (redis.UniversalClient, error) {
 	t, err := parse(url)
 	if err != nil {
@@ -28,8 +28,8 @@ func Inspect(url string) (redis.UniversalClient, error) {
 	}
 }
 
-// Sentinels returns a client for each Sentinel of a URL and the name of the primary they watch; none for
-// URLs of another form.
+// Sentinels returns a client for each Sentinel of a URL and the name of the primary that they watch. It returns none for
+// other forms of URLs.
 func Sentinels(url string) (clients []*redis.SentinelClient, master string, err error) {
 	t, err := parse(url)
 	if err != nil || t.form != sentinel {
@@ -44,7 +44,7 @@ func Sentinels(url string) (clients []*redis.SentinelClient, master string, err 
 	return clients, t.master, nil
 }
 
-// common returns what every form needs. What the URL says as parameters (?read_timeout=3s) stays.
+// common returns the options of every form. Parameters of the URL (?read_timeout=3s) take precedence.
 func (t *target) common(timeout time.Duration) *redis.Options {
 	opts := *t.opts
 	for _, d := range []*time.Duration{&opts.DialTimeout, &opts.ReadTimeout, &opts.WriteTimeout, &opts.PoolTimeout} {
@@ -56,10 +56,10 @@ func (t *target) common(timeout time.Duration) *redis.Options {
 		opts.PoolSize = poolSize
 	}
 	opts.ContextTimeoutEnabled = true
-	// One try to connect: a call that fails is answered now, and the next one tries again.
+	// One attempt to connect: a call fails at once, and the next one tries again.
 	opts.DialerRetries = 1
 	opts.Dialer = newDialer(opts.DialTimeout, t.tls).Dial
-	// Only what a user with few rights may send: no CLIENT commands on connecting.
+	// Send nothing that needs further permissions: no CLIENT commands on connecting.
 	opts.DisableIdentity = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &opts
@@ -70,7 +70,7 @@ func (t *target) single() *redis.Options { return t.common(timeout) }
 func (t *target) failover() *redis.FailoverOptions {
 	o := t.common(sentinelTimeout)
 	if o.MaxRetries == 0 {
-		o.MaxRetries = -1 // one that hangs is asked once, and then the next one
+		o.MaxRetries = -1 // try a hanging Sentinel once, then the next one
 	}
 	return &redis.FailoverOptions{
 		MasterName: t.master, SentinelAddrs: t.addrs,
@@ -101,14 +101,14 @@ func (t *target) cluster() *redis.ClusterOptions {
 	}
 }
 
-// Primaries calls f for the primary behind a client: for every one of a Cluster, one after the other. It
-// returns the first error.
+// Primaries calls f for the primary behind a client, or for each primary of a Cluster, one after the other. It returns
+// the first error.
 func Primaries(ctx context.Context, client redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	switch c := client.(type) {
 	case *redis.Client:
 		return f(ctx, c)
 	case *redis.ClusterClient:
-		gate := make(chan struct{}, 1) // the cluster's client calls f for all at once
+		gate := make(chan struct{}, 1) // the cluster client calls f concurrently
 		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			gate <- struct{}{}
 			defer func() { <-gate }()
@@ -119,8 +119,7 @@ func Primaries(ctx context.Context, client redis.UniversalClient, f func(context
 	}
 }
 
-// Node returns a client for one server of what a URL names, such as a replica, with the same user and
-// parameters.
+// Node returns a client for one server, such as a replica, with the user and the parameters of a URL.
 func Node(url, addr string) (*redis.Client, error) {
 	t, err := parse(url)
 	if err != nil {

@@ -102,10 +102,10 @@ func TestTLSFilesThatAreWrongAreNamed(t *testing.T) {
 	for url, say := range map[string]string{
 		"rediss://a?tls_ca=/no/such/file":                  "/no/such/file",
 		"rediss://a?tls_ca=" + file:                        "no certificate in PEM",
-		"rediss://a?tls_cert=" + file:                      "belong together",
+		"rediss://a?tls_cert=" + file:                      "must be set together",
 		"rediss://a?tls_cert=" + file + "&tls_key=" + file: "tls_cert and tls_key",
-		"redis://a?tls_ca=" + file:                         "write rediss://",
-		"redis+cluster://a,b?tls_cert=x&tls_key=" + file:   "write rediss://",
+		"redis://a?tls_ca=" + file:                         "use rediss://",
+		"redis+cluster://a,b?tls_cert=x&tls_key=" + file:   "use rediss://",
 	} {
 		if _, err := New(url); err == nil || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v, want %q", url, err, say)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Remedy adds to the error of a first call what to do about it, where that is known.
+// Remedy adds to the error of a first call what to do about it, if known.
 func Remedy(err error) error {
 	if do := remedy(err); do != "" {
 		return fmt.Errorf("%w (%s)", err, do)

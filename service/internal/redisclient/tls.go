@@ -10,19 +10,19 @@ import (
 	"os"
 )
 
-// tlsFiles are files in PEM that a URL names with the parameters tls_ca, tls_cert and tls_key.
+// tlsFiles are the PEM files of the URL parameters tls_ca, tls_cert and tls_key.
 type tlsFiles struct{ ca, cert, key string }
 
-// config adds the files to the configuration of a URL for TLS; nil is a URL without TLS.
+// config adds the files to the TLS configuration of a URL, which is nil without TLS.
 func (f tlsFiles) config(base *tls.Config) (*tls.Config, error) {
 	if f == (tlsFiles{}) {
 		return base, nil
 	}
 	if base == nil {
-		return nil, errors.New("tls_ca, tls_cert and tls_key are for TLS: write rediss:// in place of redis://")
+		return nil, errors.New("tls_ca, tls_cert and tls_key need TLS: use rediss:// instead of redis://")
 	}
 	if (f.cert == "") != (f.key == "") {
-		return nil, errors.New("tls_cert and tls_key belong together: give both files")
+		return nil, errors.New("tls_cert and tls_key must be set together")
 	}
 	if f.ca != "" {
 		text, err := os.ReadFile(f.ca)
@@ -44,8 +44,8 @@ func (f tlsFiles) config(base *tls.Config) (*tls.Config, error) {
 	return base, nil
 }
 
-// secure makes a connection one of TLS, with a server of the name that the address has when the configuration has
-// none. An error closes it, and says that nothing but the connection failed: it is one of dialling.
+// secure performs the TLS handshake on a connection. The expected server name is that of the configuration, or else that
+// of the address. On an error it closes the connection and returns an error of dialling, because nothing was sent.
 func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string) (net.Conn, error) {
 	if config.ServerName == "" {
 		config = config.Clone()
@@ -63,11 +63,11 @@ func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string)
 	var alert tls.AlertError
 	switch {
 	case errors.As(err, &wrong):
-		err = fmt.Errorf("TLS handshake: %w (name its authority with tls_ca=FILE, and the host as the certificate does)", err)
+		err = fmt.Errorf("TLS handshake: %w (set its authority with tls_ca=FILE, and use the host name of the certificate)", err)
 	case errors.As(err, &alert):
 		err = fmt.Errorf("TLS handshake: %w", err)
 	default:
-		err = fmt.Errorf("TLS handshake: %w (is it a TLS port? redis:// is without TLS)", err)
+		err = fmt.Errorf("TLS handshake: %w (is it a TLS port? redis:// does not use TLS)", err)
 	}
 	return nil, &net.OpError{Op: "dial", Net: conn.RemoteAddr().Network(), Addr: conn.RemoteAddr(), Err: err}
 }

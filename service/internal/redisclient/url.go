@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Forms is the URLs that New takes, for messages and help texts.
+// Forms describes the URLs that New accepts, for messages and help texts.
 const Forms = "redis://[user:password@]host:port[/db], redis+sentinel://[user:password@]host:port,host:port/primary[/db], " +
 	"redis+cluster://[user:password@]host:port,host:port, each with rediss in place of redis for TLS, unix:///path/to/socket, or host:port"
 
-// How the server is reached.
+// Kinds of deployment.
 type form int
 
 const (
@@ -23,7 +23,7 @@ const (
 	cluster
 )
 
-// A target is a URL that was read.
+// A target is a parsed URL.
 type target struct {
 	form   form
 	addrs  []string // of Sentinels or of nodes
@@ -34,7 +34,7 @@ type target struct {
 	sentinelUser, sentinelPassword string
 }
 
-// String is the address for messages: no user, no password.
+// String returns the address for messages, without user and password.
 func (t *target) String() string {
 	switch t.form {
 	case sentinel:
@@ -48,23 +48,23 @@ func (t *target) String() string {
 
 func parse(given string) (*target, error) {
 	if given == "" {
-		return nil, errors.New("the Redis address is empty: write " + Forms)
+		return nil, errors.New("the Redis address is empty: use " + Forms)
 	}
 	text := given
 	if !strings.Contains(text, "://") {
 		if host, port, err := net.SplitHostPort(text); err != nil || host == "" && port == "" {
-			return nil, errors.New(describe(given) + "is not a Redis address: write " + Forms)
+			return nil, errors.New(describe(given) + "is not a Redis address: use " + Forms)
 		}
 		text = "redis://" + text
 	}
-	wrong := errors.New(describe(given) + "is not a Redis URL: write " + Forms)
+	wrong := errors.New(describe(given) + "is not a Redis URL: use " + Forms)
 	scheme, rest, _ := strings.Cut(text, "://")
 	base, kind, multiple := strings.Cut(scheme, "+")
 	t := &target{form: map[string]form{"sentinel": sentinel, "cluster": cluster}[kind]}
 	if multiple && (t.form == single || base != "redis" && base != "rediss") {
 		return nil, wrong
 	}
-	// A list of hosts is not a host: a parser of URLs gets the first one only.
+	// The URL parser does not support a list of hosts, so it gets only the first.
 	if multiple {
 		authority, after := rest, ""
 		if i := strings.IndexAny(rest, "/?#"); i >= 0 {
@@ -87,12 +87,12 @@ func parse(given string) (*target, error) {
 	if t.form == sentinel {
 		master, db, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 		if master == "" {
-			return nil, errors.New(describe(given) + "does not name the primary that Sentinel watches: write redis+sentinel://host:port,host:port/primary[/db]")
+			return nil, errors.New(describe(given) + "does not name the primary that Sentinel watches: use redis+sentinel://host:port,host:port/primary[/db]")
 		}
 		t.master, u.Path, u.RawPath = master, "/"+db, ""
 	}
 	if t.form == cluster && strings.Trim(u.Path, "/0") != "" {
-		return nil, errors.New(describe(given) + "names a database, and a Redis Cluster has only one: leave it out")
+		return nil, errors.New(describe(given) + "names a database, but a Redis Cluster has only one: remove it")
 	}
 	query := u.Query()
 	files := tlsFiles{take(query, "tls_ca"), take(query, "tls_cert"), take(query, "tls_key")}
@@ -104,7 +104,7 @@ func parse(given string) (*target, error) {
 		return nil, wrong
 	}
 	if t.form != single && t.opts.TLSConfig != nil {
-		t.opts.TLSConfig.ServerName = "" // that of each node
+		t.opts.TLSConfig.ServerName = "" // each node has its own
 	}
 	if t.tls, err = files.config(t.opts.TLSConfig); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func take(query url.Values, name string) string {
 	return value
 }
 
-// hostPort reads a host with or without a port.
+// hostPort parses a host with an optional port.
 func hostPort(text, port string) (string, bool) {
 	u, err := url.Parse("redis://" + text)
 	if err != nil || u.Hostname() == "" || u.Host != text {
@@ -131,7 +131,7 @@ func hostPort(text, port string) (string, bool) {
 	return net.JoinHostPort(u.Hostname(), port), true
 }
 
-// describe names a URL that could not be read, unless it might hold a password.
+// describe returns an invalid URL for messages, unless it might contain a password.
 func describe(url string) string {
 	if strings.Contains(url, "@") || strings.Contains(url, "password") {
 		return "what was given "
