@@ -1,7 +1,7 @@
--- sortedset.lua: a sliding log as it is usually written, one sorted-set member a unit. The baseline.
+-- sortedset.lua: a sliding log as services usually write it, one sorted-set member a unit. The baseline.
 --
 -- KEYS     the subject's sorted set
--- ARGV     1: window in microseconds   2: units   3: cost   4: a text that no other call has
+-- ARGV     1: window in microseconds   2: units   3: cost   4: a text unique to the call
 -- Returns  {1 or 0, units left, microseconds until the oldest member leaves}
 
 local key = KEYS[1]
