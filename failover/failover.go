@@ -115,8 +115,8 @@ var (
 
 // A Store answers for another store when that is unavailable. It is safe for concurrent use and holds
 // nothing that has to be closed: a goroutine of its own runs only while there is something to charge to a
-// store that has come back. It implements [driver.MultiStore], [driver.Deduplicator], [driver.Settler] and
-// [driver.Resetter]; what the other store cannot do is [driver.ErrUnsupported].
+// store that has come back. It implements [driver.MultiStore], [driver.Deduplicator], [driver.Settler],
+// [driver.Resetter] and [driver.Cooler]; what the other store cannot do is [driver.ErrUnsupported].
 type Store struct {
 	*guard
 	modes Modes

@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore],
-// [driver.Deduplicator], [driver.Settler] and [driver.Resetter].
+// [driver.Deduplicator], [driver.Settler], [driver.Resetter] and [driver.Cooler].
 type Store struct {
 	seed   maphash.Seed
 	most   int64

@@ -171,7 +171,12 @@ func (s *Store) put(record []byte) error {
 	sub := &subject{}
 	name, record, ok1 := cutText(record)
 	resolution, n := binary.Varint(record)
-	if err := sub.id.algorithm.UnmarshalText([]byte(name)); err != nil || !ok1 || n <= 0 {
+	if name == cooling.Algorithm.String() {
+		sub.id.algorithm = cooling.Algorithm
+	} else if err := sub.id.algorithm.UnmarshalText([]byte(name)); err != nil {
+		return ErrSnapshot
+	}
+	if !ok1 || n <= 0 {
 		return ErrSnapshot
 	}
 	sub.id.resolution = time.Duration(resolution)
@@ -200,7 +205,8 @@ func (s *Store) put(record []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: key %q: %w", ErrSnapshot, key, err)
 	}
-	if len(rest) > 0 {
+	_, cools := state.(*window.CoolDown)
+	if len(rest) > 0 || cools != (sub.id.algorithm == cooling.Algorithm) {
 		return ErrSnapshot
 	}
 	sub.state = state

@@ -12,13 +12,13 @@ import (
 	"example.com/sash"
 )
 
-// An admission is a call that may go out. It is to be ended with landed.
+// An admission is a call that may be sent. Landed ends it.
 type admission struct {
-	counted []sash.LimitResult // for the call's limits; nil when the store has not counted it
-	before  int64              // what leaving returned before the call was decided
+	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
+	before  int64              // from leaving, before the decision
 }
 
-// admit charges a call, after waiting for at most patience.
+// admit charges a call, and waits for room for at most patience.
 func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) (admission, error) {
 	ctx := req.Context()
 	began := time.Now()
@@ -26,7 +26,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 		if err := ctx.Err(); err != nil {
 			return admission{}, context.Cause(ctx)
 		}
-		admitted, refusal, err := t.ask(ctx, call)
+		admitted, refusal, err := t.decide(ctx, call)
 		if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
 			if err := t.opts.Unavailable(req, call, err); err != nil {
 				return admission{}, err
@@ -56,7 +56,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 	}
 }
 
-// A refusal is why a call has no room, and for how long.
+// A refusal says why a call has no room, and for how long.
 type refusal struct {
 	key     string
 	wait    time.Duration
@@ -71,8 +71,8 @@ func (r *refusal) because(cause error) error {
 	return &CoolDownError{Key: r.key, RetryAfter: r.wait, Cause: cause}
 }
 
-// jitter spreads those who wait for the same cool-down over a tenth of it. Those who wait for a limit are
-// spread by the limit.
+// jitter spreads calls that wait for the same cool-down over a tenth of its length. Calls that wait for a limit
+// are spread by the limit.
 func (r *refusal) jitter() time.Duration {
 	if r.limited != nil {
 		return 0
@@ -80,25 +80,25 @@ func (r *refusal) jitter() time.Duration {
 	return time.Duration(rand.Int64N(int64(r.wait/10) + 1))
 }
 
-// ask asks once: is a bucket of the call cooling down, and if not, does the call fit?
-func (t *Transport) ask(ctx context.Context, call Call) (admission, *refusal, error) {
-	var stays refusal
+// decide looks for cool-downs of the call's buckets, and charges the call if there is none.
+func (t *Transport) decide(ctx context.Context, call Call) (admission, *refusal, error) {
+	var cooling refusal
 	for key := range call.cooling() {
 		d, err := t.cool.remaining(ctx, key)
 		if err != nil {
 			return admission{}, nil, err
 		}
-		stays.longer(key, d)
+		cooling.longer(key, d)
 	}
 	wholes, now := call.subjects(), time.Now()
 	subjects := slices.Clone(wholes)
 	for i, s := range wholes {
 		limits, wait := t.learned.apply(s, call.percent(i), now)
 		subjects[i].Limits = limits
-		stays.longer(s.Key, wait)
+		cooling.longer(s.Key, wait)
 	}
-	if stays.wait > 0 {
-		return admission{}, &stays, nil
+	if cooling.wait > 0 {
+		return admission{}, &cooling, nil
 	}
 	before := t.learned.leaving(wholes)
 	res, err := t.limiter.AllowAll(ctx, subjects...)
@@ -117,39 +117,38 @@ func (t *Transport) ask(ctx context.Context, call Call) (admission, *refusal, er
 	return admission{counted[:len(call.Limits)], before}, nil, nil
 }
 
-// refusal is why a call was refused by its limits.
+// refusal returns why the limits refused a call.
 func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *refusal {
 	by, _ := res.RefusedBy()
 	if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {
 		res.RetryAfter = wait
 	}
-	res.RetryAfter = max(res.RetryAfter, time.Millisecond) // whatever a store says: not a loop
-	key := strings.TrimPrefix(by.Key, t.prefix)            // as the route gave it
+	res.RetryAfter = max(res.RetryAfter, time.Millisecond) // never a busy loop
+	key := strings.TrimPrefix(by.Key, t.prefix)            // without the prefix, as the route returned it
 	return &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}
 }
 
-// counts tells whether a result shows what the whole fleet has used, and not what one process has decided while
-// the store was unavailable.
+// counts reports whether a result has the usage of all processes. That of a store that was unavailable has not.
 func counts(res sash.Result) bool { return res.Source < sash.FromLocal }
 
-// longer makes a refusal the one of a bucket that has to be waited for longer.
+// longer replaces a refusal by one with a longer wait.
 func (r *refusal) longer(key string, wait time.Duration) {
 	if wait > r.wait {
 		r.key, r.wait = key, wait
 	}
 }
 
-// tell puts a cool-down where other processes see it, and returns how long it lasts. The answer that asked for
-// it is right even when the store cannot be told; this process keeps to it all the same. The store is told even
-// when the caller is about to leave, and that does not take longer than a second.
-func (t *Transport) tell(req *http.Request, key string, away stay) time.Duration {
+// coolDown begins the cool-down that a response asks for, and returns its length. When the store fails, this
+// process keeps to it all the same, so the error is ignored. The store gets a second, also when the caller is
+// about to leave.
+func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.Duration {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()
-	lasts, _ := t.cool.begin(ctx, key, away.lasts, away.guessed)
-	return lasts
+	length, _ := t.cool.begin(ctx, key, wanted.length, wanted.guessed)
+	return length
 }
 
-// sleep returns early, with the context's cause, when the context ends.
+// sleep waits for a time. It returns the context's cause when the context ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

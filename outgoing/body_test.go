@@ -11,10 +11,10 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// A told is a transport that gives one answer.
-type told struct{ res *http.Response }
+// A canned transport returns one response.
+type canned struct{ res *http.Response }
 
-func (r told) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r canned) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.res.Request = req
 	return r.res, nil
 }
@@ -29,7 +29,7 @@ func (w *watched) Close() error {
 	return nil
 }
 
-func TestABodyThatWasLookedAtIsWholeAndClosedByTheCaller(t *testing.T) {
+func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 	cut := errors.New("connection reset")
 	long := `{"error":{"errors":[{"reason":"quotaExceeded"}]},"more":"` + strings.Repeat("x", 200<<10) + `"}`
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestABodyThatWasLookedAtIsWholeAndClosedByTheCaller(t *testing.T) {
 			body := &watched{Reader: io.MultiReader(parts...)}
 			res := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: body, ContentLength: int64(len(c.text))}
 			rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
-				&outgoing.Options{Mode: outgoing.Refuse, Base: told{res}, Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
+				&outgoing.Options{Mode: outgoing.Refuse, Base: canned{res}, Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ type errorReader struct{ err error }
 
 func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 
-// What is not a refusal is not read, and neither is a refusal of an API that says nothing in bodies.
+// The transport does not read the body of a response that is no refusal, or of an API without signs in bodies.
 func TestOtherBodiesAreLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		vendor string
@@ -101,7 +101,7 @@ func TestOtherBodiesAreLeftAlone(t *testing.T) {
 	} {
 		body := &watched{Reader: errorReader{errors.New("it was read")}}
 		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Profile: vendor(t, c.vendor),
-			Base: told{&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body}}}, sash.PerDay(10_000))
+			Base: canned{&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body}}}, sash.PerDay(10_000))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"example.com/sash"
 )
 
-// A Route says what a request is charged to. It is called once a request and must not change it. An error
-// fails the request.
+// A Route returns the call that a request is charged as. The transport calls it once a request; it must not
+// change the request. An error fails the request.
 type Route func(*http.Request) (Call, error)
 
 // Everything routes all requests to one bucket, at a cost of one unit each.
@@ -18,34 +18,36 @@ func Everything(key string) Route {
 	return func(*http.Request) (Call, error) { return Call{Key: key}, nil }
 }
 
-// A Call is what one request is charged to. The zero Call is not limited.
+// A Call says what one request is charged to. The zero Call is not limited.
 type Call struct {
 	// Key is the bucket: what the API counts, such as a credential, or a credential and a route. Build it
 	// with [sash.Key], and from a token with [sash.Secret]. Empty means that the request is not limited.
 	Key string
-	// Account is what several buckets belong to, such as the credential of an API that counts by route.
-	// Nothing is charged to it: a refusal that is for all of the API, as a [Sign] says, is a cool-down of
-	// the account, and no process sends to any of its buckets. Looking for that costs one more round
-	// trip. When it is empty such a refusal is a cool-down of the Key.
+	// Account groups several buckets, such as the credential of an API that counts by route. Nothing is
+	// charged to it. When a [Sign] says that a refusal is for the whole API, the account cools down, and no
+	// process sends to any of its buckets. Looking for that costs one more round trip. When it is empty such
+	// a refusal is a cool-down of the Key.
 	Account string
 	// Cost is the units of the request. Zero is 1.
 	Cost int64
 	// Unit is what the bucket counts, as in RateLimit fields: "requests" when empty, or "tokens",
-	// "content-bytes". Only what the API says about this unit changes the bucket's limits.
+	// "content-bytes". Only quotas of this unit change the bucket's limits.
 	Unit string
-	// Limits of the bucket. Empty means those of the transport.
+	// Limits are the bucket's limits. Empty means those of the transport.
 	Limits []sash.Limit
-	// Share is the percentage of the limits, 1 to 100, that this class of calls may find used, its own
-	// cost included. All classes are charged to the same bucket: with 95, cron jobs stop when 95 % is
-	// used by all, and the rest is left to interactive calls. Zero is 100. Parts of a unit are not used.
+	// Share is the percentage of the limits, 1 to 100, up to which this class of calls is admitted, its own
+	// cost included. All classes are charged to the same bucket: with 95, cron jobs stop when all classes
+	// together have used 95 %, and the rest is left to interactive calls. Zero is 100. Fractions of a unit
+	// are dropped.
 	Share int
 	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own
-	// limiter, or a quota that several credentials share. An answer cannot say which bucket it is about,
-	// so what it teaches is about the Key alone: make the Key what the API describes in its answers. What
-	// calls with another Key have learnt holds also for calls that have it here: its cool-down, for one
-	// more round trip each, and its lower limits. Empty Limits are those of the transport.
+	// limiter, or a quota that several credentials share. A response does not say which bucket it
+	// describes, so the transport learns about the Key alone: let the Key be the bucket that the API
+	// describes. Cool-downs and lower limits that calls with another Key have learnt apply to that bucket
+	// here too; looking for its cool-down costs one more round trip. Empty Limits are those of the
+	// transport.
 	Also []sash.Subject
-	// Profile is how the API describes its quotas. Nil means that of the transport.
+	// Profile says how the API describes its quotas. Nil means that of the transport.
 	Profile *Profile
 }
 
@@ -64,7 +66,7 @@ func (c Call) complete(t *Transport) (Call, error) {
 		c.Share = 100
 	}
 	if c.Share < 1 || c.Share > 100 {
-		return c, fmt.Errorf("outgoing: the route gave a Share of %d; it is a percentage, 1 to 100", c.Share)
+		return c, fmt.Errorf("outgoing: the route returned a Share of %d; it is a percentage, 1 to 100", c.Share)
 	}
 	if c.Profile == nil {
 		c.Profile = &t.opts.Profile
@@ -78,8 +80,8 @@ func (c Call) complete(t *Transport) (Call, error) {
 	return c, nil
 }
 
-// percent returns the part of its limits that the call may find used of a subject: its class is one of its
-// own bucket, the first.
+// percent returns the share of a subject's limits up to which the call is admitted. The class of a call applies
+// to its own bucket, the first.
 func (c *Call) percent(subject int) int {
 	if subject == 0 {
 		return c.Share
@@ -87,13 +89,13 @@ func (c *Call) percent(subject int) int {
 	return 100
 }
 
-// subjects are what a complete call is charged to, its own bucket first.
+// subjects returns the subjects of a complete call, its own bucket first.
 func (c *Call) subjects() []sash.Subject {
 	own := sash.Subject{Key: c.Key, Cost: c.Cost, Limits: c.Limits}
 	return append([]sash.Subject{own}, c.Also...)
 }
 
-// cooling yields what may have a cool-down that holds for the call.
+// cooling yields the keys whose cool-downs apply to the call.
 func (c *Call) cooling() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if !yield(c.Key) || c.Account != "" && c.Account != c.Key && !yield(c.Account) {

@@ -20,7 +20,7 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// A body that is sent has to be closed by whoever does not send it, too.
+// A transport closes the body of a request also when it does not send it.
 func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 	failed := errors.New("no route to host")
 	for name, c := range map[string]struct {
@@ -79,8 +79,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
-// A transport must not change the request, also when it sends it several times; and a body that was
-// consumed is not sent again but had from GetBody.
+// A transport does not change the request, also when it sends it several times; GetBody returns the body for a
+// retry.
 func TestTheRequestIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 2, status: http.StatusTooManyRequests}
@@ -122,8 +122,8 @@ func TestAGetBodyThatFailsEndsARetry(t *testing.T) {
 	})
 }
 
-// Which requests may be repeated does not depend on how their method is spelled by chance.
-func TestOnlyWhatMayBeRepeatedIsTriedAgain(t *testing.T) {
+// Which requests may be repeated depends on the exact spelling of their method.
+func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, key string
 		attempts    int
@@ -178,25 +178,25 @@ func TestAThousandWaitersAreCancelledAtOnce(t *testing.T) {
 	})
 }
 
-// A retry uses the connection of the answer that it replaces, over both versions of HTTP.
-func TestAnAnswerThatIsDiscardedFreesItsConnection(t *testing.T) {
+// A retry uses the connection of the response that it replaces, over both versions of HTTP.
+func TestADiscardedResponseFreesItsConnection(t *testing.T) {
 	for name, version := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
-			asked, remotes := 0, map[string]bool{}
+			attempts, remotes := 0, map[string]bool{}
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				mu.Lock()
 				defer mu.Unlock()
-				asked++
+				attempts++
 				remotes[req.RemoteAddr] = true
 				if req.ProtoMajor != version {
 					t.Errorf("it came over %s", req.Proto)
 				}
 				text, _ := io.ReadAll(req.Body)
 				if string(text) != "text" {
-					t.Errorf("attempt %d sent %q", asked, text)
+					t.Errorf("attempt %d sent %q", attempts, text)
 				}
-				if asked <= 3 {
+				if attempts <= 3 {
 					w.Header().Set("Retry-After", "0")
 					w.WriteHeader(http.StatusTooManyRequests)
 					_, _ = w.Write([]byte(strings.Repeat("x", 40_000)))
@@ -221,27 +221,27 @@ func TestAnAnswerThatIsDiscardedFreesItsConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			res.Body.Close()
-			if res.StatusCode != http.StatusOK || asked != 4 || len(remotes) != 1 {
-				t.Errorf("%d after %d attempts over %d connections", res.StatusCode, asked, len(remotes))
+			if res.StatusCode != http.StatusOK || attempts != 4 || len(remotes) != 1 {
+				t.Errorf("%d after %d attempts over %d connections", res.StatusCode, attempts, len(remotes))
 			}
 		})
 	}
 }
 
 // An endless body of a refusal is not read to its end before a retry.
-func TestAnEndlessAnswerIsNotDrained(t *testing.T) {
+func TestAnEndlessResponseIsNotDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		read, asked := 0, 0
+		read, attempts := 0, 0
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			asked++
+			attempts++
 			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Request: req, Body: endless{&read}}, nil
 		})
 		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Base: base, Retries: outgoing.Retries{Most: 1}}, sash.PerHour(100))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status, err := get(t.Context(), rt); err != nil || status != 503 || asked != 2 || read > 1<<20 {
-			t.Errorf("%d, %v after %d attempts and %d bytes", status, err, asked, read)
+		if status, err := get(t.Context(), rt); err != nil || status != 503 || attempts != 2 || read > 1<<20 {
+			t.Errorf("%d, %v after %d attempts and %d bytes", status, err, attempts, read)
 		}
 	})
 }
@@ -251,8 +251,8 @@ type endless struct{ n *int }
 func (e endless) Read(p []byte) (int, error) { *e.n += len(p); return len(p), nil }
 func (endless) Close() error                 { return nil }
 
-// Fields of a hostile API: huge, many, and far beyond what there is. What they ask for is bounded and the call
-// is answered, and a call afterwards goes out once the longest cool-down is over.
+// Fields of a hostile API: huge, many, and out of range. The cool-down is bounded, the caller gets the response,
+// and a later call is sent once the longest cool-down is over.
 func TestHostileFields(t *testing.T) {
 	long := strings.Repeat("9", 100_000)
 	for _, value := range []string{

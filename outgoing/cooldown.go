@@ -2,6 +2,8 @@ package outgoing
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -10,230 +12,154 @@ import (
 	"example.com/sash/driver"
 )
 
-// coolDowns are the buckets that must be left alone for a while. They are in the store, so that every
-// process sees them, and here, so that this process keeps to them without asking.
-//
-// A cool-down of d is one charge, under a key of its own, whose units are d in half milliseconds; the last
-// half is there when the length was guessed, see [coolDowns.grown]. A look at a window gives the age of the
-// newest charge, as what is missing from its reset; its units say how long it lasts:
-//
-//	remaining = units of the newest charge / 2 - its age
-//
-// Both are on the store's clock, so that clocks of processes do not matter. Only the newest charge counts: one
-// that would not end later than what is there is not made.
+// coolDowns are the buckets to leave alone for a while. The store keeps them for all processes. This process
+// remembers what it has seen of them, so that it leaves a bucket alone without a round trip, and also while the
+// store is unavailable.
 type coolDowns struct {
-	store   driver.Store
-	options sash.Options
-	all     *sash.Limiter // over as long as a cool-down is remembered
+	store   driver.Cooler // nil when the store keeps none
+	lenient bool          // a failed look does not fail the call
+	prefix  string
 	longest time.Duration
 
-	mu     sync.Mutex
-	spells *memory[string, spell] // guarded by mu
+	mu   sync.Mutex
+	seen *memory[string, coolDown] // guarded by mu
 }
 
-// A spell is a cool-down of a bucket, the last one. It is remembered until its end is as long ago as it
-// lasted, ten seconds at least.
-type spell struct {
-	lasts, left time.Duration // left is negative after its end
-	guessed     bool
-	end         time.Time // when this process knows of it
-	served      bool      // the API has served a request of this process that was sent after the end
+// A coolDown is the last cool-down of a bucket.
+type coolDown struct {
+	length, left time.Duration // left is negative after the end
+	guessed      bool
+	end          time.Time // on this process's clock
+	served       bool      // the API has served a request of this process that was sent after the end
 }
 
-func newCoolDowns(store driver.Store, prefix string, longest time.Duration) (*coolDowns, error) {
-	c := &coolDowns{store: store, longest: longest, spells: newMemory[string](spell.forgotten)}
-	// Charges are merged in steps, because their units are more than a log has entries.
-	step := (c.widest().Window/90_000 + time.Millisecond).Truncate(time.Millisecond)
-	c.options = sash.Options{Prefix: prefix + "/cool-down", Algorithm: sash.SlidingBuckets, Resolution: step}
-	var err error
-	c.all, err = sash.New(store, &c.options, c.widest())
-	return c, err
+// latency is by how much two processes can differ on the end of a cool-down.
+const latency = 100 * time.Millisecond
+
+func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
+	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
+	c.store, _ = driver.As[driver.Cooler](store)
+	// A store that stands in for another decides by its failure mode whether the call goes on.
+	c.lenient = driver.Substituted(store)
+	return c
 }
 
-func (s spell) remembered() time.Duration { return max(s.lasts, 10*time.Second) }
-
-func (s spell) forgotten(now time.Time) bool { return !s.end.Add(s.remembered()).After(now) }
-
-func (c *coolDowns) widest() sash.Limit {
-	return sash.Every(sash.MaxUnits, c.longest+spell{lasts: c.longest}.remembered())
+// kept is how long a cool-down is remembered after its end, here as in the store.
+func (c coolDown) kept() time.Duration {
+	return time.Duration(driver.CoolDown{Length: c.length.Microseconds()}.Keep()) * time.Microsecond
 }
+
+func (c coolDown) forgotten(now time.Time) bool { return !c.end.Add(c.kept()).After(now) }
 
 // remaining returns how long a bucket has to be left alone; zero when it can be used.
 func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, error) {
-	if s := c.known(key); s.left > 0 {
-		return s.left, nil
+	if here := c.here(key); here.left > 0 {
+		return here.left, nil
 	}
-	s, err := c.stored(ctx, key)
-	c.keep(key, s)
-	return max(s.left, 0), err
+	there, err := c.inStore(ctx, key, driver.CoolDown{})
+	c.remember(key, there)
+	return max(there.left, 0), err
 }
 
-// stored returns a bucket's last cool-down by what the store knows.
-func (c *coolDowns) stored(ctx context.Context, key string) (spell, error) {
-	charges, err := look(ctx, c.all, key)
-	if err != nil || charges.units == 0 {
-		return spell{}, err
+// begin begins a cool-down, here and in the store, unless there is one that ends as late. It returns how long
+// the bucket has to be left alone; a guessed cool-down can be longer than d. With an error the cool-down holds
+// in this process alone.
+func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration, guessed bool) (time.Duration, error) {
+	d = min(d, c.longest)
+	if guessed {
+		here := c.here(key)
+		last, err := c.inStore(ctx, key, driver.CoolDown{})
+		if here.length > 0 && (last.length == 0 || here.left > last.left) {
+			last = here
+		}
+		if last.guessed && last.left > 0 { // the refused request was sent before this cool-down began
+			c.remember(key, last)
+			return last.left, err
+		}
+		d = c.grown(d, last, here)
 	}
-	units := charges.units
-	if charges.several {
-		// Ask for the newest alone. The slack is for the time that has passed since the first look.
-		if charges.age+c.slack() >= c.widest().Window {
-			return spell{}, nil
-		}
-		recent, err := sash.New(c.store, &c.options, sash.Every(sash.MaxUnits, (charges.age+c.slack()).Truncate(time.Millisecond)))
-		if err != nil {
-			return spell{}, err
-		}
-		newest, err := look(ctx, recent, key)
-		if err != nil {
-			return spell{}, err
-		}
-		if newest.units > 0 {
-			units = newest.units
-		}
+	c.remember(key, coolDown{length: d, left: d, guessed: guessed})
+	there, err := c.inStore(ctx, key, driver.CoolDown{Length: d.Microseconds(), Guessed: guessed})
+	if there.left > d {
+		c.remember(key, there)
 	}
-	s := spell{lasts: c.longest, guessed: units%2 == 1}
-	if halves := c.longest.Milliseconds() * 2; units < halves {
-		s.lasts = time.Duration(units/2) * time.Millisecond
-	}
-	s.left = s.lasts - charges.age
-	return s, nil
+	return max(d, there.left), err
 }
 
-// charges are what a window holds of a bucket's cool-downs.
-type charges struct {
-	units   int64         // of all in the window
-	age     time.Duration // of the newest
-	several bool
-}
-
-func look(ctx context.Context, limiter *sash.Limiter, key string) (charges, error) {
-	res, err := limiter.Peek(ctx, key)
-	if err != nil {
-		return charges{}, err
+// inStore begins a cool-down in the store and returns the one that holds there. A Length of zero only looks.
+func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDown) (coolDown, error) {
+	if c.store == nil {
+		return coolDown{}, nil
 	}
-	limits := res.Limits()
-	if !counts(res) || len(limits) == 0 {
-		return charges{}, nil
+	name := c.prefix + key
+	if key == "" || len(name) > sash.MaxKeyLength {
+		return coolDown{}, fmt.Errorf("%w: a bucket's key has 1 to %d bytes with the prefix, not %d", sash.ErrInvalidKey, sash.MaxKeyLength, len(name))
 	}
-	seen := limits[0]
-	return charges{
-		units:   sash.MaxUnits - seen.Remaining,
-		age:     seen.Limit.Window - seen.ResetAfter,
-		several: seen.ReleaseAfter != seen.ResetAfter,
+	there, err := c.store.CoolDown(ctx, name, begin)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return coolDown{}, context.Cause(ctx)
+	case c.lenient:
+		return coolDown{}, nil
+	case errors.Is(err, sash.ErrUnavailable):
+		return coolDown{}, err
+	default:
+		return coolDown{}, &sash.StoreError{Err: err}
+	}
+	return coolDown{
+		length:  min(time.Duration(there.Length)*time.Microsecond, c.longest),
+		left:    min(time.Duration(there.Left)*time.Microsecond, c.longest),
+		guessed: there.Guessed,
 	}, nil
 }
 
-// begin makes a cool-down, here and in the store, unless one is there that ends as late. It returns how
-// long the bucket has to be left alone; when the length is guessed that can be longer than d.
-//
-// Workers that are refused together bring nearly the same one, and all find nothing in the store when they
-// look. Charges that readers cannot tell apart would add up, so one is refused that comes too soon after
-// another. Then it is tried again, as long as it would end later than what is there, and until ctx ends.
-func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration, guessed bool) (time.Duration, error) {
-	d = min(d, c.longest)
-	here := c.known(key)
-	if !guessed {
-		c.keep(key, spell{lasts: d, left: d})
-	}
-	there, err := c.stored(ctx, key)
-	if guessed {
-		last := there
-		if here.lasts > 0 && (there.lasts == 0 || here.left > there.left) {
-			last = here // this process knows better
-		}
-		if last.guessed && last.left > 0 {
-			c.keep(key, last)
-			return last.left, err // a request that was sent before: the same refusal
-		}
-		d = c.grown(d, last, here)
-		c.keep(key, spell{lasts: d, left: d, guessed: true})
-	}
-	if err != nil {
-		return max(d, there.left), err
-	}
-	return max(d, there.left), c.charge(ctx, key, time.Now().Add(d), there, guessed)
-}
-
-// charge puts a cool-down into the store, unless what is there ends as late.
-func (c *coolDowns) charge(ctx context.Context, key string, end time.Time, there spell, guessed bool) error {
-	for {
-		d := time.Until(end)
-		if d <= 0 || there.left > 0 && d <= there.left+c.options.Resolution {
-			return nil
-		}
-		units := max(d.Milliseconds(), 1) * 2
-		if guessed {
-			units++
-		}
-		apart := 2 * c.slack()
-		short := d < 2*apart // it may follow another that has ended just before
-		if short {
-			apart = max(d/2, c.options.Resolution).Truncate(time.Millisecond)
-		}
-		limits := []sash.Limit{sash.Every(units+units/2, apart), c.widest()}
-		res, err := c.all.AllowAll(ctx, sash.Subject{Key: key, Cost: units, Limits: limits})
-		if err != nil || res.Allowed || short || !counts(res) {
-			return err
-		}
-		if err := sleep(ctx, res.RetryAfter); err != nil {
-			return err
-		}
-		if there, err = c.stored(ctx, key); err != nil {
-			return err
-		}
-	}
-}
-
-// grown returns how long a cool-down is for which the API gave no time. When the last one was guessed too, is
-// remembered, and the API has served nothing of this process since, it was too short: the next is twice as
-// long, less up to a tenth at random. What other processes were served is not known, only what they were
-// refused, because of which they made the last one.
-func (c *coolDowns) grown(d time.Duration, last, here spell) time.Duration {
+// grown returns the length of a cool-down for which the API gave no time. The last one was too short if its
+// length was a guess too, it is not forgotten, and the API has served no request of this process since: then
+// the next is twice as long, less up to a tenth at random. This process does not know what the API served to
+// others, but it knows from the store that they were refused.
+func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
 	ago := -last.left
-	if !last.guessed || ago >= last.remembered() || here.served && ago > -here.left-c.slack() {
+	if !last.guessed || ago >= last.kept() || here.served && ago > -here.left-latency {
 		return d
 	}
-	d = min(max(2*last.lasts, d), c.longest)
+	d = min(max(2*last.length, d), c.longest)
 	return (d - time.Duration(rand.Int64N(int64(d/10)+1))).Truncate(time.Millisecond)
 }
 
-// served notes that the API has served a request that was sent then.
+// served records that the API has served a request that was sent at a time.
 func (c *coolDowns) served(key string, sent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s, ok := c.spells.get(key); ok && !s.served && !sent.Before(s.end) {
-		s.served = true
-		c.spells.set(key, s, time.Now())
+	if last, ok := c.seen.get(key); ok && !last.served && !sent.Before(last.end) {
+		last.served = true
+		c.seen.set(key, last, time.Now())
 	}
 }
 
-// slack is the time that may pass between two looks: charges that are so close are not told apart.
-func (c *coolDowns) slack() time.Duration { return max(c.options.Resolution, 100*time.Millisecond) }
-
-// known returns a bucket's last cool-down by what this process knows.
-func (c *coolDowns) known(key string) spell {
+// here returns a bucket's last cool-down as far as this process has seen it.
+func (c *coolDowns) here(key string) coolDown {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, ok := c.spells.get(key)
+	last, ok := c.seen.get(key)
 	if ok {
-		s.left = time.Until(s.end)
+		last.left = time.Until(last.end)
 	}
-	return s
+	return last
 }
 
-// keep remembers a cool-down in this process, unless a later one is known. Of one that has ended, the store
-// knows the end less well than who has kept to it.
-func (c *coolDowns) keep(key string, s spell) {
+// remember records a cool-down in this process, unless it has seen a later one. Two ends in the past within
+// the latency are of the same cool-down.
+func (c *coolDowns) remember(key string, last coolDown) {
 	now := time.Now()
-	s.end = now.Add(s.left)
-	if s.lasts == 0 || s.forgotten(now) {
+	last.end = now.Add(last.left)
+	if last.length == 0 || last.forgotten(now) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	there, ok := c.spells.get(key)
-	if !ok || s.left > 0 && s.end.After(there.end) || s.end.After(there.end.Add(c.slack())) {
-		c.spells.set(key, s, now)
+	known, ok := c.seen.get(key)
+	if !ok || last.left > 0 && last.end.After(known.end) || last.end.After(known.end.Add(latency)) {
+		c.seen.set(key, last, now)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// A store that answers for another, which is down, has not counted what the fleet has used. Nothing is learnt
-// from the difference to what the API has counted, and a cool-down is not made up out of it.
+// A store that answers for another, which is down, has not counted the usage of all processes. The transport
+// learns nothing from the difference to the API's count, and takes no cool-down from it.
 func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 	for name, mode := range map[string]failover.Mode{"open": failover.Open, "local": failover.Local} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 				}
 				calls(answer(200, "X-RateLimit-Remaining: 3"))
 				down.down = false
-				time.Sleep(time.Minute) // until the store is asked again
+				time.Sleep(time.Minute) // until the store is probed
 				calls(answer(200))
 				down.down = true
 				refusing := newTransport(t, store, answer(429, "Retry-After: 30"), outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))

@@ -9,9 +9,9 @@ import (
 	"example.com/sash"
 )
 
-// A CoolDownError means that a request was not sent, because the API has told this or another process to
-// stay away for a while, or that less is left than the request costs. It is [sash.ErrLimited]. Like every
-// error of a RoundTripper it arrives inside a *url.Error: use errors.As.
+// A CoolDownError means that a request was not sent, because the API refused a call of this or another process
+// for a while, or because less is left than the request costs. It is [sash.ErrLimited]. Like every error of a
+// RoundTripper it arrives inside a *url.Error: use errors.As.
 type CoolDownError struct {
 	// Key is the bucket or the account, see [Call].
 	Key string
@@ -22,9 +22,9 @@ type CoolDownError struct {
 	Cause error
 }
 
-// Error says which bucket, and when to come back.
+// Error names the bucket and the retry time.
 func (e *CoolDownError) Error() string {
-	s := fmt.Sprintf("outgoing: %s is cooling down, as its API asked; retry after %v", e.Key, e.RetryAfter.Round(time.Millisecond))
+	s := fmt.Sprintf("outgoing: %s is cooling down after a refusal by its API; retry after %v", e.Key, e.RetryAfter.Round(time.Millisecond))
 	if e.Cause != nil {
 		s += " (" + reason(e.Cause) + ")"
 	}

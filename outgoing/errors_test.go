@@ -12,8 +12,8 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// What a caller reads when a request has no room: who is limited to what, in words, when to come back, and
-// why the call did not wait.
+// The errors of requests without room name the bucket, the limit in words, the retry time, and why the call did
+// not wait.
 func TestARefusalReadsAsASentence(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   outgoing.Options

@@ -17,9 +17,9 @@ import (
 
 // A nightly job reads YouTube for eight regions, in processes that share one credential. Searches and
 // uploads have buckets of 100 a day each, everything else shares a pool of 10,000 units, where one call
-// costs 1 and another 100, and all begin anew at midnight Pacific. The job fills at most 95 % of each:
-// 9,500 units. On a refusal it says what is left and when to come back, and stops; it does not sleep for
-// hours. People who use the same credential find the rest.
+// costs 1 and another 100, and all are reset at midnight Pacific. The job uses at most 95 % of each:
+// 9,500 units. On a refusal it reports what is left and when to retry, and stops; it does not sleep for
+// hours. People who use the same credential have the rest.
 func Example_cron() {
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer api.Close()
@@ -87,7 +87,7 @@ func Example_cron() {
 		fmt.Printf("stopped after %d pages: %s has %d units left for this job, retry in %v\n",
 			pages, limited.Key, limited.Result.Remaining, limited.Result.RetryAfter)
 	case errors.As(err, &cool):
-		fmt.Printf("stopped after %d pages: the API asked to stay away from %s for %v\n", pages, cool.Key, cool.RetryAfter)
+		fmt.Printf("stopped after %d pages: %s is cooling down for another %v\n", pages, cool.Key, cool.RetryAfter)
 	default:
 		log.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func Example() {
 	// Output: x is constrained to 25 calls per 5 seconds; retry after 5s, which is past the deadline
 }
 
-// fetch is what README.md shows.
+// fetch is the example of README.md.
 func fetch(store driver.Store, url string) (status int, failed error) {
 	transport, err := outgoing.New(store, outgoing.Everything("x"), nil, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
 	if err != nil {

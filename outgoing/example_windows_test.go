@@ -16,9 +16,9 @@ import (
 )
 
 // A client of an API that allows 25 calls per 5 seconds and 300 per minute: both windows must have room.
-// The quota holds for what goes through the http.Client, and for a function that calls the API in another
-// way. Without room the function does not run, and the error says which limit it was: it is another error
-// than the API's own 429, which is a response.
+// The quota holds for requests of the http.Client, and for a function that calls the API in another way.
+// Without room the function does not run, and the error says which limit refused. It is not the API's own 429,
+// which is a response.
 func Example_twoWindows() {
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer api.Close()

@@ -15,21 +15,21 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// A scripted API gives its answers in turn, the last one again and again.
+// A scripted API sends its responses in turn, the last one again and again.
 type scripted struct {
 	mu      sync.Mutex
 	answers []http.HandlerFunc
-	asked   int
+	calls   int
 }
 
 func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answers[min(s.asked, len(s.answers)-1)](w, req)
-	s.asked++
+	s.answers[min(s.calls, len(s.answers)-1)](w, req)
+	s.calls++
 }
 
-// coolDown returns how long a transport stays away, without sending anything when it does.
+// coolDown returns what is left of a transport's cool-down. It sends nothing unless there is none.
 func coolDown(t *testing.T, rt http.RoundTripper) time.Duration {
 	t.Helper()
 	_, err := get(t.Context(), rt)
@@ -43,9 +43,9 @@ func coolDown(t *testing.T, rt http.RoundTripper) time.Duration {
 	return cool.RetryAfter
 }
 
-// stayed sends n requests, each as soon as it may, by the transports in turn, and returns how long each answer
-// kept the one that got it away. It does not look after a success, because that would send another.
-func stayed(t *testing.T, n int, fleet ...http.RoundTripper) (lasted []time.Duration) {
+// pauses sends n requests, each as soon as its cool-down allows, by the transports in turn, and returns the
+// cool-down after each response. It does not look after a success, because that would send another request.
+func pauses(t *testing.T, n int, fleet ...http.RoundTripper) (paused []time.Duration) {
 	t.Helper()
 	for i := range n {
 		rt := fleet[i%len(fleet)]
@@ -57,16 +57,16 @@ func stayed(t *testing.T, n int, fleet ...http.RoundTripper) (lasted []time.Dura
 		if status == http.StatusTooManyRequests || status == http.StatusForbidden {
 			d = coolDown(t, rt)
 		}
-		lasted = append(lasted, d)
-		time.Sleep(d + 200*time.Millisecond) // other processes know an end to a tenth of a second
+		paused = append(paused, d)
+		time.Sleep(d + 200*time.Millisecond) // beyond the latency between processes
 	}
-	return lasted
+	return paused
 }
 
-// about tells whether each is at most the wanted number of seconds, and not much less: a tenth each time that
+// about reports whether each is at most the wanted number of seconds, and not much less: a tenth each time that
 // it grew.
-func about(lasted []time.Duration, seconds ...float64) bool {
-	return slices.EqualFunc(lasted, seconds, func(d time.Duration, s float64) bool {
+func about(paused []time.Duration, seconds ...float64) bool {
+	return slices.EqualFunc(paused, seconds, func(d time.Duration, s float64) bool {
 		want := time.Duration(s * float64(time.Second))
 		return d <= want && d >= want*65/100 // which is four times a tenth
 	})
@@ -79,20 +79,20 @@ func TestACoolDownWithoutATimeGrowsWhileRefusalsRepeat(t *testing.T) {
 		api    []http.HandlerFunc
 		want   []float64
 	}{
-		"up to the longest":              {"", []http.HandlerFunc{refuse}, []float64{1, 2, 4, 8, 16, 20, 20, 20}},
-		"a success begins anew":          {"", []http.HandlerFunc{refuse, refuse, refuse, served, refuse, refuse}, []float64{1, 2, 4, 0, 1, 2}},
-		"not found is a success":         {"", []http.HandlerFunc{refuse, refuse, answer(404), refuse}, []float64{1, 2, 0, 1}},
-		"a server's failure is none":     {"", []http.HandlerFunc{refuse, refuse, answer(500), refuse}, []float64{1, 2, 0, 4}},
-		"Retry-After is kept to":         {"", []http.HandlerFunc{answer(429, "Retry-After: 3")}, []float64{3, 3, 3, 3}},
-		"nothing grows from Retry-After": {"", []http.HandlerFunc{answer(429, "Retry-After: 9"), refuse, refuse}, []float64{9, 1, 2}},
-		"a Retry-After of zero grows":    {"", []http.HandlerFunc{answer(429, "Retry-After: 0")}, []float64{.1, .2, .4, .8, 1.6}},
-		"one in the past grows":          {"", []http.HandlerFunc{answer(429, "Retry-After: Mon, 01 Jan 1990 00:00:00 GMT")}, []float64{.1, .2, .4}},
-		"a secondary limit":              {"github", []http.HandlerFunc{says(403, githubSecondary)}, []float64{60, 120, 240}},
-		"everywhere":                     {"discord", []http.HandlerFunc{answer(429, "X-RateLimit-Global: true")}, []float64{1, 2, 4}},
+		"up to the longest":                     {"", []http.HandlerFunc{refuse}, []float64{1, 2, 4, 8, 16, 20, 20, 20}},
+		"a success starts over":                 {"", []http.HandlerFunc{refuse, refuse, refuse, served, refuse, refuse}, []float64{1, 2, 4, 0, 1, 2}},
+		"not found is a success":                {"", []http.HandlerFunc{refuse, refuse, answer(404), refuse}, []float64{1, 2, 0, 1}},
+		"a failure of the server is no success": {"", []http.HandlerFunc{refuse, refuse, answer(500), refuse}, []float64{1, 2, 0, 4}},
+		"Retry-After is kept":                   {"", []http.HandlerFunc{answer(429, "Retry-After: 3")}, []float64{3, 3, 3, 3}},
+		"nothing grows from Retry-After":        {"", []http.HandlerFunc{answer(429, "Retry-After: 9"), refuse, refuse}, []float64{9, 1, 2}},
+		"a Retry-After of zero grows":           {"", []http.HandlerFunc{answer(429, "Retry-After: 0")}, []float64{.1, .2, .4, .8, 1.6}},
+		"one in the past grows":                 {"", []http.HandlerFunc{answer(429, "Retry-After: Mon, 01 Jan 1990 00:00:00 GMT")}, []float64{.1, .2, .4}},
+		"a secondary limit":                     {"github", []http.HandlerFunc{says(403, githubSecondary)}, []float64{60, 120, 240}},
+		"everywhere":                            {"discord", []http.HandlerFunc{answer(429, "X-RateLimit-Global: true")}, []float64{1, 2, 4}},
 	} {
 		for processes := 1; processes <= 2; processes++ {
-			if processes == 2 && (name == "a success begins anew" || name == "not found is a success") {
-				continue // of another process it is not known: see the next test
+			if processes == 2 && (name == "a success starts over" || name == "not found is a success") {
+				continue // unknown to the other process: see the next test
 			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestACoolDownWithoutATimeGrowsWhileRefusalsRepeat(t *testing.T) {
 					for range processes {
 						fleet = append(fleet, newTransport(t, store, api.ServeHTTP, opts, sash.PerHour(5000)))
 					}
-					if lasted := stayed(t, len(c.want), fleet...); !about(lasted, c.want...) {
-						t.Errorf("%d processes stayed away for %v, want about %v s", processes, lasted, c.want)
+					if paused := pauses(t, len(c.want), fleet...); !about(paused, c.want...) {
+						t.Errorf("%d processes pauses away for %v, want about %v s", processes, paused, c.want)
 					}
 				})
 			})
@@ -117,21 +117,21 @@ func TestACoolDownWithoutATimeGrowsWhileRefusalsRepeat(t *testing.T) {
 	}
 }
 
-// Other processes do not know what was served, only that a cool-down was too short.
+// A process does not know what the API served to others, only that a cool-down was too short.
 func TestASuccessIsKnownToTheProcessThatHadIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, api := newStore(), &scripted{answers: []http.HandlerFunc{answer(429), answer(429), answer(200), answer(429)}}
 		opts := outgoing.Options{Mode: outgoing.Refuse}
 		here := newTransport(t, store, api.ServeHTTP, opts, sash.PerHour(5000))
 		there := newTransport(t, store, api.ServeHTTP, opts, sash.PerHour(5000))
-		if lasted := stayed(t, 3, here); !about(lasted, 1, 2, 0) {
-			t.Fatal(lasted)
+		if paused := pauses(t, 3, here); !about(paused, 1, 2, 0) {
+			t.Fatal(paused)
 		}
-		if lasted := stayed(t, 1, there); !about(lasted, 4) {
-			t.Errorf("the other process stayed away for %v", lasted)
+		if paused := pauses(t, 1, there); !about(paused, 4) {
+			t.Errorf("the other process pauses away for %v", paused)
 		}
-		if lasted := stayed(t, 1, here); !about(lasted, 8) {
-			t.Errorf("its cool-down is newer than the success, and grows by %v", lasted)
+		if paused := pauses(t, 1, here); !about(paused, 8) {
+			t.Errorf("the last cool-down is newer than the success, and the next is %v", paused)
 		}
 	})
 }
@@ -144,15 +144,15 @@ func TestACoolDownIsForgottenWhenItIsLongAgo(t *testing.T) {
 			want  float64
 		}{{0, 1}, {8 * time.Second, 2}, {8 * time.Second, 4}, {10 * time.Second, 1}} {
 			time.Sleep(c.pause)
-			if lasted := stayed(t, 1, rt); !about(lasted, c.want) {
-				t.Errorf("after a pause of %v it stays away for %v, want %v s", c.pause, lasted, c.want)
+			if paused := pauses(t, 1, rt); !about(paused, c.want) {
+				t.Errorf("after a pause of %v the cool-down is %v, want %v s", c.pause, paused, c.want)
 			}
 		}
 	})
 }
 
-// Requests that were on their way together are refused once: the cool-down grows for one of them.
-func TestACoolDownGrowsOnceForThoseRefusedTogether(t *testing.T) {
+// Requests in flight together count as one refusal: the cool-down grows once.
+func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, refuse := newStore(), make(chan struct{})
 		transport := func(mode outgoing.Mode) http.RoundTripper {
@@ -183,7 +183,7 @@ func TestACoolDownGrowsOnceForThoseRefusedTogether(t *testing.T) {
 	})
 }
 
-// What was sent before a cool-down and is served after it says nothing about it.
+// A request that was sent before a cool-down and is served after it is no success after it.
 func TestASuccessThatWasSentBeforeDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make(chan struct{})
@@ -200,13 +200,13 @@ func TestASuccessThatWasSentBeforeDoesNotCount(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		if lasted := stayed(t, 1, rt); !about(lasted, 1) {
-			t.Fatal(lasted)
+		if paused := pauses(t, 1, rt); !about(paused, 1) {
+			t.Fatal(paused)
 		}
 		close(slow)
 		synctest.Wait()
-		if lasted := stayed(t, 1, rt); !about(lasted, 2) {
-			t.Errorf("it stays away for %v, want 2 s", lasted)
+		if paused := pauses(t, 1, rt); !about(paused, 2) {
+			t.Errorf("the cool-down is %v, want 2 s", paused)
 		}
 	})
 }
@@ -228,21 +228,21 @@ func TestWithoutAStoreAProcessGrowsItsOwnCoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func(*http.Request, outgoing.Call, error) error { return nil }
 		rt := newTransport(t, &cutOff{down: true}, answer(429), outgoing.Options{Mode: outgoing.Refuse, Unavailable: open}, sash.PerHour(5000))
-		if lasted := stayed(t, 4, rt); !about(lasted, 1, 2, 4, 8) {
-			t.Errorf("it stays away for %v", lasted)
+		if paused := pauses(t, 4, rt); !about(paused, 1, 2, 4, 8) {
+			t.Errorf("the cool-downs are %v", paused)
 		}
 	})
 }
 
-// A retry keeps to the cool-down as it is, not as it would be if it were the first.
+// A retry waits for the cool-down as it has grown.
 func TestARetryIsNotMadeWhenTheCoolDownHasGrownTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &scripted{answers: []http.HandlerFunc{answer(429)}}
 		rt := newTransport(t, newStore(), api.ServeHTTP,
 			outgoing.Options{Retries: outgoing.Retries{Most: 100, Base: 1, MaxRetryAfter: 5 * time.Second}}, sash.PerHour(5000))
 		status, err := get(t.Context(), rt)
-		if err != nil || status != http.StatusTooManyRequests || api.asked != 4 {
-			t.Errorf("%d, %v after %d requests; the fourth answer keeps away for 8 s, more than MaxRetryAfter", status, err, api.asked)
+		if err != nil || status != http.StatusTooManyRequests || api.calls != 4 {
+			t.Errorf("%d, %v after %d requests; the fourth cool-down is 8 s, more than MaxRetryAfter", status, err, api.calls)
 		}
 	})
 }

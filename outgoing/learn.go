@@ -8,16 +8,16 @@ import (
 	"example.com/sash"
 )
 
-// ceilings are limits that an API has shown to be lower than configured, because it has counted units that
-// the store has not. A ceiling falls at once and rises by the limit's units per window, from where it
-// fell; when it reaches the limit it is gone.
+// ceilings are lower bounds on limits that an API's responses have revealed, because it has counted units that
+// the store has not. A ceiling falls at once and rises again by the limit's units per window; when it reaches
+// the limit it is gone.
 type ceilings struct {
 	mu     sync.Mutex
 	fallen *memory[ceilingID, ceiling] // guarded by mu
 	flying map[string]*flight          // guarded by mu
 }
 
-// A ceilingID names a limit of a bucket, whatever units a call's share leaves of it.
+// A ceilingID identifies a limit of a bucket, whatever the share of a call.
 type ceilingID struct {
 	key    string
 	window time.Duration
@@ -30,7 +30,8 @@ type ceiling struct {
 	span  time.Duration
 }
 
-// A flight counts what this process has charged to a bucket while calls were being decided or answered.
+// A flight counts the units that this process charges to a bucket while calls are in flight: being decided, or
+// waiting for their response.
 type flight struct {
 	calls   int
 	charged int64
@@ -42,7 +43,7 @@ func newCeilings() *ceilings {
 
 func idOf(key string, l sash.Limit) ceilingID { return ceilingID{key, l.Window, l.Period} }
 
-// span is the length of a limit's window, or close to it for a calendar limit.
+// span returns the length of a limit's window; for a calendar limit roughly.
 func span(l sash.Limit) time.Duration {
 	switch l.Period {
 	case sash.CalendarHour:
@@ -55,7 +56,7 @@ func span(l sash.Limit) time.Duration {
 	return l.Window
 }
 
-// risen tells whether a ceiling is gone.
+// risen reports whether a ceiling is gone.
 func (c ceiling) risen(now time.Time) bool { return now.Sub(c.at) >= c.span }
 
 func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
@@ -63,8 +64,8 @@ func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-// apply returns a bucket's limits as far as they are known to be lower, less what the call's class leaves
-// to others. When a ceiling has no room for the cost it returns the time until it has.
+// apply returns a bucket's limits, lowered to their ceilings and to the share of the call's class. When a
+// ceiling has no room for the cost it returns the time until it has.
 func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait time.Duration) {
 	limits = make([]sash.Limit, len(s.Limits))
 	c.mu.Lock()
@@ -73,10 +74,10 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 		l := whole
 		l.Units = share(whole.Units, percent)
 		if l.Name == "" {
-			l.Name = whole.String() // the name stays that of the limit as it was configured
+			l.Name = whole.String() // keeps the name of the configured limit
 		}
 		fallen, lower := c.fallen.get(idOf(s.Key, whole))
-		if lower && s.Cost <= l.Units { // a cost that can never fit is left to the limiter to tell
+		if lower && s.Cost <= l.Units { // the limiter reports a cost that can never fit
 			l.Units = share(fallen.now(whole, now), percent)
 			if missing := s.Cost - l.Units; missing > 0 {
 				wait = max(wait, risesBy(missing, whole, percent))
@@ -87,16 +88,16 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 	return limits, wait
 }
 
-// room returns how long a call that was refused has to wait: for each limit that refused it until charges
-// have left, or until its ceiling has risen by what is missing, whichever is first.
-// Results name a bucket with the prefix.
+// room returns how long a refused call has to wait: for each limit that refused it until charges have left the
+// window, or until its ceiling has risen by the missing units, whichever is first. Results name a bucket with
+// the prefix.
 func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused := res.Limits()
 	for i, s := range subjects {
 		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
-			continue // a store that charges one by one tells only of the subject that refused
+			continue // a store that charges one by one reports only the subject that refused
 		}
 		for j, whole := range s.Limits {
 			l := refused[j]
@@ -114,14 +115,14 @@ func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, pre
 	return wait
 }
 
-// risesBy returns how long a ceiling takes to rise by some units.
+// risesBy returns the time in which a ceiling rises by some units.
 func risesBy(units int64, whole sash.Limit, percent int) time.Duration {
 	perSpan := float64(whole.Units*int64(percent)) / 100
 	return max(time.Duration(float64(units)*float64(span(whole))/perSpan), time.Millisecond)
 }
 
-// leaving notes that a call is about to be decided, and returns what this process has charged to its own bucket,
-// the first, so far.
+// leaving records that a call is in flight, and returns the units that this process has charged to its own
+// bucket, the first, so far.
 func (c *ceilings) leaving(subjects []sash.Subject) (before int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +137,7 @@ func (c *ceilings) leaving(subjects []sash.Subject) (before int64) {
 	return c.flying[subjects[0].Key].charged
 }
 
-// charged notes that a call was admitted.
+// charged records that a call was admitted.
 func (c *ceilings) charged(subjects []sash.Subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,8 +146,8 @@ func (c *ceilings) charged(subjects []sash.Subject) {
 	}
 }
 
-// landed ends what leaving began. For a call that was admitted it returns what was charged to its own bucket by
-// others of this process since then: the API may have counted those or not.
+// landed ends the flight that leaving began. For an admitted call it returns the units that other calls of this
+// process have charged to its own bucket since then: the API may have counted those or not.
 func (c *ceilings) landed(subjects []sash.Subject, before int64) (meanwhile int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +161,7 @@ func (c *ceilings) landed(subjects []sash.Subject, before int64) (meanwhile int6
 	return meanwhile
 }
 
-// learn compares what the API says is left with what the store has counted, when it admitted the call.
+// learn compares the units left by the API with those that the store counted when it admitted the call.
 func (c *ceilings) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []Quota, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,8 +195,8 @@ func (c *ceilings) lower(id ceilingID, l sash.Limit, units int64, now time.Time)
 	c.fallen.set(id, ceiling{units: units, at: now, span: span(l)}, now)
 }
 
-// describes tells whether a quota is the one that a limit was configured for: by its window, or by its
-// units, or because there is no other. Percentages are of the call's longest limit.
+// describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is
+// no other limit. Percentages are of the call's longest limit.
 func describes(q Quota, l sash.Limit, call Call) bool {
 	if q.Unit == unitPercent {
 		return !slices.ContainsFunc(call.Limits, func(other sash.Limit) bool { return span(other) > span(l) })

@@ -61,8 +61,8 @@ func draft11(h http.Header, limit, left int, reset time.Time) {
 	h.Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, left, int(time.Until(reset).Seconds())))
 }
 
-// Somebody else has used most of the quota. The first answer says so, and the API never has to refuse.
-func TestWhatOthersUseIsLearntFromTheFirstAnswer(t *testing.T) {
+// Another client has used most of the quota. The first response says so, and the API never has to refuse.
+func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
 	for name, fields := range map[string]func(http.Header, int, int, time.Time){
 		"": draft11, "github": github, "discord": discord, "shopify": shopify, "openai": openai, "anthropic": anthropic,
 		"atlassian": atlassian, "reddit": reddit, "huggingface": huggingface, "meta": meta,
@@ -92,8 +92,8 @@ func TestWhatOthersUseIsLearntFromTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// Answers of calls that were on their way together count each other. That is not somebody else's use.
-func TestOwnCallsOnTheirWayAreNotTakenForOthers(t *testing.T) {
+// Responses of calls in flight together count each other. That is not the usage of other clients.
+func TestOwnCallsInFlightAreNotTakenForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &upstream{limit: 100, window: time.Minute, fields: draft11, status: http.StatusTooManyRequests}
 		arrive := make(chan struct{})
@@ -122,7 +122,7 @@ func TestOwnCallsOnTheirWayAreNotTakenForOthers(t *testing.T) {
 	})
 }
 
-func TestALimitLoosensOverOneWindowAndNeverBeyondWhatWasConfigured(t *testing.T) {
+func TestACeilingRisesOverOneWindowAndNeverAboveTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 4 // after the call
 		rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {
@@ -206,7 +206,7 @@ func TestCoolDownsOfManyWorkersDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, refuse := newStore(), make(chan struct{})
 		var group sync.WaitGroup
-		for i := range 20 { // on their way together, and told slightly different times
+		for i := range 20 { // in flight together, with slightly different times
 			rt := newTransport(t, store, func(w http.ResponseWriter, _ *http.Request) {
 				<-refuse
 				answer(429, "Retry-After: "+strconv.Itoa(30-i%2))(w, nil)
@@ -236,7 +236,7 @@ func TestCoolDownsOfManyWorkersDoNotAddUp(t *testing.T) {
 		if d := remaining(); d != 0 {
 			t.Errorf("%v after its end", d)
 		}
-		// That one was refused, too: the second cool-down follows on the first.
+		// That one was refused too: the second cool-down follows the first.
 		if d := remaining(); d != 30*time.Second {
 			t.Errorf("the next one lasts %v, want 30s", d)
 		}
@@ -277,7 +277,7 @@ func TestWaitersReturnAfterTheCoolDownAtDifferentTimes(t *testing.T) {
 	})
 }
 
-func TestACostThatTheAPIHasNoRoomForIsNotSent(t *testing.T) {
+func TestARequestAboveWhatTheAPIHasLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cost := int64(1)
 		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: cost}, nil }

@@ -2,19 +2,19 @@ package outgoing
 
 import "time"
 
-// The bounds of a memory: it looks for what is over when it has grown to memorySweep keys or, later, to twice
-// what it kept, and forgets half when it has memoryMost, so that no number of buckets fills the process.
+// The bounds of a memory. It sweeps when it has grown to memorySweep keys or, later, to twice the size after the
+// last sweep. At memoryMost keys it forgets half, so its size is bounded whatever the number of buckets.
 const (
 	memorySweep = 1024
 	memoryMost  = 1 << 16
 )
 
-// A memory holds what is known of keys until it is over. It is a cache: what it forgets early is in the
-// store, or is learnt again. It is not safe for concurrent use.
+// A memory caches a value for each key until the value is over. What it forgets early is in the store, or is
+// learnt again. It is not safe for concurrent use.
 type memory[K comparable, V any] struct {
 	over  func(V, time.Time) bool
 	all   map[K]V
-	sweep int // the size at which to look for what is over
+	sweep int // the size of the next sweep
 }
 
 func newMemory[K comparable, V any](over func(V, time.Time) bool) *memory[K, V] {

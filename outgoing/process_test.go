@@ -29,7 +29,7 @@ import (
 // childEnv holds an errand: with it, the test binary is one more process of a fleet.
 const childEnv = "SASH_OUTGOING_CHILD"
 
-// An errand is what one process does.
+// An errand is the work of one process.
 type errand struct {
 	Name, Redis, API string
 	Workers, Calls   int
@@ -37,7 +37,7 @@ type errand struct {
 	Mode             outgoing.Mode
 }
 
-// A report is what came of it.
+// A report is the result of an errand.
 type report struct {
 	Status   map[int]int
 	CoolDown time.Duration // of the last call that was not sent because of one
@@ -62,31 +62,31 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// asked notes when the last decision was begun, which is not later than the charge.
-type asked struct {
+// A timed store records when the last decision began, which is not later than the charge.
+type timed struct {
 	*redisstore.Store
 	at time.Time
 }
 
-func (a *asked) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (a *timed) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	a.at = time.Now()
 	return a.Store.Decide(ctx, req)
 }
 
-// stamped sends along who asks, and since when.
+// A stamped transport sends the name of the process, and the time of its decision, with each request.
 type stamped struct {
 	name  string
-	store *asked
+	store *timed
 }
 
 func (s stamped) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.Header.Set("X-Process", s.name)
-	req.Header.Set("X-Asked", strconv.FormatInt(s.store.at.UnixNano(), 10))
+	req.Header.Set("X-Decided", strconv.FormatInt(s.store.at.UnixNano(), 10))
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// run makes the calls. Each worker has a transport of its own, so that it knows when it asked.
+// run sends the calls. Each worker has a transport of its own, so that it knows the time of its decision.
 func (e errand) run() (report, error) {
 	var (
 		mu     sync.Mutex
@@ -95,7 +95,7 @@ func (e errand) run() (report, error) {
 		group  sync.WaitGroup
 	)
 	for range e.Workers {
-		store := &asked{Store: redisstore.New(&redisClient{addr: e.Redis}, nil)}
+		store := &timed{Store: redisstore.New(&redisClient{addr: e.Redis}, nil)}
 		rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Mode: e.Mode, Base: stamped{e.Name, store}}, e.Limit)
 		if err != nil {
 			return r, err
@@ -159,7 +159,7 @@ func start(t *testing.T, errands ...errand) []report {
 	return reports
 }
 
-// A ledger is an API that notes every request: when it came, and since when at most it was on its way.
+// A ledger is an API that records every request: when it arrived, and the longest time since a decision.
 type ledger struct {
 	mu       sync.Mutex
 	arrivals []time.Time
@@ -172,8 +172,8 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	asked, _ := strconv.ParseInt(req.Header.Get("X-Asked"), 10, 64)
-	l.delay = max(l.delay, now.Sub(time.Unix(0, asked)))
+	decided, _ := strconv.ParseInt(req.Header.Get("X-Decided"), 10, 64)
+	l.delay = max(l.delay, now.Sub(time.Unix(0, decided)))
 	l.arrivals = append(l.arrivals, now)
 	l.from[req.Header.Get("X-Process")]++
 	if l.refuse {
@@ -195,8 +195,8 @@ func (l *ledger) most(window time.Duration) (most int) {
 	return most
 }
 
-// An API sees requests as much later than they were charged as they are on their way, and that differs. So
-// N in any window W at the store are N in any W less the longest way at the API.
+// Requests arrive at the API some time after they were charged, and that time varies. So N in any window W at the
+// store are N in any W less the longest of these times at the API.
 func TestTwoProcessesShareOneQuota(t *testing.T) {
 	redis, api := redistest.Start(t), &ledger{from: map[string]int{}}
 	server := httptest.NewServer(api)
@@ -211,7 +211,7 @@ func TestTwoProcessesShareOneQuota(t *testing.T) {
 		t.Errorf("%d of 120 calls were answered, and %d arrived", n, len(api.arrivals))
 	}
 	if api.from["first"] != 60 || api.from["second"] != 60 {
-		t.Errorf("both should have made progress: %v", api.from)
+		t.Errorf("both have to make progress: %v", api.from)
 	}
 	slices.SortFunc(api.arrivals, time.Time.Compare)
 	if took := api.arrivals[119].Sub(api.arrivals[0]); took < 2*window-api.delay {
@@ -219,9 +219,9 @@ func TestTwoProcessesShareOneQuota(t *testing.T) {
 	}
 	within := max(window-api.delay, time.Millisecond)
 	if n := api.most(within); n > units {
-		t.Errorf("%d requests arrived within %v; the longest way took %v; the limit is %v", n, within, api.delay, job.Limit)
+		t.Errorf("%d requests arrived within %v; the longest took %v; the limit is %v", n, within, api.delay, job.Limit)
 	}
-	t.Logf("at most %d in any %v; the longest way took %v", api.most(within), within, api.delay)
+	t.Logf("at most %d in any %v; the longest took %v", api.most(within), within, api.delay)
 }
 
 func TestOneProcessLearnsACoolDownAndTheOtherHoldsBack(t *testing.T) {

@@ -12,32 +12,32 @@ import (
 	"example.com/sash"
 )
 
-// A Quota is what an answer says about one quota of the API.
+// A Quota is one quota of the API, as a response describes it.
 type Quota struct {
 	// Name is the quota's name in RateLimit fields; empty elsewhere.
 	Name string
-	// Unit is what is counted: "requests", "tokens", "content-bytes", "concurrent-requests", or
+	// Unit is what the quota counts: "requests", "tokens", "content-bytes", "concurrent-requests", or
 	// "percent", whose limit is 100.
 	Unit string
-	// Limit is the units of the quota. Zero means not said.
+	// Limit is the units of the quota. Zero means unknown.
 	Limit int64
 	// Remaining is the units that are left, rounded down. It is meaningful when HasRemaining.
 	Remaining    int64
 	HasRemaining bool
-	// Window is the length of the quota's window. Zero means not said.
+	// Window is the length of the quota's window. Zero means unknown.
 	Window time.Duration
-	// Reset is the time from the answer until more is available. It is meaningful when HasReset.
+	// Reset is the time from the response until more is available. It is meaningful when HasReset.
 	Reset    time.Duration
 	HasReset bool
 }
 
-// Read returns what an answer's fields say about quotas. Malformed fields are ignored, and numbers that no
-// limit can have are clamped. Times are measured from the answer's Date, and from now when it has none.
+// Read returns the quotas that a response's fields describe. It ignores malformed fields, and clamps numbers that
+// no limit can have. Times are measured from the response's Date, and from now when it has none.
 func (p *Profile) Read(h http.Header, now time.Time) []Quota {
 	now = dateOf(h, now)
 	quotas := readRateLimit(h)
 	if len(quotas) > 0 && p.Quotas == nil {
-		return quotas // the older fields beside them say the same with less
+		return quotas // the older fields beside them say less
 	}
 	for _, f := range p.quotas() {
 		q, ok := f.read(h, now)
@@ -86,11 +86,11 @@ func (q *Quota) setRemaining(n float64, ok bool) {
 	}
 }
 
-// longestField is the most bytes of a field that are worth reading: what an API says of its quotas is short, and
-// a longer one costs more to read than it can tell.
+// longestField is the most bytes of a field that are read: descriptions of quotas are short, and longer fields
+// only cost time.
 const longestField = 16 << 10
 
-// get returns a field's first line; a name that is not set has none, and neither has one that is too long.
+// get returns a field's first line, or "" when it is absent or too long.
 func get(h http.Header, name string) string {
 	if name == "" || len(h.Get(name)) > longestField {
 		return ""
@@ -123,7 +123,7 @@ func number(s string) (float64, bool) {
 // units rounds down and clamps.
 func units(n float64) int64 { return int64(min(n, sash.MaxUnits)) }
 
-// limitOf reads a limit, with the policies that drafts before 06 put behind it: "100, 100;w=60".
+// limitOf reads a limit, and the policies after it in drafts before 06: "100, 100;w=60".
 func limitOf(s string) (int64, time.Duration, bool) {
 	first, policies, _ := strings.Cut(s, ",")
 	n, ok := number(first)

@@ -162,7 +162,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Whatever a body is, the caller gets it as it was, and what it asks for is bounded.
+// Whatever a body contains, the caller gets it unchanged, and the cool-down is bounded.
 func FuzzBody(f *testing.F) {
 	for _, s := range []string{`{"error":{"errors":[{"reason":"quotaExceeded"}],"code":4}}`, `{"global":true,"retry_after":64.57}`,
 		`{"message":"You have exceeded a secondary rate limit."}`, `{"error":{"details":[{"metadata":{"quota_unit":"1/d/{project}"}}]}}`,
@@ -173,9 +173,9 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, body, after string) {
 		for _, p := range append([]Profile{{}}, vendors()...) {
 			res := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}, Body: io.NopCloser(strings.NewReader(body))}
-			away := stayAway(Call{Profile: &p}, res, nil, noon)
-			if away.lasts < 0 || away.lasts > sash.MaxWindow || away.refused && away.lasts < shortestCoolDown || away.account && !away.refused {
-				t.Errorf("%d %q: %s makes it %+v", status, body, p.Name, away)
+			wanted := pauseOf(Call{Profile: &p}, res, nil, noon)
+			if wanted.length < 0 || wanted.length > sash.MaxWindow || wanted.refused && wanted.length < shortestCoolDown || wanted.account && !wanted.refused {
+				t.Errorf("%d %q: %s makes it %+v", status, body, p.Name, wanted)
 			}
 			if got, err := io.ReadAll(res.Body); err != nil || string(got) != body {
 				t.Errorf("%q became %q, %v", body, got, err)
@@ -184,7 +184,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// What an API sends never panics, and never leads to numbers that a limit cannot have.
+// No response panics, or leads to numbers that a limit cannot have.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{`"burst";r=0;t=12`, "limit=100, remaining=50, reset=30", "100, 100;w=60", "40/40", "2.0", "6m0s",
 		"2026-05-04T12:01:00Z", `{"call_count":28}`, `{"1":[{"total_time":1e300,"estimated_time_to_regain_access":1e300}]}`, "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`} {

@@ -10,7 +10,7 @@ import (
 )
 
 // readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of
-// named quotas (drafts 08 to 11), and one nameless quota (draft 07). The two forms cannot be confused.
+// named quotas (drafts 08 to 11), and one nameless quota (draft 07). Their syntax differs.
 func readRateLimit(h http.Header) []Quota {
 	list := lines(h, "RateLimit")
 	if len(list) == 0 {

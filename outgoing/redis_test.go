@@ -35,7 +35,7 @@ func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []strin
 	return text, err
 }
 
-// Two processes have a store each, on one Redis.
+// twoProcesses returns the transports of two processes that have a store each, on one Redis.
 func twoProcesses(t *testing.T, base http.HandlerFunc, opts outgoing.Options, limit sash.Limit) [2]http.RoundTripper {
 	t.Helper()
 	server := redistest.Start(t)

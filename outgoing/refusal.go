@@ -8,19 +8,20 @@ import (
 	"example.com/sash"
 )
 
-// A stay is what an answer asks of those who send to the bucket: to stay away for a while, because a
-// request was refused or because nothing is left.
-type stay struct {
+// A pause is the cool-down that a response asks for, because the request was refused or because nothing is
+// left.
+type pause struct {
 	refused bool
 	account bool          // for all buckets of the account
-	lasts   time.Duration // zero when it asks for nothing
-	guessed bool          // the answer does not say how long, so that it grows while refusals repeat
+	length  time.Duration // zero when it asks for none
+	guessed bool          // the response gives no time, so the cool-down grows while refusals repeat
 }
 
-// shortestCoolDown keeps a Retry-After of zero, which says nothing, from turning refusals into a tight loop.
+// shortestCoolDown keeps a Retry-After of zero from turning refusals into a busy loop.
 const shortestCoolDown = 100 * time.Millisecond
 
-func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay {
+// pauseOf returns the cool-down that a response asks for.
+func pauseOf(call Call, res *http.Response, quotas []Quota, now time.Time) pause {
 	exhausted, known, reset := false, false, time.Duration(0)
 	for _, q := range quotas {
 		if q.HasRemaining && q.Remaining == 0 && q.Unit != unitConcurrent {
@@ -42,9 +43,9 @@ func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay
 	}
 	switch {
 	case !refused && exhausted && !known:
-		return stay{lasts: call.Profile.coolDown()}
+		return pause{length: call.Profile.coolDown()}
 	case !refused:
-		return stay{lasts: reset}
+		return pause{length: reset}
 	case said:
 		reset = after
 	case reset > 0:
@@ -54,10 +55,10 @@ func stayAway(call Call, res *http.Response, quotas []Quota, now time.Time) stay
 		reset, guessed = call.Profile.coolDown(), true
 	}
 	guessed = guessed || reset < shortestCoolDown
-	return stay{refused: true, account: means == Everywhere, lasts: max(reset, shortestCoolDown), guessed: guessed}
+	return pause{refused: true, account: means == Everywhere, length: max(reset, shortestCoolDown), guessed: guessed}
 }
 
-// untilReset returns the time until the quotas begin anew.
+// untilReset returns the time until the next reset of the quotas.
 func (p *Profile) untilReset(now time.Time) time.Duration {
 	zone := p.Zone
 	if zone == nil {

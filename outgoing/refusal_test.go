@@ -12,7 +12,7 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// Refusals as the APIs send them.
+// The refusals of the APIs.
 const (
 	youtubeQuota = `{"error":{"code":403,"message":"The request cannot be completed because you have exceeded your <a href=\"/youtube/v3/getting-started#quota\">quota</a>.",
 		"errors":[{"message":"The request cannot be completed because you have exceeded your <a href=\"/youtube/v3/getting-started#quota\">quota</a>.","domain":"youtube.quota","reason":"quotaExceeded"}]}}`
@@ -46,8 +46,8 @@ func says(status int, body string, lines ...string) http.HandlerFunc {
 	}
 }
 
-func TestWhatABodySaysOfARefusal(t *testing.T) {
-	// Clocks of the tests begin at 2000-01-01 00:00 UTC, when it is four in the afternoon at YouTube.
+func TestRefusalsInBodies(t *testing.T) {
+	// The tests' clocks start at 2000-01-01 00:00 UTC, when it is four in the afternoon at YouTube.
 	const untilMidnight = 8 * time.Hour
 	for name, c := range map[string]struct {
 		vendor string
@@ -101,7 +101,7 @@ func TestWhatABodySaysOfARefusal(t *testing.T) {
 	}
 }
 
-// A used-up quota is left alone for an hour when nobody knows when it is reset.
+// A used-up quota without a known reset cools down for an hour.
 func TestOtherResets(t *testing.T) {
 	used := []outgoing.Sign{{Path: "why", Has: []string{"all used"}, Means: outgoing.UsedUp}}
 	for name, c := range map[string]struct {
@@ -195,9 +195,9 @@ func TestARefusalForEverythingStopsAllBucketsOfTheAccount(t *testing.T) {
 	}
 }
 
-// An answer is about the Key. What is learnt of it holds wherever the bucket is charged, and does not
+// A response describes the Key. What the transport learns applies wherever the bucket is charged, and does not
 // spread to the buckets that were charged with it.
-func TestWhatIsLearntHoldsForTheKeyAndForWhoeverChargesIt(t *testing.T) {
+func TestLearntLimitsApplyToTheKeyWhereverItIsCharged(t *testing.T) {
 	pool := sash.Subject{Key: "pool", Cost: 1}
 	route := func(req *http.Request) (outgoing.Call, error) {
 		switch req.URL.Path {
@@ -210,7 +210,7 @@ func TestWhatIsLearntHoldsForTheKeyAndForWhoeverChargesIt(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		base    http.HandlerFunc
-		asked   string
+		path    string
 		stopped map[string]bool
 	}{
 		"a cool-down of one key":              {answer(429, "Retry-After: 60"), "/search", map[string]bool{"/search": true, "/upload": false, "/videos": false}},
@@ -226,11 +226,11 @@ func TestWhatIsLearntHoldsForTheKeyAndForWhoeverChargesIt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := getPath(t, rt, c.asked); err != nil {
+				if err := getPath(t, rt, c.path); err != nil {
 					t.Fatal(err)
 				}
 				base = answer(200)
-				if err := getPath(t, rt, c.asked); (err != nil) != strings.Contains(name, "cool-down") {
+				if err := getPath(t, rt, c.path); (err != nil) != strings.Contains(name, "cool-down") {
 					t.Fatal("the last of a lower limit:", err)
 				}
 				for path, stopped := range c.stopped {

@@ -11,23 +11,22 @@ import (
 	"example.com/sash"
 )
 
-// Retries says which answers are tried again: 429, what the profile says is the same, and 503, of requests
-// that may be repeated. Those are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an
-// Idempotency-Key field, whose body, if any, can be had again from GetBody. Each retry is charged as the
-// first attempt was, and waits for room: for at most MaxRetryAfter in mode Refuse. A retry that could not
-// be sent before the context's deadline is not begun: the answer is returned as it is.
+// Retries says which responses are retried: 429, its equivalents in the profile, and 503, for requests that may
+// be repeated. Those are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an Idempotency-Key field,
+// provided that GetBody returns their body, if any. Each retry is charged like the first attempt, and waits for
+// room: for at most MaxRetryAfter in mode Refuse. When there is no time for a retry before the context's
+// deadline, the response is returned as it is.
 type Retries struct {
 	// Most is the most retries of one request. Zero is none.
 	Most int
 	// Base and Max bound the random part of the delay before retry n = 1, 2, ...: between 0 and
-	// Base·2^(n-1), at most Max. Zero is half a second, and 30 s. What Retry-After asks for is added.
+	// Base·2^(n-1), at most Max. Zero is half a second, and 30 s. The response's Retry-After is added.
 	Base, Max time.Duration
-	// MaxRetryAfter is the longest Retry-After, or reset of an exhausted quota, that is waited for; an
-	// answer with a longer one is returned. Zero is a minute.
+	// MaxRetryAfter is the longest Retry-After, or reset of an exhausted quota, to wait for; a response
+	// with a longer one is returned. Zero is a minute.
 	MaxRetryAfter time.Duration
-	// Budget is how many retries the transport may do for each request that it is given, over time: with
-	// 0.1, an API that refuses everything gets a tenth more, not Most times more. Ten are
-	// free. Zero is 0.1.
+	// Budget is the retries for each request, over time: with 0.1, an API that refuses everything gets a
+	// tenth more requests, not Most times more. Ten are free. Zero is 0.1.
 	Budget float64
 }
 
@@ -50,23 +49,23 @@ func (r *Retries) complete() error {
 	return nil
 }
 
-// retry says whether an answer is to be tried again, and after how long. It takes from the budget.
-func (t *Transport) retry(req *http.Request, res *http.Response, away stay, attempt int) (time.Duration, bool) {
+// retry reports whether to retry after a response, and after how long. It takes from the budget.
+func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, attempt int) (time.Duration, bool) {
 	r := &t.opts.Retries
 	if attempt >= r.Most || !repeatable(req) {
 		return 0, false
 	}
-	if !away.refused && res.StatusCode != http.StatusServiceUnavailable || away.lasts > r.MaxRetryAfter {
+	if !wanted.refused && res.StatusCode != http.StatusServiceUnavailable || wanted.length > r.MaxRetryAfter {
 		return 0, false
 	}
-	delay := away.lasts + r.backoff(attempt)
+	delay := wanted.length + r.backoff(attempt)
 	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
 		return 0, false
 	}
 	return delay, t.budget.spend()
 }
 
-// backoff is random over its whole range, so that those refused together do not return together.
+// backoff is random over its whole range, so that requests refused together are not retried together.
 func (r *Retries) backoff(attempt int) time.Duration {
 	most := r.Base
 	for range attempt {
@@ -76,7 +75,7 @@ func (r *Retries) backoff(attempt int) time.Duration {
 		}
 		most *= 2
 	}
-	return time.Duration(rand.Int64N(int64(min(most, r.Max, sash.MaxWindow)) + 1)) // its sum with a cool-down is a time
+	return time.Duration(rand.Int64N(int64(min(most, r.Max, sash.MaxWindow)) + 1)) // bounded, so that adding a cool-down does not overflow
 }
 
 func repeatable(req *http.Request) bool {
@@ -90,7 +89,7 @@ func repeatable(req *http.Request) bool {
 	return req.Header.Get("Idempotency-Key") != ""
 }
 
-// rewound returns the request with its body from the start. A request must not be changed by a transport.
+// rewound returns the request with its body from the start. A transport must not change the request itself.
 func rewound(req *http.Request) (*http.Request, error) {
 	again := req.Clone(req.Context())
 	if req.GetBody == nil {
@@ -104,13 +103,13 @@ func rewound(req *http.Request) (*http.Request, error) {
 	return again, nil
 }
 
-// discard reads the rest of a body that is not long, so that its connection can be used again.
+// discard reads the rest of a short body, so that its connection can be reused.
 func discard(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 	_ = body.Close()
 }
 
-// freeRetries are those that a transport has before it was given any request.
+// freeRetries are the retries of a new transport.
 const freeRetries = 10
 
 // A budget keeps retries in proportion to requests.

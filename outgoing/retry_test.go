@@ -14,7 +14,7 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// flaky refuses the first n requests, and keeps what it was sent.
+// flaky refuses the first n requests, and records their bodies.
 type flaky struct {
 	refuse int
 	status int
@@ -112,7 +112,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-func TestARetryDoesNotWaitForAResetThatIsFar(t *testing.T) {
+func TestARetryDoesNotWaitForADistantReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := newTransport(t, newStore(), answer(429, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 3000"),
 			outgoing.Options{Retries: outgoing.Retries{Most: 1}}, sash.PerHour(5000))
@@ -145,7 +145,7 @@ func TestRetriesInModeRefuseWaitForRoomButNotLong(t *testing.T) {
 	}
 }
 
-func TestAVendorsOtherRefusalIsTriedAgain(t *testing.T) {
+func TestAVendorsOtherRefusalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 1, status: 403, after: "5"}
 		rt, err := outgoing.New(newStore(), outgoing.Everything("api"),

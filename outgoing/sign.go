@@ -12,39 +12,39 @@ import (
 	"unicode/utf8"
 )
 
-// A Sign is something in an answer that says that, and how, a request was refused: a field, or a value in
-// a JSON body. It is looked for in answers of status 429 and those of [Profile].AlsoRefused; of several
-// that are there the first of the profile counts.
+// A Sign is a field or a value in the JSON body of a response that says that, and how, a request was refused. The
+// transport looks for signs in responses of status 429 and those of [Profile].AlsoRefused; the first sign of the
+// profile that is found counts.
 type Sign struct {
-	// Field is the name of a header field. Empty means that Path is looked at.
+	// Field is the name of a header field. Empty means to look at Path.
 	Field string
-	// Path leads to a value in the body: names with dots between them, such as "error.errors.reason".
-	// Each element of an array is looked at.
+	// Path is the path of a value in the body: names with dots between them, such as "error.errors.reason".
+	// It descends into each element of an array.
 	Path string
-	// Has are words, of which the value has one: whole words, in any case, so that "4" is not found in
-	// "14" and "rate limit" is found in a sentence. Numbers and booleans are compared as they are written.
+	// Has are phrases; the value has to contain one of them, as whole words in any case: "4" is not found in
+	// "14", and "rate limit" is found in a sentence. Numbers and booleans are compared as JSON writes them.
 	Has []string
-	// Means is what it says.
+	// Means is the meaning of the refusal.
 	Means Meaning
 }
 
-// A Meaning is what a refusal is about.
+// A Meaning is the scope and duration of a refusal.
 type Meaning uint8
 
 // The meanings.
 const (
-	// TooFast is a refusal for the moment: the cool-down is what the answer says, or [Profile].CoolDown.
+	// TooFast is a refusal for the moment: the cool-down is that of the response, or [Profile].CoolDown.
 	TooFast Meaning = iota
-	// UsedUp is a quota of which nothing is left before its reset: the cool-down is what the answer
-	// says, or lasts until the profile's next reset.
+	// UsedUp is a quota with nothing left before its reset: the cool-down is that of the response, or
+	// lasts until the profile's next reset.
 	UsedUp
 	// Everywhere is TooFast for all buckets of the [Call].Account.
 	Everywhere
 )
 
-// signOf returns what a refusal says of itself, if it does.
+// signOf returns the meaning of a refusal by its signs.
 func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
-	var body any // nothing until it is needed, because reading it may have to wait
+	var body any // read when it is needed, because that may take time
 	read := false
 	for _, s := range p.Signs {
 		if s.Field != "" {
@@ -63,7 +63,7 @@ func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
 	return TooFast, false
 }
 
-// under looks for the sign in what a path leads to.
+// under reports whether the value at a path has the sign.
 func (s *Sign) under(value any, path []string) bool {
 	switch v := value.(type) {
 	case []any:
@@ -112,11 +112,11 @@ func inWord(r rune) bool {
 	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_')
 }
 
-// mostPeeked is the most of a body that is read to see why a request was refused.
+// mostPeeked is the most bytes of a body that are read to find signs.
 const mostPeeked = 64 << 10
 
-// peek decodes a JSON body and leaves it as it was: whole, from its start, and to be closed by the caller.
-// It returns nil for what is not JSON, or longer than mostPeeked.
+// peek decodes a JSON body and leaves it complete for the caller, who closes it. It returns nil for a body that
+// is not JSON, or longer than mostPeeked.
 func peek(res *http.Response) any {
 	if res.Body == nil || res.Body == http.NoBody {
 		return nil
@@ -124,7 +124,7 @@ func peek(res *http.Response) any {
 	start, err := io.ReadAll(io.LimitReader(res.Body, mostPeeked+1))
 	rest := io.Reader(res.Body)
 	if err != nil {
-		rest = failing{err} // the caller learns of it where it happened
+		rest = failing{err} // the caller gets it at the same place
 	}
 	res.Body = &replayed{io.MultiReader(bytes.NewReader(start), rest), res.Body}
 	var value any
@@ -134,7 +134,7 @@ func peek(res *http.Response) any {
 	return value
 }
 
-// replayed is a body whose start was read before.
+// A replayed body has its start back.
 type replayed struct {
 	io.Reader
 	io.Closer

@@ -11,8 +11,8 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// Retrying clients are known to sleep for as long as a server says, whatever it says, and to be deaf
-// meanwhile. No Retry-After makes this transport sleep past MaxRetryAfter, or overflow into no sleep.
+// Some retrying clients sleep for as long as a server says, and ignore their context meanwhile. No Retry-After
+// makes this transport sleep longer than MaxRetryAfter, or overflow into no sleep.
 func TestNoRetryAfterIsSleptForWithoutBound(t *testing.T) {
 	for _, after := range []string{
 		"61", "86400", "31536000", "9223372036", "9223372037", "18446744073709551616", "99999999999999999999999999",
@@ -29,7 +29,7 @@ func TestNoRetryAfterIsSleptForWithoutBound(t *testing.T) {
 	}
 }
 
-// With a malformed, negative or past Retry-After the delay is the random one, which is bounded.
+// With a malformed, negative or past Retry-After the delay is random and bounded.
 func TestOddRetryAftersAreNotTrusted(t *testing.T) {
 	for _, after := range []string{"-1", "-9223372036854775808", "NaN", "Inf", "1e9", "0x10", "soon", "Mon, 01 Jan 1990 00:00:00 GMT"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// slidingAPI limits as Sash does, and says so in the fields of draft 11: t is the time to the next release,
-// or what the units that are left would last at the limit's rate when that is longer.
+// slidingAPI limits like Sash, and describes it in the fields of draft 11: t is the time to the next release, or
+// the time that the units left last at the limit's rate, when that is longer.
 func slidingAPI(t *testing.T, limiter *sash.Limiter, refused *int) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		res, err := limiter.Allow(req.Context(), "client")
@@ -41,7 +41,7 @@ func TestAnAPIThatSlidesNeverRefusesTwice(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := limiter.AllowN(t.Context(), "client", 30); err != nil { // somebody else
+				if _, err := limiter.AllowN(t.Context(), "client", 30); err != nil { // another client
 					t.Fatal(err)
 				}
 				refused := 0

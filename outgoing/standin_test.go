@@ -13,12 +13,12 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// A count is what an API has counted when it answers.
+// A count is the state of an API's quota at a response.
 type count struct {
 	refused     bool
 	limit, left int
-	reset       time.Duration // until all is there again
-	more        time.Duration // until one more is there
+	reset       time.Duration // until all is free
+	more        time.Duration // until one more is free
 }
 
 // fixed counts in windows that begin at multiples of their length.
@@ -71,7 +71,7 @@ func trailing(limit int, window time.Duration) func() count {
 	}
 }
 
-// pacificDays counts in calendar days of California, and says nothing before it refuses.
+// pacificDays counts in calendar days of California, and sends no fields before it refuses.
 func pacificDays(t *testing.T, limit int) (func() count, *time.Location) {
 	zone, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {
@@ -85,10 +85,10 @@ func pacificDays(t *testing.T, limit int) (func() count, *time.Location) {
 	}, zone
 }
 
-// A dialect says a count as a vendor does.
+// A dialect writes a count in a vendor's fields.
 type dialect func(w http.ResponseWriter, c count)
 
-// limited makes a dialect of a vendor's fields and what it says when it refuses.
+// limited returns a dialect of a vendor's fields and its refusal.
 func limited(fields func(http.Header, int, int, time.Time), refusal func(w http.ResponseWriter, c count)) dialect {
 	return func(w http.ResponseWriter, c count) {
 		fields(w.Header(), c.limit, c.left, time.Now().Add(c.reset))
@@ -140,9 +140,9 @@ func business(h http.Header, limit, left int, reset time.Time) {
 		100-100*left/limit, minutes))
 }
 
-// Each API enforces its limit and says so in its own words. A transport with the right limit is never
+// Each API enforces its limit and describes it in its own fields. A transport with the right limit is never
 // refused, and one with a limit that is ten times too high once at most.
-func TestEachAPIInItsOwnWords(t *testing.T) {
+func TestEachAPIWithItsOwnFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		vendor string
 		counts func() func() count
@@ -207,8 +207,8 @@ func drive(t *testing.T, name string, counts func() count, says dialect, limit s
 	return time.Since(start)
 }
 
-// YouTube says nothing until it refuses: with too high a limit that is once a day.
-func TestYouTubeIsAskedOnceADayWhenItsQuotaIsUsedUp(t *testing.T) {
+// YouTube sends no fields until it refuses: with too high a limit that is once a day.
+func TestYouTubeRefusesOnceADayWhenItsQuotaIsUsedUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal func(http.ResponseWriter, count)
 		right   bool

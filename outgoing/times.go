@@ -8,7 +8,7 @@ import (
 	"example.com/sash"
 )
 
-// dateOf returns the server's clock, on which its resets are, as far as the answer says.
+// dateOf returns the server's clock, by which its resets are measured: the response's Date, or now without one.
 func dateOf(h http.Header, now time.Time) time.Time {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		return date
@@ -44,7 +44,7 @@ func resetOf(s string, form ResetForm, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// retryAfter reads Retry-After: seconds, which some send with a fraction, or a date.
+// retryAfter reads Retry-After: seconds, with a fraction from some servers, or a date.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return resetOf(get(h, "Retry-After"), ResetSeconds, dateOf(h, now))
 }
@@ -53,7 +53,7 @@ func until(unix float64, now time.Time) time.Duration {
 	return seconds(unix - float64(now.UnixMicro())/1e6)
 }
 
-// seconds makes a duration of seconds, to the millisecond above that a float of Unix seconds can tell.
+// seconds returns a duration in milliseconds, rounded up beyond the precision of a float of Unix seconds.
 func seconds(n float64) time.Duration {
 	n = min(max(n, 0), sash.MaxWindow.Seconds())
 	return time.Duration(n*1e6+0.5) / 1000 * time.Millisecond

@@ -1,7 +1,6 @@
 package outgoing
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -12,7 +11,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Mode says what happens to a request that has no room.
+// A Mode says what happens to a request when a limit has no room.
 type Mode uint8
 
 // The modes.
@@ -30,7 +29,7 @@ const DefaultMaxCoolDown = time.Hour
 // longestDay is a day on which clocks go back.
 const longestDay = 25 * time.Hour
 
-// Options are the rarer choices for a Transport. The zero value is the default.
+// Options are the optional settings of a Transport. The zero value is the default.
 type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
 	Base http.RoundTripper
@@ -45,22 +44,22 @@ type Options struct {
 	Algorithm sash.Algorithm
 	// Resolution is the step of sash.SlidingBuckets. Zero otherwise.
 	Resolution time.Duration
-	// Profile is how the API describes its quotas. The zero Profile reads what is usual.
+	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
-	// MaxCoolDown is the longest cool-down, however long the API asks for: at least a second, at most
-	// 25 hours, and the same in all processes. Zero is DefaultMaxCoolDown, or 25 hours, which the longest
-	// day has, when the Profile says that quotas are reset each day or month.
+	// MaxCoolDown is the longest cool-down, whatever the API asks for: at least a second, at most
+	// 25 hours, and the same in all processes. Zero is DefaultMaxCoolDown, or 25 hours, the length of the
+	// longest day, when the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
-	// Retries says which answers are tried again. The zero value is none.
+	// Retries says which responses are retried. The zero value is none.
 	Retries Retries
-	// Unavailable says what happens to a request when the store cannot decide: nil sends it without a
-	// charge, an error is returned to the caller. It can look at the request and its cost. A nil
-	// Unavailable returns the store's error, which is sash.ErrUnavailable.
+	// Unavailable decides on a request when the store fails: when it returns nil the request is sent without
+	// a charge, and an error is returned to the caller. A nil Unavailable returns the store's error, which is
+	// sash.ErrUnavailable.
 	Unavailable func(req *http.Request, call Call, err error) error
 }
 
 // A Transport holds requests to the limits of the API that they go to. It is safe for concurrent use and
-// holds nothing that has to be closed.
+// has nothing to close.
 type Transport struct {
 	base    http.RoundTripper
 	route   Route
@@ -73,12 +72,15 @@ type Transport struct {
 	budget  *budget
 }
 
-// New returns a transport whose charges are in store. The limits hold for every bucket whose Call brings
-// none. A nil opts is the default. The error is [sash.ErrInvalidLimit], or says which option is wrong; New does
-// no I/O.
+// New returns a transport that charges requests to store. The limits apply to every bucket whose Call has none
+// of its own. A nil opts is the default. The error is [sash.ErrInvalidLimit], or says which option is wrong.
+// New does no I/O. It panics if store or route is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
+	if store == nil {
+		panic("outgoing: New needs a store, such as memstore.New(nil)")
+	}
 	if route == nil {
-		return nil, errors.New("outgoing: New needs a route, such as outgoing.Everything(key)")
+		panic("outgoing: New needs a route, such as outgoing.Everything(key)")
 	}
 	t := &Transport{route: route, limits: slices.Clone(limits), learned: newCeilings()}
 	if opts != nil {
@@ -111,15 +113,13 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.limiter, err = sash.New(store, counting, limits...); err != nil {
 		return nil, err
 	}
-	if t.cool, err = newCoolDowns(store, t.opts.Prefix, t.opts.MaxCoolDown); err != nil {
-		return nil, err
-	}
+	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
 	return t, nil
 }
 
 // RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError],
-// [sash.ErrUnavailable], [sash.ErrCostAboveLimit] and others of AllowAll, what the route returned, and the
-// context's; in all those cases the API was not asked, or not asked again.
+// [sash.ErrUnavailable], [sash.ErrCostAboveLimit] and others of AllowAll, that of the route, and that of the
+// context; in all those cases the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
 	if err != nil {
@@ -136,11 +136,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.budget.earn()
 	patience := t.patience()
 	for attempt := 0; ; attempt++ {
-		res, stay, err := t.attempt(req, call, patience)
+		res, wanted, err := t.attempt(req, call, patience)
 		if err != nil {
 			return nil, err
 		}
-		delay, again := t.retry(req, res, stay, attempt)
+		delay, again := t.retry(req, res, wanted, attempt)
 		if !again {
 			return res, nil
 		}
@@ -152,12 +152,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if t.opts.Mode == Refuse {
-			patience = t.opts.Retries.MaxRetryAfter // the answer that could be returned instead is gone
+			patience = t.opts.Retries.MaxRetryAfter // the response is discarded, so it cannot be returned instead
 		}
 	}
 }
 
-// patience is how long a request's first attempt may wait for room.
+// patience returns how long a request's first attempt may wait for room.
 func (t *Transport) patience() time.Duration {
 	switch {
 	case t.opts.Mode == Refuse:
@@ -168,37 +168,37 @@ func (t *Transport) patience() time.Duration {
 	return math.MaxInt64
 }
 
-// attempt sends a request once, when there is room, and learns from the answer.
-func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, stay, error) {
+// attempt sends a request once, when there is room, and learns from the response.
+func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, pause, error) {
 	admitted, err := t.admit(req, call, patience)
 	if err != nil {
 		closeBody(req)
-		return nil, stay{}, err
+		return nil, pause{}, err
 	}
 	sent := time.Now()
 	res, err := t.base.RoundTrip(req)
 	meanwhile := t.learned.landed(call.subjects(), admitted.before)
 	if err != nil {
-		return nil, stay{}, err
+		return nil, pause{}, err
 	}
 	now := time.Now()
 	quotas := call.Profile.Read(res.Header, now)
 	if admitted.counted != nil {
 		t.learned.learn(call, admitted.counted, meanwhile, quotas, now)
 	}
-	away := stayAway(call, res, quotas, now)
-	if !away.refused && res.StatusCode < http.StatusInternalServerError {
+	wanted := pauseOf(call, res, quotas, now)
+	if !wanted.refused && res.StatusCode < http.StatusInternalServerError {
 		t.cool.served(call.Key, sent)
 		t.cool.served(call.Account, sent)
 	}
-	if away.lasts > 0 {
+	if wanted.length > 0 {
 		key := call.Key
-		if away.account && call.Account != "" {
+		if wanted.account && call.Account != "" {
 			key = call.Account
 		}
-		away.lasts = t.tell(req, key, away)
+		wanted.length = t.coolDown(req, key, wanted)
 	}
-	return res, away, nil
+	return res, wanted, nil
 }
 
 func closeBody(req *http.Request) {

@@ -100,7 +100,7 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
-// Over a real connection: our refusals are errors, the API's own is a response.
+// Over a real connection: a refusal of the transport is an error, the API's own is a response.
 func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -296,8 +296,6 @@ func TestWrongOptions(t *testing.T) {
 		opts   outgoing.Options
 		limits []sash.Limit
 	}{
-		"no store":               {nil, route, outgoing.Options{}, []sash.Limit{sash.PerDay(1)}},
-		"no route":               {newStore(), nil, outgoing.Options{}, []sash.Limit{sash.PerDay(1)}},
 		"no limit":               {newStore(), route, outgoing.Options{}, nil},
 		"unknown mode":           {newStore(), route, outgoing.Options{Mode: 7}, []sash.Limit{sash.PerDay(1)}},
 		"cool-downs without end": {newStore(), route, outgoing.Options{MaxCoolDown: 26 * time.Hour}, []sash.Limit{sash.PerDay(1)}},
@@ -306,6 +304,19 @@ func TestWrongOptions(t *testing.T) {
 		if _, err := outgoing.New(c.store, c.route, &c.opts, c.limits...); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+	for name, build := range map[string]func(){
+		"no store": func() { _, _ = outgoing.New(nil, route, nil, sash.PerDay(1)) },
+		"no route": func() { _, _ = outgoing.New(newStore(), nil, nil, sash.PerDay(1)) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			build()
+		}()
 	}
 }
 

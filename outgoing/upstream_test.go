@@ -49,7 +49,7 @@ type upstream struct {
 	arrivals []time.Time
 }
 
-// foreign counts units that somebody else uses with the same credential.
+// foreign counts units that another client uses with the same credential.
 func (u *upstream) foreign(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

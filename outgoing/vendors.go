@@ -8,8 +8,8 @@ import (
 	"example.com/sash"
 )
 
-// vendors are the APIs whose fields are known. The usual profile reads some of them too; these say what
-// cannot be told from an answer alone.
+// vendors returns the profiles of known APIs. The zero Profile reads the fields of some of them too; these add
+// what a response alone does not say.
 func vendors() []Profile {
 	return []Profile{
 		{
@@ -19,7 +19,7 @@ func vendors() []Profile {
 			AlsoRefused: []int{http.StatusForbidden},
 			// A secondary limit comes without Retry-After at times, and with most of the primary quota left.
 			Signs:    []Sign{{Path: "message", Has: []string{"secondary rate limit", "rate limit exceeded", "abuse detection"}}},
-			CoolDown: time.Minute, // what its documentation asks for then
+			CoolDown: time.Minute, // as its documentation asks
 		},
 		{
 			Name: "discord",
@@ -42,7 +42,7 @@ func vendors() []Profile {
 				{Limit: "X-RateLimit-Limit-Requests", Remaining: "X-RateLimit-Remaining-Requests", Reset: "X-RateLimit-Reset-Requests"},
 				{Unit: "tokens", Limit: "X-RateLimit-Limit-Tokens", Remaining: "X-RateLimit-Remaining-Tokens", Reset: "X-RateLimit-Reset-Tokens"},
 			},
-			Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}, // nothing is paid for any more
+			Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}, // the credit is used up
 		},
 		{
 			Name: "anthropic",
@@ -64,7 +64,7 @@ func vendors() []Profile {
 				"4", "17", "32", "613", // calls of the application, the user, the page, and a custom limit
 				"80000", "80001", "80002", "80003", "80004", "80005", "80006", "80008", "80009", "80014", // business use cases
 			}}},
-			CoolDown: time.Minute, // its percentages are of an hour that slides, so a little comes back soon
+			CoolDown: time.Minute, // its percentages are of a sliding hour, so a little comes back soon
 		},
 		{
 			Name: "reddit",
@@ -78,11 +78,11 @@ func vendors() []Profile {
 		},
 		{
 			Name:   "huggingface",
-			Quotas: []QuotaFields{}, // RateLimit is well formed; its RateLimit-Policy is not, and is ignored
+			Quotas: []QuotaFields{}, // RateLimit is well formed; RateLimit-Policy is not, and is ignored
 		},
 		{
 			Name:        "youtube",
-			Quotas:      []QuotaFields{}, // it says nothing before it refuses
+			Quotas:      []QuotaFields{}, // it sends no fields before it refuses
 			AlsoRefused: []int{http.StatusForbidden},
 			Signs: []Sign{
 				{Path: "error.errors.reason", Has: []string{"quotaExceeded", "dailyLimitExceeded"}, Means: UsedUp},
@@ -100,8 +100,8 @@ func vendors() []Profile {
 
 func metaPercentages() []string { return []string{"call_count", "total_time", "total_cputime"} }
 
-// pacific is where YouTube's days begin. Where there is no time zone database it is the zone without its
-// summer time, in which a day begins an hour late.
+// pacific is the time zone of YouTube's days. Without a time zone database it has no summer time, when days begin
+// an hour late.
 func pacific() *time.Location {
 	zone, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {
@@ -116,8 +116,8 @@ func anthropic(unit string) QuotaFields {
 }
 
 // Vendor returns the profile of a known API: anthropic, atlassian, discord, github, huggingface, meta,
-// openai, reddit, shopify or youtube. The case of the name does not matter. It returns false for others,
-// whose profile is the zero one or one of your own.
+// openai, reddit, shopify or youtube. The case of the name does not matter. It returns false for others: use the
+// zero Profile, or write one.
 func Vendor(name string) (Profile, bool) {
 	for _, p := range vendors() {
 		if p.Name == strings.ToLower(name) {

@@ -49,7 +49,7 @@ type Options struct {
 
 // A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
 // stays the caller's to configure and to close. It implements [driver.MultiStore],
-// [driver.Deduplicator], [driver.Settler] and [driver.Resetter].
+// [driver.Deduplicator], [driver.Settler], [driver.Resetter] and [driver.Cooler].
 type Store struct {
 	scripts Scripter
 	prefix  string

@@ -82,6 +82,6 @@ func once(script *Script) *Script {
 
 // Scripts returns every script of the store, to load them ahead of time or to look at them.
 func Scripts() []*Script {
-	all := []*Script{log, zset, scripts[driver.SlidingCounter], scripts[driver.FixedWindow], scripts[driver.GCRA], logSettle, reset, instances}
+	all := []*Script{log, zset, scripts[driver.SlidingCounter], scripts[driver.FixedWindow], scripts[driver.GCRA], logSettle, reset, instances, coolDown}
 	return append(all, logOnce, onces[driver.SortedSetLog], onces[driver.SlidingCounter], onces[driver.FixedWindow], onces[driver.GCRA])
 }

@@ -46,7 +46,7 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, walkCases)
+var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, walkCases, coolDownCases)
 
 func concat(all ...[]testCase) []testCase {
 	var joined []testCase

@@ -38,7 +38,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.firm, b.long, b.deep, b.moved} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.firm, b.cooled, b.long, b.deep, b.moved} {
 		if err := part(); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ const (
 	kindCounter
 	kindFixed
 	kindGCRA
+	kindCoolDown
 )
 
 // ErrEncoding is what Decode returns for bytes that AppendState has not written.
@@ -59,8 +60,19 @@ func AppendState(b []byte, s State) []byte {
 			b = binary.AppendVarint(b, m.at)
 			b = binary.BigEndian.AppendUint64(b, math.Float64bits(m.debt))
 		}
+	case *CoolDown:
+		b = binary.AppendVarint(append(b, kindCoolDown), s.end)
+		b = binary.AppendVarint(b, s.length)
+		b = append(b, boolByte(s.guessed))
 	}
 	return b
+}
+
+func boolByte(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func appendWindow(b []byte, l *driver.Limit) []byte {
@@ -98,6 +110,8 @@ func Decode(b []byte) (State, []byte, error) {
 			g.meters = append(g.meters, meter{r.length(), r.int(), r.float()})
 		}
 		s = g
+	case kindCoolDown:
+		s = &CoolDown{end: r.int(), length: r.length(), guessed: r.byte() != 0}
 	default:
 		r.fail(ErrEncoding)
 	}

@@ -1,0 +1,78 @@
+package modeltest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"example.com/sash/driver"
+)
+
+// cooled: random cool-downs on a clock that also goes back answer by the definition, looks write nothing, and
+// the key lives as long as its cool-down is kept.
+func (b *bench) cooled() error {
+	if b.algorithm != driver.SlidingLog {
+		return nil
+	}
+	ctx := context.Background()
+	random := rand.New(rand.NewPCG(3, 9))
+	var held driver.CoolDown
+	var end time.Time // of held
+	for i := range 400 {
+		step := time.Duration(random.IntN(20e6)) * time.Microsecond
+		if i%20 == 19 {
+			step = -step
+		}
+		b.clock.Advance(step)
+		now := b.clock.Now()
+		begin := driver.CoolDown{Length: max(0, int64(random.IntN(16e6))-4e6), Guessed: random.IntN(2) == 0}
+		left := min(end.Sub(now).Microseconds(), held.Length)
+		if left <= -max(held.Length, 10e6) {
+			held, left = driver.CoolDown{}, 0
+		}
+		if begin.Length > left && begin.Length > 0 {
+			held, left = begin, begin.Length
+		}
+		end, held.Left = now.Add(time.Duration(left)*time.Microsecond), left
+		got, err := b.store.CoolDown(ctx, "cooled", begin)
+		if err != nil || got != held {
+			return fmt.Errorf("step %d: %+v answers %+v, %v; by the definition %+v", i, begin, got, err, held)
+		}
+		before, err := b.changes()
+		if err != nil {
+			return err
+		}
+		if _, err := b.store.CoolDown(ctx, "cooled", driver.CoolDown{}); err != nil {
+			return err
+		}
+		if after, err := b.changes(); err != nil || after != before {
+			return fmt.Errorf("step %d: a look wrote: %s changes, before %s (%v)", i, after, before, err)
+		}
+	}
+	return b.cooledExpiry(ctx)
+}
+
+// cooledExpiry: Redis drops a cool-down when it is no longer kept, and not before.
+func (b *bench) cooledExpiry(ctx context.Context) error {
+	for i, length := range []time.Duration{time.Second, 1500*time.Millisecond + time.Microsecond, time.Minute} {
+		key := fmt.Sprint("expiry", i)
+		began := time.Now()
+		if _, err := b.plain.CoolDown(ctx, key, driver.CoolDown{Length: length.Microseconds()}); err != nil {
+			return err
+		}
+		names, err := b.scripts.client.Keys(ctx, "*:"+key).Result()
+		if err != nil || len(names) != 1 {
+			return fmt.Errorf("the keys of a cool-down are %q, %v", names, err)
+		}
+		lives, err := b.scripts.client.PTTL(ctx, names[0]).Result()
+		if err != nil {
+			return err
+		}
+		kept := length + max(length, 10*time.Second)
+		if lives > kept+2*time.Millisecond || lives < kept-time.Since(began)-time.Millisecond {
+			return fmt.Errorf("a cool-down of %v lives for %v, want %v", length, lives, kept)
+		}
+	}
+	return nil
+}
