@@ -81,7 +81,6 @@ var mutants = []struct {
 		{"one that has ended is not replaced", "if new > 0 and (not ends or", "if new > 0 and (not ends or ends > now and"},
 		{"a clock that goes back prolongs it", "elseif ends > now + length then", "elseif false then"},
 		{"a clock that goes back is not written down", "ends, write = now + length, true", "ends = now + length"},
-		{"it is never forgotten", "if now >= ends + keep(length) then", "if false then"},
 		{"it is forgotten at its end", "if now >= ends + keep(length) then", "if now >= ends then"},
 		{"a look writes", "length, guessed = false, nil", "length, guessed = true, nil"},
 		{"no expiry", ", 'PX', string.format('%.0f', lives))", ")"},
