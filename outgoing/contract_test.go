@@ -38,7 +38,7 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 			return outgoing.Call{Key: "api", Also: []sash.Subject{{Key: "api", Cost: 1}}}, nil
 		}, newStore(), outgoing.Options{}, 2, false},
 		"a key that is too long":    {outgoing.Everything(strings.Repeat("k", 10_000)), newStore(), outgoing.Options{}, 2, false},
-		"the store fails":           {outgoing.Everything("api"), brokenStore{}, outgoing.Options{}, 2, false},
+		"the store fails":           {outgoing.Everything("api"), downStore(), outgoing.Options{}, 2, false},
 		"no room":                   {outgoing.Everything("full"), newStore(), outgoing.Options{Mode: outgoing.Refuse}, 1, false},
 		"the caller has left":       {outgoing.Everything("api"), newStore(), outgoing.Options{}, 2, true},
 		"the transport below fails": {outgoing.Everything("api"), newStore(), outgoing.Options{}, 2, false},

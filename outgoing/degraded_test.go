@@ -19,7 +19,7 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 	for name, mode := range map[string]failover.Mode{"open": failover.Open, "local": failover.Local} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				down := &cutOff{Store: newStore(), down: true}
+				down := downStore()
 				store, err := failover.New(down, &failover.Options{
 					Modes: failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
 					Local: memstore.New(nil), Instances: func() int { return 2 },
@@ -38,10 +38,10 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 					}
 				}
 				calls(answer(200, "X-RateLimit-Remaining: 3"))
-				down.down = false
+				down.Fail(nil)
 				time.Sleep(time.Minute) // until the store is probed
 				calls(answer(200))
-				down.down = true
+				down.Fail(errDown)
 				refusing := newTransport(t, store, answer(429, "Retry-After: 30"), outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
 				if _, err := get(t.Context(), refusing); err != nil {
 					t.Fatal(err)

@@ -24,7 +24,7 @@ type CoolDownError struct {
 
 // Error names the bucket and the retry time.
 func (e *CoolDownError) Error() string {
-	s := fmt.Sprintf("outgoing: %s is cooling down after a refusal by its API; retry after %v", e.Key, e.RetryAfter.Round(time.Millisecond))
+	s := fmt.Sprintf("outgoing: %s is cooling down, as its API requires; retry after %v", e.Key, e.RetryAfter.Round(time.Millisecond))
 	if e.Cause != nil {
 		s += " (" + reason(e.Cause) + ")"
 	}

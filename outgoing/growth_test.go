@@ -1,7 +1,6 @@
 package outgoing_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -11,8 +10,8 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/outgoing"
+	"example.com/sash/storetest"
 )
 
 // A scripted API sends its responses in turn, the last one again and again.
@@ -211,23 +210,19 @@ func TestASuccessThatWasSentBeforeDoesNotCount(t *testing.T) {
 	})
 }
 
-// cutOff is a store that fails from some time on.
-type cutOff struct {
-	driver.Store
-	down bool
-}
+var errDown = errors.New("connection refused")
 
-func (c *cutOff) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if c.down {
-		return driver.Answer{}, errors.New("connection refused")
-	}
-	return c.Store.Decide(ctx, req)
+// downStore returns a store that fails.
+func downStore() *storetest.Faulty {
+	store := storetest.NewFaulty(newStore())
+	store.Fail(errDown)
+	return store
 }
 
 func TestWithoutAStoreAProcessGrowsItsOwnCoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func(*http.Request, outgoing.Call, error) error { return nil }
-		rt := newTransport(t, &cutOff{down: true}, answer(429), outgoing.Options{Mode: outgoing.Refuse, Unavailable: open}, sash.PerHour(5000))
+		rt := newTransport(t, downStore(), answer(429), outgoing.Options{Mode: outgoing.Refuse, Unavailable: open}, sash.PerHour(5000))
 		if paused := pauses(t, 4, rt); !about(paused, 1, 2, 4, 8) {
 			t.Errorf("the cool-downs are %v", paused)
 		}

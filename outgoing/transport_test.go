@@ -243,13 +243,6 @@ func TestRequestsWithoutABucketAreNotLimited(t *testing.T) {
 	}
 }
 
-// brokenStore fails every decision.
-type brokenStore struct{}
-
-func (brokenStore) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, errors.New("connection refused")
-}
-
 func TestWhenTheStoreFailsTheCallerChooses(t *testing.T) {
 	sent := 0
 	route := func(req *http.Request) (outgoing.Call, error) {
@@ -266,7 +259,7 @@ func TestWhenTheStoreFailsTheCallerChooses(t *testing.T) {
 		"open for calls of one unit": {func(_ *http.Request, call outgoing.Call, err error) error { return errorAbove(1, call, err) }, 1},
 	} {
 		sent = 0
-		rt, err := outgoing.New(brokenStore{}, route, &outgoing.Options{Unavailable: c.unavailable, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(100))
+		rt, err := outgoing.New(downStore(), route, &outgoing.Options{Unavailable: c.unavailable, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(100))
 		if err != nil {
 			t.Fatal(err)
 		}

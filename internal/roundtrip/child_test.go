@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// child serves until its standard input ends, which it does with its parent at the latest. It prints where.
+// child serves until its standard input ends, with its parent at the latest. It prints its URL.
 func child(text string) error {
 	var i instance
 	if err := json.Unmarshal([]byte(text), &i); err != nil {
@@ -70,10 +70,10 @@ func child(text string) error {
 	return nil
 }
 
-// atField is where an answer says when the store decided, in microseconds of the store's clock.
+// atField is the field with the instant of the decision, in microseconds of the store's clock.
 const atField = "Decided-At"
 
-// A timed store writes when it decided into the answer, whose header is in the context.
+// A timed store writes the instant of its decision to the response header, which is in the context.
 type timed struct{ driver.Store }
 
 type headerKey struct{}
@@ -86,7 +86,7 @@ func (s timed) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 	return res, err
 }
 
-// limitedHandler serves behind httplimit, and says when the store decided.
+// limitedHandler serves behind httplimit, and reports the instant of each decision.
 func limitedHandler(store driver.Store, limits []sash.Limit) (http.Handler, error) {
 	limiter, err := sash.New(timed{store}, nil, limits...)
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A store that asks Redis as little as it can, and has an answer when Redis has none: here there is none.
+// A store that calls Redis as little as it can, and answers when Redis does not: here there is no Redis.
 func Example() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1, DialTimeout: 20 * time.Millisecond})
 	defer client.Close()
 
-	asked, err := denials.New(coalesce.New(goredisstore.New(client, nil)), nil)
+	cached, err := denials.New(coalesce.New(goredisstore.New(client, nil)), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	store, err := failover.New(asked, &failover.Options{
+	store, err := failover.New(cached, &failover.Options{
 		Modes: failover.Modes{Rules: []failover.Rule{
 			{MaxCost: 1, Mode: failover.Open},   // admitted, not counted
 			{MaxCost: 20, Mode: failover.Local}, // this process's share; what costs more is an error

@@ -1,11 +1,9 @@
 package roundtrip
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,22 +18,12 @@ import (
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
+	"example.com/sash/storetest"
 )
 
-// A fallible store fails while it is told to.
-type fallible struct {
-	*memstore.Store
-	down atomic.Bool
-}
+var errDown = errors.New("connection reset by peer")
 
-func (s *fallible) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.down.Load() {
-		return driver.Answer{}, errors.New("connection reset by peer")
-	}
-	return s.Store.Decide(ctx, req)
-}
-
-// guard stands before a store, as one of two instances.
+// guard returns a failover store over a store, as one of two instances.
 func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store {
 	t.Helper()
 	store, err := failover.New(inner, &failover.Options{
@@ -49,14 +37,14 @@ func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store
 	return store
 }
 
-// While the server's store is down and it decides over its half of the limit, its clients get that half, and do
-// not notice but for the rate: what a refusal says still holds, and none follows another.
+// While the server's store is down and it decides over its half of the limit, its clients get that half and notice
+// only the lower rate: the retry time of a refusal still holds, and no refusal follows another.
 func TestAClientOfAServerThatDecidesLocally(t *testing.T) {
 	for _, d := range dialects {
 		t.Run(d.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(25*365*24*time.Hour + 370*time.Millisecond) // see drive
-				inner := &fallible{Store: newStore()}
+				inner := storetest.NewFaulty(newStore())
 				a := newAPI(t, guard(t, inner, failover.Local), arrangement{
 					limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: d},
 				})
@@ -66,13 +54,13 @@ func TestAClientOfAServerThatDecidesLocally(t *testing.T) {
 					t.Errorf("%d requests were served in ten minutes, of 600 that fit", n)
 				}
 				before := a.answered(http.StatusOK)
-				inner.down.Store(true)
+				inner.Fail(errDown)
 				stream(t, client, 1, lasts)
 				if n := a.answered(http.StatusOK) - before; n < 300*80/100 || n > 300+60 {
 					t.Errorf("%d requests were served while the store was down, of 300 that fit", n)
 				}
 				before = a.answered(http.StatusOK)
-				inner.down.Store(false)
+				inner.Fail(nil)
 				stream(t, client, 1, lasts)
 				if n := a.answered(http.StatusOK) - before; n < 600*85/100 {
 					t.Errorf("%d requests were served when the store was back, of 600 that fit", n)
@@ -88,14 +76,14 @@ func TestAClientOfAServerThatDecidesLocally(t *testing.T) {
 	}
 }
 
-// Open lets everything through, and closed is never a refusal: 503, which blames the server.
+// Open admits everything, and closed is never a refusal: 503, which blames the server.
 func TestAServerThatIsOpenOrClosed(t *testing.T) {
 	for mode, want := range map[failover.Mode]int{failover.Open: http.StatusOK, failover.Closed: http.StatusServiceUnavailable} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				inner := &fallible{Store: newStore()}
+				inner := storetest.NewFaulty(newStore())
 				a := newAPI(t, guard(t, inner, mode), arrangement{limits: []sash.Limit{sash.PerMinute(5)}})
-				inner.down.Store(true)
+				inner.Fail(errDown)
 				for range 100 {
 					if code, err := send(t.Context(), a); code != want || err != nil {
 						t.Fatalf("%d, %v; want %d", code, err, want)
@@ -114,13 +102,13 @@ func TestAServerThatIsOpenOrClosed(t *testing.T) {
 	}
 }
 
-// The client's own store can fail too: it goes on over its share, and its errors are not those of the API.
+// The client's own store can fail too: the client goes on over its share, and the API refuses nothing.
 func TestAClientThatDecidesLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := &fallible{Store: newStore()}
+		inner := storetest.NewFaulty(newStore())
 		a := newAPI(t, newStore(), arrangement{limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: httplimit.NoFields}})
 		client := newClient(t, guard(t, inner, failover.Local), a, sash.PerMinute(60))
-		inner.down.Store(true)
+		inner.Fail(errDown)
 		stream(t, []*outgoing.Transport{client}, 1, lasts)
 		if n := a.answered(http.StatusOK); n < 300*90/100 || n > 300+30 {
 			t.Errorf("%d requests were sent in ten minutes, of 300 in its half", n)
@@ -137,15 +125,15 @@ func TestAGRPCServerWhoseStoreIsDown(t *testing.T) {
 		for mode, want := range map[failover.Mode]codes.Code{
 			failover.Local: codes.ResourceExhausted, failover.Open: codes.OK, failover.Closed: codes.Unavailable,
 		} {
-			inner := &fallible{Store: newStore()}
-			inner.down.Store(true)
+			inner := storetest.NewFaulty(newStore())
+			inner.Fail(errDown)
 			call := serveGRPC(t, guard(t, inner, mode), sash.PerMinute(10))
 			var last error
 			for range 6 { // its half of 10, and one more
 				last = call()
 			}
-			wait, told := grpclimit.RetryAfter(last)
-			if status.Code(last) != want || told != (want != codes.OK) {
+			wait, ok := grpclimit.RetryAfter(last)
+			if status.Code(last) != want || ok != (want != codes.OK) {
 				t.Errorf("%v: %v, want %v; retry after %v", mode, last, want, wait)
 			}
 			if mode != failover.Local {
@@ -157,18 +145,18 @@ func TestAGRPCServerWhoseStoreIsDown(t *testing.T) {
 			}
 			time.Sleep(time.Microsecond)
 			if err := call(); err != nil {
-				t.Errorf("at the time that the refusal told: %v", err)
+				t.Errorf("at the retry time of the refusal: %v", err)
 			}
 		}
 	})
 }
 
-// Behind a store that is open, an answer does not tell of limits that nobody counts, and guesses at a login are
-// not let in at all.
-func TestAnOpenStoreTellsNothingAndOpensNoLogin(t *testing.T) {
+// Behind a store that is open, a response does not report limits that nothing counts, and a login admits no
+// guesses.
+func TestAnOpenStoreReportsNoLimitsAndOpensNoLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := &fallible{Store: newStore()}
-		inner.down.Store(true)
+		inner := storetest.NewFaulty(newStore())
+		inner.Fail(errDown)
 		limiter, err := sash.New(guard(t, inner, failover.Open), nil, sash.PerMinute(5))
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"example.com/sash/grpclimit"
 )
 
-// serveGRPC starts a server that limits everybody together, and returns a function that calls it. Both end with
+// serveGRPC starts a server with one limit for all clients, and returns a function that calls it. Both end with
 // the test.
 func serveGRPC(t *testing.T, store driver.Store, limits ...sash.Limit) (call func() error) {
 	t.Helper()
@@ -51,8 +51,8 @@ func serveGRPC(t *testing.T, store driver.Store, limits ...sash.Limit) (call fun
 	}
 }
 
-// A client that waits for what RetryInfo says is admitted then, also with several limits, and waits for
-// nothing: RetryInfo is exact.
+// A client that waits for its RetryInfo is admitted then, also with several limits, and never waits longer than
+// necessary: RetryInfo is exact.
 func TestAGRPCClientThatWaitsIsNeverRefusedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		call := serveGRPC(t, newStore(), sash.Every(5, 5*time.Second), sash.PerMinute(40))

@@ -16,10 +16,10 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// latency is how long a request and its answer are on their way, each.
+// latency is the time that a request and its response take, each.
 const latency = 5 * time.Millisecond
 
-// An api is a handler behind httplimit, and what it has answered.
+// An api is a handler behind httplimit, and a record of its responses.
 type api struct {
 	handler http.Handler
 
@@ -27,7 +27,7 @@ type api struct {
 	calls []exchange // guarded by mu; in the order of their decisions
 }
 
-// An exchange is one request as the client sees it: when it was sent, and when its answer arrived.
+// An exchange is one request as the client sees it.
 type exchange struct {
 	sent, arrived time.Time
 	status        int
@@ -58,8 +58,8 @@ func newAPI(t *testing.T, store driver.Store, a arrangement) *api {
 	return &api{handler: limit(served)}
 }
 
-// RoundTrip hands a request to the handler in this process, so that a test's clock holds for both sides. The
-// Date is what net/http sends.
+// RoundTrip calls the handler in this process, so that both sides have the test's clock. The Date is that of
+// net/http.
 func (a *api) RoundTrip(req *http.Request) (*http.Response, error) {
 	sent := time.Now()
 	time.Sleep(latency)
@@ -89,8 +89,8 @@ func (a *api) answered(status int) (n int) {
 	return n
 }
 
-// repeated returns how many refusals came right after another refusal. For a client that sends one request
-// after the other that is a refusal of somebody who did what the first one asked for.
+// repeated returns how many refusals came right after another refusal. A client that sends one request after the
+// other has then waited for the retry time of the first in vain.
 func (a *api) repeated() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,8 +102,8 @@ func (a *api) repeated() (n int) {
 	return n
 }
 
-// early returns by how much a client came too early, at the worst: it sent a request after the answer to
-// another had told it, or one that it shares a store with, to come later.
+// early returns by how much a client was too early, at the worst: it sent a request before the retry time of a
+// response that it, or a client with the same store, had received.
 func (a *api) early() (worst time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,7 +120,7 @@ func (a *api) early() (worst time.Duration) {
 	return worst
 }
 
-// newClient returns a transport in mode Wait that believes in limits, and shares its charges in store.
+// newClient returns a transport in mode Wait with limits, which shares its charges in store.
 func newClient(t *testing.T, store driver.Store, base http.RoundTripper, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
 	transport, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: base}, limits...)

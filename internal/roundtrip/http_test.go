@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/outgoing"
+	"example.com/sash/storetest"
 )
 
 var dialects = []httplimit.Dialect{
@@ -40,11 +40,11 @@ var believed = []sash.Limit{sash.Every(50, 5*time.Second), sash.Every(200, 10*ti
 
 const lasts = 10 * time.Minute
 
-// drive sends what clients can send for ten minutes, and returns what became of it.
+// drive lets clients send what they can for ten minutes, and returns the API.
 func drive(t *testing.T, d httplimit.Dialect, s server, transports, workers int, limits ...sash.Limit) *api {
 	t.Helper()
-	// Unix seconds are told from seconds by their size, so the clock has to be in this century; and it is
-	// between two seconds, as clocks are.
+	// Clients distinguish Unix seconds from seconds by their size, so the clock has to be in this century. It
+	// is between two seconds, as real clocks are.
 	time.Sleep(25*365*24*time.Hour + 370*time.Millisecond)
 	s.arranged.opts.Dialect = d
 	a := newAPI(t, newStore(), s.arranged)
@@ -76,14 +76,14 @@ func eachServer(t *testing.T, f func(t *testing.T, d httplimit.Dialect, s server
 	}
 }
 
-// A client that sends one request after the other is never refused a second time: after a refusal the next
-// request is admitted. How often there is a first time depends on what the answers tell:
-//   - Draft11 tells of every limit: never.
-//   - The other drafts and X-RateLimit tell of one limit: never where there is one. Where there are several
-//     the client is surprised by the one that was not told, in less than one request of ten.
-//   - Retry-After alone tells nothing beforehand: once for each window that the client fills.
+// A client that sends one request after the other is never refused twice in a row: after a refusal the next
+// request is admitted. How often it is refused depends on the fields:
+//   - Draft11 reports every limit: never.
+//   - The other drafts and X-RateLimit report one limit: never where there is one. Where there are several, the
+//     client runs into one that is not reported, with less than one request of ten.
+//   - Retry-After alone reports nothing beforehand: once for each window that the client fills.
 //
-// Either way it gets 95 % of what the server admits.
+// In every case it gets 95 % of what the server admits.
 func TestAClientIsNeverRefusedTwice(t *testing.T) {
 	eachServer(t, func(t *testing.T, d httplimit.Dialect, s server) {
 		a := drive(t, d, s, 1, 1, believed...)
@@ -103,7 +103,7 @@ func TestAClientIsNeverRefusedTwice(t *testing.T) {
 	})
 }
 
-// Draft11 says its windows, so a client that was configured for other windows is not refused either.
+// Draft11 reports its windows, so a client that is configured for other windows is not refused either.
 func TestAClientWithOtherWindowsIsNotRefused(t *testing.T) {
 	for _, s := range servers {
 		t.Run(s.name, func(t *testing.T) {
@@ -118,28 +118,27 @@ func TestAClientWithOtherWindowsIsNotRefused(t *testing.T) {
 	}
 }
 
-// Workers whose requests are on their way together can be refused together. But once one of them was told
-// when to come back, none sends before that. Draft11 keeps refusals below one request of ten, and mostly at none.
-func TestWorkersKeepToWhatOneOfThemWasTold(t *testing.T) {
+// Workers whose requests are in flight together can be refused together. But once one of them has a retry time,
+// none sends before it. Draft11 keeps refusals below one request of ten, and mostly at none.
+func TestWorkersKeepToTheRetryTimeOfOne(t *testing.T) {
 	eachServer(t, func(t *testing.T, d httplimit.Dialect, s server) {
 		a := drive(t, d, s, 1, 4, believed...)
 		if early := a.early(); early > 0 {
 			t.Errorf("a request was sent %v before it should", early)
 		}
 		if refused := a.answered(http.StatusTooManyRequests); d == httplimit.Draft11 && refused > a.answered(http.StatusOK)/10 {
-			t.Errorf("%d refusals, although every answer tells of every limit", refused)
+			t.Errorf("%d refusals, although every response reports every limit", refused)
 		}
 		served(t, a, s, 75)
 		t.Logf("%d served, %d refused", a.answered(http.StatusOK), a.answered(http.StatusTooManyRequests))
 	})
 }
 
-// The same over processes, which see each other's cool-downs in the store that they share. One that ends later than
-// another of the same moment is told again a moment later, so a process can be early by that.
-func TestProcessesKeepToWhatOneOfThemWasTold(t *testing.T) {
+// The same over processes, which find each other's cool-downs in the store that they share.
+func TestProcessesKeepToTheRetryTimeOfOne(t *testing.T) {
 	eachServer(t, func(t *testing.T, d httplimit.Dialect, s server) {
 		a := drive(t, d, s, 3, 2, believed...)
-		if early := a.early(); early > 300*time.Millisecond {
+		if early := a.early(); early > 0 {
 			t.Errorf("a request was sent %v before it should", early)
 		}
 		served(t, a, s, 75)
@@ -147,8 +146,8 @@ func TestProcessesKeepToWhatOneOfThemWasTold(t *testing.T) {
 	})
 }
 
-// The fields of the other dialects that a client gets may have no windows. Then what is left is taken for the
-// client's own window, here an hour; the client is refused at times, but not held back for that hour.
+// The fields of the other dialects may have no windows. Then the client takes the units left for those of its own
+// window, here an hour; it is refused at times, but not held back for that hour.
 func TestAClientWithOtherWindowsIsNotSlow(t *testing.T) {
 	eachServer(t, func(t *testing.T, d httplimit.Dialect, s server) {
 		a := drive(t, d, s, 1, 4, sash.PerHour(36_000))
@@ -159,26 +158,13 @@ func TestAClientWithOtherWindowsIsNotSlow(t *testing.T) {
 	})
 }
 
-// A flaky store fails while it is told to.
-type flaky struct {
-	driver.Store
-	fails bool
-}
-
-func (f *flaky) Decide(ctx context.Context, r driver.Request) (driver.Answer, error) {
-	if f.fails {
-		return driver.Answer{}, errors.New("the store is down")
-	}
-	return f.Store.Decide(ctx, r)
-}
-
-// A server whose store fails answers 503. The client hands that to its caller, stays away for as long as it
-// was asked to, and believes afterwards in the limits that it believed in before.
+// A server whose store fails answers 503. The client returns that to its caller, waits for the Retry-After, and
+// afterwards keeps to the limits that it knew before.
 func TestAFailedStoreIsNotALimit(t *testing.T) {
 	for _, d := range dialects {
 		t.Run(d.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &flaky{Store: newStore()}
+				store := storetest.NewFaulty(newStore())
 				a := newAPI(t, store, arrangement{
 					limits: []sash.Limit{sash.PerMinute(60)},
 					opts:   httplimit.Options{Dialect: d, UnavailableRetry: 7 * time.Second},
@@ -187,11 +173,11 @@ func TestAFailedStoreIsNotALimit(t *testing.T) {
 				if status, err := send(t.Context(), rt); status != http.StatusOK {
 					t.Fatal(status, err)
 				}
-				store.fails = true
+				store.Fail(errDown)
 				if status, err := send(t.Context(), rt); status != http.StatusServiceUnavailable || err != nil {
 					t.Fatalf("%d, %v; want the server's 503", status, err)
 				}
-				store.fails = false
+				store.Fail(nil)
 				start := time.Now()
 				if status, err := send(t.Context(), rt); status != http.StatusOK {
 					t.Fatal(status, err)

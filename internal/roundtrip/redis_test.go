@@ -19,8 +19,8 @@ import (
 	"example.com/sash/storetest"
 )
 
-// Servers in two processes hold one limit: whichever of them is asked, the admissions on the store's clock keep
-// to it in every trailing window, and none was refused that fitted.
+// Servers in two processes hold one limit: whichever of them a request reaches, the admissions on the store's
+// clock keep to it in every trailing window, and no request was refused that had room.
 func TestServersInTwoProcessesHoldOneLimit(t *testing.T) {
 	limits := []sash.Limit{sash.Every(20, 100*time.Millisecond), sash.Every(60, 500*time.Millisecond)}
 	i := instance{Addr: redistest.Start(t).Addr(), Limits: limits}
