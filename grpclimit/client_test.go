@@ -162,9 +162,9 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 		opts  grpclimit.ClientOptions
 		sent  int
 	}{
-		{"closed is the default", brokenStore{err: errors.New("down")}, grpclimit.ClientOptions{}, 0},
-		{"open", brokenStore{err: errors.New("down")}, grpclimit.ClientOptions{OnUnavailable: grpclimit.FailOpen}, 1},
-		{"a store that hangs", brokenStore{hangs: true}, grpclimit.ClientOptions{Timeout: time.Millisecond}, 0},
+		{"closed is the default", failing(errors.New("down")), grpclimit.ClientOptions{}, 0},
+		{"open", failing(errors.New("down")), grpclimit.ClientOptions{OnUnavailable: grpclimit.FailOpen}, 1},
+		{"a store that hangs", hanging(nil), grpclimit.ClientOptions{Timeout: time.Millisecond}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reported := make(chan error, 1)

@@ -20,26 +20,15 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/grpclimit"
 	"example.com/sash/memstore"
+	"example.com/sash/storetest"
+	"example.com/sash/storetest/oracle"
 )
 
-// A clock stands still until a test moves it.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
+// A clock is that of a store in memory.
+type clock struct{ *oracle.Clock }
 
-func newClock() *clock { return &clock{now: time.Date(2026, time.March, 1, 12, 10, 0, 0, time.UTC)} }
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
+func newClock() clock {
+	return clock{oracle.NewClock(time.Date(2026, time.March, 1, 12, 10, 0, 0, time.UTC))}
 }
 
 func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
@@ -189,22 +178,18 @@ func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
 	return nil
 }
 
-// A brokenStore fails, or hangs until the context ends.
-type brokenStore struct {
-	err     error
-	hangs   bool
-	decides chan<- struct{} // receives each decision; may be nil
+// failing returns a store that fails with err.
+func failing(err error) driver.Store {
+	store := storetest.NewFaulty(memstore.New(nil))
+	store.Fail(err)
+	return store
 }
 
-func (s brokenStore) Decide(ctx context.Context, _ driver.Request) (driver.Answer, error) {
-	if s.decides != nil {
-		s.decides <- struct{}{}
-	}
-	if s.hangs {
-		<-ctx.Done()
-		return driver.Answer{}, ctx.Err()
-	}
-	return driver.Answer{}, s.err
+// hanging returns a store whose calls wait until their context ends, and send on calls, which may be nil.
+func hanging(calls chan<- struct{}) driver.Store {
+	store := storetest.NewFaulty(memstore.New(nil))
+	store.Hang(calls)
+	return store
 }
 
-func (c *clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
+func (c clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }

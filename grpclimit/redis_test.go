@@ -1,9 +1,6 @@
 package grpclimit_test
 
 import (
-	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,36 +14,15 @@ import (
 	"example.com/sash/grpclimit"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
+	"example.com/sash/redistest/adaptertest"
 )
-
-// scripter runs scripts over a connection of the tests.
-type scripter struct {
-	server interface {
-		Do(args ...string) (any, error)
-	}
-}
-
-func (s scripter) Cluster() bool { return false }
-
-func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	send := func(command, what string) (any, error) {
-		args := append([]string{command, what, fmt.Sprint(len(keys))}, keys...)
-		return s.server.Do(append(args, arg)...)
-	}
-	reply, err := send("EVALSHA", script.SHA1)
-	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
-		reply, err = send("EVAL", script.Text)
-	}
-	text, _ := reply.(string)
-	return text, err
-}
 
 // fleet starts gRPC servers that have nothing in common but a Redis server, and returns a client of each.
 func fleet(t *testing.T, redis *redistest.Server, impl *service, limit sash.Limit, servers int) []pb.TestServiceClient {
 	t.Helper()
 	clients := make([]pb.TestServiceClient, servers)
 	for i := range clients {
-		store := redisstore.New(scripter{redistest.Dial(redis.Addr())}, nil)
+		store := redisstore.New(adaptertest.Scripter(redistest.Dial(redis.Addr())), nil)
 		interceptor := onServer(t, newLimiter(t, store, limit), grpclimit.PeerAddress, &grpclimit.ServerOptions{Timeout: 20 * time.Second})
 		clients[i] = dialTCP(t, impl, limited(interceptor))
 	}

@@ -26,7 +26,7 @@ func TestRefusalSaysWhenAndWhy(t *testing.T) {
 	for range 2 {
 		wantCode(t, call(t.Context(), client), codes.OK)
 	}
-	clock.advance(12*time.Second + 345678*time.Microsecond)
+	clock.Advance(12*time.Second + 345678*time.Microsecond)
 	err := call(t.Context(), client)
 	wantCode(t, err, codes.ResourceExhausted)
 	wantRetryAfter(t, err, 47*time.Second+654322*time.Microsecond)
@@ -45,9 +45,9 @@ func TestRefusalSaysWhenAndWhy(t *testing.T) {
 		t.Errorf("the handler ran %d times, want 2", impl.served())
 	}
 
-	clock.advance(47*time.Second + 654321*time.Microsecond)
+	clock.Advance(47*time.Second + 654321*time.Microsecond)
 	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
-	clock.advance(time.Microsecond)
+	clock.Advance(time.Microsecond)
 	wantCode(t, call(t.Context(), client), codes.OK)
 }
 
@@ -68,7 +68,7 @@ func TestRefusalNamesTheWindowsThatRefused(t *testing.T) {
 		t.Errorf("violations %v, want the short window only", v)
 	}
 
-	clock.advance(5 * time.Second)
+	clock.Advance(5 * time.Second)
 	wantCode(t, call(t.Context(), client), codes.OK)
 	err = call(t.Context(), client)
 	wantRetryAfter(t, err, time.Hour-5*time.Second)
@@ -176,7 +176,7 @@ func TestCostAndExempt(t *testing.T) {
 }
 
 func TestStoreFailure(t *testing.T) {
-	down := brokenStore{err: status.Error(codes.ResourceExhausted, "a proxy before the store is busy")}
+	down := failing(status.Error(codes.ResourceExhausted, "a proxy before the store is busy"))
 	for _, c := range []struct {
 		name  string
 		store driver.Store
@@ -187,8 +187,8 @@ func TestStoreFailure(t *testing.T) {
 		{"closed is the default", down, grpclimit.ServerOptions{}, codes.Unavailable, grpclimit.DefaultUnavailableRetry},
 		{"closed with a time", down, grpclimit.ServerOptions{UnavailableRetry: 3 * time.Second}, codes.Unavailable, 3 * time.Second},
 		{"open", down, grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
-		{"a store that hangs", brokenStore{hangs: true}, grpclimit.ServerOptions{Timeout: time.Millisecond}, codes.Unavailable, grpclimit.DefaultUnavailableRetry},
-		{"a store that hangs, open", brokenStore{hangs: true}, grpclimit.ServerOptions{Timeout: time.Millisecond, OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
+		{"a store that hangs", hanging(nil), grpclimit.ServerOptions{Timeout: time.Millisecond}, codes.Unavailable, grpclimit.DefaultUnavailableRetry},
+		{"a store that hangs, open", hanging(nil), grpclimit.ServerOptions{Timeout: time.Millisecond, OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reported := make(chan error, 1)
@@ -212,7 +212,7 @@ func TestStoreFailure(t *testing.T) {
 // Only the server sees its answer to a caller that has gone.
 func TestCallerThatGivesUp(t *testing.T) {
 	decides, ended := make(chan struct{}, 1), make(chan error, 1)
-	limit := onServer(t, newLimiter(t, brokenStore{hangs: true, decides: decides}, sash.PerMinute(1)), grpclimit.Shared("all"),
+	limit := onServer(t, newLimiter(t, hanging(decides), sash.PerMinute(1)), grpclimit.Shared("all"),
 		&grpclimit.ServerOptions{Timeout: -1, OnUnavailable: grpclimit.FailOpen})
 	record := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		res, err := limit.Unary(ctx, req, info, handler)
@@ -235,7 +235,7 @@ func TestCallerThatGivesUp(t *testing.T) {
 }
 
 func TestDeadlineOfTheCallIsNoFailureOfTheStore(t *testing.T) {
-	limit := onServer(t, newLimiter(t, brokenStore{hangs: true}, sash.PerMinute(1)), grpclimit.Shared("all"),
+	limit := onServer(t, newLimiter(t, hanging(nil), sash.PerMinute(1)), grpclimit.Shared("all"),
 		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen})
 	short := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)

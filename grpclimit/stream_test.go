@@ -91,7 +91,7 @@ func TestMessagesHaveTheirOwnCostAndTheStartCanBeExempt(t *testing.T) {
 }
 
 func TestStreamWhileTheStoreFails(t *testing.T) {
-	limiter := newLimiter(t, brokenStore{err: errors.New("down")}, sash.PerMinute(1))
+	limiter := newLimiter(t, failing(errors.New("down")), sash.PerMinute(1))
 	closed := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
 	_, err := echo(t, closed, 1)
 	wantCode(t, err, codes.Unavailable)

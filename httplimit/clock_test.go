@@ -1,11 +1,9 @@
 package httplimit_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,32 +11,19 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
+	"example.com/sash/storetest"
+	"example.com/sash/storetest/oracle"
 )
 
 // start is a Sunday, ten minutes and a quarter of a second past noon in UTC.
 var start = time.Date(2026, time.March, 1, 12, 10, 0, 250_000_000, time.UTC)
 
-// A clock stands still until a test moves it.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
+// A clock is that of a store in memory.
+type clock struct{ *oracle.Clock }
 
-func newClock() *clock { return &clock{now: start} }
+func newClock() clock { return clock{oracle.NewClock(start)} }
 
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-func (c *clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
+func (c clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
 
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
@@ -102,16 +87,16 @@ func wantField(t testing.TB, res answer, name, want string) {
 	}
 }
 
-// A brokenStore fails, or hangs until the context ends.
-type brokenStore struct {
-	err   error
-	hangs bool
+// failing returns a store that fails with err.
+func failing(err error) driver.Store {
+	store := storetest.NewFaulty(memstore.New(nil))
+	store.Fail(err)
+	return store
 }
 
-func (s brokenStore) Decide(ctx context.Context, _ driver.Request) (driver.Answer, error) {
-	if s.hangs {
-		<-ctx.Done()
-		return driver.Answer{}, ctx.Err()
-	}
-	return driver.Answer{}, s.err
+// hanging returns a store whose calls wait until their context ends, and send on calls, which may be nil.
+func hanging(calls chan<- struct{}) driver.Store {
+	store := storetest.NewFaulty(memstore.New(nil))
+	store.Hang(calls)
+	return store
 }

@@ -45,7 +45,7 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 		wantField(t, res, "RateLimit", `"2/1m";r=1;t=60`) // as if the attempt failed
 	}
 	wantStatus(t, get(h, "POST", "/?status=401", nil), 401)
-	clock.advance(10 * time.Second)
+	clock.Advance(10 * time.Second)
 	res := get(h, "POST", "/?status=422", nil)
 	wantStatus(t, res, 422)
 	wantField(t, res, "RateLimit", `"2/1m";r=0;t=50`)
@@ -56,9 +56,9 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	if p := problemOf(t, res); len(p.Violated) != 1 || p.Violated[0] != "2/1m" {
 		t.Errorf("violated-policies %q", p.Violated)
 	}
-	clock.advance(50*time.Second - time.Microsecond)
+	clock.Advance(50*time.Second - time.Microsecond)
 	wantStatus(t, get(h, "POST", "/?status=200", nil), 429)
-	clock.advance(time.Microsecond)
+	clock.Advance(time.Microsecond)
 	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
 }
 
@@ -109,7 +109,7 @@ func TestAResetDuringAnotherAttempt(t *testing.T) {
 	}))
 	during = func() {
 		wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
-		clock.advance(time.Microsecond)
+		clock.Advance(time.Microsecond)
 		wantStatus(t, get(h, "POST", "/?status=401", nil), 401)
 	}
 	wantStatus(t, get(h, "POST", "/slow", nil), 500)
@@ -254,13 +254,16 @@ func TestAFailedReleaseIsReported(t *testing.T) {
 	wantLeft(t, limiter, "shared:x", 2)
 }
 
-// A brokenSettler can settle and cannot decide.
-type brokenSettler struct{ brokenStore }
+// A plainStore has no power of the store in it.
+type plainStore struct{ driver.Store }
 
-func (brokenSettler) Settle(context.Context, driver.Settlement) error { return nil }
+// A settler has only the power to settle.
+type settler struct{ driver.Store }
+
+func (settler) Settle(context.Context, driver.Settlement) error { return nil }
 
 func TestFailuresAreClosedWhenTheStoreFails(t *testing.T) {
-	h := newFailures(t, brokenSettler{brokenStore{err: errors.New("down")}}, 1, nil)(ok)
+	h := newFailures(t, failing(errors.New("down")), 1, nil)(ok)
 	wantStatus(t, get(h, "POST", "/", nil), 503)
 }
 
@@ -322,8 +325,8 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		open    bool
 		says    string
 	}{
-		"failures with a store that cannot settle":   {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), failures(key), false, "driver.Settler"},
-		"in flight with a store that cannot settle":  {newLimiter(t, brokenStore{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "driver.Settler"},
+		"failures with a store that cannot settle":   {newLimiter(t, plainStore{store}, nil, sash.PerMinute(1)), failures(key), false, "driver.Settler"},
+		"in flight with a store that cannot settle":  {newLimiter(t, plainStore{store}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "driver.Settler"},
 		"refused calls that count":                   {newLimiter(t, store, &sash.Options{CountRefused: true}, sash.PerMinute(1)), failures(key), false, "CountRefused"},
 		"failures by an algorithm that is not exact": {newLimiter(t, store, &sash.Options{Algorithm: sash.GCRA}, sash.PerMinute(1)), failures(key), false, "gcra"},
 		"in flight by a fixed window":                {newLimiter(t, store, &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "fixed-window"},
@@ -332,7 +335,7 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		"more entries than a log has":                {limiter, httplimit.Layer{Key: key, Limits: []sash.Limit{sash.PerHour(200_000)}}, false, "sliding-buckets"},
 		"failures that fail open":                    {limiter, failures(key), true, "cannot be configured open"},
 		"requests that are forgotten":                {limiter, httplimit.Layer{Key: key, ResetOnSuccess: true}, false, "Failures"},
-		"a store that cannot forget":                 {newLimiter(t, brokenSettler{}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "driver.Resetter"},
+		"a store that cannot reset":                  {newLimiter(t, settler{store}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "driver.Resetter"},
 		"in flight with two limits":                  {two, httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "one limit"},
 		"in flight until midnight":                   {limiter, httplimit.Layer{Key: key, Charge: httplimit.InFlight, Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}}, false, "one limit"},
 		"an unknown charge":                          {limiter, httplimit.Layer{Key: key, Charge: 9}, false, "unknown charge"},

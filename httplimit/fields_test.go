@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/httplimit"
+	"example.com/sash/storetest/oracle"
 )
 
 // 3 units in 10 s and 100 in an hour. The clock stands at …:00.250. Requests at 0 s, 4 s and 4 s use up
@@ -72,7 +73,7 @@ func TestDialects(t *testing.T) {
 				}
 			}
 			check(get(h, "GET", "/", nil), 200, c.first)
-			clock.advance(4 * time.Second)
+			clock.Advance(4 * time.Second)
 			wantStatus(t, get(h, "GET", "/", nil), 200)
 			check(get(h, "GET", "/", nil), 200, c.third)
 			check(get(h, "GET", "/", nil), 429, c.refused)
@@ -92,7 +93,7 @@ func TestARefusalWithUnitsLeft(t *testing.T) {
 		h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.Every(10, 10*time.Second)), httplimit.PeerAddress,
 			&httplimit.Options{Dialect: dialect, Cost: func(*http.Request) int64 { return cost }})(ok)
 		wantStatus(t, get(h, "GET", "/", nil), 200)
-		clock.advance(5 * time.Second)
+		clock.Advance(5 * time.Second)
 		cost = 5
 		wantStatus(t, get(h, "GET", "/", nil), 200)
 		cost = 6
@@ -108,7 +109,7 @@ func TestTheLimitThatTakesLongestIsShown(t *testing.T) {
 	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1), sash.PerHour(2)), httplimit.PeerAddress,
 		&httplimit.Options{Dialect: httplimit.Draft06})(ok)
 	wantField(t, get(h, "GET", "/", nil), "RateLimit-Limit", "1") // no unit left of one is less than one left of two
-	clock.advance(time.Minute)
+	clock.Advance(time.Minute)
 	wantStatus(t, get(h, "GET", "/", nil), 200)
 	res := get(h, "GET", "/", nil)
 	wantStatus(t, res, 429)
@@ -123,13 +124,13 @@ func TestTimesAreRoundedUp(t *testing.T) {
 	res := get(h, "GET", "/", nil)
 	wantField(t, res, "RateLimit-Policy", `"1/2.5s";q=1;w=3`)
 	wantField(t, res, "RateLimit", `"1/2.5s";r=0;t=3`)
-	clock.advance(499999 * time.Microsecond) // 2.000001 s left
+	clock.Advance(499999 * time.Microsecond) // 2.000001 s left
 	wantField(t, get(h, "GET", "/", nil), "Retry-After", "3")
-	clock.advance(time.Microsecond)
+	clock.Advance(time.Microsecond)
 	wantField(t, get(h, "GET", "/", nil), "Retry-After", "2")
-	clock.advance(2*time.Second - time.Microsecond)
+	clock.Advance(2*time.Second - time.Microsecond)
 	wantField(t, get(h, "GET", "/", nil), "Retry-After", "1")
-	clock.advance(time.Microsecond)
+	clock.Advance(time.Microsecond)
 	wantStatus(t, get(h, "GET", "/", nil), 200)
 }
 
@@ -154,7 +155,7 @@ func TestCalendarFields(t *testing.T) {
 		{"March", start, sash.PerCalendar(9, sash.CalendarMonth, nil), `"9/month@UTC";q=9;w=2678400`, `"9/month@UTC";r=8;t=2634600`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			clock := &clock{now: c.at}
+			clock := clock{oracle.NewClock(c.at)}
 			h := newMiddleware(t, newLimiter(t, clock.store(), nil, c.limit), httplimit.PeerAddress, nil)(ok)
 			res := get(h, "GET", "/", nil)
 			wantField(t, res, "RateLimit-Policy", c.policy)
@@ -229,7 +230,7 @@ func TestFieldsParseBack(t *testing.T) {
 		})(ok)
 		for range 20 {
 			cost = 1 + rng.Int64N(min(limits[0].Units, limits[1].Units, limits[2].Units))
-			clock.advance(time.Duration(rng.Int64N(5_000_000)) * time.Microsecond)
+			clock.Advance(time.Duration(rng.Int64N(5_000_000)) * time.Microsecond)
 			res := get(h, "GET", "/", nil)
 			left, err := limiter.Peek(t.Context(), "addr:203.0.113.9")
 			if err != nil {

@@ -25,7 +25,7 @@ func TestEachKeyHasItsOwnWindow(t *testing.T) {
 	wantStatus(t, get(h, "GET", "/", nil), 200)
 	wantStatus(t, get(h, "GET", "/", nil), 429)
 	wantStatus(t, get(h, "GET", "/", other), 200)
-	clock.advance(time.Minute)
+	clock.Advance(time.Minute)
 	wantStatus(t, get(h, "GET", "/", nil), 200)
 }
 
@@ -230,11 +230,11 @@ func TestFailures(t *testing.T) {
 		status int
 		retry  string
 	}{
-		{"closed by default", brokenStore{err: down}, httplimit.Options{}, 503, "5"},
-		{"closed with a time of its own", brokenStore{err: down}, httplimit.Options{UnavailableRetry: 1500 * time.Millisecond}, 503, "2"},
-		{"open", brokenStore{err: down}, httplimit.Options{OnUnavailable: httplimit.FailOpen}, 200, ""},
-		{"closed when the store hangs", brokenStore{hangs: true}, httplimit.Options{Timeout: time.Millisecond}, 503, "5"},
-		{"open when the store hangs", brokenStore{hangs: true}, httplimit.Options{Timeout: time.Millisecond, OnUnavailable: httplimit.FailOpen}, 200, ""},
+		{"closed by default", failing(down), httplimit.Options{}, 503, "5"},
+		{"closed with a time of its own", failing(down), httplimit.Options{UnavailableRetry: 1500 * time.Millisecond}, 503, "2"},
+		{"open", failing(down), httplimit.Options{OnUnavailable: httplimit.FailOpen}, 200, ""},
+		{"closed when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond}, 503, "5"},
+		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, OnUnavailable: httplimit.FailOpen}, 200, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reported error
@@ -259,7 +259,7 @@ func TestFailures(t *testing.T) {
 func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
 	for _, mode := range []httplimit.Unavailable{httplimit.FailClosed, httplimit.FailOpen} {
 		ran, reported := false, false
-		h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
+		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
 			OnUnavailable: mode,
 			OnError:       func(*http.Request, error) { reported = true },
 		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
@@ -281,7 +281,7 @@ func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
 func TestADeadlineOfTheServerIsTheStoresFailure(t *testing.T) {
 	for mode, want := range map[httplimit.Unavailable]int{httplimit.FailClosed: 503, httplimit.FailOpen: 200} {
 		var reported error
-		h := newMiddleware(t, newLimiter(t, brokenStore{hangs: true}, nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
+		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
 			OnUnavailable: mode,
 			OnError:       func(_ *http.Request, err error) { reported = err },
 		})(ok)

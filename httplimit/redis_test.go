@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,29 +17,8 @@ import (
 	"example.com/sash/httplimit"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
+	"example.com/sash/redistest/adaptertest"
 )
-
-// scripter runs scripts over a connection of the tests.
-type scripter struct {
-	server interface {
-		Do(args ...string) (any, error)
-	}
-}
-
-func (s scripter) Cluster() bool { return false }
-
-func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	send := func(command, what string) (any, error) {
-		args := append([]string{command, what, fmt.Sprint(len(keys))}, keys...)
-		return s.server.Do(append(args, arg)...)
-	}
-	reply, err := send("EVALSHA", script.SHA1)
-	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
-		reply, err = send("EVAL", script.Text)
-	}
-	text, _ := reply.(string)
-	return text, err
-}
 
 // Two processes have a store each, on one Redis: a running attempt of one counts in the other.
 func TestOnRedisRunningAttemptsAreShared(t *testing.T) {
@@ -56,7 +34,7 @@ func TestOnRedisRunningAttemptsAreShared(t *testing.T) {
 	})
 	var processes [2]http.Handler
 	for i := range processes {
-		limiter := newLimiter(t, redisstore.New(scripter{server}, nil), nil, sash.PerHour(1))
+		limiter := newLimiter(t, redisstore.New(adaptertest.Scripter(server), nil), nil, sash.PerHour(1))
 		failed := failures(httplimit.PeerAddress)
 		failed.Name = "failed"
 		processes[i] = newLayers(t, limiter, nil, failed, inFlight(1))(handler)
@@ -104,7 +82,7 @@ func TestMain(m *testing.M) {
 
 func (j job) run() (tally, error) {
 	server := redistest.Dial(j.Addr)
-	limiter, err := sash.New(redisstore.New(scripter{server}, nil), nil, sash.Every(1, time.Hour))
+	limiter, err := sash.New(redisstore.New(adaptertest.Scripter(server), nil), nil, sash.Every(1, time.Hour))
 	if err != nil {
 		return tally{}, err
 	}

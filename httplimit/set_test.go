@@ -22,7 +22,7 @@ func TestFieldsOfADecisionMadeElsewhere(t *testing.T) {
 		return res.Limits()
 	}
 	first := allow()
-	clock.advance(2500 * time.Millisecond)
+	clock.Advance(2500 * time.Millisecond)
 	refused := allow()
 	for _, c := range []struct {
 		name          string

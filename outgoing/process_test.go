@@ -1,20 +1,16 @@
 package outgoing_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +20,7 @@ import (
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
+	"example.com/sash/redistest/adaptertest"
 )
 
 // childEnv holds an errand: with it, the test binary is one more process of a fleet.
@@ -95,7 +92,7 @@ func (e errand) run() (report, error) {
 		group  sync.WaitGroup
 	)
 	for range e.Workers {
-		store := &timed{Store: redisstore.New(&redisClient{addr: e.Redis}, nil)}
+		store := &timed{Store: redisstore.New(adaptertest.Scripter(redistest.Dial(e.Redis)), nil)}
 		rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Mode: e.Mode, Base: stamped{e.Name, store}}, e.Limit)
 		if err != nil {
 			return r, err
@@ -237,57 +234,4 @@ func TestOneProcessLearnsACoolDownAndTheOtherHoldsBack(t *testing.T) {
 	if r.CoolDown <= 900*time.Second || r.CoolDown > 1000*time.Second || len(r.Status) != 0 || api.from["second"] != 0 {
 		t.Errorf("the second process sent %d requests: %+v", api.from["second"], r)
 	}
-}
-
-// redisClient is as much of a Redis client as a process needs to run scripts.
-type redisClient struct {
-	addr string
-	mu   sync.Mutex
-	conn net.Conn      // guarded by mu
-	r    *bufio.Reader // guarded by mu
-}
-
-func (c *redisClient) Cluster() bool { return false }
-
-func (c *redisClient) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	tail := append([]string{strconv.Itoa(len(keys))}, append(slices.Clone(keys), arg)...)
-	text, err := c.do(ctx, append([]string{"EVALSHA", script.SHA1}, tail...))
-	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
-		return c.do(ctx, append([]string{"EVAL", script.Text}, tail...))
-	}
-	return text, err
-}
-
-func (c *redisClient) do(ctx context.Context, args []string) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn == nil {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.addr)
-		if err != nil {
-			return "", err
-		}
-		c.conn, c.r = conn, bufio.NewReader(conn)
-	}
-	command := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, arg := range args {
-		command = fmt.Appendf(command, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	if _, err := c.conn.Write(command); err != nil {
-		return "", err
-	}
-	head, err := c.r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	head = strings.TrimSpace(head)
-	if !strings.HasPrefix(head, "$") {
-		return "", errors.New(head)
-	}
-	n, err := strconv.Atoi(head[1:])
-	if err != nil || n < 0 {
-		return "", fmt.Errorf("reply %q", head)
-	}
-	text := make([]byte, n+2)
-	_, err = io.ReadFull(c.r, text)
-	return string(text[:n]), err
 }

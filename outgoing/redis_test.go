@@ -3,9 +3,7 @@ package outgoing_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,25 +13,8 @@ import (
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
+	"example.com/sash/redistest/adaptertest"
 )
-
-// scripter runs scripts on a server of the test.
-type scripter struct{ server *redistest.Server }
-
-func (s scripter) Cluster() bool { return false }
-
-func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	send := func(command, what string) (any, error) {
-		args := append([]string{command, what, fmt.Sprint(len(keys))}, keys...)
-		return s.server.Do(append(args, arg)...)
-	}
-	reply, err := send("EVALSHA", script.SHA1)
-	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
-		reply, err = send("EVAL", script.Text)
-	}
-	text, _ := reply.(string)
-	return text, err
-}
 
 // twoProcesses returns the transports of two processes that have a store each, on one Redis.
 func twoProcesses(t *testing.T, base http.HandlerFunc, opts outgoing.Options, limit sash.Limit) [2]http.RoundTripper {
@@ -41,7 +22,7 @@ func twoProcesses(t *testing.T, base http.HandlerFunc, opts outgoing.Options, li
 	server := redistest.Start(t)
 	var fleet [2]http.RoundTripper
 	for i := range fleet {
-		fleet[i] = newTransport(t, redisstore.New(scripter{server}, nil), base, opts, limit)
+		fleet[i] = newTransport(t, redisstore.New(adaptertest.Scripter(server), nil), base, opts, limit)
 	}
 	return fleet
 }
