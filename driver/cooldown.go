@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Cooler keeps cool-downs: times in which everybody who shares the store leaves a key alone, such as an API
+// A Cooler keeps cool-downs: times in which all processes that share the store leave a key alone, such as an API
 // that has refused a call.
 type Cooler interface {
 	// CoolDown begins a cool-down of the key that lasts c.Length from now on, unless there is one that ends

@@ -112,5 +112,5 @@ func ExampleNotSentError() {
 	explain(&grpclimit.NotSentError{Err: grpclimit.ErrNoKey})
 	// Output:
 	// our own limit: 60/1m
-	// not sent: sash: the request does not identify whom to charge
+	// not sent: sash: the request does not identify its subject
 }

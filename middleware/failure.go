@@ -62,7 +62,7 @@ func (e *FuncError) Error() string { return e.Err.Error() }
 // Unwrap returns the function's error.
 func (e *FuncError) Unwrap() error { return e.Err }
 
-// A Failure says why there is no decision on a request, and so who has to act.
+// A Failure says why there is no decision on a request, and so what has to change.
 type Failure uint8
 
 // The failures.

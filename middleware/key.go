@@ -23,7 +23,7 @@ var (
 	ErrExempt = errors.New("sash: the request is exempt")
 	// ErrNoKey is the error of a KeyFunc for a request without the parts of the key. [FirstOf] goes on to
 	// its next function.
-	ErrNoKey = errors.New("sash: the request does not identify whom to charge")
+	ErrNoKey = errors.New("sash: the request does not identify its subject")
 )
 
 // Resolve calls the function. Limited is false for a request that is exempt. An empty key is an error. Every
