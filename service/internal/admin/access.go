@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.com/sash/service/internal/wire"
 )
 
 // MinToken is the fewest bytes of a token: one that is guessed is no protection.
@@ -91,11 +93,11 @@ func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !h.Access.possible():
-			fail(w, http.StatusForbidden, "this is off: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN, or with --admin-client-ca")
+			wire.Fail(w, http.StatusForbidden, "this is off: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN, or with --admin-client-ca")
 		case h.Access.who(r) == "":
 			h.logUnauthorized(r)
 			w.Header().Set("WWW-Authenticate", `Bearer realm="sash admin"`)
-			fail(w, http.StatusUnauthorized, "send the admin's token, as Authorization: Bearer TOKEN")
+			wire.Fail(w, http.StatusUnauthorized, "send the admin's token, as Authorization: Bearer TOKEN")
 		default:
 			next(w, r)
 		}
@@ -133,17 +135,17 @@ func ownName(host string) bool {
 // login takes the token from a form and answers with a cookie, for browsers.
 func (h *handler) login(w http.ResponseWriter, r *http.Request) {
 	if h.Access.Token == "" {
-		fail(w, http.StatusForbidden, "there is no token: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN")
+		wire.Fail(w, http.StatusForbidden, "there is no token: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN")
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	if err := r.ParseForm(); err != nil {
-		fail(w, http.StatusBadRequest, "send a form with token")
+		wire.Fail(w, http.StatusBadRequest, "send a form with token")
 		return
 	}
 	if !h.Access.right(r.PostForm.Get("token")) {
 		h.logUnauthorized(r)
-		fail(w, http.StatusUnauthorized, "that is not the token")
+		wire.Fail(w, http.StatusUnauthorized, "that is not the token")
 		return
 	}
 	h.cookie(w, r, h.Access.session(time.Now().Add(session)), session)

@@ -23,6 +23,7 @@ import (
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
 )
 
 // Loading is how the configuration was last read. It is safe for concurrent use.
@@ -129,7 +130,7 @@ func (h *handler) defaults() {
 func sameSite(next http.Handler) http.Handler {
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusForbidden, "a page of another site sent this")
+		wire.Fail(w, http.StatusForbidden, "a page of another site sent this")
 	}))
 	guarded := guard.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

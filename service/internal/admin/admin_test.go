@@ -12,6 +12,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/wire"
 )
 
 const (
@@ -37,7 +38,7 @@ func TestABan(t *testing.T) {
 	}
 	var look struct {
 		Ban    *exception
-		Limits []window
+		Limits []wire.Limit
 	}
 	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:eve", "")
 	if look.Ban == nil || look.Ban.ID != made.ID || len(look.Limits) != 1 || look.Limits[0].Used != 0 {
@@ -68,7 +69,7 @@ func TestAnOverrideAndAReset(t *testing.T) {
 		Subject  string
 		Override *exception
 		Ban      *exception
-		Limits   []window
+		Limits   []wire.Limit
 		Rule     rule
 		At       *time.Time
 		Source   string
@@ -77,7 +78,7 @@ func TestAnOverrideAndAReset(t *testing.T) {
 	if look.Subject != "d:user:ann" || look.Override == nil || look.Ban != nil || look.Rule.Text != "3/1h by sliding-log" || look.At == nil || look.Source != "store" {
 		t.Errorf("%+v", look)
 	}
-	if l := look.Limits; len(l) != 2 || l[0].Name != "5/1h" || l[0].Used != 3 || l[0].Remaining != 2 || l[1].Remaining != 1 ||
+	if l := look.Limits; len(l) != 2 || l[0].Name != "5/1h" || l[0].Used != 3 || *l[0].Remaining != 2 || *l[1].Remaining != 1 ||
 		l[1].ReleaseAfter <= 0 || time.Duration(l[1].ReleaseAfter) > time.Minute || time.Duration(l[0].Window) != time.Hour {
 		t.Errorf("%+v", l)
 	}
@@ -153,7 +154,7 @@ func TestTopTellsWhoAsksMost(t *testing.T) {
 
 func TestWrongRequests(t *testing.T) {
 	w := begin(t, Access{Token: token})
-	many := `"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, maxEntries) + `{"key":"k"}]`
+	many := `"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, wire.MaxEntries) + `{"key":"k"}]`
 	for name, c := range map[string]struct {
 		method, path, body string
 		status             int
@@ -178,7 +179,7 @@ func TestWrongRequests(t *testing.T) {
 		"not JSON":                  {"POST", "reset", `domain=d`, 400, "bad JSON"},
 		"two objects":               {"POST", "reset", `{` + ann + `}{}`, 400, "something follows"},
 		"not UTF-8":                 {"POST", "reset", "{\"domain\":\"\xff\"}", 400, "UTF-8"},
-		"large":                     {"POST", "reset", strings.Repeat(" ", maxBody+1), 413, "larger than"},
+		"large":                     {"POST", "reset", strings.Repeat(" ", wire.MaxBody+1), 413, "larger than"},
 		"a subject without a name":  {"GET", "subject?entry=user:ann", "", 400, "domain is missing"},
 		"a subject of nobody":       {"GET", "subject?domain=e&entry=user:ann", "", 404, "unknown domain"},
 		"an odd order":              {"GET", "top?by=name", "", 400, "units or refused"},

@@ -1,97 +1,57 @@
 package admin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/wire"
 )
 
-// Bounds of a request.
-const (
-	maxBody    = 64 << 10
-	maxEntries = 32
-	timeout    = 2 * time.Second // of what asks the store
-)
+// timeout bounds a request that asks the store.
+const timeout = 2 * time.Second
 
-// A named is a subject by the domain and entries of its requests.
-type named struct {
-	Domain  string         `json:"domain"`
-	Entries []config.Entry `json:"entries"`
-}
-
-func (n *named) check() error {
-	switch {
-	case n.Domain == "":
-		return errors.New("the domain is missing or empty")
-	case len(n.Entries) == 0:
-		return errors.New("entries are missing: give at least one key and value")
-	case len(n.Entries) > maxEntries:
-		return fmt.Errorf("%d entries: there may be at most %d", len(n.Entries), maxEntries)
-	}
-	for i, e := range n.Entries {
-		if e.Key == "" {
-			return fmt.Errorf("entry %d: the key is missing or empty", i+1)
-		}
-	}
-	return nil
-}
-
-// asked reads a subject from a query: domain=d&entry=user:ann. A key ends at the first colon.
-func asked(r *http.Request) (named, error) {
+// subjectOf reads a subject from a query: domain=d&entry=user:ann. A key ends at the first colon.
+func subjectOf(r *http.Request) (wire.Subject, error) {
 	query := r.URL.Query()
-	n := named{Domain: query.Get("domain")}
+	s := wire.Subject{Domain: query.Get("domain")}
 	for _, text := range query["entry"] {
 		key, value, _ := strings.Cut(text, ":")
-		n.Entries = append(n.Entries, config.Entry{Key: key, Value: value})
+		s.Entries = append(s.Entries, config.Entry{Key: key, Value: value})
 	}
-	return n, n.check()
+	return s, s.Check()
 }
 
-// read reads a body that must say that it is JSON: a form of another site's page cannot. It answers, and returns
-// false, when the body is wrong.
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
+// read reads a body of a subject that must have the type of JSON, which a form of another site's page cannot have. It
+// answers a request that is wrong, and returns nil.
+func read[T any, P interface {
+	*T
+	Check() error
+}](w http.ResponseWriter, r *http.Request) *T {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, "send application/json")
-		return false
+		wire.Fail(w, http.StatusUnsupportedMediaType, "send application/json")
+		return nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody))
-		return false
+	body := wire.Read[T](w, r, "domain and entries")
+	if body == nil {
+		return nil
 	}
-	if err == nil && !utf8.Valid(body) {
-		err = errors.New("the body is not UTF-8")
+	if err := P(body).Check(); err != nil {
+		wire.Fail(w, http.StatusBadRequest, err.Error())
+		return nil
 	}
-	if err == nil {
-		decoder := json.NewDecoder(bytes.NewReader(body))
-		decoder.DisallowUnknownFields()
-		if err = decoder.Decode(into); err == nil && decoder.More() {
-			err = errors.New("something follows the object")
-		}
-	}
-	if err != nil {
-		fail(w, http.StatusBadRequest, "bad JSON: "+strings.TrimPrefix(err.Error(), "json: "))
-		return false
-	}
-	return true
+	return body
 }
 
-// refuse answers a request that came to nothing.
+// refuse answers a request that failed.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := 0
 	for _, is := range []struct {
@@ -110,7 +70,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	if status != 0 {
-		fail(w, status, strings.TrimPrefix(err.Error(), "sash: "))
+		wire.Fail(w, status, strings.TrimPrefix(err.Error(), "sash: "))
 		return
 	}
 	if r.Context().Err() == nil {
@@ -118,28 +78,13 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Retry-After", "1")
 	if r.Method == http.MethodGet {
-		fail(w, http.StatusServiceUnavailable, "the store did not answer")
+		wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer")
 		return
 	}
-	fail(w, http.StatusServiceUnavailable, "the store did not answer: whether a change was made is not known")
+	wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer: whether a change was made is not known")
 }
 
 // bounded returns a request's context with an end.
 func bounded(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), timeout)
-}
-
-// fail answers {"error": text}.
-func fail(w http.ResponseWriter, status int, text string) {
-	write(w, status, map[string]string{"error": text})
-}
-
-func write(w http.ResponseWriter, status int, body any) {
-	b, err := json.Marshal(body)
-	if err != nil { // every body here can be marshalled
-		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a client that is gone is no concern of ours
 }

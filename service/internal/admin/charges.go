@@ -7,7 +7,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 // A Charge is units that a log holds, and when they were charged.
@@ -22,70 +22,70 @@ type Charges struct {
 	Entries []Charge // the oldest first
 }
 
-// mostCharges is the most entries of an answer; where there are more, neighbours are told together.
+// mostCharges is the most entries of an answer; more are merged with their neighbours.
 const mostCharges = 2000
 
 type charge struct {
-	At    verdict.Instant `json:"at"`
-	Units int64           `json:"units"`
+	At    wire.Instant `json:"at"`
+	Units int64        `json:"units"`
 }
 
 // A span is the part of the time axis that a limit counts.
 type span struct {
-	Name  string          `json:"name"`
-	From  verdict.Instant `json:"from"`  // what was charged then or before does not count
-	Until any             `json:"until"` // when all leaves at once, of calendar limits
+	Name  string        `json:"name"`
+	From  wire.Instant  `json:"from"`  // what was charged then or before does not count
+	Until *wire.Instant `json:"until"` // when all leaves at once, of calendar limits
 }
 
 // A history is what a subject was charged, and when.
 type history struct {
-	Subject   string  `json:"subject"`
-	At        any     `json:"at"`
-	Algorithm *string `json:"algorithm"`
-	Limits    []span  `json:"limits"`
-	// Entries are null where none can be told, and Why says the reason. Count is how many the store has, and Merged
-	// the step within which they are told together, at the latest of their times, because they are many.
-	Entries []charge        `json:"entries"`
-	Count   int             `json:"count"`
-	Merged  verdict.Seconds `json:"merged"`
-	Why     *string         `json:"why"`
+	Subject   string        `json:"subject"`
+	At        *wire.Instant `json:"at"`
+	Algorithm *string       `json:"algorithm"`
+	Limits    []span        `json:"limits"`
+	// Entries are null where they are not known, and Why says the reason. Count is how many the store has, and Merged
+	// the step within which they are merged, at the latest of their times, because they are many.
+	Entries []charge     `json:"entries"`
+	Count   int          `json:"count"`
+	Merged  wire.Seconds `json:"merged"`
+	Why     *string      `json:"why"`
 }
 
-// charges tells what a subject was charged and when, as far as its key remembers.
+// charges answers what a subject was charged and when, as far as its key remembers.
 func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	_, look, ok := h.look(ctx, w, r)
+	_, state, ok := h.stateOf(ctx, w, r)
 	if !ok {
 		return
 	}
-	answer := history{Subject: look.Found.Key, At: instant(look.Result.At), Limits: []span{}}
-	policy, at := look.Policy, look.Result.At
-	switch why := h.untold(policy); {
+	answer := history{Subject: state.Found.Key, At: wire.When(state.Answer.At), Limits: []span{}}
+	policy, at := state.Policy, state.Answer.At
+	switch why := h.unknown(policy); {
 	case why != "":
 		answer.Why = &why
 	default:
-		all, err := h.Charges(ctx, look.Found.Key, policy)
+		all, err := h.Charges(ctx, state.Found.Key, policy)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
 		}
 		if !all.At.IsZero() {
 			at = all.At
-			answer.At = instant(at)
+			answer.At = wire.When(at)
 		}
 		answer.Count = len(all.Entries)
 		answer.Entries, answer.Merged = merge(all.Entries)
 	}
 	if policy != nil {
 		name := policy.Algorithm.String()
-		answer.Algorithm, answer.Limits = &name, spans(look.Limits, policy, at)
+		answer.Algorithm, answer.Limits = &name, spans(state.Limits, policy, at)
 	}
-	write(w, http.StatusOK, answer)
+	wire.Write(w, http.StatusOK, answer)
 }
 
-// untold says why there are no entries; empty is that there are.
-func (h *handler) untold(policy *driver.Policy) string {
+// unknown returns why the entries are not known; empty when they are.
+func (h *handler) unknown(policy *driver.Policy) string {
 	switch {
 	case policy == nil:
 		return "nothing is counted for this subject"
@@ -106,9 +106,9 @@ func spans(limits []sash.Limit, policy *driver.Policy, at time.Time) []span {
 	}
 	for i, l := range policy.Limits {
 		cut, stop := l.Cut(at.UnixMicro())
-		s := span{Name: cmp.Or(limits[i].Name, limits[i].String()), From: verdict.Instant(time.UnixMicro(cut))}
+		s := span{Name: cmp.Or(limits[i].Name, limits[i].String()), From: wire.Instant(time.UnixMicro(cut))}
 		if stop != 0 {
-			s.Until = instant(time.UnixMicro(stop))
+			s.Until = wire.When(time.UnixMicro(stop))
 		}
 		out = append(out, s)
 	}
@@ -117,7 +117,7 @@ func spans(limits []sash.Limit, policy *driver.Policy, at time.Time) []span {
 
 // merge puts neighbours together until there are mostCharges at most, at the latest of their times: then nothing
 // seems to leave the window earlier than it does.
-func merge(all []Charge) ([]charge, verdict.Seconds) {
+func merge(all []Charge) ([]charge, wire.Seconds) {
 	out := []charge{}
 	var step time.Duration
 	if n := len(all); n > mostCharges {
@@ -131,11 +131,11 @@ func merge(all []Charge) ([]charge, verdict.Seconds) {
 		}
 		if slot == last {
 			before := &out[len(out)-1]
-			before.At, before.Units = verdict.Instant(c.At), before.Units+c.Units
+			before.At, before.Units = wire.Instant(c.At), before.Units+c.Units
 			continue
 		}
 		last = slot
-		out = append(out, charge{verdict.Instant(c.At), c.Units})
+		out = append(out, charge{wire.Instant(c.At), c.Units})
 	}
-	return out, verdict.Seconds(step)
+	return out, wire.Seconds(step)
 }

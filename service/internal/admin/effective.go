@@ -6,48 +6,32 @@ import (
 
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/exceptions"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 // A rule is one rule of the configuration in use.
 type rule struct {
-	Rule      string          `json:"rule"` // its name in statistics
-	Domain    string          `json:"domain"`
-	Path      []config.Entry  `json:"path"`
-	Limits    []limit         `json:"limits"`
-	Algorithm string          `json:"algorithm"`
-	Step      verdict.Seconds `json:"resolution"` // of sliding-buckets
-	Cost      int64           `json:"cost"`
-	Unlimited bool            `json:"unlimited"`
-	Shadow    bool            `json:"shadow_mode"`
-	Quota     bool            `json:"quota_mode"`
-	Text      string          `json:"text"` // all of it, in a line
-}
-
-// A limit is one limit of a rule. One that refuses everything has no units.
-type limit struct {
-	Name   string          `json:"name"`
-	Units  int64           `json:"units"`
-	Window verdict.Seconds `json:"window"`
-	Period string          `json:"period,omitempty"`
+	Rule      string         `json:"rule"` // its name in statistics
+	Domain    string         `json:"domain"`
+	Path      []config.Entry `json:"path"`
+	Limits    []wire.Limit   `json:"limits"` // one that refuses everything has no units
+	Algorithm string         `json:"algorithm"`
+	Step      wire.Seconds   `json:"resolution"` // of sliding-buckets
+	Cost      int64          `json:"cost"`
+	Unlimited bool           `json:"unlimited"`
+	Shadow    bool           `json:"shadow_mode"`
+	Quota     bool           `json:"quota_mode"`
+	Text      string         `json:"text"` // all of it, in a line
 }
 
 func ruleOf(r *config.Rule) rule {
-	out := rule{
-		Rule: r.Metric(), Domain: r.Domain, Path: r.Path, Limits: []limit{}, Algorithm: r.Options.Algorithm.String(),
-		Step: verdict.Seconds(r.Options.Resolution), Cost: r.Cost, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Text: r.Describe(),
+	return rule{
+		Rule: r.Metric(), Domain: r.Domain, Path: r.Path, Limits: wire.LimitsOf(r.Limits), Algorithm: r.Options.Algorithm.String(),
+		Step: wire.Seconds(r.Options.Resolution), Cost: r.Cost, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Text: r.Describe(),
 	}
-	for _, l := range r.Limits {
-		name := l.Name
-		if name == "" {
-			name = l.String()
-		}
-		out.Limits = append(out.Limits, limit{Name: name, Units: l.Units, Window: verdict.Seconds(l.Window), Period: periodOf(l)})
-	}
-	return out
 }
 
-// config tells the configuration in use, and, to those who may know, the exceptions from it.
+// config answers the configuration in use, and, to a caller with access, the exceptions from it.
 func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 	by := h.Access.who(r)
 	cfg := h.decider.Config()
@@ -62,36 +46,38 @@ func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 		"domains": cfg.Domains(), "rules": rules, "read_at": nil, "error": nil, "overrides": nil, "bans": nil,
 	}
 	if last := h.Loading.last.Load(); last != nil {
-		answer["read_at"] = verdict.Instant(last.at)
+		answer["read_at"] = wire.Instant(last.at)
 		if last.err != nil {
 			answer["error"] = last.err.Error()
 		}
 	}
 	if by != "" {
-		answer["overrides"], answer["bans"] = h.told(exceptions.Override), h.told(exceptions.Ban)
+		answer["overrides"], answer["bans"] = h.exceptions(exceptions.Override), h.exceptions(exceptions.Ban)
 	}
-	write(w, http.StatusOK, answer)
+	wire.Write(w, http.StatusOK, answer)
 }
 
-// store tells the state of the store.
-func (h *handler) store(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, h.state()) }
+// store answers the state of the store.
+func (h *handler) store(w http.ResponseWriter, _ *http.Request) {
+	wire.Write(w, http.StatusOK, h.state())
+}
 
 func (h *handler) state() map[string]any {
 	report, status := h.Store(), h.Exceptions.Status()
 	answer := map[string]any{
-		"status": report.Status, "store": report.Health.Store, "cause": nil, "since": instant(report.Since), "for": nil,
+		"status": report.Status, "store": report.Health.Store, "cause": nil, "since": wire.When(report.Since), "for": nil,
 		"instances": report.Instances, "in_flight": report.Stats.InFlight,
 		"local": map[string]int64{
 			"backlog": int64(report.Stats.Backlog), "written": report.Stats.Written, "lost": report.Stats.Lost, "doubtful": report.Stats.Doubtful,
 		},
 		"overrides": len(h.Exceptions.List(exceptions.Override)), "bans": len(h.Exceptions.List(exceptions.Ban)),
-		"exceptions_read_at": instant(status.Read), "exceptions_current": status.Err == nil,
+		"exceptions_read_at": wire.When(status.Read), "exceptions_current": status.Err == nil,
 	}
 	if report.Cause != "" {
 		answer["cause"] = report.Cause
 	}
 	if !report.Since.IsZero() {
-		answer["for"] = verdict.Seconds(time.Since(report.Since))
+		answer["for"] = wire.Seconds(time.Since(report.Since))
 	}
 	return answer
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/stats"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 // Bounds of streams of events.
@@ -19,8 +19,8 @@ const (
 
 // A happening is one event: how things are, or, for Step long, were.
 type happening struct {
-	At            verdict.Instant     `json:"at"`
-	Since         verdict.Instant     `json:"since"` // when counting began
+	At            wire.Instant        `json:"at"`
+	Since         wire.Instant        `json:"since"` // when counting began
 	Authenticated bool                `json:"authenticated"`
 	Requests      stats.Series        `json:"requests"`
 	Second        stats.Counts[int64] `json:"second"`
@@ -30,7 +30,7 @@ type happening struct {
 }
 
 type busiest struct {
-	Since   verdict.Instant `json:"since"`
+	Since   wire.Instant    `json:"since"`
 	Units   []stats.Subject `json:"units"`
 	Refused []stats.Subject `json:"refused"`
 }
@@ -39,7 +39,7 @@ type busiest struct {
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if !h.enter(h.Access.who(r) != "") {
 		w.Header().Set("Retry-After", "5")
-		fail(w, http.StatusServiceUnavailable, "as many as can be are watching: close another page or sash top, or bring the admin's token")
+		wire.Fail(w, http.StatusServiceUnavailable, "as many as can be are watching: close another page or sash top, or bring the admin's token")
 		return
 	}
 	defer func() { <-h.streams }()
@@ -62,7 +62,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		return control.Flush() == nil
 	}
 	snap := h.Stats.Now()
-	ok := send("history", map[string]any{"at": verdict.Instant(snap.At), "step": verdict.Seconds(stats.Step), "seconds": h.Stats.History()})
+	ok := send("history", map[string]any{"at": wire.Instant(snap.At), "step": wire.Seconds(stats.Step), "seconds": h.Stats.History()})
 	for ok {
 		if ok = send("state", h.happening(r, snap)); ok {
 			snap, ok = h.Stats.Next(r.Context())
@@ -85,13 +85,13 @@ func (h *handler) enter(known bool) bool {
 
 func (h *handler) happening(r *http.Request, snap stats.Snapshot) happening {
 	now := happening{
-		At: verdict.Instant(snap.At), Since: verdict.Instant(snap.Since), Authenticated: h.Access.who(r) != "",
+		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: h.Access.who(r) != "",
 		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(),
 	}
 	if now.Authenticated { // also later: a session may end while the stream goes on
 		units, since := h.Stats.Hottest(stats.ByUnits, eventTop)
 		refused, _ := h.Stats.Hottest(stats.ByRefused, eventTop)
-		now.Top = &busiest{verdict.Instant(since), units, refused}
+		now.Top = &busiest{wire.Instant(since), units, refused}
 	}
 	return now
 }

@@ -9,39 +9,39 @@ import (
 
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/exceptions"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 // An exception is an override or a ban as JSON.
 type exception struct {
-	ID        string          `json:"id"`
-	Subject   string          `json:"subject"`
-	Domain    string          `json:"domain"`
-	Entries   []config.Entry  `json:"entries"`
-	Limits    []string        `json:"limits,omitempty"` // of an override
-	Since     verdict.Instant `json:"since"`
-	Expires   verdict.Instant `json:"expires"`
-	ExpiresIn verdict.Seconds `json:"expires_in"`
-	By        string          `json:"by"`
-	Reason    string          `json:"reason"`
+	ID        string         `json:"id"`
+	Subject   string         `json:"subject"`
+	Domain    string         `json:"domain"`
+	Entries   []config.Entry `json:"entries"`
+	Limits    []string       `json:"limits,omitempty"` // of an override
+	Since     wire.Instant   `json:"since"`
+	Expires   wire.Instant   `json:"expires"`
+	ExpiresIn wire.Seconds   `json:"expires_in"`
+	By        string         `json:"by"`
+	Reason    string         `json:"reason"`
 	// InEffect is false where the configuration has no rule any more that an override could replace, or one that
 	// cannot count its limits.
 	InEffect bool `json:"in_effect"`
 }
 
-func (h *handler) tell(e exceptions.Exception) exception {
+func (h *handler) exception(e exceptions.Exception) exception {
 	return exception{
 		ID: e.ID(), Subject: e.Subject(), Domain: e.Domain, Entries: e.Entries, Limits: e.Limits,
-		Since: verdict.Instant(e.Since), Expires: verdict.Instant(e.Until), ExpiresIn: verdict.Seconds(time.Until(e.Until)),
+		Since: wire.Instant(e.Since), Expires: wire.Instant(e.Until), ExpiresIn: wire.Seconds(time.Until(e.Until)),
 		By: e.By, Reason: e.Reason, InEffect: h.Exceptions.InEffect(e),
 	}
 }
 
-// told returns all of a kind.
-func (h *handler) told(kind exceptions.Kind) []exception {
+// exceptions returns all of a kind as JSON has them.
+func (h *handler) exceptions(kind exceptions.Kind) []exception {
 	out := []exception{}
 	for _, e := range h.Exceptions.List(kind) {
-		out = append(out, h.tell(e))
+		out = append(out, h.exception(e))
 	}
 	return out
 }
@@ -52,45 +52,43 @@ var plurals = map[exceptions.Kind]string{exceptions.Override: "overrides", excep
 func (h *handler) list(kind exceptions.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		status := h.Exceptions.Status()
-		answer := map[string]any{plurals[kind]: h.told(kind), "read_at": instant(status.Read), "error": nil}
+		answer := map[string]any{plurals[kind]: h.exceptions(kind), "read_at": wire.When(status.Read), "error": nil}
 		if status.Err != nil {
 			answer["error"] = status.Err.Error()
 		}
-		write(w, http.StatusOK, answer)
+		wire.Write(w, http.StatusOK, answer)
 	}
 }
 
 func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var body struct {
-			named
+		type form struct {
+			wire.Subject
 			Limits  []string `json:"limits"`
 			Expires string   `json:"expires"`
 			Reason  string   `json:"reason"`
 		}
-		if !read(w, r, &body) {
+		body := read[form](w, r)
+		if body == nil {
 			return
 		}
 		life, err := parseLife(body.Expires)
-		if problem := body.check(); problem != nil {
-			err = problem
-		}
 		if err != nil {
-			fail(w, http.StatusBadRequest, err.Error())
+			wire.Fail(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		ctx, cancel := bounded(r)
 		defer cancel()
-		made, err := h.Exceptions.Put(ctx, exceptions.Exception{
+		put, err := h.Exceptions.Put(ctx, exceptions.Exception{
 			Kind: kind, Domain: body.Domain, Entries: body.Entries, Limits: body.Limits, Reason: body.Reason, By: h.Access.who(r),
 		}, life)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
 		}
-		h.Log.Info("admin: an exception is made", "kind", string(kind), "subject", made.Subject(), "limits", strings.Join(made.Limits, " and "),
-			"until", made.Until.UTC().Format(time.RFC3339), "reason", made.Reason, "by", made.By)
-		write(w, http.StatusOK, h.tell(made))
+		h.Log.Info("admin: an exception is made", "kind", string(kind), "subject", put.Subject(), "limits", strings.Join(put.Limits, " and "),
+			"until", put.Until.UTC().Format(time.RFC3339), "reason", put.Reason, "by", put.By)
+		wire.Write(w, http.StatusOK, h.exception(put))
 	}
 }
 
@@ -103,10 +101,10 @@ func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 		case err != nil:
 			h.refuse(w, r, err)
 		case !found:
-			fail(w, http.StatusNotFound, "there is none with this id: it may have ended")
+			wire.Fail(w, http.StatusNotFound, "there is none with this id: it may have ended")
 		default:
 			h.Log.Info("admin: an exception is deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Access.who(r))
-			write(w, http.StatusOK, h.tell(gone))
+			wire.Write(w, http.StatusOK, h.exception(gone))
 		}
 	}
 }
@@ -123,12 +121,4 @@ func parseLife(text string) (time.Duration, error) {
 		return 0, errors.New(`expires is missing or not a duration: write how long it holds, such as "90m", "2h" or "7d"`)
 	}
 	return life, nil
-}
-
-// instant is a time as JSON; null for none.
-func instant(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return verdict.Instant(t)
 }

@@ -5,31 +5,29 @@ import (
 	"net/http"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/explanation"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/wire"
 )
 
-// explain tells what a request would be told now, and why, and charges nothing: as POST /v1/explain does.
+// explain answers what a request would be answered now, and why, and charges nothing: as POST /v1/explain does.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
-	var of struct {
-		named
+	type body struct {
+		wire.Subject
 		Cost *int64 `json:"cost"`
 	}
-	if !read(w, r, &of) {
-		return
-	}
-	if err := of.check(); err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
+	of := read[body](w, r)
+	if of == nil {
 		return
 	}
 	ctx, cancel := bounded(r)
 	defer cancel()
-	e, err := h.decider.Explain(ctx, of.Domain, of.Entries, of.Cost)
+	e, err := h.decider.Explain(ctx, decide.One(of.Domain, of.Entries, of.Cost))
 	switch {
 	case errors.Is(err, sash.ErrInvalidCost):
-		fail(w, http.StatusBadRequest, "a cost is at least 1")
+		wire.Fail(w, http.StatusBadRequest, "a cost is at least 1")
 	case err != nil:
 		h.refuse(w, r, err)
 	default:
-		write(w, http.StatusOK, explanation.Of(e))
+		wire.Write(w, http.StatusOK, wire.ExplanationOf(&e))
 	}
 }

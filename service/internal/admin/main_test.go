@@ -126,9 +126,9 @@ func (w *world) says(into any, status int, method, path, body string) {
 // asks sends a request for a unit and reports whether it was admitted.
 func (w *world) asks(key, value string) bool {
 	w.t.Helper()
-	v, err := w.decider.Decide(w.t.Context(), "d", []config.Entry{{Key: key, Value: value}}, nil)
+	v, err := w.decider.Decide(w.t.Context(), decide.One("d", []config.Entry{{Key: key, Value: value}}, nil))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return v.Allowed
+	return v[0].Allowed()
 }

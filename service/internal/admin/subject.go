@@ -4,100 +4,63 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 
-	"example.com/sash"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/stats"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
-// A window is one limit of a subject, and how much of it is used.
-type window struct {
-	Name   string          `json:"name"`
-	Units  int64           `json:"units"`
-	Window verdict.Seconds `json:"window"`           // 0 for a calendar limit
-	Period string          `json:"period,omitempty"` // of a calendar limit
-	Used   int64           `json:"used"`
-	// Remaining is what is left. ReleaseAfter is when the next unit is free, and ResetAfter when all are.
-	Remaining    int64           `json:"remaining"`
-	ReleaseAfter verdict.Seconds `json:"release_after"`
-	ResetAfter   verdict.Seconds `json:"reset_after"`
-}
-
-func windowsOf(limits []sash.LimitResult) []window {
-	out := []window{}
-	for _, l := range limits {
-		w := window{
-			Name: l.Limit.Name, Units: l.Limit.Units, Window: verdict.Seconds(l.Limit.Window),
-			Used: l.Limit.Units - l.Remaining, Remaining: l.Remaining,
-			ReleaseAfter: verdict.Seconds(l.ReleaseAfter), ResetAfter: verdict.Seconds(l.ResetAfter),
-		}
-		w.Period = periodOf(l.Limit)
-		out = append(out, w)
-	}
-	return out
-}
-
-// periodOf is a calendar limit's period and zone.
-func periodOf(l sash.Limit) (period string) {
-	if l.Period != 0 {
-		_, period, _ = strings.Cut(l.String(), "/")
-	}
-	return period
-}
-
-// look finds the subject that a query names, and how it stands; otherwise it has answered what is wrong.
-func (h *handler) look(ctx context.Context, w http.ResponseWriter, r *http.Request) (of named, look decide.Look, ok bool) {
-	of, err := asked(r)
+// stateOf returns the subject that a query names, and how it stands. It answers a request that is wrong, and returns false.
+func (h *handler) stateOf(ctx context.Context, w http.ResponseWriter, r *http.Request) (of wire.Subject, state decide.State, ok bool) {
+	of, err := subjectOf(r)
 	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
-		return of, look, false
+		wire.Fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
+		return of, state, false
 	}
-	if look, err = h.decider.Look(ctx, of.Domain, of.Entries); err != nil {
+	if state, err = h.decider.State(ctx, of.Domain, of.Entries); err != nil {
 		h.refuse(w, r, err)
-		return of, look, false
+		return of, state, false
 	}
-	return of, look, true
+	return of, state, true
 }
 
-// subject tells how a subject stands, without charging it.
+// subject answers how a subject stands, without charging it.
 func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	of, look, ok := h.look(ctx, w, r)
+	of, state, ok := h.stateOf(ctx, w, r)
 	if !ok {
 		return
 	}
 	answer := map[string]any{
-		"subject": look.Found.Key, "domain": of.Domain, "entries": of.Entries, "rule": nil,
-		"limits": windowsOf(look.Result.Limits()), "at": instant(look.Result.At), "source": nil,
-		"override": h.one(exceptions.Override, of, look.Found.Key), "ban": h.one(exceptions.Ban, of, look.Found.Key),
+		"subject": state.Found.Key, "domain": of.Domain, "entries": of.Entries, "rule": nil,
+		"limits": wire.UsageOf(state.Answer.Limits), "at": wire.When(state.Answer.At), "source": nil,
+		"override": h.one(exceptions.Override, of, state.Found.Key), "ban": h.one(exceptions.Ban, of, state.Found.Key),
 	}
-	if look.Found.Key == "" {
+	if state.Found.Key == "" {
 		answer["subject"] = config.Key(of.Domain, of.Entries)
 	}
-	if rule := look.Found.Rule; rule != nil {
+	if rule := state.Found.Rule; rule != nil {
 		answer["rule"] = ruleOf(rule)
 	}
-	if !look.Result.At.IsZero() {
-		answer["source"] = look.Result.Source.String()
+	if !state.Answer.At.IsZero() {
+		answer["source"] = state.Answer.Source.String()
 	}
-	write(w, http.StatusOK, answer)
+	wire.Write(w, http.StatusOK, answer)
 }
 
 // one returns the exception of a kind that a subject has, or nil.
-func (h *handler) one(kind exceptions.Kind, of named, key string) any {
+func (h *handler) one(kind exceptions.Kind, of wire.Subject, key string) any {
 	own := config.Key(of.Domain, of.Entries)
 	var found any
 	for _, e := range h.Exceptions.List(kind) {
 		switch e.Subject() {
 		case own:
-			return h.tell(e)
+			return h.exception(e)
 		case key:
-			found = h.tell(e)
+			found = h.exception(e)
 		}
 	}
 	return found
@@ -105,12 +68,8 @@ func (h *handler) one(kind exceptions.Kind, of named, key string) any {
 
 // reset forgets what a subject was charged.
 func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
-	var of named
-	if !read(w, r, &of) {
-		return
-	}
-	if err := of.check(); err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
+	of := read[wire.Subject](w, r)
+	if of == nil {
 		return
 	}
 	ctx, cancel := bounded(r)
@@ -121,7 +80,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	}
 	subject := config.Key(of.Domain, of.Entries)
 	h.Log.Info("admin: a subject is reset", "subject", subject, "by", h.Access.who(r))
-	write(w, http.StatusOK, map[string]string{"subject": subject})
+	wire.Write(w, http.StatusOK, map[string]string{"subject": subject})
 }
 
 // Bounds of an answer of top.
@@ -142,12 +101,12 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !known || n == 0 {
-		fail(w, http.StatusBadRequest, "by is units or refused, and n is 1 to "+strconv.Itoa(mostTop))
+		wire.Fail(w, http.StatusBadRequest, "by is units or refused, and n is 1 to "+strconv.Itoa(mostTop))
 		return
 	}
 	if by == "" {
 		by = "units"
 	}
 	subjects, since := h.Stats.Hottest(order, n)
-	write(w, http.StatusOK, map[string]any{"by": by, "since": verdict.Instant(since), "top": subjects})
+	wire.Write(w, http.StatusOK, map[string]any{"by": by, "since": wire.Instant(since), "top": subjects})
 }

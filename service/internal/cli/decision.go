@@ -11,7 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 const algorithmUsage = "how windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra"
@@ -106,7 +106,7 @@ their parts joined by colons: demo:remote_address:192.0.2.7.`,
 				if err != nil {
 					return err
 				}
-				return a.answer(s, verdict.Of(res))
+				return a.answer(s, wire.ResultOf(res))
 			})
 		},
 	}
@@ -134,7 +134,7 @@ cost of 1; a larger cost may have to wait longer.`,
 				if err != nil {
 					return err
 				}
-				return a.answer(s, verdict.Foresee(res, s.cost))
+				return a.answer(s, wire.PeekOf(res, s.cost))
 			})
 		},
 	}
@@ -186,32 +186,32 @@ may be left out.`,
 	return cmd
 }
 
-// answer writes a verdict, and returns errRefused for a refusal.
-func (a *app) answer(s *subject, v verdict.Verdict) error {
-	err := a.print(s.json, v, func(t *text) { t.say("%s", describe(v)) })
-	if err == nil && !v.Allowed {
+// answer writes a decision, and returns errRefused for a refusal.
+func (a *app) answer(s *subject, d wire.Decision) error {
+	err := a.print(s.json, d, func(t *text) { t.say("%s", describe(d)) })
+	if err == nil && !d.Allowed {
 		return errRefused
 	}
 	return err
 }
 
-// describe returns a verdict in one line.
-func describe(v verdict.Verdict) string {
+// describe returns a decision in one line.
+func describe(d wire.Decision) string {
 	var b strings.Builder
-	if v.Allowed {
-		fmt.Fprintf(&b, "allowed: %s left", units(*v.Remaining))
+	if d.Allowed {
+		fmt.Fprintf(&b, "allowed: %s left", units(*d.Remaining))
 	} else {
-		wait := time.Duration(v.RetryAfter)
-		fmt.Fprintf(&b, "refused by %s: %s left, retry after %v (at %s)", *v.RefusedBy, units(*v.Remaining),
-			wait, time.Time(*v.At).Add(wait).UTC().Format(time.RFC3339Nano))
+		wait := time.Duration(d.RetryAfter)
+		fmt.Fprintf(&b, "refused by %s: %s left, retry after %v (at %s)", *d.RefusedBy, units(*d.Remaining),
+			wait, time.Time(*d.At).Add(wait).UTC().Format(time.RFC3339Nano))
 	}
-	if len(v.Limits) > 1 {
-		for i, l := range v.Limits {
+	if len(d.Limits) > 1 {
+		for i, l := range d.Limits {
 			sep := ", "
 			if i == 0 {
 				sep = " ("
 			}
-			fmt.Fprintf(&b, "%s%d of %s", sep, l.Remaining, l.Name)
+			fmt.Fprintf(&b, "%s%d of %s", sep, *l.Remaining, l.Name)
 		}
 		b.WriteString(")")
 	}

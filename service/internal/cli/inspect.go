@@ -13,7 +13,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 func (a *app) inspect() *cobra.Command {
@@ -52,53 +52,53 @@ sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
 
 // An inspection is the JSON of sash inspect.
 type inspection struct {
-	Key       string          `json:"key"`
-	RedisKey  string          `json:"redis_key"`
-	Algorithm string          `json:"algorithm"`
-	Exists    bool            `json:"exists"`
-	At        verdict.Instant `json:"at"`
+	Key       string       `json:"key"`
+	RedisKey  string       `json:"redis_key"`
+	Algorithm string       `json:"algorithm"`
+	Exists    bool         `json:"exists"`
+	At        wire.Instant `json:"at"`
 	// TTL is negative for a key that has no expiry.
-	TTL    verdict.Seconds `json:"ttl"`
-	Memory int64           `json:"memory_bytes"`
-	Log    *inspectedLog   `json:"log,omitempty"`
-	Counts []counted       `json:"windows,omitempty"`
-	Limits []limitState    `json:"limits"`
+	TTL    wire.Seconds  `json:"ttl"`
+	Memory int64         `json:"memory_bytes"`
+	Log    *inspectedLog `json:"log,omitempty"`
+	Counts []counted     `json:"windows,omitempty"`
+	Limits []limitState  `json:"limits"`
 
 	state *redisstore.State
 	cuts  []time.Time // the last instant that each limit no longer counts
 }
 
 type inspectedLog struct {
-	Keep      verdict.Seconds `json:"longest_window"`
-	KeepUnits int64           `json:"largest_limit"`
-	MaySettle bool            `json:"may_settle"`
-	Slots     int64           `json:"slots,omitempty"`
-	Entries   []charged       `json:"entries"`
+	Keep      wire.Seconds `json:"longest_window"`
+	KeepUnits int64        `json:"largest_limit"`
+	MaySettle bool         `json:"may_settle"`
+	Slots     int64        `json:"slots,omitempty"`
+	Entries   []charged    `json:"entries"`
 }
 
 type charged struct {
-	At    verdict.Instant `json:"at"`
-	Units int64           `json:"units"`
+	At    wire.Instant `json:"at"`
+	Units int64        `json:"units"`
 }
 
 // counted is what Redis keeps of one window for an algorithm without a log.
 type counted struct {
-	Window   verdict.Seconds  `json:"window"`
-	Calendar string           `json:"calendar,omitempty"`
-	Start    *verdict.Instant `json:"start,omitempty"`
-	Count    int64            `json:"count,omitempty"`
-	Previous int64            `json:"previous,omitempty"`
-	At       *verdict.Instant `json:"at,omitempty"`
-	Debt     verdict.Seconds  `json:"debt,omitempty"`
+	Window   wire.Seconds  `json:"window"`
+	Calendar string        `json:"calendar,omitempty"`
+	Start    *wire.Instant `json:"start,omitempty"`
+	Count    int64         `json:"count,omitempty"`
+	Previous int64         `json:"previous,omitempty"`
+	At       *wire.Instant `json:"at,omitempty"`
+	Debt     wire.Seconds  `json:"debt,omitempty"`
 }
 
 // limitState is the state of one limit.
 type limitState struct {
-	Name      string          `json:"name"`
-	Used      int64           `json:"used"`
-	Remaining int64           `json:"remaining"`
-	NextFree  verdict.Seconds `json:"next_free_after"`
-	AllFree   verdict.Seconds `json:"all_free_after"`
+	Name      string       `json:"name"`
+	Used      int64        `json:"used"`
+	Remaining int64        `json:"remaining"`
+	NextFree  wire.Seconds `json:"next_free_after"`
+	AllFree   wire.Seconds `json:"all_free_after"`
 }
 
 func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) error {
@@ -175,15 +175,15 @@ func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) 
 
 // fill copies the state into the JSON form.
 func (in *inspection) fill(state *redisstore.State, limiter *sash.Limiter, given bool) {
-	in.Exists, in.At, in.TTL, in.Memory, in.state = true, verdict.Instant(state.At), verdict.Seconds(state.TTL), state.Bytes, state
+	in.Exists, in.At, in.TTL, in.Memory, in.state = true, wire.Instant(state.At), wire.Seconds(state.TTL), state.Bytes, state
 	if l := state.Log; l != nil {
-		in.Log = &inspectedLog{verdict.Seconds(l.Keep), l.KeepUnits, l.MaySettle, l.Slots, []charged{}}
+		in.Log = &inspectedLog{wire.Seconds(l.Keep), l.KeepUnits, l.MaySettle, l.Slots, []charged{}}
 		for _, e := range l.Entries {
-			in.Log.Entries = append(in.Log.Entries, charged{verdict.Instant(e.At), e.Units})
+			in.Log.Entries = append(in.Log.Entries, charged{wire.Instant(e.At), e.Units})
 		}
 	}
 	for _, c := range state.Counted {
-		row := counted{Window: verdict.Seconds(c.Window), Count: c.Count, Previous: c.Previous, Debt: verdict.Seconds(c.Debt)}
+		row := counted{Window: wire.Seconds(c.Window), Count: c.Count, Previous: c.Previous, Debt: wire.Seconds(c.Debt)}
 		if c.Window == 0 {
 			row.Calendar = c.ID
 		}
@@ -199,7 +199,7 @@ func (in *inspection) fill(state *redisstore.State, limiter *sash.Limiter, given
 		in.cuts = append(in.cuts, time.UnixMicro(cut))
 		in.Limits = append(in.Limits, limitState{
 			Name: cmp.Or(l.Limit.Name, l.Limit.String()), Used: in.used(l, in.cuts[i]), Remaining: l.Remaining,
-			NextFree: verdict.Seconds(l.ReleaseAfter), AllFree: verdict.Seconds(l.ResetAfter),
+			NextFree: wire.Seconds(l.ReleaseAfter), AllFree: wire.Seconds(l.ResetAfter),
 		})
 	}
 }
@@ -219,10 +219,10 @@ func (in *inspection) used(l sash.LimitResult, cut time.Time) int64 {
 	return max(used, inside)
 }
 
-func instant(t time.Time) *verdict.Instant {
+func instant(t time.Time) *wire.Instant {
 	if t.IsZero() {
 		return nil
 	}
-	i := verdict.Instant(t)
+	i := wire.Instant(t)
 	return &i
 }

@@ -53,10 +53,10 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 			for _, w := range []*twin{both, rule, alone} {
 				w.clock.move(step)
 				if n%2 == 0 {
-					if _, err := w.Decide(t.Context(), "d", user, &cost); err != nil {
+					if _, err := one(t.Context(), w.Decider, One("d", user, &cost)); err != nil {
 						t.Fatal(err)
 					}
-				} else if _, err := w.DecideParts(t.Context(), "d", []Part{{Entries: user, Units: cost}}, Together); err != nil {
+				} else if _, err := w.Decide(t.Context(), Request{Domain: "d", Parts: []Part{{Entries: user, Units: cost}}, Lenient: true}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -98,12 +98,12 @@ func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 	user := part("user=ann", 0).Entries
 	ask := func(text, want string) {
 		t.Helper()
-		v, err := w.Decide(t.Context(), "d", user, nil)
+		v, err := one(t.Context(), w.Decider, One("d", user, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.clock.move(time.Second)
-		if got := fmt.Sprint(v.Allowed, " ", *v.Remaining, " ", v.Limits[0].Name); got != want {
+		if got := fmt.Sprint(v.Allowed(), " ", remaining(v), " ", v.Limits[0].Limit.Name); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
@@ -136,7 +136,7 @@ func TestAPercentageOfTheSubjectsIsEnforced(t *testing.T) {
 		user := part(fmt.Sprint("user=", n), 0).Entries
 		for range 2 {
 			for _, d := range []*twin{w, other} {
-				if _, err := d.Decide(t.Context(), "d", user, nil); err != nil {
+				if _, err := one(t.Context(), d.Decider, One("d", user, nil)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -215,13 +215,13 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	})
 	user := part("user=ann", 1)
 	for range 5 {
-		if v, err := d.Decide(t.Context(), "d", user.Entries, nil); err != nil || !v.Allowed {
+		if v, err := one(t.Context(), d, One("d", user.Entries, nil)); err != nil || !v.Allowed() {
 			t.Fatalf("%+v, %v", v, err)
 		}
 		if told == 1 && down.asked != 1 {
 			t.Errorf("the store failed, and was asked %d times", down.asked)
 		}
-		if _, err := d.DecideParts(t.Context(), "d", []Part{user}, Together); err != nil {
+		if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{user}, Lenient: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	if d, err = New(cfg, failing); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := d.Decide(t.Context(), "d", user.Entries, nil); err != nil || !v.Allowed || failing.asked != 1 {
+	if v, err := one(t.Context(), d, One("d", user.Entries, nil)); err != nil || !v.Allowed() || failing.asked != 1 {
 		t.Errorf("%+v, %v; the candidate was asked %d times", v, err, failing.asked)
 	}
 	if told != 10 {
@@ -271,7 +271,7 @@ func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 			t.Errorf("%s%%: with other limits %s, and the candidate says %+v", percent, said, w.last[0].Candidate)
 		}
 		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Until: until}})
-		if v, err := w.Decide(t.Context(), "d", user.Entries, nil); err != nil || v.Allowed || w.last[0].Candidate != nil {
+		if v, err := one(t.Context(), w.Decider, One("d", user.Entries, nil)); err != nil || v.Allowed() || w.last[0].Candidate != nil {
 			t.Errorf("%s%%: banned: %+v, %v, and the candidate says %+v", percent, v, err, w.last[0].Candidate)
 		}
 		w.Except(nil)

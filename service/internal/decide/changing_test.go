@@ -62,24 +62,24 @@ func TestRequestsWhileEverythingChanges(t *testing.T) {
 	for range 4 {
 		askers.Go(func() {
 			for range 200 {
-				v, err := d.Decide(t.Context(), "d", entries, nil)
+				v, err := one(t.Context(), d, One("d", entries, nil))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				answers, err := d.DecideParts(t.Context(), "d", []Part{{Entries: entries, Units: 1}}, Together)
+				answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{{Entries: entries, Units: 1}}, Lenient: true})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := d.Explain(t.Context(), "d", entries, nil); err != nil {
+				if _, err := d.Explain(t.Context(), One("d", entries, nil)); err != nil {
 					t.Error(err)
 				}
-				if _, err := d.Look(t.Context(), "d", entries); err != nil {
+				if _, err := d.State(t.Context(), "d", entries); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
-				if v.Allowed {
+				if v.Allowed() {
 					admitted++
 				}
 				if !answers[0].Refused {

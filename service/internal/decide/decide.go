@@ -1,195 +1,140 @@
-// Package decide answers requests by a configuration and a store: what every protocol of the service
-// asks.
+// Package decide is the engine of the service: it takes the parts of a request, asks the store by the configuration in
+// use, and returns an answer for each part. It knows no protocol.
 package decide
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/verdict"
 )
 
-// A Decider decides. It is safe for concurrent use.
+// A Decider decides requests. It is safe for concurrent use.
 type Decider struct {
 	store     driver.Store
-	instance  string // tells this process from others
-	current   atomic.Pointer[snapshot]
+	closed    driver.Store // the store without an answer of its own while it is unavailable
+	instance  string       // names this process among all
+	rules     atomic.Pointer[rules]
 	observers []Observer
 
-	changing sync.Mutex  // held while current is made anew
+	changing sync.Mutex  // held while rules are replaced
 	excepted []Exception // guarded by changing
 }
 
-// A snapshot is a configuration with what the store needs of it.
-type snapshot struct {
-	store    driver.Store
-	config   *config.Config
-	limiters map[*config.Rule]*sash.Limiter
-	policies map[*config.Rule]*driver.Policy
-	tried    map[*config.Rule]*tried // of rules that have a candidate
-	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
-	exceptions map[string]*standing
-}
-
-// New returns a decider over a store, which stays the caller's.
+// New returns a decider over a store, which stays the caller's. Errors are those of Use.
 func New(cfg *config.Config, store driver.Store) (*Decider, error) {
 	d := &Decider{store: store, instance: rand.Text()}
+	var err error
+	if d.closed, err = d.storeBy(failover.Modes{}); err != nil {
+		return nil, err
+	}
 	return d, d.Use(cfg)
 }
 
-// Use changes the configuration. Requests that are being decided end under the one before. After an
+// Use replaces the configuration. Requests that are being decided end under the one before. After an
 // error the configuration is unchanged.
 func (d *Decider) Use(cfg *config.Config) error {
-	s := &snapshot{
-		store:    d.store,
-		config:   cfg,
-		limiters: make(map[*config.Rule]*sash.Limiter),
-		policies: make(map[*config.Rule]*driver.Policy),
-		tried:    make(map[*config.Rule]*tried),
-	}
-	for _, rule := range cfg.Rules() {
-		if !rule.Limited() {
-			continue
-		}
-		store, err := storeOf(d.store, rule)
-		if err != nil {
-			return fmt.Errorf("%s: %w", rule, err)
-		}
-		limiter, err := sash.New(store, &rule.Options, rule.Limits...)
-		if err != nil {
-			return fmt.Errorf("%s: %w", rule, err)
-		}
-		s.limiters[rule] = limiter
-		if s.policies[rule], err = sash.NewPolicy(&rule.Options, rule.Limits...); err != nil {
-			return fmt.Errorf("%s: %w", rule, err)
-		}
-		if err := s.try(store, rule); err != nil {
-			return fmt.Errorf("%s: the candidate: %w", rule, err)
-		}
+	r, err := d.compile(cfg)
+	if err != nil {
+		return err
 	}
 	d.changing.Lock()
 	defer d.changing.Unlock()
-	s.except(d.store, d.excepted)
-	d.current.Store(s)
+	d.except(r, d.excepted)
+	d.rules.Store(r)
 	return nil
 }
 
 // Config returns the configuration in use.
-func (d *Decider) Config() *config.Config { return d.current.Load().config }
+func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 
-// Decide asks for cost units; a nil cost is that of the matching rule. Errors are
-// config.ErrUnknownDomain and those of sash.Limiter.AllowN.
-func (d *Decider) Decide(ctx context.Context, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
-	return d.DecideOnce(ctx, "", domain, entries, cost)
+// Decide decides a request, and returns one answer for each part. The parts that bind are charged when all of them
+// have room, and none is otherwise: see Charging. Parts that do not bind are charged, each by itself, when the others
+// were admitted.
+//
+// Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
+// server, and on a cluster where they share a slot. More are decided step by step in the order of the
+// request, and given back when a later step refuses: no limit is ever exceeded, but until those units are given back
+// they are missing to others.
+//
+// Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable, and
+// the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
+// sash.ErrCostAboveLimit.
+func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
+	answers, err := d.observed(ctx, &req, d.charge)
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
 }
 
-// DecideOnce is Decide for a request that may be repeated under its ID, 1 to MaxIDLength bytes: what was
-// admitted is charged once within sash.RepeatTime, and answered alike. The same ID with another cost is another
-// request. No ID is Decide.
-func (d *Decider) DecideOnce(ctx context.Context, id, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, error) {
-	return d.observed(ctx, domain, entries, cost, func(h hold, a *Answer) (verdict.Verdict, error) {
-		var res sash.Result
-		var err error
-		if id == "" {
-			res, err = h.limiter.AllowN(ctx, a.Key, a.Units)
-		} else {
-			res, err = h.limiter.AllowOnce(ctx, nameOf("allow", h.limits, a.Units)+id, a.Key, a.Units)
-		}
-		if err != nil {
-			return verdict.Verdict{}, err
-		}
-		a.tell(res)
-		return verdict.Of(res), nil
-	})
-}
-
-// nameOf begins the store's ID of a call. It has the number of limits, because a store may fail to answer a
-// repetition under another one, which would look as if the store was broken, and the units, because the store would
-// answer as it did whatever they are: an ID that was charged for 1 would let 1,000 through. Such a call is a new one.
-func nameOf(verb string, limits []sash.Limit, units int64) string {
-	return verb + strconv.Itoa(len(limits)) + ":" + strconv.FormatInt(units, 10) + ":"
-}
-
-// An asker asks the store for an answer's subject and units, and fills the answer in.
-type asker func(hold, *Answer) (verdict.Verdict, error)
-
-// observed decides a request, and tells observers.
-func (d *Decider) observed(ctx context.Context, domain string, entries []config.Entry, cost *int64, ask asker) (verdict.Verdict, error) {
+// observed resolves a request, has its parts charged, compares candidates, and notifies observers. After an error the
+// answers are what is known.
+func (d *Decider) observed(ctx context.Context, req *Request, charge func(context.Context, *Request, []Answer) error) ([]Answer, error) {
 	began := time.Now()
-	parts, answers := []Part{{Entries: entries}}, make([]Answer, 1)
-	v, err := d.current.Load().decide(domain, entries, cost, &answers[0], ask)
-	parts[0].Units = answers[0].Units
+	answers := make([]Answer, len(req.Parts))
+	err := d.resolve(req, answers)
 	if err == nil {
-		watch(ctx, d.store, parts, answers, Together)
-	}
-	d.observe(ctx, Observation{Domain: domain, Parts: parts, Answers: answers, Allowed: v.Allowed, Err: err, Began: began})
-	return v, err
-}
-
-// decide finds the rule of a request and asks by it.
-func (s *snapshot) decide(domain string, entries []config.Entry, cost *int64, answer *Answer, ask asker) (verdict.Verdict, error) {
-	found, err := s.config.Find(domain, entries)
-	if err != nil {
-		return verdict.Verdict{}, err
-	}
-	if cost != nil && *cost < 1 {
-		return verdict.Verdict{}, fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, *cost)
-	}
-	rule := found.Rule
-	answer.Rule, answer.Metric, answer.Key = rule, found.Metric, found.Key
-	if cost != nil {
-		answer.Units = *cost
-	} else if rule != nil {
-		answer.Units = rule.Cost
-	}
-	h := s.hold(domain, entries, found)
-	if h.banned > 0 {
-		answer.Key = cmp.Or(found.Key, config.Key(domain, entries))
-		answer.ban(h.banned)
-		return verdict.Banned(answer.RefusedBy.RetryAfter), nil
-	}
-	if len(h.limits) == 0 {
-		return verdict.Unlimited(), nil
-	}
-	answer.tried = h.tried
-	var v verdict.Verdict
-	if err = fits(h.limits, answer.Units); err == nil {
-		v, err = ask(h, answer)
-	}
-	if answer.Soft() && (errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable)) {
-		v = verdict.Unlimited() // a rule that is tried out stops nothing
-		if errors.Is(err, sash.ErrUnavailable) {
-			v = verdict.Undecided(err)
-			answer.Source, answer.Cause = sash.FromPolicy, err
-		}
-		v.Shadow, answer.Refused = true, errors.Is(err, sash.ErrCostAboveLimit)
-		return v, nil
-	}
-	if err != nil {
-		return verdict.Verdict{}, err
-	}
-	if answer.Soft() {
-		v.Shadow, v.Allowed = true, true
-	}
-	return v, nil
-}
-
-// fits returns sash.ErrCostAboveLimit for a cost that limits can never admit.
-func fits(limits []sash.Limit, cost int64) error {
-	for _, l := range limits {
-		if cost > l.Units {
-			return fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, cost, cmp.Or(l.Name, l.String()))
+		if err = charge(ctx, req, answers); err == nil {
+			d.compare(ctx, answers, req.Charging)
 		}
 	}
+	d.observe(ctx, req, answers, err, began)
+	return answers, err
+}
+
+// charge asks the store for what the parts ask.
+func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
+	if req.ID != "" {
+		return d.chargeOnce(ctx, req, &answers[0])
+	}
+	var few [4]*Answer
+	binding := few[:0]
+	for i := range answers {
+		if a := &answers[i]; a.Limited() && !a.refund && !a.Soft() && req.Charging == Together {
+			binding = append(binding, a)
+		}
+	}
+	admitted, err := d.together(ctx, binding)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	for i := range answers {
+		a := &answers[i]
+		if !a.Limited() || a.refund || !a.Soft() && req.Charging == Together {
+			continue
+		}
+		if err := soften(ctx, a, d.alone(ctx, a, admitted)); err != nil {
+			return err
+		}
+	}
+	for i := range answers {
+		if a := &answers[i]; a.Limited() && a.refund {
+			if err := d.giveBack(ctx, a, admitted); err != nil {
+				return failure(ctx, err)
+			}
+		}
+	}
+	return nil
+}
+
+// soften returns the error of a part, unless a store that fails must not stop a request there: a limit that does not
+// bind stops nothing.
+func soften(ctx context.Context, a *Answer, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = failure(ctx, err)
+	if !a.Soft() || !errors.Is(err, sash.ErrUnavailable) {
+		return err
+	}
+	a.Source, a.Cause = sash.FromPolicy, err
 	return nil
 }

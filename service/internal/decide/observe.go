@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// An Observer is told of every request after it was decided, by the goroutine that decided it: it must be quick
+// An Observer is called with every request after it was decided, by the goroutine that decided it: it must be quick
 // and safe for concurrent use, and must not keep the observation or its answers.
 type Observer func(context.Context, *Observation)
 
-// An Observation is what became of one request.
+// An Observation is one request with its answers. Its methods classify them.
 type Observation struct {
 	Domain string
 	// Parts is what was asked.
@@ -28,19 +28,15 @@ type Observation struct {
 // Observe adds an observer. It must not be called when requests are being decided.
 func (d *Decider) Observe(o Observer) { d.observers = append(d.observers, o) }
 
-func (d *Decider) observe(ctx context.Context, o Observation) {
-	o.Took = time.Since(o.Began)
-	for _, observer := range d.observers {
-		observer(ctx, &o)
+func (d *Decider) observe(ctx context.Context, req *Request, answers []Answer, err error, began time.Time) {
+	if len(d.observers) == 0 {
+		return
 	}
-}
-
-// allowed reports whether no part that binds was refused.
-func allowed(answers []Answer) bool {
+	o := &Observation{Domain: req.Domain, Parts: req.Parts, Answers: answers, Allowed: err == nil, Err: err, Began: began, Took: time.Since(began)}
 	for i := range answers {
-		if answers[i].Refused && !answers[i].Soft() {
-			return false
-		}
+		o.Allowed = o.Allowed && answers[i].Allowed()
 	}
-	return true
+	for _, observer := range d.observers {
+		observer(ctx, o)
+	}
 }

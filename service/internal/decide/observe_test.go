@@ -23,8 +23,8 @@ descriptors:
 	var seen []string
 	d.Observe(func(_ context.Context, o *Observation) {
 		line := fmt.Sprintf("%s allowed:%v error:%v", o.Domain, o.Allowed, o.Err != nil)
-		for i, a := range o.Answers {
-			line += fmt.Sprintf(" [%s %s %d of %d, refused %v by %q]", a.Metric, a.Key, a.Units, o.Parts[i].Units, a.Refused, a.RefusedBy.Limit.Name)
+		for _, a := range o.Answers {
+			line += fmt.Sprintf(" [%s %s %d, refused %v by %q]", a.Metric, a.Key, a.Units, a.Refused, a.RefusedBy.Limit.Name)
 		}
 		if o.Took < 0 || o.Began.IsZero() {
 			t.Error("no time was told")
@@ -34,18 +34,18 @@ descriptors:
 	user, tried := part("user=ann", 1), part("tried=x", 1)
 	for range 2 {
 		ask(t, d, Together, user, tried)
-		if _, err := d.Decide(t.Context(), "d", tried.Entries, nil); err != nil {
+		if _, err := one(t.Context(), d, One("d", tried.Entries, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, _ = d.Decide(t.Context(), "none", user.Entries, nil)
+	_, _ = one(t.Context(), d, One("none", user.Entries, nil))
 	u, s := config.Key("d", user.Entries), config.Key("d", tried.Entries)
 	want := []string{
-		"d allowed:true error:false [d.user " + u + ` 1 of 1, refused false by ""] [d.tried ` + s + ` 1 of 1, refused false by ""]`,
-		"d allowed:true error:false [d.tried " + s + ` 1 of 1, refused true by "1/1m"]`,
-		"d allowed:false error:false [d.user " + u + ` 1 of 1, refused true by "1/1m"] [d.tried ` + s + ` 1 of 1, refused true by "1/1m"]`,
-		"d allowed:true error:false [d.tried " + s + ` 1 of 1, refused true by "1/1m"]`,
-		`none allowed:false error:true [  0 of 0, refused false by ""]`,
+		"d allowed:true error:false [d.user " + u + ` 1, refused false by ""] [d.tried ` + s + ` 1, refused false by ""]`,
+		"d allowed:true error:false [d.tried " + s + ` 1, refused true by "1/1m"]`,
+		"d allowed:false error:false [d.user " + u + ` 1, refused true by "1/1m"] [d.tried ` + s + ` 1, refused true by "1/1m"]`,
+		"d allowed:true error:false [d.tried " + s + ` 1, refused true by "1/1m"]`,
+		`none allowed:false error:true [  0, refused false by ""]`,
 	}
 	if !slices.Equal(seen, want) {
 		t.Errorf("told\n%q\nwant\n%q", seen, want)

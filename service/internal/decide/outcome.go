@@ -2,9 +2,12 @@ package decide
 
 import (
 	"cmp"
+	"context"
 	"errors"
 
 	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
 )
 
@@ -162,4 +165,25 @@ func (o *Observation) RefusedBy(i int) string {
 		}
 	}
 	return ""
+}
+
+// Cause returns why the store did not decide, in a word that does not disclose where the store is:
+//
+//	budget          no answer came in time
+//	busy            too many calls were under way
+//	down            it failed before, and is not asked for now
+//	misconfigured   it refuses to work for this service
+//	error           it answered with another error, or could not be reached
+func Cause(err error) string {
+	switch {
+	case errors.Is(err, failover.ErrDown):
+		return "down"
+	case errors.Is(err, failover.ErrBusy):
+		return "busy"
+	case errors.Is(err, failover.ErrBudget), errors.Is(err, context.DeadlineExceeded):
+		return "budget"
+	case redisstore.Misconfigured(err):
+		return "misconfigured"
+	}
+	return "error"
 }

@@ -14,37 +14,35 @@ const refundSteps = 64
 // giveBack gives units back to a subject: the oldest charges that still count, which are those that would
 // leave first. What is left afterwards is therefore never counted for a shorter time than it should be.
 //
-// The store takes back from one charge at a time. A refund of one unit is one step; one that spans many
-// small charges takes as many, and what is left after refundSteps stays charged until it leaves by itself.
+// The store takes back from one charge at a time. A refund of one unit is one step; a refund that spans many
+// small charges takes as many steps, and what is left after refundSteps stays charged until it leaves by itself.
 // So does what other requests change in between, and what only calendar limits count in an exact log: they
-// do not tell when a charge was made. Refusals that other instances keep in memory hold on for a second.
-func (r *run) giveBack(ctx context.Context, a *asked, admitted bool) error {
-	defer func() { a.answer.Refused, a.answer.RefusedBy = false, sash.LimitResult{} }()
-	if !admitted || a.req.Policy == nil || a.req.Cost == 0 {
-		return r.look(ctx, a)
+// do not show when a charge was made. Refusals that other instances keep in memory hold for a second more.
+func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error {
+	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
+	if !admitted || a.limits.policy == nil || a.cost == 0 {
+		return d.look(ctx, a)
 	}
-	settler, ok := r.store.(driver.Settler)
+	settler, ok := d.store.(driver.Settler)
 	if !ok {
 		return fmt.Errorf("%w: a refund", sash.ErrUnsupported)
 	}
-	left := a.req.Cost
+	left := a.cost
 	try := left
-	before, err := r.peek(ctx, a)
+	before, err := a.widest(ctx)
 	for step := 0; err == nil && step < refundSteps && left > 0; step++ {
 		used := before.used()
 		if used == 0 {
 			break
 		}
 		try = min(try, left, used)
-		err = settler.Settle(ctx, driver.Settlement{
-			Request: driver.Request{Key: a.req.Key, Cost: try, Policy: a.req.Policy},
-			At:      before.oldest, Source: before.source,
-		})
+		req := driver.Request{Key: a.Key, Cost: try, Policy: a.limits.policy}
+		err = settler.Settle(ctx, driver.Settlement{Request: req, At: before.oldest, Source: before.source})
 		if err != nil {
 			break
 		}
-		var after looked
-		if after, err = r.peek(ctx, a); err != nil {
+		var after usage
+		if after, err = a.widest(ctx); err != nil {
 			break
 		}
 		switch {
@@ -59,43 +57,43 @@ func (r *run) giveBack(ctx context.Context, a *asked, admitted bool) error {
 	if err != nil {
 		return err
 	}
-	return r.look(ctx, a)
+	return d.look(ctx, a)
 }
 
-// A looked is the state of a subject's widest limit.
-type looked struct {
+// A usage is what is used of a subject's widest limit.
+type usage struct {
 	units, remaining int64
 	oldest, newest   int64 // microseconds since the Unix epoch
 	source           sash.Source
 }
 
-func (l looked) used() int64 { return l.units - l.remaining }
+func (u usage) used() int64 { return u.units - u.remaining }
 
-// peek looks at the limit that counts longest: what leaves it has left all others.
-func (r *run) peek(ctx context.Context, a *asked) (looked, error) {
-	answer, err := r.ask(ctx, a, driver.Request{Key: a.req.Key, Policy: a.req.Policy})
-	if err != nil {
-		return looked{}, err
+// widest returns what is used of the limit that counts longest: units that have left it have left all others.
+func (a *Answer) widest(ctx context.Context) (usage, error) {
+	req := a.request()
+	req.Cost = 0
+	if err := a.ask(ctx, req); err != nil {
+		return usage{}, err
 	}
-	res := a.limiter.Result(a.req.Key, answer)
-	at := res.At.UnixMicro()
 	var widest sash.LimitResult
-	for i, l := range res.Limits() {
+	for i, l := range a.Limits {
 		sliding, before := l.Limit.Period == 0, widest.Limit.Period == 0
 		if i == 0 || sliding && !before || sliding == before && l.ResetAfter > widest.ResetAfter {
 			widest = l
 		}
 	}
-	l := looked{units: widest.Limit.Units, remaining: widest.Remaining, oldest: at, newest: at, source: res.Source}
-	switch a.req.Policy.Algorithm {
+	at := a.At.UnixMicro()
+	u := usage{units: widest.Limit.Units, remaining: widest.Remaining, oldest: at, newest: at, source: a.Source}
+	switch a.limits.policy.Algorithm {
 	case sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets:
 		if widest.Limit.Period == 0 {
 			window := widest.Limit.Window.Microseconds()
-			l.oldest = at - window + widest.ReleaseAfter.Microseconds()
-			l.newest = at - window + widest.ResetAfter.Microseconds()
+			u.oldest = at - window + widest.ReleaseAfter.Microseconds()
+			u.newest = at - window + widest.ResetAfter.Microseconds()
 		}
-	default: // counters take back at the present instant; only what remains tells
-		l.oldest, l.newest = at, 0
+	default: // counters take back at the present instant; only the units that remain show it
+		u.oldest, u.newest = at, 0
 	}
-	return l, nil
+	return u, nil
 }

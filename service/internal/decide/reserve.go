@@ -12,11 +12,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/verdict"
 )
 
-// MaxIDLength is the most bytes of an ID. The store's has what was asked before it: a verb, a number of limits,
+// MaxIDLength is the most bytes of a request's ID. The ID that the store gets begins with a verb, a number of limits,
 // and units.
 const MaxIDLength = sash.MaxIDLength - 28
 
@@ -27,7 +25,7 @@ var (
 	ErrKept = errors.New("the reservation cannot be settled here")
 )
 
-// A Reservation is a charge that can be settled by every process on the same store. It holds all that this
+// A Reservation is a charge that every process on the same store can settle. It holds everything that this
 // takes, so that no process has to remember it. The zero value is one of which nothing was charged.
 type Reservation struct {
 	// Key is the subject.
@@ -38,7 +36,7 @@ type Reservation struct {
 	At time.Time
 	// Policy is what the subject was held to. It may have changed since.
 	Policy *driver.Policy
-	// Source is who charged.
+	// Source is where the admission came from.
 	Source sash.Source
 	// ID names the settlement.
 	ID string
@@ -57,89 +55,109 @@ func (r *Reservation) settlement(used int64) driver.Settlement {
 	return driver.Settlement{Request: req, At: r.At.UnixMicro(), Source: r.Source, Units: used, ID: r.ID}
 }
 
-// Reserve is Decide for a request whose cost is an estimate, which Settle corrects. What was let through
-// comes with a reservation, also where nothing was charged; what was refused with nil. A caller who leaves
-// while it is decided is not charged, unless he gives an ID: see sash.Limiter.Reserve.
+// Reserve is Decide for a request of one part whose cost is an estimate, which Settle corrects. A request that may go
+// ahead comes with a reservation, also where nothing was charged; a refusal comes with nil. A caller who leaves
+// before the answer is not charged, unless the request has an ID: see sash.Limiter.Reserve.
 //
-// The ID is that of DecideOnce; the same one with another cost is another request. Errors are those of
-// Decide, and ErrCountsRefused.
-func (d *Decider) Reserve(ctx context.Context, id, domain string, entries []config.Entry, cost *int64) (verdict.Verdict, *Reservation, error) {
+// Errors are those of Decide, and ErrCountsRefused.
+func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservation, error) {
 	reserved := &Reservation{}
-	v, err := d.observed(ctx, domain, entries, cost, func(h hold, a *Answer) (verdict.Verdict, error) {
-		if a.Rule.Options.CountRefused {
-			return verdict.Verdict{}, ErrCountsRefused
+	answers, err := d.observed(ctx, &req, func(ctx context.Context, req *Request, answers []Answer) error {
+		if len(answers) != 1 {
+			return fmt.Errorf("%w: a reservation of a request that has not one part", sash.ErrUnsupported)
 		}
-		req := driver.Request{Key: a.Key, Cost: a.Units, Policy: h.policy, MaySettle: true}
-		var res sash.Result
-		var err error
-		var name string
-		if id == "" {
-			name = rand.Text()
-			res, err = d.reserve(ctx, h.limiter, req)
-		} else {
-			name = nameOf("reserve", h.limits, a.Units) + id
-			res, err = d.reserveOnce(ctx, name, h.limiter, a.Rule, req)
-		}
-		if err != nil {
-			return verdict.Verdict{}, err
-		}
-		a.tell(res)
-		if res.Allowed && res.Source != sash.FromPolicy { // by policy nothing is charged
-			reserved = &Reservation{Key: req.Key, Units: req.Cost, At: res.At, Policy: req.Policy, Source: res.Source}
-			reserved.ID = settlementID(name, res.At)
-			if res.Source == sash.FromLocal && id == "" {
-				reserved.Instance = d.instance
-			}
-		}
-		return verdict.Of(res), nil
+		return d.reserve(ctx, req, &answers[0], reserved)
 	})
-	if err != nil || !v.Allowed {
-		return v, nil, err
+	if err != nil {
+		return Answer{}, nil, err
 	}
-	return v, reserved, nil
+	if !answers[0].Allowed() {
+		reserved = nil
+	}
+	return answers[0], reserved, nil
 }
 
-func (d *Decider) reserve(ctx context.Context, limiter *sash.Limiter, req driver.Request) (sash.Result, error) {
-	r, err := limiter.Reserve(ctx, req.Key, req.Cost)
-	if err != nil {
-		return sash.Result{}, err
+// reserve charges a part, and fills in its reservation.
+func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved *Reservation) error {
+	switch {
+	case !a.Limited() || a.Banned:
+		return nil
+	case a.never:
+		return d.look(ctx, a)
+	case a.limits.policy.CountRefused:
+		return ErrCountsRefused
 	}
-	return r.Result(), nil
+	var name string
+	var err error
+	if req.ID == "" {
+		name = rand.Text()
+		var r *sash.Reservation
+		if r, err = a.limits.limiter.Reserve(ctx, a.Key, a.cost); err == nil {
+			a.result(r.Result())
+		}
+	} else {
+		name, err = a.askOnce(ctx, "reserve", req.ID, true)
+	}
+	if err != nil {
+		return soften(ctx, a, err)
+	}
+	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
+		return nil
+	}
+	*reserved = Reservation{Key: a.Key, Units: a.cost, At: a.At, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At)}
+	if a.Source == sash.FromLocal && req.ID == "" {
+		reserved.Instance = d.instance
+	}
+	return nil
 }
 
-// reserveOnce charges a request that may be settled, and may be repeated. The name has its cost: a settlement
-// must know what was charged, and the answer to a repetition would not tell.
-func (d *Decider) reserveOnce(ctx context.Context, name string, limiter *sash.Limiter, rule *config.Rule, req driver.Request) (sash.Result, error) {
-	store, err := storeOf(d.store, rule)
-	if err != nil {
-		return sash.Result{}, err
+// chargeOnce charges a part whose request may be repeated.
+func (d *Decider) chargeOnce(ctx context.Context, req *Request, a *Answer) error {
+	switch {
+	case !a.Limited():
+		return nil
+	case a.never:
+		return d.alone(ctx, a, true)
 	}
-	once, ok := store.(driver.Deduplicator)
+	_, err := a.askOnce(ctx, "allow", req.ID, false)
+	return soften(ctx, a, err)
+}
+
+// askOnce has the store decide a part once for an ID, and fills in the answer. It returns the ID that the store gets. That
+// has the number of limits, because a store may fail to answer a repetition under another one, which would look as if
+// the store was broken, and the units, because the store would repeat its answer whatever they are: an ID that was
+// charged for 1 would let 1,000 through. Such a request is a new one.
+func (a *Answer) askOnce(ctx context.Context, verb, id string, maySettle bool) (string, error) {
+	name := verb + strconv.Itoa(len(a.limits.named)) + ":" + strconv.FormatInt(a.cost, 10) + ":" + id
+	store, ok := a.limits.store.(driver.Deduplicator)
 	if !ok {
-		return sash.Result{}, fmt.Errorf("%w: an ID", sash.ErrUnsupported)
+		return "", fmt.Errorf("%w: an ID", sash.ErrUnsupported)
 	}
-	answer, err := once.DecideOnce(ctx, name, req)
+	req := a.request()
+	req.MaySettle = maySettle
+	answer, err := store.DecideOnce(ctx, name, req)
 	if err != nil {
-		return sash.Result{}, failure(ctx, err)
+		return "", err
 	}
-	return limiter.Result(req.Key, answer), nil
+	a.read(answer)
+	return name, nil
 }
 
-// settlementID names the settlement of a charge: the same for every answer to one call with an ID, and
+// settlementID names the settlement of a charge: the same for every answer to one request with an ID, and
 // another one when that is charged again later.
 func settlementID(name string, at time.Time) string {
 	sum := sha256.Sum256([]byte(strconv.FormatInt(at.UnixMicro(), 10) + ":" + name))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Settle says what a reservation was worth: 0 to sash.MaxUnits, and 0 gives all of it back. The first
-// settlement that reaches the store counts, and later ones do nothing. The store is told also when ctx has
-// ended. It goes by the limits that the reservation was made under.
+// Settle corrects the charge of a reservation to the units that were used: 0 to sash.MaxUnits, and 0 gives all of it
+// back. The first settlement that reaches the store counts, and later ones do nothing. The store gets it also when ctx
+// has ended. It goes by the limits that the reservation was made under.
 //
 // Errors are sash.ErrInvalidCost, ErrKept, and sash.ErrUnavailable, after which it can be settled again.
 func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error {
 	if used < 0 || used > sash.MaxUnits {
-		return fmt.Errorf("%w: %d units; a reservation is worth 0 to %d", sash.ErrInvalidCost, used, int64(sash.MaxUnits))
+		return fmt.Errorf("%w: %d units; used is 0 to %d", sash.ErrInvalidCost, used, int64(sash.MaxUnits))
 	}
 	if r.Units == 0 {
 		return nil
@@ -155,7 +173,7 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	if err := settler.Settle(ctx, r.settlement(used)); err != nil {
-		return failure(context.Background(), err) // the store's failure, whatever became of the caller
+		return failure(context.Background(), err) // the context outlives the caller: the error is the store's
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ descriptors:
 	until := func(text string) (n int) {
 		t.Helper()
 		for {
-			answers, err := d.DecideParts(t.Context(), "d", []Part{part(text, 1)}, Together)
+			answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part(text, 1)}, Lenient: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ descriptors:
 		t.Errorf("another subject's cron got %d", n)
 	}
 	clock.move(time.Minute)
-	if v, err := d.Decide(t.Context(), "d", part("quota=a class=cron", 1).Entries, nil); err != nil || !v.Allowed || *v.Remaining != 94 {
+	if v, err := one(t.Context(), d, One("d", part("quota=a class=cron", 1).Entries, nil)); err != nil || !v.Allowed() || remaining(v) != 94 {
 		t.Errorf("a window later: %+v, %v", v, err)
 	}
 	if found, err := d.Config().Find("d", part("quota=a class=cron", 1).Entries); err != nil || found.Key != config.Key("d", part("quota=a", 1).Entries) || found.Metric != "d.quota.class_cron" {

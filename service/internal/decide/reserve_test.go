@@ -15,7 +15,6 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/verdict"
 )
 
 // over returns a decider of its own on a store, as another process has.
@@ -32,13 +31,13 @@ func over(t *testing.T, store driver.Store, text string) *Decider {
 	return d
 }
 
-func reserve(t *testing.T, d *Decider, id, entries string, units int64) (verdict.Verdict, *Reservation) {
+func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer, *Reservation) {
 	t.Helper()
-	v, r, err := d.Reserve(t.Context(), id, "d", part(entries, 0).Entries, &units)
+	v, r, err := d.Reserve(t.Context(), named(id, One("d", part(entries, 0).Entries, &units)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Allowed != (r != nil) {
+	if v.Allowed() != (r != nil) {
 		t.Fatalf("%+v comes with %+v", v, r)
 	}
 	return v, r
@@ -54,11 +53,11 @@ func settle(t *testing.T, d *Decider, r *Reservation, used int64) {
 // left returns what a subject has left, by a look that charges nothing.
 func left(t *testing.T, d *Decider, entries string) int64 {
 	t.Helper()
-	v, err := d.Peek(t.Context(), "d", part(entries, 0).Entries, nil)
+	v, err := peekOne(t.Context(), d, One("d", part(entries, 0).Entries, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return *v.Remaining
+	return remaining(v)
 }
 
 func expectLeft(t *testing.T, d *Decider, what, entries string, want int64) {
@@ -99,7 +98,7 @@ func settledElsewhere(t *testing.T, store driver.Store) {
 			settle(t, there, r, 10)
 			expectLeft(t, here, "cancelled", key, 45)
 
-			if v, _ := reserve(t, here, "", key, 46); v.Allowed || *v.RefusedBy != "100/300d" {
+			if v, _ := reserve(t, here, "", key, 46); v.Allowed() || v.RefusedBy.Limit.Name != "100/300d" {
 				t.Errorf("more than is left: %+v", v)
 			}
 			expectLeft(t, here, "refused", key, 45)
@@ -126,7 +125,7 @@ func repeated(t *testing.T, store driver.Store) {
 	_, first := reserve(t, here, "job", "k=a", 4)
 	v, again := reserve(t, there, "job", "k=a", 4)
 	expectLeft(t, here, "reserved twice", "k=a", 6)
-	if first.ID != again.ID || !first.At.Equal(again.At) || *v.Remaining != 6 {
+	if first.ID != again.ID || !first.At.Equal(again.At) || remaining(v) != 6 {
 		t.Errorf("%+v, and again %+v with %+v", first, again, v)
 	}
 	settle(t, here, first, 1)
@@ -141,13 +140,13 @@ func repeated(t *testing.T, store driver.Store) {
 
 	cost := int64(3)
 	for range 3 {
-		v, err := there.DecideOnce(t.Context(), "job", "d", part("k=a", 0).Entries, &cost)
-		if err != nil || *v.Remaining != 6 {
+		v, err := one(t.Context(), there, named("job", One("d", part("k=a", 0).Entries, &cost)))
+		if err != nil || remaining(v) != 6 {
 			t.Errorf("%+v, %v: one call for three units leaves 6", v, err)
 		}
 	}
 	expectLeft(t, here, "a call of the same name", "k=a", 6)
-	if _, err := here.Decide(t.Context(), "d", part("k=a", 0).Entries, &cost); err != nil {
+	if _, err := one(t.Context(), here, One("d", part("k=a", 0).Entries, &cost)); err != nil {
 		t.Fatal(err)
 	}
 	expectLeft(t, here, "a call without one", "k=a", 3)
@@ -155,7 +154,7 @@ func repeated(t *testing.T, store driver.Store) {
 	// Under another number of limits it is a new call, and no failure of the store.
 	more := over(t, store, "domain: d\ndescriptors:\n- {key: k, limits: [10/6h, 9/5h]}\n")
 	cost = 1
-	if _, err := more.DecideOnce(t.Context(), "job", "d", part("k=a", 0).Entries, &cost); err != nil {
+	if _, err := one(t.Context(), more, named("job", One("d", part("k=a", 0).Entries, &cost))); err != nil {
 		t.Error(err)
 	}
 	reserve(t, more, strings.Repeat("x", MaxIDLength), "k=a", 1)
@@ -169,7 +168,7 @@ func TestAnIDWithAnotherCostIsAnotherRequest(t *testing.T) {
 	d, _ := decider(t, ten)
 	ask := func(cost int64) {
 		t.Helper()
-		if v, err := d.DecideOnce(t.Context(), "job", "d", part("k=a", 0).Entries, &cost); err != nil || !v.Allowed {
+		if v, err := one(t.Context(), d, named("job", One("d", part("k=a", 0).Entries, &cost))); err != nil || !v.Allowed() {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
@@ -239,7 +238,7 @@ descriptors:
 	settle(t, d, r, 0)
 	expectLeft(t, d, "and was cancelled", "shadow=a", 1)
 
-	if _, _, err := d.Reserve(t.Context(), "", "d", part("strict=a", 0).Entries, nil); !errors.Is(err, ErrCountsRefused) {
+	if _, _, err := d.Reserve(t.Context(), One("d", part("strict=a", 0).Entries, nil)); !errors.Is(err, ErrCountsRefused) {
 		t.Errorf("count_refused: %v", err)
 	}
 	expectLeft(t, d, "count_refused", "strict=a", 5)
@@ -262,7 +261,7 @@ func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
 	}
 	here, there := alone(), alone()
 	v, r := reserve(t, here, "", "local=a", 4)
-	if *v.Source != "local" {
+	if v.Source != sash.FromLocal {
 		t.Fatalf("%+v", v)
 	}
 	if err := there.Settle(t.Context(), r, 0); !errors.Is(err, ErrKept) {
@@ -293,11 +292,11 @@ func TestRefusalsBesideAReservationAreNotKept(t *testing.T) {
 		}
 		here, there := over(t, cached, ten), over(t, store, ten)
 		_, r := reserve(t, there, id, "k=a", 10)
-		if v, _ := reserve(t, here, "", "k=a", 1); v.Allowed {
+		if v, _ := reserve(t, here, "", "k=a", 1); v.Allowed() {
 			t.Fatalf("%+v", v)
 		}
 		settle(t, there, r, 9)
-		if v, _ := reserve(t, here, "", "k=a", 1); !v.Allowed {
+		if v, _ := reserve(t, here, "", "k=a", 1); !v.Allowed() {
 			t.Errorf("id %q: refused after another instance gave back", id)
 		}
 	}

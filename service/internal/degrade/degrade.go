@@ -7,7 +7,6 @@ package degrade
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -93,7 +92,7 @@ func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
 type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
-	Cause  string `json:"cause,omitempty"` // why it is not up: see Cause
+	Cause  string `json:"cause,omitempty"` // why it is not up: see decide.Cause
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`
 }
@@ -112,24 +111,3 @@ func (g *Guard) Health() Health {
 
 // Memory is the health of a service whose store is its own memory.
 func Memory() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }
-
-// Cause is why Redis did not decide, in a word that tells a client nothing of where it is:
-//
-//	budget          no answer came in time
-//	busy            too many calls were under way
-//	down            it failed before, and is not asked for now
-//	misconfigured   it refuses to work for this service
-//	error           it answered with another error, or could not be reached
-func Cause(err error) string {
-	switch {
-	case errors.Is(err, failover.ErrDown):
-		return "down"
-	case errors.Is(err, failover.ErrBusy):
-		return "busy"
-	case errors.Is(err, failover.ErrBudget), errors.Is(err, context.DeadlineExceeded):
-		return "budget"
-	case redisstore.Misconfigured(err):
-		return "misconfigured"
-	}
-	return "error"
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/failover"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/servertest"
 )
@@ -89,18 +87,4 @@ func TestHealthIsThatOfTheBreaker(t *testing.T) {
 			t.Errorf("after five failures: %+v", h)
 		}
 	})
-}
-
-func TestCause(t *testing.T) {
-	for want, err := range map[string]error{
-		"down":          &sash.StoreError{Err: fmt.Errorf("%w: %w", failover.ErrDown, failover.ErrBudget)},
-		"busy":          &sash.StoreError{Err: failover.ErrBusy},
-		"budget":        &sash.StoreError{Err: failover.ErrBudget},
-		"misconfigured": &sash.StoreError{Err: errors.New("NOAUTH Authentication required")},
-		"error":         &sash.StoreError{Err: errors.New("connection reset by peer")},
-	} {
-		if got := Cause(err); got != want {
-			t.Errorf("%v is %q, want %q", err, got, want)
-		}
-	}
 }

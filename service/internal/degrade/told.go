@@ -7,6 +7,7 @@ import (
 
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/throttle"
 )
 
@@ -44,7 +45,7 @@ func (t *told) change(now failover.State, cause error) {
 
 func (t *told) failure(err error, kind failover.Kind) {
 	t.mu.Lock()
-	t.why = Cause(err)
+	t.why = decide.Cause(err)
 	t.mu.Unlock()
 	if kind != failover.Misconfigured && !redisstore.Misconfigured(err) {
 		t.log.Debug("Redis failed", "error", err)

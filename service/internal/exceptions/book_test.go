@@ -45,11 +45,11 @@ func ban(name string) Exception {
 
 func admitted(t *testing.T, d *decide.Decider, name string) bool {
 	t.Helper()
-	v, err := d.Decide(t.Context(), "d", user(name), nil)
+	v, err := d.Decide(t.Context(), decide.One("d", user(name), nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.Allowed
+	return v[0].Allowed()
 }
 
 func put(t *testing.T, b *Book, e Exception, life time.Duration) Exception {
@@ -84,7 +84,7 @@ func TestAnExceptionHoldsUntilItEndsOrIsDeleted(t *testing.T) {
 		if _, found, err := b.Delete(t.Context(), Override, gone.ID()); found || err != nil {
 			t.Errorf("deleted twice: %v, %v", found, err)
 		}
-		if v, _ := d.Decide(t.Context(), "d", user("eve"), nil); v.Limits[0].Name != "3/1h" {
+		if v, _ := d.Decide(t.Context(), decide.One("d", user("eve"), nil)); v[0].Limits[0].Limit.Name != "3/1h" {
 			t.Errorf("after the override: %+v", v)
 		}
 	})
@@ -289,7 +289,7 @@ func TestADocumentWrittenByHand(t *testing.T) {
 	text := `0123456789abcdef[{"kind":"override","domain":"d","entries":[{"key":"user","value":"ann"}],"limits":["x"],"until":99999999999999}]`
 	server.Must(t, "SET", "sash:exceptions", text)
 	b.Refresh(t.Context())
-	if v, err := d.Decide(t.Context(), "d", user("ann"), nil); err != nil || v.Limits[0].Name != "3/1h" {
+	if v, err := d.Decide(t.Context(), decide.One("d", user("ann"), nil)); err != nil || v[0].Limits[0].Limit.Name != "3/1h" {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

@@ -12,9 +12,10 @@ import (
 	"example.com/sash/httplimit"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/wire"
 )
 
-// The headers in which a proxy describes its client's request. Whoever reaches the endpoint can write
+// The headers in which a proxy describes its client's request. Any caller that reaches the endpoint can write
 // them: it is for the proxy alone.
 const (
 	forwardedFor    = "X-Forwarded-For"
@@ -49,7 +50,7 @@ func (q *question) parts(header http.Header) ([]decide.Part, error) {
 			// A key of bytes that are no text would be none in the configuration, metrics and JSON either.
 			entries[j] = config.Entry{Key: s.key, Value: strings.ToValidUTF8(value, "\uFFFD")}
 		}
-		parts[i].Entries = entries
+		parts[i] = decide.Part{Entries: entries, Units: 1, ByRule: true}
 	}
 	return parts, nil
 }
@@ -67,7 +68,7 @@ func (p *proxied) sole(name string) (string, error) {
 	case 1:
 		return values[0], nil
 	}
-	return "", fmt.Errorf("the header %s is there %d times: %w", clip(name), len(values), errRepeated)
+	return "", fmt.Errorf("the header %s is there %d times: %w", wire.Clip(name), len(values), errRepeated)
 }
 
 func (p *proxied) required(name string) (string, error) {
@@ -80,8 +81,8 @@ func (p *proxied) required(name string) (string, error) {
 
 var peer, _ = httplimit.NewClientAddress(nil)
 
-// remoteAddress returns the address that the proxy itself saw, the last one of the header: what stands to its
-// left is what the client said. It is the prefix for IPv6, where one client has many addresses.
+// remoteAddress returns the address that the proxy itself saw, the last one of the header: anything to its
+// left was written by the client. It is the prefix for IPv6, where one client has many addresses.
 func (p *proxied) remoteAddress() (string, error) {
 	lines := p.header.Values(forwardedFor)
 	if len(lines) == 0 {
@@ -92,7 +93,7 @@ func (p *proxied) remoteAddress() (string, error) {
 	addr, err := peer.Addr(&http.Request{RemoteAddr: last})
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("the header %s ends in %q, which is no address: the proxy has to send the client's there", forwardedFor, clip(last))
+		return "", fmt.Errorf("the header %s ends in %q, which is no address: the proxy has to send the client's there", forwardedFor, wire.Clip(last))
 	case addr.Is4():
 		return addr.String(), nil
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/wire"
 )
 
 // A question is what the URL of forward-auth asks, whoever the client is.
@@ -46,14 +47,14 @@ func parseQuestion(query string) (*question, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		values := given[name]
 		if name != "descriptor" && len(values) > 1 {
-			return nil, fmt.Errorf("the parameter %s is there %d times: give it once", clip(name), len(values))
+			return nil, fmt.Errorf("the parameter %s is there %d times: give it once", wire.Clip(name), len(values))
 		}
 		switch name {
 		case "domain":
 			q.domain = values[0]
 		case "deny":
 			if q.deny = denyStatuses[values[0]]; q.deny == 0 {
-				return nil, fmt.Errorf("deny=%s: it is 401, 403 or 429", clip(values[0]))
+				return nil, fmt.Errorf("deny=%s: it is 401, 403 or 429", wire.Clip(values[0]))
 			}
 		case "descriptor":
 			for _, text := range values {
@@ -64,7 +65,7 @@ func parseQuestion(query string) (*question, error) {
 				q.descriptors = append(q.descriptors, d)
 			}
 		default:
-			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor and deny", clip(name))
+			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor and deny", wire.Clip(name))
 		}
 	}
 	switch {
@@ -78,11 +79,11 @@ func parseQuestion(query string) (*question, error) {
 	return q, nil
 }
 
-// parseDescriptor reads entries between commas: a word for what the proxy tells, header:NAME, or KEY=VALUE.
+// parseDescriptor reads entries between commas: a word for a value that the proxy sends, header:NAME, or KEY=VALUE.
 func parseDescriptor(text string) (descriptor, error) {
 	entries := strings.Split(text, ",")
-	if len(entries) > maxEntries {
-		return nil, fmt.Errorf("a descriptor with %d entries: there may be at most %d", len(entries), maxEntries)
+	if len(entries) > wire.MaxEntries {
+		return nil, fmt.Errorf("a descriptor with %d entries: there may be at most %d", len(entries), wire.MaxEntries)
 	}
 	d := make(descriptor, len(entries))
 	for i, entry := range entries {
@@ -97,7 +98,7 @@ func parseDescriptor(text string) (descriptor, error) {
 			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }}
 		default:
 			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, or KEY=VALUE for a fixed one",
-				clip(text), strconv.Quote(clip(entry)), strings.Join(slices.Sorted(maps.Keys(proxiedValues)), ", "))
+				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(slices.Sorted(maps.Keys(proxiedValues)), ", "))
 		}
 	}
 	return d, nil

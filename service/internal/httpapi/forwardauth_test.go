@@ -15,6 +15,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/wire"
 )
 
 const proxyLimits = `
@@ -257,7 +258,7 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 		"a header without name":  {"domain=edge&descriptor=header:", nil, `"header:" is none`},
 		"a key without name":     {"domain=edge&descriptor==a", nil, `"=a" is none`},
 		"many descriptors":       {right + strings.Repeat("&descriptor=path", 4), nil, "5 descriptors: one decision spans at most 4"},
-		"many entries":           {"domain=edge&descriptor=path" + strings.Repeat(",path", maxEntries), nil, "at most 32"},
+		"many entries":           {"domain=edge&descriptor=path" + strings.Repeat(",path", wire.MaxEntries), nil, "at most 32"},
 		"not a query":            {"domain=%zz", nil, "the parameters of the URL"},
 		"no address":             {right, []string{"X-Forwarded-For", ""}, "X-Forwarded-For is missing"},
 		"an address that is not": {right, []string{"X-Forwarded-For", "192.0.2.7, unix:"}, `ends in "unix:"`},

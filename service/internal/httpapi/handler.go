@@ -6,7 +6,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -18,7 +17,7 @@ import (
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/throttle"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 // A Handler answers requests.
@@ -34,15 +33,15 @@ type Handler struct {
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
-	// Health is told by GET /healthz. It must not wait for the store. Nil is degrade.Memory.
+	// Health is what GET /healthz answers. It must not wait for the store. Nil is degrade.Memory.
 	Health func() degrade.Health
 	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
 	JSON http.Handler
 	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
 	// are closed after their next answer. Nil is never.
 	Draining <-chan struct{}
-	// Ready is asked by GET /healthcheck, which is for load balancers; nil means always ready. It returns
-	// what is wrong.
+	// Ready is what GET /healthcheck, which is for load balancers, checks: it returns what is wrong. Nil is always
+	// ready.
 	Ready func(context.Context) error
 	// TokenKey seals the tokens of reservations: the same for all instances on one store, which can then settle
 	// each other's. Empty is one of this handler's own.
@@ -70,7 +69,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 		h.mux.Handle("/json", h.opts.JSON)
 	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml tells which there are")
+		wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
 	})
 	return h
 }
@@ -108,55 +107,34 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
-	req := asked(w, r)
-	if req == nil {
+	req, ok := read(w, r)
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	v, err := h.decider.DecideOnce(ctx, req.id(), req.Domain, req.Entries, req.Cost)
+	answers, err := h.decider.Decide(ctx, req)
 	if err != nil {
-		h.refuse(w, r, err)
+		h.fail(w, r, err, &undecided)
 		return
 	}
-	write(w, decided(w, v), v)
+	decision := wire.AnswerOf(&answers[0])
+	wire.Write(w, statusOf(w, &decision), decision)
 }
 
-// asked returns a request that was POSTed and is right, or nil after an answer to one that is not.
-func asked(w http.ResponseWriter, r *http.Request) *request {
-	if !posted(w, r) {
-		return nil
-	}
-	req, problem := read(w, r)
-	if problem != nil {
-		fail(w, problem.status, problem.text)
-	}
-	return req
-}
-
-// posted reports whether the method is POST, and answers when it is not.
-func posted(w http.ResponseWriter, r *http.Request) bool {
-	if r.Method == http.MethodPost {
-		return true
-	}
-	w.Header().Set("Allow", http.MethodPost)
-	fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": POST a request here")
-	return false
-}
-
-// decided returns the status of a decision, and sets the fields that come with it.
-func decided(w http.ResponseWriter, v verdict.Verdict) int {
-	if v.Allowed {
+// statusOf returns the status of a decision, and sets the header field that comes with a refusal.
+func statusOf(w http.ResponseWriter, d *wire.Decision) int {
+	if d.Allowed {
 		return http.StatusOK
 	}
-	w.Header().Set("Retry-After", strconv.FormatInt(v.RetryAfter.RoundUp(), 10))
+	w.Header().Set("Retry-After", strconv.FormatInt(d.RetryAfter.RoundUp(), 10))
 	return http.StatusTooManyRequests
 }
 
-// A silence is what to say when the store gave no answer.
+// A silence is the error of a request that the store did not answer.
 type silence struct {
 	unknown  string // it was asked
-	notAsked string // it was not: it failed before, or too many ask
+	notAsked string // it was not: it failed before, or too many calls are under way
 }
 
 var undecided = silence{
@@ -164,33 +142,29 @@ var undecided = silence{
 	"the store is not asked for now: there is no decision, and nothing was charged",
 }
 
-// refuse answers a request that was not decided.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	h.answerError(w, r, err, &undecided)
-}
-
-func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error, of *silence) {
+// fail answers a request that got no answer from the engine.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent *silence) {
 	switch {
 	case errors.Is(err, config.ErrUnknownDomain):
-		fail(w, http.StatusNotFound, err.Error())
+		wire.Fail(w, http.StatusNotFound, err.Error())
 	case errors.Is(err, sash.ErrInvalidCost):
-		fail(w, http.StatusBadRequest, err.Error())
+		wire.Fail(w, http.StatusBadRequest, err.Error())
 	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNotLimited):
-		fail(w, http.StatusUnprocessableEntity, err.Error())
+		wire.Fail(w, http.StatusUnprocessableEntity, err.Error())
 	case errors.Is(err, errToken):
-		fail(w, http.StatusForbidden, err.Error())
+		wire.Fail(w, http.StatusForbidden, err.Error())
 	case errors.Is(err, decide.ErrKept):
-		fail(w, http.StatusConflict, err.Error())
+		wire.Fail(w, http.StatusConflict, err.Error())
 	default:
 		if r.Context().Err() == nil { // otherwise the client went away
-			h.log.Log(slog.LevelError, "no decision", "error", err) // the store's words may tell where it is: not for the client
+			h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
 		}
 		w.Header().Set("Retry-After", "1")
-		text, cause := of.unknown, degrade.Cause(err)
+		text, cause := silent.unknown, decide.Cause(err)
 		if cause == "down" || cause == "busy" {
-			text = of.notAsked
+			text = silent.notAsked
 		}
-		write(w, http.StatusServiceUnavailable, map[string]string{"error": text, "source": sash.FromPolicy.String(), "cause": cause})
+		wire.Write(w, http.StatusServiceUnavailable, wire.Error{Error: text, Source: sash.FromPolicy.String(), Cause: cause})
 	}
 }
 
@@ -204,23 +178,22 @@ func (h *Handler) draining() bool {
 	}
 }
 
-// health answers 200 until the service is about to stop, in which state its store may be: neither ending nor
-// avoiding it would bring that back.
+// health answers 200 until the service is about to stop, whatever the state of its store: neither restarting nor
+// avoiding the service would bring that back.
 func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the health here")
+		wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the health here")
 		return
 	}
-	told, status := h.opts.Health(), http.StatusOK
+	health, status := h.opts.Health(), http.StatusOK
 	if h.draining() {
-		told.Status, status = degrade.Draining, http.StatusServiceUnavailable
+		health.Status, status = degrade.Draining, http.StatusServiceUnavailable
 	}
-	write(w, status, told)
+	wire.Write(w, status, health)
 }
 
-// check answers as Envoy's rate limit service does: OK, or 500 when something it was told to need is missing,
-// or it is about to stop.
+// check answers as Envoy's rate limit service does: OK, or 500 when the service is not ready or about to stop.
 func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if h.draining() {
@@ -237,19 +210,4 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, _ = w.Write([]byte("OK"))
-}
-
-// fail answers {"error": text}.
-func fail(w http.ResponseWriter, status int, text string) {
-	write(w, status, map[string]string{"error": text})
-}
-
-func write(w http.ResponseWriter, status int, body any) {
-	b, err := json.Marshal(body)
-	if err != nil { // every body here can be marshalled
-		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a client that is gone is no concern of ours
 }

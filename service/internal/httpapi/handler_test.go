@@ -17,6 +17,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/wire"
 )
 
 const limits = `
@@ -155,7 +156,7 @@ func TestCalendarLimitNamesItsPeriod(t *testing.T) {
 func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
 	h, _ := virtual(t)
 	const right = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
-	many := `{"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, maxEntries) + `{"key":"k"}]}`
+	many := `{"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, wire.MaxEntries) + `{"key":"k"}]}`
 	for name, tt := range map[string]struct {
 		method, path, body string
 		header             []string
@@ -184,8 +185,8 @@ func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
 		"cost above the limit":  {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"user"}],"cost":4}`, nil, 422, "can never fit into 3/10s"},
 		"cost without a limit":  {"POST", "/v1/allow", `{"domain":"d","entries":[{"key":"x"}],"cost":0}`, nil, 400, "at least 1"},
 		"unknown domain":        {"POST", "/v1/allow", `{"domain":"e","entries":[{"key":"user"}]}`, nil, 404, `unknown domain "e": the configuration has d`},
-		"body too large":        {"POST", "/v1/allow", strings.Repeat(" ", maxBody) + right, nil, 413, "larger than 65536 bytes"},
-		"large after an object": {"POST", "/v1/allow", right + strings.Repeat(" ", maxBody), nil, 413, "larger than 65536 bytes"},
+		"body too large":        {"POST", "/v1/allow", strings.Repeat(" ", wire.MaxBody) + right, nil, 413, "larger than 65536 bytes"},
+		"large after an object": {"POST", "/v1/allow", right + strings.Repeat(" ", wire.MaxBody), nil, 413, "larger than 65536 bytes"},
 		"XML":                   {"POST", "/v1/allow", right, []string{"Content-Type", "text/xml"}, 415, "must be application/json"},
 		"compressed":            {"POST", "/v1/allow", right, []string{"Content-Encoding", "gzip"}, 415, "gzip"},
 		"GET":                   {"GET", "/v1/allow", "", nil, 405, "POST a request here"},

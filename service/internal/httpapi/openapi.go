@@ -3,6 +3,8 @@ package httpapi
 import (
 	_ "embed"
 	"net/http"
+
+	"example.com/sash/service/internal/wire"
 )
 
 // document describes every path, those of the admin port that belong to the API too. Tests hold it against the
@@ -14,7 +16,7 @@ var document []byte
 func serveDocument(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the document here")
+		wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the document here")
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml")

@@ -25,6 +25,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/rls"
+	"example.com/sash/service/internal/wire"
 )
 
 func readDocument(t *testing.T) *openapi3.T {
@@ -90,7 +91,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 	if operation != nil {
 		input.Route = &routers.Route{Spec: s.doc, Path: x.path, PathItem: item, Method: x.method, Operation: operation}
 		if err := openapi3filter.ValidateRequest(ctx, input); (err != nil) != x.wrong {
-			t.Errorf("%s %s: the document says %v of the request", name, clip(x.body), err)
+			t.Errorf("%s %s: the document says %v of the request", name, wire.Clip(x.body), err)
 		}
 	} else { // another method: answered as every operation of the path says
 		for _, operation = range item.Operations() {
@@ -107,13 +108,13 @@ func (s *server) do(t *testing.T, x exchange) string {
 		t.Fatal(err)
 	}
 	if res.StatusCode != x.status {
-		t.Errorf("%s %s: %d %s, want %d", name, clip(x.body), res.StatusCode, body, x.status)
+		t.Errorf("%s %s: %d %s, want %d", name, wire.Clip(x.body), res.StatusCode, body, x.status)
 	}
 	answer := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header, Options: input.Options,
 	}
 	if err := openapi3filter.ValidateResponse(ctx, answer.SetBodyBytes(body)); err != nil {
-		t.Errorf("%s %s: the answer %d %s is not as documented: %v", name, clip(x.body), res.StatusCode, body, err)
+		t.Errorf("%s %s: the answer %d %s is not as documented: %v", name, wire.Clip(x.body), res.StatusCode, body, err)
 	}
 	for method := range item.Operations() {
 		s.seen[fmt.Sprint(method, " ", path, " ", res.StatusCode)] = true
@@ -192,7 +193,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 			{body: `{"domain":"d","entries":[{"value":"a"}]}`, wrong: true, status: 400},
 			{body: `{"entries":[{"key":"user"}]}`, wrong: true, status: 400},
 			{body: `{"domain":"e","entries":[{"key":"user"}]}`, status: 404},
-			{body: subject + `}` + strings.Repeat(" ", maxBody), status: 413},
+			{body: subject + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
 			{body: subject + `}`, header: []string{"Content-Type", "text/xml"}, wrong: true, status: 415},
 		} {
 			x.method, x.path = http.MethodPost, path
@@ -239,7 +240,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 			{body: `{"token":""` + used + `}`, wrong: true, status: 400},
 			{body: `{"token":"` + strings.Repeat("x", maxToken+1) + `"` + used + `}`, wrong: true, status: 400},
 			{body: `{"token":"x","used":-1}`, wrong: true, status: map[string]int{"/v1/settle": 403, "/v1/cancel": 400}[path]},
-			{body: `{"token":"x"` + used + `}` + strings.Repeat(" ", maxBody), status: 413},
+			{body: `{"token":"x"` + used + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
 			{body: `{"token":"x"` + used + `}`, header: []string{"Content-Encoding", "br"}, status: 415},
 		} {
 			x.method, x.path = http.MethodPost, path
@@ -254,7 +255,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		{body: user + `,"cost":1}`, wrong: true, status: 400},
 		{body: `{"domain":"e","entries":[{"key":"user"}]}`, status: 404},
 		{body: `{"domain":"d","entries":[{"key":"nobody"}]}`, status: 422},
-		{body: user + `}` + strings.Repeat(" ", maxBody), status: 413},
+		{body: user + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
 		{body: user + `}`, header: []string{"Content-Type", "application/x-www-form-urlencoded"}, wrong: true, status: 415},
 	} {
 		x.method, x.path = http.MethodPost, resetPath

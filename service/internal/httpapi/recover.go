@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+
+	"example.com/sash/service/internal/wire"
 )
 
 // Recover answers 500 where a handler panics, logs it and calls count. net/http by itself would close the connection
@@ -22,7 +24,7 @@ func Recover(next http.Handler, log *slog.Logger, count func()) http.Handler {
 			count()
 			log.Error("a request was not answered because of a fault", "path", r.URL.Path, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 			w.Header().Del("Retry-After")
-			fail(w, http.StatusInternalServerError, "the request met a fault of the service: whether it was charged is not known")
+			wire.Fail(w, http.StatusInternalServerError, "the request met a fault of the service: whether it was charged is not known")
 		}()
 		next.ServeHTTP(w, r)
 	})

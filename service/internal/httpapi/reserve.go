@@ -5,58 +5,48 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 // clockSlack is how much the clocks of the service and its store may differ before a reservation is taken for
 // expired while it still counts.
 const clockSlack = time.Minute
 
-// A reserved is a verdict with the token that settles it, which is there when the request was let through.
-type reserved struct {
-	verdict.Verdict
-	Token string `json:"token,omitempty"`
-}
-
 func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
-	req := asked(w, r)
-	if req == nil {
+	req, ok := read(w, r)
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	v, reservation, err := h.decider.Reserve(ctx, req.id(), req.Domain, req.Entries, req.Cost)
+	answer, reservation, err := h.decider.Reserve(ctx, req)
 	if err != nil {
-		h.refuse(w, r, err)
+		h.fail(w, r, err, &undecided)
 		return
 	}
-	answer := reserved{Verdict: v}
+	decision := wire.AnswerOf(&answer)
 	if reservation != nil {
-		answer.Token = h.tokens.seal(reservation)
+		decision.Token = h.tokens.seal(reservation)
 	}
-	write(w, decided(w, v), answer)
+	wire.Write(w, statusOf(w, &decision), decision)
 }
 
 // A settlement is the body of POST /v1/settle.
 type settlement struct {
 	// Token is what POST /v1/reserve answered.
 	Token string `json:"token"`
-	// Used is what the call was worth. It has to be there: without it a charge would be given back by mistake.
+	// Used is the units that the call used. It has to be there: without it a charge would be given back by mistake.
 	Used *int64 `json:"used"`
 }
 
 func (h *Handler) settle(w http.ResponseWriter, r *http.Request) {
-	if !posted(w, r) {
-		return
-	}
-	body, problem := readAs[settlement](w, r, "token and used")
+	body := readAs[settlement](w, r, "token and used")
 	switch {
-	case problem != nil:
-		fail(w, problem.status, problem.text)
+	case body == nil:
 	case body.Used == nil:
-		fail(w, http.StatusBadRequest, "used is missing: say what the call was worth, or POST /v1/cancel to give all of it back")
+		wire.Fail(w, http.StatusBadRequest, "used is missing: send the units that the call used, or POST /v1/cancel to give all of it back")
 	default:
-		h.worth(w, r, body.Token, *body.Used)
+		h.settleTo(w, r, body.Token, *body.Used)
 	}
 }
 
@@ -66,15 +56,9 @@ type cancellation struct {
 }
 
 func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) {
-	if !posted(w, r) {
-		return
+	if body := readAs[cancellation](w, r, "token"); body != nil {
+		h.settleTo(w, r, body.Token, 0)
 	}
-	body, problem := readAs[cancellation](w, r, "token")
-	if problem != nil {
-		fail(w, problem.status, problem.text)
-		return
-	}
-	h.worth(w, r, body.Token, 0)
 }
 
 var unsettled = silence{
@@ -82,23 +66,23 @@ var unsettled = silence{
 	"the store is not asked for now: the reservation is not settled; send this again",
 }
 
-// worth settles a reservation.
-func (h *Handler) worth(w http.ResponseWriter, r *http.Request, token string, used int64) {
+// settleTo corrects the charge of a reservation to the units that were used.
+func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string, used int64) {
 	if token == "" || len(token) > maxToken {
-		fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
+		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
 		return
 	}
 	reservation, err := h.tokens.open(token)
 	if err == nil && reservation.Units > 0 && h.opts.Now().After(reservation.Expires().Add(clockSlack)) {
-		fail(w, http.StatusGone, "the reservation has expired: its charge has left every window, and there is nothing to settle")
+		wire.Fail(w, http.StatusGone, "the reservation has expired: its charge has left every window, and there is nothing to settle")
 		return
 	}
 	if err == nil {
 		err = h.decider.Settle(r.Context(), reservation, used)
 	}
 	if err != nil {
-		h.answerError(w, r, err, &unsettled)
+		h.fail(w, r, err, &unsettled)
 		return
 	}
-	write(w, http.StatusOK, map[string]bool{"settled": true})
+	wire.Write(w, http.StatusOK, map[string]bool{"settled": true})
 }

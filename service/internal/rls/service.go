@@ -16,7 +16,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 )
@@ -90,7 +89,7 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	}
 	budget, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	answers, err := s.decider.DecideParts(budget, req.GetDomain(), parts, s.opts.Charging)
+	answers, err := s.decider.Decide(budget, decide.Request{Domain: req.GetDomain(), Parts: parts, Charging: s.opts.Charging, Lenient: true})
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
@@ -113,8 +112,8 @@ func (s *Service) failure(ctx context.Context, err error) error {
 		return status.Error(codes.DeadlineExceeded, "the store did not answer within the caller's deadline; whether the request was charged is not known")
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
-	s.log.Log(slog.LevelError, "no decision", "error", err) // the store's words may tell where it is: not for the client
-	if cause := degrade.Cause(err); cause == "down" || cause == "busy" {
+	s.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
+	if cause := decide.Cause(err); cause == "down" || cause == "busy" {
 		return status.Error(codes.Unavailable, "the store is not asked for now: there is no decision, and nothing was charged")
 	}
 	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")

@@ -34,7 +34,7 @@ func begin(t *testing.T) *world {
 }
 
 func (w *world) ask(domain, key, value string, cost int64) {
-	_, _ = w.decider.Decide(w.t.Context(), domain, []config.Entry{{Key: key, Value: value}}, &cost)
+	_, _ = w.decider.Decide(w.t.Context(), decide.One(domain, []config.Entry{{Key: key, Value: value}}, &cost))
 }
 
 // Each request counts once, by its outcome, and so does each part under its rule.

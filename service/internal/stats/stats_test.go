@@ -86,10 +86,10 @@ func is(t *testing.T, r *Registry, name, series string) {
 func TestBothProtocolsCountAlike(t *testing.T) {
 	d, r := counting(t, rules, memstore.New(nil))
 	native := func(key, value string) {
-		_, _ = d.Decide(t.Context(), "d", part(key, value).Entries, nil)
+		_, _ = d.Decide(t.Context(), decide.One("d", part(key, value).Entries, nil))
 	}
 	envoys := func(parts ...decide.Part) {
-		if _, err := d.DecideParts(t.Context(), "d", parts, decide.Together); err != nil {
+		if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,16 +144,16 @@ func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
 func TestRequestsWithoutADecision(t *testing.T) {
 	d, r := counting(t, rules, broken{errors.New("down")})
 	ask := func(domain string, p decide.Part) {
-		_, _ = d.DecideParts(t.Context(), domain, []decide.Part{p}, decide.Together)
+		_, _ = d.Decide(t.Context(), decide.Request{Domain: domain, Parts: []decide.Part{p}, Lenient: true})
 		cost := p.Units
-		_, _ = d.Decide(t.Context(), domain, p.Entries, &cost)
+		_, _ = d.Decide(t.Context(), decide.One(domain, p.Entries, &cost))
 	}
 	ask("d", part("user", "ann"))
 	ask("d", part("soft", "ann"))
 	ask("none", part("user", "ann")) // no limit in Envoy's protocol, and an error in the other
 	wrong := part("user", "ann")
 	wrong.Units = -1
-	_, _ = d.Decide(t.Context(), "d", wrong.Entries, &wrong.Units)
+	_, _ = d.Decide(t.Context(), decide.One("d", wrong.Entries, &wrong.Units))
 	is(t, r, "sash_decisions_total", "d error user policy 2\nd allowed soft policy 2")
 	is(t, r, "sash_requests_total", "error 2\nallowed 3\ninvalid 2")
 	if rule := r.Rule("d.user"); rule.Total.Load() != 0 {
@@ -170,10 +170,10 @@ func TestValuesOfRequestsMakeNoSeries(t *testing.T) {
 		value := fmt.Sprint(i)
 		brings := part("key-"+value, "x")
 		brings.Override = &limit
-		if _, err := d.DecideParts(t.Context(), "d", []decide.Part{part("user", value), part("plan", "t"+value), brings}, decide.Together); err != nil {
+		if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part("user", value), part("plan", "t"+value), brings}, Lenient: true}); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = d.DecideParts(t.Context(), "domain-"+value, []decide.Part{part("user", value)}, decide.Together)
+		_, _ = d.Decide(t.Context(), decide.Request{Domain: "domain-" + value, Parts: []decide.Part{part("user", value)}, Lenient: true})
 	}
 	is(t, r, "sash_decisions_total", "d allowed user store 10000\nd allowed plan_t* store 10000\nd allowed (request) store 10000")
 	if len(r.units.All()) > maxRules+1 {
@@ -202,7 +202,7 @@ func BenchmarkDecisions(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					if _, err := d.DecideParts(b.Context(), "d", asked[i%len(asked)], decide.Together); err != nil {
+					if _, err := d.Decide(b.Context(), decide.Request{Domain: "d", Parts: asked[i%len(asked)], Lenient: true}); err != nil {
 						b.Error(err)
 						return
 					}

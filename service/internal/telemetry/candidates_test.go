@@ -41,7 +41,7 @@ descriptors:
 		d.Observe(newCandidates(slog.New(slog.NewTextHandler(text, nil)), false).observe)
 		ask := func(key string, times int) {
 			for range times {
-				if _, err := d.Decide(context.Background(), "d", []config.Entry{{Key: key, Value: "ann"}}, nil); err != nil {
+				if _, err := d.Decide(context.Background(), decide.One("d", []config.Entry{{Key: key, Value: "ann"}}, nil)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -38,7 +38,7 @@ func decider(t *testing.T) *decide.Decider {
 func ask(t *testing.T, d *decide.Decider, key, value string) {
 	t.Helper()
 	parts := []decide.Part{{Entries: []config.Entry{{Key: key, Value: value}}, Units: 1}}
-	if _, err := d.DecideParts(t.Context(), "d", parts, decide.Together); err != nil {
+	if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
 		t.Fatal(err)
 	}
 }

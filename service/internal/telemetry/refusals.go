@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 )
@@ -52,7 +51,7 @@ func (r *refusals) logPart(ctx context.Context, o *decide.Observation, i int) {
 		slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()), slog.String("source", o.OriginOf(i).String()),
 	}
 	if a.Cause != nil {
-		attrs = append(attrs, slog.String("cause", degrade.Cause(a.Cause)))
+		attrs = append(attrs, slog.String("cause", decide.Cause(a.Cause)))
 	}
 	if o.OutcomeOf(i) == decide.Shadowed {
 		attrs = append(attrs, slog.Bool("shadow", true))

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/degrade"
 )
 
 // tracing records one span for each request, after its decision.
@@ -54,7 +53,7 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	if span.IsRecording() {
 		span.SetAttributes(t.attributes(o)...)
 		if o.Outcome() == decide.Failed {
-			span.SetStatus(codes.Error, "no decision: "+degrade.Cause(o.Err)) // not the error's text, which may contain values
+			span.SetStatus(codes.Error, "no decision: "+decide.Cause(o.Err)) // not the error's text, which may contain values
 		}
 	}
 	span.End(trace.WithTimestamp(o.Began.Add(o.Took)))
@@ -82,7 +81,7 @@ func (t *tracing) attributes(o *decide.Observation) []attribute.KeyValue {
 		attrs = append(attrs, attribute.Bool("sash.shadow", true))
 	}
 	if a.Cause != nil {
-		attrs = append(attrs, attribute.String("sash.cause", degrade.Cause(a.Cause)))
+		attrs = append(attrs, attribute.String("sash.cause", decide.Cause(a.Cause)))
 	}
 	if t.keys || a.Rule != nil && a.Rule.Detailed {
 		attrs = append(attrs, attribute.String("sash.key", valid(a.Key)))

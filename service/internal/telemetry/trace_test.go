@@ -22,7 +22,7 @@ func TestTheCallersSamplingDecisionHolds(t *testing.T) {
 		d.Observe((&tracing{tracer: provider.Tracer("")}).observe)
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"+flags))
 		parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Units: 1}}
-		if _, err := d.DecideParts(ctx, "d", parts, decide.Together); err != nil {
+		if _, err := d.Decide(ctx, decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(kept.GetSpans()); got != want {
@@ -53,7 +53,7 @@ func BenchmarkSpans(b *testing.B) {
 			parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Units: 1}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := d.DecideParts(ctx, "d", parts, decide.Together); err != nil {
+				if _, err := d.Decide(ctx, decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
 					b.Fatal(err)
 				}
 			}

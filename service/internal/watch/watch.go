@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/stats"
-	"example.com/sash/service/internal/verdict"
+	"example.com/sash/service/internal/wire"
 )
 
 // A State is one event: how a service is.
@@ -30,12 +30,12 @@ type State struct {
 
 // A Store is the state of the service's store.
 type Store struct {
-	Status    string           `json:"status"`
-	Store     string           `json:"store"`
-	Cause     string           `json:"cause"`
-	For       *verdict.Seconds `json:"for"`
-	Instances int              `json:"instances"`
-	InFlight  int              `json:"in_flight"`
+	Status    string        `json:"status"`
+	Store     string        `json:"store"`
+	Cause     string        `json:"cause"`
+	For       *wire.Seconds `json:"for"`
+	Instances int           `json:"instances"`
+	InFlight  int           `json:"in_flight"`
 	Local     struct {
 		Backlog  int64 `json:"backlog"`
 		Lost     int64 `json:"lost"`

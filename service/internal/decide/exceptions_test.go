@@ -9,7 +9,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/verdict"
 )
 
 const excepted = `
@@ -40,7 +39,7 @@ func live(t *testing.T, text string) *Decider {
 	return d
 }
 
-func limits(t *testing.T, texts ...string) (out []sash.Limit) {
+func limitsFrom(t *testing.T, texts ...string) (out []sash.Limit) {
 	t.Helper()
 	for _, text := range texts {
 		l, err := sash.ParseLimit(text)
@@ -56,9 +55,9 @@ func exception(entries string, life time.Duration, of ...sash.Limit) Exception {
 	return Exception{Domain: "d", Entries: part(entries, 1).Entries, Limits: of, Until: time.Now().Add(life)}
 }
 
-func decideOne(t *testing.T, d *Decider, entries string) verdict.Verdict {
+func decideOne(t *testing.T, d *Decider, entries string) Answer {
 	t.Helper()
-	v, err := d.Decide(t.Context(), "d", part(entries, 1).Entries, nil)
+	v, err := one(t.Context(), d, One("d", part(entries, 1).Entries, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +71,10 @@ func TestABannedSubjectIsRefusedUntilTheBanEnds(t *testing.T) {
 		want(t, "before", ask(t, d, Together, part("user=eve", 1)), "ok:2")
 		d.Except([]Exception{exception("user=eve", time.Minute), exception("stranger=eve", time.Minute)})
 		v := decideOne(t, d, "user=eve")
-		if v.Allowed || v.RefusedBy == nil || *v.RefusedBy != "ban" || v.RetryAfter != verdict.Seconds(time.Minute) {
+		if v.Allowed() || v.RefusedBy.Limit.Name != "ban" || v.RefusedBy.RetryAfter != time.Minute {
 			t.Errorf("it is answered %+v", v)
 		}
-		if v := decideOne(t, d, "stranger=eve"); v.Allowed {
+		if v := decideOne(t, d, "stranger=eve"); v.Allowed() {
 			t.Error("entries that no rule matches are let through although they are banned")
 		}
 		want(t, "banned", ask(t, d, Together, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:3")
@@ -88,7 +87,7 @@ func TestABannedSubjectIsRefusedUntilTheBanEnds(t *testing.T) {
 		want(t, "a refund is given back", ask(t, d, Together, refund), "ok:3")
 		<-time.After(time.Minute) // in a bubble: the clock moves, nobody waits
 		want(t, "over", ask(t, d, Together, part("user=eve", 1)), "ok:2")
-		if v := decideOne(t, d, "user=eve"); !v.Allowed || *v.Remaining != 1 {
+		if v := decideOne(t, d, "user=eve"); !v.Allowed() || remaining(v) != 1 {
 			t.Errorf("after the ban: %+v", v)
 		}
 	})
@@ -103,10 +102,10 @@ func TestABanAlwaysBinds(t *testing.T) {
 	}
 	d.Except(all)
 	for _, entries := range []string{"tried=a", "free=a", "never=a"} {
-		if v := decideOne(t, d, entries); v.Allowed {
+		if v := decideOne(t, d, entries); v.Allowed() {
 			t.Errorf("%s is let through: %+v", entries, v)
 		}
-		answers, err := d.DecideParts(t.Context(), "d", []Part{part(entries, 1)}, Together)
+		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part(entries, 1)}, Lenient: true})
 		if err != nil || !answers[0].Banned || answers[0].Soft() {
 			t.Errorf("%s: %+v, %v", entries, answers, err)
 		}
@@ -119,17 +118,17 @@ func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := live(t, excepted)
 		want(t, "the rule", ask(t, d, Together, part("user=ann", 3)), "ok:0")
-		d.Except([]Exception{exception("user=ann", 10*time.Minute, limits(t, "5/2h", "2/1m")...)})
-		answers, err := d.DecideParts(t.Context(), "d", []Part{part("user=ann", 2)}, Together)
+		d.Except([]Exception{exception("user=ann", 10*time.Minute, limitsFrom(t, "5/2h", "2/1m")...)})
+		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part("user=ann", 2)}, Lenient: true})
 		if err != nil || !answers[0].Refused || len(answers[0].Limits) != 2 || answers[0].Limits[0].Remaining != 2 {
 			t.Errorf("within the minute: %+v, %v", answers, err)
 		}
 		<-time.After(2 * time.Minute) // in a bubble: the clock moves, nobody waits
-		if v := decideOne(t, d, "user=ann"); !v.Allowed || *v.Remaining != 1 || v.Limits[0].Name != "5/2h" {
+		if v := decideOne(t, d, "user=ann"); !v.Allowed() || remaining(v) != 1 || v.Limits[0].Limit.Name != "5/2h" {
 			t.Errorf("under the override: %+v", v)
 		}
 		<-time.After(10 * time.Minute)
-		if v := decideOne(t, d, "user=ann"); v.Allowed || v.Limits[0].Name != "3/1h" {
+		if v := decideOne(t, d, "user=ann"); v.Allowed() || v.Limits[0].Limit.Name != "3/1h" {
 			t.Errorf("when it has ended: %+v", v)
 		}
 		<-time.After(48 * time.Minute) // the first three have left, the fourth has not
@@ -142,7 +141,7 @@ func TestARuleRemembersThroughAnOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := live(t, excepted)
 		want(t, "the rule", ask(t, d, Together, part("user=ann", 1)), "ok:2")
-		d.Except([]Exception{exception("user=ann", 20*time.Minute, limits(t, "1/1m")...)})
+		d.Except([]Exception{exception("user=ann", 20*time.Minute, limitsFrom(t, "1/1m")...)})
 		for range 2 {
 			<-time.After(9 * time.Minute)
 			want(t, "the override", ask(t, d, Together, part("user=ann", 1)), "ok:0")
@@ -157,19 +156,19 @@ func TestARuleRemembersThroughAnOverride(t *testing.T) {
 func TestAnOverrideOfValuesChargedTogether(t *testing.T) {
 	d := live(t, excepted)
 	want(t, "together", ask(t, d, Together, part("file=pub/a", 2)), "ok:1")
-	d.Except([]Exception{exception("file=pub/b", time.Hour, limits(t, "10/1h")...)})
+	d.Except([]Exception{exception("file=pub/b", time.Hour, limitsFrom(t, "10/1h")...)})
 	want(t, "one value", ask(t, d, Together, part("file=pub/b", 1)), "ok:7")
 	want(t, "another", ask(t, d, Together, part("file=pub/a", 1)), "OVER:0")
-	d.Except([]Exception{exception("file=pub/*", time.Hour, limits(t, "10/1h")...), exception("file=pub/c", time.Hour)})
+	d.Except([]Exception{exception("file=pub/*", time.Hour, limitsFrom(t, "10/1h")...), exception("file=pub/c", time.Hour)})
 	want(t, "all values", ask(t, d, Together, part("file=pub/a", 1)), "ok:6")
 	want(t, "but this one", ask(t, d, Together, part("file=pub/c", 1)), "OVER:0")
 }
 
 func TestAnOverrideOfWhatIsUnlimitedOrClosed(t *testing.T) {
 	d := live(t, excepted)
-	d.Except([]Exception{exception("free=a", time.Hour, limits(t, "1/1h")...), exception("never=a", time.Hour, limits(t, "1/1h")...)})
+	d.Except([]Exception{exception("free=a", time.Hour, limitsFrom(t, "1/1h")...), exception("never=a", time.Hour, limitsFrom(t, "1/1h")...)})
 	for _, entries := range []string{"free=a", "never=a"} {
-		if first, second := decideOne(t, d, entries), decideOne(t, d, entries); !first.Allowed || second.Allowed {
+		if first, second := decideOne(t, d, entries), decideOne(t, d, entries); !first.Allowed() || second.Allowed() {
 			t.Errorf("%s: %+v, then %+v", entries, first, second)
 		}
 	}
@@ -185,11 +184,11 @@ func TestExceptionsAreChecked(t *testing.T) {
 		"a ban":                 {exception("user=a", time.Hour), nil},
 		"a ban without a rule":  {exception("stranger=a", time.Hour), nil},
 		"another domain":        {Exception{Domain: "e", Entries: part("user=a", 1).Entries}, config.ErrUnknownDomain},
-		"an override":           {exception("user=a", time.Hour, limits(t, "1/1m")...), nil},
-		"without a rule":        {exception("stranger=a", time.Hour, limits(t, "1/1m")...), ErrNotLimited},
-		"below the cost":        {exception("heavy=a", time.Hour, limits(t, "4/1m")...), sash.ErrInvalidLimit},
-		"too large for the log": {exception("user=a", time.Hour, limits(t, "1000000/1m")...), sash.ErrInvalidLimit},
-		"two of one window":     {exception("user=a", time.Hour, limits(t, "1/1m", "2/1m")...), sash.ErrInvalidLimit},
+		"an override":           {exception("user=a", time.Hour, limitsFrom(t, "1/1m")...), nil},
+		"without a rule":        {exception("stranger=a", time.Hour, limitsFrom(t, "1/1m")...), ErrNotLimited},
+		"below the cost":        {exception("heavy=a", time.Hour, limitsFrom(t, "4/1m")...), sash.ErrInvalidLimit},
+		"too large for the log": {exception("user=a", time.Hour, limitsFrom(t, "1000000/1m")...), sash.ErrInvalidLimit},
+		"two of one window":     {exception("user=a", time.Hour, limitsFrom(t, "1/1m", "2/1m")...), sash.ErrInvalidLimit},
 	} {
 		if err := d.CheckException(c.e); !errors.Is(err, c.fail) || (err == nil) != (c.fail == nil) {
 			t.Errorf("%s: %v, want %v", name, err, c.fail)
@@ -200,7 +199,7 @@ func TestExceptionsAreChecked(t *testing.T) {
 // Exceptions outlive a new configuration. An override that does not fit any more leaves the subject to its rule.
 func TestExceptionsAndANewConfiguration(t *testing.T) {
 	d := live(t, excepted)
-	d.Except([]Exception{exception("user=eve", time.Hour), exception("user=ann", time.Hour, limits(t, "5/1m")...)})
+	d.Except([]Exception{exception("user=eve", time.Hour), exception("user=ann", time.Hour, limitsFrom(t, "5/1m")...)})
 	use := func(text string) {
 		t.Helper()
 		cfg, err := config.Parse("y.yaml", []byte(text))
@@ -222,16 +221,16 @@ func TestResetAndLook(t *testing.T) {
 	d := live(t, excepted)
 	ann := part("user=ann", 1).Entries
 	ask(t, d, Together, part("user=ann", 3))
-	look, err := d.Look(t.Context(), "d", ann)
-	if err != nil || look.Result.Remaining != 0 || look.Found.Rule == nil || look.Banned != 0 {
-		t.Errorf("%+v, %v", look, err)
+	state, err := d.State(t.Context(), "d", ann)
+	if err != nil || remaining(state.Answer) != 0 || state.Found.Rule == nil || state.Banned != 0 {
+		t.Errorf("%+v, %v", state, err)
 	}
 	if err := d.Reset(t.Context(), "d", ann); err != nil {
 		t.Fatal(err)
 	}
 	d.Except([]Exception{exception("user=ann", time.Hour)})
-	if look, err = d.Look(t.Context(), "d", ann); err != nil || look.Result.Remaining != 3 || look.Banned == 0 {
-		t.Errorf("after the reset: %+v, %v", look, err)
+	if state, err = d.State(t.Context(), "d", ann); err != nil || remaining(state.Answer) != 3 || state.Banned == 0 {
+		t.Errorf("after the reset: %+v, %v", state, err)
 	}
 	if err := d.Reset(t.Context(), "d", part("stranger=a", 1).Entries); !errors.Is(err, ErrNotLimited) {
 		t.Errorf("a stranger: %v", err)
@@ -239,7 +238,7 @@ func TestResetAndLook(t *testing.T) {
 	if err := d.Reset(t.Context(), "e", ann); !errors.Is(err, config.ErrUnknownDomain) {
 		t.Errorf("another domain: %v", err)
 	}
-	if look, err := d.Look(t.Context(), "d", part("free=a", 1).Entries); err != nil || len(look.Limits) > 0 || look.Found.Rule == nil {
-		t.Errorf("unlimited: %+v, %v", look, err)
+	if state, err := d.State(t.Context(), "d", part("free=a", 1).Entries); err != nil || len(state.Limits) > 0 || state.Found.Rule == nil {
+		t.Errorf("unlimited: %+v, %v", state, err)
 	}
 }

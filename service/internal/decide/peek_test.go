@@ -9,7 +9,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-const rules = `
+const threeRules = `
 domain: d
 descriptors:
 - {key: k, limits: [3/10s, 4/1m]}
@@ -19,55 +19,55 @@ descriptors:
 
 // Looks and explanations charge nothing, are told to no observer, and say what a request would be told.
 func TestALookIsNoRequest(t *testing.T) {
-	d, _ := decider(t, rules)
+	d, _ := decider(t, threeRules)
 	told := 0
 	d.Observe(func(context.Context, *Observation) { told++ })
 	cost := int64(3)
 	for range 3 {
-		v, err := d.Peek(t.Context(), "d", part("k=a", 0).Entries, &cost)
-		if err != nil || !v.Allowed || *v.Remaining != 3 {
+		v, err := peekOne(t.Context(), d, One("d", part("k=a", 0).Entries, &cost))
+		if err != nil || !v.Allowed() || remaining(v) != 3 {
 			t.Fatalf("%+v, %v", v, err)
 		}
-		e, err := d.Explain(t.Context(), "d", part("k=a", 0).Entries, &cost)
-		if err != nil || !e.Verdict.Allowed || e.Cost != 3 || e.Limits[1].Remaining != 4 || e.Found.Rule == nil || e.Steps[0].How != "key alone" {
+		e, err := d.Explain(t.Context(), One("d", part("k=a", 0).Entries, &cost))
+		if err != nil || !e.Answer.Allowed() || e.Answer.Units != 3 || e.Answer.Limits[1].Remaining != 4 || e.Found.Rule == nil || e.Steps[0].How != "key alone" {
 			t.Fatalf("%+v, %v", e, err)
 		}
 	}
 	if told != 0 {
 		t.Errorf("observers were told %d times", told)
 	}
-	if v, err := d.Decide(t.Context(), "d", part("k=a", 0).Entries, nil); err != nil || *v.Remaining != 2 {
+	if v, err := one(t.Context(), d, One("d", part("k=a", 0).Entries, nil)); err != nil || remaining(v) != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	v, err := d.Peek(t.Context(), "d", part("k=a", 0).Entries, &cost)
-	if err != nil || v.Allowed || *v.RefusedBy != "3/10s" {
+	v, err := peekOne(t.Context(), d, One("d", part("k=a", 0).Entries, &cost))
+	if err != nil || v.Allowed() || v.RefusedBy.Limit.Name != "3/10s" {
 		t.Errorf("two are left, and three are asked for: %+v, %v", v, err)
 	}
 }
 
 func TestALookAtWhatCanNeverBe(t *testing.T) {
-	d, _ := decider(t, rules)
+	d, _ := decider(t, threeRules)
 	cost := int64(4)
 	for _, entries := range []string{"k=a", "none=a"} {
-		if _, err := d.Peek(t.Context(), "d", part(entries, 0).Entries, &cost); !errors.Is(err, sash.ErrCostAboveLimit) {
+		if _, err := peekOne(t.Context(), d, One("d", part(entries, 0).Entries, &cost)); !errors.Is(err, sash.ErrCostAboveLimit) {
 			t.Errorf("%s: %v", entries, err)
 		}
-		e, err := d.Explain(t.Context(), "d", part(entries, 0).Entries, &cost)
+		e, err := d.Explain(t.Context(), One("d", part(entries, 0).Entries, &cost))
 		if err != nil || !errors.Is(e.Never, sash.ErrCostAboveLimit) || e.Found.Rule == nil {
 			t.Errorf("%s: %+v, %v", entries, e, err)
 		}
 	}
-	v, err := d.Peek(t.Context(), "d", part("shadow=a", 0).Entries, &cost)
-	if err != nil || !v.Allowed || !v.Shadow {
+	v, err := peekOne(t.Context(), d, One("d", part("shadow=a", 0).Entries, &cost))
+	if err != nil || !v.Allowed() || !v.Soft() || !v.Refused {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
 
 func TestReset(t *testing.T) {
-	d, _ := decider(t, rules)
+	d, _ := decider(t, threeRules)
 	cost := int64(3)
 	for _, entries := range []string{"k=a", "k=b"} {
-		if _, err := d.Decide(t.Context(), "d", part(entries, 0).Entries, &cost); err != nil {
+		if _, err := one(t.Context(), d, One("d", part(entries, 0).Entries, &cost)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,7 +46,7 @@ func part(text string, units int64) Part {
 // ask returns which parts were refused and what is left of each: "ok:4 | OVER:0".
 func ask(t *testing.T, d *Decider, how Charging, parts ...Part) string {
 	t.Helper()
-	answers, err := d.DecideParts(t.Context(), "d", parts, how)
+	answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Charging: how, Lenient: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +62,33 @@ func ask(t *testing.T, d *Decider, how Charging, parts ...Part) string {
 		words = append(words, word)
 	}
 	return strings.Join(words, " | ")
+}
+
+// one decides a request of one part.
+func one(ctx context.Context, d *Decider, req Request) (Answer, error) {
+	answers, err := d.Decide(ctx, req)
+	if err != nil {
+		return Answer{}, err
+	}
+	return answers[0], nil
+}
+
+// peekOne peeks at a request of one part.
+func peekOne(ctx context.Context, d *Decider, req Request) (Answer, error) {
+	answers, err := d.Peek(ctx, req)
+	return answers[0], err
+}
+
+// named gives a request an ID.
+func named(id string, req Request) Request {
+	req.ID = id
+	return req
+}
+
+// remaining is the fewest units left of any limit.
+func remaining(a Answer) int64 {
+	tightest, _ := a.Tightest()
+	return tightest.Remaining
 }
 
 func want(t *testing.T, what, got, want string) {
@@ -133,7 +160,7 @@ func TestSoftLimitsDoNotStopOthers(t *testing.T) {
 func TestNothingLimits(t *testing.T) {
 	d, _ := decider(t, several)
 	want(t, "no rule, unlimited", ask(t, d, Together, part("unknown", 1), part("free", 1)), "ok | ok")
-	answers, err := d.DecideParts(t.Context(), "other", []Part{part("a", 1)}, Together)
+	answers, err := d.Decide(t.Context(), Request{Domain: "other", Parts: []Part{part("a", 1)}, Lenient: true})
 	if err != nil || len(answers) != 1 || answers[0].Refused {
 		t.Errorf("an unknown domain: %v, %v", answers, err)
 	}
@@ -162,7 +189,7 @@ func TestALimitOfTheRequest(t *testing.T) {
 	c.move(time.Minute)
 	want(t, "slid out", ask(t, d, Together, brings(2, time.Minute)), "ok:1")
 	want(t, "large", ask(t, d, Together, brings(4_294_967_295, time.Second)), "ok:4294967294")
-	if _, err := d.DecideParts(t.Context(), "d", []Part{brings(1, 500*24*time.Hour)}, Together); !errors.Is(err, sash.ErrInvalidLimit) {
+	if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{brings(1, 500*24*time.Hour)}, Lenient: true}); !errors.Is(err, sash.ErrInvalidLimit) {
 		t.Errorf("a window that is too long: %v", err)
 	}
 }

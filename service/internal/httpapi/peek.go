@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"example.com/sash/service/internal/explanation"
+	"example.com/sash/service/internal/wire"
 )
 
 var unseen = silence{
@@ -12,34 +12,34 @@ var unseen = silence{
 	undecided.notAsked,
 }
 
-// peek answers what a request would be told, always with 200: nothing was refused.
+// peek answers what a request would be answered now, always with 200: nothing was refused.
 func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
-	req := asked(w, r)
-	if req == nil {
+	req, ok := read(w, r)
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	v, err := h.decider.Peek(ctx, req.Domain, req.Entries, req.Cost)
+	answers, err := h.decider.Peek(ctx, req)
 	if err != nil {
-		h.answerError(w, r, err, &unseen)
+		h.fail(w, r, err, &unseen)
 		return
 	}
-	write(w, http.StatusOK, v)
+	wire.Write(w, http.StatusOK, wire.AnswerOf(&answers[0]))
 }
 
-// explain answers which rule a request meets, and what comes of it.
+// explain answers which rule a request meets, and what it would be answered now.
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
-	req := asked(w, r)
-	if req == nil {
+	req, ok := read(w, r)
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	e, err := h.decider.Explain(ctx, req.Domain, req.Entries, req.Cost)
+	e, err := h.decider.Explain(ctx, req)
 	if err != nil {
-		h.answerError(w, r, err, &unseen)
+		h.fail(w, r, err, &unseen)
 		return
 	}
-	write(w, http.StatusOK, explanation.Of(e))
+	wire.Write(w, http.StatusOK, wire.ExplanationOf(&e))
 }

@@ -1,4 +1,4 @@
-package verdict
+package wire
 
 import (
 	"encoding/json"

@@ -1,0 +1,118 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+)
+
+// Ban is the name of what refuses a banned subject, where others have a limit's.
+const Ban = "ban"
+
+// An Exception is what an operator puts in the place of one subject's rule for a while: other limits, or a ban.
+type Exception struct {
+	// Domain and Entries are those of the requests that are meant: these entries and no others. Values that a
+	// rule charges together (share_threshold) are meant together where the value is that of the rule, with
+	// its *, and one by one otherwise.
+	Domain  string
+	Entries []config.Entry
+	// Limits are what holds instead of the rule's. None is a ban.
+	Limits []sash.Limit
+	// Until is when it ends.
+	Until time.Time
+}
+
+// Exceptions are those of one subject: at most one of each kind.
+type exceptions struct {
+	banned   time.Time // until when; zero is not at all
+	override *limits
+	until    time.Time // of the override
+}
+
+// left returns for how much longer the subject is banned.
+func (e *exceptions) left(now time.Time) time.Duration {
+	if e.banned.IsZero() {
+		return 0
+	}
+	return max(0, e.banned.Sub(now))
+}
+
+// Except makes these exceptions hold from now on, and no others. One that ends need not be taken away.
+func (d *Decider) Except(all []Exception) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	d.excepted = all
+	r := *d.rules.Load()
+	d.except(&r, all)
+	d.rules.Store(&r)
+}
+
+// except puts exceptions into rules that are not in use yet. An override that no longer fits, because the
+// configuration changed, leaves its subject to the rule: see CheckException.
+func (d *Decider) except(r *rules, all []Exception) {
+	r.exceptions = nil
+	if len(all) > 0 {
+		r.exceptions = make(map[string]*exceptions, len(all))
+	}
+	for _, e := range all {
+		key := config.Key(e.Domain, e.Entries)
+		of := r.exceptions[key]
+		if of == nil {
+			of = &exceptions{}
+			r.exceptions[key] = of
+		}
+		if len(e.Limits) == 0 {
+			of.banned = e.Until
+		} else if l, err := d.compileOverride(r, e); err == nil {
+			of.override, of.until = l, e.Until
+		}
+	}
+}
+
+// compileOverride makes the limits that an exception puts in its rule's place ready for use. The algorithm stays the
+// rule's, so that what was charged counts.
+func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
+	found, err := r.config.Find(e.Domain, e.Entries)
+	if err != nil {
+		return nil, err
+	}
+	rule := found.Rule
+	if rule == nil {
+		return nil, fmt.Errorf("%w: no descriptor of the configuration matches these entries", ErrNotLimited)
+	}
+	l, err := d.compileLimits(&rule.Options, e.Limits, rule.OnUnavailable)
+	if err != nil {
+		return nil, err
+	}
+	for _, limit := range e.Limits {
+		if rule.Cost > limit.Units {
+			return nil, fmt.Errorf("%w: the cost of %d units that the descriptor has can never fit into %s", sash.ErrInvalidLimit, rule.Cost, limit)
+		}
+	}
+	return l, nil
+}
+
+// CheckException returns what is wrong with an exception under the configuration in use: errors are
+// config.ErrUnknownDomain, and for an override ErrNotLimited, and sash.ErrInvalidLimit for limits that the
+// rule's algorithm cannot count. An override that no longer passes has no effect.
+func (d *Decider) CheckException(e Exception) error {
+	r := d.rules.Load()
+	if len(e.Limits) > 0 {
+		_, err := d.compileOverride(r, e)
+		return err
+	}
+	_, err := r.config.Find(e.Domain, e.Entries)
+	return err
+}
+
+// ban fills in the answer to a subject that is banned for so much longer.
+func (a *Answer) ban(left time.Duration) {
+	left = max(left.Truncate(time.Microsecond), time.Microsecond)
+	by := sash.LimitResult{
+		Key: a.Key, Limit: sash.Limit{Name: Ban}, Refused: true,
+		RetryAfter: left, ReleaseAfter: left, ResetAfter: left,
+	}
+	a.Banned, a.never, a.Refused, a.RefusedBy, a.Limits = true, true, true, by, []sash.LimitResult{by}
+}

@@ -1,0 +1,116 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/service/internal/config"
+)
+
+// ErrNotLimited means that nothing counts what a request names, so that there is nothing to reset or to override.
+var ErrNotLimited = errors.New("nothing limits these entries")
+
+// Peek returns what Decide would answer now, and charges nothing. Observers are not notified. Errors are those of
+// Decide.
+func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
+	answers := make([]Answer, len(req.Parts))
+	err := d.resolve(&req, answers)
+	for i := range answers {
+		if a := &answers[i]; err == nil && a.Limited() {
+			err = soften(ctx, a, d.look(ctx, a))
+		}
+	}
+	if err != nil {
+		return answers, err
+	}
+	return answers, nil
+}
+
+// An Explanation is why a request of one part is answered as it is.
+type Explanation struct {
+	// Steps is how each entry was matched, up to the first that matches nothing.
+	Steps []config.Step
+	// Found is the rule, and the subject that is charged.
+	Found config.Found
+	// Answer is what Peek returns.
+	Answer Answer
+	// Never is nil, or why the request can never be admitted.
+	Never error
+}
+
+// Explain returns which rule a request of one part meets, and what it would be answered now. It charges nothing.
+// Errors are those of Peek, but for sash.ErrCostAboveLimit, which is part of the explanation.
+func (d *Decider) Explain(ctx context.Context, req Request) (Explanation, error) {
+	steps, found, err := d.Config().Trace(req.Domain, req.Parts[0].Entries)
+	if err != nil {
+		return Explanation{}, err
+	}
+	answers, err := d.Peek(ctx, req)
+	e := Explanation{Steps: steps, Found: found, Answer: answers[0]}
+	if errors.Is(err, sash.ErrCostAboveLimit) {
+		e.Never, err = err, nil
+	}
+	return e, err
+}
+
+// A State is how one subject stands.
+type State struct {
+	// Found is the rule of the subject; its Rule is nil where none matches.
+	Found config.Found
+	// Banned is for how much longer the subject is banned; zero is not at all.
+	Banned time.Duration
+	// Limits are what holds it now, of its rule or of an override; none is unlimited. Policy is how they are
+	// counted; nil where nothing is.
+	Limits []sash.Limit
+	Policy *driver.Policy
+	// Answer is the store's, to a request of no units; its Limits are empty where the store was not asked.
+	Answer Answer
+}
+
+// State returns how a subject stands, also while it is banned, and charges nothing. Observers are not notified.
+// Errors are config.ErrUnknownDomain, sash.ErrUnavailable, and the context's.
+func (d *Decider) State(ctx context.Context, domain string, entries []config.Entry) (State, error) {
+	r := d.rules.Load()
+	found, err := r.config.Find(domain, entries)
+	if err != nil {
+		return State{}, err
+	}
+	held, banned := r.limitsOf(domain, entries, found)
+	s := State{Found: found, Banned: banned, Answer: Answer{Rule: found.Rule, Metric: found.Metric, Key: found.Key}}
+	if held == nil {
+		return s, nil
+	}
+	if held = held.enforced(found.Key); held.policy == nil {
+		s.Limits = held.named
+		return s, nil
+	}
+	s.Limits, s.Policy, s.Answer.limits = held.named, held.policy, held
+	if err := d.look(ctx, &s.Answer); err != nil {
+		return s, failure(ctx, err)
+	}
+	return s, nil
+}
+
+// Reset forgets what the subject of a request was charged. Other instances that share the store may refuse it
+// from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of
+// sash.Limiter.Reset.
+func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
+	r := d.rules.Load()
+	found, err := r.config.Find(domain, entries)
+	if err != nil {
+		return err
+	}
+	held := r.limits[found.Rule]
+	if held == nil || held.limiter == nil {
+		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
+	}
+	err = held.limiter.Reset(ctx, found.Key)
+	if c := held.candidate; c != nil { // where it was compared, and where it counts apart
+		err = errors.Join(err, c.enforced.limiter.Reset(ctx, config.CandidateKey(found.Key)), c.enforced.limiter.Reset(ctx, found.Key))
+	}
+	return err
+}

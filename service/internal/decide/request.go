@@ -1,0 +1,121 @@
+package decide
+
+import (
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+)
+
+// A Request is what a port asks the engine: one part, or several that are decided together.
+type Request struct {
+	Domain string
+	Parts  []Part
+	// Charging says which parts are charged when another one is refused.
+	Charging Charging
+	// Lenient answers every request as Envoy's protocol does: an unknown domain limits nothing, a part of no units only
+	// looks, and a part whose units can never fit is refused. Otherwise these three are errors.
+	Lenient bool
+	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
+	// charged once within sash.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
+	// another request. Empty is a request that is not repeated.
+	ID string
+}
+
+// A Part is one subject that a request asks units of: a descriptor of Envoy's.
+type Part struct {
+	Entries []config.Entry
+	// Units asked for. Zero only looks.
+	Units int64
+	// ByRule asks for the cost of the rule that matches, if one does, instead of Units.
+	ByRule bool
+	// Refund gives the units back instead of asking for them.
+	Refund bool
+	// Override is a limit that the request brings, instead of the configuration's. Nil is none. One of no
+	// units refuses everything.
+	Override *sash.Limit
+}
+
+// One returns a request of one part. A nil cost is that of the rule that matches.
+func One(domain string, entries []config.Entry, cost *int64) Request {
+	part := Part{Entries: entries, ByRule: cost == nil}
+	if cost != nil {
+		part.Units = *cost
+	}
+	return Request{Domain: domain, Parts: []Part{part}}
+}
+
+// Charging says who pays for a request that is refused.
+type Charging uint8
+
+// Ways of charging.
+const (
+	// Together charges all parts or none. The default.
+	Together Charging = iota
+	// Each decides every part by itself, and charges those that have room although another was refused, as
+	// Envoy's rate limit service does.
+	Each
+)
+
+// An Answer is the decision on one Part.
+type Answer struct {
+	// Rule is the rule that matched; nil when none did or the request brought its limit.
+	Rule *config.Rule
+	// Metric names the rule in statistics; empty when nothing limits the part.
+	Metric string
+	// Key is the subject that the part is charged to, as the configuration names it.
+	Key string
+	// Units is what was asked for; negative for a refund.
+	Units int64
+	// Refused says that a limit of this part had no room, also where that does not bind.
+	Refused bool
+	// RefusedBy is the limit that refused: of several, the one that takes longest to have room. Its name is empty
+	// when the store was not asked because the units can never fit.
+	RefusedBy sash.LimitResult
+	// Banned says that an operator has banned the subject: RefusedBy is called Ban, and nothing was charged.
+	Banned bool
+	// Replaced says that another part's rule replaces this one's.
+	Replaced bool
+	// Limits is each limit's part of the answer; empty when nothing limits the part, or the store was not asked.
+	Limits []sash.LimitResult
+	// At is the store's clock when it decided; zero when it was not asked.
+	At time.Time
+	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. Where Limits
+	// is empty it is sash.FromPolicy when the store failed, and means nothing otherwise.
+	Source sash.Source
+	Cause  error
+	// Candidate is what the limits that are tried beside the rule's decided, or would have: see config.Candidate.
+	// Nil when there are none, or that is not known. Enforced says, of a candidate, that the part was held to it:
+	// then the two answers are the same.
+	Candidate *Answer
+	Enforced  bool
+
+	limits    *limits    // what the store is asked for; nil when it need not be
+	candidate *candidate // of the rule; nil is none, and beside an override
+	cost      int64      // what the store is asked for: Units, or more that can never fit
+	refund    bool
+	never     bool // the units can never fit, or the subject is banned
+}
+
+// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
+func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && !a.Banned }
+
+// Allowed reports whether the part lets the request go ahead: it has room, or does not bind.
+func (a *Answer) Allowed() bool { return !a.Refused || a.Soft() }
+
+// Limited reports whether anything limits the part.
+func (a *Answer) Limited() bool { return a.limits != nil || a.Banned }
+
+// Tightest returns the limit with the fewest units left; false when there is none.
+func (a *Answer) Tightest() (sash.LimitResult, bool) {
+	if len(a.Limits) == 0 {
+		return sash.LimitResult{}, false
+	}
+	tightest := a.Limits[0]
+	for _, l := range a.Limits[1:] {
+		if l.Remaining < tightest.Remaining {
+			tightest = l
+		}
+	}
+	return tightest, true
+}

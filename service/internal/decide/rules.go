@@ -1,0 +1,215 @@
+package decide
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/config"
+)
+
+// Rules are a configuration ready for use, with the exceptions from it. They do not change.
+type rules struct {
+	config *config.Config
+	limits map[*config.Rule]*limits // of rules that have some
+	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
+	exceptions map[string]*exceptions
+}
+
+// Limits are what a subject is held to, checked and ready for the store.
+type limits struct {
+	named   []sash.Limit
+	limiter *sash.Limiter // nil, and so are policy and store, for a limit of no units, which refuses everything
+	policy  *driver.Policy
+	store   driver.Store // answers by modes while it is unavailable
+	modes   failover.Modes
+	// candidate is that of the rule; nil is none.
+	candidate *candidate
+}
+
+// compile makes a configuration ready for use.
+func (d *Decider) compile(cfg *config.Config) (*rules, error) {
+	r := &rules{config: cfg, limits: make(map[*config.Rule]*limits)}
+	for _, rule := range cfg.Rules() {
+		switch {
+		case rule.Unlimited:
+			continue
+		case rule.Refuses:
+			r.limits[rule] = &limits{named: rule.Limits}
+			continue
+		}
+		l, err := d.compileLimits(&rule.Options, rule.Limits, rule.OnUnavailable)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", rule, err)
+		}
+		if l.candidate, err = d.compileCandidate(rule); err != nil {
+			return nil, fmt.Errorf("%s: the candidate: %w", rule, err)
+		}
+		r.limits[rule] = l
+	}
+	return r, nil
+}
+
+// compileLimits makes limits ready for use. The error is sash.ErrInvalidLimit.
+func (d *Decider) compileLimits(opts *sash.Options, named []sash.Limit, modes failover.Modes) (*limits, error) {
+	store, err := d.storeBy(modes)
+	if err != nil {
+		return nil, err
+	}
+	limiter, err := sash.New(store, opts, named...)
+	if err != nil {
+		return nil, err
+	}
+	return &limits{named: named, limiter: limiter, policy: limiter.Policy(), store: store, modes: modes}, nil
+}
+
+// storeBy returns the store with failure modes, if it has any.
+func (d *Decider) storeBy(modes failover.Modes) (driver.Store, error) {
+	if store, ok := d.store.(*failover.Store); ok {
+		return store.With(modes)
+	}
+	return d.store, nil
+}
+
+// fits returns sash.ErrCostAboveLimit for a cost that the limits can never admit.
+func (l *limits) fits(cost int64) error {
+	for _, limit := range l.named {
+		if cost > limit.Units {
+			return fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, cost, cmp.Or(limit.Name, limit.String()))
+		}
+	}
+	return nil
+}
+
+// resolve finds what each part of a request is held to, and fills in the answers that need no store.
+func (d *Decider) resolve(req *Request, answers []Answer) error {
+	if err := req.check(); err != nil {
+		return err
+	}
+	r := d.rules.Load()
+	var replaced []string
+	for i := range answers {
+		a := &answers[i]
+		err := d.resolvePart(r, req, &req.Parts[i], a)
+		if req.Lenient && errors.Is(err, config.ErrUnknownDomain) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if a.Rule != nil && !a.Banned {
+			replaced = append(replaced, a.Rule.Replaces...)
+		}
+	}
+	for i := range answers {
+		if a := &answers[i]; a.limits != nil && a.Rule != nil && a.Rule.Name != "" && slices.Contains(replaced, a.Rule.Name) {
+			a.Replaced, a.limits = true, nil
+		}
+	}
+	return nil
+}
+
+// check returns what is wrong with a request in itself.
+func (req *Request) check() error {
+	switch {
+	case req.ID == "":
+		return nil
+	case len(req.ID) > MaxIDLength:
+		return fmt.Errorf("%w: %d bytes, more than %d", sash.ErrInvalidID, len(req.ID), MaxIDLength)
+	case len(req.Parts) != 1:
+		return fmt.Errorf("%w: an ID of a request that has not one part", sash.ErrUnsupported)
+	}
+	return nil
+}
+
+func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) error {
+	a.Units = part.Units
+	found, err := r.config.Find(req.Domain, part.Entries)
+	if err != nil {
+		return err
+	}
+	a.Rule, a.Metric, a.Key, a.refund = found.Rule, found.Metric, found.Key, part.Refund
+	if !part.ByRule && !req.Lenient && part.Units < 1 {
+		return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, part.Units)
+	}
+	if part.ByRule && found.Rule != nil {
+		a.Units = found.Rule.Cost
+	}
+	if a.cost = a.Units; part.Refund {
+		a.Units = -a.Units
+	}
+	held, banned := r.limitsOf(req.Domain, part.Entries, found)
+	switch {
+	case banned > 0 && !part.Refund:
+		a.Key = cmp.Or(found.Key, config.Key(req.Domain, part.Entries))
+		a.ban(banned)
+		return nil
+	case part.Override != nil:
+		return d.override(req.Domain, part, a)
+	case held == nil:
+		return nil
+	}
+	a.limits, a.candidate = held.enforced(found.Key), held.candidate
+	if err = a.limits.fits(a.cost); err == nil {
+		return nil
+	}
+	a.never = true
+	if req.Lenient {
+		return nil
+	}
+	if a.limits = nil; !a.Soft() {
+		return err
+	}
+	a.Refused = true
+	return nil
+}
+
+// override holds a part to the limit that the request brings. Its metric has no values of the request.
+func (d *Decider) override(domain string, part *Part, a *Answer) error {
+	a.Rule, a.Key, a.Metric = nil, config.Key(domain, part.Entries), domain
+	for _, e := range part.Entries {
+		a.Metric += "." + e.Key
+	}
+	own := []sash.Limit{*part.Override}
+	if part.Override.Units == 0 {
+		a.limits, a.never = &limits{named: own}, true
+		return nil
+	}
+	var opts sash.Options
+	err := config.Fit(&opts, own)
+	if err == nil {
+		a.limits, err = d.compileLimits(&opts, own, failover.Modes{})
+	}
+	if err != nil {
+		return fmt.Errorf("the limit that the request brings: %w", err)
+	}
+	a.never = a.limits.fits(a.cost) != nil
+	return nil
+}
+
+// limitsOf returns what a subject is held to, nil for nothing, and for how much longer it is banned. Without exceptions
+// it looks up the rule's limits and no more.
+func (r *rules) limitsOf(domain string, entries []config.Entry, found config.Found) (held *limits, banned time.Duration) {
+	held = r.limits[found.Rule]
+	if len(r.exceptions) == 0 {
+		return held, 0
+	}
+	now, overridden := time.Now(), false
+	keys := [2]string{config.Key(domain, entries), found.Key} // they differ where values are charged together
+	for i, key := range keys {
+		e := r.exceptions[key]
+		if e == nil || i == 1 && key == keys[0] {
+			continue
+		}
+		if !overridden && found.Rule != nil && now.Before(e.until) {
+			held, overridden = e.override, true
+		}
+		banned = max(banned, e.left(now))
+	}
+	return held, banned
+}

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
+)
+
+// A Decision is the answer to one request. Durations are seconds as decimals, exact to the microsecond.
+type Decision struct {
+	// Allowed says whether the call may go ahead.
+	Allowed bool `json:"allowed"`
+	// Remaining is the units left, the fewest over all limits; null when nothing limits the call.
+	Remaining *int64 `json:"remaining"`
+	// RetryAfter is 0, or for a refusal the time after which the same call is admitted.
+	RetryAfter Seconds `json:"retry_after"`
+	// ResetAfter is the time until every unit of every limit is free.
+	ResetAfter Seconds `json:"reset_after"`
+	// RefusedBy is the name of the limit that refused, or decide.Ban, or null.
+	RefusedBy *string `json:"refused_by"`
+	// Shadow is there, and true, when the limits do not bind: Allowed is true whatever they say, and
+	// RefusedBy and RetryAfter are those of the refusal.
+	Shadow bool `json:"shadow,omitempty"`
+	// Limits has one element a limit, and is empty when nothing limits the call.
+	Limits []Limit `json:"limits"`
+	// At is the store's clock when it decided; null when the store was not asked.
+	At *Instant `json:"at"`
+	// Source says where the decision came from: store; cache, for a refusal of the store that still holds; and while the
+	// store is unavailable local, for this process over its share, or policy, where nothing was counted. Null
+	// when nothing limits the call.
+	Source *string `json:"source"`
+	// Cause is there when the source is local or policy, and says why the store did not decide: see
+	// decide.Cause.
+	Cause string `json:"cause,omitempty"`
+	// Token settles the reservation of a request that was let through, and is absent otherwise.
+	Token string `json:"token,omitempty"`
+}
+
+// AnswerOf returns the decision on a request of one part.
+func AnswerOf(a *decide.Answer) Decision {
+	d := Decision{Allowed: a.Allowed(), Limits: []Limit{}}
+	if a.Banned {
+		none, name := int64(0), a.RefusedBy.Limit.Name
+		d.Remaining, d.RefusedBy = &none, &name
+		d.RetryAfter, d.ResetAfter = Seconds(a.RefusedBy.RetryAfter), Seconds(a.RefusedBy.ResetAfter)
+		return d
+	}
+	d.Shadow = a.Soft() && !a.Rule.Unlimited || a.Soft() && len(a.Limits) > 0 // an override may limit what the rule does not
+	if len(a.Limits) == 0 {
+		if a.Source == sash.FromPolicy {
+			d.source(a)
+		}
+		return d
+	}
+	tightest, _ := a.Tightest()
+	d.Remaining, d.At = &tightest.Remaining, When(a.At)
+	d.source(a)
+	d.Limits = make([]Limit, len(a.Limits))
+	for i := range a.Limits {
+		l := &a.Limits[i]
+		d.Limits[i] = LimitOf(l.Limit)
+		d.Limits[i].Remaining = &l.Remaining
+		d.ResetAfter = max(d.ResetAfter, Seconds(l.ResetAfter))
+		if a.Refused {
+			d.RetryAfter = max(d.RetryAfter, Seconds(l.RetryAfter))
+		}
+	}
+	if a.Refused {
+		name := a.RefusedBy.Limit.Name
+		d.RefusedBy = &name
+	}
+	return d
+}
+
+// ResultOf returns the decision of a limiter.
+func ResultOf(res sash.Result) Decision {
+	a := decide.Answer{Limits: res.Limits(), At: res.At, Source: res.Source, Cause: res.Cause}
+	a.RefusedBy, a.Refused = res.RefusedBy()
+	return AnswerOf(&a)
+}
+
+// PeekOf returns the decision that a limiter would make on a call of a cost, by a look at what is left: see
+// decide.Answer.Foresee.
+func PeekOf(res sash.Result, cost int64) Decision {
+	a := decide.Answer{Limits: res.Limits(), At: res.At, Source: res.Source, Cause: res.Cause}
+	a.Foresee(cost)
+	return AnswerOf(&a)
+}
+
+func (d *Decision) source(a *decide.Answer) {
+	name := a.Source.String()
+	d.Source = &name
+	if a.Cause != nil {
+		d.Cause = decide.Cause(a.Cause)
+	}
+}

@@ -1,0 +1,67 @@
+package wire
+
+import (
+	"strings"
+
+	"example.com/sash"
+)
+
+// A Limit is one limit, with what is used of it where that is known.
+type Limit struct {
+	// Name is the limit's name, which is its text, such as "10/1m", unless it was given another.
+	Name string `json:"name"`
+	// Units is the most that the window may hold.
+	Units int64 `json:"units"`
+	// Window is the length of a sliding window; 0 for a calendar limit, whose Period says which.
+	Window Seconds `json:"window"`
+	// Period is such as "day@Europe/Paris", and absent for a sliding window.
+	Period string `json:"period,omitempty"`
+	// Remaining is the units of this limit that are left; absent where the limit is only named.
+	Remaining *int64 `json:"remaining,omitempty"`
+	*Usage
+}
+
+// Usage is what is used of a limit: of a subject that was looked at. Durations are seconds.
+type Usage struct {
+	Used int64 `json:"used"`
+	// Room says whether the cost that was asked about fits now; absent where no cost was.
+	Room *bool `json:"room,omitempty"`
+	// ReleaseAfter is the time until the next unit is free, and ResetAfter until all are.
+	ReleaseAfter Seconds `json:"release_after"`
+	ResetAfter   Seconds `json:"reset_after"`
+}
+
+// LimitOf returns a limit by itself.
+func LimitOf(l sash.Limit) Limit {
+	out := Limit{Name: l.Name, Units: l.Units, Window: Seconds(l.Window)}
+	if out.Name == "" {
+		out.Name = l.String()
+	}
+	if l.Period != 0 {
+		_, out.Period, _ = strings.Cut(l.String(), "/")
+	}
+	return out
+}
+
+// LimitsOf returns limits by themselves.
+func LimitsOf(limits []sash.Limit) []Limit {
+	out := make([]Limit, len(limits))
+	for i, l := range limits {
+		out[i] = LimitOf(l)
+	}
+	return out
+}
+
+// UsageOf returns limits with what is used of each.
+func UsageOf(limits []sash.LimitResult) []Limit {
+	out := make([]Limit, len(limits))
+	for i := range limits {
+		l := &limits[i]
+		out[i] = LimitOf(l.Limit)
+		out[i].Remaining = &l.Remaining
+		out[i].Usage = &Usage{
+			Used: l.Limit.Units - l.Remaining, ReleaseAfter: Seconds(l.ReleaseAfter), ResetAfter: Seconds(l.ResetAfter),
+		}
+	}
+	return out
+}

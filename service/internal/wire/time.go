@@ -1,0 +1,59 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Seconds is a duration that JSON has in seconds, to the microsecond: 90 for a minute and a half,
+// 0.000001 for a microsecond.
+type Seconds time.Duration
+
+// MarshalJSON writes a decimal, with no more digits than it needs.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	micros := time.Duration(s).Microseconds()
+	b := strconv.AppendInt(nil, micros/1e6, 10)
+	if rest := micros % 1e6; rest != 0 {
+		digits := strconv.FormatInt(1e6+rest, 10)[1:]
+		b = append(b, '.')
+		b = append(b, strings.TrimRight(digits, "0")...)
+	}
+	return b, nil
+}
+
+// UnmarshalJSON reads the form that MarshalJSON writes.
+func (s *Seconds) UnmarshalJSON(b []byte) error {
+	d, err := time.ParseDuration(string(b) + "s")
+	*s = Seconds(d)
+	return err
+}
+
+// RoundUp returns whole seconds, never fewer than the duration: for the Retry-After field of HTTP.
+func (s Seconds) RoundUp() int64 {
+	return int64((time.Duration(s) + time.Second - 1) / time.Second)
+}
+
+// Instant is a time that JSON has as RFC 3339 in UTC with six decimals.
+type Instant time.Time
+
+const instantLayout = "2006-01-02T15:04:05.000000Z07:00"
+
+// MarshalJSON writes the instant.
+func (i Instant) MarshalJSON() ([]byte, error) {
+	return []byte(time.Time(i).UTC().Format(`"` + instantLayout + `"`)), nil
+}
+
+// UnmarshalJSON reads an RFC 3339 time.
+func (i *Instant) UnmarshalJSON(b []byte) error {
+	return (*time.Time)(i).UnmarshalJSON(b)
+}
+
+// When returns a time as JSON has it, or nil for the zero time.
+func When(t time.Time) *Instant {
+	if t.IsZero() {
+		return nil
+	}
+	i := Instant(t)
+	return &i
+}

@@ -1,0 +1,141 @@
+// Package wire has the forms in which the service and the command line answer: one Go type each for a decision, a
+// limit, an explanation and an error, and how HTTP bodies are read and written. The ports make them of what the engine,
+// package decide, answers.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"example.com/sash/service/internal/config"
+)
+
+// Bounds of a request.
+const (
+	MaxBody    = 64 << 10 // bytes of its body
+	MaxEntries = 32
+)
+
+// An Error is the answer to a request that got no other.
+type Error struct {
+	// Error says what is wrong and what to do.
+	Error string `json:"error"`
+	// Source and Cause are those of a Decision; there when the store is unavailable.
+	Source string `json:"source,omitempty"`
+	Cause  string `json:"cause,omitempty"`
+}
+
+// Fail writes an Error.
+func Fail(w http.ResponseWriter, status int, text string) { Write(w, status, Error{Error: text}) }
+
+// Write writes a body as JSON.
+func Write(w http.ResponseWriter, status int, body any) {
+	b, err := json.Marshal(body)
+	if err != nil { // every body of the service can be marshalled
+		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // a client that is gone is no concern of ours
+}
+
+// A Subject names a subject by the domain and entries of its requests.
+type Subject struct {
+	// Domain names the application.
+	Domain string `json:"domain"`
+	// Entries are looked up in the configuration, one level each.
+	Entries []config.Entry `json:"entries"`
+}
+
+// Check returns what is missing, or too much.
+func (s *Subject) Check() error {
+	switch {
+	case s.Domain == "":
+		return errors.New("the domain is missing or empty")
+	case len(s.Entries) == 0:
+		return errors.New("entries are missing: give at least one key and value")
+	case len(s.Entries) > MaxEntries:
+		return fmt.Errorf("%d entries: there may be at most %d", len(s.Entries), MaxEntries)
+	}
+	for i, e := range s.Entries {
+		if e.Key == "" {
+			return fmt.Errorf("entry %d: the key is missing or empty", i+1)
+		}
+	}
+	return nil
+}
+
+// Read reads a body of one JSON object with known fields; with says what is in it. It answers the request when
+// the body is wrong, and returns nil.
+func Read[T any](w http.ResponseWriter, r *http.Request, with string) *T {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		Fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", MaxBody))
+		return nil
+	case err != nil:
+		Fail(w, http.StatusBadRequest, "the body did not arrive")
+		return nil
+	case !utf8.Valid(body): // replacement characters would make different keys alike
+		Fail(w, http.StatusBadRequest, "bad JSON: the body is not UTF-8")
+		return nil
+	}
+	into, err := decode[T](body)
+	switch {
+	case err != nil:
+		Fail(w, http.StatusBadRequest, "bad JSON: "+explain(err))
+	case into == nil:
+		Fail(w, http.StatusBadRequest, "bad JSON: send an object with "+with)
+	}
+	return into
+}
+
+// decode reads one object with known fields, and nothing after it.
+func decode[T any](body []byte) (*T, error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	var into *T
+	if err := decoder.Decode(&into); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the object")
+	}
+	return into, nil
+}
+
+// explain puts a decoding error into the words of the sender.
+func explain(err error) string {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.EOF):
+		return "the body is empty"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "the body ends in the middle"
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("%v at byte %d", syntax, syntax.Offset)
+	case errors.As(err, &kind) && kind.Field == "":
+		return "a " + kind.Value + " where an object is wanted"
+	case errors.As(err, &kind) && (kind.Field == "cost" || kind.Field == "used"):
+		return fmt.Sprintf("%s is %s: it must be a whole number", kind.Field, Clip(kind.Value))
+	case errors.As(err, &kind):
+		return fmt.Sprintf("%s is a %s, which it must not be", kind.Field, Clip(kind.Value))
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// Clip shortens a text of a request for an error.
+func Clip(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}
