@@ -171,7 +171,7 @@ func TestServeWhenRedisIsKilledAndComesBackEmpty(t *testing.T) {
 	if o := p.decide(t, "local", 1); o.Remaining != 20-share-1 || o.Source != "store" {
 		t.Errorf("after the %d units of before: %+v", share, o)
 	}
-	if logs := p.stopped(t); strings.Count(logs, "Redis is not asked for now") != 1 || strings.Count(logs, "Redis is back") != 1 {
+	if logs := p.stopped(t); strings.Count(logs, "Redis is down: calls are answered") != 1 || strings.Count(logs, "Redis is back") != 1 {
 		t.Errorf("logs: %s", logs)
 	}
 }

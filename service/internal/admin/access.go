@@ -20,12 +20,13 @@ import (
 // MinToken is the fewest bytes of a token: one that is guessed is no protection.
 const MinToken = 16
 
-// Access says who may change things and see what names users. The zero value lets nobody.
+// Access is the credentials that allow a caller to change things and to see the names of users. The zero value allows
+// none.
 type Access struct {
 	// Token is the secret that a request brings. Empty is none.
 	Token string
-	// Certificates says that the listener takes no connection without a certificate that it trusts; every
-	// request may then do everything.
+	// Certificates means that the listener takes no connection without a certificate that it trusts; every
+	// request then has access.
 	Certificates bool
 }
 
@@ -39,8 +40,8 @@ func (a *Access) Check() error {
 
 func (a *Access) possible() bool { return a.Token != "" || a.Certificates }
 
-// who returns who sent a request, for the log; empty is nobody who is known.
-func (a *Access) who(r *http.Request) string {
+// caller returns the authenticated caller's name, for the log, or "" if unknown.
+func (a *Access) caller(r *http.Request) string {
 	if a.Certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert := r.TLS.VerifiedChains[0][0]
 		name := cert.Subject.CommonName
@@ -61,7 +62,7 @@ func (a *Access) who(r *http.Request) string {
 	return ""
 }
 
-// right compares in a time that tells nothing.
+// right reports whether a token is the right one, in constant time.
 func (a *Access) right(token string) bool {
 	is, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(a.Token))
 	return a.Token != "" && subtle.ConstantTimeCompare(is[:], want[:]) == 1
@@ -72,7 +73,7 @@ const (
 	session    = 12 * time.Hour
 )
 
-// session returns what a cookie holds: its end, signed with the token, which it does not tell. Any instance with
+// session returns what a cookie holds: its end, signed with the token, which it does not disclose. Any instance with
 // the token takes it.
 func (a *Access) session(end time.Time) string {
 	text := strconv.FormatInt(end.Unix(), 10)
@@ -88,13 +89,13 @@ func (a *Access) live(value string, now time.Time) bool {
 	return err == nil && now.Unix() < end && hmac.Equal([]byte(value), []byte(a.session(time.Unix(end, 0))))
 }
 
-// private lets only those through who are known.
+// private serves authenticated callers only.
 func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !h.Access.possible():
 			wire.Fail(w, http.StatusForbidden, "this is off: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN, or with --admin-client-ca")
-		case h.Access.who(r) == "":
+		case h.Access.caller(r) == "":
 			h.logUnauthorized(r)
 			w.Header().Set("WWW-Authenticate", `Bearer realm="sash admin"`)
 			wire.Fail(w, http.StatusUnauthorized, "send the admin's token, as Authorization: Bearer TOKEN")
@@ -104,7 +105,7 @@ func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// near lets those through who are on this machine, and others as private does.
+// near serves callers on this machine, and others as private does.
 func (h *handler) near(next http.HandlerFunc) http.HandlerFunc {
 	private := h.private(next)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -116,11 +117,11 @@ func (h *handler) near(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// local reports whether a request comes from this machine, and asks for it by a name of its own: a page of another
-// site, whose name can be made to lead here, asks for that.
+// local reports whether a request comes from this machine and has a host name of this machine: a page of another site,
+// whose name can be made to resolve to this machine, has its own.
 func local(r *http.Request) bool {
 	if on, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && on.Network() == "unix" {
-		return true // whoever may open the file
+		return true // the permissions of the file decide
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	ip := net.ParseIP(host)

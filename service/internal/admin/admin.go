@@ -1,7 +1,7 @@
-// Package admin is the service's port for those who run it: what it counts, the configuration in use, the state of
-// its store, what it says of single subjects, and profiles of the process. docs/admin.md has the endpoints.
+// Package admin is the service's port for operators: statistics, the configuration in use, the state of the store,
+// exceptions and other orders for single subjects, and profiles of the process. docs/admin.md has the endpoints.
 //
-// Counters and the configuration are for everybody who reaches the port, as Envoy's rate limit service has them.
+// Counters and the configuration are open to everyone who reaches the port, as in Envoy's rate limit service.
 // What changes something or names users needs a token or a client's certificate, and is off without.
 package admin
 
@@ -48,11 +48,11 @@ type Options struct {
 	Loading *Loading
 	// Exceptions are the overrides and bans. Nil is a book in memory.
 	Exceptions *exceptions.Book
-	// Charges reads the log of a subject's key under a policy that keeps one. Nil tells none.
+	// Charges reads the log of a subject's key under a policy that keeps one. Nil reads none.
 	Charges func(ctx context.Context, key string, policy *driver.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
 	Store func() degrade.Report
-	// Log is told of every change and who made it, and of failures. Nil is slog.Default.
+	// Log gets every change and its author, and failures. Nil is slog.Default.
 	Log *slog.Logger
 }
 

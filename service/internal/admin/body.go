@@ -74,7 +74,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if r.Context().Err() == nil {
-		h.Log.Error("the admin port could not do what it was asked", "path", r.URL.Path, "error", err)
+		h.Log.Error("a request to the admin port failed", "path", r.URL.Path, "error", err)
 	}
 	w.Header().Set("Retry-After", "1")
 	if r.Method == http.MethodGet {

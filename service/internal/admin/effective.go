@@ -33,7 +33,7 @@ func ruleOf(r *config.Rule) rule {
 
 // config answers the configuration in use, and, to a caller with access, the exceptions from it.
 func (h *handler) config(w http.ResponseWriter, r *http.Request) {
-	by := h.Access.who(r)
+	by := h.Access.caller(r)
 	cfg := h.decider.Config()
 	rules := []rule{}
 	for _, r := range cfg.Rules() {

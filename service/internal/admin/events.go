@@ -37,7 +37,7 @@ type busiest struct {
 
 // events tells how things are, once a second, until the client goes or the service ends.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	if !h.enter(h.Access.who(r) != "") {
+	if !h.enter(h.Access.caller(r) != "") {
 		w.Header().Set("Retry-After", "5")
 		wire.Fail(w, http.StatusServiceUnavailable, "as many as can be are watching: close another page or sash top, or bring the admin's token")
 		return
@@ -85,7 +85,7 @@ func (h *handler) enter(known bool) bool {
 
 func (h *handler) happening(r *http.Request, snap stats.Snapshot) happening {
 	now := happening{
-		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: h.Access.who(r) != "",
+		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: h.Access.caller(r) != "",
 		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(),
 	}
 	if now.Authenticated { // also later: a session may end while the stream goes on

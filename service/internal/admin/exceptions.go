@@ -80,7 +80,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 		ctx, cancel := bounded(r)
 		defer cancel()
 		put, err := h.Exceptions.Put(ctx, exceptions.Exception{
-			Kind: kind, Domain: body.Domain, Entries: body.Entries, Limits: body.Limits, Reason: body.Reason, By: h.Access.who(r),
+			Kind: kind, Domain: body.Domain, Entries: body.Entries, Limits: body.Limits, Reason: body.Reason, By: h.Access.caller(r),
 		}, life)
 		if err != nil {
 			h.refuse(w, r, err)
@@ -103,7 +103,7 @@ func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 		case !found:
 			wire.Fail(w, http.StatusNotFound, "there is none with this id: it may have ended")
 		default:
-			h.Log.Info("admin: an exception is deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Access.who(r))
+			h.Log.Info("admin: an exception is deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Access.caller(r))
 			wire.Write(w, http.StatusOK, h.exception(gone))
 		}
 	}

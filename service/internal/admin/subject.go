@@ -79,7 +79,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	subject := config.Key(of.Domain, of.Entries)
-	h.Log.Info("admin: a subject is reset", "subject", subject, "by", h.Access.who(r))
+	h.Log.Info("admin: a subject is reset", "subject", subject, "by", h.Access.caller(r))
 	wire.Write(w, http.StatusOK, map[string]string{"subject": subject})
 }
 
@@ -89,7 +89,7 @@ const (
 	mostTop  = 1000
 )
 
-// top tells who asks for most, or is refused most.
+// top answers the subjects that ask for most, or are refused most.
 func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	by, n := query.Get("by"), usualTop

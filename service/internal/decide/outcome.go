@@ -20,7 +20,7 @@ const (
 	Refused
 	Shadowed // a part had no room, and does not bind
 	Failed   // there is no decision
-	Invalid  // the request is wrong: nobody was asked
+	Invalid  // the request is wrong, and the store was not asked
 	Outcomes // how many there are
 )
 

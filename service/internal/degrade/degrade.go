@@ -1,7 +1,7 @@
-// Package degrade makes what sash serve decides on: a store on Redis, and answers by each rule's policy while
+// Package degrade makes the store that sash serve decides on: Redis, and answers by each rule's failure modes while
 // that is unavailable.
 //
-//	failover (budget, breaker, policy) -> denials -> coalesce -> Redis
+//	failover (budget, breaker, failure modes) -> denials -> coalesce -> Redis
 package degrade
 
 import (
@@ -26,16 +26,16 @@ type Options struct {
 	Instances int
 	// Cluster says that keys are spread over the nodes of a Redis Cluster, which can fail by themselves.
 	Cluster bool
-	// Log gets what somebody should know of Redis. Nil is slog.Default.
+	// Log gets outages and misconfigurations of Redis. Nil is slog.Default.
 	Log *slog.Logger
 }
 
-// A Guard is a store with what an operator wants to know of it.
+// A Guard is a store with its state, for operators.
 type Guard struct {
-	// Store answers by the closed policy; its With makes those of rules.
-	Store *failover.Store
-	fleet *fleet
-	told  *told
+	// Store answers no call while Redis is unavailable; its With makes those with the failure modes of rules.
+	Store   *failover.Store
+	fleet   *fleet
+	outages *outages
 }
 
 // New returns a guard before a store on Redis, which stays the caller's. It does no I/O: a service can start
@@ -44,7 +44,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	g := &Guard{told: newTold(opts.Log), fleet: &fleet{fixed: opts.Instances, log: opts.Log}}
+	g := &Guard{outages: newOutages(opts.Log), fleet: &fleet{fixed: opts.Instances, log: opts.Log}}
 	id := rand.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	refusals, err := denials.New(coalesce.New(redis), nil)
@@ -56,8 +56,8 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		Local:     memstore.New(nil),
 		Instances: g.fleet.instances,
 		Classify:  classify,
-		OnChange:  g.told.change,
-		OnError:   g.told.failure,
+		OnChange:  g.outages.change,
+		OnError:   g.outages.failure,
 	}
 	if opts.Cluster {
 		behind.Parts = parts
@@ -67,8 +67,8 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	return g, err
 }
 
-// A Cluster's nodes have runs of slots as long as nobody has moved them about, and a part is a short run: few
-// parts lie on two nodes, and no map of the nodes has to be kept.
+// The nodes of a Cluster have runs of slots until slots are moved, and a part is a short run: few parts lie on two
+// nodes, and no map of the nodes has to be kept.
 const (
 	slots = 16384
 	parts = 64
@@ -87,8 +87,8 @@ func classify(err error) failover.Kind {
 // Run counts instances until the context ends. It returns nil.
 func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
 
-// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, is not asked: then it works as its policy
-// says, and ending it would help nobody.
+// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, is down: then it answers by
+// failure modes, and restarting it would not help.
 type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
@@ -100,11 +100,11 @@ type Health struct {
 // Draining is the status of a service that is about to stop.
 const Draining = "draining"
 
-// Health returns the state now. It asks nobody.
+// Health returns the state now. It sends nothing.
 func (g *Guard) Health() Health {
 	h := Health{Status: "ok", Store: g.Store.State().String(), Instances: g.fleet.instances()}
 	if g.Store.State() != failover.Up {
-		h.Status, h.Cause = "degraded", g.told.cause()
+		h.Status, h.Cause = "degraded", g.outages.cause()
 	}
 	return h
 }

@@ -65,14 +65,14 @@ func (f *fleet) once(ctx context.Context) {
 		f.note(time.Now(), n)
 	case ctx.Err() != nil:
 	case f.count.Load() == 0:
-		f.log.Warn("the number of instances is not known: rules that say local admit nothing until Redis has counted them, or give --instances", "error", err)
+		f.log.Warn("the number of instances is not known: rules with on_unavailable: local admit nothing until Redis has counted them; or set --instances", "error", err)
 	default:
 		f.log.Debug("a heart-beat failed", "error", err)
 		f.note(time.Now(), int(f.count.Load())) // it holds for a while after the failure
 	}
 }
 
-// note takes note of a number, and forgets those that are over.
+// note adds a sighting, and forgets those that are over.
 func (f *fleet) note(now time.Time, n int) {
 	greatest := n
 	kept := []sighting{{now, n}}

@@ -6,22 +6,22 @@ import (
 	"example.com/sash/failover"
 )
 
-// A Report is what those who run a service want to know of its store.
+// A Report is the state of a service's store, for its operators.
 type Report struct {
 	Health
-	// Since is when the store went down or came back; zero is not since the start.
+	// Since is when the store went down or came back; zero when neither happened since the start.
 	Since time.Time
 	// Stats are those of the store that answers while Redis does not.
 	Stats failover.Stats
 }
 
-// Report returns the state now. It asks nobody.
+// Report returns the state now. It sends nothing.
 func (g *Guard) Report() Report {
 	r := Report{Health: g.Health(), Stats: g.Store.Stats()}
-	g.told.mu.Lock()
-	defer g.told.mu.Unlock()
-	if r.Since = g.told.since; r.Since.IsZero() {
-		r.Since = g.told.back
+	g.outages.mu.Lock()
+	defer g.outages.mu.Unlock()
+	if r.Since = g.outages.since; r.Since.IsZero() {
+		r.Since = g.outages.back
 	}
 	return r
 }

@@ -14,7 +14,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A question is what the URL of forward-auth asks, whoever the client is.
+// A question is the configuration of forward-auth that the URL has, the same for all clients.
 type question struct {
 	domain      string
 	descriptors []descriptor

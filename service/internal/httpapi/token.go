@@ -24,9 +24,9 @@ var encoding = base64.RawURLEncoding.Strict()
 // errToken means that a token was not sealed with this key.
 var errToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
 
-// tokens turns reservations into texts for clients, and back. Who has such a text can read it: it holds what the
-// client asked, and the limits that it was told. It cannot be made or changed without the key, because that would
-// be a way to be given back what was never charged.
+// tokens turns reservations into texts for clients, and back. Anyone with such a text can read it: it holds the subject of
+// the request and its limits. It cannot be made or changed without the key, because a forged one would give back units
+// that were never charged.
 //
 // The form is the reservation as JSON and its HMAC-SHA-256, each in base64url, with a dot between them.
 type tokens struct {

@@ -12,7 +12,7 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// Headers are the names of response headers that tell of the limit that is closest to refusing.
+// Headers are the names of response headers with the state of the limit that is closest to refusing.
 type Headers struct {
 	// Limit, Remaining and Reset have the units of the limit, those left, and the seconds until that changes.
 	Limit, Remaining, Reset string
@@ -42,7 +42,7 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 	}
 }
 
-// metadata tells of the request and its quotas, for other filters of Envoy. It is nil unless it is asked for
+// metadata describes the request and its quotas to other filters of Envoy. It is nil unless the options have Metadata
 // or a rule has quota_mode.
 func (s *Service) metadata(req *pb.RateLimitRequest, answers []decide.Answer) *structpb.Struct {
 	quota := false

@@ -21,7 +21,7 @@ const (
 	maxEntries     = 32
 )
 
-// partsOf reads a request. The error says what is wrong with it.
+// partsOf reads a request. The error says what to correct.
 func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 	descriptors := req.GetDescriptors()
 	switch {
@@ -32,7 +32,7 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 	case len(descriptors) > maxDescriptors:
 		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
 	}
-	usual := max(1, int64(req.GetHitsAddend())) // nothing said is one
+	usual := max(1, int64(req.GetHitsAddend())) // absent is 1
 	parts := make([]decide.Part, len(descriptors))
 	for i, d := range descriptors {
 		if len(d.GetEntries()) > maxEntries {

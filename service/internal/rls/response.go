@@ -12,7 +12,7 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// response tells the answers in the order of the request.
+// response returns the answers in the order of the request.
 func (s *Service) response(req *pb.RateLimitRequest, answers []decide.Answer) *pb.RateLimitResponse {
 	res := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK,
@@ -56,15 +56,15 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	return st
 }
 
-// unitsLongestFirst are the protocol's units as windows are told in them.
+// unitsLongestFirst are the protocol's units of windows.
 var unitsLongestFirst = []pb.RateLimitResponse_RateLimit_Unit{
 	pb.RateLimitResponse_RateLimit_YEAR, pb.RateLimitResponse_RateLimit_MONTH, pb.RateLimitResponse_RateLimit_WEEK,
 	pb.RateLimitResponse_RateLimit_DAY, pb.RateLimitResponse_RateLimit_HOUR, pb.RateLimitResponse_RateLimit_MINUTE,
 	pb.RateLimitResponse_RateLimit_SECOND,
 }
 
-// limitOf tells a limit in the protocol's units. A window that is not a whole number of seconds has the unit
-// UNKNOWN, and its name says it.
+// limitOf returns a limit in the protocol's units. A window that is not a whole number of seconds has the unit
+// UNKNOWN, and the limit's name instead.
 func limitOf(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
 	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {

@@ -36,11 +36,11 @@ type Server struct {
 	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
 	// Nil is never.
 	Draining <-chan struct{}
-	// Log says that it stops. Nil is slog.Default.
+	// Log gets a warning when calls are cut off at the end. Nil is slog.Default.
 	Log *slog.Logger
 }
 
-// HealthService is the name under which the service's health is told, beside the empty one.
+// HealthService is the name of the service in health checks, beside the empty one.
 const HealthService = "ratelimit"
 
 // Serve answers on a listener until the context ends. Then it is unhealthy, takes no new connections, lets

@@ -30,9 +30,9 @@ type Options struct {
 	Shadow bool
 	// Headers are added to responses. Nil is none.
 	Headers *Headers
-	// Metadata tells of the request in dynamic_metadata. Where a rule has quota_mode, it is always there.
+	// Metadata describes the request in dynamic_metadata. Where a rule has quota_mode, it is always there.
 	Metadata bool
-	// Stats counts calls; what they ask of rules is counted by its observer. Nil counts nowhere.
+	// Stats counts calls; its observer counts decisions. Nil counts nowhere.
 	Stats *stats.Registry
 	// Log gets failures of the store, at most one a second, and faults. Nil is slog.Default.
 	Log *slog.Logger

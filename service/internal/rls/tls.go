@@ -15,7 +15,7 @@ import (
 type TLSFiles struct {
 	// Cert and Key are the server's certificate chain and key.
 	Cert, Key string
-	// ClientCA are the authorities of clients. Empty asks clients for no certificate.
+	// ClientCA are the authorities of clients. Empty requires no certificate of clients.
 	ClientCA string
 	// ClientSAN is a DNS name that a client's certificate must have. Empty takes any.
 	ClientSAN string

@@ -1,0 +1,63 @@
+package degrade
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"example.com/sash/failover"
+	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/throttle"
+)
+
+// Outages logs when Redis goes down and comes back, and, every now and then, a misconfiguration, which does not mend by
+// itself.
+type outages struct {
+	log           *slog.Logger
+	misconfigured throttle.Log
+
+	mu    sync.Mutex
+	since time.Time // guarded by mu: when it went down; zero while it is up
+	back  time.Time // guarded by mu: when it last came back; zero is never
+	why   string    // guarded by mu: the last failure, in a word
+}
+
+func newOutages(log *slog.Logger) *outages {
+	return &outages{log: log, misconfigured: throttle.Log{To: log, Every: 10 * time.Second}}
+}
+
+// change logs a change of the breaker. Every failed probe is a change too, so only the first counts.
+func (o *outages) change(now failover.State, cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case now == failover.Down && o.since.IsZero():
+		o.since = time.Now()
+		o.log.Warn("Redis is down: calls are answered by the failure mode of their rule (on_unavailable)", "state", now.String(), "cause", cause)
+	case now == failover.Up && !o.since.IsZero():
+		o.log.Info("Redis is back", "state", now.String(), "after", time.Since(o.since).Round(time.Millisecond))
+		o.since, o.back = time.Time{}, time.Now()
+	default:
+		o.log.Debug("Redis", "state", now.String(), "cause", cause)
+	}
+}
+
+// failure logs an error of Redis.
+func (o *outages) failure(err error, kind failover.Kind) {
+	o.mu.Lock()
+	o.why = decide.Cause(err)
+	o.mu.Unlock()
+	if kind != failover.Misconfigured && !redisstore.Misconfigured(err) {
+		o.log.Debug("Redis failed", "error", err)
+		return
+	}
+	o.misconfigured.Log(slog.LevelError, "Redis refuses to work for this service, which does not mend by itself: see sash doctor", "error", err)
+}
+
+// cause returns the last failure, in a word.
+func (o *outages) cause() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.why
+}
