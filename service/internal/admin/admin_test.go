@@ -197,12 +197,12 @@ func TestWrongRequests(t *testing.T) {
 	}
 }
 
-// What the store says of itself is told as JSON and to Prometheus.
+// The state of the store is answered as JSON and as metrics for Prometheus.
 func TestStore(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	_, text := w.send("GET", "/admin/v1/store", "")
-	if want := `{"bans":0,"cause":null,"exceptions_current":true,"exceptions_read_at":null,"for":null,"in_flight":0,"instances":1,` +
-		`"local":{"backlog":0,"doubtful":0,"lost":0,"written":0},"overrides":0,"since":null,"status":"ok","store":"memory"}` + "\n"; text != want {
+	if want := `{"status":"ok","store":"memory","cause":null,"since":null,"for":null,"instances":1,"in_flight":0,` +
+		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_read_at":null,"exceptions_current":true}` + "\n"; text != want {
 		t.Errorf("in memory: %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")

@@ -62,22 +62,23 @@ func (h *handler) store(w http.ResponseWriter, _ *http.Request) {
 	wire.Write(w, http.StatusOK, h.state())
 }
 
-func (h *handler) state() map[string]any {
+func (h *handler) state() wire.Store {
 	report, status := h.Store(), h.Exceptions.Status()
-	answer := map[string]any{
-		"status": report.Status, "store": report.Health.Store, "cause": nil, "since": wire.When(report.Since), "for": nil,
-		"instances": report.Instances, "in_flight": report.Stats.InFlight,
-		"local": map[string]int64{
-			"backlog": int64(report.Stats.Backlog), "written": report.Stats.Written, "lost": report.Stats.Lost, "doubtful": report.Stats.Doubtful,
+	store := wire.Store{
+		Status: report.Status, Store: report.Health.Store, Since: wire.When(report.Since),
+		Instances: report.Instances, InFlight: report.Stats.InFlight,
+		Local: wire.Local{
+			Backlog: int64(report.Stats.Backlog), Written: report.Stats.Written, Lost: report.Stats.Lost, Doubtful: report.Stats.Doubtful,
 		},
-		"overrides": len(h.Exceptions.List(exceptions.Override)), "bans": len(h.Exceptions.List(exceptions.Ban)),
-		"exceptions_read_at": wire.When(status.Read), "exceptions_current": status.Err == nil,
+		Overrides: len(h.Exceptions.List(exceptions.Override)), Bans: len(h.Exceptions.List(exceptions.Ban)),
+		ExceptionsReadAt: wire.When(status.Read), ExceptionsCurrent: status.Err == nil,
 	}
 	if report.Cause != "" {
-		answer["cause"] = report.Cause
+		store.Cause = &report.Cause
 	}
-	if !report.Since.IsZero() {
-		answer["for"] = wire.Seconds(time.Since(report.Since))
+	if store.Since != nil {
+		since := wire.Seconds(time.Since(report.Since))
+		store.For = &since
 	}
-	return answer
+	return store
 }

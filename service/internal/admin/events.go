@@ -12,34 +12,16 @@ import (
 // Bounds of streams of events.
 const (
 	maxStreams   = 20
-	maxStrange   = 10              // open at once when a stranger opens one: strangers must not keep others out
+	maxPublic    = 10              // open at once when a caller without access opens one: they must not keep others out
 	eventTimeout = 5 * time.Second // for a client to take one event
 	eventTop     = 15              // subjects of each order in an event
 )
 
-// A happening is one event: how things are, or, for Step long, were.
-type happening struct {
-	At            wire.Instant        `json:"at"`
-	Since         wire.Instant        `json:"since"` // when counting began
-	Authenticated bool                `json:"authenticated"`
-	Requests      stats.Series        `json:"requests"`
-	Second        stats.Counts[int64] `json:"second"`
-	Rules         []stats.Series      `json:"rules"`
-	Store         map[string]any      `json:"store"`
-	Top           *busiest            `json:"top"` // null to strangers
-}
-
-type busiest struct {
-	Since   wire.Instant    `json:"since"`
-	Units   []stats.Subject `json:"units"`
-	Refused []stats.Subject `json:"refused"`
-}
-
-// events tells how things are, once a second, until the client goes or the service ends.
+// events streams the state of the service, once a second, until the client goes or the service ends.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if !h.enter(h.Access.caller(r) != "") {
 		w.Header().Set("Retry-After", "5")
-		wire.Fail(w, http.StatusServiceUnavailable, "as many as can be are watching: close another page or sash top, or bring the admin's token")
+		wire.Fail(w, http.StatusServiceUnavailable, "too many streams are open: close another page or sash top, or send the admin's token")
 		return
 	}
 	defer func() { <-h.streams }()
@@ -64,7 +46,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	snap := h.Stats.Now()
 	ok := send("history", map[string]any{"at": wire.Instant(snap.At), "step": wire.Seconds(stats.Step), "seconds": h.Stats.History()})
 	for ok {
-		if ok = send("state", h.happening(r, snap)); ok {
+		if ok = send("state", h.event(r, snap)); ok {
 			snap, ok = h.Stats.Next(r.Context())
 		}
 	}
@@ -72,7 +54,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 
 // enter takes the place of a stream, if there is one.
 func (h *handler) enter(known bool) bool {
-	if !known && len(h.streams) >= maxStrange {
+	if !known && len(h.streams) >= maxPublic {
 		return false
 	}
 	select {
@@ -83,15 +65,16 @@ func (h *handler) enter(known bool) bool {
 	}
 }
 
-func (h *handler) happening(r *http.Request, snap stats.Snapshot) happening {
-	now := happening{
+// event returns the state of the service, with subjects for an authenticated caller.
+func (h *handler) event(r *http.Request, snap stats.Snapshot) wire.Event {
+	event := wire.Event{
 		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: h.Access.caller(r) != "",
 		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(),
 	}
-	if now.Authenticated { // also later: a session may end while the stream goes on
+	if event.Authenticated { // checked for every event: a session may end while the stream goes on
 		units, since := h.Stats.Hottest(stats.ByUnits, eventTop)
 		refused, _ := h.Stats.Hottest(stats.ByRefused, eventTop)
-		now.Top = &busiest{wire.Instant(since), units, refused}
+		event.Top = &wire.Top{Since: wire.Instant(since), Units: units, Refused: refused}
 	}
-	return now
+	return event
 }

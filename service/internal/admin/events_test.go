@@ -134,14 +134,14 @@ func TestStreamsAreBounded(t *testing.T) {
 	var first *stream
 	for i := range maxStreams {
 		brings := ""
-		if i >= maxStrange {
+		if i >= maxPublic {
 			brings = token
 		}
 		watched := w.watch(t, brings)
 		if event(t, watched, "state", new(told)); i == 0 {
 			first = watched
 		}
-		if i+1 < maxStrange {
+		if i+1 < maxPublic {
 			continue
 		}
 		if watched := w.watch(t, ""); watched.StatusCode != http.StatusServiceUnavailable || watched.Header.Get("Retry-After") == "" {

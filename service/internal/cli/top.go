@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash/service/internal/watch"
+	"example.com/sash/service/internal/wire"
 )
 
 // watching is the flags of sash top.
@@ -59,7 +60,7 @@ func (a *app) runTop(ctx context.Context, w *watching) error {
 		return client.Screen(ctx, os.Stdin, screen)
 	}
 	out := &text{to: a.out}
-	err := client.Watch(ctx, func(s watch.State, state []byte) bool {
+	err := client.Watch(ctx, func(s wire.Event, state []byte) bool {
 		if w.json {
 			out.say("%s", state)
 		} else {

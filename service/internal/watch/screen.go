@@ -7,6 +7,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"example.com/sash/service/internal/wire"
 )
 
 // reconnect is the pause before a stream that ended is reopened.
@@ -23,7 +25,7 @@ func (c *Client) Screen(ctx context.Context, in io.Reader, out io.Writer) error 
 		defer close(failed)
 		seen := false
 		for ctx.Err() == nil {
-			err := c.Watch(ctx, func(s State, _ []byte) bool {
+			err := c.Watch(ctx, func(s wire.Event, _ []byte) bool {
 				seen = true
 				program.Send(s)
 				return true
@@ -60,7 +62,7 @@ type lost struct{}
 // A screen is the model of the terminal.
 type screen struct {
 	from          string
-	state         *State
+	state         *wire.Event
 	lost          bool
 	width, height int
 }
@@ -78,7 +80,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		case "q", "esc", "ctrl+c":
 			return s, tea.Quit
 		}
-	case State:
+	case wire.Event:
 		s.state, s.lost = &msg, false
 	case lost:
 		s.lost = true

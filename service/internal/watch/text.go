@@ -13,10 +13,11 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/wire"
 )
 
 // Text renders an event for a terminal of a width and a height; 0 is unbounded. Without color it is plain text.
-func Text(s *State, width, height int, color bool) string {
+func Text(s *wire.Event, width, height int, color bool) string {
 	p := &page{width: width, color: color, most: max(3, (height-15)/3)}
 	if height == 0 {
 		p.most = math.MaxInt
@@ -73,10 +74,13 @@ const (
 	yellow = 3
 )
 
-func (p *page) head(s *State) {
+func (p *page) head(s *wire.Event) {
 	store := fmt.Sprintf("store %s", s.Store.Store)
 	if s.Store.Status != "ok" {
-		store = p.tint(fmt.Sprintf("store %s (%s)", s.Store.Store, s.Store.Cause), red)
+		if s.Store.Cause != nil {
+			store += " (" + *s.Store.Cause + ")"
+		}
+		store = p.tint(store, red)
 	} else {
 		store = p.tint(store, green)
 	}
@@ -84,7 +88,7 @@ func (p *page) head(s *State) {
 		store += " for " + time.Duration(*s.Store.For).Round(time.Second).String()
 	}
 	p.add(fmt.Sprintf("sash  %s  %s, %d in flight, instances %s, overrides %d, bans %d",
-		s.At.Local().Format("15:04:05"), store, s.Store.InFlight, known(s.Store.Instances), s.Store.Overrides, s.Store.Bans))
+		clock(s.At), store, s.Store.InFlight, known(s.Store.Instances), s.Store.Overrides, s.Store.Bans))
 	if l := s.Store.Local; l.Backlog+l.Lost+l.Doubtful > 0 {
 		p.add(p.tint(fmt.Sprintf("local: %d subjects waiting to be written to Redis, %d units lost, %d possibly charged by Redis", l.Backlog, l.Lost, l.Doubtful), yellow))
 	}
@@ -98,8 +102,8 @@ func (p *page) head(s *State) {
 	p.grid(rows)
 }
 
-func (p *page) rules(s *State) {
-	p.title("Rules", "rates over the last 10 s, totals since "+s.Since.Local().Format("15:04:05"))
+func (p *page) rules(s *wire.Event) {
+	p.title("Rules", "rates over the last 10 s, totals since "+clock(s.Since))
 	rows := [][]string{{"rule", "decisions/s", "refused/s", "share", "allowed", "refused", "would refuse", "banned", "errors"}}
 	for _, l := range s.Rules[:min(len(s.Rules), p.most)] {
 		decisions, refused := l.Rate.Sum(), l.Rate.Refused+l.Rate.Banned
@@ -115,12 +119,12 @@ func (p *page) rules(s *State) {
 	p.grid(rows)
 }
 
-func (p *page) subjects(s *State) {
+func (p *page) subjects(s *wire.Event) {
 	if s.Top == nil {
 		p.title("Subjects", "hidden: pass the admin token with --token-file or SASH_ADMIN_TOKEN")
 		return
 	}
-	since := "since " + s.Top.Since.Local().Format("15:04:05")
+	since := "since " + clock(s.Top.Since)
 	p.title("Hottest subjects", "units requested "+since)
 	p.grid(p.list(s.Top.Units, "units", func(t *stats.Subject) string { return t.Last }))
 	p.title("Most refused", "refused requests "+since)
@@ -194,6 +198,9 @@ func per(n float64) string {
 	}
 	return strconv.FormatFloat(n, 'f', 0, 64)
 }
+
+// clock is the time of day.
+func clock(i wire.Instant) string { return time.Time(i).Local().Format(time.TimeOnly) }
 
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 

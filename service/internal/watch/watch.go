@@ -13,44 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/wire"
 )
-
-// A State is one event: how a service is.
-type State struct {
-	At            time.Time      `json:"at"`
-	Since         time.Time      `json:"since"`
-	Authenticated bool           `json:"authenticated"`
-	Requests      stats.Series   `json:"requests"`
-	Rules         []stats.Series `json:"rules"`
-	Store         Store          `json:"store"`
-	Top           *Top           `json:"top"` // nil to strangers
-}
-
-// A Store is the state of the service's store.
-type Store struct {
-	Status    string        `json:"status"`
-	Store     string        `json:"store"`
-	Cause     string        `json:"cause"`
-	For       *wire.Seconds `json:"for"`
-	Instances int           `json:"instances"`
-	InFlight  int           `json:"in_flight"`
-	Local     struct {
-		Backlog  int64 `json:"backlog"`
-		Lost     int64 `json:"lost"`
-		Doubtful int64 `json:"doubtful"`
-	} `json:"local"`
-	Overrides int `json:"overrides"`
-	Bans      int `json:"bans"`
-}
-
-// A Top is the busiest subjects.
-type Top struct {
-	Since   time.Time       `json:"since"`
-	Units   []stats.Subject `json:"units"`
-	Refused []stats.Subject `json:"refused"`
-}
 
 // ErrToken means that the service does not take the token.
 var ErrToken = errors.New("the service does not take this token: it is another, or the service was started without one")
@@ -71,7 +35,7 @@ type Client struct {
 
 // Watch calls f with every event, and the JSON that it came in, until f or the context ends it, or the stream ends,
 // which is an error.
-func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) error {
+func (c *Client) Watch(ctx context.Context, f func(wire.Event, []byte) (more bool)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	quiet := time.AfterFunc(silence, func() { stop(fmt.Errorf("it has said nothing for %v", silence)) })
@@ -108,14 +72,14 @@ func (c *Client) Watch(ctx context.Context, f func(State, []byte) (more bool)) e
 		if !ok || kind != "state" {
 			continue
 		}
-		var s State
-		if err := json.Unmarshal([]byte(data), &s); err != nil {
+		var event wire.Event
+		if err := json.Unmarshal([]byte(data), &event); err != nil {
 			return fmt.Errorf("%s sent an event that cannot be read: %w", c.Admin, err)
 		}
-		if c.Token != "" && !s.Authenticated {
+		if c.Token != "" && !event.Authenticated {
 			return ErrToken
 		}
-		if !f(s, []byte(data)) {
+		if !f(event, []byte(data)) {
 			return nil
 		}
 	}

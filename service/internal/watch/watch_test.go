@@ -14,6 +14,7 @@ import (
 
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/watch"
+	"example.com/sash/service/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +38,7 @@ const state = "event: state\ndata: {\"authenticated\":false,\"requests\":{\"coun
 func TestWatchReadsStates(t *testing.T) {
 	url := stream(t, 200, "event: history\ndata: {}\n\n: a comment\n\n"+state+state+state)
 	var seen []int64
-	err := (&watch.Client{Admin: url + "/"}).Watch(t.Context(), func(s watch.State, text []byte) bool {
+	err := (&watch.Client{Admin: url + "/"}).Watch(t.Context(), func(s wire.Event, text []byte) bool {
 		seen = append(seen, s.Requests.Count.Allowed)
 		return len(seen) < 2
 	})
@@ -59,20 +60,20 @@ func TestWatchReturnsWhatIsWrong(t *testing.T) {
 		"no JSON":          {watch.Client{Admin: stream(t, 200, "event: state\ndata: {\n\n")}, "sent an event that cannot be read"},
 		"the stream ended": {watch.Client{Admin: stream(t, 200, state)}, "ended the stream"},
 	} {
-		err := c.client.Watch(ctx, func(watch.State, []byte) bool { return true })
+		err := c.client.Watch(ctx, func(wire.Event, []byte) bool { return true })
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 	c := watch.Client{Admin: stream(t, 200, state), Token: "another"}
-	if err := c.Watch(ctx, func(watch.State, []byte) bool { return true }); !errors.Is(err, watch.ErrToken) {
+	if err := c.Watch(ctx, func(wire.Event, []byte) bool { return true }); !errors.Is(err, watch.ErrToken) {
 		t.Errorf("a wrong token: %v", err)
 	}
 }
 
 // Values of requests cannot control the terminal, and lines fit its size.
 func TestTextFitsTheTerminal(t *testing.T) {
-	s := &watch.State{Top: &watch.Top{}}
+	s := &wire.Event{Top: &wire.Top{}}
 	for range 50 {
 		s.Rules = append(s.Rules, stats.Series{Rule: strings.Repeat("long", 50)})
 		s.Top.Units = append(s.Top.Units, stats.Subject{Subject: "d:user:\x1b[2J\r\n界", Count: 12})
@@ -90,7 +91,7 @@ func TestTextFitsTheTerminal(t *testing.T) {
 			t.Errorf("%d columns: %q", n, line)
 		}
 	}
-	if text := watch.Text(&watch.State{}, 0, 0, false); !strings.Contains(text, "--token-file") {
+	if text := watch.Text(&wire.Event{}, 0, 0, false); !strings.Contains(text, "--token-file") {
 		t.Error("the text does not say how to show subjects")
 	}
 }

@@ -1,0 +1,50 @@
+package wire
+
+import "example.com/sash/service/internal/stats"
+
+// An Event is the state of a service, as the admin port streams it once a second.
+type Event struct {
+	At            Instant      `json:"at"`
+	Since         Instant      `json:"since"` // when counting began
+	Authenticated bool         `json:"authenticated"`
+	Requests      stats.Series `json:"requests"`
+	// Second counts the requests of the last stats.Step.
+	Second stats.Counts[int64] `json:"second"`
+	Rules  []stats.Series      `json:"rules"`
+	Store  Store               `json:"store"`
+	Top    *Top                `json:"top"` // null to callers without access
+}
+
+// A Store is the state of a service's store.
+type Store struct {
+	Status string  `json:"status"` // ok, degraded or draining
+	Store  string  `json:"store"`  // up, down, probing, or memory
+	Cause  *string `json:"cause"`  // why it is not up: see decide.Cause
+	// Since is when it went down or came back, and For how long ago; null when neither happened.
+	Since *Instant `json:"since"`
+	For   *Seconds `json:"for"`
+	// Instances is how many share the limits; 0 while that is not known.
+	Instances int   `json:"instances"`
+	InFlight  int   `json:"in_flight"`
+	Local     Local `json:"local"`
+	// Overrides and Bans are how many hold; they were last read at ExceptionsReadAt.
+	Overrides         int      `json:"overrides"`
+	Bans              int      `json:"bans"`
+	ExceptionsReadAt  *Instant `json:"exceptions_read_at"`
+	ExceptionsCurrent bool     `json:"exceptions_current"`
+}
+
+// Local is what was admitted locally while the store was unavailable: see failover.Stats.
+type Local struct {
+	Backlog  int64 `json:"backlog"`
+	Written  int64 `json:"written"`
+	Lost     int64 `json:"lost"`
+	Doubtful int64 `json:"doubtful"`
+}
+
+// A Top is the subjects that ask for most units and those that are refused most.
+type Top struct {
+	Since   Instant         `json:"since"`
+	Units   []stats.Subject `json:"units"`
+	Refused []stats.Subject `json:"refused"`
+}
