@@ -9,7 +9,7 @@ import (
 
 // request returns what a part asks of the store.
 func (a *Answer) request() driver.Request {
-	return driver.Request{Key: a.Key, Cost: a.cost, Policy: a.limits.policy}
+	return driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.policy}
 }
 
 // alone decides a part by itself, or, where the request is refused already, only looks.
@@ -71,7 +71,7 @@ func (d *Decider) look(ctx context.Context, a *Answer) error {
 		return err
 	}
 	if !a.refund {
-		a.Foresee(a.cost)
+		a.Foresee(a.need)
 	}
 	return nil
 }

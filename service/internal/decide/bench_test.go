@@ -49,7 +49,7 @@ func BenchmarkPartsOne(b *testing.B) {
 	entries := []config.Entry{{Key: "user", Value: "ann"}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.Decide(b.Context(), Request{Domain: "d", Parts: []Part{{Entries: entries, Units: 1}}, Lenient: true}); err != nil {
+		if _, err := d.Decide(b.Context(), Request{Domain: "d", Parts: []Part{{Entries: entries, Cost: 1}}, Lenient: true}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -60,7 +60,7 @@ func BenchmarkPartsTwo(b *testing.B) {
 	user, plan := []config.Entry{{Key: "user", Value: "ann"}}, []config.Entry{{Key: "plan", Value: "free"}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.Decide(b.Context(), Request{Domain: "d", Parts: []Part{{Entries: user, Units: 1}, {Entries: plan, Units: 1}}, Lenient: true}); err != nil {
+		if _, err := d.Decide(b.Context(), Request{Domain: "d", Parts: []Part{{Entries: user, Cost: 1}, {Entries: plan, Cost: 1}}, Lenient: true}); err != nil {
 			b.Fatal(err)
 		}
 	}

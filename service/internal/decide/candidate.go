@@ -73,10 +73,10 @@ func (d *Decider) compare(ctx context.Context, answers []Answer, charging Chargi
 		}
 		// Without a rule it does not bind.
 		c := &Answer{
-			Metric: config.CandidateMetric(a.Metric), Key: config.CandidateKey(a.Key), Units: a.Units,
-			limits: a.candidate.compared, cost: max(a.Units, -a.Units), refund: a.refund,
+			Metric: config.CandidateMetric(a.Metric), Key: config.CandidateKey(a.Key), Cost: a.Cost,
+			limits: a.candidate.compared, need: max(a.Cost, -a.Cost), refund: a.refund,
 		}
-		c.never = c.limits.fits(c.cost) != nil
+		c.never = c.limits.fits(c.need) != nil
 		decide := d.alone
 		if c.refund {
 			decide = d.giveBack

@@ -56,7 +56,7 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 					if _, err := one(t.Context(), w.Decider, One("d", user, &cost)); err != nil {
 						t.Fatal(err)
 					}
-				} else if _, err := w.Decide(t.Context(), Request{Domain: "d", Parts: []Part{{Entries: user, Units: cost}}, Lenient: true}); err != nil {
+				} else if _, err := w.Decide(t.Context(), Request{Domain: "d", Parts: []Part{{Entries: user, Cost: cost}}, Lenient: true}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -65,7 +65,7 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 				t.Fatalf("request %d: the rule said %v %v, and without a candidate %v %v", n, got.Refused, got.Limits, want.Refused, want.Limits)
 			}
 			c := got.Candidate
-			if c == nil || c.Enforced || c.Metric != "d.user.candidate" || c.Units != cost || c.Rule != got.Rule {
+			if c == nil || c.Enforced || c.Metric != "d.user.candidate" || c.Cost != cost || c.Rule != got.Rule {
 				t.Fatalf("request %d: the candidate is %+v", n, c)
 			}
 			if c.Refused != would.Refused || c.RefusedBy.RetryAfter != would.RefusedBy.RetryAfter || c.Limits[0].Remaining != would.Limits[0].Remaining {

@@ -67,7 +67,7 @@ func TestRequestsWhileEverythingChanges(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{{Entries: entries, Units: 1}}, Lenient: true})
+				answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{{Entries: entries, Cost: 1}}, Lenient: true})
 				if err != nil {
 					t.Error(err)
 					return

@@ -35,7 +35,7 @@ func decider(t *testing.T, text string) (*Decider, *clock) {
 
 // part reads "key=value key=value" and the units.
 func part(text string, units int64) Part {
-	p := Part{Units: units}
+	p := Part{Cost: units}
 	for field := range strings.FieldsSeq(text) {
 		key, value, _ := strings.Cut(field, "=")
 		p.Entries = append(p.Entries, config.Entry{Key: key, Value: value})

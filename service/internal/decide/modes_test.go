@@ -62,7 +62,7 @@ descriptors:
 		}
 		var parts []Part
 		for key, units := range c.units {
-			parts = append(parts, Part{Entries: []config.Entry{{Key: key, Value: "a"}}, Units: units})
+			parts = append(parts, Part{Entries: []config.Entry{{Key: key, Value: "a"}}, Cost: units})
 		}
 		admitted := 0
 		for range 10 {

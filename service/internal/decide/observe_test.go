@@ -24,7 +24,7 @@ descriptors:
 	d.Observe(func(_ context.Context, o *Observation) {
 		line := fmt.Sprintf("%s allowed:%v error:%v", o.Domain, o.Allowed, o.Err != nil)
 		for _, a := range o.Answers {
-			line += fmt.Sprintf(" [%s %s %d, refused %v by %q]", a.Metric, a.Key, a.Units, a.Refused, a.RefusedBy.Limit.Name)
+			line += fmt.Sprintf(" [%s %s %d, refused %v by %q]", a.Metric, a.Key, a.Cost, a.Refused, a.RefusedBy.Limit.Name)
 		}
 		if o.Took < 0 || o.Began.IsZero() {
 			t.Error("no time was told")

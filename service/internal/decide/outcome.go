@@ -160,7 +160,7 @@ func (o *Observation) RefusedBy(i int) string {
 		return ""
 	}
 	for _, l := range a.Rule.Limits {
-		if a.Units > l.Units { // which no store was asked for
+		if a.Cost > l.Units { // which no store was asked for
 			return cmp.Or(l.Name, l.String())
 		}
 	}

@@ -29,7 +29,7 @@ func TestALookIsNoRequest(t *testing.T) {
 			t.Fatalf("%+v, %v", v, err)
 		}
 		e, err := d.Explain(t.Context(), One("d", part("k=a", 0).Entries, &cost))
-		if err != nil || !e.Answer.Allowed() || e.Answer.Units != 3 || e.Answer.Limits[1].Remaining != 4 || e.Found.Rule == nil || e.Steps[0].How != "key alone" {
+		if err != nil || !e.Answer.Allowed() || e.Answer.Cost != 3 || e.Answer.Limits[1].Remaining != 4 || e.Found.Rule == nil || e.Steps[0].How != "key alone" {
 			t.Fatalf("%+v, %v", e, err)
 		}
 	}

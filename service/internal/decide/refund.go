@@ -20,14 +20,14 @@ const refundSteps = 64
 // do not show when a charge was made. Refusals that other instances keep in memory hold for a second more.
 func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error {
 	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
-	if !admitted || a.limits.policy == nil || a.cost == 0 {
+	if !admitted || a.limits.policy == nil || a.need == 0 {
 		return d.look(ctx, a)
 	}
 	settler, ok := d.store.(driver.Settler)
 	if !ok {
 		return fmt.Errorf("%w: a refund", sash.ErrUnsupported)
 	}
-	left := a.cost
+	left := a.need
 	try := left
 	before, err := a.widest(ctx)
 	for step := 0; err == nil && step < refundSteps && left > 0; step++ {

@@ -25,9 +25,9 @@ type Request struct {
 // A Part is one subject that a request asks units of: a descriptor of Envoy's.
 type Part struct {
 	Entries []config.Entry
-	// Units asked for. Zero only looks.
-	Units int64
-	// ByRule asks for the cost of the rule that matches, if one does, instead of Units.
+	// Cost is the units asked for. Zero only looks.
+	Cost int64
+	// ByRule asks for the cost of the rule that matches, if one does, instead of Cost.
 	ByRule bool
 	// Refund gives the units back instead of asking for them.
 	Refund bool
@@ -40,7 +40,7 @@ type Part struct {
 func One(domain string, entries []config.Entry, cost *int64) Request {
 	part := Part{Entries: entries, ByRule: cost == nil}
 	if cost != nil {
-		part.Units = *cost
+		part.Cost = *cost
 	}
 	return Request{Domain: domain, Parts: []Part{part}}
 }
@@ -65,8 +65,8 @@ type Answer struct {
 	Metric string
 	// Key is the subject that the part is charged to, as the configuration names it.
 	Key string
-	// Units is what was asked for; negative for a refund.
-	Units int64
+	// Cost is the units asked for; negative for a refund.
+	Cost int64
 	// Refused says that a limit of this part had no room, also where that does not bind.
 	Refused bool
 	// RefusedBy is the limit that refused: of several, the one that takes longest to have room. Its name is empty
@@ -92,7 +92,7 @@ type Answer struct {
 
 	limits    *limits    // what the store is asked for; nil when it need not be
 	candidate *candidate // of the rule; nil is none, and beside an override
-	cost      int64      // what the store is asked for: Units, or more that can never fit
+	need      int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
 	refund    bool
 	never     bool // the units can never fit, or the subject is banned
 }

@@ -92,7 +92,7 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 	if req.ID == "" {
 		name = rand.Text()
 		var r *sash.Reservation
-		if r, err = a.limits.limiter.Reserve(ctx, a.Key, a.cost); err == nil {
+		if r, err = a.limits.limiter.Reserve(ctx, a.Key, a.need); err == nil {
 			a.result(r.Result())
 		}
 	} else {
@@ -104,7 +104,7 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
 		return nil
 	}
-	*reserved = Reservation{Key: a.Key, Units: a.cost, At: a.At, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At)}
+	*reserved = Reservation{Key: a.Key, Units: a.need, At: a.At, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At)}
 	if a.Source == sash.FromLocal && req.ID == "" {
 		reserved.Instance = d.instance
 	}
@@ -128,7 +128,7 @@ func (d *Decider) chargeOnce(ctx context.Context, req *Request, a *Answer) error
 // the store was broken, and the units, because the store would repeat its answer whatever they are: an ID that was
 // charged for 1 would let 1,000 through. Such a request is a new one.
 func (a *Answer) askOnce(ctx context.Context, verb, id string, maySettle bool) (string, error) {
-	name := verb + strconv.Itoa(len(a.limits.named)) + ":" + strconv.FormatInt(a.cost, 10) + ":" + id
+	name := verb + strconv.Itoa(len(a.limits.named)) + ":" + strconv.FormatInt(a.need, 10) + ":" + id
 	store, ok := a.limits.store.(driver.Deduplicator)
 	if !ok {
 		return "", fmt.Errorf("%w: an ID", sash.ErrUnsupported)

@@ -128,20 +128,20 @@ func (req *Request) check() error {
 }
 
 func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) error {
-	a.Units = part.Units
+	a.Cost = part.Cost
 	found, err := r.config.Find(req.Domain, part.Entries)
 	if err != nil {
 		return err
 	}
 	a.Rule, a.Metric, a.Key, a.refund = found.Rule, found.Metric, found.Key, part.Refund
-	if !part.ByRule && !req.Lenient && part.Units < 1 {
-		return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, part.Units)
+	if !part.ByRule && !req.Lenient && part.Cost < 1 {
+		return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, part.Cost)
 	}
 	if part.ByRule && found.Rule != nil {
-		a.Units = found.Rule.Cost
+		a.Cost = found.Rule.Cost
 	}
-	if a.cost = a.Units; part.Refund {
-		a.Units = -a.Units
+	if a.need = a.Cost; part.Refund {
+		a.Cost = -a.Cost
 	}
 	held, banned := r.limitsOf(req.Domain, part.Entries, found)
 	switch {
@@ -155,7 +155,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 		return nil
 	}
 	a.limits, a.candidate = held.enforced(found.Key), held.candidate
-	if err = a.limits.fits(a.cost); err == nil {
+	if err = a.limits.fits(a.need); err == nil {
 		return nil
 	}
 	a.never = true
@@ -188,7 +188,7 @@ func (d *Decider) override(domain string, part *Part, a *Answer) error {
 	if err != nil {
 		return fmt.Errorf("the limit that the request brings: %w", err)
 	}
-	a.never = a.limits.fits(a.cost) != nil
+	a.never = a.limits.fits(a.need) != nil
 	return nil
 }
 

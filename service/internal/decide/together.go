@@ -129,7 +129,7 @@ func (b *batch) neverFits() bool {
 		}
 		found = true
 		for _, a := range b.parts[i] {
-			a.cost = req.Cost
+			a.need = req.Cost
 		}
 	}
 	return found

@@ -50,7 +50,7 @@ func (q *question) parts(header http.Header) ([]decide.Part, error) {
 			// A key of bytes that are no text would be none in the configuration, metrics and JSON either.
 			entries[j] = config.Entry{Key: s.key, Value: strings.ToValidUTF8(value, "\uFFFD")}
 		}
-		parts[i] = decide.Part{Entries: entries, Units: 1, ByRule: true}
+		parts[i] = decide.Part{Entries: entries, Cost: 1, ByRule: true}
 	}
 	return parts, nil
 }

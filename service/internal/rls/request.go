@@ -43,9 +43,9 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 		for j, e := range d.GetEntries() {
 			part.Entries[j] = config.Entry{Key: e.GetKey(), Value: e.GetValue()}
 		}
-		part.Units = usual
+		part.Cost = usual
 		if own := d.GetHitsAddend(); own != nil {
-			part.Units = int64(min(own.GetValue(), math.MaxInt64))
+			part.Cost = int64(min(own.GetValue(), math.MaxInt64))
 		}
 		part.Refund = d.GetIsNegativeHits()
 		limit, err := overrideOf(d.GetLimit())

@@ -123,8 +123,8 @@ func (s *Service) failure(ctx context.Context, err error) error {
 func (s *Service) countShadow(answers []decide.Answer) {
 	for i := range answers {
 		a := &answers[i]
-		if a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Units > 0 {
-			s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Units, sash.MaxUnits)))
+		if a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
+			s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Cost, sash.MaxUnits)))
 		}
 	}
 }

@@ -131,7 +131,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		const n = 1500
 		for i := range n {
 			rule := &config.Rule{Domain: "d", Label: fmt.Sprint(i)}
-			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Units: 1, Source: sash.FromStore}}, Allowed: true})
+			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Cost: 1, Source: sash.FromStore}}, Allowed: true})
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		go func() { _ = counter.Run(ctx) }()

@@ -92,7 +92,7 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 			continue
 		}
 		outcome := partOutcome(o, i)
-		if a.Units >= 0 {
+		if a.Cost >= 0 {
 			domain, rule := o.Rule(i)
 			r.rules.Get(ruleID{domain, rule})[outcome][o.OriginOf(i)].Add(1)
 		}

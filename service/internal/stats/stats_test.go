@@ -48,7 +48,7 @@ func counting(t testing.TB, rules string, store driver.Store) (*decide.Decider, 
 }
 
 func part(key, value string) decide.Part {
-	return decide.Part{Entries: []config.Entry{{Key: key, Value: value}}, Units: 1}
+	return decide.Part{Entries: []config.Entry{{Key: key, Value: value}}, Cost: 1}
 }
 
 // is checks the series of a metric, one a line.
@@ -145,15 +145,15 @@ func TestRequestsWithoutADecision(t *testing.T) {
 	d, r := counting(t, rules, broken{errors.New("down")})
 	ask := func(domain string, p decide.Part) {
 		_, _ = d.Decide(t.Context(), decide.Request{Domain: domain, Parts: []decide.Part{p}, Lenient: true})
-		cost := p.Units
+		cost := p.Cost
 		_, _ = d.Decide(t.Context(), decide.One(domain, p.Entries, &cost))
 	}
 	ask("d", part("user", "ann"))
 	ask("d", part("soft", "ann"))
 	ask("none", part("user", "ann")) // no limit in Envoy's protocol, and an error in the other
 	wrong := part("user", "ann")
-	wrong.Units = -1
-	_, _ = d.Decide(t.Context(), decide.One("d", wrong.Entries, &wrong.Units))
+	wrong.Cost = -1
+	_, _ = d.Decide(t.Context(), decide.One("d", wrong.Entries, &wrong.Cost))
 	is(t, r, "sash_decisions_total", "d error user policy 2\nd allowed soft policy 2")
 	is(t, r, "sash_requests_total", "error 2\nallowed 3\ninvalid 2")
 	if rule := r.Rule("d.user"); rule.Total.Load() != 0 {

@@ -70,7 +70,7 @@ func newSubjects() *subjects { return &subjects{seed: maphash.MakeSeed()} }
 // count counts part i, which had an outcome.
 func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	a, now := &o.Answers[i], o.Began.Add(o.Took)
-	if a.Key == "" || a.Units <= 0 {
+	if a.Key == "" || a.Cost <= 0 {
 		return
 	}
 	if outcome == decide.Allowed && !o.Allowed {
@@ -80,7 +80,7 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn(now)
-	s.add(ByUnits, min(a.Units, sash.MaxUnits), o, i, outcome, now) // no limit has more
+	s.add(ByUnits, min(a.Cost, sash.MaxUnits), o, i, outcome, now) // no limit has more
 	if a.Refused {
 		s.add(ByRefused, 1, o, i, outcome, now)
 	}

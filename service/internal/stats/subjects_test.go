@@ -19,7 +19,7 @@ import (
 
 // asked returns an observation of one part.
 func asked(subject string, units int64, refused bool) *decide.Observation {
-	a := decide.Answer{Key: subject, Metric: "d.user", Units: units, Refused: refused}
+	a := decide.Answer{Key: subject, Metric: "d.user", Cost: units, Refused: refused}
 	if refused {
 		a.RefusedBy.Limit.Name = "5/1m"
 	}

@@ -42,25 +42,25 @@ func (r *Registry) Rule(name string) *Rule {
 
 // countUnits counts the units of one part, and those of its rule's candidate under the name of the candidate.
 func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
-	if a.Metric == "" || a.Units <= 0 {
+	if a.Metric == "" || a.Cost <= 0 {
 		return
 	}
 	switch rule := r.Rule(a.Metric); outcome {
 	case decide.Allowed:
-		rule.admit(a.Units)
+		rule.admit(a.Cost)
 		if tightest, ok := a.Tightest(); ok {
 			used := tightest.Limit.Units - tightest.Remaining
 			near := int64(float64(tightest.Limit.Units) * r.near)
-			rule.Near.Add(uint64(max(0, min(a.Units, used-near))))
+			rule.Near.Add(uint64(max(0, min(a.Cost, used-near))))
 		}
 	default:
-		rule.refuse(a.Units, outcome != decide.Shadowed)
+		rule.refuse(a.Cost, outcome != decide.Shadowed)
 	}
-	if c := a.Candidate; c != nil && c.Units > 0 {
+	if c := a.Candidate; c != nil && c.Cost > 0 {
 		if rule := r.Rule(c.Metric); c.Refused {
-			rule.refuse(c.Units, c.Enforced)
+			rule.refuse(c.Cost, c.Enforced)
 		} else {
-			rule.admit(c.Units)
+			rule.admit(c.Cost)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (c *candidates) observe(ctx context.Context, o *decide.Observation) {
 	for i := range o.Answers {
 		a := &o.Answers[i]
 		would := a.Candidate
-		if would == nil || would.Units <= 0 || !would.Refused || would.Enforced || a.Refused {
+		if would == nil || would.Cost <= 0 || !would.Refused || would.Enforced || a.Refused {
 			continue
 		}
 		skipped, ok := c.throttle.Allow(time.Now())
@@ -35,7 +35,7 @@ func (c *candidates) observe(ctx context.Context, o *decide.Observation) {
 			continue
 		}
 		attrs := []slog.Attr{
-			slog.String("rule", would.Rule.String()), slog.Int64("units", would.Units), slog.String("limit", would.RefusedBy.Limit.Name),
+			slog.String("rule", would.Rule.String()), slog.Int64("units", would.Cost), slog.String("limit", would.RefusedBy.Limit.Name),
 			slog.Duration("retry_after", would.RefusedBy.RetryAfter), slog.Int64("not_logged_before", skipped),
 		}
 		if c.keys {

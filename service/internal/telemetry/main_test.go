@@ -37,7 +37,7 @@ func decider(t *testing.T) *decide.Decider {
 // ask requests one unit for one entry.
 func ask(t *testing.T, d *decide.Decider, key, value string) {
 	t.Helper()
-	parts := []decide.Part{{Entries: []config.Entry{{Key: key, Value: value}}, Units: 1}}
+	parts := []decide.Part{{Entries: []config.Entry{{Key: key, Value: value}}, Cost: 1}}
 	if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (r *refusals) logPart(ctx context.Context, o *decide.Observation, i int) {
 	}
 	a := &o.Answers[i]
 	attrs := []slog.Attr{
-		slog.String("domain", domain), slog.String("rule", rule), slog.String("limit", o.RefusedBy(i)), slog.Int64("units", a.Units),
+		slog.String("domain", domain), slog.String("rule", rule), slog.String("limit", o.RefusedBy(i)), slog.Int64("units", a.Cost),
 		slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()), slog.String("source", o.OriginOf(i).String()),
 	}
 	if a.Cause != nil {

@@ -73,7 +73,7 @@ func (t *tracing) attributes(o *decide.Observation) []attribute.KeyValue {
 	}
 	a := &o.Answers[i]
 	domain, rule := o.Rule(i)
-	attrs = append(attrs, attribute.String("sash.domain", valid(domain)), attribute.String("sash.rule", valid(rule)), attribute.Int64("sash.units", a.Units))
+	attrs = append(attrs, attribute.String("sash.domain", valid(domain)), attribute.String("sash.rule", valid(rule)), attribute.Int64("sash.units", a.Cost))
 	if limit := o.RefusedBy(i); limit != "" {
 		attrs = append(attrs, attribute.String("sash.limit", valid(limit)), attribute.Float64("sash.retry_after", a.RefusedBy.RetryAfter.Seconds()))
 	}

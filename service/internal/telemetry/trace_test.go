@@ -21,7 +21,7 @@ func TestTheCallersSamplingDecisionHolds(t *testing.T) {
 		d := decider(t)
 		d.Observe((&tracing{tracer: provider.Tracer("")}).observe)
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"+flags))
-		parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Units: 1}}
+		parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Cost: 1}}
 		if _, err := d.Decide(ctx, decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func BenchmarkSpans(b *testing.B) {
 				d.Observe((&tracing{tracer: provider.Tracer("")}).observe)
 				ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"+flags))
 			}
-			parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Units: 1}}
+			parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Cost: 1}}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := d.Decide(ctx, decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {

@@ -43,7 +43,7 @@ type Matched struct {
 
 // ExplanationOf returns an explanation as JSON has it.
 func ExplanationOf(e *decide.Explanation) Explanation {
-	body := Explanation{Summary: summary(e), Steps: []Step{}, Cost: e.Answer.Units, Usage: []Limit{}}
+	body := Explanation{Summary: summary(e), Steps: []Step{}, Cost: e.Answer.Cost, Usage: []Limit{}}
 	for _, s := range e.Steps {
 		body.Steps = append(body.Steps, Step{s.Entry.Key, s.Entry.Value, s.Matched, s.How})
 	}
@@ -53,7 +53,7 @@ func ExplanationOf(e *decide.Explanation) Explanation {
 	if !e.Answer.Banned {
 		body.Usage = UsageOf(e.Answer.Limits)
 		for i := range body.Usage {
-			room := *body.Usage[i].Remaining >= e.Answer.Units
+			room := *body.Usage[i].Remaining >= e.Answer.Cost
 			body.Usage[i].Room = &room
 		}
 	}
@@ -74,9 +74,9 @@ func summary(e *decide.Explanation) string {
 	case a.Banned:
 		return "refused: an operator has banned the subject"
 	case a.Refused && a.Soft() && len(a.Limits) > 0:
-		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", a.RefusedBy.Limit.Name, a.Units)
+		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", a.RefusedBy.Limit.Name, a.Cost)
 	case a.Refused && !a.Soft():
-		return fmt.Sprintf("refused: %s has no room for %d", a.RefusedBy.Limit.Name, a.Units)
+		return fmt.Sprintf("refused: %s has no room for %d", a.RefusedBy.Limit.Name, a.Cost)
 	case e.Found.Rule == nil && last.Matched == "":
 		return fmt.Sprintf("allowed, and not counted: no descriptor fits entry %d, %s=%s", len(e.Steps), quote(last.Entry.Key), quote(last.Entry.Value))
 	case e.Found.Rule == nil:
@@ -88,7 +88,7 @@ func summary(e *decide.Explanation) string {
 	case a.Source == sash.FromPolicy:
 		return "allowed, and not counted: the store is unavailable, and the rule is open"
 	}
-	return fmt.Sprintf("allowed: every limit has room for %d", a.Units)
+	return fmt.Sprintf("allowed: every limit has room for %d", a.Cost)
 }
 
 // quote quotes what may be long.
