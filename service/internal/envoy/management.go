@@ -47,7 +47,7 @@ func (r *reader) management() *Management {
 		for pair := range strings.SplitSeq(text, ",") {
 			name, value, ok := strings.Cut(pair, ":")
 			if !ok {
-				r.fail("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: it is name:value,name:value")
+				r.fail("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: use name:value,name:value")
 			}
 			m.Headers[strings.ToLower(strings.TrimSpace(name))] = strings.TrimSpace(value)
 		}

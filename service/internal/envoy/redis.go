@@ -8,7 +8,7 @@ import (
 // redis puts the variables of Redis into one URL.
 func (r *reader) redis() string {
 	if backend := r.text("BACKEND_TYPE", "redis"); !strings.EqualFold(backend, "redis") {
-		r.fail("BACKEND_TYPE=%s is not supported: it is redis", backend)
+		r.fail("BACKEND_TYPE=%s is not supported: use redis", backend)
 		return ""
 	}
 	addrs := r.text("REDIS_URL", "/var/run/nutcracker/ratelimit.sock")
@@ -62,7 +62,7 @@ func (r *reader) redis() string {
 		u.Scheme += "+cluster"
 		u.Host = addrs
 	default:
-		r.fail("REDIS_TYPE=%s: it is SINGLE, SENTINEL or CLUSTER", kind)
+		r.fail("REDIS_TYPE=%s: use SINGLE, SENTINEL or CLUSTER", kind)
 	}
 	u.RawQuery = query.Encode()
 	return u.String()

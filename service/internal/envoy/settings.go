@@ -108,7 +108,7 @@ func (s *Settings) deployment(r *reader) {
 	case "GRPC_XDS_SOTW":
 		s.Management = r.management()
 	default:
-		r.fail("CONFIG_TYPE=%s: it is FILE or GRPC_XDS_SOTW", kind)
+		r.fail("CONFIG_TYPE=%s: use FILE or GRPC_XDS_SOTW", kind)
 	}
 	s.Config = filepath.Join(r.text("RUNTIME_ROOT", "/srv/runtime_data/current"), r.env("RUNTIME_SUBDIRECTORY"), r.text("RUNTIME_APPDIRECTORY", "config"))
 	s.HTTP = r.address("HOST", "PORT", "8080")
@@ -130,7 +130,7 @@ func (s *Settings) deployment(r *reader) {
 	case "fatal", "panic":
 		s.LogLevel = "error"
 	default:
-		r.fail("LOG_LEVEL=%s: it is debug, info, warn or error", level)
+		r.fail("LOG_LEVEL=%s: use debug, info, warn or error", level)
 	}
 }
 
@@ -142,7 +142,7 @@ type reader struct {
 
 func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
-		r.err = errors.New("the environment's " + fmt.Sprintf(format, args...))
+		r.err = errors.New("environment variable " + fmt.Sprintf(format, args...))
 	}
 }
 
@@ -158,7 +158,7 @@ func (r *reader) header(name, otherwise string) string {
 	v := r.text(name, otherwise)
 	for _, c := range v {
 		if c <= ' ' || c >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c) {
-			r.fail("%s=%s: it is the name of a header field, such as %s", name, v, otherwise)
+			r.fail("%s=%s: use the name of a header, such as %s", name, v, otherwise)
 			break
 		}
 	}
@@ -172,7 +172,7 @@ func (r *reader) boolean(name string) bool {
 	}
 	b, err := strconv.ParseBool(v)
 	if err != nil {
-		r.fail("%s=%s: it is true or false", name, v)
+		r.fail("%s=%s: use true or false", name, v)
 	}
 	return b
 }
@@ -184,7 +184,7 @@ func (r *reader) duration(name string) time.Duration {
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil || d < 0 {
-		r.fail("%s=%s: it is a duration such as 24h", name, v)
+		r.fail("%s=%s: use a duration such as 24h", name, v)
 	}
 	return d
 }
@@ -196,7 +196,7 @@ func (r *reader) ratio(name string) float64 {
 	}
 	f, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(f > 0 && f <= 1) {
-		r.fail("%s=%s: it is above 0 and at most 1", name, v)
+		r.fail("%s=%s: use a number above 0 and at most 1", name, v)
 	}
 	return f
 }
@@ -204,7 +204,7 @@ func (r *reader) ratio(name string) float64 {
 func (r *reader) address(host, port, otherwise string) string {
 	p := r.text(port, otherwise)
 	if n, err := strconv.ParseUint(p, 10, 16); err != nil || strconv.FormatUint(n, 10) != p {
-		r.fail("%s=%s: it is a port", port, p)
+		r.fail("%s=%s: use a port number", port, p)
 	}
 	return net.JoinHostPort(r.text(host, "0.0.0.0"), p)
 }

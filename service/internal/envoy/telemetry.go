@@ -27,7 +27,7 @@ func (r *reader) telemetry(deployed bool) telemetry.Exporters {
 	if r.boolean("USE_PROMETHEUS") {
 		t.PrometheusAddr, t.PrometheusPath = r.text("PROMETHEUS_ADDR", ":9090"), r.text("PROMETHEUS_PATH", "/metrics")
 		if !strings.HasPrefix(t.PrometheusPath, "/") {
-			r.fail("PROMETHEUS_PATH=%s: it begins with /", t.PrometheusPath)
+			r.fail("PROMETHEUS_PATH=%s: begin it with /", t.PrometheusPath)
 		}
 	}
 	if r.boolean("TRACING_ENABLED") {
@@ -41,19 +41,19 @@ func (r *reader) statsd(dog bool) *telemetry.Statsd {
 	if !dog {
 		s.Network = r.text("STATSD_PROTOCOL", "tcp")
 		if s.Network != "tcp" && s.Network != "udp" {
-			r.fail("STATSD_PROTOCOL=%s: it is tcp or udp", s.Network)
+			r.fail("STATSD_PROTOCOL=%s: use tcp or udp", s.Network)
 		}
 	}
 	port := r.text("STATSD_PORT", "8125")
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		r.fail("STATSD_PORT=%s: it is a port", port)
+		r.fail("STATSD_PORT=%s: use a port number", port)
 	}
 	s.Addr = net.JoinHostPort(r.text("STATSD_HOST", "localhost"), port)
 	if text := r.env("EXTRA_TAGS"); text != "" {
 		for pair := range strings.SplitSeq(text, ",") {
 			key, value, ok := strings.Cut(strings.TrimSpace(pair), ":")
 			if !ok || key == "" {
-				r.fail("EXTRA_TAGS=%s: it is key:value,key:value", text)
+				r.fail("EXTRA_TAGS=%s: use key:value,key:value", text)
 			}
 			if value != "" {
 				s.Tags = append(s.Tags, key+":"+value)
@@ -73,12 +73,12 @@ func (r *reader) tracing() *telemetry.Tracing {
 		Rate:      1,
 	}
 	if t.Protocol != "" && t.Protocol != "http" && t.Protocol != "grpc" {
-		r.fail("TRACING_EXPORTER_PROTOCOL=%s: it is http or grpc", t.Protocol)
+		r.fail("TRACING_EXPORTER_PROTOCOL=%s: use http or grpc", t.Protocol)
 	}
 	if text := r.env("TRACING_SAMPLING_RATE"); text != "" {
 		rate, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(rate >= 0 && rate <= 1) {
-			r.fail("TRACING_SAMPLING_RATE=%s: it is from 0 to 1", text)
+			r.fail("TRACING_SAMPLING_RATE=%s: use a number from 0 to 1", text)
 		}
 		t.Rate = rate
 	}
