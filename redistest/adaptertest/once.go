@@ -62,7 +62,7 @@ func loseOnce(t *testing.T, conn, direct Conn, p *proxy, f fault, opts *sash.Opt
 	if err != nil || !first.Allowed || first.Remaining != 6 {
 		t.Errorf("%v: repeated, it got %+v, %v", opts.Algorithm, first, err)
 	}
-	if second, err := l.AllowOnce(patient(t), "id", "k", 4); err != nil || !reflect.DeepEqual(first.Limits, second.Limits()) || !first.At.Equal(second.At) {
+	if second, err := l.AllowOnce(patient(t), "id", "k", 4); err != nil || !reflect.DeepEqual(first.Limits(), second.Limits()) || !first.At.Equal(second.At) {
 		t.Errorf("%v: repeated again, it got %+v, %v", opts.Algorithm, second, err)
 	}
 	if got := remaining(t, look, "k"); got != 6 {
