@@ -8,17 +8,16 @@ import (
 	"example.com/sash"
 )
 
-// An Admission is a call that a store decided, and the store's clock when it did: [sash.Result.At].
+// An Admission is a call that a store decided, and the time of its decision on the store's clock: [sash.Result.At].
 type Admission struct {
 	At   time.Time
 	Cost int64
 }
 
-// CheckHistory returns nil when admissions kept to every limit, and otherwise an error that tells of the
-// first window that holds more than the limit's units. A sliding limit is checked in every trailing
-// window: those that end at an admission are enough, for between admissions use only falls. A calendar
-// limit is checked in every period. The admissions may be in any order and are all that the subject was
-// charged with.
+// CheckHistory returns nil if the admissions keep every limit, and otherwise an error that names the first window
+// with more than the limit's units. A sliding limit is checked in every trailing
+// window; those that end at an admission are enough, for between admissions use only falls. A calendar limit is
+// checked in every period. The admissions may be in any order, and must be all charges of the subject.
 func CheckHistory(limits []sash.Limit, admissions []Admission) error {
 	byTime := sorted(admissions)
 	for _, l := range limits {
@@ -38,9 +37,9 @@ func CheckHistory(limits []sash.Limit, admissions []Admission) error {
 	return nil
 }
 
-// CheckRefusals returns nil when no refusal was false: for each there is a limit that had no room for it.
-// Admissions of the same instant as a refusal count as made before it, for a store may have decided them
-// in that order. Both lists are of one subject and complete.
+// CheckRefusals returns nil if every refusal was right: some limit had no room for it. Admissions at the instant
+// of a refusal count as made before it, for the store may have decided them in that order. Both lists are of one
+// subject and complete.
 func CheckRefusals(limits []sash.Limit, admissions, refusals []Admission) error {
 	byTime := sorted(admissions)
 	type cursor struct {

@@ -50,7 +50,7 @@ func TestCheckHistoryOfCalendarLimits(t *testing.T) {
 	}
 	around = append(around, storetest.Admission{At: midnight.Add(23 * time.Hour), Cost: 1})
 	if storetest.CheckHistory([]sash.Limit{limit}, around) == nil {
-		t.Error("two units in one day were not seen")
+		t.Error("two units in one day were not reported")
 	}
 }
 

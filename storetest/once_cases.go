@@ -11,29 +11,29 @@ import (
 	"example.com/sash/driver"
 )
 
-// onceCases are about calls that are repeated with their ID, for stores that know them.
+// onceCases test calls that are repeated with their ID, on stores that support IDs.
 var onceCases = []testCase{
 	{
 		name:    "a repeated call is charged once",
-		promise: "a call that was admitted gets the same result when it is repeated with its ID, and charges nothing",
+		promise: "an admitted call that is repeated with its ID gets the same result, and charges nothing",
 		run: func(s *suite) {
 			s.deduplicating(func(l *sash.Limiter) {
 				first := s.once(l, "id", "k", 4)
 				if !first.Allowed || first.Remaining != 6 {
-					s.broken("the first call: allowed %v, %d of 10 left", first.Allowed, first.Remaining)
+					s.broken("the first call: allowed %v, %d of 10 remain", first.Allowed, first.Remaining)
 				}
 				s.fill(l, "k", 6)
 				s.Advance(time.Millisecond)
 				for range 3 {
 					if again := s.once(l, "id", "k", 4); !reflect.DeepEqual(again, first) {
-						s.broken("it got %+v, and repeated %+v", first, again)
+						s.broken("the first result was %+v, the repeated one %+v", first, again)
 					}
 				}
 				if again := s.once(l, "id", "k", 9); !again.Allowed || again.Remaining != 6 {
 					s.broken("repeated with another cost: %+v", again)
 				}
 				if left := s.peek(l, "k").Remaining; left != 0 {
-					s.broken("%d of 10 are left after 4 and 6", left)
+					s.broken("%d of 10 remain after 4 and 6", left)
 				}
 			})
 		},
@@ -57,7 +57,7 @@ var onceCases = []testCase{
 	},
 	{
 		name:    "a refusal that is charged is remembered",
-		promise: "where refused calls are charged, a repeated one is charged once too",
+		promise: "where refused calls are charged, a repeated one is charged once, too",
 		only:    exact,
 		run: func(s *suite) {
 			opts := s.options()
@@ -70,17 +70,17 @@ var onceCases = []testCase{
 			s.Advance(window / 2)
 			first := s.once(l, "id", "k", 3)
 			if again := s.once(l, "id", "k", 3); first.Allowed || !reflect.DeepEqual(again, first) {
-				s.broken("it got %+v, and repeated %+v", first, again)
+				s.broken("the first result was %+v, the repeated one %+v", first, again)
 			}
 			s.Advance(window/2 + resolution)
 			if left := s.peek(l, "k").Remaining; left != 7 {
-				s.broken("%d of 10 are left of a window with one refused call of 3", left)
+				s.broken("%d of 10 remain in a window with one refused call of 3", left)
 			}
 		},
 	},
 	{
 		name:    "an ID is remembered for its time",
-		promise: "a charge is remembered for RepeatTime, also when its key was forgotten, and not for good",
+		promise: "a charge is remembered for RepeatTime, even after its key was forgotten, and not for ever",
 		run: func(s *suite) {
 			s.deduplicating(func(l *sash.Limiter) {
 				first := s.once(l, "id", "k", 4)
@@ -91,21 +91,21 @@ var onceCases = []testCase{
 				}
 				s.Advance(driver.RepeatTime - time.Microsecond)
 				if again := s.once(l, "id", "k", 4); !reflect.DeepEqual(again, first) {
-					s.broken("just before RepeatTime had passed it got %+v, and first %+v", again, first)
+					s.broken("just before RepeatTime had passed the result was %+v, the first one %+v", again, first)
 				}
 				s.Advance(2 * time.Second)
 				if again := s.once(l, "id", "k", 4); !again.Allowed || !again.At.Equal(s.Now()) {
-					s.broken("after RepeatTime it got %+v", again)
+					s.broken("after RepeatTime the result was %+v", again)
 				}
 				if left := s.peek(l, "k").Remaining; left != 6 {
-					s.broken("%d of 10 are left after a new call of 4", left)
+					s.broken("%d of 10 remain after a new call of 4", left)
 				}
 			})
 		},
 	},
 	{
 		name:    "an ID is its key's",
-		promise: "the same ID names another call on another key, and IDs and keys of any bytes are told apart",
+		promise: "the same ID names another call on another key, and IDs and keys may contain any bytes",
 		run: func(s *suite) {
 			s.deduplicating(func(l *sash.Limiter) {
 				long := strings.Repeat("x", sash.MaxIDLength-1)
@@ -124,7 +124,7 @@ var onceCases = []testCase{
 				}
 				for key, used := range want {
 					if left := s.peek(l, key).Remaining; left != 10-used {
-						s.broken("the key %q has %d of 10 left after %d calls", key, left, used)
+						s.broken("the key %q: %d of 10 remain after %d calls", key, left, used)
 					}
 				}
 			})
@@ -146,14 +146,14 @@ var onceCases = []testCase{
 				}
 				group.Wait()
 				if left := s.peek(l, "k").Remaining; left != 1 {
-					s.broken("%d of 10 are left after 3 calls of 3, each repeated 8 times", left)
+					s.broken("%d of 10 remain after 3 calls of 3, each repeated 8 times", left)
 				}
 			})
 		},
 	},
 }
 
-// deduplicating runs f with a limiter of 10 on a store that knows IDs, at the start of a window.
+// deduplicating runs f with a limiter of 10 on a store that supports IDs, at the start of a window.
 func (s *suite) deduplicating(f func(*sash.Limiter)) {
 	s.Helper()
 	if _, ok := s.Store.(driver.Deduplicator); !ok {

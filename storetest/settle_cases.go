@@ -10,7 +10,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// settleCases are about charges that are corrected afterwards, for stores that can.
+// settleCases test charges that are corrected afterwards, on stores that support it.
 var settleCases = []testCase{
 	{
 		name:    "a charge can be given back",
@@ -20,24 +20,24 @@ var settleCases = []testCase{
 				before := s.peek(l, "k").Remaining
 				s.settle(store, set)
 				if after := s.peek(l, "k").Remaining; after != before+4 {
-					s.broken("%d were left, and %d after 4 were given back", before, after)
+					s.broken("%d remained, and %d after 4 were given back", before, after)
 				}
 			})
 		},
 	},
 	{
 		name:    "a charge can be made more",
-		promise: "what a call took beyond its estimate is charged also where there is no room for it, and admits nothing",
+		promise: "units beyond the estimate are charged even if there is no room for them, and admit nothing",
 		run: func(s *suite) {
 			s.settling(func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 				set.Units = 100
 				s.settle(store, set)
-				res := s.ask(l, "k", 1)
+				res := s.allow(l, "k", 1)
 				if res.Allowed || res.Remaining != 0 {
-					s.broken("105 of 10 are in use, and a call is allowed: %v, %d left", res.Allowed, res.Remaining)
+					s.broken("105 of 10 are in use: allowed %v, %d remain", res.Allowed, res.Remaining)
 				}
 				s.Advance(res.RetryAfter)
-				if res := s.ask(l, "k", 1); !res.Allowed {
+				if res := s.allow(l, "k", 1); !res.Allowed {
 					s.broken("refused after RetryAfter, for another %v", res.RetryAfter)
 				}
 			})
@@ -45,7 +45,7 @@ var settleCases = []testCase{
 	},
 	{
 		name:    "a firm refusal holds",
-		promise: "a refusal that is said to be firm is not followed by room before its RetryAfter, whoever settles",
+		promise: "a firm refusal is not followed by room before its RetryAfter, whatever is settled",
 		run: func(s *suite) {
 			if _, ok := s.Store.(driver.Settler); !ok {
 				return
@@ -54,7 +54,7 @@ var settleCases = []testCase{
 			if err != nil {
 				s.Fatal(err)
 			}
-			for n := range 40 { // through every growth of a log, with the charge to be settled anywhere
+			for n := range 40 { // through every growth of a log, with the settled charge at any place
 				key := fmt.Sprint("k", n)
 				l := s.limiter(sash.Every(40, window))
 				var r *sash.Reservation
@@ -69,7 +69,7 @@ var settleCases = []testCase{
 					}
 					s.Advance(time.Microsecond)
 				}
-				for range 2 { // the answer to a refusal must not change what the next one says
+				for range 2 { // a refusal must not change the next answer
 					refusal, err := s.Store.Decide(s.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
 					if err != nil {
 						s.Fatal(err)
@@ -80,8 +80,8 @@ var settleCases = []testCase{
 					if err := r.Cancel(s.Context()); err != nil {
 						s.Fatal(err)
 					}
-					if res := s.ask(l, key, 1); res.Allowed {
-						s.broken("a call was refused firmly, charge %d of 40 was given back, and the next was admitted", n)
+					if res := s.allow(l, key, 1); res.Allowed {
+						s.broken("a call was refused firmly, charge %d of 40 was given back, and the next call was admitted", n)
 					}
 				}
 			}
@@ -89,7 +89,7 @@ var settleCases = []testCase{
 	},
 	{
 		name:    "settling is idempotent",
-		promise: "a settlement is applied once, however often it is repeated, and whatever comes in between",
+		promise: "a settlement is applied once, however often it is repeated and whatever happens in between",
 		run: func(s *suite) {
 			for name, units := range map[string]int64{"less": 1, "none": 0, "more": 5} {
 				s.settlingKey("k "+name, func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
@@ -100,7 +100,7 @@ var settleCases = []testCase{
 					}
 					left := s.peek(l, set.Request.Key).Remaining
 					if left != before+4-units {
-						s.broken("%d were left, and %d after 4 became %d", before, left, units)
+						s.broken("%d remained, and %d after 4 became %d", before, left, units)
 					}
 					if left > 0 {
 						s.fill(l, set.Request.Key, 1)
@@ -108,7 +108,7 @@ var settleCases = []testCase{
 					}
 					s.settle(store, set)
 					if after := s.peek(l, set.Request.Key).Remaining; after != left {
-						s.broken("%d were left, and %d after a repetition", left, after)
+						s.broken("%d remained, and %d after a repetition", left, after)
 					}
 				})
 			}
@@ -125,7 +125,7 @@ var settleCases = []testCase{
 					set.Units = units
 					s.settle(store, set)
 					if left := s.peek(l, set.Request.Key).Remaining; left != 4 {
-						s.broken("%d of 10 are left, want 4", left)
+						s.broken("%d of 10 remain, want 4", left)
 					}
 				})
 			}
@@ -133,7 +133,7 @@ var settleCases = []testCase{
 	},
 	{
 		name:    "settling after a clock that went back",
-		promise: "a charge that a clock that went back has moved takes nothing from others when it is given back, and what it took more is charged all the same",
+		promise: "a charge moved by a clock that went back takes nothing from others when it is given back, and an increase of it is still charged",
 		only:    exact,
 		run: func(s *suite) {
 			for name, c := range map[string]struct{ units, left int64 }{"down": {0, 3}, "up": {6, 1}} {
@@ -142,14 +142,14 @@ var settleCases = []testCase{
 					s.peek(l, set.Request.Key) // all 9 of 10 count as charged now
 					s.Advance(window - time.Microsecond)
 					if left := s.peek(l, set.Request.Key).Remaining; left != 1 {
-						s.broken("%d of 10 are left, want 1", left)
+						s.broken("%d of 10 remain, want 1", left)
 					}
 					s.Advance(time.Microsecond + resolution)
 					s.fill(l, set.Request.Key, 7)
 					set.Units = c.units
 					s.settle(store, set)
 					if left := s.peek(l, set.Request.Key).Remaining; left != c.left {
-						s.broken("%d of 10 are left, want %d, after a charge of 4 became %d", left, c.left, c.units)
+						s.broken("%d of 10 remain, want %d, after a charge of 4 became %d", left, c.left, c.units)
 					}
 				})
 			}
@@ -157,7 +157,7 @@ var settleCases = []testCase{
 	},
 	{
 		name:    "calls of one instant are settled apart",
-		promise: "calls that are charged in the same microsecond can each be settled, once",
+		promise: "calls charged in the same microsecond can each be settled, once",
 		run: func(s *suite) {
 			if _, ok := s.Store.(driver.Settler); !ok {
 				return
@@ -178,13 +178,13 @@ var settleCases = []testCase{
 				}
 			}
 			if left := s.peek(l, "k").Remaining; left != 100-6-12-18-24 {
-				s.broken("%d of 100 are left, and 60 were used", left)
+				s.broken("%d of 100 remain, and 60 were used", left)
 			}
 		},
 	},
 	{
 		name:    "reservations keep the bound",
-		promise: "with estimates that are not too low, the settled units of no window are more than the limit, and no estimate that fits is refused",
+		promise: "with estimates that are not too low, no window holds more settled units than the limit, and no estimate that fits is refused",
 		only:    func(a sash.Algorithm) bool { return a.Exact() },
 		run: func(s *suite) {
 			if _, ok := s.Store.(driver.Settler); !ok {
@@ -217,8 +217,8 @@ var settleCases = []testCase{
 				r := s.reserve(l, estimate)
 				if !r.Allowed() {
 					fits := CheckHistory(limits, append(history[:len(history):len(history)], Admission{At: s.Now(), Cost: estimate})) == nil
-					if fits && s.algorithm != sash.SlidingBuckets { // those hold a unit a little longer
-						s.broken("step %d: an estimate of %d was refused where there is room", step, estimate)
+					if fits && s.algorithm != sash.SlidingBuckets { // they hold a unit a little longer
+						s.broken("step %d: an estimate of %d was refused although there is room", step, estimate)
 					}
 					continue
 				}
@@ -232,7 +232,7 @@ var settleCases = []testCase{
 	},
 	{
 		name:    "concurrent reservations",
-		promise: "reservations that come and are settled at once never hold more than the limit, and leave what was used",
+		promise: "concurrent reservations and settlements never hold more than the limit, and leave the units used",
 		run: func(s *suite) {
 			if _, ok := s.Store.(driver.Settler); !ok {
 				return
@@ -270,13 +270,13 @@ var settleCases = []testCase{
 			group.Wait()
 			left := s.peek(l, "k").Remaining
 			if most > 100 || left != 100-used {
-				s.broken("%d units were held at once; %d calls used one each, and %d of 100 are left", most, used, left)
+				s.broken("%d units were held at once; %d calls used one each, and %d of 100 remain", most, used, left)
 			}
 		},
 	},
 }
 
-// settling runs f on a subject with a limit of 10, of which 3, 4 and 2 are in use, and the settlement that
+// settling runs f on a subject with a limit of 10, of which 3, 4 and 2 are in use, and with the settlement that
 // gives back the 4.
 func (s *suite) settling(f func(driver.Settler, *sash.Limiter, driver.Settlement)) {
 	s.Helper()

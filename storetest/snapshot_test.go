@@ -13,8 +13,8 @@ import (
 	"example.com/sash/storetest/oracle"
 )
 
-// A restarted store goes on in a new one from a snapshot, every third call. It knows no IDs of calls, which a snapshot
-// leaves out.
+// A restarted store continues in a new one from a snapshot, every third call. It does not support IDs of calls, which
+// a snapshot omits.
 type restarted struct {
 	t    *testing.T
 	opts memstore.Options
@@ -24,7 +24,7 @@ type restarted struct {
 	calls int             // guarded by mu
 }
 
-// store returns the store of a call. The caller holds mu until it is over.
+// store returns the store for a call. The caller holds mu until the call ends.
 func (r *restarted) store() *memstore.Store {
 	if r.calls++; r.calls%3 != 0 {
 		return r.now
@@ -64,7 +64,7 @@ func (r *restarted) Reset(ctx context.Context, key string, policy *driver.Policy
 	return r.store().Reset(ctx, key, policy)
 }
 
-// A store that was restored answers as the one before would have.
+// A restored store answers as the one before it would have.
 func TestRestoredMemstore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))

@@ -7,11 +7,11 @@ import (
 	"example.com/sash/driver"
 )
 
-// subjectCases are about keys, and about decisions over several of them.
+// subjectCases test keys, and decisions over several of them.
 var subjectCases = []testCase{
 	{
 		name:    "subjects are apart",
-		promise: "what one subject is charged is not missing to another, nor to the same key under another algorithm",
+		promise: "the charges of one subject take nothing from another, nor from the same key under another algorithm",
 		run: func(s *suite) {
 			l := s.limiter(sash.Every(1, window))
 			s.fill(l, "a", 1)
@@ -29,7 +29,7 @@ var subjectCases = []testCase{
 	},
 	{
 		name:    "several subjects, all or nothing",
-		promise: "several subjects are charged when all have room, and none of them otherwise",
+		promise: "several subjects are charged if all have room, and otherwise none of them",
 		run: func(s *suite) {
 			if !several(s) {
 				return
@@ -43,14 +43,14 @@ var subjectCases = []testCase{
 				s.broken("allowed %v, refused by %q", res.Allowed, by.Key)
 			}
 			if left := s.peek(l, "a").Remaining; left != 5 {
-				s.broken("the subject that had room was charged: %d of 5 left", left)
+				s.broken("the subject that had room was charged: %d of 5 remain", left)
 			}
 			b.Cost = 1
 			if res := s.together(l, a, b); !res.Allowed || res.Remaining != 0 {
-				s.broken("with room for both: allowed %v, %d left", res.Allowed, res.Remaining)
+				s.broken("with room for both: allowed %v, %d remain", res.Allowed, res.Remaining)
 			}
 			if left := s.peek(l, "a").Remaining; left != 3 {
-				s.broken("the first subject has %d of 5 left after 2", left)
+				s.broken("the first subject: %d of 5 remain after 2", left)
 			}
 		},
 	},
@@ -74,13 +74,13 @@ var subjectCases = []testCase{
 				s.broken("allowed %v, refused by %q %v", res.Allowed, by.Key, by.Limit)
 			}
 			if left := s.peek(l, "quota").Remaining; left != 80 {
-				s.broken("the shared quota has %d of 100 left", left)
+				s.broken("the shared quota: %d of 100 remain", left)
 			}
 		},
 	},
 	{
 		name:    "the wait is for all subjects",
-		promise: "RetryAfter of a decision over several subjects is when all of them have room",
+		promise: "RetryAfter of a decision over several subjects is the time until all of them have room",
 		only:    exact,
 		run: func(s *suite) {
 			if !several(s) {
@@ -115,7 +115,7 @@ var subjectCases = []testCase{
 				s.Fatal(err)
 			}
 			if a, b := s.peek(l, "a").Remaining, s.peek(l, "b").Remaining; a != 5 || b != 0 {
-				s.broken("%d and %d of 5 are left, want 5 and 0", a, b)
+				s.broken("%d and %d of 5 remain, want 5 and 0", a, b)
 			}
 			s.fill(l, "a", 5)
 		},

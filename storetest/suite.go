@@ -11,16 +11,16 @@ import (
 
 // A Harness is an empty store with a clock that the suite moves.
 type Harness struct {
-	// Store is the store under test. What it offers beyond driver.Store is tested too.
+	// Store is the store under test. The suite tests its powers, too.
 	Store driver.Store
-	// Now returns what the store's clock shows. It stands still between calls of Advance.
+	// Now returns the time of the store's clock, which stands still between calls of Advance.
 	Now func() time.Time
-	// Advance moves the store's clock, in whole microseconds: back, when d is negative.
+	// Advance moves the store's clock in whole microseconds, back if d is negative.
 	Advance func(d time.Duration)
 }
 
-// Run runs every case over every algorithm. It calls newHarness once a case; what a harness starts it ends
-// with the case's t.
+// Run runs every case over every algorithm. It calls newHarness once per case; a harness cleans up with the t of
+// its case.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 	for _, algorithm := range sash.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -41,8 +41,8 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 // A testCase shows one promise of a store.
 type testCase struct {
 	name    string
-	promise string                    // what a store that fails the case has broken
-	only    func(sash.Algorithm) bool // nil is all
+	promise string                    // the promise that a failing store breaks
+	only    func(sash.Algorithm) bool // nil means all
 	run     func(*suite)
 }
 
@@ -60,8 +60,8 @@ func exact(a sash.Algorithm) bool { return a.Exact() }
 
 func calendar(a sash.Algorithm) bool { return a.Exact() || a == sash.FixedWindow }
 
-// resolution is the step of the suite's sliding buckets. It does not divide an hour, so that a step can
-// reach over a boundary of the calendar.
+// resolution is the step of the suite's sliding buckets. It does not divide an hour, so a step can span a boundary
+// of the calendar.
 const resolution = 73 * time.Millisecond
 
 // A suite is one case on one store.
@@ -72,7 +72,7 @@ type suite struct {
 	promise   string
 }
 
-// broken ends the case: what the store did, and the promise that it broke.
+// broken fails and ends the case, with the store's behaviour and the promise that it broke.
 func (s *suite) broken(format string, args ...any) {
 	s.Helper()
 	s.Fatalf("%s\nbroken: %s", fmt.Sprintf(format, args...), s.promise)
@@ -100,7 +100,7 @@ func (s *suite) limiterWith(opts *sash.Options, limits ...sash.Limit) *sash.Limi
 	return l
 }
 
-func (s *suite) ask(l *sash.Limiter, key string, cost int64) sash.Result {
+func (s *suite) allow(l *sash.Limiter, key string, cost int64) sash.Result {
 	s.Helper()
 	res, err := l.AllowN(s.Context(), key, cost)
 	if err != nil {
@@ -118,15 +118,15 @@ func (s *suite) peek(l *sash.Limiter, key string) sash.Result {
 	return res
 }
 
-// fill charges a subject and fails the test when there is no room.
+// fill charges a subject, and fails the test if there is no room.
 func (s *suite) fill(l *sash.Limiter, key string, cost int64) {
 	s.Helper()
-	if res := s.ask(l, key, cost); !res.Allowed {
-		s.broken("%d units were refused where there is room; %d are left", cost, res.Remaining)
+	if res := s.allow(l, key, cost); !res.Allowed {
+		s.broken("%d units were refused although there is room: %d remain", cost, res.Remaining)
 	}
 }
 
-// together asks several subjects at once.
+// together decides over several subjects at once.
 func (s *suite) together(l *sash.Limiter, subjects ...sash.Subject) sash.Result {
 	s.Helper()
 	res, err := l.AllowAll(s.Context(), subjects...)

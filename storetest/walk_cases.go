@@ -11,7 +11,7 @@ import (
 var walkCases = []testCase{
 	{
 		name:    "random calls",
-		promise: "every field of every result is what the definition says (see package oracle)",
+		promise: "every field of every result agrees with the definition (see package oracle)",
 		run: func(s *suite) {
 			for seed := range uint64(20) {
 				err := oracle.Walk(oracle.Setup{

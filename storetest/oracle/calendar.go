@@ -8,7 +8,7 @@ import (
 )
 
 // bounds returns the calendar period around an instant, start <= now < end, in microseconds: by stepping
-// through time a minute at a time and looking at the local clock.
+// through time a minute at a time and reading the local clock.
 func bounds(l sash.Limit, now int64) (start, end int64) {
 	zone := l.Zone
 	if zone == nil {
@@ -25,7 +25,7 @@ func bounds(l sash.Limit, now int64) (start, end int64) {
 	}
 }
 
-// hourAround widens a minute as long as the local hour and the offset from UTC stay the same.
+// hourAround extends a minute while the local hour and the offset from UTC stay the same.
 func hourAround(t time.Time, zone *time.Location) (start, end int64) {
 	type label struct{ year, yearDay, hour, offset int }
 	at := func(t time.Time) label {
@@ -106,7 +106,7 @@ func firstInstant(d date, zone *time.Location) int64 {
 	return t.UnixMicro()
 }
 
-// longest returns the most microseconds that a charge may have to be remembered for a limit.
+// longest returns the most microseconds for which a limit may need a charge.
 func longest(l sash.Limit) int64 {
 	switch l.Period {
 	case sash.CalendarHour:
@@ -119,8 +119,8 @@ func longest(l sash.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
-// settleable returns for how many microseconds a charge under a limit can be settled: until no charge under it counts,
-// whatever clocks are set to, even where another policy on the same key counts it for longer.
+// settleable returns the microseconds for which a charge under a limit can be settled: until no charge under it
+// counts, whatever the clocks show, even if another policy on the same key counts it for longer.
 func settleable(l sash.Limit) int64 {
 	switch l.Period {
 	case sash.CalendarHour:
@@ -133,7 +133,7 @@ func settleable(l sash.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
-// span names the time over which a limit counts.
+// span returns a name for the time over which a limit counts.
 func span(l sash.Limit) string {
 	l.Units, l.Name = 0, ""
 	return l.String()

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// A Clock stands still until it is moved. It is safe for concurrent use.
+// A Clock stands still until Advance moves it. It is safe for concurrent use.
 type Clock struct {
 	now atomic.Int64 // microseconds
 }
 
-// NewClock returns a clock that shows the given time.
+// NewClock returns a clock at the given time.
 func NewClock(t time.Time) *Clock {
 	c := new(Clock)
 	c.now.Store(t.UnixMicro())
 	return c
 }
 
-// Now returns what the clock shows, in whole microseconds.
+// Now returns the time of the clock, in whole microseconds.
 func (c *Clock) Now() time.Time { return time.UnixMicro(c.now.Load()) }
 
-// Advance moves the clock, back when d is negative.
+// Advance moves the clock, back if d is negative.
 func (c *Clock) Advance(d time.Duration) { c.now.Add(d.Microseconds()) }

@@ -6,16 +6,16 @@ import (
 	"example.com/sash"
 )
 
-// A tally is the list of charges made under one window length: what the fixed window and the sliding
-// counter count. Charges in the window of now, or in the one before it, matter.
+// A tally is the list of charges made under one window length, which the fixed window and the sliding counter
+// count. Charges in the window of now, or in the one before it, matter.
 type tally struct {
 	charges []charge
 	seen    int64 // the latest instant since the clock last went back
 }
 
-// counts is the state of the two algorithms that count by windows that do not slide.
+// counts is the state of the two algorithms whose windows do not slide.
 type counts struct {
-	weigh   bool // count the window before, by its overlap
+	weigh   bool // count the previous window by its overlap
 	tallies map[string]*tally
 	spans   map[string]sash.Limit
 }
@@ -31,7 +31,7 @@ func (c *counts) see(now int64) {
 	}
 }
 
-// forgotten reports whether a charge stopped to matter by an instant.
+// forgotten reports whether a charge no longer matters at an instant.
 func (c *counts) forgotten(l sash.Limit, at, now int64) bool {
 	_, end := period(l, at)
 	if c.weigh {
@@ -51,8 +51,8 @@ func (c *counts) touch(now int64, limits []sash.Limit) {
 		for i := range t.charges {
 			k := &t.charges[i]
 			own, _ := period(l, k.at)
-			// The clock went back over a boundary. A store counts by windows, not by instants: it
-			// need not remember what came before the window that it was in.
+			// The clock went back over a boundary. A store counts by windows, not by instants, so it need
+			// not remember charges before the window that it was in.
 			k.loose = k.loose || latest > start && own < latest
 			if k.at > now {
 				k.at, k.moved = now, true
@@ -100,7 +100,7 @@ func (c *counts) look(now, cost int64, l sash.Limit, loose bool) status {
 		_, end := period(l, now)
 		return describe(used, []int64{0, end - now}, cost, l.Units)
 	}
-	// What is in use never grows while nobody comes, and two windows later nothing is.
+	// The units in use never grow without calls, and are 0 two windows later.
 	first := func(ok func(d int64) bool) int64 {
 		x, y := int64(0), 2*l.Window.Microseconds()
 		for x < y {

@@ -8,7 +8,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// What walks draw from.
+// The values that walks draw from.
 var windows = []time.Duration{
 	10 * time.Second, 12 * time.Second, 25 * time.Second, time.Minute, 10*time.Second + time.Microsecond,
 	13*time.Second + 333_333*time.Microsecond, time.Hour, 24 * time.Hour,

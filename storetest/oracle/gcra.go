@@ -6,9 +6,9 @@ import (
 	"example.com/sash"
 )
 
-// debts is the state of the GCRA: what is owed under each window length, in microseconds of that window.
-// A call of cost c owes c*Window/Units, may owe one window and half a microsecond, and what is owed
-// shrinks by a microsecond each microsecond.
+// debts is the state of GCRA: the debt under each window length, in microseconds of that window. A call of cost c
+// adds c*Window/Units. The debt may reach one window and half a microsecond, and shrinks by a microsecond each
+// microsecond.
 type debts struct {
 	certain, possible map[string]debt
 }
@@ -86,7 +86,7 @@ func (g *debts) settle(now, made, cost, units int64, limits []sash.Limit) {
 	for _, l := range limits {
 		w := l.Window.Microseconds()
 		if now-made >= w {
-			continue // it was paid
+			continue // it is paid
 		}
 		for _, m := range [...]map[string]debt{g.certain, g.possible} {
 			if d, ok := m[span(l)]; ok {

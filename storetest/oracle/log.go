@@ -6,19 +6,19 @@ import (
 	"example.com/sash"
 )
 
-// A charge is what one call was charged.
+// A charge is the charge of one call.
 type charge struct {
-	made  int64 // when it was made, on the store's clock
-	at    int64 // when it counts as made
+	made  int64 // the instant at which it was made, on the store's clock
+	at    int64 // the instant at which it counts as made
 	units int64
-	// loose is set when a store may have forgotten the charge; moved when the clock went back behind
-	// it and it was dated anew.
+	// loose is true if a store may have forgotten the charge; moved is true if the clock went back behind it and
+	// the charge got a new date.
 	loose, moved bool
 	settled      bool // its units are no longer the call's cost
 }
 
-// A log is the exact sliding window, and with a resolution the one whose calls share entries: charges of
-// one entry have the same time.
+// A log is the exact sliding window or, with a resolution, the one whose calls share entries: the charges of an
+// entry have the same time.
 type log struct {
 	resolution int64
 	charges    []charge
@@ -34,7 +34,7 @@ func (l *log) see(now int64) {
 		}
 		gone = gone && l.charges[i].loose
 	}
-	if gone { // the store may have dropped the key, and with it what it knew
+	if gone { // the store may have dropped the key with all it held
 		l.keep, l.most = 0, 0
 	}
 }
@@ -73,7 +73,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 		}
 		return total
 	}
-	// What is in use can only change when a charge leaves, or a period ends.
+	// The units in use can only change when a charge leaves or a period ends.
 	instants := []int64{0}
 	if limit.Period != 0 {
 		_, end := bounds(limit, now)
@@ -126,12 +126,12 @@ func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
 	for _, limit := range limits {
 		keep = max(keep, settleable(limit))
 	}
-	if now-made < keep { // also where later calls have joined it
+	if now-made < keep { // even if later calls have joined it
 		l.charges = settled(l.charges, made, cost, units)
 	}
 }
 
-// settled corrects the latest charge that was made at that instant and was not settled before.
+// settled corrects the latest charge of that instant that is not settled yet.
 func settled(charges []charge, made, cost, units int64) []charge {
 	for i := len(charges) - 1; i >= 0; i-- {
 		if c := &charges[i]; c.made == made && c.units == cost && !c.settled {
@@ -145,7 +145,7 @@ func settled(charges []charge, made, cost, units int64) []charge {
 	return charges
 }
 
-// describe finds a limit's status from the units in use at each of the instants at which they may change.
+// describe computes a limit's status from the units in use at each instant at which they may change.
 func describe(used func(d int64) int64, instants []int64, cost, units int64) status {
 	first := func(ok func(d int64) bool) int64 {
 		i, _ := slices.BinarySearchFunc(instants, true, func(d int64, _ bool) int {

@@ -10,34 +10,34 @@ import (
 	"example.com/sash/driver"
 )
 
-// onceAsked is a call with an ID, and what it got.
-type onceAsked struct {
+// onceCall is a call with an ID, and its answer.
+type onceCall struct {
 	id         string
 	req        driver.Request
 	res        driver.Answer
 	remembered bool
 }
 
-// leeway is how much longer than it must a store may remember an ID in a walk.
+// leeway is how much longer than required a store may remember an ID in a walk.
 const leeway = time.Second
 
-// once makes a call with an ID: a new one, or one that was used before, sometimes on another key.
+// once makes a call with an ID: a new one, or one used before, sometimes on another key.
 func (w *walk) once() error {
 	store, ok := w.Store.(driver.Deduplicator)
 	if !ok {
 		return nil
 	}
 	if len(w.onces) == 0 || w.Choose(3) == 0 {
-		return w.askOnce(store, onceAsked{id: fmt.Sprint("call ", len(w.trace)), req: w.request()})
+		return w.callOnce(store, onceCall{id: fmt.Sprint("call ", len(w.trace)), req: w.request()})
 	}
 	i := w.Choose(len(w.onces))
 	before := w.onces[i]
-	if w.Choose(4) == 0 { // that is another call
-		other := onceAsked{id: before.id, req: before.req}
+	if w.Choose(4) == 0 { // this is another call
+		other := onceCall{id: before.id, req: before.req}
 		other.req.Key = fmt.Sprint(w.Prefix, "other", len(w.trace))
-		return w.askOnce(store, other)
+		return w.callOnce(store, other)
 	}
-	if w.Choose(6) == 0 { // just before it is forgotten, or later
+	if w.Choose(6) == 0 { // just before the store forgets it, or later
 		end := time.UnixMicro(before.res.At).Add(driver.RepeatTime - time.Microsecond + time.Duration(w.Choose(2))*2*leeway)
 		if d := end.Sub(w.Now()); d > 0 {
 			w.move(d)
@@ -51,10 +51,10 @@ func (w *walk) once() error {
 	}
 	if !before.remembered {
 		w.onces = append(w.onces[:i:i], w.onces[i+1:]...)
-		return w.askOnce(store, before)
+		return w.callOnce(store, before)
 	}
 	req := before.req
-	req.Cost = int64(1 + w.Choose(int(req.Cost))) // it is the first that counts
+	req.Cost = int64(1 + w.Choose(int(req.Cost))) // only the first counts
 	w.note("%q again, with cost %d", before.id, req.Cost)
 	res, err := store.DecideOnce(context.Background(), before.id, req)
 	if err != nil {
@@ -68,8 +68,8 @@ func (w *walk) once() error {
 	return w.call(look)
 }
 
-// askOnce asks with an ID that is not remembered.
-func (w *walk) askOnce(store driver.Deduplicator, c onceAsked) error {
+// callOnce makes a call with an ID that the store does not remember.
+func (w *walk) callOnce(store driver.Deduplicator, c onceCall) error {
 	w.note("a call %q", c.id)
 	var err error
 	if c.res, err = store.DecideOnce(context.Background(), c.id, c.req); err != nil {
@@ -82,7 +82,7 @@ func (w *walk) askOnce(store driver.Deduplicator, c onceAsked) error {
 
 // passed forgets the calls that a store may have forgotten, before the clock goes back.
 func (w *walk) passed() {
-	w.onces = slices.DeleteFunc(w.onces, func(c onceAsked) bool {
+	w.onces = slices.DeleteFunc(w.onces, func(c onceCall) bool {
 		return c.remembered && w.Now().Sub(time.UnixMicro(c.res.At)) >= driver.RepeatTime
 	})
 }

@@ -8,26 +8,26 @@ import (
 	"example.com/sash/driver"
 )
 
-// A status is what one limit says to a call. Times are microseconds from now.
+// A status is one limit's part of an answer. Times are microseconds from now.
 type status struct {
 	refused                          bool
 	remaining, retry, release, reset int64
 }
 
-// A state is what one subject was charged.
+// A state is the charges of one subject.
 type state interface {
-	// see tells of an instant at which the store was asked anything: what had expired may be forgotten.
+	// see records an instant of any call: the store may have forgotten what had expired by then.
 	see(now int64)
-	// touch tells of a call under these limits: charges later than now are dated to now.
+	// touch records a call under these limits: charges later than now are dated to now.
 	touch(now int64, limits []sash.Limit)
-	// look returns a limit's status, with or without the charges that may have been forgotten.
+	// look returns a limit's status, with or without the charges that the store may have forgotten.
 	look(now, cost int64, limit sash.Limit, loose bool) status
 	charge(now, cost int64, limits []sash.Limit)
-	// settle makes the charge that was made at an instant worth other units.
+	// settle changes the units of the charge of an instant.
 	settle(now, made, cost, units int64, limits []sash.Limit)
 }
 
-// An Oracle knows every call that was made on a store. It is not safe for concurrent use.
+// An Oracle has a record of every call on a store. It is not safe for concurrent use.
 type Oracle struct {
 	states map[id]state
 }
@@ -68,15 +68,15 @@ func (o *Oracle) see(now int64) {
 	}
 }
 
-// Check compares what a store answered at an instant, for one subject or several at once, with the
-// definition. It returns nil, or an error that names the field.
+// Check compares a store's answer at an instant, for one subject or several at once, with the definition. It
+// returns nil, or an error that names the field.
 func (o *Oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Answer) error {
 	now := at.UnixMicro()
 	o.see(now)
 	for _, req := range reqs {
 		o.state(req).touch(now, limitsOf(req.Policy))
 	}
-	allowed := true // as answered, where the definition leaves it open; the answers are compared below
+	allowed := true // the store's answer, where the definition leaves it open; the answers are compared below
 	for i, req := range reqs {
 		answer := &answers[i]
 		if n := len(answer.Statuses()); n != len(req.Policy.Limits) || answer.Refusals>>n != 0 {
@@ -139,7 +139,7 @@ func (o *Oracle) compare(now int64, req driver.Request, cost int64, answer *driv
 	return nil
 }
 
-// limitsOf returns a policy's limits in the form that the definition is written in.
+// limitsOf returns a policy's limits in the form that the definition uses.
 func limitsOf(p *driver.Policy) []sash.Limit {
 	limits := make([]sash.Limit, len(p.Limits))
 	for i, l := range p.Limits {
@@ -155,12 +155,12 @@ func between(lo, hi int64) string {
 	return fmt.Sprintf("%d to %d", lo, hi)
 }
 
-// Settle tells of a charge that was settled for the first time.
+// Settle records the first settlement of a charge.
 func (o *Oracle) Settle(at time.Time, set driver.Settlement) {
 	o.see(at.UnixMicro())
 	s := o.state(set.Request)
 	s.settle(at.UnixMicro(), set.At, set.Request.Cost, set.Units, limitsOf(set.Request.Policy))
 }
 
-// Reset tells of a subject that was forgotten.
+// Reset records the reset of a subject.
 func (o *Oracle) Reset(key string, algorithm sash.Algorithm) { delete(o.states, id{key, algorithm}) }

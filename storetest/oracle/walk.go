@@ -10,17 +10,17 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Setup is what a walk needs.
+// A Setup configures a walk.
 type Setup struct {
 	Store driver.Store
-	// Now and Advance are the store's clock: it stands still until it is moved. Advance may be given a
-	// negative duration, unless Forward is set.
+	// Now and Advance are the store's clock, which stands still until Advance moves it. The walk passes negative
+	// durations too, unless Forward is set.
 	Now     func() time.Time
 	Advance func(d time.Duration)
 	Forward bool
-	// Algorithm is what the walk is over.
+	// Algorithm is the algorithm of every call.
 	Algorithm sash.Algorithm
-	// Steps is how many calls the walk makes.
+	// Steps is the number of calls.
 	Steps int
 	// Prefix keeps the walk's keys apart from those of other walks on the same store.
 	Prefix string
@@ -36,9 +36,9 @@ type walk struct {
 	trace    []string
 	last     driver.Answer // of the last call
 	lastReq  driver.Request
-	admitted []admitted          // that may still be settled
-	again    []driver.Settlement // that were applied and may be repeated
-	onces    []onceAsked         // calls with an ID
+	admitted []admitted          // can still be settled
+	again    []driver.Settlement // applied, and may be repeated
+	onces    []onceCall         // calls with an ID
 }
 
 type admitted struct {
@@ -46,8 +46,8 @@ type admitted struct {
 	res driver.Answer
 }
 
-// Walk makes random calls on a store and returns an error with the calls that led to it when an answer
-// differs from the definition.
+// Walk makes random calls on a store. If an answer differs from the definition, it returns an error with the calls
+// that led to it.
 func Walk(s Setup) error {
 	w := &walk{Setup: s, oracle: New()}
 	if w.Choose(2) == 1 {
@@ -82,11 +82,11 @@ func (w *walk) step() error {
 	switch w.Choose(17) {
 	default:
 		return w.call(w.request())
-	case 7: // look
+	case 7: // peek
 		req := w.request()
 		req.Cost = 0
 		return w.call(req)
-	case 8: // ask the same again
+	case 8: // repeat the last call
 		if w.lastReq.Policy != nil {
 			return w.call(w.lastReq)
 		}
@@ -94,7 +94,7 @@ func (w *walk) step() error {
 		w.move(time.Duration(1+w.Choose(2_000_000)) * time.Microsecond)
 	case 10: // much later
 		w.move(time.Duration(1+w.Choose(3000)) * time.Duration(1+w.Choose(40)) * time.Second)
-	case 11: // around the instant at which something changes
+	case 11: // around an instant of change
 		return w.edge()
 	case 12:
 		return w.together()
@@ -104,7 +104,7 @@ func (w *walk) step() error {
 		}
 		w.passed()
 		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
-		w.admitted, w.again = nil, nil // what a clock that went back has moved need not be found again
+		w.admitted, w.again = nil, nil // a store need not find charges that a clock that went back has moved
 	case 14:
 		return w.settle()
 	case 15:
@@ -167,11 +167,11 @@ func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 	return nil
 }
 
-// joined reports whether charges may be hard to tell apart when one is settled.
+// joined reports whether charges may be indistinguishable when one is settled.
 func (w *walk) joined() bool { return w.opts.CountRefused }
 
-// edge goes to the instant at which the last call is admitted again, or units are released, or one
-// microsecond before that, and asks again.
+// edge moves to the instant at which the last call is admitted again, or units are released, or one microsecond
+// before that, and repeats the call.
 func (w *walk) edge() error {
 	limits := w.last.Statuses()
 	if len(limits) == 0 {
@@ -207,10 +207,10 @@ func (w *walk) settle() error {
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
 	set := driver.Settlement{Request: a.req, At: a.res.At, Source: a.res.Source, ID: fmt.Sprint("s", len(w.trace))}
 	switch cost := a.req.Cost; {
-	case w.Choose(3) == 0: // it is given back
+	case w.Choose(3) == 0: // cancel it
 	case w.Choose(2) == 0:
 		set.Units = int64(w.Choose(int(cost)))
-	case cost < 1e6: // an entry holds no more than MaxUnits
+	case cost < 1e6: // an entry holds at most MaxUnits
 		set.Units = cost + 1 + int64(w.Choose(int(2*cost+3)))
 	default:
 		set.Units = cost
@@ -226,7 +226,7 @@ func (w *walk) settle() error {
 			return fmt.Errorf("Settle: %w", err)
 		}
 	}
-	if times == 3 { // and once more when others have come
+	if times == 3 { // and once more after other calls
 		w.again = append(w.again, set)
 	}
 	if len(w.again) > 0 && w.Choose(3) == 0 {
