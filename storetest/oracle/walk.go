@@ -38,7 +38,7 @@ type walk struct {
 	lastReq  driver.Request
 	admitted []admitted          // can still be settled
 	again    []driver.Settlement // applied, and may be repeated
-	onces    []onceCall         // calls with an ID
+	onces    []onceCall          // calls with an ID
 }
 
 type admitted struct {
