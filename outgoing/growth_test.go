@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/outgoing"
 	"example.com/sash/storetest"
 )
@@ -239,5 +240,19 @@ func TestARetryIsNotMadeWhenTheCoolDownHasGrownTooLong(t *testing.T) {
 		if err != nil || status != http.StatusTooManyRequests || api.calls != 4 {
 			t.Errorf("%d, %v after %d requests; the fourth cool-down is 8 s, more than MaxRetryAfter", status, err, api.calls)
 		}
+	})
+}
+
+// A store without the power to keep cool-downs leaves each process with its own.
+func TestWithoutThePowerACoolDownHoldsInItsProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := struct{ driver.Store }{newStore()}
+		api := &scripted{answers: []http.HandlerFunc{answer(429, "Retry-After: 30"), answer(200)}}
+		here := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
+		there := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
+		if paused := pauses(t, 1, here); !about(paused, 30) {
+			t.Errorf("the process that was refused pauses for %v, want 30 s", paused)
+		}
+		ok(t, there)
 	})
 }

@@ -64,7 +64,13 @@ func (r *restarted) Reset(ctx context.Context, key string, policy *driver.Policy
 	return r.store().Reset(ctx, key, policy)
 }
 
-// A restored store answers as the one before it would have.
+func (r *restarted) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store().CoolDown(ctx, key, c)
+}
+
+// A restored store answers like the store before it.
 func TestRestoredMemstore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))

@@ -1,0 +1,32 @@
+package memstore_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+)
+
+func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
+	const most = 1000
+	now := time.UnixMicro(1_700_000_000_000_000)
+	store := memstore.New(&memstore.Options{MaxKeys: most, Now: func() time.Time { return now }})
+	for i := range 5 * most {
+		c := driver.CoolDown{Length: time.Minute.Microseconds()}
+		if _, err := store.CoolDown(t.Context(), strconv.Itoa(i), c); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.CoolDown(t.Context(), "looked for"+strconv.Itoa(i), driver.CoolDown{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stats := store.Stats(); stats.Keys < most*98/100 || stats.Keys > most*102/100 || stats.Evicted == 0 {
+		t.Errorf("%d keys and %d evicted, with a cap of %d", stats.Keys, stats.Evicted, most)
+	}
+	now = now.Add(2 * time.Minute)
+	if keys := store.Stats().Keys; keys != 0 {
+		t.Errorf("%d cool-downs are kept for longer than they lasted", keys)
+	}
+}
