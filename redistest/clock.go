@@ -13,11 +13,12 @@ import (
 //go:embed clock/clock.c
 var clockSource []byte
 
-// A Clock is a server's time of day, which a test moves. It is safe for concurrent use.
+// A Clock is the time of day of a server, which a test moves. It is safe for concurrent use.
 type Clock struct{ file string }
 
-// StartWithClock starts a server whose clock can be moved while it runs: what scripts see, and what keys
-// expire by. It takes a C compiler, cc or what the environment variable CC names, and runs on Linux.
+// StartWithClock starts a server with a clock that the test can move while the server runs. Scripts read
+// it, and keys expire by it. It needs Linux and a C compiler: cc, or the one that the environment variable
+// CC names.
 func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,7 +31,7 @@ func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	return s, c
 }
 
-// compile makes the library that stands between a server and the system's clock.
+// compile builds the library that a server loads to read the moved clock in place of the system's.
 func compile(t testing.TB, dir string) string {
 	t.Helper()
 	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
@@ -43,13 +44,13 @@ func compile(t testing.TB, dir string) string {
 	}
 	out, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source).CombinedOutput()
 	if err != nil {
-		t.Fatalf("redistest: no clock that can be moved without a C compiler: run `make test`, which installs one, or install gcc and libc6-dev: %v\n%s", err, out)
+		t.Fatalf("redistest: a clock that moves needs a C compiler: run `make test`, which installs one, or install gcc and libc6-dev: %v\n%s", err, out)
 	}
 	return library
 }
 
-// Move sets how far the server's clock is ahead of the system's; negative is behind. It takes effect at
-// once.
+// Move sets how far the server's clock is ahead of the system's; a negative duration is behind. It takes
+// effect at once.
 func (c *Clock) Move(t testing.TB, ahead time.Duration) {
 	t.Helper()
 	f, err := os.OpenFile(c.file, os.O_WRONLY, 0) // as it is: the server has mapped it

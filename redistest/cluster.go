@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// Slots is how many slots a cluster has.
+// Slots is the number of slots of a cluster.
 const Slots = 16384
 
-// A Cluster is a Redis Cluster on loopback ports. Its primaries have equal shares of the slots, in order.
+// A Cluster is a Redis Cluster on loopback ports. Its primaries own equal shares of the slots, in order.
 type Cluster struct {
 	Primaries []*Server
-	// Replicas has the replicas of the first primary, then those of the second, and so on.
+	// Replicas lists the replicas of the first primary, then those of the second, and so on.
 	Replicas []*Server
 }
 
-// ClusterOptions for [StartCluster].
+// ClusterOptions are the options of [StartCluster]. The zero value is three primaries without replicas.
 type ClusterOptions struct {
-	// Primaries is how many there are. Zero is 3.
+	// Primaries is the number of primaries. Zero is 3.
 	Primaries int
-	// Replicas is how many each primary has.
+	// Replicas is the number of replicas of each primary.
 	Replicas int
-	// NodeTimeout is the time without an answer after which a node is taken to be gone. Zero is a second.
+	// NodeTimeout is the time without an answer after which the cluster considers a node down. Zero is 1s.
 	NodeTimeout time.Duration
-	// Args, when it is not nil, returns more arguments for a node. Primaries are numbered first.
+	// Args, if not nil, returns more arguments for a node. The primaries have the lowest numbers.
 	Args func(node int) []string
 }
 
-// StartCluster starts a cluster for one test. It returns when every node knows of all slots and every
-// replica is in step.
+// StartCluster starts a cluster for one test, and stops it when the test ends. It returns when every node
+// knows all slots and every replica is synchronized.
 func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 	t.Helper()
 	if opts.Primaries == 0 {
@@ -62,7 +62,7 @@ func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 	}
 	nodes := c.Nodes()
 	for i, s := range nodes {
-		for _, other := range nodes[i+1:] { // gossip would take its time
+		for _, other := range nodes[i+1:] { // gossip alone is slow
 			host, port, err := net.SplitHostPort(other.Addr())
 			if err != nil {
 				t.Fatal(err)
@@ -74,7 +74,7 @@ func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 	for i, s := range c.Replicas {
 		s.Must(t, "CLUSTER", "REPLICATE", c.Primaries[i/opts.Replicas].ID(t))
 	}
-	await(t, "the replicas are in step, and every node knows of them", func() bool {
+	await(t, "the replicas are synchronized, and every node knows them", func() bool {
 		for i, s := range c.Replicas {
 			if !s.linked(t) {
 				return false
@@ -91,7 +91,7 @@ func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 	return c
 }
 
-// replicates reports whether a node's list of nodes says that one replicates another.
+// replicates reports whether, by a node's list of nodes, one node replicates another.
 func replicates(list any, id, of string) bool {
 	text, _ := list.(string)
 	for line := range strings.Lines(text) {
@@ -107,7 +107,7 @@ func (c *Cluster) Nodes() []*Server {
 	return append(append([]*Server(nil), c.Primaries...), c.Replicas...)
 }
 
-// Addrs returns where the nodes listen.
+// Addrs returns the addresses of all nodes, primaries first.
 func (c *Cluster) Addrs() []string { return addrs(c.Nodes()) }
 
 // ID returns the name of a node in its cluster.
@@ -122,7 +122,8 @@ func (c *Cluster) Slot(t testing.TB, key string) int {
 	return int(c.Primaries[0].Must(t, "CLUSTER", "KEYSLOT", key).(int64))
 }
 
-// Home returns which of the primaries had a slot at the start.
+// Home returns the index of the primary that owned a slot at the start. It panics if there is no such
+// slot.
 func (c *Cluster) Home(slot int) int {
 	for i := range c.Primaries {
 		if slot < (i+1)*Slots/len(c.Primaries) {
@@ -132,8 +133,8 @@ func (c *Cluster) Home(slot int) int {
 	panic("redistest: there is no slot " + strconv.Itoa(slot))
 }
 
-// MoveSlot moves a slot and its keys from one primary to another, as redis-cli does: the keys one by one,
-// while clients are sent on for those that are gone already.
+// MoveSlot moves a slot and its keys from one primary to another, as redis-cli does: key by key, while the
+// old owner redirects clients for keys that have moved.
 func (c *Cluster) MoveSlot(t testing.TB, slot int, from, to *Server) {
 	t.Helper()
 	n := strconv.Itoa(slot)
@@ -152,7 +153,7 @@ func (c *Cluster) MoveSlot(t testing.TB, slot int, from, to *Server) {
 			from.Must(t, "MIGRATE", host, port, key.(string), "0", "5000")
 		}
 	}
-	for _, s := range []*Server{to, from} { // the new owner first, so that somebody has it at any time
+	for _, s := range []*Server{to, from} { // the new owner first, so that one of them owns it at any time
 		s.Must(t, "CLUSTER", "SETSLOT", n, "NODE", to.ID(t))
 	}
 }

@@ -88,11 +88,11 @@ func TestClusterMovesSlotsAndReplacesPrimaries(t *testing.T) {
 		t.Errorf("after a move: %v", got)
 	}
 	if _, err := from.Do("GET", "k"); err == nil || !strings.HasPrefix(err.Error(), "MOVED ") {
-		t.Errorf("who had the slot: %v", err)
+		t.Errorf("the old owner of the slot: %v", err)
 	}
 	replica := c.Replicas[(home+1)%3]
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		list := replica.Must(t, "CLUSTER", "NODES").(string) // gossip tells it that its primary has the slot
+		list := replica.Must(t, "CLUSTER", "NODES").(string) // gossip brings the new owner of the slot
 		if strings.Contains(list, to.ID(t)) && slots(list, to.ID(t), slot) {
 			break
 		}
@@ -112,7 +112,7 @@ func TestClusterMovesSlotsAndReplacesPrimaries(t *testing.T) {
 	}
 }
 
-// slots reports whether a list of nodes says that one has a slot.
+// slots reports whether, by a list of nodes, a node owns a slot.
 func slots(list, id string, slot int) bool {
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
@@ -144,7 +144,7 @@ func TestServerWithTLS(t *testing.T) {
 	c.Close()
 	if c, err := tls.Dial("tcp", s.Addr(), &tls.Config{ServerName: "localhost"}); err == nil {
 		c.Close()
-		t.Error("somebody who does not trust the certificate connected")
+		t.Error("a client that does not trust the certificate connected")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestServerWithAUser(t *testing.T) {
 	s.Must(t, "AUTH", "limiter", "secret")
 	s.Must(t, "GET", "sash:k")
 	if _, err := s.Do("GET", "other"); err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
-		t.Errorf("a key that is not the user's: %v", err)
+		t.Errorf("a key that the user has no right to: %v", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestClockThatMoves(t *testing.T) {
 	s.Must(t, "SET", "k", "v", "PX", "1800000")
 	clock.Move(t, time.Hour)
 	if got := s.Must(t, "GET", "k"); got != nil {
-		t.Errorf("an hour later a key of half an hour is there: %v", got)
+		t.Errorf("after an hour, a key that expires in half an hour still exists: %v", got)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestNoCompilerSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// again runs the test that calls it again, in a process with one more variable, and returns what it prints.
+// again runs the calling test in another process with one more environment variable, and returns its output.
 func again(t *testing.T, variable string) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")

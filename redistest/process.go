@@ -5,15 +5,15 @@ import (
 	"runtime"
 )
 
-// A process is a child that was started and is being waited for.
+// A process is a child process that a goroutine waits for.
 type process struct {
 	pid  int
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 }
 
-// spawn starts a command that the system kills when this process ends. Linux does that when the thread
-// that started the child ends, so the thread is kept for as long as the child lives.
+// spawn starts a command that Linux kills when this process ends. Linux kills a child when the thread that
+// started it ends, so a goroutine keeps that thread for as long as the child lives.
 func spawn(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	dieWithParent(cmd)
@@ -24,7 +24,7 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // a killed server is no news
+			_ = cmd.Wait() // a server that was killed is expected
 			close(p.done)
 		}
 	}()
@@ -35,7 +35,7 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// kill ends the child, also a stopped one, and waits until it is gone.
+// kill ends the child, even a paused one, and waits until it has ended.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.done

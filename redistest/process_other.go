@@ -4,5 +4,5 @@ package redistest
 
 import "os/exec"
 
-// dieWithParent does nothing here: a server outlives a test process that is killed.
+// dieWithParent does nothing on this system: a server outlives a test process that is killed.
 func dieWithParent(*exec.Cmd) {}

@@ -63,10 +63,10 @@ func TestWrongArgumentsAreReported(t *testing.T) {
 	s, err := redistest.Run("--no-such-option", "1")
 	if err == nil {
 		s.Stop()
-		t.Fatal("a server came up")
+		t.Fatal("a server started")
 	}
 	if !strings.Contains(err.Error(), "no-such-option") {
-		t.Errorf("the error does not tell the server's: %v", err)
+		t.Errorf("the error does not have the server's text: %v", err)
 	}
 }
 
@@ -117,8 +117,8 @@ func TestNoServerSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestServerDiesWithItsParent runs this test binary again as the parent, kills it, and waits for the
-// server to go.
+// TestServerDiesWithItsParent runs this test binary again as the parent, kills it, and waits until the
+// server has ended.
 func TestServerDiesWithItsParent(t *testing.T) {
 	if os.Getenv("SASH_REDISTEST_PARENT") != "" {
 		s, err := redistest.Run()

@@ -2,14 +2,14 @@ package redistest
 
 import "net"
 
-// A Remote is a server that another process started, for tests whose work is done by several processes.
-// It is one connection, which lives as long as the process.
+// A Remote is a server that another process started, for tests with several processes. It holds one
+// connection, which lives as long as this process.
 type Remote struct {
 	addr string
 	conn conn
 }
 
-// Dial returns the server at an address; it connects with the first command.
+// Dial returns the server at an address. The first command connects.
 func Dial(addr string) *Remote { return &Remote{addr: addr} }
 
 // Do sends one command and returns its reply, like [Server.Do].

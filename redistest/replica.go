@@ -11,8 +11,8 @@ import (
 // startTime bounds how long servers may take to find each other.
 const startTime = 60 * time.Second
 
-// StartReplica starts a server that replicates the one that answers at an address, directly or behind a
-// proxy. It returns when the replica has all that the primary had.
+// StartReplica starts a server that replicates the one at an address, directly or through a proxy, and
+// stops it when the test ends. It returns when the replica has all data of the primary.
 func StartReplica(t testing.TB, of string, args ...string) *Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(of)
@@ -20,7 +20,7 @@ func StartReplica(t testing.TB, of string, args ...string) *Server {
 		t.Fatal(err)
 	}
 	s := Start(t, append([]string{"--replicaof", host + " " + port}, args...)...)
-	await(t, fmt.Sprintf("the replica of %s is in step", of), func() bool { return s.linked(t) })
+	await(t, fmt.Sprintf("the replica of %s is synchronized", of), func() bool { return s.linked(t) })
 	return s
 }
 
@@ -29,7 +29,7 @@ func (s *Server) linked(t testing.TB) bool {
 	return s.Info(t, "replication", "master_link_status") == "up"
 }
 
-// Info returns a field of INFO, or "" when the section does not have it.
+// Info returns a field of a section of INFO, or "" if there is none.
 func (s *Server) Info(t testing.TB, section, field string) string {
 	t.Helper()
 	text, _ := s.Must(t, "INFO", section).(string)
@@ -41,18 +41,18 @@ func (s *Server) Info(t testing.TB, section, field string) string {
 	return value
 }
 
-// Promote makes a replica a primary, with what it has.
+// Promote makes a replica a primary. It keeps its data.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
 	s.Must(t, "REPLICAOF", "NO", "ONE")
 }
 
-// await waits until something holds, and fails the test when it takes too long.
+// await waits until a condition holds, and fails the test if that takes longer than startTime.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(startTime); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("redistest: %v have passed, and this does not hold: %s", startTime, what)
+			t.Fatalf("redistest: after %v it is still not true that %s", startTime, what)
 		}
 	}
 }

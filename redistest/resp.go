@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// replyTimeout bounds one command, so that a test of a server that hangs ends.
+// replyTimeout bounds one command, so that a test ends if its server hangs.
 const replyTimeout = 30 * time.Second
 
 // A conn is a connection that speaks RESP2, one command at a time. The zero value is not connected.
@@ -69,15 +69,15 @@ func (c *conn) exchange(args []string) (any, error) {
 	return readReply(c.r)
 }
 
-// readReply reads one RESP2 reply. A reply that is an error is returned as a value; the error is one of
-// the connection.
+// readReply reads one RESP2 reply. It returns an error reply as a value; its error is that of the
+// connection.
 func readReply(r *bufio.Reader) (any, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
 		return nil, err
 	}
 	if len(line) < 3 || line[len(line)-2] != '\r' {
-		return nil, fmt.Errorf("redistest: the line %q is no RESP reply", line)
+		return nil, fmt.Errorf("redistest: the line %q is not a RESP reply", line)
 	}
 	kind, line := line[0], line[1:len(line)-2]
 	switch kind {
@@ -88,7 +88,7 @@ func readReply(r *bufio.Reader) (any, error) {
 	}
 	n, err := strconv.ParseInt(line, 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("redistest: the line %q is no RESP reply: %w", line, err)
+		return nil, fmt.Errorf("redistest: the line %q is not a RESP reply: %w", line, err)
 	}
 	switch {
 	case kind == ':':
@@ -110,5 +110,5 @@ func readReply(r *bufio.Reader) (any, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("redistest: a reply of unknown kind %q", kind)
+	return nil, fmt.Errorf("redistest: unknown kind of reply %q", kind)
 }

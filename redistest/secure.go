@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// StartTLS starts a server that speaks TLS only. The configuration is for its clients: it trusts the
-// certificate that was made for this server, and nothing else.
+// StartTLS starts a server that accepts only TLS, and stops it when the test ends. It also returns the
+// configuration for clients, which trusts the certificate of this server and no other.
 func StartTLS(t testing.TB, args ...string) (*Server, *tls.Config) {
 	t.Helper()
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	config := &tls.Config{RootCAs: certify(t, certFile, keyFile), ServerName: "localhost", MinVersion: tls.VersionTLS12}
 	s := &Server{dir: dir}
-	s.config = func() string { // the port comes when it is chosen
+	s.config = func() string { // called once the port is chosen
 		return "port 0\ntls-port " + strconv.Itoa(s.port) + "\nbind 127.0.0.1\nsave \"\"\ndir " + dir + "\n" +
 			"tls-cert-file " + certFile + "\ntls-key-file " + keyFile + "\ntls-ca-cert-file " + certFile + "\ntls-auth-clients no\n"
 	}
@@ -37,7 +37,7 @@ func StartTLS(t testing.TB, args ...string) (*Server, *tls.Config) {
 	return s, config
 }
 
-// certify writes a certificate that signs itself, and its key. It returns who trusts it.
+// certify writes a self-signed certificate and its key, and returns a pool that trusts it.
 func certify(t testing.TB, certFile, keyFile string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -71,7 +71,7 @@ func certify(t testing.TB, certFile, keyFile string) *x509.CertPool {
 	return trusted
 }
 
-// StartUnix starts a server that listens on a Unix socket too, and returns the socket's path.
+// StartUnix is [Start] for a server that also listens on a Unix socket. It returns the path of the socket.
 func StartUnix(t testing.TB, args ...string) (s *Server, path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sash") //nolint:usetesting // a socket's path has 107 bytes at most; a test's directory can be longer
@@ -83,7 +83,7 @@ func StartUnix(t testing.TB, args ...string) (s *Server, path string) {
 	return Start(t, append([]string{"--unixsocket", path}, args...)...), path
 }
 
-// AddUser gives a server one more user, who may do what the ACL rules say: "~sash:*", "+eval".
+// AddUser adds a user with a password and ACL rules, such as "~sash:*", "+eval".
 func (s *Server) AddUser(t testing.TB, name, password string, rules ...string) {
 	t.Helper()
 	s.Must(t, append([]string{"ACL", "SETUSER", name, "reset", "on", ">" + password}, rules...)...)

@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// Sentinels watch a primary and its replicas, and make a replica the primary when it is gone.
+// Sentinels watch a primary and its replicas. If the primary is down, they promote a replica.
 type Sentinels struct {
-	// Name is what clients ask for.
+	// Name is the name of the primary, by which clients ask for its address.
 	Name string
 	// Servers are the sentinels.
 	Servers []*Server
 }
 
-// StartSentinels starts three sentinels that agree by two when a primary has not answered for that long.
-// It returns when they know each other and the given number of replicas.
+// StartSentinels starts three sentinels, and stops them when the test ends. A primary is down when two of
+// them have had no answer for the given time. StartSentinels returns when the sentinels know each other and
+// the given number of replicas.
 func StartSentinels(t testing.TB, primary *Server, replicas int, down time.Duration) *Sentinels {
 	t.Helper()
 	const name, count, quorum = "sash", 3, 2
@@ -34,8 +35,8 @@ sentinel failover-timeout %[3]s 5000
 `, one.port, one.dir, name, primary.port, quorum, down.Milliseconds())
 		}
 		one.begin(t)
-		// They look at each other every two seconds, and at replicas every ten. Servers older than 7
-		// know no other way.
+		// By default sentinels publish every two seconds and read INFO every ten. Servers older than 7
+		// cannot change that, and return an error.
 		_, _ = one.Do("SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "ASK-PERIOD", "200")
 		s.Servers = append(s.Servers, one)
 	}
@@ -54,7 +55,7 @@ sentinel failover-timeout %[3]s 5000
 	return s
 }
 
-// Addrs returns where the sentinels listen.
+// Addrs returns the addresses of the sentinels.
 func (s *Sentinels) Addrs() []string { return addrs(s.Servers) }
 
 // Primary returns the address of the primary that the first sentinel names.
@@ -62,7 +63,7 @@ func (s *Sentinels) Primary(t testing.TB) string {
 	t.Helper()
 	at, ok := s.Servers[0].Must(t, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name).([]any)
 	if !ok || len(at) != 2 {
-		t.Fatalf("the sentinel knows no primary: %v", at)
+		t.Fatalf("redistest: the sentinel knows no primary: %v", at)
 	}
 	return net.JoinHostPort(at[0].(string), at[1].(string))
 }

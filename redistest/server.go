@@ -1,12 +1,12 @@
-// Package redistest starts real redis-server processes on free loopback ports, and ends them. Tests use
-// [Start]; benchmarks and commands use [Run]. There are replicas ([StartReplica]), sentinels
-// ([StartSentinels]) and clusters ([StartCluster]), servers with TLS, a Unix socket or a user of few
-// rights, and one whose clock is moved ([StartWithClock]). A server can be killed (Stop), paused, resumed,
-// restarted and promoted.
+// Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use
+// [Start]; benchmarks, commands and examples use [Run]. Other functions start replicas ([StartReplica]),
+// sentinels ([StartSentinels]), clusters ([StartCluster]), servers with TLS ([StartTLS]) or a Unix socket
+// ([StartUnix]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a
+// server, pause, resume, restart and promote it.
 //
-// The server is the redis-server on the PATH, or the program that the environment variable
-// SASH_REDIS_SERVER names, such as valkey-server. A server ends with the process that started it, also
-// when that one is killed (on Linux).
+// The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER
+// names, such as valkey-server. On Linux a server ends with the process that started it, even if that
+// process is killed.
 package redistest
 
 import (
@@ -24,15 +24,15 @@ import (
 	"time"
 )
 
-// EnvServer names the program to start in place of redis-server.
+// EnvServer is the environment variable that names the program to start in place of redis-server.
 const EnvServer = "SASH_REDIS_SERVER"
 
-// ErrNoServer means that there is no server program to start.
+// ErrNoServer is the error of [Run] if there is no server program to start.
 var ErrNoServer = errors.New("redistest: no redis-server on the PATH: run `make test`, which installs it, or install Debian's package redis-server")
 
-// Ports come from below the range that the system gives to outgoing connections: a port that is free
-// while a server restarts is then not taken by a client that tries to reconnect. A cluster's bus, 10000
-// above, is below that range too.
+// Ports are below the range that the system gives to outgoing connections, so that no client that
+// reconnects takes the port of a server while it restarts. The bus of a cluster, 10000 above, is below
+// that range too.
 const (
 	lowPort  = 10000
 	highPort = 22000
@@ -46,7 +46,7 @@ type Server struct {
 	args   []string
 	port   int
 	dial   dialer
-	config func() string // text of a configuration file that takes the place of the usual arguments; nil for none
+	config func() string // returns a configuration file to use in place of the usual arguments; nil for none
 	env    []string
 	fail   func(error)
 
@@ -56,9 +56,9 @@ type Server struct {
 	conn conn
 }
 
-// Start starts a server for one test, which ends with the test. It holds nothing, persists nothing and
-// listens on 127.0.0.1 only. The arguments are added to the server's command line, where they win:
-// "--maxmemory", "1mb". It fails the test when the server does not come up.
+// Start starts a server for one test, and stops it when the test ends. The server is empty, persists
+// nothing and listens on 127.0.0.1 only. The arguments, such as "--maxmemory", "1mb", follow those of this
+// package on the command line, so they win. If the server does not start, Start fails the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := &Server{dir: t.TempDir(), args: args}
@@ -79,7 +79,7 @@ func (s *Server) begin(t testing.TB) {
 	t.Cleanup(s.Stop)
 }
 
-// Run is [Start] without a test. The caller ends the server with Stop.
+// Run is [Start] without a test. The caller stops the server with [Server.Stop].
 func Run(args ...string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "sash-redis-")
 	if err != nil {
@@ -93,10 +93,10 @@ func Run(args ...string) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns where the server listens: "127.0.0.1:port". It does not change.
+// Addr returns the address of the server, "127.0.0.1:port". A restart does not change it.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// Pid returns the process id, or 0 when the server is stopped.
+// Pid returns the process ID, or 0 if the server is stopped.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Server) Pid() int {
 	return s.proc.pid
 }
 
-// Stop kills the server and waits until it is gone. Stopping a stopped server does nothing.
+// Stop kills the server and waits until it has ended. On a stopped server it does nothing.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,14 +116,15 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart kills the server, if it runs, and starts it again on the same port: empty, unless the
-// arguments made it persist. When it does not come up the test fails; a server of [Run] panics.
+// Restart kills the server, if it runs, and starts it again on the same port. It is empty unless the
+// arguments make it persist. If the server does not start, Restart fails the test of [Start], and panics
+// for a server of [Run].
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kill()
 	var err error
-	for range 20 { // the port may be somebody else's for a moment
+	for range 20 { // another process may hold the port for a moment
 		if err = s.start(); !errors.Is(err, errExited) {
 			break
 		}
@@ -134,12 +135,12 @@ func (s *Server) Restart() {
 	}
 }
 
-// Do sends a command on the server's own connection and returns the reply: a string, int64, nil, or
-// []any of these and errors. An error reply is an error, with the server's text. The connection is
-// opened anew after it failed; a command is never sent twice.
+// Do sends a command on a connection of its own and returns the reply: a string, an int64, nil, or a
+// []any of these and errors. An error reply is returned as an error with the server's text. After the
+// connection failed, the next command opens a new one; no command is sent twice.
 func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.dialer(), args) }
 
-// Must is [Server.Do] for commands that cannot fail: an error ends the test.
+// Must is [Server.Do] for commands that must succeed: an error fails the test.
 func (s *Server) Must(t testing.TB, args ...string) any {
 	t.Helper()
 	reply, err := s.Do(args...)
@@ -156,7 +157,7 @@ func (s *Server) dialer() dialer {
 	return func() (net.Conn, error) { return net.DialTimeout("tcp", s.Addr(), replyTimeout) }
 }
 
-// first starts the server on a port that turns out to be free.
+// first chooses a free port and starts the server on it.
 func (s *Server) first() error {
 	name := os.Getenv(EnvServer)
 	if name == "" {
@@ -185,7 +186,7 @@ func (s *Server) first() error {
 }
 
 // errExited means that a server ended before it answered.
-var errExited = errors.New("redistest: the server ended at once")
+var errExited = errors.New("redistest: the server ended before it answered")
 
 // start starts the process and waits until it answers.
 func (s *Server) start() error {
@@ -201,8 +202,8 @@ func (s *Server) start() error {
 	args := []string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no",
-		// A replica gets all at once, and writes from then on. Without the disk it would wait for
-		// others to come, and for its next sign of life until it gets writes.
+		// Without this a primary waits for more replicas before it sends its data, and a replica gets
+		// writes only after its next acknowledgement.
 		"--repl-diskless-sync", "no",
 	}
 	if s.config != nil {
@@ -241,7 +242,7 @@ func (s *Server) start() error {
 	}
 }
 
-// answers reports whether it is this server that answers on the port, and not another one that took it.
+// answers reports whether this server answers on the port, and not another one that took it.
 func (s *Server) answers() bool {
 	if _, err := s.Do("PING"); err != nil {
 		return strings.HasPrefix(err.Error(), "NOAUTH")

@@ -7,11 +7,12 @@ import (
 	"syscall"
 )
 
-// Pause stops the process where it is (SIGSTOP): its connections stay open, and it takes what is sent
-// without an answer until [Server.Resume]. A paused server can be stopped and restarted.
+// Pause suspends the process (SIGSTOP). Its connections stay open and receive data, but it answers only
+// after [Server.Resume]. A paused server can be stopped and restarted. If the server is stopped, Pause
+// fails the test of [Start], and panics for a server of [Run].
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server. It fails as [Server.Pause] does.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {

@@ -96,9 +96,6 @@ func TestNoPublishedModuleImportsWhatIsInternalToAnother(t *testing.T) {
 			if !strings.HasPrefix(imported, "./") || !strings.Contains(imported+"/", "/internal/") {
 				continue
 			}
-			if imported == "./internal/window" && file.name == "httplimit/quota.go" {
-				continue // until the calendar's arithmetic is public
-			}
 			if to := moduleOf(dirs, path.Clean(imported)); to != from {
 				t.Errorf("%s: module %s must not import %s, which is internal to module %s", file.name, from, imported, to)
 			}
