@@ -1,7 +1,7 @@
-// Package adaptertest has the tests that every adapter of a Redis client for redisstore passes, against
-// real servers: that it decides, that it loads scripts when they are missing and only then, that it never
-// sends a script again that may have run, that errors are of the right kind, and that the client is left
-// alone.
+// Package adaptertest is the conformance suite for adapters, which make a Redis client a
+// redisstore.Scripter. It runs against real servers and shows that an adapter decides; sends a script's text
+// only if the server does not have it; never repeats a script that may have run; returns errors of the right
+// kind; and leaves the client usable.
 package adaptertest
 
 import (
@@ -15,54 +15,54 @@ import (
 	"example.com/sash/redistest"
 )
 
-// Options for a client under test. The zero value is the client's own default.
+// Options are the options of a client under test. The zero value is the client's default.
 type Options struct {
-	// Timeout bounds how long the client waits for a reply. Zero is the client's default. Whether and
-	// how often the client repeats commands stays its default.
+	// Timeout bounds how long the client waits for a reply. Zero is the client's default. Open leaves the
+	// client's retries as they are by default.
 	Timeout time.Duration
-	// Cluster asks for a client of a cluster.
+	// Cluster is true for a client of a cluster.
 	Cluster bool
-	// DB is the number of the database.
+	// DB is the number of the database to select.
 	DB int
-	// Store are the options of the store. Nil is the default.
+	// Store are the options of the store. Nil is their default.
 	Store *redisstore.Options
 }
 
 // A Conn is a client under test, and a store over it.
 type Conn struct {
 	Store *redisstore.Store
-	// Ping sends a command of the client's own.
+	// Ping sends a command of the client, without the store.
 	Ping func() error
-	// Close closes the client. Run calls it once, last.
+	// Close closes the client. The suite calls it once, last.
 	Close func()
 }
 
-// An Open connects a new client to a server that is up.
+// An Open connects a new client to the server at an address, which is up.
 type Open func(t testing.TB, addr string, opts Options) Conn
 
-// Run runs all tests on an adapter.
+// Run runs the suite on an adapter.
 func Run(t *testing.T, open Open) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, Open)
 	}{
-		{"every algorithm decides as the store says", testAlgorithms},
+		{"every algorithm decides", testAlgorithms},
 		{"several subjects are decided in one command", testSubjects},
 		{"concurrent callers share one limit exactly", testConcurrency},
 		{"a missing script is sent once, and again after a flush", testNoScript},
-		{"decisions go on after the server restarted", testRestart},
+		{"a server that restarted decides again", testRestart},
 		{"a lost reply is charged at most once", testLostReply},
 		{"a settlement whose reply is lost is applied once", testLostSettlement},
 		{"a call whose reply is lost is repeated with its ID", testLostOnce},
 		{"an admission waits for replicas", testReplicas},
 		{"a primary with too few replicas is an unavailable store", testMinReplicas},
-		{"the end of a context is an error of its own", RunContexts},
+		{"the end of a context is the context's error", RunContexts},
 		{"a server that is down is an unavailable store", testDown},
-		{"a script's error keeps what the server said", testScriptError},
-		{"what a server refuses is known", testRefusals},
-		{"a permission that is missing after a write", testLatePermission},
-		{"a permission that is missing for WAIT", testWaitPermission},
-		{"a cluster is followed and never asked for two slots at once", testCluster},
+		{"a script's error has the server's text", testScriptError},
+		{"a refusal by the server is classified", testRefusals},
+		{"a missing permission after a write is charged", testLatePermission},
+		{"a missing permission for WAIT leaves the charge", testWaitPermission},
+		{"a cluster is followed, one slot in each command", testCluster},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}
@@ -76,7 +76,7 @@ func connect(t *testing.T, open Open, addr string, opts Options) Conn {
 	return conn
 }
 
-// through connects a client to a new server by way of a proxy. The second store bypasses the proxy.
+// through connects a client to a new server through a proxy. The second connection bypasses the proxy.
 func through(t *testing.T, open Open, opts Options) (conn, direct Conn, p *proxy, server *redistest.Server) {
 	t.Helper()
 	server = redistest.Start(t)
@@ -85,7 +85,7 @@ func through(t *testing.T, open Open, opts Options) (conn, direct Conn, p *proxy
 	return connect(t, open, p.addr(), opts), connect(t, open, server.Addr(), Options{}), p, server
 }
 
-// limiter makes a limiter of 10 units an hour on a sliding log.
+// limiter returns a limiter of 10 units an hour on a sliding log.
 func limiter(t *testing.T, store driver.Store) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, sash.PerHour(10))
@@ -95,15 +95,15 @@ func limiter(t *testing.T, store driver.Store) *sash.Limiter {
 	return l
 }
 
-// patient is a context that ends only when something hangs.
+// patient returns a context that ends only if a call hangs.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// usable fails the test when the client cannot be used any more. A ping on a connection that broke may
-// fail.
+// usable fails the test if the client is no longer usable. The first pings may fail, on connections that
+// broke.
 func usable(t *testing.T, conn Conn) {
 	t.Helper()
 	var err error
@@ -112,10 +112,10 @@ func usable(t *testing.T, conn Conn) {
 			return
 		}
 	}
-	t.Errorf("the client is not usable any more: %v", err)
+	t.Errorf("the client is no longer usable: %v", err)
 }
 
-// remaining tells what is left of a key.
+// remaining returns the units that a key has left.
 func remaining(t *testing.T, l *sash.Limiter, key string) int64 {
 	t.Helper()
 	res, err := l.Peek(patient(t), key)

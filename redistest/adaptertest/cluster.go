@@ -14,7 +14,7 @@ import (
 	"example.com/sash/redistest"
 )
 
-// A cluster is two primaries, each with half of the slots and a proxy that clients reach it by.
+// A cluster has two primaries. Each owns half of the slots, and clients reach it through a proxy.
 type cluster struct {
 	*redistest.Cluster
 	proxies [2]*proxy
@@ -59,7 +59,7 @@ func (c *cluster) slot(t *testing.T, conn Conn, key string) int64 {
 	return c.do(t, 0, "CLUSTER", "KEYSLOT", conn.Store.Key(key, slidingLog)).(int64)
 }
 
-// key returns a subject that lives on a server.
+// key returns a subject that a server holds.
 func (c *cluster) key(t *testing.T, conn Conn, server int) string {
 	for i := 0; ; i++ {
 		key := sash.Key("k", fmt.Sprint(i))
@@ -69,8 +69,8 @@ func (c *cluster) key(t *testing.T, conn Conn, server int) string {
 	}
 }
 
-// apart returns two subjects that have the same slot without the store's prefix, and different ones with
-// it: they must differ in length.
+// apart returns two subjects that have one slot without the store's prefix, and two with it. For that they
+// must differ in length.
 func (c *cluster) apart(t *testing.T, conn Conn) (a, b string) {
 	seen := map[int64]string{}
 	for i := range 1000 {
@@ -124,7 +124,7 @@ func testCluster(t *testing.T, open Open) {
 				t.Errorf("%q: %v", key, err)
 			}
 			if got := remaining(t, l, key); got != 8 {
-				t.Errorf("%q: %d of 10 are left after a call that was worth 2", key, got)
+				t.Errorf("%q: %d of 10 are left after a call that was settled at 2", key, got)
 			}
 		}
 	})
@@ -140,7 +140,7 @@ func testCluster(t *testing.T, open Open) {
 			}
 		}
 	})
-	t.Run("it is the whole Redis key that has a slot", func(t *testing.T) {
+	t.Run("the slot is that of the whole Redis key", func(t *testing.T) {
 		a, b := c.apart(t, conn)
 		res, err := l.AllowAll(patient(t), sash.Subject{Key: a, Cost: 1}, sash.Subject{Key: b, Cost: 1})
 		if err != nil || !res.Allowed {
@@ -185,8 +185,8 @@ func testCluster(t *testing.T, open Open) {
 	})
 }
 
-// testMovingSlot charges a subject before, while and after its slot moves to the other server. It is a
-// subject of its own, which the server that gives the slot up does not hold.
+// testMovingSlot charges a subject while its slot moves to the other server and afterwards. The old owner
+// of the slot does not hold the subject.
 func testMovingSlot(t *testing.T, c *cluster, conn Conn) {
 	l := limiter(t, conn.Store)
 	var key string
@@ -209,7 +209,7 @@ func testMovingSlot(t *testing.T, c *cluster, conn Conn) {
 	c.forget()
 	charge(9)
 	if c.proxies[1].sent("ASKING") == 0 {
-		t.Error("the client was not asked to go elsewhere; the test shows nothing")
+		t.Error("the server did not redirect the client, so the test shows nothing")
 	}
 	c.do(t, 1, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[1])
 	c.do(t, 0, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[1])
@@ -217,7 +217,7 @@ func testMovingSlot(t *testing.T, c *cluster, conn Conn) {
 	charge(7)
 }
 
-// peekAgain is remaining, on a client whose connections may have been ended.
+// peekAgain is remaining for a client whose connections may have broken.
 func peekAgain(t *testing.T, l *sash.Limiter, key string) int64 {
 	t.Helper()
 	for range 5 {

@@ -24,7 +24,7 @@ func testAlgorithms(t *testing.T, open Open) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A key whose bytes no text encoding has.
+			// Its bytes are not valid in any text encoding.
 			const key = "a\x00\r\n\xff"
 			res, err := l.AllowN(ctx, key, 7)
 			if err != nil || !res.Allowed || res.Remaining != 3 {
@@ -136,8 +136,8 @@ func testRestart(t *testing.T, open Open) {
 	usable(t, conn)
 }
 
-// decidesAgain calls until the new server decides. A call on a connection that broke may fail. A call that
-// failed may be charged, and only once.
+// decidesAgain calls until the new server decides. A call on a connection that broke may fail, and may be
+// charged at most once.
 func decidesAgain(t *testing.T, l *sash.Limiter) {
 	t.Helper()
 	for failed := int64(0); ; failed++ {

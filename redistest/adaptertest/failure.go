@@ -17,7 +17,7 @@ func testLostReply(t *testing.T, open Open) {
 		fault fault
 		opts  Options
 	}{
-		{"it comes later than the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
+		{"it arrives after the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
 		{"the connection breaks", cut, Options{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -30,10 +30,10 @@ func testLostReply(t *testing.T, open Open) {
 	}
 }
 
-// loseReply asks for a unit, loses the reply, and looks how often the script was sent and charged.
+// loseReply requests a unit, loses the reply, and checks how often the script was sent and charged.
 func loseReply(t *testing.T, l, direct *sash.Limiter, p *proxy, f fault) {
 	t.Helper()
-	// Without an end, so that nothing but the client's own timeout ends the call.
+	// The context has no end, so that only the client's timeout ends the call.
 	if _, err := l.Allow(context.Background(), "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func loseReply(t *testing.T, l, direct *sash.Limiter, p *proxy, f fault) {
 	}
 }
 
-// A settlement may be repeated after an error, which a decision may not: it is known by its name.
+// Unlike a decision, a settlement may be repeated after an error: the store knows it by its ID.
 func testLostSettlement(t *testing.T, open Open) {
 	conn, direct, p, _ := through(t, open, Options{})
 	l, look := limiter(t, conn.Store), limiter(t, direct.Store)
@@ -78,13 +78,12 @@ func testLostSettlement(t *testing.T, open Open) {
 			}
 		}
 		if got := remaining(t, look, "k"); got != 10-actual {
-			t.Errorf("%d of 10 are left after a call that was worth %d", got, actual)
+			t.Errorf("%d of 10 are left after a call that was settled at %d", got, actual)
 		}
 	}
 }
 
-// RunContexts runs the tests on contexts that end, which are part of Run: for a client that has options
-// about them.
+// RunContexts runs the part of [Run] that ends contexts, for clients with options that concern contexts.
 func RunContexts(t *testing.T, open Open) {
 	wantContext := func(t *testing.T, res sash.Result, err, want error) {
 		t.Helper()
@@ -108,7 +107,7 @@ func RunContexts(t *testing.T, open Open) {
 		client Options
 		want   error
 	}{
-		// A client may notice only when it stops waiting.
+		// A client may notice only once it stops waiting.
 		{"cancelled while waiting", func(lost *func()) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(context.Background())
 			*lost = cancel
@@ -155,7 +154,7 @@ func testDown(t *testing.T, open Open) {
 		t.Errorf("got %+v, %v, want an unavailable store", res, err)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v looks like the caller's doing", err)
+		t.Errorf("%v is a context's error, but no context ended", err)
 	}
 	server.Restart()
 	usable(t, conn)

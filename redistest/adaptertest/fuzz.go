@@ -14,8 +14,8 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// FuzzReply lets a server answer scripts, and WAIT, with replies of every kind that hold any bytes: the adapter
-// returns an answer that makes sense or an error, and does not panic.
+// FuzzReply answers scripts and WAIT with replies of every kind and any bytes. The adapter returns a valid
+// result or an error, and does not panic.
 func FuzzReply(f *testing.F, open Open) {
 	server := startLiar(f)
 	plain := open(f, server.addr(), Options{Timeout: 10 * time.Second})
@@ -48,7 +48,7 @@ func FuzzReply(f *testing.F, open Open) {
 	})
 }
 
-// kinds is how many kinds of replies there are.
+// kinds is the number of kinds of replies.
 const kinds = 10
 
 // reply is a reply of RESP3.
@@ -84,7 +84,7 @@ func reply(kind byte, text []byte) string {
 	}
 }
 
-// A liar is a server that does nothing, and answers what it is told to.
+// A liar is a server that does nothing and sends the replies of the test.
 type liar struct {
 	ln net.Listener
 

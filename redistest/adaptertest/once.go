@@ -10,15 +10,15 @@ import (
 	"example.com/sash"
 )
 
-// A call with an ID may be repeated when its reply was lost. The server has run it twice then, and charged it
-// once; both replies are the same.
+// A call with an ID may be repeated after its reply was lost. The server then runs it twice and charges it
+// once, and both replies are the same.
 func testLostOnce(t *testing.T, open Open) {
 	for _, c := range []struct {
 		name  string
 		fault fault
 		opts  Options
 	}{
-		{"it comes later than the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
+		{"it arrives after the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
 		{"the connection breaks", cut, Options{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

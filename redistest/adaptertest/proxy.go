@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// What a proxy does with the reply to a script.
+// A fault is what a proxy does with the reply to a script.
 type fault int
 
 const (
 	pass fault = iota
-	drop       // keep the reply and all that follows, and leave the connection open
-	cut        // end the connection in place of the reply
+	drop       // discard the reply and all later ones, and leave the connection open
+	cut        // close the connection in place of the reply
 )
 
-// A proxy stands between a client and a server. It counts the scripts that the client sends, and can
+// A proxy forwards commands from a client to a server. It counts the scripts that the client sends, and can
 // lose their replies after the server ran them.
 type proxy struct {
 	ln net.Listener
@@ -71,7 +71,7 @@ func (p *proxy) serve(target string) {
 	}()
 }
 
-// move ends all connections. New ones are to another server.
+// move closes all connections, and forwards new ones to another server.
 func (p *proxy) move(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,14 +92,14 @@ func (p *proxy) close() {
 	}
 }
 
-// lose loses the replies to scripts from now on, and calls f, if any, when one is lost.
+// lose loses the replies to scripts from now on. If f is not nil, it is called for each.
 func (p *proxy) lose(how fault, f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault, p.onLost = how, f
 }
 
-// heal loses no more replies, and ends the connections that lost some.
+// heal forwards all replies again, and closes the connections that lost some.
 func (p *proxy) heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ type link struct {
 	fault fault // guarded by mu
 }
 
-// requests reads commands, counts them and hands them on.
+// requests reads, counts and forwards commands.
 func (l *link) requests() {
 	defer l.end()
 	r := bufio.NewReader(l.client)
@@ -161,7 +161,7 @@ func (l *link) requests() {
 	}
 }
 
-// replies hands replies back, or loses them.
+// replies forwards replies, or loses them.
 func (l *link) replies() {
 	defer l.end()
 	b := make([]byte, 64<<10)

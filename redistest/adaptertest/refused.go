@@ -12,7 +12,8 @@ import (
 	"example.com/sash/redistest"
 )
 
-// testRefusals makes real servers refuse, and wants to be told what that means through this client.
+// testRefusals makes real servers refuse, and checks how redisstore classifies their errors through this
+// client.
 func testRefusals(t *testing.T, open Open) {
 	for _, c := range []struct {
 		name                     string
@@ -21,12 +22,12 @@ func testRefusals(t *testing.T, open Open) {
 		misconfigured, uncharged bool
 	}{
 		{"no password", [][]string{{"CONFIG", "SET", "requirepass", "secret"}}, true, true, true},
-		{"a user who is gone", [][]string{{"ACL", "SETUSER", "default", "off"}}, true, true, true},
+		{"a user that was switched off", [][]string{{"ACL", "SETUSER", "default", "off"}}, true, true, true},
 		{"scripts are not permitted", [][]string{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}}, false, true, true},
 		{"the keys are not permitted", [][]string{{"ACL", "SETUSER", "default", "resetkeys", "~other:*"}}, false, true, true},
 		{"a command of the script is not permitted", [][]string{{"ACL", "SETUSER", "default", "-getrange"}}, false, true, false},
 		{"a key of another type", [][]string{{"LPUSH", "sash:log:k", "x"}}, false, true, false},
-		{"something else in the key", [][]string{{"SET", "sash:log:k", "x"}}, false, true, true},
+		{"a foreign value in the key", [][]string{{"SET", "sash:log:k", "x"}}, false, true, true},
 		{"a replica", [][]string{{"REPLICAOF", "127.0.0.1", "1"}}, false, false, true},
 		{"no memory", [][]string{{"CONFIG", "SET", "maxmemory", "1"}}, false, false, true},
 		{"too few replicas", [][]string{{"CONFIG", "SET", "min-replicas-to-write", "1"}}, false, false, true},
@@ -47,7 +48,7 @@ func testRefusals(t *testing.T, open Open) {
 			refused(t, conn.Store, func(l *sash.Limiter) error { _, err := l.Allow(patient(t), "k"); return err }, nil, c.misconfigured, c.uncharged)
 		})
 	}
-	t.Run("a database that is not there", func(t *testing.T) {
+	t.Run("a database that does not exist", func(t *testing.T) {
 		two, one := redistest.Start(t), redistest.Start(t, "--databases", "1")
 		p := newProxy(t)
 		p.serve(two.Addr())
@@ -60,7 +61,7 @@ func testRefusals(t *testing.T, open Open) {
 	})
 }
 
-// refused asks until the answer is not that of a connection that ended, and looks at what it means.
+// refused calls until the error is not that of a broken connection, and checks its class.
 func refused(t *testing.T, store driver.Store, ask func(*sash.Limiter) error, opts *sash.Options, misconfigured, uncharged bool) {
 	t.Helper()
 	l, err := sash.New(store, opts, sash.PerHour(10))
@@ -77,7 +78,7 @@ func refused(t *testing.T, store driver.Store, ask func(*sash.Limiter) error, op
 	}
 }
 
-// A permission that is missing for a command after the first write: the call was charged.
+// If the missing permission is for a command after the first write, the call was charged.
 func testLatePermission(t *testing.T, open Open) {
 	for _, algorithm := range sash.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -92,14 +93,14 @@ func testLatePermission(t *testing.T, open Open) {
 			refused(t, conn.Store, once, opts, true, false)
 			server.Must(t, "ACL", "SETUSER", "default", "+@all", "-pexpire")
 			if slices.Contains([]sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets}, algorithm) {
-				return // PEXPIRE is for logs that grow old
+				return // a log calls PEXPIRE only once it is older
 			}
 			refused(t, conn.Store, func(l *sash.Limiter) error { _, err := l.Allow(patient(t), "other"); return err }, opts, true, false)
 		})
 	}
 }
 
-// A WAIT that the server refuses says nothing of the script before it.
+// If the server refuses WAIT, the script before it has run.
 func testWaitPermission(t *testing.T, open Open) {
 	server := redistest.Start(t)
 	conn := connect(t, open, server.Addr(), Options{Store: &redisstore.Options{Replicas: 1, ReplicaTimeout: time.Millisecond}})
@@ -111,7 +112,7 @@ func testWaitPermission(t *testing.T, open Open) {
 	}
 	for err := err; err != nil; err = errors.Unwrap(err) {
 		if text := err.Error(); len(text) > 6 && text[:6] == "NOPERM" {
-			t.Errorf("what the server said of WAIT is in the chain: %v", err)
+			t.Errorf("the server's error for WAIT is in the chain: %v", err)
 		}
 	}
 	if got := remaining(t, look, "k"); got != 9 {

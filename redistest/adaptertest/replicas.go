@@ -27,7 +27,7 @@ func startReplica(t *testing.T, primary *redistest.Server) *redistest.Server {
 	return replica
 }
 
-// follows waits until a primary has a replica that confirms what it writes.
+// follows waits until a replica of a primary confirms writes.
 func follows(t *testing.T, primary *redistest.Server) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
@@ -41,7 +41,7 @@ func follows(t *testing.T, primary *redistest.Server) {
 	t.Fatal("the replica does not follow")
 }
 
-// signal stops a server, or lets it go on.
+// signal sends a signal to a server.
 func signal(t *testing.T, name string, server *redistest.Server) {
 	t.Helper()
 	if err := exec.Command("kill", "-"+name, strconv.Itoa(server.Pid())).Run(); err != nil {
@@ -107,9 +107,9 @@ func testReplicas(t *testing.T, open Open) {
 		t.Errorf("a peek: %+v, %v", res, err)
 	}
 	if p.sent("WAIT") != 0 {
-		t.Error("what wrote nothing waited for replicas")
+		t.Error("a call that wrote nothing waited for replicas")
 	}
-	// A repetition charges nothing, on another connection too, and waits for the first charge all the same.
+	// A repetition charges nothing, even on another connection, and still waits for the first charge.
 	for range 3 {
 		again := connect(t, open, primary.Addr(), Options{Store: &redisstore.Options{Replicas: 1, ReplicaTimeout: timeout}})
 		_, err := limiter(t, again.Store).AllowOnce(patient(t), "id", "once", 4)
