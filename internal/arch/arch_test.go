@@ -32,6 +32,10 @@ var layers = []layer{
 	{"redistest/adaptertest", []string{".", "driver", "redisstore", "redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},
 	{"internal/bench/...", []string{"./..."}},
+	{"service/internal/config", []string{".", "driver", "failover"}},
+	{"service/internal/decide", []string{".", "driver", "failover", "redisstore", "service/internal/config"}},
+	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/decide"}},
+	{"service/internal/wire", []string{".", "service/internal/config", "service/internal/decide", "service/internal/stats"}},
 	{"service/...", []string{"./..."}},
 }
 
@@ -130,7 +134,9 @@ func TestTheRulesSayWhatTheDocumentationSays(t *testing.T) {
 		{"goredisstore", "redisstore", true},
 		{"goredisstore", "memstore", false},
 		{"goredisstore/internal/x", "memstore", false},
-		{"service/internal/config", "memstore", true},
+		{"service/internal/serve", "memstore", true},
+		{"service/internal/decide", "service/internal/wire", false},
+		{"service/internal/decide", "service/internal/degrade", false},
 		{"service/cmd/sash", "service/internal/config", true},
 		{"redisstore", "service", false},
 		{"internal/bench/internal/redisbench", "redisstore", true},
