@@ -16,7 +16,7 @@ var subjectCases = []testCase{
 			l := s.limiter(sash.Every(1, window))
 			s.fill(l, "a", 1)
 			s.fill(l, "b", 1)
-			for _, a := range sash.Algorithms() {
+			for _, a := range s.algorithms {
 				opts := &sash.Options{Algorithm: a}
 				if a == sash.SlidingBuckets {
 					opts.Resolution = resolution

@@ -19,10 +19,13 @@ type Harness struct {
 	Advance func(d time.Duration)
 }
 
-// Run runs every case over every algorithm. It calls newHarness once per case; a harness cleans up with the t of
-// its case.
-func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
-	for _, algorithm := range sash.Algorithms() {
+// Run runs every case over each of the algorithms, or over all algorithms if none are given. It calls newHarness once
+// per case; a harness cleans up with the t of its case.
+func Run(t *testing.T, newHarness func(t *testing.T) Harness, algorithms ...sash.Algorithm) {
+	if len(algorithms) == 0 {
+		algorithms = sash.Algorithms()
+	}
+	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			for _, c := range cases {
 				if c.only != nil && !c.only(algorithm) {
@@ -30,7 +33,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 				}
 				t.Run(c.name, func(t *testing.T) {
 					h := newHarness(t)
-					s := &suite{T: t, Harness: h, algorithm: algorithm, promise: c.promise}
+					s := &suite{T: t, Harness: h, algorithm: algorithm, algorithms: algorithms, promise: c.promise}
 					c.run(s)
 				})
 			}
@@ -68,8 +71,9 @@ const resolution = 73 * time.Millisecond
 type suite struct {
 	*testing.T
 	Harness
-	algorithm sash.Algorithm
-	promise   string
+	algorithm  sash.Algorithm
+	algorithms []sash.Algorithm // all that the store is tested with
+	promise    string
 }
 
 // broken fails and ends the case, with the store's behaviour and the promise that it broke.

@@ -205,7 +205,7 @@ func (w *walk) settle() error {
 	i := w.Choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
-	set := driver.Settlement{Request: a.req, At: a.res.At, Source: a.res.Source, ID: fmt.Sprint("s", len(w.trace))}
+	set := driver.Settlement{Request: a.req, At: a.res.At, Source: a.res.Source, ID: fmt.Sprint(w.Prefix, "s", len(w.trace))}
 	switch cost := a.req.Cost; {
 	case w.Choose(3) == 0: // cancel it
 	case w.Choose(2) == 0:
