@@ -21,7 +21,7 @@ type call struct {
 	err    error
 }
 
-// reply gives the caller its answer. The call is the caller's then, which may use it again.
+// reply gives the caller its answer and the call, which the caller may reuse.
 func (c *call) reply(answer driver.Answer, err error) {
 	c.answer, c.err = answer, err
 	c.done <- struct{}{}
@@ -31,13 +31,12 @@ func (c *call) reply(answer driver.Answer, err error) {
 type batch struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
-	open    []*call        // not yet answered; those that the next question is about come first
+	open    []*call        // not yet answered; those of the next request come first
 	waiting atomic.Int64   // callers that have neither run since the answer nor given up
-	left    sync.WaitGroup // the same ones
+	left    sync.WaitGroup // of the same callers
 }
 
-// leave is what a caller does who has run with the answer, or given up. A batch that nobody waits for is
-// called off.
+// leave is called for a caller that runs with its answer or has given up. A batch without waiting callers is canceled.
 func (b *batch) leave() {
 	if b.waiting.Add(-1) == 0 {
 		b.cancel()
@@ -45,7 +44,7 @@ func (b *batch) leave() {
 	b.left.Done()
 }
 
-// take removes the next batch from the queue, or the queue when it is empty.
+// take removes the next batch from the queue, or the queue if it is empty.
 func (sh *shard) take(key string, q *queue) *batch {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -69,8 +68,8 @@ func (sh *shard) take(key string, q *queue) *batch {
 	return b
 }
 
-// context returns what the batch runs under: the values of its first call, and the deadline of the call
-// that can wait longest, so that no caller's end is another's.
+// context returns the context of the batch: the values of its first call, and the latest deadline of its calls, so that
+// one caller's deadline does not end the calls of others.
 func (b *batch) context() (context.Context, context.CancelFunc) {
 	var last time.Time
 	first := context.WithoutCancel(b.open[0].ctx)
@@ -86,7 +85,7 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(first, last)
 }
 
-// giveUp takes a call back whose caller has gone.
+// giveUp removes a call whose caller has left.
 func (sh *shard) giveUp(q *queue, c *call) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -99,8 +98,8 @@ func (sh *shard) giveUp(q *queue, c *call) {
 
 // decide answers every call, whatever the store does, and reports whether the last answer was a refusal.
 //
-// Each question is about the first ask calls. With room for all, or for none, it takes one question: after
-// a refusal the first call asks alone, and answers for all that cost as much.
+// Each request is for the first ask calls. With room for all or for none, one request is enough: after a refusal the
+// first call goes alone, and its answer is that of all calls with the same cost.
 func (b *batch) decide(store driver.Store, refused bool) (refusedLast bool) {
 	defer b.cancel()
 	defer func() {
@@ -135,8 +134,8 @@ func (b *batch) decide(store driver.Store, refused bool) (refusedLast bool) {
 	return refused
 }
 
-// fit puts the calls first that fit into the units that are left, in the order in which they came, and
-// returns how many to ask for: one when none fits.
+// fit moves the calls that fit into the remaining units to the front, in order of arrival, and returns how many to
+// request: one if none fits.
 func (b *batch) fit(remaining int64) int {
 	var fits, rest []*call
 	for _, c := range b.open {
@@ -151,7 +150,7 @@ func (b *batch) fit(remaining int64) int {
 	return max(1, len(fits))
 }
 
-// admit answers the first n calls, whose sum was charged.
+// admit answers the first n calls, whose sum is charged.
 func (b *batch) admit(n int, res driver.Answer) {
 	later := sum(b.open[:n])
 	for _, c := range b.open[:n] {
@@ -161,7 +160,7 @@ func (b *batch) admit(n int, res driver.Answer) {
 	b.open = b.open[n:]
 }
 
-// refuse answers every call that costs as much as the one that was refused.
+// refuse answers every call with the cost of the refused one.
 func (b *batch) refuse(res driver.Answer, cost int64) {
 	b.open = slices.DeleteFunc(b.open, func(c *call) bool {
 		if c.req.Cost != cost {

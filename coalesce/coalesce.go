@@ -10,12 +10,12 @@ import (
 
 const shards = 64 // a power of two
 
-// A Store decides concurrent calls of one key together. It is safe for concurrent use. It holds nothing
-// but calls that wait, and has nothing to close: a goroutine that it starts ends when nobody waits for the
-// key any more. In tests with testing/synctest, make it in the bubble: it uses channels again.
+// A Store decides concurrent calls of one key together. It is safe for concurrent use and has nothing to close: it
+// holds only waiting calls, and its goroutine for a key ends when no call waits for the key. In tests with
+// testing/synctest, create it in the bubble, because it reuses channels.
 type Store struct {
 	driver.Passthrough
-	apart  bool // each call is decided by itself
+	apart  bool // do not join calls
 	seed   maphash.Seed
 	shards [shards]shard
 	calls  sync.Pool // of *call whose callers have their answer
@@ -34,20 +34,20 @@ func New(next driver.Store) *Store {
 	return s
 }
 
-// A shard holds the keys that have a decision under way.
+// A shard holds the keys that have a decision in flight.
 type shard struct {
 	mu   sync.Mutex
 	busy map[string]*queue // guarded by mu
 }
 
-// A queue holds the calls of one key that wait for the decision under way, in the order in which they came.
+// A queue holds the calls of one key that wait for the decision in flight, in order of arrival.
 type queue struct {
 	calls   []*call // guarded by the shard's mu
-	refused bool    // the last answer was a refusal; belongs to whoever decides
+	refused bool    // the last answer was a refusal; owned by the goroutine that decides
 }
 
-// Decide implements [driver.Store]. When ctx ends while the call waits for others it is not charged; when it
-// ends while the call is decided it may be.
+// Decide implements [driver.Store]. If ctx ends while the call waits for others, the call is not charged. If ctx ends
+// during the decision, it may be charged.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if s.apart || req.Cost == 0 || req.Policy.CountRefused {
 		return s.Next.Decide(ctx, req)
@@ -81,8 +81,8 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	}
 }
 
-// leave ends a caller's own decision: those who came meanwhile are decided by a goroutine, so that the
-// caller has its answer at once.
+// leave ends a caller's own decision. A goroutine decides the calls that have queued since, so that the caller has its
+// answer at once.
 func (s *Store) leave(sh *shard, key string, q *queue) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -93,9 +93,9 @@ func (s *Store) leave(sh *shard, key string, q *queue) {
 	go s.run(sh, key, q)
 }
 
-// run decides batch after batch until nobody waits. Those who were just answered often have the next call
-// ready: a batch is taken when all of them have run, so that their calls are in it. They are ready to run, or
-// have given up, so that takes no longer than the scheduler does.
+// run decides batch after batch until no call waits. It takes a batch when all callers of the last one have run,
+// because they often make their next call at once, and it should be in the batch. They are runnable or have given up,
+// so the wait is as short as the scheduler makes it.
 func (s *Store) run(sh *shard, key string, q *queue) {
 	for {
 		b := sh.take(key, q)

@@ -1,14 +1,12 @@
-// Package coalesce decides concurrent calls of one key together (group commit). It stands before a store
-// with a network in between, where a hot key costs one round trip a call, and makes that one round trip for
-// all calls that came meanwhile.
+// Package coalesce decides concurrent calls of one key together (group commit). It is a decorator of a store behind a
+// network, where a hot key costs one round trip a call: it makes one round trip for all calls that are waiting.
 //
 //	store := coalesce.New(goredisstore.New(client, nil))
 //
 // # How
 //
-// At most one decision of a key is under way in a process. A call that finds none goes to the store
-// itself, with nothing added. Calls that come meanwhile queue, and when the answer is there they are
-// decided together:
+// At most one decision of a key is in flight in a process. If there is none, a call goes to the store as it is. Calls
+// that arrive during a decision queue, and are decided together after it:
 //
 //	time ─▶   a ├──────────────┤
 //	             b ┄┄┄┄┄┄┄┄┄┄┄┄├──────────────┤        b, c and d are one call with the
@@ -16,28 +14,26 @@
 //	                       d ┄┄├──────────────┤
 //	                              e ┄┄┄┄┄┄┄┄┄┄├────
 //
-// There is no timer: the queue is as long as a round trip makes it, and the next call goes out as soon as those
-// who were just answered have run, for they often have their next call ready. The sum is charged as one entry of the
-// log. When it has no room nothing was charged, and the answer says how many units are left: the calls
-// that fit, in the order in which they came, are asked for again, and those that do not are refused by an
-// answer to their own cost. So a batch takes one round trip while there is room, one while there is none,
-// and up to three between.
+// There is no timer: the queue grows for one round trip. The next batch leaves as soon as the callers of the last one
+// have run, because they often make their next call at once. The sum is charged as one entry of the log. If the sum has
+// no room, nothing is charged and the answer says how many units are left. Then the batch tries again with the calls
+// that fit, in order of arrival, and refuses the others by an answer to their own cost. So a batch takes one round trip
+// while there is room, one while there is none, and up to three in between.
 //
 // # Exact
 //
-// Each of the store's answers is one atomic decision, and the verdicts of a batch are those of deciding
-// its calls one after the other at that instant; all of them were waiting then. So the limits hold as
-// without this package, and a call is charged at most once. What differs: of calls that wait at the same
-// time a cheap one can be admitted where an earlier, dearer one was refused, as it would be if they came
-// one by one; and a result's ResetAfter covers the whole batch.
+// Each answer of the store is one atomic decision, and the answers of a batch are those of deciding its calls one after
+// the other at that instant, when all of them were waiting. So the limits hold as without this package, and a call is
+// charged at most once. Two things differ. Of calls that wait at the same time, a cheap one can be admitted after an
+// earlier, more expensive one was refused, as if they had come one by one. And a result's ResetAfter covers the whole
+// batch.
 //
 // # Its place
 //
-// It stands nearest to the store: failover, denials and lease come before it (see [driver.Substitute]). What they
-// answer by themselves needs no batch. A store that is behind it and answers by policy, as one of failover
-// does, would see the sum of a batch in place of a call's cost, and one error would be everybody's: then no
-// calls are joined.
+// It is nearest to the store: failover, denials and lease come before it (see [driver.Substitute]), and the calls that
+// they answer need no batch. A store of failover behind it would see the sum of a batch instead of a call's cost, and
+// one error would fail all callers: then no calls are joined.
 //
-// Looks (Peek), decisions over several subjects, policies that charge refused calls, resets and
-// settlements go straight to the store.
+// Peeks, decisions over several subjects, policies that charge refused calls, resets and settlements go straight to the
+// store.
 package coalesce

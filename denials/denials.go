@@ -19,39 +19,39 @@ const (
 )
 
 const (
-	costs  = 4   // refusals that are kept for a key: each cost has its own
+	costs  = 4   // refusals of a key: one a cost
 	epochs = 256 // a power of two
 )
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxKeys caps the keys whose refusals are kept. A key takes about 700 bytes. The least used ones go
-	// first, which costs a question to the store and nothing else. Zero is DefaultMaxKeys.
+	// MaxKeys caps the keys whose refusals are kept. A key takes about 700 bytes. The least used keys are dropped
+	// first, which costs one request to the store. Zero is DefaultMaxKeys.
 	MaxKeys int
-	// MaxAge is the longest that a refusal is kept, and so the longest that a Reset by another process
-	// goes unnoticed. Zero is DefaultMaxAge.
+	// MaxAge is the longest time that a refusal is kept, and so the longest time until a Reset by another process
+	// takes effect here. Zero is DefaultMaxAge.
 	MaxAge time.Duration
 }
 
-// A Store keeps refusals in memory and asks another store for everything else. It is safe for concurrent
-// use and has nothing to close.
+// A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
+// concurrent use and has nothing to close.
 type Store struct {
 	driver.Passthrough
 	maxAge   time.Duration
-	start    time.Time // instants are what has passed since: reading the date as well takes twice as long
+	start    time.Time // instants are durations since then: reading the wall clock too takes twice as long
 	cache    *otter.Cache[string, *denial]
 	seed     maphash.Seed
-	epochs   [epochs]atomic.Uint64 // of the keys with one hash: how often something was given back
+	epochs   [epochs]atomic.Uint64 // by hash of the key: how often units were given back
 	answered atomic.Uint64
 }
 
-// A denial is the refusals of a key under one policy. It does not change once made.
+// A denial is the refusals of a key under one policy. It is immutable.
 type denial struct {
 	policy   *driver.Policy
 	refusals [costs]refusal
 }
 
-// A refusal is an answer that holds for a while. The zero value holds for none.
+// A refusal is an answer that holds until an instant. The zero value does not hold.
 type refusal struct {
 	cost     int64
 	answer   driver.Answer
@@ -59,8 +59,8 @@ type refusal struct {
 	until    time.Duration
 }
 
-// New returns a store that asks next, which it does not own. A nil opts is the default. The error says
-// which option is wrong. New panics if next is nil.
+// New returns a store over next, which it does not own. A nil opts is the default. The error says which option is
+// wrong. New panics if next is nil.
 func New(next driver.Store, opts *Options) (*Store, error) {
 	if next == nil {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
@@ -84,7 +84,7 @@ func New(next driver.Store, opts *Options) (*Store, error) {
 	return s, err
 }
 
-// now returns the instant, since the start.
+// now returns the time since the start.
 func (s *Store) now() time.Duration { return time.Since(s.start) }
 
 // Decide implements [driver.Store]. An answer from memory has the source [driver.FromCache].
@@ -116,7 +116,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answ
 	return res, err
 }
 
-// keep keeps a refusal, unless something was given back while it was on its way.
+// keep stores a refusal, unless units were given back since the request was sent.
 func (s *Store) keep(req driver.Request, r refusal, epoch *atomic.Uint64, before uint64) {
 	s.cache.Compute(req.Key, func(old *denial, found bool) (*denial, otter.ComputeOp) {
 		if epoch.Load() != before {
@@ -131,7 +131,7 @@ func (s *Store) keep(req driver.Request, r refusal, epoch *atomic.Uint64, before
 	})
 }
 
-// set puts a refusal in the place of one of the same cost, or else of the one that ends first.
+// set replaces the refusal of the same cost, or else the one that ends first.
 func (d *denial) set(r refusal) {
 	place := &d.refusals[0]
 	for i := range d.refusals {
@@ -147,7 +147,7 @@ func (d *denial) set(r refusal) {
 	*place = r
 }
 
-// find returns the refusal of the same call, or nil.
+// find returns the refusal of the same cost under an equal policy, or nil.
 func (d *denial) find(req driver.Request) *refusal {
 	for i := range d.refusals {
 		if r := &d.refusals[i]; r.cost == req.Cost && d.policy.Equal(req.Policy) {
@@ -160,7 +160,7 @@ func (d *denial) find(req driver.Request) *refusal {
 // Answered returns how many calls were answered from memory.
 func (s *Store) Answered() uint64 { return s.answered.Load() }
 
-// forget drops what is kept of a key, and what is on its way.
+// forget drops the refusals of a key, and those that are in flight.
 func (s *Store) forget(key string) {
 	s.epoch(key).Add(1)
 	s.cache.Invalidate(key)

@@ -1,40 +1,38 @@
-// Package denials answers refused calls from memory while their refusal still holds. A caller that is over
-// its limit and does not stop then costs the store nothing, and that is when a store needs it.
+// Package denials answers refused calls from memory while their refusal still holds. A caller that is over its limit and
+// does not stop then costs the store nothing.
 //
 //	store, err := denials.New(goredisstore.New(client, nil), nil)
 //
 // # Exact
 //
-// A refusal tells when the same call would be admitted at the earliest, if nobody else comes; others only
-// make it later. So until then the answer is known. Only somebody who gives units back could make room
-// earlier, so a refusal is kept only when the store says that nobody can (see [driver.Answer].Firm): no charge
-// that counts may still be settled. It is kept for the cost that was asked, and for the limits that it was
-// asked under: raised limits are asked for anew.
+// A refusal says when the same call would be admitted at the earliest; other calls can only make it later. So until then
+// the answer is known. Only units that are given back could make room earlier, so a refusal is kept only if the store
+// says that none can be (see [driver.Answer].Firm): no charge that counts may still be settled. A refusal is kept for
+// one cost and one policy: after a limit is raised, the store decides again.
 //
-// The time counts from when the question was sent, which was before the store decided:
+// The time counts from when the request was sent, which was before the store decided:
 //
 //	           sent      decided       received
 //	─────────────┼──────────┼─────────────┼───────────────────────────────▶ time
 //	             ├──── answered from memory ────┤
 //	                        ├──────── RetryAfter ────────┤   room
 //
-// So nothing is refused that the store would admit, as long as this machine's clock runs as fast as the
-// store's. (A store's clock that jumps forward would admit earlier; see the guarantees.) The verdict is what the
-// store would say. When there is room is as of the store's answer, with the time that has passed
-// taken off: what others did since can only have made it later. What is left is as of that answer too: what has
-// left another limit since is not added.
+// So nothing is refused that the store would admit, as long as this machine's clock runs as fast as the store's. (If the
+// store's clock jumps forward, the store admits earlier; see the guarantees.) RetryAfter and the other times are those
+// of the store's answer, less the time since: calls of others can only have made them later. Remaining is that of the
+// store's answer too, without units that have left other limits since.
 //
-// # What an administrator does
+// # Resets
 //
-// A Reset through this store is seen at once. One through another process, and every other loss of state,
-// is seen after [Options].MaxAge at the latest: a refusal is not kept longer than that, whatever its
-// RetryAfter. As one question a MaxAge and key is next to nothing, MaxAge is short.
+// A Reset through this store takes effect at once. A Reset through another process, and every other loss of state, takes
+// effect after [Options].MaxAge at the latest: no refusal is kept longer, whatever its RetryAfter. MaxAge can be short,
+// because one request in MaxAge for a key costs little.
 //
 // # Its place
 //
-// Behind failover, whose own answers are no store's, and before lease and coalesce: what is answered from memory
-// waits for no batch. Before failover it works too, for it keeps only what the store itself has refused; but then
-// the time that failover allows does not cover it.
+// It belongs behind failover, and before lease and coalesce, so that answers from memory wait for no batch. Before
+// failover it works too, because it keeps only refusals of the store itself, but then failover's budget does not cover
+// it.
 //
 // Decisions over several subjects and policies that charge refused calls go straight to the store.
 package denials

@@ -11,28 +11,28 @@ import (
 	"example.com/sash/driver"
 )
 
-// An outcome is what became of asking the store.
+// An outcome is the result of one call on the store.
 type outcome[T any] struct {
 	value  T
-	err    error // when failed, an ErrUnavailable that says why
-	failed bool  // the policy answers
+	err    error // if failed, an ErrUnavailable with the cause
+	failed bool  // the failure mode answers
 	kind   Kind  // of the failure
 	late   *attempt[T]
 }
 
-// An attempt is a call that the store works on, maybe for longer than anybody waits.
+// An attempt is a call that the store works on, perhaps for longer than any caller waits.
 type attempt[T any] struct {
-	asked func(T) bool  // whether the store itself said so; nil means always
-	done  chan struct{} // closed when value and err are there
+	own   func(T) bool  // whether the answer is the store's own; nil means always
+	done  chan struct{} // closed when value and err are set
 	value T
 	err   error
 
 	mu   sync.Mutex
 	over bool           // guarded by mu
-	then func(T, error) // guarded by mu: told at the end, when the caller has left
+	then func(T, error) // guarded by mu: called at the end if the caller has left
 }
 
-// ends arranges for f to be told what became of the attempt, at once if it is over.
+// ends calls f with the result of the attempt when it ends, or at once if it is over.
 func (a *attempt[T]) ends(f func(T, error)) {
 	a.mu.Lock()
 	over := a.over
@@ -57,13 +57,12 @@ func (a *attempt[T]) finish(value T, err error) {
 	}
 }
 
-// ask runs a call on the store, in a goroutine so that the caller has its answer within the budget also
-// when the store does not heed its context. The store has the whole budget, also when the caller's time is over
-// earlier: otherwise callers with less time than the budget would never find out that it is down. The breaker is that
-// of the call's part of the store. An answer that asked says is not the store's, such as one from a cache, tells
-// nothing of its health.
-func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
-	if err := ctx.Err(); err != nil { // nothing is charged for who is gone already
+// ask runs a call on the store. It uses a goroutine, so that the caller has its answer within the budget even if the
+// store ignores its context. The store gets the whole budget even if the caller's deadline is earlier: otherwise
+// callers with less time than the budget would never find that it is down. b is the breaker of the call's part of the
+// store. Answers for which own is false, such as those of a cache, do not count for the store's health.
+func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
+	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
 		return outcome[T]{err: err}
 	}
 	if g.slots.Add(1) > g.most {
@@ -76,12 +75,12 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
 	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.budget)
-	a := &attempt[T]{asked: asked, done: make(chan struct{})}
+	a := &attempt[T]{own: own, done: make(chan struct{})}
 	go func() {
 		value, err := attend(timed, f)
 		g.slots.Add(-1)
 		a.finish(value, err)
-		cancel() // after done is closed: who sees this looks there again
+		cancel() // after done is closed, because waiters check done again
 	}()
 	select {
 	case <-a.done:
@@ -91,7 +90,7 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f
 	select {
 	case <-a.done:
 	default:
-		if err := ctx.Err(); err != nil { // the caller's own end says nothing of the store; the rest of its time does
+		if err := ctx.Err(); err != nil { // the caller left: only the rest of the budget shows whether the store works
 			context.AfterFunc(timed, func() { after(g, b, a, t) })
 			return outcome[T]{err: err}
 		}
@@ -99,8 +98,8 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, asked func(T) bool, f
 	return after(g, b, a, t)
 }
 
-// attend calls f. A store that panics has failed, whether or not it has charged: in a goroutine that is not
-// the caller's, nobody else could stop the panic from ending the process.
+// attend calls f and turns a panic of the store into an error: in this goroutine no caller could recover it, and it
+// would end the process.
 func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -110,7 +109,7 @@ func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 	return f(ctx)
 }
 
-// after tells what became of a call when the store has answered or its time is over.
+// after returns the outcome of a call when the store has answered or the budget is over.
 func after[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	select {
 	case <-a.done:
@@ -118,14 +117,14 @@ func after[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	default:
 	}
 	b.fail(t, ErrBudget)
-	g.tell(ErrBudget, Unknown)
+	g.report(ErrBudget, Unknown)
 	return outcome[T]{err: &sash.StoreError{Err: ErrBudget}, failed: true, late: a}
 }
 
-// judge tells apart a store that answered and one that failed.
+// judge returns whether the store answered or failed.
 func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	if a.err == nil || answers(a.err) {
-		if a.err == nil && (a.asked == nil || a.asked(a.value)) {
+		if a.err == nil && (a.own == nil || a.own(a.value)) {
 			b.succeed(t)
 		} else {
 			b.skip(t)
@@ -133,21 +132,21 @@ func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 		return outcome[T]{value: a.value, err: a.err}
 	}
 	err, kind := a.err, g.kind(a.err)
-	switch { // what is wrapped must not pass for the caller's end
+	switch { // a wrapped error must not look like the caller's context ending
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("%w (%v)", ErrBudget, err)
 	case errors.Is(err, context.Canceled):
 		err = errors.New(err.Error())
 	}
 	b.fail(t, err)
-	g.tell(err, kind)
+	g.report(err, kind)
 	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
 }
 
-// decided reports whether a result tells of the store's health.
+// decided reports whether the store itself decided, which shows that it works.
 func decided(res driver.Answer) bool { return res.Source == driver.FromStore }
 
-// answers reports whether an error is about the call and not about the store's health.
+// answers reports whether an error is about the call rather than the store's health.
 func answers(err error) bool {
 	for _, about := range [...]error{
 		driver.ErrUnsupported, driver.ErrApart, sash.ErrInvalidLimit, sash.ErrInvalidCost,
@@ -160,7 +159,7 @@ func answers(err error) bool {
 	return false
 }
 
-// kind says what kind of failure an error is.
+// kind returns the kind of failure of an error.
 func (g *guard) kind(err error) Kind {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -169,7 +168,7 @@ func (g *guard) kind(err error) Kind {
 	return g.classify(err)
 }
 
-func (g *guard) tell(err error, kind Kind) {
+func (g *guard) report(err error, kind Kind) {
 	if g.onError != nil {
 		g.onError(err, kind)
 	}

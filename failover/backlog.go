@@ -10,26 +10,26 @@ import (
 
 // Bounds of the backlog.
 const (
-	mostSubjects = 10_000 // units of further ones are lost, and counted
-	mostCalls    = 10_000 // with an ID, likewise
-	atOnce       = 100    // subjects and calls that are looked at while others wait for the lock
+	mostSubjects = 10_000 // the units of further subjects are lost, and counted
+	mostCalls    = 10_000 // calls with an ID, likewise
+	atOnce       = 100    // subjects and calls to visit while others wait for the lock
 )
 
-// A backlog is what was admitted locally and the store does not know of, subject by subject. A charge is
-// dropped when it has left every window: then it does not matter to the store either.
+// A backlog holds the charges of local admissions that are waiting to be written to the store, by subject. A charge
+// is dropped once it has left every window, because then the store would not count it either.
 type backlog struct {
 	size atomic.Int64 // of subjects and calls
 
 	mu       sync.Mutex
 	subjects map[subject]*debt // guarded by mu
-	calls    map[call]due      // guarded by mu: those that have an ID
+	calls    map[call]due      // guarded by mu: the calls with an ID
 	settled  settlements       // guarded by mu
-	paying   bool              // guarded by mu: a goroutine empties it
-	pause    time.Duration     // guarded by mu: the last pause after a payment that failed; 0 after one that did not
+	paying   bool              // guarded by mu: a goroutine writes the backlog to the store
+	pause    time.Duration     // guarded by mu: the last pause after a failed write; 0 after a successful one
 	until    time.Time         // guarded by mu: end of the pause
 }
 
-// A subject is a key under an algorithm and its resolution, which do not share a count.
+// A subject is a key under an algorithm and a resolution. Each combination is counted apart.
 type subject struct {
 	key        string
 	algorithm  driver.Algorithm
@@ -40,7 +40,7 @@ func subjectOf(key string, policy *driver.Policy) subject {
 	return subject{key, policy.Algorithm, policy.Resolution}
 }
 
-// A due is something to charge to the store: a call with an ID, or else what a subject owes.
+// A due is one charge to write to the store: a call with an ID, or all that a subject owes.
 type due struct {
 	id  string
 	at  int64 // of a call
@@ -48,7 +48,7 @@ type due struct {
 	d   *debt // of a subject
 }
 
-// add notes units that were charged locally. It returns the units that there was no room for.
+// add records units that were charged locally. It returns the units that there was no room for.
 func (b *backlog) add(req driver.Request, at int64) (lost int64) {
 	if req.Cost == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (b *backlog) add(req driver.Request, at int64) (lost int64) {
 	return 0
 }
 
-// debt returns a request's debt, made if need be, or nil where there is no room. The caller holds mu.
+// debt returns the debt of a request's subject and creates it if needed; nil if there is no room. The caller holds mu.
 func (b *backlog) debt(req driver.Request) *debt {
 	name := subjectOf(req.Key, req.Policy)
 	d := b.subjects[name]
@@ -79,10 +79,10 @@ func (b *backlog) debt(req driver.Request) *debt {
 	return d
 }
 
-// count keeps the size. The caller holds mu.
+// count updates the size. The caller holds mu.
 func (b *backlog) count() { b.size.Store(int64(len(b.subjects) + len(b.calls))) }
 
-// makeRoom drops subjects whose charges have all left, of the first few that come up. The caller holds mu.
+// makeRoom visits a few subjects and drops those whose charges have all left. The caller holds mu.
 func (b *backlog) makeRoom() (made bool) {
 	now, tries := time.Now().UnixMicro(), 0
 	for name, d := range b.subjects {
@@ -97,7 +97,7 @@ func (b *backlog) makeRoom() (made bool) {
 	return made
 }
 
-// start reports whether there is something to charge and nobody does it yet; then the caller does.
+// start reports whether the caller has to write the backlog: it is not empty, and no other goroutine writes it.
 func (b *backlog) start() bool {
 	if b.size.Load() == 0 {
 		return false
@@ -118,8 +118,8 @@ func (b *backlog) stop() {
 	b.mu.Unlock()
 }
 
-// rest ends what start began, and nothing starts for a while: between half and all of a pause that doubles
-// with each failure. Random is at least 0 and below 1.
+// rest ends what start began and blocks the next start for between half and all of a pause, which doubles with each
+// failure. random is in [0, 1).
 func (b *backlog) rest(random float64) {
 	b.mu.Lock()
 	b.paying = false
@@ -128,15 +128,14 @@ func (b *backlog) rest(random float64) {
 	b.mu.Unlock()
 }
 
-// calm takes note of a payment that did not fail.
+// calm resets the pause after a successful write.
 func (b *backlog) calm() {
 	b.mu.Lock()
 	b.pause = 0
 	b.mu.Unlock()
 }
 
-// take removes a call, or a subject, and returns what it owes. It returns false, and has stopped, when there
-// is none.
+// take removes a call or a subject and returns what it owes. If there is none it stops, and returns false.
 func (b *backlog) take() (due, bool) {
 	for {
 		if d, found, more := b.look(); found || !more {
@@ -145,7 +144,8 @@ func (b *backlog) take() (due, bool) {
 	}
 }
 
-// look takes what is due out of the first few that come up. Those that come up and owe nothing any more go too.
+// look visits a few calls and subjects. It removes the first that owes units and returns it, and drops those that owe
+// nothing any more.
 func (b *backlog) look() (d due, found, more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,7 +174,7 @@ func (b *backlog) look() (d due, found, more bool) {
 	return due{}, false, false
 }
 
-// putBack returns what was taken and not charged. It returns the units that there is no room for.
+// putBack restores a due that was taken and not charged. It returns the units that there is no room for.
 func (b *backlog) putBack(of due) (lost int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,8 +188,9 @@ func (b *backlog) putBack(of due) (lost int64) {
 	return 0
 }
 
-// correct follows a local charge that was settled, once for each ID. What the store knows already cannot be made
-// less; it leaves by itself. It returns the units that there was no room for.
+// correct applies the settlement of a local charge to the backlog, once for each ID. Units that were already written
+// to the store cannot be taken back; they leave the window by themselves. It returns the units that there was no room
+// for.
 func (b *backlog) correct(set driver.Settlement) (lost int64) {
 	req, at, now := set.Request, set.At, time.Now().UnixMicro()
 	leaves, more := end(req.Policy, at), set.Units-req.Cost

@@ -10,14 +10,14 @@ import (
 	"example.com/sash"
 )
 
-// A State is what is known of the store.
+// A State is the state of a breaker.
 type State uint8
 
 // The states.
 const (
-	Up      State = iota // the store is asked
-	Down                 // the store failed and is not asked
-	Probing              // one call asks whether it is back
+	Up      State = iota // calls go to the store
+	Down                 // the store failed and gets no calls
+	Probing              // one call tests whether the store is back
 )
 
 var stateNames = [...]string{Up: "up", Down: "down", Probing: "probing"}
@@ -30,24 +30,24 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// What opens the breaker, and how long it stays so. Pauses are between half and all of their length, at
-// random, so that processes which saw the same failure do not come back together.
+// The failures that open the breaker, and how long it stays open. A pause is cut at random to between half and all of
+// its length, so that processes that saw the same failure do not return together.
 const (
 	failuresInARow = 5
 	firstPause     = 100 * time.Millisecond
 	longestPause   = 2 * time.Second
 )
 
-// A breaker keeps calls away from a store that fails.
+// A breaker keeps calls away from a failing store.
 //
 //	Up --5 failures in a row--> Down --pause over, next call--> Probing --answer--> Up
 //	                             ^                                 |
 //	                             +------ failure: longer pause ----+
 //
 // The pause doubles with each failed probe, up to longestPause. A probe that never reports, because its
-// caller left and the store hangs, counts as failed when its patience is over; no timer runs for it.
+// caller left and the store hangs, counts as failed after the patience; no timer runs for it.
 type breaker struct {
-	patience time.Duration // after which a probe that did not report has failed
+	patience time.Duration // the time after which a probe without an answer has failed
 	onChange func(State, error)
 	random   func() float64 // called under mu
 
@@ -58,10 +58,10 @@ type breaker struct {
 	pause  time.Duration // guarded by mu: the last pause; 0 while Up
 	until  time.Time     // guarded by mu: end of the pause, or of the probe's patience
 	probes uint64        // guarded by mu: numbers the probes
-	cause  error         // guarded by mu: why the store is not asked
+	cause  error         // guarded by mu: why calls do not go to the store
 }
 
-// A ticket is what a call got from enter: zero for a call while Up, the number of a probe otherwise.
+// A ticket is the result of enter for a call: zero while Up, otherwise the number of the probe.
 type ticket uint64
 
 func (b *breaker) init(budget time.Duration, onChange func(State, error)) {
@@ -72,7 +72,7 @@ func (b *breaker) init(budget time.Duration, onChange func(State, error)) {
 
 func (b *breaker) now() State { return State(b.state.Load()) }
 
-// enter says whether a call may ask the store. The error is an ErrUnavailable that is ErrDown.
+// enter admits a call to the store, or returns an error that is ErrUnavailable and ErrDown.
 func (b *breaker) enter() (ticket, error) {
 	if b.now() == Up {
 		return 0, nil
@@ -99,7 +99,7 @@ func (b *breaker) enter() (ticket, error) {
 	return t, nil
 }
 
-// succeed takes note of an answer.
+// succeed records an answer of the store.
 func (b *breaker) succeed(t ticket) {
 	if t == 0 && b.failures.Load() == 0 {
 		return
@@ -120,7 +120,7 @@ func (b *breaker) succeed(t ticket) {
 	}
 }
 
-// fail takes note of a failure.
+// fail records a failure.
 func (b *breaker) fail(t ticket, err error) {
 	b.mu.Lock()
 	down := b.mine(t)
@@ -138,7 +138,7 @@ func (b *breaker) fail(t ticket, err error) {
 	}
 }
 
-// skip takes note of a call that told nothing of the store: the next call may probe instead.
+// skip records a call that did not show whether the store works: the next call may probe instead.
 func (b *breaker) skip(t ticket) {
 	if t == 0 {
 		return
@@ -156,7 +156,7 @@ func (b *breaker) skip(t ticket) {
 	}
 }
 
-// mine reports whether a ticket is the one of the probe under way. The caller holds mu.
+// mine reports whether a ticket is that of the current probe. The caller holds mu.
 func (b *breaker) mine(t ticket) bool {
 	return t != 0 && uint64(t) == b.probes && b.now() == Probing
 }
@@ -168,7 +168,7 @@ func (b *breaker) fall(from time.Time) {
 	b.state.Store(uint32(Down))
 }
 
-// wait returns the time until the store may be asked again.
+// wait returns the time until the store may be called again.
 func (b *breaker) wait() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,7 +178,7 @@ func (b *breaker) wait() time.Duration {
 	return max(firstPause, time.Until(b.until))
 }
 
-// draw returns a number for a pause of something else.
+// draw returns a random number in [0, 1) for another pause.
 func (b *breaker) draw() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

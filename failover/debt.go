@@ -6,19 +6,19 @@ import (
 
 // Bounds of a debt.
 const (
-	steps    = 8  // parts of the longest window in which charges of a subject are added up
-	mostEnds = 64 // of a debt: only calls that all bring other limits need more than a few
+	steps    = 8  // parts of the longest window; charges that leave in the same part are added up
+	mostEnds = 64 // ends of a debt; only calls that each bring other limits need more than a few
 )
 
-// A debt is what one subject was charged locally: units by the instant at which they have left, in
-// microseconds since the epoch. So a charge, and what is settled of it later, is found in any order.
+// A debt is the local charges of one subject: units by the instant at which they have left, in microseconds since the
+// epoch. So settlements find their charge in any order.
 type debt struct {
-	policy *driver.Policy // the last that it was charged under
+	policy *driver.Policy // of the last charge
 	units  map[int64]int64
 }
 
-// end returns the instant from which no limit counts a charge any more. Where windows slide it is rounded up
-// to a part of the longest window; the end of a calendar period is exact.
+// end returns the instant from which no limit counts a charge any more. For sliding windows it is rounded up to a part
+// of the longest window; the end of a calendar period is exact.
 func end(policy *driver.Policy, at int64) (last int64) {
 	windows := policy.Limits
 	step := max(1, driver.Longest(windows)/steps)
@@ -32,7 +32,7 @@ func end(policy *driver.Policy, at int64) (last int64) {
 	return last
 }
 
-// add notes units that leave at an instant.
+// add records units that leave at an instant.
 func (d *debt) add(units, end, now int64) {
 	if _, joins := d.units[end]; !joins && len(d.units) > 2*steps {
 		d.drop(now)
@@ -43,7 +43,7 @@ func (d *debt) add(units, end, now int64) {
 	d.units[end] += units
 }
 
-// join takes out what leaves last, to be held with further units until the later of both.
+// join removes the units that leave last and adds them to further units, which then leave at the later instant.
 func (d *debt) join(units, end int64) (all, later int64) {
 	var last int64
 	for other := range d.units {
@@ -61,7 +61,7 @@ func (d *debt) remove(units, end int64) {
 	}
 }
 
-// drop forgets what has left.
+// drop forgets the units that have left.
 func (d *debt) drop(now int64) {
 	for end := range d.units {
 		if end <= now {

@@ -1,24 +1,23 @@
-// Package failover keeps answers coming when a store does not: within a budget of time, and by a policy
-// that was chosen beforehand.
+// Package failover answers for a store that is slow or unavailable: within a time budget, and by a failure mode chosen
+// beforehand.
 //
 //	                    in time
 //	call --> breaker --> store ------------------------> its answer
 //	            |          | failed, late, too many calls
 //	            | down     v
-//	            +------> policy, by cost --> Open    admitted, not counted
-//	                                     --> Local   this process decides over its share
-//	                                     --> Closed  an error that is sash.ErrUnavailable
+//	            +------> mode, by cost --> Open    admitted, not counted
+//	                                   --> Local   this process decides over its share
+//	                                   --> Closed  an error that is sash.ErrUnavailable
 //
-// A [Store] stands before another store and is one itself. Its answer comes within the budget whatever
-// the other one does, also when that does not heed contexts. After a few failures in a row the store
-// counts as down and is no longer asked, but for one call at a time: a caller's own decision, which finds
-// out whether the store is back.
+// A [Store] is a decorator. Its answer comes within the budget whatever the store behind it does, even if that ignores
+// contexts. After a few failures in a row the store counts as down. Then only one call at a time goes to it, a caller's
+// own decision, which tests whether the store is back.
 //
 // In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows
 // what this process admitted before, because admissions of the other store are charged to it as well: a
-// switch does not hand out a fresh limit. When the other store is back, what was admitted locally is
-// charged to it, in the background. No call is charged to one store twice: where it is not known whether
-// the other store charged a call, it is not charged again.
+// switch does not grant a fresh limit. When the other store is back, local admissions are written to it, in
+// the background. No call is charged to one store twice: a call that the other store may have charged is not
+// charged again.
 //
 // # Before which stores
 //
@@ -26,17 +25,17 @@
 //
 //	failover --> denials --> lease --> coalesce --> a store with a network in between
 //
-// So the budget covers all that a call waits for, and the policy sees the cost of the call itself. Behind
-// coalesce it would see the sum of a batch, behind a lease the cost of a block, and answer for all of them at
-// once. [coalesce] therefore joins no calls when a Store is behind it, and [lease] refuses to be made. What
-// the others answer from memory is not taken for a sign that the store works.
+// So the budget covers everything that a call waits for, and the mode is that of the call's own cost. Behind
+// coalesce it would be that of a whole batch, behind a lease that of a block. Therefore [coalesce] joins no calls
+// when a Store is behind it, and [lease] returns an error. Answers that the other decorators give from memory do
+// not count as signs that the store works.
 //
 // # Parts
 //
-// Behind one breaker a cluster of which some nodes hang is lost to everybody: with a third of the keys hanging, from
-// none (4 callers) to 95 % (16 callers and more) of the calls to healthy keys were answered by policy in virtual time.
-// Calls to nodes that work keep closing the breaker and calls to those that do not keep opening it. So a store can
-// have parts ([Options].Part) with a breaker each. The calls under way are bounded for all together.
+// With one breaker, a cluster of which some nodes hang is lost to all callers: with a third of the keys hanging, none
+// (4 callers) to 95 % (16 callers and more) of the calls to healthy keys were answered by the failure mode, in virtual
+// time. Calls to healthy nodes keep closing the breaker, and calls to the others keep opening it. So a store can have
+// parts ([Options].Part) with a breaker each. MaxInFlight bounds the calls of all parts together.
 //
 // [coalesce]: https://pkg.go.dev/example.com/sash/coalesce
 // [lease]: https://pkg.go.dev/example.com/sash/lease
@@ -61,35 +60,34 @@ const (
 type Options struct {
 	// Modes say what to answer when the store is unavailable. The zero Modes are Closed.
 	Modes Modes
-	// Budget is the most time that the store gets for one call. Zero is DefaultBudget. A caller whose
-	// own deadline is shorter gets the error of its context, and the store is not blamed: so it should be
-	// shorter than the deadlines of callers.
+	// Budget is the most time that the store gets for one call. Zero is DefaultBudget. It should be shorter than
+	// the deadlines of callers: a caller whose deadline comes first gets the error of its context.
 	Budget time.Duration
-	// MaxInFlight is the most calls that the store works on at once, those included that nobody waits for
-	// any more. At that number the store counts as unavailable. Zero is DefaultMaxInFlight.
+	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
+	// At that number the store counts as unavailable. Zero is DefaultMaxInFlight.
 	MaxInFlight int
 	// Local decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use
-	// it. Nil when no rule says Local.
+	// it. It can be nil if no rule has the mode Local.
 	Local LocalStore
-	// Instances returns how many processes share the limits. Below 1 means that it is not known, and then
-	// mode Local admits nothing. It is called for every decision and must not block. Nil means 1.
+	// Instances returns how many processes share the limits. Below 1 means unknown, and then mode Local admits
+	// nothing. Instances is called for every decision and must not block. Nil means 1.
 	Instances func() int
-	// Classify says what kind of failure an error of the store is. Nil tells connections that could not
-	// be made (Unsent) from everything else (Unknown). What may have been charged must be Unknown, however
-	// wrong a setting is: for Redis ask redisstore.Uncharged before redisstore.Misconfigured.
+	// Classify returns the kind of failure of a store's error. Nil takes a failed dial for Unsent and every other
+	// error for Unknown. If the call may have been charged, the kind must be Unknown even if a setting is wrong:
+	// for Redis check redisstore.Uncharged before redisstore.Misconfigured.
 	Classify func(error) Kind
-	// Parts is how many parts the store has that can fail by themselves, such as the nodes of a cluster, and Part
-	// says which one of them holds a subject: from 0 to Parts-1. Each part has a breaker of its own, so
-	// that subjects of the others are still decided while it is down. Zero is one part. Part is called for every
-	// decision, must not block, and always says the same of a subject.
+	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Part
+	// returns which of them holds a subject, from 0 to Parts-1. Each part has its own breaker, so that the
+	// subjects of the other parts are still decided while it is down. Zero is one part. Part is called for every
+	// decision, must not block, and must always return the same part for a subject.
 	Parts int
 	Part  func(key string, policy *driver.Policy) int
-	// OnChange is told when the store goes down, is probed, and comes back, as State tells it; cause is nil when it is up. It
-	// is called by the goroutine of a decision and must not block. Two changes can be told at once; State
-	// knows the last.
+	// OnChange is called when State changes: the store goes down, is probed, or comes back. cause is nil when it
+	// is up. The goroutine of a decision calls it, so it must not block. Two calls can run at once; State returns
+	// the latest state.
 	OnChange func(now State, cause error)
-	// OnError is told of every failure of the store, which are few while it is down. Misconfigured ones
-	// do not mend by themselves: somebody should know. It must not block.
+	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured
+	// failure does not go away by itself: report it to an operator. OnError must not block.
 	OnError func(err error, kind Kind)
 }
 
@@ -98,25 +96,24 @@ type Kind uint8
 
 // The kinds of failure.
 const (
-	Unknown       Kind = iota // the store failed; whether it charged is not known
-	Unsent                    // the store failed, and certainly did not charge
-	Misconfigured             // the store refused to work for us, such as for a wrong password, and did not charge
+	Unknown       Kind = iota // the store failed and may have charged the call
+	Unsent                    // the store failed and did not charge the call
+	Misconfigured             // the store rejected the call, such as for a wrong password, and did not charge it
 )
 
-// Why a store was not asked or did not answer, for errors.Is on Result.Cause and on errors.
+// Causes of a missing answer, for errors.Is on Result.Cause and on errors.
 var (
 	// ErrBudget means that no answer came within the budget.
 	ErrBudget = errors.New("failover: no answer within the budget")
 	// ErrBusy means that MaxInFlight calls were under way.
 	ErrBusy = errors.New("failover: too many calls are under way")
-	// ErrDown means that the store failed before and is not asked for now.
+	// ErrDown means that the store failed before and gets no calls for now.
 	ErrDown = errors.New("failover: the store is down")
 )
 
-// A Store answers for another store when that is unavailable. It is safe for concurrent use and holds
-// nothing that has to be closed: a goroutine of its own runs only while there is something to charge to a
-// store that has come back. It implements [driver.MultiStore], [driver.Deduplicator], [driver.Settler],
-// [driver.Resetter] and [driver.Cooler]; what the other store cannot do is [driver.ErrUnsupported].
+// A Store answers for another store while that is unavailable. It is safe for concurrent use and has nothing to close:
+// its own goroutine runs only while it writes local admissions to a store that is back. It has the powers of the other
+// store; without one the error is [driver.ErrUnsupported].
 type Store struct {
 	*guard
 	modes Modes
@@ -162,8 +159,8 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	return (&Store{guard: g}).With(o.Modes)
 }
 
-// With returns a store with other modes, for other limits. It shares everything else: the state of
-// the store, the calls under way, and what was admitted locally.
+// With returns a store with other modes, for other limits. It shares everything else: the state of the store, the
+// calls in flight, and the local admissions.
 func (s *Store) With(modes Modes) (*Store, error) {
 	if err := modes.validate(s.local != nil); err != nil {
 		return nil, err
@@ -177,27 +174,27 @@ func (s *Store) Unwrap() driver.Store { return s.store }
 // Substitutes implements [driver.Substitute].
 func (s *Store) Substitutes() {}
 
-// State returns whether the store is up, down or being probed: up when every part is, and down when any part is.
+// State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down.
 func (s *Store) State() State { return s.now() }
 
-// Stats are what a Store has under way and what it could not do.
+// Stats count the calls in flight and the local admissions of a Store.
 type Stats struct {
 	// InFlight is the number of calls that the store works on.
 	InFlight int
-	// Backlog is the number of subjects, and of calls with an ID, with local charges that the store does not
-	// know of yet.
+	// Backlog is the number of subjects, and of calls with an ID, whose local charges are waiting to be written to
+	// the store.
 	Backlog int
-	// Written counts the units admitted locally that were charged to the store later.
+	// Written counts the units admitted locally that were written to the store later.
 	Written int64
-	// Lost counts the units admitted locally that the store was not told of and will not be: because
-	// there were too many subjects, or the store failed while it was told.
+	// Lost counts the units admitted locally that will never be written to the store: there were too many
+	// subjects, or the write failed.
 	Lost int64
-	// Doubtful counts the units admitted locally for calls that the store may have charged or not. They are
-	// not charged again, unless they have an ID.
+	// Doubtful counts the units admitted locally for calls that the store may have charged too. They are not
+	// charged again, unless they have an ID.
 	Doubtful int64
 }
 
-// Stats returns what is under way and what could not be done, of all stores that share it.
+// Stats returns the counts of all stores that were made of one by With.
 func (s *Store) Stats() Stats {
 	stats := Stats{InFlight: int(s.slots.Load())}
 	if l := s.local; l != nil {
@@ -207,17 +204,17 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// guard is what all stores share that With made of one.
+// A guard is the state that all stores made of one by With share.
 type guard struct {
 	store    driver.Store
 	budget   time.Duration
 	most     int64
 	classify func(error) Kind
 	onError  func(error, Kind)
-	slots    atomic.Int64 // calls under way
+	slots    atomic.Int64 // calls in flight
 	breakers []breaker    // of each part
 	partOf   func(key string, policy *driver.Policy) int
-	enter    func(*breaker) (ticket, error) // breaker.enter; tests put a wrong one here
+	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	local    *local                         // nil without a local store
 }
 
@@ -239,12 +236,12 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	return results[0], nil
 }
 
-// DecideAll implements [driver.MultiStore]. The strictest of the policy's modes for its requests counts.
+// DecideAll implements [driver.MultiStore]. While the store is unavailable the strictest mode of the requests counts.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	store, ok := s.store.(driver.MultiStore)
 	if !ok {
 		if _, settles := s.store.(driver.Settler); settles {
-			return nil, driver.ErrApart // the limiter charges one by one
+			return nil, driver.ErrApart // the limiter decides one by one
 		}
 		return nil, driver.ErrUnsupported
 	}
@@ -265,7 +262,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 	return results, err
 }
 
-// admitted reports whether a decision over several subjects admitted them: each result tells of its own.
+// admitted reports whether a decision over several subjects admitted all of them.
 func admitted(results []driver.Answer) bool {
 	for i := range results {
 		if !results[i].Allowed() {
@@ -275,13 +272,12 @@ func admitted(results []driver.Answer) bool {
 	return true
 }
 
-// charges reports whether a store that admitted a request, or did not, has charged it.
+// charges reports whether a decision charged a request.
 func charges(req driver.Request, allowed bool) bool {
 	return req.Cost > 0 && (allowed || req.Policy.CountRefused)
 }
 
-// mirror charges locally what the store charged, where the policy may decide locally one day: once for an ID
-// that is not empty.
+// mirror charges locally what the store charged, if a mode is Local: once for each ID, unless that is empty.
 func (s *Store) mirror(ctx context.Context, id string, req driver.Request, allowed bool) {
 	if s.local != nil && s.modes.local() && charges(req, allowed) {
 		s.local.mirror(ctx, id, req)

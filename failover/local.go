@@ -27,11 +27,10 @@ type local struct {
 	written, lost, doubtful atomic.Int64 // units
 
 	mu     sync.RWMutex
-	shares map[*driver.Policy]*share // guarded by mu: made before, at most mostShares
+	shares map[*driver.Policy]*share // guarded by mu: at most mostShares
 }
 
-// mostShares bounds the policies whose share is remembered: limits that are brought by a call are new
-// policies each time.
+// mostShares bounds the policies whose share is remembered: a call with limits of its own has a new policy each time.
 const mostShares = 1024
 
 // A share is one process's part of a policy's limits.
@@ -39,7 +38,7 @@ type share struct {
 	instances int
 	units     []int64        // floor(units / instances) of each limit
 	least     int64          // the smallest of them
-	policy    *driver.Policy // its limits have units, but 1 where that is 0
+	policy    *driver.Policy // with units for its limits, and 1 instead of 0
 	forced    *driver.Policy // charges whether or not there is room
 	most      int64          // the highest cost for forced
 }
@@ -89,7 +88,7 @@ func divide(policy *driver.Policy, instances int) *share {
 		ours.Limits[i].Units = max(1, units)
 	}
 	s.policy, s.forced = &ours, forced(policy)
-	if policy.Algorithm == driver.GCRA { // which counts in parts of a limit, not in units
+	if policy.Algorithm == driver.GCRA { // it counts in parts of a limit, not in units
 		s.forced, s.most = forced(s.policy), max(1, s.least)
 	}
 	return s
@@ -102,15 +101,15 @@ func forced(policy *driver.Policy) *driver.Policy {
 	return &forced
 }
 
-// mirror charges a request that was admitted elsewhere.
+// mirror charges a request that the store admitted.
 func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
 	s := l.share(req.Policy)
 	req.Cost, req.Policy = min(req.Cost, s.most), s.forced
 	_, _ = l.ask(ctx, id, []driver.Request{req}) // a local store does not fail
 }
 
-// decide decides over this process's share. What costs more than that is refused, and may come back when
-// the store is asked again.
+// decide decides over this process's share. A call that costs more than the share is refused until the store may be
+// called again.
 func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, cause error, again time.Duration) ([]driver.Answer, error) {
 	shares := make([]*share, len(reqs))
 	asked := make([]driver.Request, len(reqs))
@@ -128,7 +127,7 @@ func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, ca
 			}
 			asked[i].Cost = 0
 		}
-		id = "" // a look is not what the call is remembered by
+		id = "" // do not remember a peek as the answer to the call
 	}
 	results, err := l.ask(ctx, id, asked)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Mode is what to answer when the store is unavailable.
+// A Mode is how a Store answers while the store behind it is unavailable.
 type Mode uint8
 
 // The modes, the strictest first.
@@ -18,7 +18,7 @@ const (
 	Closed Mode = iota
 	// Local lets this process decide over its share of each limit.
 	Local
-	// Open admits the call and counts nothing: there is no limit while the store is unavailable.
+	// Open admits the call and counts nothing: no limit holds while the store is unavailable.
 	Open
 )
 
@@ -36,22 +36,21 @@ func (m Mode) String() string {
 type Rule struct {
 	// MaxCost is the highest cost that the rule is for. Zero is any cost.
 	MaxCost int64
-	// Mode is what to answer.
+	// Mode is how to answer.
 	Mode Mode
 }
 
-// Modes say what to answer when the store is unavailable, by cost. They belong to the limits of a limiter, or
-// several:
+// Modes choose a Mode by a call's cost. They belong to the limits of one limiter or several:
 //
 //	Modes{Rules: []Rule{{MaxCost: 1, Mode: Open}, {MaxCost: 20, Mode: Local}}}
 //
-// admits single units, decides locally over costs of up to 20, and answers more costly calls with an error.
+// admits single units, decides locally over costs of up to 20, and returns an error for higher costs.
 type Modes struct {
-	// Rules are ordered by MaxCost. The first whose MaxCost is not below a call's cost counts; without
-	// one the mode is Closed. A Peek has cost 0.
+	// Rules are ordered by MaxCost. The first whose MaxCost is at least the call's cost counts; without one the mode
+	// is Closed. A Peek has cost 0.
 	Rules []Rule
-	// Guard says that the limits guard a secret, such as a password that could be guessed. Then no rule
-	// may say Open: an attacker who brings the store down could guess without a limit.
+	// Guard marks limits that guard a secret, such as a password. No rule may then be Open: an attacker who
+	// brings the store down could guess without a limit.
 	Guard bool
 }
 
@@ -65,7 +64,7 @@ func (m *Modes) Mode(cost int64) Mode {
 	return Closed
 }
 
-// local reports whether a rule says Local.
+// local reports whether a rule has the mode Local.
 func (m *Modes) local() bool {
 	for _, r := range m.Rules {
 		if r.Mode == Local {
@@ -93,7 +92,7 @@ func (m *Modes) validate(hasLocal bool) error {
 	return nil
 }
 
-// answer answers requests by policy: a single one that may be repeated if the ID is not empty.
+// answer answers requests by their mode. With an ID there is one request, which may be repeated.
 func (s *Store) answer(ctx context.Context, id string, reqs []driver.Request, cause error) ([]driver.Answer, error) {
 	mode := Open
 	for _, req := range reqs {
@@ -113,7 +112,7 @@ func (s *Store) answer(ctx context.Context, id string, reqs []driver.Request, ca
 	}
 }
 
-// open admits a request as if nothing had been charged before.
+// open admits a request as if its subject had no charges.
 func open(req driver.Request, cause error) driver.Answer {
 	var statuses [driver.MaxLimits]driver.Status
 	for i, l := range req.Policy.Limits {

@@ -7,14 +7,14 @@ import (
 	"example.com/sash/driver"
 )
 
-// DecideOnce implements [driver.Deduplicator]. While the store is unavailable mode Local knows an ID too: the call
-// is charged locally once, and the store is told with the ID when it is back. So a call that is repeated after
-// a failure is charged to the store once, whoever admitted it, and none is [Stats.Doubtful] whose store is back
-// within [driver.RepeatTime]. Mode Open knows no IDs, and has nothing to charge.
+// DecideOnce implements [driver.Deduplicator]. While the store is unavailable, mode Local remembers the ID too: it
+// charges the call locally once, and writes it to the store with the ID later. So a call that is repeated after a
+// failure is charged to the store once, wherever it was admitted, and it is never [Stats.Doubtful] if the store is back
+// within [driver.RepeatTime]. Mode Open ignores IDs, because it charges nothing.
 //
-// What the store admitted is not known locally when it costs more than this process's share, nor what this
-// process was not asked: repeated while the store is unavailable, such a call is decided anew. So is, by the
-// store, a call that was refused there when it was told.
+// Some calls are decided anew when they are repeated while the store is unavailable: those that cost more than this
+// process's share, and those that another process received. The store decides a call anew if it refused the call when
+// the call was written to it.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	store, ok := s.store.(driver.Deduplicator)
 	if !ok {
@@ -41,13 +41,13 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	return res, nil
 }
 
-// A call is one that may be repeated, by its ID.
+// A call names a call that may be repeated.
 type call struct {
 	subject subject
 	id      string
 }
 
-// addCall notes a call that was charged locally. It returns the units that there was no room for.
+// addCall records a call that was charged locally. It returns the units that there was no room for.
 func (b *backlog) addCall(of call, req driver.Request, at int64) (lost int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +65,7 @@ func (b *backlog) addCall(of call, req driver.Request, at int64) (lost int64) {
 	return 0
 }
 
-// payCall charges a call to the store if that has not charged it before. It reports whether to go on.
+// payCall writes a call to the store, which charges it unless it did so before. It reports whether to go on.
 func (g *guard) payCall(d due) bool {
 	l := g.local
 	store, ok := g.store.(driver.Deduplicator)

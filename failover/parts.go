@@ -2,7 +2,7 @@ package failover
 
 import "example.com/sash/driver"
 
-// divide makes the breakers.
+// divide creates a breaker for each part.
 func (g *guard) divide(o *Options) {
 	n := max(1, o.Parts)
 	if o.Part != nil && n > 1 {
@@ -10,11 +10,11 @@ func (g *guard) divide(o *Options) {
 	} else {
 		n = 1
 	}
-	tell := o.OnChange
-	if tell != nil && n > 1 {
-		tell = func(_ State, cause error) {
+	onChange := o.OnChange
+	if onChange != nil && n > 1 {
+		onChange = func(_ State, cause error) {
 			now := g.now()
-			if now != Up && cause == nil { // this part is back, and another one is not
+			if now != Up && cause == nil { // this part is back, but another one is not
 				cause = g.cause()
 			}
 			if cause == nil || now == Up {
@@ -25,7 +25,7 @@ func (g *guard) divide(o *Options) {
 	}
 	g.breakers = make([]breaker, n)
 	for i := range g.breakers {
-		g.breakers[i].init(o.Budget, tell)
+		g.breakers[i].init(o.Budget, onChange)
 	}
 }
 
@@ -54,7 +54,7 @@ func (g *guard) now() State {
 	return now
 }
 
-// cause returns why a part is not asked, or nil when all are.
+// cause returns why a part gets no calls, or nil if all parts get calls.
 func (g *guard) cause() error {
 	for i := range g.breakers {
 		b := &g.breakers[i]
@@ -68,7 +68,7 @@ func (g *guard) cause() error {
 	return nil
 }
 
-// anyUp reports whether the store is asked for some subjects at least.
+// anyUp reports whether at least one part is up.
 func (g *guard) anyUp() bool {
 	for i := range g.breakers {
 		if g.breakers[i].now() == Up {

@@ -7,8 +7,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// owe notes what was admitted locally, so that the store is told when it is back. Where it is not known
-// yet whether the store charged the call itself, that is waited for, without holding up anybody.
+// owe records local admissions, which are written to the store when it is back. While the store may still charge the
+// call itself, owe waits for that in the background.
 func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driver.Answer, charged func(T) bool) {
 	if results[0].Source != driver.FromLocal || !admitted(results) && !reqs[0].Policy.CountRefused {
 		return
@@ -24,7 +24,7 @@ func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driv
 	}
 	out.late.ends(func(value T, err error) {
 		switch {
-		case err == nil && charged(value): // and not once more
+		case err == nil && charged(value): // do not charge it again
 		case err == nil, answers(err), g.kind(err) != Unknown:
 			note()
 		default:
@@ -35,15 +35,15 @@ func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driv
 	})
 }
 
-// repay charges the backlog to a store that answers, in the background.
+// repay writes the backlog to the store in the background.
 func (g *guard) repay() {
 	if g.local != nil && g.local.backlog.start() {
 		go g.payAll()
 	}
 }
 
-// payAll ends when there is nothing left to charge, or a payment fails. Then there is a pause, so that a store
-// that refuses payments only is not asked for them with every answer.
+// payAll writes the backlog until it is empty or a write fails. A pause follows a failure, so that a store that rejects
+// only these writes does not get one with every answer.
 func (g *guard) payAll() {
 	l := g.local
 	for apart := 0; g.anyUp(); {
@@ -51,9 +51,9 @@ func (g *guard) payAll() {
 		if !ok {
 			return
 		}
-		if g.part(d.req).now() != Up { // another part is
+		if g.part(d.req).now() != Up { // only another part is up
 			l.lost.Add(l.backlog.keep(d))
-			if apart++; apart == atOnce { // they come up in no order
+			if apart++; apart == atOnce { // the order is random
 				l.backlog.rest(g.breakers[0].draw())
 				return
 			}
@@ -69,7 +69,7 @@ func (g *guard) payAll() {
 	l.backlog.stop()
 }
 
-// keep returns what was taken and not tried. It returns the units that there is no room for.
+// keep restores a due that was taken and not tried. It returns the units that there is no room for.
 func (b *backlog) keep(d due) (lost int64) {
 	if d.id != "" {
 		return b.addCall(call{subjectOf(d.req.Key, d.req.Policy), d.id}, d.req, d.at)
@@ -77,9 +77,9 @@ func (b *backlog) keep(d due) (lost int64) {
 	return b.putBack(d)
 }
 
-// payOne charges what is due, and reports whether the store did not fail. What it certainly did not charge is
-// kept for later. What may have been charged is not charged again, and neither is what the store refuses for
-// a misconfiguration: that would fail again and again.
+// payOne writes one due and reports whether the store worked. A due that was certainly not charged is kept for later.
+// One that may have been charged is not written again, and neither is one that the store rejects for a
+// misconfiguration: it would fail again and again.
 func (g *guard) payOne(d due) bool {
 	if d.id != "" {
 		return g.payCall(d)
@@ -90,7 +90,7 @@ func (g *guard) payOne(d due) bool {
 	switch {
 	case paid == d.req.Cost:
 		return true
-	case paid == 0 && kind == Unsent: // also where too many calls are under way
+	case paid == 0 && kind == Unsent: // also if too many calls are in flight
 		l.lost.Add(l.backlog.putBack(d))
 	default:
 		l.lost.Add(d.req.Cost - paid)
@@ -98,8 +98,8 @@ func (g *guard) payOne(d due) bool {
 	return false
 }
 
-// pay charges units to the store, whether or not there is room for them. When none were, kind is
-// the kind of failure. A call's cost is at most a limit's units, so more than that is added by settling what was charged.
+// pay charges units to the store, whether or not there is room for them. If it charged none, kind is the kind of
+// failure. A call's cost is at most a limit's units, so pay adds the rest by settling the charge.
 func (g *guard) pay(req driver.Request) (paid int64, kind Kind) {
 	total := req.Cost
 	for _, l := range req.Policy.Limits {

@@ -6,9 +6,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// Settle implements [driver.Settler]. A charge is settled where it was made. What was admitted by an open
-// policy was charged nowhere, and there is nothing to settle. A store that is unavailable is an error in
-// every mode: the settlement can be repeated.
+// Settle implements [driver.Settler]. It settles a charge where it was made. Mode Open charged nothing, so there is
+// nothing to settle. An unavailable store is an error in every mode; the settlement can be repeated.
 func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	switch set.Source {
 	case driver.FromPolicy:
@@ -23,7 +22,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	out := ask(ctx, s.guard, s.part(set.Request), nil, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, store.Settle(ctx, set)
 	})
-	// What is given back stays charged in this process's share: it does not know which charge it was.
+	// Units that are given back stay charged in this process's share, which does not know which charge they were.
 	if more := set.Units - set.Request.Cost; out.err == nil && more > 0 {
 		set.Request.Cost = more
 		s.mirror(ctx, "", set.Request, true)
@@ -33,7 +32,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 
 func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error {
 	if s.local == nil {
-		return nil // a result of another store
+		return nil // the answer came from another store
 	}
 	here := set
 	here.Request.Policy = s.local.share(set.Request.Policy).policy
@@ -44,8 +43,8 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 	return nil
 }
 
-// Reset implements [driver.Resetter]. The subject is forgotten locally at once; the error tells whether the
-// store has forgotten it too.
+// Reset implements [driver.Resetter]. It forgets the subject locally at once. The error is nil if the store has forgotten
+// it too.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	store, ok := s.store.(driver.Resetter)
 	if !ok {

@@ -2,18 +2,18 @@ package failover
 
 import "container/heap"
 
-// mostSettled bounds the IDs of settlements that are remembered. Beyond it those go first whose charge leaves
-// first; repeated after that, such a settlement counts once more.
+// mostSettled bounds the IDs of settlements that are remembered. Beyond it, those whose charge leaves first are
+// forgotten; such a settlement counts again if it is repeated.
 const mostSettled = 100_000
 
-// settlements are the IDs of those that were applied to the backlog, until their charge has left.
+// settlements are the IDs of settlements that were applied to the backlog, until their charge has left.
 type settlements struct {
 	known  map[string]struct{}
 	leaves leaving
 }
 
 // first reports whether an ID is new, and remembers it until an instant, in microseconds since the epoch.
-// The empty ID is always new. It forgets some of what has left, more than it adds.
+// The empty ID is always new. Each call forgets more IDs that have left than it adds.
 func (s *settlements) first(id string, now, until int64) bool {
 	for range 4 {
 		if len(s.leaves) == 0 || s.leaves[0].at > now && len(s.leaves) < mostSettled {
@@ -40,7 +40,7 @@ type settled struct {
 	at int64 // when its charge leaves
 }
 
-// leaving implements heap.Interface: the first to leave first.
+// leaving implements heap.Interface, ordered by when charges leave.
 type leaving []settled
 
 func (l leaving) Len() int           { return len(l) }

@@ -1,19 +1,19 @@
-// Package lease decides most calls of a busy key in memory, over units that the store has leased to this
-// process. It admits at most as much as the limits say, from any number of processes, and may admit less.
+// Package lease decides most calls of a busy key in memory, over units that the store has leased to this process. Over
+// any number of processes it never admits more than the limits, and it may admit less.
 //
 //	store, err := lease.New(goredisstore.New(client, nil), 100*time.Millisecond)
 //
-// Every process that decides on a key has to do it through a lease.Store with the same longest lease, as
-// with the limits themselves: the windows of the store are longer, see below.
+// Every process that decides on a key has to use a lease.Store with the same longest lease, as it has to use the same
+// limits: the store counts over longer windows, see below.
 //
 // # How
 //
-// When calls of a key come often, one decision charges a block of units, and the process admits calls out
-// of it until it is used up, or until the lease ends. Blocks follow the demand: as many units as were asked
-// for within the time of a lease, and at most an eighth of what is left, so that other processes find some.
-// Where that is not more than the call itself, as for small limits, for those that are nearly exhausted, and
-// for keys with few calls, the store decides the call alone. So it does when a call has waited for three blocks
-// that others used up. What a lease leaves unspent goes back when it ends, or by [Store.Release].
+// When a key has many calls, one decision charges a block of units, and the process admits calls from it until the block
+// is used up or the lease ends. Blocks follow the demand: as many units as were requested during one lease, and at most
+// an eighth of what is left, so that other processes get some. If that is not more than the call's own cost, as for
+// small limits, for nearly exhausted ones and for keys with few calls, the store decides the call alone. It also does so
+// after the call has waited for three blocks that others used up. Unspent units go back when the lease ends, or by
+// [Store.Release].
 //
 // # Never more
 //
@@ -25,29 +25,28 @@
 //	        ├─ spent ──┤                                       │
 //	                   s ≤ g + τ, which counts until s + W at the latest ─┘
 //
-// A unit that was charged at g is spent at some s with g ≤ s ≤ g + τ. Take any window (t − W, t] and the
-// units that were spent in it: they were charged in (t − W − τ, t], and the store lets no more than N units
-// be charged in any W + τ. So no window of length W has more than N.
+// A unit that was charged at g is spent at some s with g ≤ s ≤ g + τ. Take any window (t − W, t] and the units that were
+// spent in it: they were charged in (t − W − τ, t], and the store charges at most N units in any W + τ. So no window of
+// length W has more than N.
 //
-// The time of a lease counts from when the question was sent, which is before g, by a clock that does not
-// jump. It has to run as fast as the store's: one that is slower by one part in a thousand lets a unit be spent
-// τ/1000 late. On Linux and others it stands still while the machine is suspended: what is left of a lease then can
-// be spent within τ after it wakes, however late that is.
+// A lease starts when its request was sent, which is before g, by a clock that does not jump. That clock has to run as
+// fast as the store's: if it is slower by one part in a thousand, a unit can be spent τ/1000 late. On Linux and some
+// other systems it stops while the machine is suspended: the rest of a lease can then be spent within τ after the
+// machine wakes, however late that is.
 //
 // # And how much less
 //
-// A caller who never stops gets N units every W + τ: with a minute and 100 ms that is 0.2 % less. Units that
-// lie unspent in other processes are missing for up to τ. A block whose answer is lost stays charged until it
-// leaves the window; the next ones are smaller. A result's RetryAfter is the store's, for the
-// longer window, and can be too late by what goes back meanwhile.
+// A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms. Unspent units of other
+// processes are missing for up to τ. A block whose answer is lost stays charged until it leaves the window, and the next
+// blocks are smaller. RetryAfter is the store's, for the longer window. Units that go back in the meantime can make it
+// too late.
 //
 // # Its place
 //
-// Behind failover and denials, and before coalesce, which joins the calls and blocks that are asked for. Units that
-// an unavailable store's policy admitted are not charged anywhere, so they cannot be leased: New refuses a
-// store of failover. Blocks may be given back, so while one counts no refusal is firm, and denials has little
-// to keep.
+// It belongs behind failover and denials, and before coalesce, which joins the requests for calls and blocks. A store of
+// failover behind it could answer by a failure mode, and units that were charged nowhere cannot be leased: New returns
+// an error. Blocks may be given back, so no refusal is firm while a block counts, and denials keeps few refusals.
 //
-// Leases are for sliding windows. Policies with a calendar limit, and those that charge refused calls, are
-// decided by the store as they are. Decisions over several subjects and looks (Peek) go to the store too.
+// Leases are for sliding windows. The store decides alone under policies with a calendar limit and under those that
+// charge refused calls, and it decides calls over several subjects and peeks.
 package lease

@@ -15,11 +15,11 @@ import (
 
 const (
 	shards       = 64          // a power of two
-	keysPerShard = 256         // keys whose demand is known; the others are decided by the store, call by call
+	keysPerShard = 256         // keys whose demand is known; the store decides calls of other keys one by one
 	shareOfRest  = 8           // a block is at most this part of what is left
-	mostWaits    = 3           // for blocks that others use up first; then the store decides the call alone
-	fillWithin   = time.Second // how long a block may take to come
-	returnWithin = time.Second // how long giving back may take
+	mostWaits    = 3           // for blocks that others use up; then the store decides the call alone
+	fillWithin   = time.Second // the longest time to fetch a block
+	returnWithin = time.Second // the longest time to give units back
 )
 
 // Bounds of the longest lease.
@@ -28,13 +28,12 @@ const (
 	MaxLease = time.Minute
 )
 
-// A Store decides in memory what it can, and asks another store for blocks of units. It is safe for
-// concurrent use. It holds the demand of at most 16,384 keys, about 300 bytes each, and a timer for each
-// lease.
+// A Store decides in memory over units that it leases from another store. It is safe for concurrent use. It holds the
+// demand of at most 16,384 keys, about 300 bytes each, and a timer for each lease.
 type Store struct {
 	driver.Passthrough
 	longest  time.Duration
-	start    time.Time // instants are what has passed since: reading the date as well takes twice as long
+	start    time.Time // instants are durations since then: reading the wall clock too takes twice as long
 	seed     maphash.Seed
 	policies policies
 	shards   [shards]shard
@@ -69,11 +68,11 @@ func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)&(shards-1)]
 }
 
-// now returns the instant, since the start.
+// now returns the time since the start.
 func (s *Store) now() time.Duration { return time.Since(s.start) }
 
-// Decide implements [driver.Store]. An admission out of a lease has the source [driver.FromLease]; its At is the
-// instant at which the lease was charged.
+// Decide implements [driver.Store]. An admission from a lease has the source [driver.FromLease], and its At is when the
+// lease was charged.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answer, _ error) {
 	if !leasable(req.Policy) {
 		return s.Next.Decide(ctx, req)
@@ -102,7 +101,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answ
 	}
 }
 
-// ask asks the store under the longer windows.
+// ask lets the store decide under the longer windows.
 func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	longer, err := s.policies.of(req.Policy, s.longest)
 	if err != nil {
@@ -121,8 +120,7 @@ func (s *Store) exact(ctx context.Context, sh *shard, req driver.Request) (drive
 	return res, err
 }
 
-// fill asks for a block, also when the caller who needed it has gone: others can spend it, and what is
-// charged should not be lost.
+// fill fetches a block, even if the caller that needed it has left: others can spend it, and its charge is not lost.
 func (s *Store) fill(ctx context.Context, sh *shard, req driver.Request, block int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fillWithin)
 	defer cancel()
@@ -130,7 +128,7 @@ func (s *Store) fill(ctx context.Context, sh *shard, req driver.Request, block i
 	err := errors.New("lease: the store panicked") // unless it answers
 	sent := s.now()
 	defer func() {
-		_ = recover() // the calls that wait ask the store themselves
+		_ = recover() // waiting calls go to the store themselves
 		sh.filled(req, res, err, block, sent)
 	}()
 	whole := req
@@ -138,9 +136,8 @@ func (s *Store) fill(ctx context.Context, sh *shard, req driver.Request, block i
 	res, err = s.ask(ctx, whole)
 }
 
-// Release gives back what all leases have left, at once: for a process that ends. Calls that come later get
-// new leases. The error says how many leases could not be given back; their units stay charged until they
-// leave the window.
+// Release gives back the rest of all leases at once, for a process that shuts down. Later calls get new leases. The
+// error says how many leases could not be given back; their units stay charged until they leave the window.
 func (s *Store) Release(ctx context.Context) error {
 	failed := 0
 	for i := range s.shards {
@@ -156,9 +153,8 @@ func (s *Store) Release(ctx context.Context) error {
 	return nil
 }
 
-// DecideOnce implements [driver.Deduplicator]: the store decides, under the longer windows. A lease is not spent, because
-// it could not tell whether a call is repeated. The error is [driver.ErrUnsupported] when the store does not know
-// IDs.
+// DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which
+// calls are repeated. The error is [driver.ErrUnsupported] if the store does not support IDs.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	var err error
 	if req.Policy, err = s.longer(req.Policy); err != nil {
@@ -167,7 +163,7 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	return s.Passthrough.DecideOnce(ctx, id, req)
 }
 
-// DecideAll implements [driver.MultiStore]: the store decides, under the longer windows.
+// DecideAll implements [driver.MultiStore]. The store decides, under the longer windows.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	reqs = slices.Clone(reqs)
 	for i := range reqs {
@@ -179,8 +175,8 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 	return s.Passthrough.DecideAll(ctx, reqs)
 }
 
-// Settle implements [driver.Settler]. A call that was admitted out of a lease has its units corrected in the
-// lease's charge. The error is [driver.ErrUnsupported] when the store does not settle.
+// Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
+// is [driver.ErrUnsupported] if the store does not settle.
 func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	var err error
 	if set.Request.Policy, err = s.longer(set.Request.Policy); err != nil {
@@ -189,16 +185,16 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	return s.Passthrough.Settle(ctx, set)
 }
 
-// Reset implements [driver.Resetter]. This process's lease ends with it; other processes can spend theirs
-// until those end. The error is [driver.ErrUnsupported] when the store does not reset.
+// Reset implements [driver.Resetter]. It ends this process's lease; other processes can spend theirs until those end. The
+// error is [driver.ErrUnsupported] if the store does not reset.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	// What is charged before the reset must not be spent after it, and what is on its way may be either.
+	// Units that were charged before the reset must not be spent after it. A block in flight may be either.
 	s.shard(key).forget(key)
 	defer s.shard(key).forget(key)
 	return s.Passthrough.Reset(ctx, key, policy)
 }
 
-// longer returns the policy that the store behind decides under: with longer windows where units can be leased.
+// longer returns the policy for the store behind: with longer windows if its units can be leased.
 func (s *Store) longer(policy *driver.Policy) (*driver.Policy, error) {
 	if !leasable(policy) {
 		return policy, nil
@@ -220,13 +216,13 @@ func leasable(policy *driver.Policy) bool {
 	return true
 }
 
-// policies are the policies with longer windows, by those that they were made from.
+// policies are the policies with longer windows, by the original policy.
 type policies struct {
 	mu     sync.RWMutex
 	longer map[*driver.Policy]*driver.Policy // guarded by mu
 }
 
-const mostPolicies = 1024 // callers with limits for each call make new ones all the time
+const mostPolicies = 1024 // a call with limits of its own has a new policy each time
 
 func (p *policies) of(policy *driver.Policy, by time.Duration) (*driver.Policy, error) {
 	p.mu.RLock()

@@ -8,42 +8,42 @@ import (
 	"example.com/sash/driver"
 )
 
-// A shard holds the subjects of some keys. What is below mu is guarded by it, and so are the subjects.
+// A shard holds the subjects of some keys. mu guards the fields below it and the subjects.
 type shard struct {
 	store    *Store
 	mu       sync.Mutex
 	subjects map[string]*subject
 }
 
-// A subject is what is known of a key: its lease, and how much is asked of it.
+// A subject is the lease and the demand of a key.
 type subject struct {
 	policy *driver.Policy
 
-	// The lease. It can be spent while until is not reached.
+	// The lease. Its units can be spent before until.
 	left   int64
 	until  time.Duration
-	grant  driver.Settlement // of the block: Units is what was spent of it
+	grant  driver.Settlement // of the block; Units are the spent ones
 	answer driver.Answer     // to the block
 	timer  *time.Timer
-	filled chan struct{} // not nil while a block is asked for; closed when it is there
-	void   bool          // the subject was reset while a block was asked for
-	lost   int           // blocks in a row whose answer was lost: they stay charged, so the next is smaller
+	filled chan struct{} // not nil while a block is in flight; closed when it has arrived
+	void   bool          // the subject was reset while a block was in flight
+	lost   int           // blocks in a row whose answer was lost; they stay charged, so the next one is smaller
 
-	// The demand, in units, within spans of the longest lease.
+	// The demand, in units, during intervals of the longest lease.
 	since     time.Duration
-	now, past int64 // in this span, and in the one before
-	rest      int64 // what the store had left when it last said so
+	now, past int64 // of this interval and the one before
+	rest      int64 // the units left by the store's last answer
 }
 
-// A step is how a call goes on.
+// A step is the next step of a call.
 type step struct {
-	spent bool            // out of the lease
-	wait  <-chan struct{} // until a block is there
-	block int64           // with wait: ask the store for so many units, meanwhile
+	spent bool            // the lease admitted the call
+	wait  <-chan struct{} // wait for a block
+	block int64           // with wait: fetch a block of so many units
 }
 
-// spend takes a call's units out of the lease, if that has enough, and answers it in res. Otherwise it says how
-// to go on. A call counts as demand before it has waited for a block.
+// spend admits a call from the lease, if that has enough units, and sets res. Otherwise it returns the next step. A call
+// counts as demand once, before it waits for a block.
 func (sh *shard) spend(req driver.Request, waited int, res *driver.Answer) step {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -75,7 +75,7 @@ func (sh *shard) spend(req driver.Request, waited int, res *driver.Answer) step 
 	return step{wait: sub.filled, block: block}
 }
 
-// count adds to the demand of the span that now is in.
+// count adds units to the demand of the current interval.
 func (sub *subject) count(now time.Duration, units int64, span time.Duration) {
 	switch passed := now - sub.since; {
 	case passed >= 2*span:
@@ -86,8 +86,7 @@ func (sub *subject) count(now time.Duration, units int64, span time.Duration) {
 	sub.now += units
 }
 
-// subject returns the request's subject, or nil when there is no place for another one, or when its policy
-// is not the one that the subject is known under.
+// subject returns the request's subject, or nil if there is no place for another one or the subject has another policy.
 func (sh *shard) subject(req driver.Request) *subject {
 	sub := sh.subjects[req.Key]
 	if sub != nil && sub.policy.Equal(req.Policy) {
@@ -107,10 +106,10 @@ func (sh *shard) subject(req driver.Request) *subject {
 	return sub
 }
 
-// idle reports whether nothing is lost when the subject goes.
+// idle reports whether the subject can be dropped without a loss.
 func (sub *subject) idle() bool { return sub.timer == nil && sub.filled == nil }
 
-// makePlace drops a subject that has no lease, of the first few that come up.
+// makePlace visits a few subjects and drops the first idle one.
 func (sh *shard) makePlace() {
 	tries := 0
 	for key, sub := range sh.subjects {
@@ -124,7 +123,7 @@ func (sh *shard) makePlace() {
 	}
 }
 
-// saw notes what the store said of a subject.
+// saw records how much the store has left for a subject.
 func (sh *shard) saw(req driver.Request, res driver.Answer) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -137,7 +136,7 @@ func (sh *shard) saw(req driver.Request, res driver.Answer) {
 	}
 }
 
-// filled takes in the answer to a block that was asked for at sent, and lets those go on that wait for it.
+// filled starts the lease of a block that was requested at sent, and wakes the calls that wait for it.
 func (sh *shard) filled(req driver.Request, res driver.Answer, err error, block int64, sent time.Duration) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -145,7 +144,7 @@ func (sh *shard) filled(req driver.Request, res driver.Answer, err error, block 
 	close(sub.filled)
 	sub.filled = nil
 	if err != nil {
-		sub.rest = 0 // until the store says otherwise
+		sub.rest = 0 // until the next answer of the store
 		sub.lost++
 		return
 	}
@@ -154,7 +153,7 @@ func (sh *shard) filled(req driver.Request, res driver.Answer, err error, block 
 		sub.rest = 0
 		return
 	}
-	if rest, ok := sub.end(); ok { // of the lease before
+	if rest, ok := sub.end(); ok { // of the previous lease
 		go sh.giveBack(rest)
 	}
 	req.Cost = block
@@ -171,7 +170,7 @@ func (sh *shard) filled(req driver.Request, res driver.Answer, err error, block 
 	}
 }
 
-// end takes what a lease has left, and returns the correction of its charge.
+// end ends a lease and returns the settlement that gives its rest back.
 func (sub *subject) end() (rest driver.Settlement, ok bool) {
 	if sub.timer == nil {
 		return rest, false
@@ -183,7 +182,7 @@ func (sub *subject) end() (rest driver.Settlement, ok bool) {
 	return rest, ok
 }
 
-// expire ends a lease when its time is over. A newer lease of the subject has a timer of its own.
+// expire ends a lease at its end. A newer lease of the subject has its own timer.
 func (sh *shard) expire(sub *subject) {
 	sh.mu.Lock()
 	if sh.store.now() < sub.until {
@@ -197,14 +196,15 @@ func (sh *shard) expire(sub *subject) {
 	}
 }
 
-// giveBack gives back in the background. If that fails the units stay charged until they leave the window.
+// giveBack settles the rest of a lease in the background. If that fails, the units stay charged until they leave the
+// window.
 func (sh *shard) giveBack(rest driver.Settlement) {
 	ctx, cancel := context.WithTimeout(context.Background(), returnWithin)
 	defer cancel()
 	_ = sh.store.Settle(ctx, rest)
 }
 
-// endAll ends every lease and returns the corrections.
+// endAll ends every lease and returns the settlements.
 func (sh *shard) endAll() (all []driver.Settlement) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -216,7 +216,7 @@ func (sh *shard) endAll() (all []driver.Settlement) {
 	return all
 }
 
-// forget ends a key's lease for good: the subject was reset.
+// forget drops a key's lease without giving it back, because the subject was reset.
 func (sh *shard) forget(key string) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
