@@ -15,22 +15,21 @@ import (
 type Subject struct {
 	// Key is the subject's key.
 	Key string
-	// Cost is the units asked of this subject: at least 1.
+	// Cost is the units to charge to this subject: at least 1.
 	Cost int64
-	// Limits are what this subject is held to. Empty means the limiter's own limits.
+	// Limits are the limits of this subject. Empty means the limiter's own limits.
 	Limits []Limit
 }
 
-// AllowAll asks several subjects for units, all or nothing: when every limit of every subject has room
-// all are charged, otherwise none is. It is also the way to bring limits per call, for one subject or
-// several, when users' plans differ.
+// AllowAll charges several subjects, all or nothing: if every limit of every subject has room, all are charged,
+// otherwise none is. It also takes limits per call, for one subject or several, for users on different plans.
 //
-// In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this
-// is one atomic step. For keys of different slots the subjects are charged one after the other, and
-// given back when a later one refuses. No limit is ever exceeded, but until they are given back those
-// units are missing to others; when the store fails in between they stay charged until they leave the
-// window. A refusal then tells of the subject that refused, and another may refuse when its RetryAfter
-// has passed. Put the subject that refuses most often first.
+// In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one
+// atomic step. Keys of different slots are charged one after the other, and their units are given back if a
+// later subject refuses. No limit is ever exceeded, but until they are given back those units are missing to
+// other callers. If the store fails in between, they stay charged until they leave the window. The result of a
+// refusal is then that of the subject that refused, and another subject may refuse after its RetryAfter. Put the
+// subject that refuses most often first.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].
@@ -69,7 +68,7 @@ func (l *Limiter) calls(subjects []Subject, maySettle bool) ([]call, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(calls[:i], func(c call) bool { return c.Key == key }) {
-			return nil, fmt.Errorf("%w: the subject %s is there twice", ErrInvalidKey, clip(s.Key))
+			return nil, fmt.Errorf("%w: the subject %s appears twice", ErrInvalidKey, clip(s.Key))
 		}
 		policy := l.policy
 		if len(s.Limits) > 0 {
@@ -85,8 +84,7 @@ func (l *Limiter) calls(subjects []Subject, maySettle bool) ([]call, error) {
 	return calls, nil
 }
 
-// decideAll returns one result a call, or, where the store decides one by one, only the one that was
-// refused.
+// decideAll returns one result a call. If the store decides one by one, it returns only the refusal.
 func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
@@ -118,7 +116,7 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 	return l.oneByOne(ctx, calls)
 }
 
-// oneByOne charges the calls in order and gives back on the first refusal.
+// oneByOne charges the calls in order. On a refusal it gives back the charges before it.
 func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) {
 	store, ok := l.settler()
 	if !ok {
@@ -133,7 +131,7 @@ func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) 
 			results = append(results, res)
 			continue
 		}
-		// The caller may be gone; what was charged is given back all the same.
+		// Give back the charges even if the caller has left.
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		var failed error
@@ -151,7 +149,7 @@ func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) 
 	return results, nil
 }
 
-// settlement returns what gives back the whole charge of a call that was admitted.
+// settlement returns the settlement that gives back the whole charge of an admitted call.
 func (c *call) settlement(res *Result) driver.Settlement {
 	return driver.Settlement{Request: c.Request, At: res.At.UnixMicro(), Source: res.Source}
 }

@@ -10,26 +10,25 @@ import (
 	"example.com/sash/driver"
 )
 
-// How long Concurrency.Wait pauses between two questions. Pauses double, so that a long wait costs the
-// store little, and are cut at random, so that waiters do not come in step.
+// The pauses of Concurrency.Wait between two attempts. They double, so that a long wait costs the store little, and
+// are cut at random, so that waiters do not run in step.
 const (
 	firstPause   = 10 * time.Millisecond
 	longestPause = time.Second
 )
 
-// inFlight stands before the keys of a Concurrency. Its last character is in no key that [Key] builds.
+// inFlight prefixes the keys of a Concurrency. [Key] never returns a key with its last character.
 const inFlight = "in-flight#"
 
-// A Concurrency bounds how many calls of a subject are in flight, rather than how many begin in a time.
-// Each holds a slot until it ends. A call whose process dies gives its slot back when the longest hold
-// time is over. A call that runs longer than that is no longer counted, so choose a hold time that no
-// call outlives, and end calls that would: with it, at most n are in flight at every instant on the
-// store's clock, over all processes that share the store. After more than [MaxEntries] calls within a
-// hold time, the slot of one whose process died can stay taken for longer.
+// A Concurrency limits how many calls of a subject are in flight, rather than how many begin in a window. Each call
+// holds a slot until it ends. If its process dies, the slot becomes free after the longest hold time. A call that
+// runs longer is no longer counted, so choose a hold time that no call outlives, and end calls that would. Then at
+// most n calls are in flight at every instant of the store's clock, over all processes that share the store. After
+// more than [MaxEntries] calls within a hold time, the slot of a process that died can stay taken for longer.
 //
-// It is a sliding window as long as the hold time, out of which a call takes its unit when it ends. So
-// what a refusal calls RetryAfter is an upper bound: the time until the slot that is held longest frees
-// itself. Most come free long before.
+// It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter
+// of a refusal is an upper bound: the time until the slot that is held longest becomes free by itself. Most slots
+// become free long before.
 //
 // A Concurrency is safe for concurrent use and holds nothing that has to be closed.
 type Concurrency struct {
@@ -37,8 +36,8 @@ type Concurrency struct {
 }
 
 // NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of
-// [MinWindow] to [MaxWindow] for a call. A nil opts is the default. Its keys are apart from those of
-// limiters with the same prefix.
+// [MinWindow] to [MaxWindow] for a call. A nil opts is the default. It shares no keys with
+// limiters of the same prefix.
 //
 // The error is [ErrInvalidLimit], also for an algorithm that is not exact, and [ErrUnsupported] when the
 // store does not settle or the options charge refused calls. It does no I/O. It panics if store is nil.
@@ -65,8 +64,8 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 // Do runs f if a slot is free, returns what f returns, and frees the slot, also when f panics. Otherwise
 // f does not run and the error is a [*LimitedError], or one of those of [Limiter.AllowN].
 //
-// A slot that cannot be given back because the store fails is no error of Do: f has run. It frees itself
-// when the hold time is over.
+// Do returns no error if the store fails to take back the slot, because f has run. The slot then becomes free after the
+// hold time.
 func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context) error) error {
 	slot, err := c.Start(ctx, key)
 	if err != nil {
@@ -80,8 +79,8 @@ func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context
 }
 
 // Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. A refusal
-// is a Slot that is not Allowed, never an error. A caller whose context ends before the store has answered
-// holds no slot: one that is still taken for him, for up to a second, is given back. Errors are those of
+// is a Slot that is not Allowed, never an error. A caller whose context ends before the store answers holds
+// no slot: one that the store still grants within a second is given back. Errors are those of
 // [Limiter.AllowN].
 func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	reserved, err := c.limiter.Reserve(ctx, key, 1)
@@ -91,12 +90,11 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	return &Slot{reserved}, nil
 }
 
-// Wait takes a slot as soon as it sees one free. Nobody can know when that is, so it asks again and
-// again: after a few milliseconds at first, about every second in the end, and when the slot that is
-// held longest frees itself. Of several that wait, any one wins.
+// Wait takes a slot as soon as it finds one free. It tries again and again: after a few milliseconds at first, about
+// every second later, and when the slot that is held longest becomes free by itself. Of several waiters, any one wins.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also
-// context.DeadlineExceeded, unless the store has not answered even once; when it is cancelled, the context's
+// context.DeadlineExceeded, unless the store has never answered; when the context is canceled, the context's
 // error. Other errors are those of Start.
 func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	var refused *Slot
@@ -121,7 +119,7 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 }
 
 // A Slot is one call in flight, or the refusal of one. It is safe for concurrent use and holds nothing that
-// has to be closed; what is not released frees itself when the hold time is over.
+// has to be closed. A slot that is not released becomes free after the hold time.
 type Slot struct {
 	reserved *Reservation
 }
@@ -129,12 +127,12 @@ type Slot struct {
 // Allowed reports whether there was a slot, which is now taken.
 func (s *Slot) Allowed() bool { return s.reserved.Allowed() }
 
-// Result returns the answer. What it calls RetryAfter is an upper bound.
+// Result returns the result. Its RetryAfter is an upper bound.
 func (s *Slot) Result() Result { return s.reserved.Result() }
 
-// Release gives the slot back. Called again it does nothing, and neither does it after the hold time or for a
-// slot that was not taken. The store is told once, also when ctx has ended, for at most a second. When it
-// fails, the error is [ErrUnavailable] and the slot frees itself when the hold time is over.
+// Release gives the slot back. It does nothing if it was called before, after the hold time, or for a slot that was not
+// taken. It tries once, for at most a second, even if ctx has ended. If the store fails, the error is [ErrUnavailable]
+// and the slot becomes free after the hold time.
 func (s *Slot) Release(ctx context.Context) error { return s.reserved.Release(ctx) }
 
 func tooMany(key string, slot *Slot, cause error) error {

@@ -9,7 +9,7 @@
 //		// the call was wrong, or the store failed
 //	}
 //	if !res.Allowed {
-//		// come back after res.RetryAfter
+//		// retry after res.RetryAfter
 //	}
 //
 // A [Limit] is a number of units and a window. A [Limiter] is a store and one or more limits; a call is
@@ -28,6 +28,6 @@
 //
 // For every instant t on the store's clock, the units admitted in (t - Window, t] are at most Units. A
 // charge made exactly Window ago has left. This holds for the algorithms [SlidingLog], [SortedSetLog]
-// and [SlidingBuckets]; the others are there for those who come from them, and say what they may let
-// through.
+// and [SlidingBuckets]; the others are for programs that migrate from them, and say what they may
+// admit.
 package sash

@@ -9,8 +9,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// What can go wrong, for errors.Is. A refusal, a store that failed, a call that was wrong and a caller
-// that gave up (context.Canceled, context.DeadlineExceeded) are never mixed up.
+// Errors, for errors.Is. They keep four things apart: a refusal, a store that failed, a call that was wrong, and a
+// caller that gave up (context.Canceled, context.DeadlineExceeded).
 var (
 	// ErrLimited is a refusal turned into an error by Do or Wait: see [LimitedError].
 	ErrLimited = errors.New("sash: limited")
@@ -21,13 +21,13 @@ var (
 	// ErrInvalidCost means that a cost is below 1.
 	ErrInvalidCost = errors.New("sash: invalid cost")
 	// ErrCostAboveLimit means that a cost is above a limit's units: the call could never be admitted,
-	// however long it waited. The store was not asked.
+	// however long it waited. The limiter does not ask the store.
 	ErrCostAboveLimit = errors.New("sash: cost above the limit")
 	// ErrInvalidKey means that a key is empty or longer than [MaxKeyLength].
 	ErrInvalidKey = errors.New("sash: invalid key")
 	// ErrInvalidID means that the ID of a call is empty or longer than [MaxIDLength].
 	ErrInvalidID = errors.New("sash: invalid id")
-	// ErrUnsupported means that the store does not offer what was asked of it.
+	// ErrUnsupported means that the store does not have the power that the call needs.
 	ErrUnsupported = driver.ErrUnsupported
 )
 
@@ -38,17 +38,16 @@ type LimitedError struct {
 	Key string
 	// Limit is the limit that refused: of several, the one that takes longest to have room.
 	Limit Limit
-	// Result is the whole answer.
+	// Result is the whole result.
 	Result Result
-	// AtOnce says that the limit is that of a [Concurrency]: Limit.Units calls in flight. A slot can come
-	// free at any moment, and Result.RetryAfter is the longest that this takes.
+	// AtOnce says that the limit is that of a [Concurrency]: Limit.Units calls in flight. A slot can become free at
+	// any moment, at the latest after Result.RetryAfter.
 	AtOnce bool
-	// Cause is nil, or why the caller did not wait any longer: an error that is context.DeadlineExceeded
-	// from Wait, or what else stopped a wait.
+	// Cause is nil, or the error that stopped a wait, such as context.DeadlineExceeded.
 	Cause error
 }
 
-// Error says who is limited to what and when to come back.
+// Error names the subject, the limit and the time to retry.
 func (e *LimitedError) Error() string {
 	if e.AtOnce {
 		return e.atOnce()
@@ -78,20 +77,19 @@ func (e *LimitedError) Is(target error) bool { return target == ErrLimited }
 // Unwrap returns the cause.
 func (e *LimitedError) Unwrap() error { return e.Cause }
 
-// A StoreError is a store that failed to answer. It is ErrUnavailable. Whether the call was charged is
-// not known.
+// A StoreError means that a store failed to answer. It is ErrUnavailable. The call may have been charged.
 type StoreError struct {
-	Err error // what the store said
+	Err error // the error of the store
 }
 
-// Error says that the store failed and what it said.
+// Error includes the store's error.
 func (e *StoreError) Error() string { return "sash: the store is unavailable: " + e.Err.Error() }
 
 // Is reports that every StoreError is ErrUnavailable.
 func (e *StoreError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns what the store said, unless that would pass for the caller giving up: a time-out of a
-// connection is context.DeadlineExceeded too.
+// Unwrap returns the store's error, unless that would look as if the caller gave up: a connection's timeout is
+// context.DeadlineExceeded too.
 func (e *StoreError) Unwrap() error {
 	if errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled) {
 		return nil

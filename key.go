@@ -14,10 +14,9 @@ const (
 	maxParts = 300
 )
 
-// Key builds a key from parts: Key("user", "42") is "user:42". Different parts give different keys,
-// whatever they hold: the separator, braces, control characters and bytes outside ASCII are escaped as
-// %XX, and what is too long is replaced by its SHA-256. The result is safe to print, never has a Redis
-// Cluster hash tag, and is at most MaxKeyLength bytes.
+// Key builds a key from parts: Key("user", "42") is "user:42". Different parts always give different keys: the
+// separator, braces, control characters and bytes outside ASCII are escaped as %XX, and long parts are replaced by
+// their SHA-256. The key is safe to print, has no Redis Cluster hash tag, and is at most MaxKeyLength bytes.
 func Key(parts ...string) string { return build("", parts) }
 
 // KeyTogether builds a key like [Key], with a Redis Cluster hash tag: all keys with the same tag live
@@ -87,9 +86,9 @@ func digest(s string) string {
 	return "~" + strconv.Itoa(len(s)) + "~" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Secret turns a token, a password or any other secret into a part for [Key] that does not tell what it
-// was: the HMAC-SHA-256 of it under a key that the application keeps, in 43 characters. The same secret
-// gives the same part as long as the application's key stays the same.
+// Secret turns a token, a password or another secret into a part for [Key] that does not reveal it: its HMAC-SHA-256
+// under a key of the application, in 43 characters. The same secret gives the same part as long as the application's
+// key stays the same.
 func Secret(hmacKey []byte, secret string) string {
 	mac := hmac.New(sha256.New, hmacKey)
 	mac.Write([]byte(secret))

@@ -51,7 +51,7 @@ func (l *Limiter) decideForHolder(ctx context.Context, store driver.Settler, cal
 	}
 }
 
-// decideSafely is decideAll in a goroutine of ours, where a store that panics would end the process.
+// decideSafely is decideAll for a goroutine of this package, in which a panic of the store would end the process.
 func (l *Limiter) decideSafely(ctx context.Context, calls []call) (results []Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {

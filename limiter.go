@@ -9,8 +9,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Limiter holds subjects to limits in a store. Most callers want [Limiter.Allow]; jobs that can wait
-// want [Limiter.Wait]. A Limiter is safe for concurrent use, holds nothing that has to be closed, and is
+// A Limiter enforces limits on subjects, with a store. Most callers use [Limiter.Allow]; jobs that can wait use
+// [Limiter.Wait]. A Limiter is safe for concurrent use, holds nothing that has to be closed, and is
 // cheap: users on different plans can have a Limiter each, on the same store.
 type Limiter struct {
 	store  driver.Store
@@ -19,22 +19,22 @@ type Limiter struct {
 	policy *policy
 }
 
-// Options are the rarer choices for a Limiter. The zero value is the default.
+// Options are the options of a Limiter. The zero value is the default.
 type Options struct {
-	// Prefix keeps the keys of one part of an application apart from those of the others. It is put
-	// before every key, with a colon, as a part of [Key]. Limiters that share a store, a prefix and an
-	// algorithm share what was charged to a key, which is what users who change plans need.
+	// Prefix keeps the keys of one part of an application apart from those of others. It is added before every key,
+	// with a colon, as a part of [Key]. Limiters that share a store, a prefix and an algorithm share the charges of
+	// a key, so that a user who changes plans keeps them.
 	Prefix string
 	// Algorithm says how windows are counted. Zero is SlidingLog.
 	Algorithm Algorithm
 	// Resolution is the step of SlidingBuckets, which must have one: whole microseconds. Zero
 	// otherwise.
 	Resolution time.Duration
-	// CountRefused charges refused calls too, so that a caller who never stops is never admitted.
+	// CountRefused charges refused calls too, so that a caller that never stops is never admitted.
 	CountRefused bool
 }
 
-// New returns a limiter that holds every subject to all the given limits. A nil opts is the default.
+// New returns a limiter that enforces all the given limits on every subject. A nil opts is the default.
 // The error is [ErrInvalidLimit], for limits and options that cannot be enforced. New does no I/O. It panics if
 // store is nil.
 func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
@@ -55,32 +55,32 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	return l, nil
 }
 
-// With returns a limiter with the same store and options and other limits, for users on another plan. It
-// shares what was charged. The error is [ErrInvalidLimit].
+// With returns a limiter with the same store and options and other limits, for users on another plan. It shares the
+// charges. The error is [ErrInvalidLimit].
 func (l *Limiter) With(limits ...Limit) (*Limiter, error) { return New(l.store, &l.opts, limits...) }
 
-// Limits returns the limits that every subject is held to. The caller must not change them.
+// Limits returns the limits of every subject. The caller must not change them.
 func (l *Limiter) Limits() []Limit { return l.policy.named }
 
 // Algorithm returns how windows are counted.
 func (l *Limiter) Algorithm() Algorithm { return l.policy.Algorithm }
 
-// Policy returns the limits in the form that stores take, for programs that ask a store without the Limiter. The
-// caller must not change it.
+// Policy returns the limits in the form that stores take, for programs that call a store directly. The caller must not
+// change it.
 func (l *Limiter) Policy() *driver.Policy { return &l.policy.Policy }
 
-// Result returns a store's answer for a key under Policy as the Limiter would return it.
+// Result converts a store's answer for a key under Policy.
 func (l *Limiter) Result(key string, answer driver.Answer) Result {
 	return resultOf(key, l.policy, &answer)
 }
 
-// Allow asks for one unit: AllowN with a cost of 1.
+// Allow requests one unit: AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 	return l.AllowN(ctx, key, 1)
 }
 
-// AllowN asks for cost units for a subject. They are admitted when every limit has room, and then
-// charged to all of them; otherwise nothing is charged. A refusal is a Result that is not Allowed, never
+// AllowN requests cost units for a subject. If every limit has room, the call is admitted and charged to all limits;
+// otherwise nothing is charged. A refusal is a Result that is not Allowed, never
 // an error. Errors are [ErrInvalidKey], [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the
 // context's.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Result, err error) {
@@ -97,9 +97,9 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	return resultOf(key, l.policy, &answer), nil
 }
 
-// Peek tells what is left for a subject without charging anything: see Remaining, and ReleaseAfter of
-// each limit. It asks for nothing, so it is Allowed even when nothing is left, unless a limit is already
-// exceeded, because it was lowered or because refused calls are charged.
+// Peek reports what is left for a subject and charges nothing: see Remaining, and ReleaseAfter of each limit. It
+// requests no units, so it is Allowed even if none are left, unless a limit is already exceeded because it was lowered
+// or because refused calls are charged.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	key, err := l.ready(ctx, key)
 	if err != nil {
@@ -112,7 +112,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return resultOf(key, l.policy, &answer), nil
 }
 
-// ready returns the key that the store knows a subject by, for a caller who is still there.
+// ready returns the key with its prefix, or an error if the key is invalid or ctx has ended.
 func (l *Limiter) ready(ctx context.Context, key string) (string, error) {
 	key, err := l.key(key)
 	if err != nil {
@@ -137,8 +137,8 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 	return f(ctx)
 }
 
-// Reset forgets what a subject was charged with, under this limiter's algorithm. The error is
-// [ErrUnsupported] when the store cannot, which comes first, or one of those of AllowN.
+// Reset forgets the charges of a subject under this limiter's algorithm. The error is [ErrUnsupported] if the store
+// cannot reset, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	store, ok := driver.As[driver.Resetter](l.store)
 	if !ok {
@@ -153,7 +153,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 
 func (l *Limiter) key(key string) (string, error) {
 	if key == "" {
-		return "", fmt.Errorf("%w: it is empty; every caller would share it", ErrInvalidKey)
+		return "", fmt.Errorf("%w: it is empty, and every caller would share it", ErrInvalidKey)
 	}
 	if l.prefix != "" {
 		key = l.prefix + key
@@ -169,7 +169,8 @@ func limited(key string, res Result, cause error) error {
 	return &LimitedError{Key: key, Limit: by.Limit, Result: res, Cause: cause}
 }
 
-// storeError tells a caller that gave up from a store that failed.
+// storeError returns the error of a store call: the context's if the caller gave up, otherwise one that is
+// ErrUnavailable.
 func storeError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -7,25 +7,24 @@ import (
 	"example.com/sash/driver"
 )
 
-// RepeatTime is how long a store remembers the ID of a call that it charged, from the charge on.
+// RepeatTime is how long a store remembers the ID of a call after it charged the call.
 const RepeatTime = driver.RepeatTime
 
-// AllowOnce is AllowN for a call that may be asked again because its answer was lost. The ID names the
-// call: 1 to [MaxIDLength] bytes, the caller's own, such as the name of a job or of a message. A call that
-// was admitted is charged once: asked again with its ID and key within [RepeatTime], it gets the same
-// Result and charges nothing, also under another cost and however often and concurrently it is asked.
+// AllowOnce is AllowN for a call that may be repeated because its answer was lost. The ID names the call: 1 to
+// [MaxIDLength] bytes, chosen by the caller, such as the name of a job or a message. An admitted call is charged once:
+// repeated with the same ID and key within [RepeatTime], it gets the same Result and charges nothing, even with another
+// cost and however often and concurrently it is repeated.
 //
 //	res, err := limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	if errors.Is(err, sash.ErrUnavailable) {
 //		res, err = limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	}
 //
-// A refusal charges nothing and is not remembered: the same call is decided anew, and may be admitted.
-// With Options.CountRefused a refusal is charged, and so it is remembered: come back with another ID.
-// The same ID on another key, or under another algorithm or resolution, is another call. Under other
-// limits an answer that is remembered still tells of those it was given under, or is an error where the
-// store cannot tell; so an ID should not outlive the limits that it was used with. After RepeatTime a call
-// is charged again, like any new one.
+// A refusal charges nothing and is not remembered: a repeated call is decided anew, and may be admitted. With
+// Options.CountRefused a refusal is charged and remembered: retry it with another ID. The same ID on another key, or
+// under another algorithm or resolution, is another call. Under other limits a remembered answer is still that of the
+// limits it was given under, or an error if the store cannot know them; so an ID should not outlive its limits. After
+// RepeatTime a call is charged again, like any new one.
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {
@@ -34,7 +33,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 		return Result{}, fmt.Errorf("%w: AllowOnce", ErrUnsupported)
 	}
 	if id == "" {
-		return Result{}, fmt.Errorf("%w: it is empty; every call would be taken for the first", ErrInvalidID)
+		return Result{}, fmt.Errorf("%w: it is empty, and every call would be taken for a repetition of the first", ErrInvalidID)
 	}
 	if len(id) > MaxIDLength {
 		return Result{}, fmt.Errorf("%w: %d bytes, more than %d; hash what is longer", ErrInvalidID, len(id), MaxIDLength)

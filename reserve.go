@@ -10,46 +10,44 @@ import (
 	"example.com/sash/driver"
 )
 
-// settleTime is how long settling may take, whatever became of the caller.
+// settleTime bounds a settlement, also one whose caller has left.
 const settleTime = time.Second
 
-// A Reservation is a charge whose amount is an estimate, until Settle, Cancel or Release says what the call
-// was worth. The first of them that is called decides; what is called after it repeats that as long as it has
-// not succeeded, and does nothing once it has. So `defer r.Cancel(ctx)` beside a Settle is right, and a
-// failed Settle can be tried again: it is applied once. Release is never repeated.
+// A Reservation is a charge of an estimate, until Settle, Cancel or Release corrects it. The first of them that is called
+// decides the units. Later calls repeat that settlement until it has succeeded, and then do nothing. So
+// `defer r.Cancel(ctx)` beside a Settle is right, and a failed Settle can be repeated: it is applied once. Release is
+// never repeated.
 //
-// A Reservation that is never settled stays charged with its estimate until that leaves the window. It
-// is safe for concurrent use and holds nothing that has to be closed.
+// A Reservation that is never settled keeps its estimate charged until that leaves the window. It is safe for concurrent
+// use and holds nothing that has to be closed.
 type Reservation struct {
 	store  driver.Settler
 	result Result
 
 	mu      sync.Mutex
 	set     driver.Settlement // guarded by mu
-	decided bool              // guarded by mu: set.Units is what the call was worth
-	done    bool              // guarded by mu: the store knows, or need not
+	decided bool              // guarded by mu: set.Units is final
+	done    bool              // guarded by mu: nothing is left to settle
 }
 
-// Reserve charges an estimate for a call whose cost is known only afterwards, such as the tokens of an
-// answer that is still to be written. It asks like AllowN: a refusal is a Reservation that is not Allowed
-// and has nothing to settle, never an error.
+// Reserve charges an estimate for a call whose cost is known only afterwards, such as the tokens of a model's answer. A
+// refusal is a Reservation that is not Allowed and has nothing to settle, never an error.
 //
 //	r, err := limiter.Reserve(ctx, key, 4000)
 //	...
 //	if !r.Allowed() {
-//		// come back after r.Result().RetryAfter
+//		// retry after r.Result().RetryAfter
 //	}
 //	defer r.Cancel(ctx) // unless it is settled
 //	answer, err := ask(model)
 //	...
 //	err = r.Settle(ctx, answer.Tokens)
 //
-// What Settle adds to an estimate that was too low was used already, so it is charged whether or not there
-// is room; until it leaves, nothing else is admitted. Estimates that are never too low keep every
-// window within its units.
+// Units that Settle adds to a low estimate were used already, so they are charged whether or not there is room; until
+// they leave, nothing else is admitted. Estimates that are never too low keep every window within its units.
 //
-// A caller whose context ends first has its error at once. The store may go on deciding for up to a second;
-// what it then still admits is given back.
+// A caller whose context ends first gets its error at once. The store may go on deciding for up to a second; an
+// admission after that is given back.
 //
 // Errors are those of AllowN, and [ErrUnsupported] when the store does not settle or the limiter charges
 // refused calls.
@@ -74,9 +72,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 }
 
 // ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
-// for each in their order: every charge is settled by itself. Of a refusal there is nothing to settle, and
-// the reservations are nil. Of a caller whose context ends first all that is still admitted is given back,
-// as with Reserve.
+// for each, in their order: every charge is settled on its own. After a refusal there is nothing to settle, and
+// the reservations are nil. If the caller's context ends first, a later admission is given back, as with Reserve.
 //
 // Errors are those of AllowAll, and [ErrUnsupported], which comes first, when the store does not settle or
 // the limiter charges refused calls.
@@ -104,8 +101,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	return res, reserved, nil
 }
 
-// settler returns the store if charges can be corrected: one that was refused and charged all the same
-// cannot.
+// settler returns the store if it can settle and the limiter does not charge refused calls, which cannot be settled.
 func (l *Limiter) settler() (driver.Settler, bool) {
 	store, ok := driver.As[driver.Settler](l.store)
 	return store, ok && !l.policy.CountRefused
@@ -123,18 +119,17 @@ func newReservation(store driver.Settler, c call, res Result) *Reservation {
 // Allowed reports whether the estimate was admitted, and charged.
 func (r *Reservation) Allowed() bool { return r.result.Allowed }
 
-// Result returns the answer to the estimate.
+// Result returns the result of the estimate.
 func (r *Reservation) Result() Result { return r.result }
 
-// Settle says what the call was worth: 0 to [MaxUnits]. The charge is corrected at the instant at which it
-// was made; once it has left the window that does nothing.
+// Settle corrects the charge to the units that the call used: 0 to [MaxUnits]. It corrects the charge at the instant at
+// which it was made, and does nothing once the charge has left the window.
 //
-// The store is told also when ctx has ended, for at most a second. The error is [ErrInvalidCost], or
-// [ErrUnavailable] when it is not known whether the store was told: then Settle can be called again, and
-// otherwise the estimate stays charged or the correction was made.
+// Settle tries for at most a second, even if ctx has ended. The error is [ErrInvalidCost], or [ErrUnavailable] if the
+// store failed: then the charge may be corrected or not, and Settle can be called again.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 || actual > MaxUnits {
-		return fmt.Errorf("%w: %d units; a call is worth 0 to %d", ErrInvalidCost, actual, int64(MaxUnits))
+		return fmt.Errorf("%w: %d units; a call uses 0 to %d", ErrInvalidCost, actual, int64(MaxUnits))
 	}
 	set, pending := r.decide(actual, true)
 	if !pending {
@@ -152,10 +147,9 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 // Cancel gives back the whole estimate: Settle with 0.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Release gives back the whole estimate like Cancel, but tells the store once and never again, whatever
-// comes of it. So the store need not remember that it was told, which Cancel costs it an entry until the
-// charge leaves the window. It suits many short calls of long windows. After the error [ErrUnavailable]
-// the estimate may stay charged.
+// Release gives back the whole estimate like Cancel, but it tries only once. So the store does not have to remember the
+// settlement, which for Cancel takes an entry until the charge leaves the window. It suits many short calls with long
+// windows. After the error [ErrUnavailable] the estimate may stay charged.
 func (r *Reservation) Release(ctx context.Context) error {
 	set, pending := r.decide(0, false)
 	if !pending {
@@ -164,8 +158,8 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return settle(ctx, r.store, set)
 }
 
-// decide fixes what the call was worth, and returns the settlement to apply, if any. One that is not
-// repeatable has no ID.
+// decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has
+// no ID.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +179,7 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settleme
 	return r.set, pending
 }
 
-// settle applies a settlement, also for a caller that is gone.
+// settle applies a settlement, even if the caller has left.
 func settle(ctx context.Context, store driver.Settler, set driver.Settlement) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()

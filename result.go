@@ -18,7 +18,7 @@ const (
 	FromPolicy = driver.FromPolicy // the store is unavailable, and nothing was counted
 )
 
-// A Result is the answer to one call. It is a value: it can be kept and shared.
+// A Result is the outcome of one call. It is a value: it can be kept and shared.
 type Result struct {
 	// Allowed says whether the call was admitted, and its cost charged to every limit.
 	Allowed bool
@@ -30,17 +30,16 @@ type Result struct {
 	Cause error
 	// Remaining is how many units are left after this call: the fewest over all limits, never negative.
 	Remaining int64
-	// RetryAfter is zero for a call that was admitted. For a refusal it is the shortest time after
-	// which the same call is admitted if nobody else comes: exact to the microsecond on the store's
-	// clock, over all limits.
+	// RetryAfter is zero for a call that was admitted. For a refusal it is the shortest time after which the same
+	// call is admitted if no other call comes: exact to the microsecond on the store's clock, over all limits.
 	RetryAfter time.Duration
-	// ResetAfter is the time until every unit of every limit is free, if nobody else comes.
+	// ResetAfter is the time until every unit of every limit is free, if no other call comes.
 	ResetAfter time.Duration
 	// At is the store's clock when it decided.
 	At time.Time
 
-	// A Result is copied three or four times in a call. So what is rare is behind a pointer, and the size is a
-	// multiple of 16 bytes, as that of an Answer is.
+	// A Result is copied three or four times in a call. So rare parts are behind a pointer, and its size is a multiple
+	// of 16 bytes, like that of an Answer.
 	key      string
 	policy   *policy
 	statuses driver.Statuses
@@ -59,7 +58,7 @@ type LimitResult struct {
 	Remaining int64
 	// RetryAfter is zero, or the time until this limit has room for the call.
 	RetryAfter time.Duration
-	// ReleaseAfter is the time until Remaining grows, if nobody else comes; zero when nothing is in use.
+	// ReleaseAfter is the time until Remaining grows, if no other call comes; zero when nothing is in use.
 	ReleaseAfter time.Duration
 	// ResetAfter is the time until every unit of this limit is free; zero when they are.
 	ResetAfter time.Duration
@@ -78,7 +77,7 @@ func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
 // each returns the status of each limit of a single subject.
 func (r *Result) each() []driver.Status { return r.statuses.Of(len(r.policy.Limits)) }
 
-// Limits returns each limit's part of the result: in the limiter's order, subject by subject.
+// Limits returns each limit's part of the result, in the limiter's order, subject by subject.
 func (r Result) Limits() []LimitResult {
 	if r.subjects != nil {
 		var all []LimitResult
@@ -108,8 +107,8 @@ func (r Result) Limits() []LimitResult {
 	return out
 }
 
-// RefusedBy returns the limit that refused: of several, the one that takes longest to have room. It
-// returns false for a call that was admitted.
+// RefusedBy returns the limit that refused: of several, the one with the longest RetryAfter. It returns false for a call
+// that was admitted.
 func (r Result) RefusedBy() (LimitResult, bool) {
 	var by LimitResult
 	found := false

@@ -10,11 +10,10 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN waits until cost units are admitted. It sleeps until the moment of release that the store names
-// and asks again; of several that wait for the same release one wins, in no promised order. When the
-// context's deadline is not later than the release it fails at once with a [*LimitedError] that is also
-// context.DeadlineExceeded. When the context ends first it returns the context's error. Other errors are
-// those of AllowN.
+// WaitN waits until cost units are admitted. It sleeps for RetryAfter and tries again; of several waiters one wins, in no
+// particular order. If the context's deadline is not later than that, it fails at once with a [*LimitedError] that is
+// also context.DeadlineExceeded. If the context ends first, it returns the context's error. Other errors are those of
+// AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	return wait(ctx, key, func() (Result, error) { return l.AllowN(ctx, key, cost) })
 }
@@ -37,7 +36,7 @@ func wait(ctx context.Context, key string, allow func() (Result, error)) error {
 	}
 }
 
-// sleep returns the context's error when it ends first.
+// sleep waits for d, or returns the context's error if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

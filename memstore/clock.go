@@ -2,23 +2,23 @@ package memstore
 
 import "time"
 
-// A clock tells a shard the time in microseconds since the Unix epoch. Without a clock of the caller's it is
-// the wall clock. Reading that takes two readings, of the date and of a clock that never goes back, and the
-// second alone is twice as fast. So the date is looked at once a second, and reckoned in between:
+// A clock returns a shard's time in microseconds since the Unix epoch: that of Options.Now, or the wall clock. time.Now
+// reads both the wall clock and the monotonic clock, which takes twice as long as the monotonic clock alone. So the
+// clock reads the wall clock once a second, and computes the time in between:
 //
 //	now = ahead + time since start
 //
-// A date that was set is followed, late by a second at most; one that is steered takes the other clock along.
+// If the wall clock is set, the clock follows within a second. If it is slewed, the monotonic clock is slewed too.
 type clock struct {
 	custom func() time.Time // Options.Now, or nil
 	start  time.Time
-	ahead  int64         // the date less the time since start
-	look   time.Duration // the time since start at which to look at the date
+	ahead  int64         // the wall clock minus the time since start
+	look   time.Duration // when to read the wall clock next, since start
 }
 
 const (
 	lookEvery = time.Second
-	// A date that is off by less was not set: this process was held up between the two readings.
+	// If the difference is smaller, the clock was not set: the process was delayed between the two readings.
 	leastStep = int64(20 * time.Millisecond / time.Microsecond)
 )
 
@@ -26,8 +26,8 @@ func newClock(custom func() time.Time, start time.Time) clock {
 	return clock{custom: custom, start: start, ahead: start.UnixMicro(), look: lookEvery}
 }
 
-// now reads the clock. The shard's lock is held, so a reading is earlier than the one before it only when the
-// date was set back.
+// now reads the clock. The caller holds the shard's lock, so a reading is earlier than the previous one only if the clock
+// was set back.
 func (c *clock) now() int64 {
 	if c.custom != nil {
 		return c.custom().UnixMicro()
@@ -41,7 +41,7 @@ func (c *clock) now() int64 {
 	return c.ahead + since.Microseconds()
 }
 
-// follow looks at the date, in microseconds, as it is this long after the start.
+// follow reads the wall clock, in microseconds, at a time since the start.
 func (c *clock) follow(date int64, since time.Duration) {
 	c.look = since + lookEvery
 	ahead := date - since.Microseconds()

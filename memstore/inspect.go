@@ -7,17 +7,17 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// An Entry is units that were charged at an instant. Of sliding buckets it is those of one step of the resolution,
-// at the latest of their instants.
+// An Entry is the units that were charged at one instant, or for sliding buckets within one step of the resolution, at
+// the latest of their instants.
 type Entry struct {
 	At    time.Time
 	Units int64
 }
 
-// Inspect returns what a key's log holds under a policy's algorithm and resolution, the oldest first, and the
-// store's clock: for people who look at one key. There may be entries that count no more, as long as nothing has
-// taken their place; what was given back is left out. It is nil for a key that holds nothing, and under an
-// algorithm that keeps no log. It copies up to 100,000 entries, while which nobody else decides on the key's shard.
+// Inspect returns the entries of a key's log under a policy's algorithm and resolution, the oldest first, and the store's
+// clock. It is for people who debug one key. It may return entries that no longer count; it leaves out units that were
+// given back. It returns nil for a key without charges, and under an algorithm that keeps no log. It copies up to
+// 100,000 entries and holds the lock of the key's shard meanwhile.
 func (s *Store) Inspect(key string, policy *driver.Policy) ([]Entry, time.Time) {
 	hash := s.hash(key)
 	sh := s.shard(hash)

@@ -1,8 +1,8 @@
 // Package memstore keeps charges in this process: the store for a single instance, for tests, and for
 // replaying traffic on a virtual clock. It answers as redisstore does.
 //
-// Keys are spread over shards, each with a lock of its own. A key is dropped once nothing it was charged
-// with can count any more. There is no goroutine and nothing to close: every charge sweeps a little.
+// Keys are spread over shards with a lock each. A key is dropped once none of its charges can count any more. There is no
+// goroutine and nothing to close: every charge sweeps a few keys.
 package memstore
 
 import (
@@ -25,15 +25,14 @@ const (
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxKeys caps the keys held, to within 2 %. When there are that many, the key that would expire
-	// first of those in the new one's shard makes room: its caller may be admitted again by what was
-	// charged to it, at most its limit. Stats counts them. Zero is DefaultMaxKeys. A key takes about 300
-	// bytes, 16 to 32 more for each charge that its window has held at once, and about 100 for each of
-	// them that was settled. As many IDs of DecideOnce are remembered, about 500 bytes each; what is
-	// above that forgets the oldest.
+	// MaxKeys caps the keys held, to within 2 %. When the store is full, a new key evicts the key of its shard that
+	// would expire first: the evicted subject may be admitted again for the units it was charged, at most its
+	// limit. Stats counts evictions. Zero is DefaultMaxKeys. A key takes about 300 bytes, plus 16 to 32 for each
+	// charge that its window has held at once and about 100 for each settled one. The store also remembers up to
+	// MaxKeys IDs of DecideOnce, about 500 bytes each; a further one replaces the oldest.
 	MaxKeys int
-	// Now is the clock, which may be called concurrently and may go back. Nil is the wall clock; when that is
-	// set, by 20 ms or more, the store follows within a second.
+	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
+	// or more, the store follows within a second.
 	Now func() time.Time
 }
 
@@ -84,7 +83,7 @@ func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
 
-// Decide implements [driver.Store]. It does not block and does not look at the context.
+// Decide implements [driver.Store]. It does not block and ignores the context.
 func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
 	hash := s.hash(req.Key)
 	sh := s.shard(hash)
@@ -185,11 +184,11 @@ func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) erro
 	return nil
 }
 
-// Stats are what a store holds and had to give up.
+// Stats count the keys of a store.
 type Stats struct {
-	// Keys is the number of keys that still matter.
+	// Keys is the number of keys with charges that still count.
 	Keys int
-	// Evicted counts the keys that were dropped early because the store was full.
+	// Evicted counts the keys that were dropped before they expired because the store was full.
 	Evicted uint64
 }
 
@@ -207,7 +206,7 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// lock locks the shards of all requests, in order, so that two calls cannot wait for each other.
+// lock locks the shards of all requests, in order, so that two calls cannot deadlock.
 func (s *Store) lock(reqs []driver.Request) (unlock func()) {
 	shards := make([]int, len(reqs))
 	for i, req := range reqs {
@@ -225,7 +224,7 @@ func (s *Store) lock(reqs []driver.Request) (unlock func()) {
 	}
 }
 
-// An id names a state: algorithms do not share what they count, nor do resolutions.
+// An id names a state: each algorithm and each resolution counts on its own.
 type id struct {
 	key        string
 	algorithm  driver.Algorithm

@@ -2,23 +2,23 @@ package memstore
 
 import "example.com/sash/driver"
 
-// A call is one that its caller may repeat.
+// A call names a call that may be repeated.
 type call struct {
 	subject id
 	name    string
 }
 
-// A memo is the answer that a call got, and until when it is remembered.
+// A memo is the answer to a call, and until when it is remembered.
 type memo struct {
 	answer driver.Answer
 	until  int64
 }
 
-// Calls remembers answers for driver.RepeatTime. It is empty when most is all that is set.
+// Calls remembers answers for driver.RepeatTime. It is empty if only most is set.
 type calls struct {
 	most    int // at least 1
 	answers map[call]memo
-	order   []due // as they came: those that are over are in front, unless the clock went back
+	order   []due // in order of arrival: expired ones come first, unless the clock went back
 }
 
 type due struct {
@@ -26,7 +26,7 @@ type due struct {
 	until int64
 }
 
-// find returns the answer that a call has got.
+// find returns the remembered answer to a call.
 func (c *calls) find(now int64, of call) (driver.Answer, bool) {
 	a, ok := c.answers[of]
 	if !ok || a.until <= now {
@@ -35,7 +35,7 @@ func (c *calls) find(now int64, of call) (driver.Answer, bool) {
 	return a.answer, true
 }
 
-// add remembers an answer, and forgets some that are over, and the oldest when there are too many.
+// add remembers an answer. It forgets a few expired answers, and the oldest if there are too many.
 func (c *calls) add(now int64, of call, answer driver.Answer) {
 	for range 4 {
 		if len(c.order) == 0 || c.order[0].until > now {
@@ -54,10 +54,10 @@ func (c *calls) add(now int64, of call, answer driver.Answer) {
 	c.order = append(c.order, due{of, until})
 }
 
-// drop forgets the oldest answer, unless the same call has got another since.
+// drop forgets the oldest answer, unless the same call has a later one.
 func (c *calls) drop() {
 	first := c.order[0]
-	c.order[0] = due{} // lets its strings go
+	c.order[0] = due{} // release its strings
 	c.order = c.order[1:]
 	if c.answers[first.call].until == first.until {
 		delete(c.answers, first.call)

@@ -13,12 +13,12 @@ import (
 type shard struct {
 	mu       sync.Mutex
 	clock    clock
-	subjects map[uint64]*subject // by hash; those that have the same are chained
+	subjects map[uint64]*subject // by hash; those with the same hash are chained
 	queue    queue
 	calls    calls
 	store    *Store
 	evicted  uint64
-	statuses [driver.MaxLimits]driver.Status // of the decision at hand: here, so that none is allocated
+	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
 }
 
 // A subject is a key's charges and its place in the queue.
@@ -26,15 +26,15 @@ type subject struct {
 	id    id
 	next  *subject // with the same hash
 	state window.State
-	log   window.Log // the state, under most algorithms: here, so that it is at hand
-	loose bool       // a charge may still be settled: once there was one, until the subject goes
+	log   window.Log // the state under most algorithms: here, to avoid a pointer
+	loose bool       // a charge may still be settled; once true, it stays true until the subject is dropped
 
 	hash  uint64 // of its key
-	due   int64  // when the queue looks at it
-	index int    // in the queue; -1 when it has left
+	due   int64  // when the queue visits it
+	index int    // in the queue; -1 after it has left
 
-	settled map[string]int64 // what was settled, and until when a repetition could do harm
-	most    int              // how many of them to hold before those that are over are dropped
+	settled map[string]int64 // IDs of settlements, and until when a repetition could do harm
+	most    int              // how many of them to hold before the expired ones are dropped
 }
 
 // begin gives a new subject its state.
@@ -52,7 +52,7 @@ func (s *subject) begin(policy *driver.Policy) {
 	}
 }
 
-// first reports whether a settlement is applied for the first time, and notes that it was.
+// first reports whether a settlement is applied for the first time, and records it.
 func (s *subject) first(now int64, set *driver.Settlement) bool {
 	if set.ID == "" {
 		return true
@@ -82,7 +82,7 @@ func (sh *shard) look(now int64, hash uint64, req driver.Request, statuses []dri
 	return 0
 }
 
-// charge records a request, and lets expired keys go.
+// charge records a request, and drops expired keys.
 func (sh *shard) charge(now int64, hash uint64, req driver.Request) {
 	sub := sh.find(hash, req.Key, req.Policy)
 	if sub == nil {
@@ -113,7 +113,7 @@ func (sh *shard) decide(now int64, hash uint64, req driver.Request, statuses []d
 	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused
 }
 
-// find returns the subject of a key, which has this hash, under a policy, or nil.
+// find returns the subject of a key with this hash under a policy, or nil.
 func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 	sub := sh.subjects[hash]
 	for sub != nil && (sub.id.key != key || sub.id.algorithm != policy.Algorithm || sub.id.resolution != policy.Resolution) {
@@ -125,7 +125,7 @@ func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 	return sub
 }
 
-// add makes a subject, and room for it.
+// add creates a subject, and makes room for it.
 func (sh *shard) add(now int64, hash uint64, req driver.Request) *subject {
 	sh.sweep(now, 4)
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
@@ -140,8 +140,8 @@ func (sh *shard) add(now int64, hash uint64, req driver.Request) *subject {
 	return sub
 }
 
-// sweep looks at up to n subjects that are due and drops those that expired. A subject's due time is
-// not moved with every charge: it is put right when it comes up.
+// sweep visits up to n subjects that are due and drops the expired ones. A charge does not move its subject's due time:
+// sweep corrects it.
 func (sh *shard) sweep(now int64, n int) {
 	for ; n > 0 && len(sh.queue) > 0 && sh.queue[0].due <= now; n-- {
 		sub := sh.queue[0]
@@ -154,8 +154,7 @@ func (sh *shard) sweep(now int64, n int) {
 	}
 }
 
-// evict drops the subject that expires first, or nearly so: it puts right a few due times and takes the
-// first.
+// evict drops the subject that expires first, or nearly so: it corrects a few due times and drops the first subject.
 func (sh *shard) evict() {
 	for range 16 {
 		sub := sh.queue[0]

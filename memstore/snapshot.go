@@ -19,19 +19,19 @@ import (
 // CRC-32C, big endian, of all bytes before it.
 const snapshotHeader = "sash memstore snapshot 1\n"
 
-// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, what was settled,
-// and the state. Texts follow their length; all numbers are varints.
+// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, IDs of settlements, and
+// the state. Strings follow their length; all numbers are varints.
 const (
-	snapshotStep = 128     // subjects written down while a shard is locked
+	snapshotStep = 128     // subjects encoded while a shard is locked
 	mostRecord   = 1 << 30 // bytes; a full log has about two million
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Snapshot writes what the store holds, for Restore of another one. Decisions go on meanwhile: a shard, of which
-// there are up to 64, is locked for 128 keys at a time. What is charged while Snapshot runs may or may not be
-// in it, and everything that was charged before is. Answers to calls with an ID ([sash.Limiter.AllowOnce]) are not: such a call that is
-// repeated to the other store is a new one. Errors are the writer's.
+// Snapshot writes the contents of the store, for Restore of another one. Decisions go on meanwhile: Snapshot locks one of
+// up to 64 shards for 128 keys at a time. It contains every charge from before the call, and perhaps charges made during
+// it. It does not contain the answers to calls with an ID ([sash.Limiter.AllowOnce]): such a call is a new one for the
+// other store. Errors are the writer's.
 func (s *Store) Snapshot(w io.Writer) error {
 	sum := crc32.New(castagnoli)
 	out := bufio.NewWriter(io.MultiWriter(w, sum))
@@ -68,7 +68,7 @@ func (sh *shard) snapshot(out *bufio.Writer) error {
 	return nil
 }
 
-// records appends those of the subjects that are still there.
+// records appends the records of the subjects that still exist.
 func (sh *shard) records(b []byte, subjects []*subject) []byte {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -113,12 +113,12 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// ErrSnapshot is the error of Restore for what is not a whole snapshot.
+// ErrSnapshot is the error of Restore for anything but a whole snapshot.
 var ErrSnapshot = errors.New("memstore: this is not a whole snapshot of a memory store")
 
-// Restore puts what another store's Snapshot has written into a store that is empty and not in use yet. Charges that
-// have left meanwhile are left out, and beyond MaxKeys the keys that expire first are. After an error, which is
-// [ErrSnapshot] or the reader's, the store is empty.
+// Restore reads a Snapshot into a store that is empty and not yet in use. It leaves out charges that have left their
+// window since, and beyond MaxKeys the keys that expire first. After an error, which is [ErrSnapshot] or the reader's,
+// the store is empty.
 func (s *Store) Restore(r io.Reader) error {
 	err := s.restore(r)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Store) restore(r io.Reader) error {
 	}
 }
 
-// put adds the subject of a record, unless everything that it was charged has left.
+// put adds the subject of a record, unless all its charges have left.
 func (s *Store) put(record []byte) error {
 	sub := &subject{}
 	name, record, ok1 := cutText(record)
@@ -244,7 +244,7 @@ func (sh *shard) clear() {
 	sh.queue = nil
 }
 
-// cutText takes a text from the front.
+// cutText removes a string from the front.
 func cutText(b []byte) (text string, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
@@ -254,7 +254,7 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 	return strings.Clone(string(b[:size])), b[size:], true
 }
 
-// A summed reader has the checksum of what was read.
+// A summed reader keeps the checksum of the bytes that were read.
 type summed struct {
 	in  *bufio.Reader
 	sum uint32
@@ -277,7 +277,7 @@ func (s *summed) full(b []byte) error {
 	return nil
 }
 
-// record appends n bytes, of which no more are made room for than there are.
+// record appends n bytes. It allocates no more than the reader has.
 func (s *summed) record(b []byte, n int) ([]byte, error) {
 	for n > 0 {
 		part := min(n, 64<<10)
@@ -290,7 +290,7 @@ func (s *summed) record(b []byte, n int) ([]byte, error) {
 	return b, nil
 }
 
-// broken tells the end of what was to go on from other errors of the reader.
+// broken returns ErrSnapshot for an unexpected end, and other errors of the reader as they are.
 func (s *summed) broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it ends too early", ErrSnapshot)
