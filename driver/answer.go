@@ -27,7 +27,7 @@ func (s Source) String() string {
 // A Status is one limit's part of an answer. Times are microseconds from the instant of the decision.
 type Status struct {
 	Remaining int64 // units left, never negative
-	Retry     int64 // until this call fits, if nobody else comes; 0 when it fits now
+	Retry     int64 // until this call fits, if no other call comes; 0 when it fits now
 	Release   int64 // until Remaining grows; 0 when all units remain
 	Reset     int64 // until every unit is free; 0 when none is in use
 }
@@ -98,7 +98,7 @@ func (a *Answer) Remaining() int64 {
 	return remaining
 }
 
-// Retry returns the time after which a refused request is admitted if nobody else comes, in microseconds;
+// Retry returns the time after which a refused request is admitted if no other call comes, in microseconds;
 // zero for one that was admitted.
 func (a *Answer) Retry() int64 {
 	_, retry, _ := a.Sum()
@@ -134,7 +134,7 @@ func (a *Answer) Before(later int64) (before Answer) {
 	return before
 }
 
-// After returns the answer as it is d later if nobody else comes: every time in it is shorter by d, and not
+// After returns the answer as it is d later if no other call comes: every time in it is shorter by d, and not
 // below zero, and At is later. It is for stores that answer from an earlier answer.
 func (a *Answer) After(d time.Duration) (after Answer) {
 	after = *a

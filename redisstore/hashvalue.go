@@ -11,25 +11,24 @@ import (
 	"time"
 )
 
-// A Counted is what the algorithms without a log keep of one window.
+// A Counted is the state of one window under an algorithm without a log.
 type Counted struct {
-	// Window is the length of a sliding window. Zero is one of the calendar, and ID tells which: a number made
-	// of its name.
+	// Window is the length of a sliding window. It is zero for a calendar window, which ID identifies: a number
+	// derived from its name.
 	Window time.Duration
 	ID     string
-	// Start is when the window began that is counted, and Count the units charged since then: fixed window and
-	// sliding counter.
+	// Start is when the current window began, and Count the units charged since: fixed window and sliding counter.
 	Start time.Time
 	Count int64
-	// Previous is the units of the window before, of a sliding counter.
+	// Previous is the units of the previous window of a sliding counter.
 	Previous int64
-	// At is the last charge, and Debt what was owed then, in time of the limit's rate: GCRA. A debt of the whole window
-	// is all units.
+	// At is the last charge, and Debt the debt then, as time at the limit's rate: GCRA. A debt of the whole window is
+	// all units.
 	At   time.Time
 	Debt time.Duration
 }
 
-// pairs cuts what inspect.lua says of a sorted set or a hash. The parts are of the reply.
+// pairs splits the reply of inspect.lua about a sorted set or a hash. The parts share the reply's memory.
 func pairs(b []byte) ([][2]string, error) {
 	var all [][2]string
 	var first string
@@ -67,7 +66,7 @@ func readSet(members [][2]string) (*Log, error) {
 	for _, m := range members {
 		score, err := strconv.ParseInt(m[1], 10, 64)
 		if err != nil {
-			f, err := strconv.ParseFloat(m[1], 64) // as Redis writes what is long
+			f, err := strconv.ParseFloat(m[1], 64) // Redis writes long numbers so
 			if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
 				return nil, fmt.Errorf("%w: the score %.40q", errNoSet, m[1])
 			}

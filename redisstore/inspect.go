@@ -11,44 +11,44 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// A State is what a key of a Store holds at one instant: for people who look at one subject.
+// A State is the contents of a key of a Store at one instant, for people who debug one subject.
 type State struct {
-	// Key is the name on Redis.
+	// Key is the name of the key on Redis.
 	Key string
 	// At is the server's clock.
 	At time.Time
-	// TTL is how long the key lives if nobody comes; negative for a key without an expiry, which no script of the
-	// store leaves.
+	// TTL is the time until the key expires. It is negative for a key without an expiry, which no script of the store
+	// leaves behind.
 	TTL time.Duration
-	// Bytes is the memory that the key takes on the server; zero when the user may not ask (MEMORY USAGE).
+	// Bytes is the memory of the key on the server; zero if the user may not run MEMORY USAGE.
 	Bytes int64
-	// Log is there under driver.SlidingLog, SlidingBuckets and SortedSetLog.
+	// Log is set under SlidingLog, SlidingBuckets and SortedSetLog.
 	Log *Log
-	// Counted is there under the other algorithms, one a window, the shortest first; calendar windows come before.
+	// Counted is set under the other algorithms: one for each window, calendar windows first, then the shortest.
 	Counted []Counted
 
 	key       string // of the subject
 	algorithm driver.Algorithm
 }
 
-// forms are the types of the values, and how much of one is read.
+// forms are the types of the values, and how much of a value to read.
 var forms = [...]string{
 	driver.SlidingLog:     fmt.Sprintf("log %d", mostLogBytes),
-	driver.SortedSetLog:   fmt.Sprintf("zset %d", sash.MaxEntries+1000), // and some that were not removed yet
+	driver.SortedSetLog:   fmt.Sprintf("zset %d", sash.MaxEntries+1000), // and some that are not removed yet
 	driver.SlidingBuckets: fmt.Sprintf("log %d", mostLogBytes),
 	driver.SlidingCounter: "hash 1000",
 	driver.FixedWindow:    "hash 1000",
 	driver.GCRA:           "hash 1000",
 }
 
-// inspectReply is the bytes before the value.
+// inspectReply is the number of bytes before the value.
 const inspectReply = 32
 
-// Inspect returns what a subject's key holds under a policy's algorithm and resolution; nil when there is no
-// such key. It reads only, in one step on the server, whose work is in proportion to the value: a few
-// milliseconds for a log of 100,000 entries, and up to half a second, in which Redis does nothing else, for a sorted set. It asks for rights that no
-// decision needs: HLEN and HGETALL for the algorithms without a log and, for Bytes, MEMORY USAGE. A key that holds
-// something else is an error.
+// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such
+// key. It only reads, in one step on the server. The work is proportional to the value: a few milliseconds for a log of
+// 100,000 entries, and for a sorted set up to half a second, during which Redis does nothing else. It needs rights that
+// no decision needs: HLEN and HGETALL for the algorithms without a log, and MEMORY USAGE for Bytes. A key of another
+// type is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name := s.Key(key, policy)
 	reply, err := s.scripts.Run(ctx, inspect, []string{name}, forms[policy.Algorithm])
@@ -106,9 +106,8 @@ func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	return state, nil
 }
 
-// Look returns what a Peek at the instant of the state would have, under a policy of the same algorithm: what
-// each limit has left, when the next unit is free, and when all are. A Peek after a clock that went back writes;
-// this does not.
+// Look returns the answer of a peek at the instant of the state, under a policy of the same algorithm. Unlike a peek, it
+// never writes after a clock that went back.
 func (s *State) Look(policy *driver.Policy) driver.Answer {
 	limits := policy.Limits
 	out := make([]driver.Status, len(limits))
@@ -124,7 +123,7 @@ func (s *State) Look(policy *driver.Policy) driver.Answer {
 	return driver.NewAnswer(now, refusals, out)
 }
 
-// charged is the state that the algorithm's arithmetic has after the same charges.
+// charged returns the algorithm's state after the same charges.
 func (s *State) charged(limits []driver.Limit) window.State {
 	switch s.algorithm {
 	case driver.SlidingCounter:
@@ -146,9 +145,9 @@ func (s *State) charged(limits []driver.Limit) window.State {
 		return fixed
 	}
 	log := &window.Log{Resolution: 1}
-	all := []driver.Limit{{Units: 1, Window: 1 << 60}} // whatever is there counts for who asks
+	all := []driver.Limit{{Units: 1, Window: 1 << 60}} // every entry counts
 	entries := s.Log.Entries
-	if n := len(entries); n > 0 && entries[n-1].At.After(s.At) { // but what was gone before the clock went back
+	if n := len(entries); n > 0 && entries[n-1].At.After(s.At) { // drop what had left before the clock went back
 		for len(entries) > 0 && !entries[0].At.After(entries[n-1].At.Add(-s.Log.Keep)) {
 			entries = entries[1:]
 			n--
@@ -160,7 +159,7 @@ func (s *State) charged(limits []driver.Limit) window.State {
 	return log
 }
 
-// counted finds what is kept of a limit's window.
+// counted returns the state of a limit's window, or nil.
 func (s *State) counted(l *driver.Limit) *Counted {
 	id := windowID(l)
 	for i := range s.Counted {

@@ -10,14 +10,14 @@ import (
 	"example.com/sash/driver"
 )
 
-// Instances records on Redis that an instance of a group is alive, and returns how many are, with this one:
-// the number among which a limit is to be shared while Redis cannot be reached. Each instance calls it with
-// an ID of its own, such as a host name and a process ID, a few times in each ttl; one that does not call
-// for a ttl is no longer counted. The ttl is at least a millisecond, and is taken in whole ones.
+// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the
+// number that shares each limit while Redis cannot be reached. Each instance calls it with an ID of its own, such as
+// a host name and a process ID, a few times in each ttl. An instance that does not call for a ttl is no longer counted.
+// The ttl is at least a millisecond, and is truncated to whole milliseconds.
 //
-// The count is too low after Redis has lost its state, or its clock has jumped forward, until every
-// instance has called again: a caller that must not admit too much keeps the greatest count of the last
-// ttl. It is too high for a while when the clock went back. Errors are [sash.ErrInvalidKey] for a group or
+// The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called
+// again: a caller that must not admit too much keeps the highest count of the last ttl. It is too high for a while after
+// the clock went back. Errors are [sash.ErrInvalidKey] for a group or
 // ID that is empty or longer than driver.MaxKeyLength, [sash.ErrInvalidLimit] for a ttl, and those of the client.
 func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Duration) (int, error) {
 	for _, name := range [...]string{group, id} {

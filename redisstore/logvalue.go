@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// An Entry is units that were charged at an instant. Of sliding buckets it is those of one step of the
-// resolution, at the latest of their instants.
+// An Entry is the units that were charged at one instant, or for sliding buckets within one step of the resolution, at
+// the latest of their instants.
 type Entry struct {
 	At    time.Time
 	Units int64
 }
 
-// A Log is what a sliding log keeps of a subject, in whichever form.
+// A Log is the log of a subject, compact or as a sorted set.
 type Log struct {
-	// Entries are the charges, the oldest first, with rising times: also some that count no more, as long as
-	// nothing has taken their place. What was given back entirely is left out.
+	// Entries are the charges, the oldest first. Some may no longer count. Entries that were given back entirely are
+	// left out.
 	Entries []Entry
-	// Keep is the longest window that the log was ever asked for: what is older counts for nobody. Of calendar limits
-	// it is a little more than the longest period. KeepUnits is the most units ever asked for, perhaps of another
-	// limit.
+	// Keep is the longest window that the log was ever used with: no older entry counts. For calendar limits it is a
+	// little more than the longest period. KeepUnits is the most units that the log was ever used with, perhaps of
+	// another limit.
 	Keep      time.Duration
 	KeepUnits int64
-	// MaySettle says that a charge may have been corrected, or still be. Only the compact log knows.
+	// MaySettle says that a charge was or may still be settled. It is set only for the compact log.
 	MaySettle bool
-	// Slots is how many entries the compact log has room for before it grows.
+	// Slots is the number of entries that the compact log has room for before it grows.
 	Slots int64
 }
 
@@ -46,7 +46,7 @@ const mostLogBytes = headerBytes + mostHints*hintBytes + mostSlots*entryBytes + 
 
 var errNoLog = errors.New("redisstore: the value is not a log of this version")
 
-// readLog reads the value of a compact log. It takes no more memory than the value has room for entries.
+// readLog reads the value of a compact log. Its memory is bounded by the size of the value.
 func readLog(value []byte) (*Log, error) {
 	if len(value) < headerBytes || value[0] != logVersion {
 		return nil, errNoLog
@@ -66,7 +66,7 @@ func readLog(value []byte) (*Log, error) {
 	l.Slots = next(4)
 	first, keep := next(6), next(7)
 	l.KeepUnits = next(6)
-	next(7) // when the expiry was last set to: the key tells
+	next(7) // when the expiry was last set; the TTL says it
 	head, _, last := next(6), next(6), next(7)
 	l.Keep = micros(keep)
 
@@ -92,7 +92,7 @@ func readLog(value []byte) (*Log, error) {
 	return l, nil
 }
 
-// micros is a time of microseconds, or the longest there is.
+// micros returns n microseconds, or the longest duration.
 func micros(n int64) time.Duration {
 	const most = 1<<63 - 1
 	if n > most/int64(time.Microsecond) {

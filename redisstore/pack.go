@@ -10,12 +10,12 @@ import (
 	"example.com/sash/driver"
 )
 
-// What a script is asked to do: the first byte of its argument.
+// The modes of a script: the first byte of its argument.
 const (
 	modeDecide = 0
-	modeCharge = 1 // decide, and charge what was refused too
+	modeCharge = 1 // decide, and charge refused calls too
 	modeSettle = 2
-	modeLater  = 3 // decide; what is charged may be settled later
+	modeLater  = 3 // decide; the charge may be settled later
 )
 
 // usualSize is enough bytes for a decision on one subject without calendar limits.
@@ -39,8 +39,8 @@ func pack(reqs []driver.Request, countRefused bool, now int64) string {
 	return string(b)
 }
 
-// packSettlement writes the argument of a settlement: like a decision, with the instant of the charge, what
-// it is worth, and the instant from which settling does nothing at the end.
+// packSettlement writes the argument of a settlement: that of a decision, followed by the instant of the charge, its
+// units, and the instant from which settling does nothing.
 func packSettlement(set *driver.Settlement) string {
 	at := set.At
 	var usual [usualSize]byte
@@ -75,12 +75,12 @@ func appendRequest(b []byte, req *driver.Request, now int64) []byte {
 	return b
 }
 
-// calendarID tells the windows of a calendar limit from others.
+// calendarID identifies the windows of a calendar limit.
 func calendarID(l *driver.Limit) int64 {
 	return int64(crc32.ChecksumIEEE([]byte(l.Period.String() + "@" + l.Zone.String())))
 }
 
-// windowID is what the scripts call a limit's window in a hash.
+// windowID is the name of a limit's window in the hashes of the scripts.
 func windowID(l *driver.Limit) string {
 	if l.Period == 0 {
 		return strconv.FormatInt(l.Window, 10)

@@ -1,10 +1,8 @@
-// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes
-// share them. Every decision is one Lua script on one key: atomic, on the server's own clock, in one
-// round trip.
+// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes share them. Every
+// decision is one Lua script on one key: atomic, on the server's own clock, in one round trip.
 //
-// The store needs nothing of a client but to run a script: see [Scripter], and the modules goredisstore
-// and rueidisstore for the two common clients. Every key has an expiry, so subjects that stay away go by
-// themselves.
+// A client only has to run a script: see [Scripter], and the modules goredisstore and rueidisstore for the two common
+// clients. Every key has an expiry, so the keys of subjects without calls disappear.
 package redisstore
 
 import (
@@ -19,14 +17,14 @@ import (
 	"example.com/sash/driver"
 )
 
-// DefaultPrefix is put before every key when Options do not give a prefix.
+// DefaultPrefix is the prefix of every key unless Options give another.
 const DefaultPrefix = "sash:"
 
 // A Scripter runs a script on the server that owns its keys. Implementations are safe for concurrent use.
 type Scripter interface {
-	// Run runs a script and returns the bulk string that it answers. It sends EVALSHA, and then EVAL
-	// when, and only when, the server answers NOSCRIPT. It never sends a script again that may have
-	// run, whatever else happens: a repeated script charges twice.
+	// Run runs a script and returns its reply, a bulk string. It sends EVALSHA, and then EVAL if, and only if, the
+	// server replies NOSCRIPT. It never repeats a script that may have run, whatever else happens: a repeated
+	// script charges twice.
 	Run(ctx context.Context, script *Script, keys []string, arg string) (string, error)
 	// Cluster reports whether the keys of one script must be in one slot.
 	Cluster() bool
@@ -34,21 +32,21 @@ type Scripter interface {
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// Prefix is put before every key, to keep applications on one server apart. Empty is DefaultPrefix.
+	// Prefix is added before every key, to keep applications on one server apart. Empty is DefaultPrefix.
 	Prefix string
-	// Replicas is how many replicas have to confirm an admission before it is one: so many copies
-	// of a charge outlive the loss of the primary. Fewer in time are an error that is sash.ErrUnavailable;
-	// the call is charged then. Refusals, peeks and settlements do not wait. Zero is none. It takes a
-	// Scripter that is a [Waiter], a connection of its own for each call at a time, and a round trip more.
+	// Replicas is how many replicas have to confirm an admission: so many copies of a charge survive the loss of the
+	// primary. If fewer confirm in time, the error is sash.ErrUnavailable and the call is charged. Refusals, peeks
+	// and settlements do not wait. Zero is none. Each call needs a Scripter that is a [Waiter], a connection of its
+	// own, and one more round trip.
 	Replicas int
-	// ReplicaTimeout is how long to wait for them: shorter than the client waits for replies and than a call
-	// may take, such as a failover store's Budget, and in whole milliseconds, rounded up. Zero is
+	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds. It should be shorter than the
+	// client's read timeout and than the time for a call, such as a failover store's Budget. Zero is
 	// DefaultReplicaTimeout.
 	ReplicaTimeout time.Duration
 }
 
-// A Store decides on Redis. It is safe for concurrent use and owns nothing: the client that it was given
-// stays the caller's to configure and to close. It implements [driver.MultiStore],
+// A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
+// caller's. It implements [driver.MultiStore],
 // [driver.Deduplicator], [driver.Settler], [driver.Resetter] and [driver.Cooler].
 type Store struct {
 	scripts Scripter
@@ -78,8 +76,8 @@ func New(scripts Scripter, opts *Options) *Store {
 	return s
 }
 
-// Key returns the name of the Redis key that holds what a subject was charged with under a policy's
-// algorithm and resolution: "sash:log:user:42", "sash:buckets-1s:user:42".
+// Key returns the name of the Redis key with a subject's charges under a policy's algorithm and resolution:
+// "sash:log:user:42", "sash:buckets-1s:user:42".
 func (s *Store) Key(key string, policy *driver.Policy) string {
 	tag := tags[policy.Algorithm]
 	if policy.Algorithm == driver.SlidingBuckets {
@@ -88,7 +86,7 @@ func (s *Store) Key(key string, policy *driver.Policy) string {
 	return s.prefix + tag + ":" + key
 }
 
-// Slot returns the slot of a Redis Cluster, from 0 to 16383, that holds what Key names.
+// Slot returns the slot of the key in a Redis Cluster, from 0 to 16383.
 func (s *Store) Slot(key string, policy *driver.Policy) int { return int(slot(s.Key(key, policy))) }
 
 // tags keep the algorithms apart, which have different types on Redis.
@@ -106,8 +104,8 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	return s.decideOne(ctx, req, "")
 }
 
-// DecideOnce implements [driver.Deduplicator]. What a call got is kept in a key of its own, in the slot of
-// the subject's key. When it is repeated under another number of limits that is an error.
+// DecideOnce implements [driver.Deduplicator]. The answer is kept in a key of its own, in the slot of the subject's key.
+// Repeating a call under another number of limits is an error.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	return s.decideOne(ctx, req, id)
 }
@@ -121,7 +119,7 @@ func (s *Store) decideOne(ctx context.Context, req driver.Request, id string) (d
 	return answers[0], nil
 }
 
-// DecideAll implements [driver.MultiStore]. On a cluster, keys of different slots are [driver.ErrApart].
+// DecideAll implements [driver.MultiStore]. On a cluster the error is [driver.ErrApart] for keys of different slots.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	if s.scripts.Cluster() {
 		for _, req := range reqs[1:] {
@@ -137,7 +135,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 	return answers, nil
 }
 
-// decide asks for all requests at once; for the first only, when it has an ID. There is an answer for each.
+// decide decides all requests at once, or a single one with an ID. It sets one answer for each.
 func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, answers []driver.Answer) error {
 	policy := reqs[0].Policy
 	keys := make([]string, len(reqs))
@@ -149,8 +147,8 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, an
 		script = onces[policy.Algorithm]
 		keys = append(keys, s.mark("once", keys[0], sash.Key(keys[0], id)))
 	}
-	// Calendar limits travel as boundaries around this process's clock. A server whose clock is more
-	// than a period away says so, with its time, and is asked again with boundaries around that.
+	// Calendar limits are sent as boundaries around this process's clock. If the server's clock is more than a period
+	// away, the script replies with its time and decides nothing, and the store sends boundaries around that.
 	now := calendarNow(reqs)
 	for range 3 {
 		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused, now))
@@ -184,9 +182,8 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	return err
 }
 
-// mark returns the name of a key that tells of something that was done once, such as a settlement: in the
-// slot of the key that it is about. Braces in keys or prefixes that are not from sash.Key can make it take a
-// few thousand tries.
+// mark returns the name of a key that records that something was done once, such as a settlement. It is in the slot of
+// the subject's key. Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries.
 func (s *Store) mark(kind, key, id string) string {
 	mark := s.prefix + kind + ":{" + hashTag(key) + "}:" + id
 	for n := 0; slot(mark) != slot(key); n++ {
@@ -201,11 +198,11 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 	return err
 }
 
-// unsettled is the bit of the refusals that says that a charge may still be settled.
+// unsettled is the bit of the refusals that is set if a charge may still be settled.
 const unsettled = 1 << 40
 
-// unpack reads a script's reply into answers, one for each request. It decided nothing, and returns the
-// server's time, when the calendar boundaries did not surround that time. With an error the answers mean nothing.
+// unpack reads a script's reply into answers, one for each request. If the calendar boundaries did not surround the
+// server's time, decided is false and at is that time. After an error the answers are invalid.
 func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decided bool, at int64, err error) {
 	if len(reply) >= 16 && int64(number(reply)) == -1 {
 		return false, int64(number(reply[8:])), nil
@@ -215,7 +212,7 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		limits += len(reqs[i].Policy.Limits)
 	}
 	if len(reply) != 16+32*limits {
-		return false, 0, fmt.Errorf("redisstore: a script answered %d bytes where %d were due", len(reply), 16+32*limits)
+		return false, 0, fmt.Errorf("redisstore: a script returned %d bytes instead of %d", len(reply), 16+32*limits)
 	}
 	var bits uint64 // of all numbers
 	next := func() int64 {
@@ -239,8 +236,8 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		answers[i].Firm = firm && !answers[i].Allowed()
 		refusals >>= k
 	}
-	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53; so no time overflows
-		return false, 0, errors.New("redisstore: a script answered numbers that make no sense")
+	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53, so no time overflows
+		return false, 0, errors.New("redisstore: a script returned invalid numbers")
 	}
 	return true, at, nil
 }

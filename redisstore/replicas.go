@@ -12,37 +12,36 @@ import (
 	"example.com/sash/driver"
 )
 
-// DefaultReplicaTimeout is how long an admission waits for replicas when Options do not say. With the script it
-// fits into failover's default budget of 50 ms: a shortfall is then told as one, and not as no answer in time. An
-// idle Redis looks only 10 times a second for what has waited long enough, so it can take 100 ms longer: raise its
-// setting hz to 100 where the reason of an error matters. The call was charged in either case.
+// DefaultReplicaTimeout is how long an admission waits for replicas by default. With the script it fits into failover's
+// default budget of 50 ms, so that the cause is too few replicas and not an exceeded budget. An idle Redis checks for
+// expired waits only 10 times a second, so it can take 100 ms longer: set its hz to 100 if the cause matters. The call
+// is charged in either case.
 const DefaultReplicaTimeout = 25 * time.Millisecond
 
-// A Waiter is a Scripter that can wait for replicas, which Options.Replicas needs. The adapters of this
-// project are.
+// A Waiter is a Scripter that can wait for replicas, which Options.Replicas needs. Those of goredisstore and rueidisstore
+// are Waiters.
 type Waiter interface {
 	Scripter
-	// RunWait runs a script as Run does. When wait.For says so of its reply, it then sends WAIT on the
-	// connection that the script was sent on, for WAIT knows of no other's writes, and returns how many
-	// replicas have confirmed. Neither is sent again when it may have run. When the script has run, the reply
-	// is what it answered, also beside an error of WAIT.
+	// RunWait runs a script like Run. If wait.For returns true for its reply, RunWait then sends WAIT on the same
+	// connection, because WAIT counts only writes of its own connection, and returns how many replicas have
+	// confirmed. It repeats neither if it may have run. If the script has run, RunWait returns its reply, even
+	// with an error of WAIT.
 	RunWait(ctx context.Context, script *Script, keys []string, arg string, wait Wait) (reply string, confirmed int64, err error)
 }
 
-// A Wait is what a Waiter waits for.
+// A Wait is the condition that a Waiter waits for.
 type Wait struct {
 	Replicas int
 	Timeout  time.Duration           // whole milliseconds, at least one
 	For      func(reply string) bool // whether to wait at all
 }
 
-// charges reports whether any request asks for units.
+// charges reports whether any request has a cost.
 func charges(reqs []driver.Request) bool {
 	return slices.ContainsFunc(reqs, func(r driver.Request) bool { return r.Cost > 0 })
 }
 
-// run runs the script of a decision. What was admitted is on as many replicas as it has to be, or the
-// error is a *sash.StoreError.
+// run runs the script of a decision. An admission is on enough replicas, or the error is a *sash.StoreError.
 func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, keys []string, arg string) (string, error) {
 	if s.wait.Replicas <= 0 || !charges(reqs) {
 		return s.scripts.Run(ctx, script, keys, arg)
@@ -62,8 +61,8 @@ func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, 
 	return reply, err
 }
 
-// A waitError is a WAIT that failed after the script had run. It is the caller's context that ended, or nothing
-// else: what the server said of WAIT must not pass for what it says of a call that it did not charge.
+// A waitError is a WAIT that failed after the script had run. It wraps at most the context's error: an error of the
+// server about WAIT must not look like one about a call that was not charged.
 type waitError struct{ err error }
 
 func (e *waitError) Error() string {
@@ -79,7 +78,7 @@ func (e *waitError) Unwrap() error {
 	return nil
 }
 
-// admitted reports whether a reply admits: no limit refused.
+// admitted reports whether a reply is an admission: no limit refused.
 func admitted(reply string) bool { return strings.HasPrefix(reply, "\x00\x00\x00\x00\x00\x00\x00\x00") }
 
 func (o *Options) wait() Wait {

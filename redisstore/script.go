@@ -1,7 +1,7 @@
 package redisstore
 
 import (
-	"crypto/sha1" // what EVALSHA uses
+	"crypto/sha1" // as EVALSHA does
 	"embed"
 	"encoding/hex"
 	"fmt"
@@ -11,14 +11,14 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Script is a Lua script that Redis runs. Scripts do not change once made.
+// A Script is a Lua script for Redis. It is immutable.
 type Script struct {
 	Name string // such as "log.lua"
 	Text string
-	SHA1 string // of Text, in lower-case hexadecimal: what EVALSHA wants
+	SHA1 string // of Text, in lower-case hexadecimal, for EVALSHA
 }
 
-// NewScript returns a script with its hash. Tests use it to run changed scripts.
+// NewScript returns a script with its hash. Tests use it to run modified scripts.
 func NewScript(name, text string) *Script {
 	sum := sha1.Sum([]byte(text))
 	return &Script{Name: name, Text: text, SHA1: hex.EncodeToString(sum[:])}
@@ -55,10 +55,10 @@ var (
 	}
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
-	inspect   = load("inspect.lua") // not one of Scripts: it is for people, who have other rights
+	inspect   = load("inspect.lua") // not one of Scripts: it needs other rights
 )
 
-// load joins embedded files to one script, named after the last.
+// load joins embedded files into one script, named after the last.
 func load(names ...string) *Script {
 	text := ""
 	for _, name := range names {
@@ -71,7 +71,7 @@ func load(names ...string) *Script {
 	return NewScript(names[len(names)-1], text)
 }
 
-// once returns a script that decides as another one does, once for each ID: that of once.lua around it.
+// once returns a script that runs another one once for each ID, by once.lua.
 func once(script *Script) *Script {
 	around := strings.NewReplacer(
 		"-- DECIDE\n", script.Text,
@@ -80,7 +80,7 @@ func once(script *Script) *Script {
 	return NewScript(strings.TrimSuffix(script.Name, ".lua")+"_once.lua", around.Replace(load("once.lua").Text))
 }
 
-// Scripts returns every script of the store, to load them ahead of time or to look at them.
+// Scripts returns every script of the store, so that a program can load them ahead of time.
 func Scripts() []*Script {
 	all := []*Script{log, zset, scripts[driver.SlidingCounter], scripts[driver.FixedWindow], scripts[driver.GCRA], logSettle, reset, instances, coolDown}
 	return append(all, logOnce, onces[driver.SortedSetLog], onces[driver.SlidingCounter], onces[driver.FixedWindow], onces[driver.GCRA])

@@ -25,8 +25,8 @@ type counter struct {
 	current, prev int64
 }
 
-// roll brings the counter to the window of now. A window later than now was left behind by a clock that
-// went back: its counts become those of now's.
+// roll moves the counter to the window of now. If its window is later than now, the clock went back: its counts become
+// those of the window of now.
 func (c *counter) roll(now int64) {
 	start := now - mod(now, c.window)
 	switch {
@@ -38,7 +38,7 @@ func (c *counter) roll(now int64) {
 	c.start = start
 }
 
-// used returns the weighted count d microseconds after now, if nobody comes.
+// used returns the weighted count d microseconds after now, if no call comes.
 func (c *counter) used(now, d int64) int64 {
 	at := now + d - c.start
 	switch {
@@ -75,7 +75,7 @@ func (c *Counter) at(now, window int64) counter {
 	for i := range c.counters {
 		if k := &c.counters[i]; k.window == window {
 			if now < k.start {
-				k.roll(now) // for good: the clock went back
+				k.roll(now) // the clock went back
 			}
 			rolled := *k
 			rolled.roll(now)

@@ -2,8 +2,8 @@ package window
 
 import "example.com/sash/driver"
 
-// Decide looks, charges when there is room (or always, where refused calls are charged too), and
-// leaves in out what the limits say after that.
+// Decide looks, charges if there is room (or always, if refused calls are charged too), and sets out to the statuses after
+// that.
 func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, out []driver.Status) (refusals uint64) {
 	refusals = s.Look(now, cost, limits, out)
 	if cost == 0 || refusals != 0 && !countRefused {
@@ -24,8 +24,8 @@ func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, 
 	return refusals
 }
 
-// spend brings statuses of a log, which a call fits, to what they are when it has been charged: to an entry of
-// its own, the last to leave. What was there before leaves when it would have left.
+// spend updates the statuses of a log for a call that fits and has been charged to an entry of its own, the last to leave.
+// Earlier entries leave when they would have left.
 func spend(now, cost int64, limits []driver.Limit, out []driver.Status) {
 	for i := range limits {
 		limit, s := &limits[i], &out[i]

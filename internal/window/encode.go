@@ -19,11 +19,11 @@ const (
 	kindCoolDown
 )
 
-// ErrEncoding is what Decode returns for bytes that AppendState has not written.
+// ErrEncoding is the error of Decode for bytes that AppendState has not written.
 var ErrEncoding = errors.New("window: not the encoding of a state")
 
-// AppendState appends what a state holds, in a form that Decode reads: integers as varints, instants and sums
-// of a log as what they are above the ones before.
+// AppendState appends the encoding of a state, which Decode reads: integers are varints, and the instants and sums of a
+// log are differences to the previous ones.
 func AppendState(b []byte, s State) []byte {
 	switch s := s.(type) {
 	case *Log:
@@ -84,8 +84,8 @@ func appendWindow(b []byte, l *driver.Limit) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(zone))), zone...)
 }
 
-// Decode reads one state and returns what is behind it. The error is ErrEncoding. A zone that this system does not
-// know is an error too.
+// Decode reads one state and returns the remaining bytes. The error is ErrEncoding. A zone that this system does not know
+// is an error too.
 func Decode(b []byte) (State, []byte, error) {
 	r := &reader{b: b}
 	var s State
@@ -145,7 +145,7 @@ func (r *reader) log() *Log {
 	return l
 }
 
-// A reader takes values from the front of bytes, until the first that is not there.
+// A reader reads values from the front of bytes, until the first error.
 type reader struct {
 	b   []byte
 	err error
@@ -157,7 +157,7 @@ func (r *reader) fail(err error) {
 	}
 }
 
-// skip takes n bytes.
+// skip reads n bytes.
 func (r *reader) skip(n int) []byte {
 	if n <= 0 || n > len(r.b) {
 		r.fail(ErrEncoding)
@@ -187,7 +187,7 @@ func (r *reader) uint() uint64 {
 	return v
 }
 
-// length is a time of at least a microsecond.
+// length reads a duration of at least a microsecond.
 func (r *reader) length() int64 {
 	v := r.int()
 	if v < 1 {
@@ -196,7 +196,7 @@ func (r *reader) length() int64 {
 	return v
 }
 
-// count is how many things of at least so many bytes follow. That bounds what is allocated for them.
+// count reads the number of items that follow, of at least so many bytes each, which bounds the allocation for them.
 func (r *reader) count(size int) int {
 	n := r.int()
 	if n < 0 || n > int64(len(r.b)/size) {

@@ -23,8 +23,8 @@ func period(l *driver.Limit, now int64) (start, end int64) {
 	return start, start + l.Window
 }
 
-// at returns a copy of the counter of a limit's window as it stands at now. A counter that starts later than
-// now was left behind by a clock that went back: for good, it becomes the one of now.
+// at returns a copy of the counter of a limit's window at now. If a counter starts later than now, the clock went back:
+// it becomes the counter of now.
 func (f *Fixed) at(now int64, limit *driver.Limit) fixedCounter {
 	start, end := period(limit, now)
 	for i := range f.counters {

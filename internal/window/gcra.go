@@ -27,8 +27,8 @@ const slack = 0.5
 // owed returns the debt at an instant that is not before the last charge.
 func (m *meter) owed(t int64) float64 { return math.Max(0, m.debt-float64(t-m.at)) }
 
-// at returns the meter of a window, or nil. A charge later than now was left behind by a clock that went
-// back: it counts as made now.
+// at returns the meter of a window, or nil. If the last charge is later than now, the clock went back: the charge counts
+// as made now.
 func (g *GCRA) at(now, window int64) *meter {
 	for i := range g.meters {
 		if m := &g.meters[i]; m.window == window {
@@ -39,7 +39,7 @@ func (g *GCRA) at(now, window int64) *meter {
 	return nil
 }
 
-// fits reports whether a call fits d microseconds from now, if nobody else comes.
+// fits reports whether a call fits d microseconds from now, if no other call comes.
 func (m *meter) fits(now, d, cost int64, l *driver.Limit) bool {
 	return m.owed(now+d)+float64(cost)*float64(l.Window)/float64(l.Units) <= float64(l.Window)+slack
 }
@@ -82,8 +82,8 @@ func (g *GCRA) Look(now, cost int64, limits []driver.Limit, out []driver.Status)
 	return refusals
 }
 
-// Charge implements State. The debt never exceeds one window, so that calls that are charged although
-// they were refused do not lock their caller out for longer.
+// Charge implements State. The debt never exceeds one window, so that charged refusals do not lock the
+// caller out for longer.
 func (g *GCRA) Charge(now, cost int64, limits []driver.Limit) {
 	for i := range limits {
 		limit := &limits[i]
@@ -97,7 +97,7 @@ func (g *GCRA) Charge(now, cost int64, limits []driver.Limit) {
 	}
 }
 
-// Settle implements State. What was charged a window ago is paid. The debt never exceeds one window.
+// Settle implements State. A charge of one window ago is paid. The debt never exceeds one window.
 func (g *GCRA) Settle(now, at, more int64, limits []driver.Limit) {
 	for i := range limits {
 		limit := &limits[i]

@@ -18,12 +18,11 @@ import (
 // one microsecond, calls in the same step share an entry dated to the latest of them: a unit is then
 // held up to Resolution longer than its window, and never shorter.
 //
-// An entry goes when it is older than the longest window it was ever charged under. Where refused calls are charged
-// too, it also goes when the entries after it hold more units than the largest limit ever asked for. And
-// the oldest entry of a full log, which has [driver.MaxEntries], joins the next: its units count for longer than
-// they should, never shorter. A limit that may be used has at most that many units, or at most that many
-// steps of the resolution in its window, so this matters only where units are given back: then many entries
-// can hold nothing, before which somebody still holds something.
+// An entry is dropped when it is older than the longest window that the log was ever used with. If refused calls are
+// charged too, it is also dropped when the entries after it hold more units than the largest limit ever used. And the
+// oldest entry of a full log, which has [driver.MaxEntries], joins the next one: its units count for longer than they
+// should, never shorter. A valid limit has at most that many units, or at most that many steps of the resolution in its
+// window. So this matters only if units are given back: then many empty entries can follow one that still holds units.
 type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
@@ -32,8 +31,8 @@ type Log struct {
 	lo    int     // position of the oldest entry; position p is in slot p & (len-1)
 	head  int     // position after the newest entry
 	gone  uint64  // the sum before position lo
-	keep  int64   // the longest window it was ever charged under
-	units int64   // the most units ever asked for
+	keep  int64   // the longest window it was ever used with
+	units int64   // the most units of a limit it was ever used with
 
 	joined int64 // the time of the latest entry that has joined the oldest; zero when none has
 }
@@ -76,7 +75,7 @@ func (l *Log) after(cut int64) int {
 func (l *Log) leaves(p int, goal uint64) int64 {
 	base := l.before(p)
 	if first := l.slot(p); first.sum-base >= goal {
-		return first.at // of one unit, nearly always
+		return first.at // the usual case, of one unit
 	}
 	x, y := p, l.head-1
 	for x < y {
@@ -125,7 +124,7 @@ func (l *Log) Look(now, cost int64, limits []driver.Limit, out []driver.Status) 
 // Charge implements State.
 func (l *Log) Charge(now, cost int64, limits []driver.Limit) { l.add(now, cost, limits) }
 
-// add charges. It reports whether every unit that was there leaves when it would have left before.
+// add charges. It reports whether every unit charged before still leaves when it would have left.
 func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 	l.redate(now)
 	l.keep = max(l.keep, driver.Longest(limits))
@@ -166,8 +165,8 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 }
 
 // Settle implements State. The charge is in the entry of its time or, joined, of the latest time within
-// the same step. Where a clock that went back has moved it, the two are not told apart any more: then
-// more is charged to a later entry, and less is not given back, so it leaves by itself.
+// the same step. If a clock that went back has moved it, it cannot be found: additional units are then charged to
+// a later entry, and units to give back stay until they leave.
 func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	if l.head == l.lo {
 		return
@@ -175,7 +174,7 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	p := l.after(at - 1)
 	switch {
 	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution:
-	case p == l.lo && at <= l.joined: // it is part of the oldest entry by now
+	case p == l.lo && at <= l.joined: // it is part of the oldest entry now
 	case more < 0:
 		return
 	case p == l.head:
@@ -192,7 +191,7 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	}
 }
 
-// Entries yields the time and units of each entry, the oldest first, also of those that count no more. The log must
+// Entries yields the time and units of each entry, the oldest first, including entries that no longer count. The log must
 // not change meanwhile.
 func (l *Log) Entries() iter.Seq2[int64, int64] {
 	return func(yield func(at, units int64) bool) {
@@ -235,8 +234,8 @@ func (l *Log) joins(now int64, limits []driver.Limit) bool {
 	return true
 }
 
-// redate makes one entry of now out of the entries that are not earlier, after a clock that went back.
-// What had left the longest window by the last charge stays gone.
+// redate merges the entries that are not earlier than now into one of now, after a clock that went back. Entries that had
+// left the longest window by the last charge stay dropped.
 func (l *Log) redate(now int64) {
 	if l.head == l.lo || l.slot(l.head-1).at <= now {
 		return
