@@ -17,7 +17,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// MinToken is the fewest bytes of a token: one that is guessed is no protection.
+// MinToken is the minimum length of a token in bytes. A shorter one could be guessed.
 const MinToken = 16
 
 // Access is the credentials that allow a caller to change things and to see the names of users. The zero value allows
@@ -25,12 +25,12 @@ const MinToken = 16
 type Access struct {
 	// Token is the secret that a request brings. Empty is none.
 	Token string
-	// Certificates means that the listener takes no connection without a certificate that it trusts; every
-	// request then has access.
+	// Certificates means that the listener accepts only connections with a certificate that it trusts. Every request
+	// then has access.
 	Certificates bool
 }
 
-// Check returns what is wrong with it.
+// Check returns an error if the token is too weak.
 func (a *Access) Check() error {
 	if a.Token != "" && (len(a.Token) < MinToken || strings.ContainsFunc(a.Token, func(c rune) bool { return c <= ' ' || c >= 0x7f })) {
 		return fmt.Errorf("the admin's token must have at least %d printable ASCII characters and no spaces, such as from: openssl rand -hex 32", MinToken)
@@ -73,8 +73,8 @@ const (
 	session    = 12 * time.Hour
 )
 
-// session returns what a cookie holds: its end, signed with the token, which it does not disclose. Any instance with
-// the token takes it.
+// session returns the value of a cookie: its end, signed with the token, which it does not disclose. Any instance with
+// the token accepts it.
 func (a *Access) session(end time.Time) string {
 	text := strconv.FormatInt(end.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(a.Token))
@@ -82,7 +82,7 @@ func (a *Access) session(end time.Time) string {
 	return text + "." + hex.EncodeToString(mac.Sum(nil))
 }
 
-// live reports whether a cookie was made with the token and has not ended.
+// live reports whether a cookie was signed with the token and has not expired.
 func (a *Access) live(value string, now time.Time) bool {
 	text, _, _ := strings.Cut(value, ".")
 	end, err := strconv.ParseInt(text, 10, 64)
@@ -133,10 +133,10 @@ func ownName(host string) bool {
 	return name == "" || name == "localhost" || net.ParseIP(name) != nil
 }
 
-// login takes the token from a form and answers with a cookie, for browsers.
+// login exchanges the token in a form for a cookie, for browsers.
 func (h *handler) login(w http.ResponseWriter, r *http.Request) {
 	if h.Access.Token == "" {
-		wire.Fail(w, http.StatusForbidden, "there is no token: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN")
+		wire.Fail(w, http.StatusForbidden, "login needs a token: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN")
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
@@ -146,7 +146,7 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) {
 	}
 	if !h.Access.right(r.PostForm.Get("token")) {
 		h.logUnauthorized(r)
-		wire.Fail(w, http.StatusUnauthorized, "that is not the token")
+		wire.Fail(w, http.StatusUnauthorized, "the token is wrong")
 		return
 	}
 	h.cookie(w, r, h.Access.session(time.Now().Add(session)), session)
@@ -169,7 +169,7 @@ func (h *handler) cookie(w http.ResponseWriter, r *http.Request, value string, l
 	})
 }
 
-// logUnauthorized logs a request without the right token, at most one a second.
+// logUnauthorized logs a request without a valid token, at most one a second.
 func (h *handler) logUnauthorized(r *http.Request) {
-	h.unauthorized.Log(slog.LevelWarn, "a request to the admin port did not bring the right token", "path", r.URL.Path, "from", r.RemoteAddr)
+	h.unauthorized.Log(slog.LevelWarn, "a request to the admin port had no valid token", "path", r.URL.Path, "from", r.RemoteAddr)
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// open is for everybody who reaches the port.
+// open are the paths for everyone who reaches the port.
 var open = []string{"/", "/stats", "/metrics", "/rlconfig", "/admin/v1/config", "/admin/v1/store"}
 
-// private is what changes something or names users.
+// private are the paths that change something or name users.
 var private = []struct{ method, path, body string }{
 	{"GET", "/admin/v1/top", ""},
 	{"GET", "/admin/v1/subject?domain=d&entry=user:ann", ""},
@@ -24,7 +24,7 @@ var private = []struct{ method, path, body string }{
 	{"DELETE", "/admin/v1/overrides/0123456789abcdef", ""},
 }
 
-func TestWhoMayDoWhat(t *testing.T) {
+func TestPrivatePathsNeedAccess(t *testing.T) {
 	for name, c := range map[string]struct {
 		access Access
 		token  string
@@ -56,7 +56,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			}
 		}
 		if !w.asks("user", "ann") {
-			t.Errorf("%s: somebody was banned", name)
+			t.Errorf("%s: a ban was set", name)
 		}
 		if strings.Contains(w.logs.String(), token) {
 			t.Errorf("%s: the token is in the log: %s", name, w.logs)
@@ -70,7 +70,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// Profiles are for this machine, and for others with the token.
+// Profiles are for callers on this machine, and for others with the token.
 func TestProfilesOfOtherMachines(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	w.token = ""
@@ -87,7 +87,7 @@ func TestProfilesOfOtherMachines(t *testing.T) {
 		}
 		r.RemoteAddr = c.from
 		if local(r) != c.near {
-			t.Errorf("%s is taken for near: %v", c.from, !c.near)
+			t.Errorf("%s counts as this machine: %v", c.from, !c.near)
 		}
 		if c.from == "" {
 			continue
@@ -115,12 +115,12 @@ func TestProfilesUnderAnotherName(t *testing.T) {
 		r.RemoteAddr, r.Host = "127.0.0.1:1", host
 		answer := httptest.NewRecorder()
 		if w.server.Config.Handler.ServeHTTP(answer, r); answer.Code != status {
-			t.Errorf("asked as %s: %d, want %d", host, answer.Code, status)
+			t.Errorf("requested as %s: %d, want %d", host, answer.Code, status)
 		}
 	}
 }
 
-// A page of another site cannot use what a browser brings.
+// A page of another site cannot use the cookie or the certificate of a browser.
 func TestOtherSites(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	const ban = `{"domain":"d","entries":[{"key":"user","value":"ann"}],"expires":"1h"}`
@@ -141,7 +141,7 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	if !w.asks("user", "ann") {
-		t.Error("somebody was banned")
+		t.Error("a ban was set")
 	}
 }
 
@@ -185,11 +185,11 @@ func TestLogin(t *testing.T) {
 	}
 	w = begin(t, Access{Certificates: true})
 	if res, _ := w.send("POST", "/login", "token=", form); res.StatusCode != http.StatusForbidden {
-		t.Errorf("without a token to log in with: %d", res.StatusCode)
+		t.Errorf("without a configured token: %d", res.StatusCode)
 	}
 }
 
-func TestTokensThatAreNone(t *testing.T) {
+func TestWeakTokens(t *testing.T) {
 	for text, fine := range map[string]bool{
 		"": true, strings.Repeat("x", MinToken): true, strings.Repeat("x", MinToken-1): false,
 		"two words of some length": false, "a line\nand another one": false, strings.Repeat("é", MinToken): false,

@@ -1,8 +1,9 @@
-// Package admin is the service's port for operators: statistics, the configuration in use, the state of the store,
-// exceptions and other orders for single subjects, and profiles of the process. docs/admin.md has the endpoints.
+// Package admin is the service's port for operators: the dashboard, statistics, the configuration in use, the state of
+// the store, exceptions and other operations on single subjects, and profiles of the process. docs/admin.md has the
+// endpoints.
 //
 // Counters and the configuration are open to everyone who reaches the port, as in Envoy's rate limit service.
-// What changes something or names users needs a token or a client's certificate, and is off without.
+// What changes something or names users requires a token or a client's certificate, and is off without.
 package admin
 
 import (
@@ -17,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash/driver"
-	"example.com/sash/service/internal/dashboard"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
@@ -26,7 +26,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// Loading is how the configuration was last read. It is safe for concurrent use.
+// Loading is the outcome of the last loading of the configuration. It is safe for concurrent use.
 type Loading struct {
 	last atomic.Pointer[attempt]
 }
@@ -36,23 +36,23 @@ type attempt struct {
 	err error
 }
 
-// Note notes the outcome of reading the configuration; nil is a success.
+// Note records the outcome of loading the configuration; nil is a success.
 func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
 // Options for New. The zero value shows an empty service.
 type Options struct {
 	Access Access
-	// Stats counts decisions, has to observe the decider, and to run for rates. Nil is an empty registry.
+	// Stats counts decisions. It must observe the decider, and run for rates. Nil is an empty registry.
 	Stats *stats.Registry
-	// Loading is how the configuration was read.
+	// Loading is the outcome of the last loading of the configuration. Nil is none.
 	Loading *Loading
 	// Exceptions are the overrides and bans. Nil is a book in memory.
 	Exceptions *exceptions.Book
-	// Charges reads the log of a subject's key under a policy that keeps one. Nil reads none.
+	// Charges reads the log of a key under a policy that keeps one. Nil reads none.
 	Charges func(ctx context.Context, key string, policy *driver.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
 	Store func() degrade.Report
-	// Log gets every change and its author, and failures. Nil is slog.Default.
+	// Log receives every change with its author, and failures. Nil is slog.Default.
 	Log *slog.Logger
 }
 
@@ -77,9 +77,8 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("GET /stats", h.stats)
 	mux.HandleFunc("GET /rlconfig", h.rlconfig)
 	mux.HandleFunc("GET /{$}", index)
-	page := dashboard.New()
-	mux.Handle("GET /dashboard", page)
-	mux.Handle("GET /dashboard/", page)
+	mux.HandleFunc("GET /dashboard", dashboard)
+	mux.HandleFunc("GET /dashboard/", dashboard)
 
 	mux.HandleFunc("GET /debug/pprof/", h.near(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", h.near(pprof.Profile))
@@ -126,11 +125,11 @@ func (h *handler) defaults() {
 	}
 }
 
-// sameSite refuses what pages of other sites have a browser send, whose cookies and certificates it would bring.
+// sameSite refuses requests from pages of other sites, to which a browser would add its cookies and certificates.
 func sameSite(next http.Handler) http.Handler {
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		wire.Fail(w, http.StatusForbidden, "a page of another site sent this")
+		wire.Fail(w, http.StatusForbidden, "the request comes from a page of another site")
 	}))
 	guarded := guard.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -142,20 +141,20 @@ func sameSite(next http.Handler) http.Handler {
 
 func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
-	fmt.Fprint(w, "/dashboard     what happens, in a browser\n/rlconfig      the configuration in use, and what is wrong with the one on disk\n"+
+	fmt.Fprint(w, "/dashboard     decisions, subjects and the store, in a browser\n/rlconfig      the configuration in use, and the error of the one on disk\n"+
 		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n"+
 		"/admin/v1/     config, store, events, top, subject, charges, explain, reset, overrides and bans, as JSON\n")
 }
 
 func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
-	_ = h.Stats.WriteText(w) // a client that is gone is no concern of ours
+	_ = h.Stats.WriteText(w) // the client may have disconnected
 }
 
 func (h *handler) rlconfig(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
 	if last := h.Loading.last.Load(); last != nil && last.err != nil {
-		fmt.Fprintf(w, "# Not in use, because of %s: %v\n# In use is what was read before:\n", last.at.UTC().Format(time.RFC3339), last.err)
+		fmt.Fprintf(w, "# Loading the configuration failed at %s: %v\n# The last valid one is in use:\n", last.at.UTC().Format(time.RFC3339), last.err)
 	}
 	_ = h.decider.Config().Dump(w)
 }

@@ -29,7 +29,7 @@ func TestABan(t *testing.T) {
 	}
 	if made.Subject != "d:user:eve" || made.By != "token" || made.Reason != "scraping" || !made.InEffect || len(made.ID) != 16 ||
 		time.Duration(made.ExpiresIn).Round(time.Minute) != 2*time.Hour || len(made.Limits) != 0 {
-		t.Errorf("made %+v", made)
+		t.Errorf("set %+v", made)
 	}
 	var all struct{ Bans []exception }
 	w.says(&all, 200, "GET", "/admin/v1/bans", "")
@@ -51,7 +51,7 @@ func TestABan(t *testing.T) {
 	if res, _ := w.send("DELETE", "/admin/v1/bans/"+made.ID, ""); res.StatusCode != http.StatusNotFound {
 		t.Errorf("deleted twice: %d", res.StatusCode)
 	}
-	for _, want := range []string{"an exception is made", "kind=ban", "subject=d:user:eve", "reason=scraping", "by=token", "an exception is deleted"} {
+	for _, want := range []string{"an exception was set", "kind=ban", "subject=d:user:eve", "reason=scraping", "by=token", "an exception was deleted"} {
 		if !strings.Contains(w.logs.String(), want) {
 			t.Errorf("%q is not in the log: %s", want, w.logs)
 		}
@@ -96,7 +96,7 @@ func TestAnOverrideAndAReset(t *testing.T) {
 	}
 }
 
-// The configuration is for everybody, and the exceptions from it are not.
+// The configuration is public, and its exceptions are not.
 func TestConfig(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	w.says(&exception{}, 200, "POST", "/admin/v1/bans", `{`+eve+`,"expires":"2h"}`)
@@ -120,14 +120,14 @@ func TestConfig(t *testing.T) {
 	w.token = ""
 	w.says(&stranger, 200, "GET", "/admin/v1/config", "")
 	if len(stranger.Rules) != 3 || stranger.Bans != nil || stranger.Overrides != nil || stranger.Access.Authenticated || !stranger.Access.Token {
-		t.Errorf("to a stranger: %+v", stranger)
+		t.Errorf("without access: %+v", stranger)
 	}
 	if _, text := w.send("GET", "/admin/v1/config", ""); strings.Contains(text, "eve") {
-		t.Errorf("to a stranger: %s", text)
+		t.Errorf("without access: %s", text)
 	}
 }
 
-func TestTopTellsWhoAsksMost(t *testing.T) {
+func TestTopListsTheHottestSubjects(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	for range 5 {
 		w.asks("user", "eve")
@@ -193,7 +193,7 @@ func TestWrongRequests(t *testing.T) {
 	}
 	var all struct{ Bans []exception }
 	if w.says(&all, 200, "GET", "/admin/v1/bans", ""); len(all.Bans) > 0 {
-		t.Errorf("there are %+v", all)
+		t.Errorf("exceptions were made: %+v", all)
 	}
 }
 
@@ -249,7 +249,7 @@ func grep(text, word string) string {
 	return out.String()
 }
 
-// Errors that have no status of their own tell the client nothing, and the log all.
+// Errors without a status of their own are hidden from the client, and logged.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	h := &handler{decider: w.decider, Options: Options{Access: Access{Token: token}, Exceptions: exceptions.New(w.decider, nil, "", nil)}}

@@ -15,7 +15,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// timeout bounds a request that asks the store.
+// timeout bounds a request that calls the store.
 const timeout = 2 * time.Second
 
 // subjectOf reads a subject from a query: domain=d&entry=user:ann. A key ends at the first colon.
@@ -29,8 +29,8 @@ func subjectOf(r *http.Request) (wire.Subject, error) {
 	return s, s.Check()
 }
 
-// read reads a body of a subject that must have the type of JSON, which a form of another site's page cannot have. It
-// answers a request that is wrong, and returns nil.
+// read reads a JSON body that names a subject. It requires the content type of JSON, which a form on a page of another
+// site cannot have. It answers a wrong request itself, and returns nil.
 func read[T any, P interface {
 	*T
 	Check() error
@@ -81,10 +81,10 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer")
 		return
 	}
-	wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer: whether a change was made is not known")
+	wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer: the change may have been made or not")
 }
 
-// bounded returns a request's context with an end.
+// bounded returns a request's context with the timeout.
 func bounded(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), timeout)
 }

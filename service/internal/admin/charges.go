@@ -10,19 +10,19 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A Charge is units that a log holds, and when they were charged.
+// A Charge is the units that were charged at one time.
 type Charge struct {
 	At    time.Time
 	Units int64
 }
 
-// Charges is what a log holds at an instant of the store's clock.
+// Charges is the content of a log at an instant of the store's clock.
 type Charges struct {
 	At      time.Time
 	Entries []Charge // the oldest first
 }
 
-// mostCharges is the most entries of an answer; more are merged with their neighbours.
+// mostCharges is the most entries of an answer. More are merged with their neighbors.
 const mostCharges = 2000
 
 type charge struct {
@@ -33,25 +33,25 @@ type charge struct {
 // A span is the part of the time axis that a limit counts.
 type span struct {
 	Name  string        `json:"name"`
-	From  wire.Instant  `json:"from"`  // what was charged then or before does not count
-	Until *wire.Instant `json:"until"` // when all leaves at once, of calendar limits
+	From  wire.Instant  `json:"from"`  // charges at this time or before do not count
+	Until *wire.Instant `json:"until"` // of calendar limits: when the window ends
 }
 
-// A history is what a subject was charged, and when.
+// A history is the charges of a subject.
 type history struct {
 	Subject   string        `json:"subject"`
 	At        *wire.Instant `json:"at"`
 	Algorithm *string       `json:"algorithm"`
 	Limits    []span        `json:"limits"`
-	// Entries are null where they are not known, and Why says the reason. Count is how many the store has, and Merged
-	// the step within which they are merged, at the latest of their times, because they are many.
+	// Entries are null if they are unknown, and Why is the reason. Count is the number in the store. If there are too
+	// many, entries within the step Merged are one, at the latest of their times.
 	Entries []charge     `json:"entries"`
 	Count   int          `json:"count"`
 	Merged  wire.Seconds `json:"merged"`
 	Why     *string      `json:"why"`
 }
 
-// charges answers what a subject was charged and when, as far as its key remembers.
+// charges answers the charges of a subject that its key still holds.
 func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := bounded(r)
 	defer cancel()
@@ -84,7 +84,7 @@ func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, answer)
 }
 
-// unknown returns why the entries are not known; empty when they are.
+// unknown returns why the charges are unknown, or "".
 func (h *handler) unknown(policy *driver.Policy) string {
 	switch {
 	case policy == nil:
@@ -115,8 +115,8 @@ func spans(limits []sash.Limit, policy *driver.Policy, at time.Time) []span {
 	return out
 }
 
-// merge puts neighbours together until there are mostCharges at most, at the latest of their times: then nothing
-// seems to leave the window earlier than it does.
+// merge merges neighbors into at most mostCharges entries, at the latest of their times, so that no charge seems to
+// leave the window earlier than it does.
 func merge(all []Charge) ([]charge, wire.Seconds) {
 	out := []charge{}
 	var step time.Duration

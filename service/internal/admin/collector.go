@@ -12,19 +12,19 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	storeUp      = describe("sash_store_up", "1 while decisions are asked of the store, 0 while they are answered by policy.")
-	breakerState = describe("sash_breaker_state", "1 for the state of the breaker before Redis: up, down or probing.", "state")
-	inFlight     = describe("sash_store_calls_in_flight", "Calls that Redis works on.")
-	backlog      = describe("sash_local_backlog_subjects", "Subjects with local charges that Redis does not know of yet.")
-	written      = describe("sash_local_units_written_total", "Units admitted locally that were charged to Redis later.")
-	lost         = describe("sash_local_units_lost_total", "Units admitted locally that Redis will not be told of.")
-	doubtful     = describe("sash_local_units_doubtful_total", "Units admitted locally for calls that Redis may have charged or not.")
-	instances    = describe("sash_instances", "Instances that share the limits; 0 while that is not known.")
-	excepted     = describe("sash_exceptions", "Overrides and bans that hold.", "kind")
+	storeUp      = describe("sash_store_up", "1 while the store decides, 0 while the failure mode answers.")
+	breakerState = describe("sash_breaker_state", "1 for the current state of the breaker: up, down or probing.", "state")
+	inFlight     = describe("sash_store_calls_in_flight", "Calls that Redis is processing.")
+	backlog      = describe("sash_local_backlog_subjects", "Subjects whose local charges wait to be written to Redis.")
+	written      = describe("sash_local_units_written_total", "Units admitted locally and written to Redis later.")
+	lost         = describe("sash_local_units_lost_total", "Units admitted locally that will never be written to Redis.")
+	doubtful     = describe("sash_local_units_doubtful_total", "Units admitted locally that Redis may have charged already.")
+	instances    = describe("sash_instances", "Instances that share the limits; 0 while unknown.")
+	excepted     = describe("sash_exceptions", "Overrides and bans in effect.", "kind")
 	readAt       = describe("sash_exceptions_read_timestamp_seconds", "When overrides and bans were last read from the store.")
 )
 
-// A collector tells Prometheus the state of the store and of the exceptions.
+// A collector collects the state of the store and of the exceptions.
 type collector struct{ *handler }
 
 // Describe implements prometheus.Collector.

@@ -14,14 +14,14 @@ type rule struct {
 	Rule      string         `json:"rule"` // its name in statistics
 	Domain    string         `json:"domain"`
 	Path      []config.Entry `json:"path"`
-	Limits    []wire.Limit   `json:"limits"` // one that refuses everything has no units
+	Limits    []wire.Limit   `json:"limits"` // a limit that refuses everything has no units
 	Algorithm string         `json:"algorithm"`
 	Step      wire.Seconds   `json:"resolution"` // of sliding-buckets
 	Cost      int64          `json:"cost"`
 	Unlimited bool           `json:"unlimited"`
 	Shadow    bool           `json:"shadow_mode"`
 	Quota     bool           `json:"quota_mode"`
-	Text      string         `json:"text"` // all of it, in a line
+	Text      string         `json:"text"` // the whole rule in a line
 }
 
 func ruleOf(r *config.Rule) rule {

@@ -12,12 +12,12 @@ import (
 // Bounds of streams of events.
 const (
 	maxStreams   = 20
-	maxPublic    = 10              // open at once when a caller without access opens one: they must not keep others out
+	maxPublic    = 10              // open streams with which a caller without access may open one; the others are for those with access
 	eventTimeout = 5 * time.Second // for a client to take one event
 	eventTop     = 15              // subjects of each order in an event
 )
 
-// events streams the state of the service, once a second, until the client goes or the service ends.
+// events streams the state of the service, once a second, until the client disconnects or the service ends.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if !h.enter(h.Access.caller(r) != "") {
 		w.Header().Set("Retry-After", "5")
@@ -26,7 +26,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { <-h.streams }()
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // of the request, which is there; a server without deadlines has none to change
+	_ = control.SetReadDeadline(time.Time{}) // the request is complete; a server without deadlines has none to clear
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not wait for more
 	w.WriteHeader(http.StatusOK)
@@ -34,7 +34,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	send := func(kind string, body any) bool {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return false // every event can be marshalled
+			return false // impossible: every event can be marshalled
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(eventTimeout))
 		event := append([]byte("event: "+kind+"\ndata: "), text...)
@@ -52,7 +52,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enter takes the place of a stream, if there is one.
+// enter takes a place for a stream, and reports whether there was one.
 func (h *handler) enter(known bool) bool {
 	if !known && len(h.streams) >= maxPublic {
 		return false

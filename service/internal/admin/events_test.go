@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/wire"
 )
 
 // A stream is one of events.
@@ -62,49 +63,36 @@ func event(t *testing.T, from *stream, kind string, into any) {
 	}
 }
 
-type told struct {
-	Authenticated bool
-	Requests      stats.Series
-	Rules         []stats.Series
-	Store         struct{ Store string }
-	Top           *struct {
-		Units, Refused []struct {
-			Subject string
-			Count   int64
-		}
-	}
-}
-
-// Who watches is told counts and the store; who is asked for is told to those who have the token.
-func TestEventsTellNoUserDataToStrangers(t *testing.T) {
+// Events contain counts and the store, and subjects only for callers with the token.
+func TestEventsHideSubjectsWithoutAccess(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	run(t, w)
 	for range 4 {
 		w.asks("user", "ann")
 	}
-	watched := w.watch(t, "")
-	var now told
+	stream := w.watch(t, "")
+	var now wire.Event
 	for now.Requests.Count.Sum() < 4 {
-		event(t, watched, "state", &now)
+		event(t, stream, "state", &now)
 	}
 	if now.Requests.Count != (stats.Counts[int64]{Allowed: 3, Refused: 1}) || len(now.Rules) != 1 || now.Rules[0].Rule != "d.user" || now.Store.Store != "memory" {
-		t.Errorf("strangers are told %+v", now)
+		t.Errorf("without access: %+v", now)
 	}
 	if now.Authenticated || now.Top != nil {
-		t.Errorf("strangers are told subjects: %+v", now.Top)
+		t.Errorf("subjects without access: %+v", now.Top)
 	}
-	watched = w.watch(t, "a-wrong-token-of-the-length")
-	if event(t, watched, "state", &now); watched.StatusCode != http.StatusOK || now.Authenticated || now.Top != nil {
+	stream = w.watch(t, "a-wrong-token-of-the-length")
+	if event(t, stream, "state", &now); stream.StatusCode != http.StatusOK || now.Authenticated || now.Top != nil {
 		t.Errorf("with a wrong token: %+v", now)
 	}
-	watched = w.watch(t, token)
+	stream = w.watch(t, token)
 	var history struct {
 		Step    float64
 		Seconds []stats.Counts[int64]
 	}
-	event(t, watched, "history", &history)
-	if event(t, watched, "state", &now); watched.Header.Get("Content-Type") != "text/event-stream" || history.Step != 1 || !now.Authenticated {
-		t.Errorf("with the token: %v %+v %+v", watched.Header, history, now)
+	event(t, stream, "history", &history)
+	if event(t, stream, "state", &now); stream.Header.Get("Content-Type") != "text/event-stream" || history.Step != 1 || !now.Authenticated {
+		t.Errorf("with the token: %v %+v %+v", stream.Header, history, now)
 	}
 	if len(now.Top.Units) != 1 || now.Top.Units[0].Subject != "d:user:ann" || now.Top.Units[0].Count != 4 || len(now.Top.Refused) != 1 || now.Top.Refused[0].Count != 1 {
 		t.Errorf("the busiest are %+v", now.Top)
@@ -127,7 +115,7 @@ func run(t *testing.T, w *world) (stop func()) {
 	return stop
 }
 
-// There is a bound of streams, of which strangers cannot take all, and one that ends makes room.
+// Streams are bounded, callers without access cannot take all of them, and a stream that ends makes room.
 func TestStreamsAreBounded(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	run(t, w)
@@ -137,25 +125,25 @@ func TestStreamsAreBounded(t *testing.T) {
 		if i >= maxPublic {
 			brings = token
 		}
-		watched := w.watch(t, brings)
-		if event(t, watched, "state", new(told)); i == 0 {
-			first = watched
+		stream := w.watch(t, brings)
+		if event(t, stream, "state", new(wire.Event)); i == 0 {
+			first = stream
 		}
 		if i+1 < maxPublic {
 			continue
 		}
-		if watched := w.watch(t, ""); watched.StatusCode != http.StatusServiceUnavailable || watched.Header.Get("Retry-After") == "" {
-			t.Fatalf("a stranger beside %d others: %d", i+1, watched.StatusCode)
+		if stream := w.watch(t, ""); stream.StatusCode != http.StatusServiceUnavailable || stream.Header.Get("Retry-After") == "" {
+			t.Fatalf("without access, beside %d others: %d", i+1, stream.StatusCode)
 		}
 	}
-	if watched := w.watch(t, token); watched.StatusCode != http.StatusServiceUnavailable {
-		t.Fatalf("one stream too many: %d", watched.StatusCode)
+	if stream := w.watch(t, token); stream.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("one stream too many: %d", stream.StatusCode)
 	}
 	first.end()
 	for { // the service notices at the next event
-		watched := w.watch(t, token)
-		watched.end()
-		if watched.StatusCode == http.StatusOK {
+		stream := w.watch(t, token)
+		stream.end()
+		if stream.StatusCode == http.StatusOK {
 			return
 		}
 	}
@@ -171,17 +159,17 @@ func TestStreamsEndWithTheService(t *testing.T) {
 	w.server.Close()
 	w.server = short
 	stop := run(t, w)
-	watched := w.watch(t, "")
+	stream := w.watch(t, "")
 	for range 3 { // a second apart
-		event(t, watched, "state", new(told))
+		event(t, stream, "state", new(wire.Event))
 	}
 	stop()
-	if _, err := io.Copy(io.Discard, watched); err != nil {
+	if _, err := io.Copy(io.Discard, stream); err != nil {
 		t.Errorf("the stream did not end as it should: %v", err)
 	}
 }
 
-// What a key's log holds is told as it was charged, to those who may know; and why where there is none.
+// Charges lists the charges of a key's log to callers with access, or why there are none.
 func TestCharges(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	w.asks("user", "ann")
@@ -211,7 +199,7 @@ func TestCharges(t *testing.T) {
 	}
 }
 
-// Many charges are told together, none before it was made and none lost.
+// Many charges are merged, none to an earlier time, and none is lost.
 func TestManyChargesAreMerged(t *testing.T) {
 	begin := time.Unix(1_000_000, 0)
 	var all []Charge
@@ -226,7 +214,7 @@ func TestManyChargesAreMerged(t *testing.T) {
 	for _, m := range merged {
 		for ; next < len(all) && !all[next].At.After(time.Time(m.At)); next++ {
 			if time.Time(m.At).Sub(all[next].At) > time.Duration(step) {
-				t.Fatalf("a charge of %v is told at %v", all[next].At, time.Time(m.At))
+				t.Fatalf("a charge of %v is merged at %v", all[next].At, time.Time(m.At))
 			}
 			units += all[next].Units
 		}
@@ -235,11 +223,11 @@ func TestManyChargesAreMerged(t *testing.T) {
 		}
 	}
 	if few, none := merge(all[:3]); next != len(all) || len(few) != 3 || none != 0 {
-		t.Errorf("%d of %d are told, and of three %d", next, len(all), len(few))
+		t.Errorf("%d of %d are listed, and of three %d", next, len(all), len(few))
 	}
 }
 
-// A request that is tried is told what it would be, and charges nothing.
+// Explain answers how a request would be decided, and charges nothing.
 func TestExplainChargesNothing(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	w.asks("user", "ann")

@@ -24,8 +24,8 @@ type exception struct {
 	ExpiresIn wire.Seconds   `json:"expires_in"`
 	By        string         `json:"by"`
 	Reason    string         `json:"reason"`
-	// InEffect is false where the configuration has no rule any more that an override could replace, or one that
-	// cannot count its limits.
+	// InEffect is false for an override if the configuration in use has no rule for it, or one whose algorithm cannot
+	// count its limits.
 	InEffect bool `json:"in_effect"`
 }
 
@@ -37,7 +37,7 @@ func (h *handler) exception(e exceptions.Exception) exception {
 	}
 }
 
-// exceptions returns all of a kind as JSON has them.
+// exceptions returns all exceptions of a kind.
 func (h *handler) exceptions(kind exceptions.Kind) []exception {
 	out := []exception{}
 	for _, e := range h.Exceptions.List(kind) {
@@ -46,7 +46,7 @@ func (h *handler) exceptions(kind exceptions.Kind) []exception {
 	return out
 }
 
-// plurals are the names of lists.
+// plurals are the names of the lists.
 var plurals = map[exceptions.Kind]string{exceptions.Override: "overrides", exceptions.Ban: "bans"}
 
 func (h *handler) list(kind exceptions.Kind) http.HandlerFunc {
@@ -86,7 +86,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 			h.refuse(w, r, err)
 			return
 		}
-		h.Log.Info("admin: an exception is made", "kind", string(kind), "subject", put.Subject(), "limits", strings.Join(put.Limits, " and "),
+		h.Log.Info("admin: an exception was set", "kind", string(kind), "subject", put.Subject(), "limits", strings.Join(put.Limits, " and "),
 			"until", put.Until.UTC().Format(time.RFC3339), "reason", put.Reason, "by", put.By)
 		wire.Write(w, http.StatusOK, h.exception(put))
 	}
@@ -101,15 +101,15 @@ func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 		case err != nil:
 			h.refuse(w, r, err)
 		case !found:
-			wire.Fail(w, http.StatusNotFound, "there is none with this id: it may have ended")
+			wire.Fail(w, http.StatusNotFound, "no exception has this id: it may have ended")
 		default:
-			h.Log.Info("admin: an exception is deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Access.caller(r))
+			h.Log.Info("admin: an exception was deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Access.caller(r))
 			wire.Write(w, http.StatusOK, h.exception(gone))
 		}
 	}
 }
 
-// parseLife reads a duration of Go's, or whole days with d.
+// parseLife parses a duration such as 90m, or whole days such as 7d.
 func parseLife(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
@@ -118,7 +118,7 @@ func parseLife(text string) (time.Duration, error) {
 	}
 	life, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, errors.New(`expires is missing or not a duration: write how long it holds, such as "90m", "2h" or "7d"`)
+		return 0, errors.New(`expires is missing or not a duration: send how long the exception holds, such as "90m", "2h" or "7d"`)
 	}
 	return life, nil
 }

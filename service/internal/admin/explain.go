@@ -9,7 +9,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// explain answers what a request would be answered now, and why, and charges nothing: as POST /v1/explain does.
+// explain answers, like POST /v1/explain, how a request would be decided now and why. It charges nothing.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	type body struct {
 		wire.Subject
@@ -24,7 +24,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	e, err := h.decider.Explain(ctx, decide.One(of.Domain, of.Entries, of.Cost))
 	switch {
 	case errors.Is(err, sash.ErrInvalidCost):
-		wire.Fail(w, http.StatusBadRequest, "a cost is at least 1")
+		wire.Fail(w, http.StatusBadRequest, "cost must be at least 1")
 	case err != nil:
 		h.refuse(w, r, err)
 	default:

@@ -12,7 +12,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// stateOf returns the subject that a query names, and how it stands. It answers a request that is wrong, and returns false.
+// stateOf returns the subject that a query names, and its state. It answers a wrong request itself, and returns false.
 func (h *handler) stateOf(ctx context.Context, w http.ResponseWriter, r *http.Request) (of wire.Subject, state decide.State, ok bool) {
 	of, err := subjectOf(r)
 	if err != nil {
@@ -26,7 +26,7 @@ func (h *handler) stateOf(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return of, state, true
 }
 
-// subject answers how a subject stands, without charging it.
+// subject answers the state of a subject. It charges nothing.
 func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := bounded(r)
 	defer cancel()
@@ -51,7 +51,7 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, answer)
 }
 
-// one returns the exception of a kind that a subject has, or nil.
+// one returns the exception of a kind for a subject, or nil.
 func (h *handler) one(kind exceptions.Kind, of wire.Subject, key string) any {
 	own := config.Key(of.Domain, of.Entries)
 	var found any
@@ -66,7 +66,7 @@ func (h *handler) one(kind exceptions.Kind, of wire.Subject, key string) any {
 	return found
 }
 
-// reset forgets what a subject was charged.
+// reset removes the charges of a subject.
 func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	of := read[wire.Subject](w, r)
 	if of == nil {
@@ -79,17 +79,17 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	subject := config.Key(of.Domain, of.Entries)
-	h.Log.Info("admin: a subject is reset", "subject", subject, "by", h.Access.caller(r))
+	h.Log.Info("admin: a subject was reset", "subject", subject, "by", h.Access.caller(r))
 	wire.Write(w, http.StatusOK, map[string]string{"subject": subject})
 }
 
-// Bounds of an answer of top.
+// Bounds of the answers of top.
 const (
 	usualTop = 50
 	mostTop  = 1000
 )
 
-// top answers the subjects that ask for most, or are refused most.
+// top answers the subjects that request the most units, or are refused most often.
 func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	by, n := query.Get("by"), usualTop
