@@ -161,19 +161,19 @@ func spawn(t *testing.T, env []string, args ...string) *service {
 }
 
 // listens reads the addresses from standard output, and goes on reading it until it is closed, as the channel is then.
-func (s *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
+func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 	t.Helper()
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
-		s.greets += lines.Text() + "\n"
+		p.greets += lines.Text() + "\n"
 		if url, ok := strings.CutPrefix(lines.Text(), "sash listens on "); ok {
-			s.url = url
+			p.url = url
 		}
 		if addr, ok := strings.CutPrefix(lines.Text(), "  gRPC "); ok {
-			s.grpc, _, _ = strings.Cut(strings.TrimSpace(addr), ": ")
+			p.grpc, _, _ = strings.Cut(strings.TrimSpace(addr), ": ")
 		}
 		if url, ok := strings.CutPrefix(lines.Text(), "  admin "); ok {
-			s.admin = strings.TrimSpace(url)
+			p.admin = strings.TrimSpace(url)
 		}
 		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") {
 			break // the last line
@@ -185,20 +185,20 @@ func (s *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 		for lines.Scan() {
 		}
 	}()
-	if s.url == "" {
-		t.Fatalf("no address was printed: %s%s", s.greets, s.logs)
+	if p.url == "" {
+		t.Fatalf("no address was printed: %s%s", p.greets, p.logs)
 	}
 	return all
 }
 
 // stop interrupts the service and returns how it ended.
-func (s *service) stop(t *testing.T) error {
+func (p *service) stop(t *testing.T) error {
 	t.Helper()
-	if err := s.interrupt(); err != nil {
+	if err := p.interrupt(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case err := <-s.ended:
+	case err := <-p.ended:
 		return err
 	case <-time.After(15 * time.Second):
 		t.Fatal("the service does not end")
