@@ -45,7 +45,7 @@ var mutants = []struct {
 			"if position % 64 == 0 and position == head then\n          local block", "if false then\n          local block"},
 		{"growing loses what wrapped around", "if x < y then return", "if true then return"},
 		{"a ring that grows keeps its old entries in their old slots", "local skip = position % slots * bytes", "local skip = 0"},
-		{"retry looks at the oldest entry", "if not stop and cost - remaining > 1 then", "if false then"},
+		{"retry looks at the oldest entry", "if answers and not stop and cost - remaining > 1 then", "if false then"},
 		{"retry stops at the next block",
 			"position, stop = math.max(position, (low - 1) * 64)", "position, stop = math.max(position, low * 64)"},
 		{"a clock that goes back locks out", "if now < last and head > oldest then", "if false then"},

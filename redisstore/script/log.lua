@@ -257,6 +257,7 @@ local pass, refusals = (subjects > 1 or charge_refused) and 'look' or 'charge', 
 while true do
   local cost, limits, at = first_cost, first_limits, 15
   local if_admitted, if_refused, mask, bit = '', '', 0, 1
+  local answers = not charge_refused or pass == 'report' -- the pass whose answers a refused call gets
   for s = 1, subjects do
     local key = KEYS[s]
     if s > 1 then cost, limits, at = unpack('>I5I1', request, at) end
@@ -357,13 +358,15 @@ while true do
       end
       if cost > remaining then
         mask, room, retry = mask + bit, false, release
-        if not stop and cost - remaining > 1 then
+        if answers and not stop and cost - remaining > 1 then
           log = log or open(key, slots, entries, head, total)
           retry = log.departure(begin, before, cost - remaining) + window - now
         end
       end
       if remaining < 0 then
-        if not stop then
+        if cost == 1 then
+          release = retry -- the same unit has to leave
+        elseif answers and not stop then
           log = log or open(key, slots, entries, head, total)
           release = log.departure(begin, before, 1 - remaining) + window - now
         end
