@@ -22,7 +22,7 @@ func (r *repository) tidy(ctx context.Context, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }()
 	for _, m := range r.modules {
 		fmt.Fprintln(progress, m.dir)
 		if err := r.tidyModule(ctx, m, version, tmp); err != nil {
