@@ -60,7 +60,7 @@ func TestTop(t *testing.T) {
 			t.Errorf("%d: %d %s, want %q", i, code, failed, c.want)
 		}
 	}
-	if code, _, failed := sash(t, []string{"SASH_ADMIN_TOKEN=" + strings.Repeat("x", 20)}, "top", "--admin", p.admin); code != 2 || !strings.Contains(failed, "does not take this token") {
+	if code, _, failed := sash(t, []string{"SASH_ADMIN_TOKEN=" + strings.Repeat("x", 20)}, "top", "--admin", p.admin); code != 2 || !strings.Contains(failed, "does not accept this token") {
 		t.Errorf("with a wrong token: %d %s", code, failed)
 	}
 }

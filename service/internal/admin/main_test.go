@@ -75,7 +75,7 @@ func charges(store *memstore.Store) func(context.Context, string, *driver.Policy
 	}
 }
 
-// A reply is what a response says beside its body.
+// A reply is a response without its body.
 type reply struct {
 	StatusCode int
 	Header     http.Header
@@ -114,7 +114,7 @@ func (w *world) send(method, path, body string, headers ...string) (*reply, stri
 	return &reply{res.StatusCode, res.Header, res.Cookies()}, string(text)
 }
 
-// says sends a request and reads the answer, which has to have a status.
+// says sends a request and reads its answer, which must have a status.
 func (w *world) says(into any, status int, method, path, body string) {
 	w.t.Helper()
 	res, text := w.send(method, path, body)

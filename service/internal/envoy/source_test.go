@@ -20,9 +20,9 @@ import (
 // A management is a server that sends what a test gives it, and keeps the requests.
 type management struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	send  chan *discovery.DiscoveryResponse // nil ends the stream
-	asked chan *discovery.DiscoveryRequest
-	token chan string
+	send     chan *discovery.DiscoveryResponse // nil ends the stream
+	requests chan *discovery.DiscoveryRequest
+	token    chan string
 }
 
 func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
@@ -33,7 +33,7 @@ func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[d
 		if err != nil {
 			return err
 		}
-		m.asked <- req
+		m.requests <- req
 		select {
 		case res := <-m.send:
 			if res == nil {
@@ -50,7 +50,7 @@ func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[d
 
 func manage(t *testing.T) (*management, string) {
 	t.Helper()
-	m := &management{send: make(chan *discovery.DiscoveryResponse), asked: make(chan *discovery.DiscoveryRequest, 8), token: make(chan string, 8)}
+	m := &management{send: make(chan *discovery.DiscoveryResponse), requests: make(chan *discovery.DiscoveryRequest, 8), token: make(chan string, 8)}
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -99,9 +99,9 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 	if err := source.Watch(ctx, func(cfg *config.Config, err error) { heard <- news{cfg, err} }); err != nil {
 		t.Fatal(err)
 	}
-	asked := func(what, version, nonce, refusal string) {
+	expect := func(what, version, nonce, refusal string) {
 		t.Helper()
-		req := <-m.asked
+		req := <-m.requests
 		if req.TypeUrl != TypeURL || req.Node.GetId() != "edge-1" || req.VersionInfo != version || req.ResponseNonce != nonce ||
 			!strings.Contains(req.ErrorDetail.GetMessage(), refusal) || refusal == "" && req.ErrorDetail != nil {
 			t.Errorf("%s: the request is %v", what, req)
@@ -110,7 +110,7 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 	if token := <-m.token; token != "t" {
 		t.Errorf("header %q", token)
 	}
-	asked("at first", "", "", "")
+	expect("at first", "", "", "")
 
 	m.send <- response(t, "1", limited("d", 5), limited("e", 6))
 	n := <-heard
@@ -121,13 +121,13 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 	if err != nil || rule == nil || rule.Limits[0].Units != 5 || rule.Limits[0].Window != time.Minute || rule.Name != "n" || rule.Replaces[0] != "m" {
 		t.Errorf("rule %+v, %v", rule, err)
 	}
-	asked("accepted", "1", "nonce1", "")
+	expect("accepted", "1", "nonce1", "")
 
 	m.send <- response(t, "2", limited("d", 5), limited("d", 6))
 	if n := <-heard; n.err == nil {
 		t.Error("a domain twice is taken")
 	}
-	asked("refused", "1", "nonce2", "duplicate domain d")
+	expect("refused", "1", "nonce2", "duplicate domain d")
 
 	tomorrow := limited("d", 5)
 	tomorrow.Descriptors[0].ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 0x01}) // field 127
@@ -135,14 +135,14 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 	if n := <-heard; n.err == nil {
 		t.Error("a field that is not known is left out")
 	}
-	asked("refused", "1", "nonce3", "does not know")
+	expect("refused", "1", "nonce3", "does not know")
 
 	m.send <- nil // the stream ends, and is opened again
 	<-m.token
-	asked("again", "1", "", "")
+	expect("again", "1", "", "")
 	m.send <- response(t, "4")
 	if n := <-heard; n.err != nil || len(n.cfg.Domains()) != 0 {
 		t.Errorf("no resources: %+v", n)
 	}
-	asked("accepted", "4", "nonce4", "")
+	expect("accepted", "4", "nonce4", "")
 }

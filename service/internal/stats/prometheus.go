@@ -23,7 +23,7 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.eachRule(func(name string, rule *Rule) {
 		labels, values := labelsOf(name)
 		for _, v := range rule.values() {
-			desc := prometheus.NewDesc("ratelimit_service_rate_limit_"+v.name, "Units asked of a rule.", labels, nil)
+			desc := prometheus.NewDesc("ratelimit_service_rate_limit_"+v.name, "Units requested of a rule.", labels, nil)
 			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(v.count), values...)
 		}
 	})

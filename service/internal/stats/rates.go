@@ -18,7 +18,7 @@ const (
 	meanOver = 10 * time.Second
 	// historyOf is the time that History covers.
 	historyOf = 5 * time.Minute
-	// maxSeries is the most rules that a snapshot lists apart. Others add up to one series, others.
+	// maxSeries is the most rules that a snapshot lists separately. Others add up to one series, others.
 	maxSeries = 1000
 )
 
@@ -193,7 +193,7 @@ func (s *samples) last() Counts[int64] { return s.counts[s.newest] }
 
 // add adds the counts of an instant, and returns them with their rate.
 func (s *samples) add(now time.Time, counts Counts[int64]) Series {
-	if s.filled == 0 { // before its first sample, a series counted nothing
+	if s.filled == 0 { // before its first sample, a series was zero
 		s.at[0], s.filled = now.Add(-Step), 1
 	}
 	s.newest = (s.newest + 1) % len(s.at)

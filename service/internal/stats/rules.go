@@ -19,7 +19,7 @@ func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), string
 
 var (
 	requestsDesc = prometheus.NewDesc("sash_requests_total", "Requests for a decision.", []string{"outcome"}, nil)
-	rulesDesc    = prometheus.NewDesc("sash_decisions_total", "Decisions by rule; a request asks as many rules as it has descriptors.",
+	rulesDesc    = prometheus.NewDesc("sash_decisions_total", "Decisions by rule; a request has one for each descriptor that matches a rule.",
 		[]string{"domain", "rule", "outcome", "source"}, nil)
 	durationOpts = prometheus.HistogramOpts{
 		Name:    "sash_decision_duration_seconds",

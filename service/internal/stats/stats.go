@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// NearLimitRatio is the part of a limit above which admitted units count as near it. Zero is 0.8.
 	NearLimitRatio float64
-	// Subjects says to count the hottest subjects too, for Hottest.
+	// Subjects enables Hottest.
 	Subjects bool
 }
 

@@ -195,14 +195,14 @@ func BenchmarkDecisions(b *testing.B) {
 			if observed {
 				d.Observe(New(nil).Observe)
 			}
-			var asked [64][]decide.Part
-			for i := range asked {
-				asked[i] = []decide.Part{part("user", fmt.Sprint(i)), part("ip", fmt.Sprint(i))}
+			var requests [64][]decide.Part
+			for i := range requests {
+				requests[i] = []decide.Part{part("user", fmt.Sprint(i)), part("ip", fmt.Sprint(i))}
 			}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					if _, err := d.Decide(b.Context(), decide.Request{Domain: "d", Parts: asked[i%len(asked)], Lenient: true}); err != nil {
+					if _, err := d.Decide(b.Context(), decide.Request{Domain: "d", Parts: requests[i%len(requests)], Lenient: true}); err != nil {
 						b.Error(err)
 						return
 					}

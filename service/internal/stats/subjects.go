@@ -35,7 +35,7 @@ const (
 
 // A Subject is one of the hottest subjects.
 type Subject struct {
-	// Subject is the key that is charged. Domain and Entries are those of the first request that was counted for it;
+	// Subject is the key that is charged. Domain and Entries are those of its first request;
 	// Entries are nil where they are too long to keep.
 	Subject string         `json:"subject"`
 	Domain  string         `json:"domain"`
@@ -45,7 +45,7 @@ type Subject struct {
 	// Count is what the subject is ordered by. It is too high by AtMostOver at most.
 	Count      int64 `json:"count"`
 	AtMostOver int64 `json:"at_most_over"`
-	// Last is the outcome of the last request that was counted: allowed, refused, banned, shadow or error. LastAt is
+	// Last is the outcome of its last request: allowed, refused, banned, shadow or error. LastAt is
 	// its time, and RefusedBy the limit that refused it, or null.
 	Last      string    `json:"last"`
 	LastAt    time.Time `json:"last_at"`
@@ -136,7 +136,7 @@ func keep(entries []config.Entry) []config.Entry {
 	return out
 }
 
-// Hottest returns the first n subjects of an order, and since when they are counted. It returns none without
+// Hottest returns the first n subjects of an order, and when their counts began. It returns none without
 // Options.Subjects.
 func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
 	now := time.Now()

@@ -17,8 +17,8 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// asked returns an observation of one part.
-func asked(subject string, units int64, refused bool) *decide.Observation {
+// observed returns an observation of one part.
+func observed(subject string, units int64, refused bool) *decide.Observation {
 	a := decide.Answer{Key: subject, Metric: "d.user", Cost: units, Refused: refused}
 	if refused {
 		a.RefusedBy.Limit.Name = "5/1m"
@@ -44,14 +44,14 @@ func spell(c *Registry, order Order, n int) string {
 
 func TestSubjectsByUnitsAndByRefusals(t *testing.T) {
 	c, ctx := hot(), context.Background()
-	c.Observe(ctx, asked("ann", 3, false))
-	c.Observe(ctx, asked("ann", 4, false))
-	c.Observe(ctx, asked("eve", 1, false))
+	c.Observe(ctx, observed("ann", 3, false))
+	c.Observe(ctx, observed("ann", 4, false))
+	c.Observe(ctx, observed("eve", 1, false))
 	for range 5 {
-		c.Observe(ctx, asked("eve", 1, true))
+		c.Observe(ctx, observed("eve", 1, true))
 	}
-	c.Observe(ctx, asked("looker", 0, false))
-	c.Observe(ctx, asked("giver", -3, false))
+	c.Observe(ctx, observed("looker", 0, false))
+	c.Observe(ctx, observed("giver", -3, false))
 	if got, want := spell(c, ByUnits, 9), "ann 7 allowed, eve 6 refused"; got != want {
 		t.Errorf("by units: %s, want %s", got, want)
 	}
@@ -70,7 +70,7 @@ func TestSubjectsByUnitsAndByRefusals(t *testing.T) {
 func TestCountsDoNotOverflow(t *testing.T) {
 	c, ctx := hot(), context.Background()
 	for range 3 {
-		c.Observe(ctx, asked("eve", math.MaxInt64, true))
+		c.Observe(ctx, observed("eve", math.MaxInt64, true))
 	}
 	if got, want := spell(c, ByUnits, 9), fmt.Sprintf("eve %d refused", int64(3*sash.MaxUnits)); got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -93,7 +93,7 @@ func TestTheLastOutcomeOfASubject(t *testing.T) {
 			o.Answers[0].Refused, o.Answers[0].Rule = true, &config.Rule{Shadow: true}
 		},
 	} {
-		c, o := hot(), asked("ann", 1, false)
+		c, o := hot(), observed("ann", 1, false)
 		change(o)
 		c.Observe(t.Context(), o)
 		if lines, _ := c.Hottest(ByUnits, 1); lines[0].Last != want {
@@ -106,9 +106,9 @@ func TestTheLastOutcomeOfASubject(t *testing.T) {
 func TestSubjectsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := hot(), time.Now()
-		c.Observe(t.Context(), asked("ann", 1, false))
+		c.Observe(t.Context(), observed("ann", 1, false))
 		<-time.After(epoch)
-		c.Observe(t.Context(), asked("ann", 1, false))
+		c.Observe(t.Context(), observed("ann", 1, false))
 		if got := spell(c, ByUnits, 9); got != "ann 2 allowed" {
 			t.Errorf("after one: %s", got)
 		}
@@ -120,7 +120,7 @@ func TestSubjectsAreForgotten(t *testing.T) {
 			t.Errorf("after two: %s", got)
 		}
 		<-time.After(epoch)
-		c.Observe(t.Context(), asked("ann", 1, false))
+		c.Observe(t.Context(), observed("ann", 1, false))
 		<-time.After(2 * epoch)
 		if got := spell(c, ByUnits, 9); got != "" {
 			t.Errorf("long after: %s", got)
@@ -139,7 +139,7 @@ func TestManySubjects(t *testing.T) {
 			subject = fmt.Sprint("heavy ", random.IntN(10))
 			true10[subject] += 2
 		}
-		c.Observe(t.Context(), asked(subject, 2, random.IntN(2) == 0))
+		c.Observe(t.Context(), observed(subject, 2, random.IntN(2) == 0))
 	}
 	lines, _ := c.Hottest(ByUnits, 10)
 	for _, l := range lines {
@@ -172,7 +172,7 @@ func TestTheSmallestCounterIsTakenOver(t *testing.T) {
 }
 
 func TestLongEntriesAreDropped(t *testing.T) {
-	c, o := hot(), asked("ann", 1, false)
+	c, o := hot(), observed("ann", 1, false)
 	o.Parts[0].Entries[0].Value = strings.Repeat("x", maxText)
 	c.Observe(t.Context(), o)
 	if lines, _ := c.Hottest(ByUnits, 1); lines[0].Entries != nil {
@@ -186,7 +186,7 @@ func TestConcurrentRequestsOfSubjects(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 1000 {
-				c.Observe(t.Context(), asked(fmt.Sprint(i%7), 1, g == 0))
+				c.Observe(t.Context(), observed(fmt.Sprint(i%7), 1, g == 0))
 				if i%100 == 0 {
 					c.Hottest(ByUnits, 10)
 				}
@@ -208,7 +208,7 @@ func BenchmarkSubjects(b *testing.B) {
 	c := hot()
 	var all []*decide.Observation
 	for i := range 10_000 {
-		all = append(all, asked(sash.Key("d", "user", fmt.Sprint(i)), 1, i%3 == 0))
+		all = append(all, observed(sash.Key("d", "user", fmt.Sprint(i)), 1, i%3 == 0))
 	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

@@ -12,7 +12,7 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// maxRules is the most rules, and the most names of rules, that are counted apart, and maxName the most bytes of a
+// maxRules is the most rules, and the most names of rules, that count separately, and maxName the most bytes of a
 // name. Others count under overflow. Only rules with detailed_metric or value_to_metric, and limits that requests
 // bring, can have that many or that long names.
 const (
@@ -21,7 +21,7 @@ const (
 	overflow = "other"
 )
 
-// A Rule counts the units that requests ask of one rule.
+// A Rule counts the units that are requested of one rule.
 type Rule struct {
 	// Total is all units, and the others are parts of them: admitted, refused, admitted above the near
 	// limit ratio, and refused where that does not bind.

@@ -27,7 +27,7 @@ func TestNamesAreThoseOfEnvoysService(t *testing.T) {
 		}
 	}
 	err := testutil.CollectAndCompare(r, strings.NewReader(`
-# HELP ratelimit_service_rate_limit_total_hits Units asked of a rule.
+# HELP ratelimit_service_rate_limit_total_hits Units requested of a rule.
 # TYPE ratelimit_service_rate_limit_total_hits counter
 ratelimit_service_rate_limit_total_hits{domain="messaging",key1="message_type_marketing",key2="to_number"} 3
 `), "ratelimit_service_rate_limit_total_hits")
@@ -60,7 +60,7 @@ func TestNamesAreBoundedAndEscaped(t *testing.T) {
 		t.Errorf("%d names are held", len(r.units.All()))
 	}
 	if got := r.Rule("d.user_not_seen").Total.Load(); got != maxRules+2 {
-		t.Errorf("%d are counted together, want %d", got, maxRules+2)
+		t.Errorf("%d count together, want %d", got, maxRules+2)
 	}
 	var text strings.Builder
 	_ = r.WriteText(&text)

@@ -1,4 +1,4 @@
-// Package watch reads the stream of events of an admin port, and shows it in a terminal.
+// Package watch reads the event stream of an admin port and shows it in a terminal.
 package watch
 
 import (
@@ -16,33 +16,32 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// ErrToken means that the service does not take the token.
-var ErrToken = errors.New("the service does not take this token: it is another, or the service was started without one")
+// ErrToken means that the service does not accept the token.
+var ErrToken = errors.New("the service does not accept this token: it has another one, or it was started without one")
 
-// silence is after how long a stream that says nothing is taken to be gone: it has an event a second.
-const silence = 10 * time.Second
+// idleTimeout is the time without an event after which a stream counts as broken. It has an event a second.
+const idleTimeout = 10 * time.Second
 
 // maxEvent is longer than any event: a thousand rules and thirty subjects.
 const maxEvent = 4 << 20
 
-// A Client asks one admin port. It is safe for concurrent use.
+// A Client reads from one admin port. It is safe for concurrent use.
 type Client struct {
 	// Admin is the URL of the port, such as http://127.0.0.1:6070.
 	Admin string
-	// Token is the admin's, or empty.
+	// Token is the admin token. Empty is none.
 	Token string
 }
 
-// Watch calls f with every event, and the JSON that it came in, until f or the context ends it, or the stream ends,
-// which is an error.
+// Watch calls f with every event and its JSON, until f returns false or the context ends. A stream that ends is an error.
 func (c *Client) Watch(ctx context.Context, f func(wire.Event, []byte) (more bool)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	quiet := time.AfterFunc(silence, func() { stop(fmt.Errorf("it has said nothing for %v", silence)) })
-	defer quiet.Stop()
-	transport := http.DefaultTransport.(*http.Transport).Clone() // a connection of its own, which ends with the stream
+	idle := time.AfterFunc(idleTimeout, func() { stop(fmt.Errorf("no event for %v", idleTimeout)) })
+	defer idle.Stop()
+	transport := http.DefaultTransport.(*http.Transport).Clone() // its own connection, which ends with the stream
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport} // no timeout: the stream goes on
+	client := &http.Client{Transport: transport} // no timeout, because the stream does not end
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.Admin, "/")+"/admin/v1/events", nil)
 	if err != nil {
 		return err
@@ -57,14 +56,14 @@ func (c *Client) Watch(ctx context.Context, f func(wire.Event, []byte) (more boo
 	defer func() { _ = res.Body.Close() }()
 	switch {
 	case res.StatusCode == http.StatusServiceUnavailable:
-		return fmt.Errorf("%s has as many watchers as it takes: close a dashboard or another sash top, or give the token", c.Admin)
+		return fmt.Errorf("%s has too many open streams: close a dashboard or another sash top, or pass the token", c.Admin)
 	case res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"):
 		return fmt.Errorf("%s is no admin port of sash serve: it answers %s to /admin/v1/events", c.Admin, res.Status)
 	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxEvent)
 	for kind := ""; lines.Scan(); {
-		quiet.Reset(silence)
+		idle.Reset(idleTimeout)
 		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 			kind = name
 		}
@@ -89,7 +88,7 @@ func (c *Client) Watch(ctx context.Context, f func(wire.Event, []byte) (more boo
 	return fmt.Errorf("%s ended the stream: %w", c.Admin, cmp.Or(lines.Err(), io.EOF))
 }
 
-// unwrap takes the URL away, which the message has.
+// unwrap removes the URL, which the message already has.
 func unwrap(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner

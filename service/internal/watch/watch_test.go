@@ -56,7 +56,7 @@ func TestWatchReturnsWhatIsWrong(t *testing.T) {
 	}{
 		"no server":        {watch.Client{Admin: "http://127.0.0.1:1"}, "no admin port answers at http://127.0.0.1:1"},
 		"another server":   {watch.Client{Admin: stream(t, 404, "")}, "is no admin port of sash serve: it answers 404 Not Found"},
-		"too many":         {watch.Client{Admin: stream(t, 503, "")}, "has as many watchers as it takes"},
+		"too many":         {watch.Client{Admin: stream(t, 503, "")}, "has too many open streams"},
 		"no JSON":          {watch.Client{Admin: stream(t, 200, "event: state\ndata: {\n\n")}, "sent an event that cannot be read"},
 		"the stream ended": {watch.Client{Admin: stream(t, 200, state)}, "ended the stream"},
 	} {
