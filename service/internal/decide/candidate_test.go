@@ -38,7 +38,7 @@ func newTwin(t *testing.T, text string) *twin {
 	return w
 }
 
-// A candidate that is only watched changes no answer, and is told as if its limits were the rule's: the answers to
+// A candidate that is not enforced changes no answer, and is answered as if its limits were the rule's: the answers to
 // the same random requests of a service with the limits, and of one with the candidate in their place.
 func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 	for _, limits := range [][2]string{{"8/2s, 30/20s", "5/2s, 20/20s"}, {"5/2s", "9/3s"}} {
@@ -62,14 +62,14 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 			}
 			got, want, would := both.last[0], rule.last[0], alone.last[0]
 			if fmt.Sprint(got.Refused, got.Limits) != fmt.Sprint(want.Refused, want.Limits) {
-				t.Fatalf("request %d: the rule said %v %v, and without a candidate %v %v", n, got.Refused, got.Limits, want.Refused, want.Limits)
+				t.Fatalf("request %d: the rule answers %v %v, and without a candidate %v %v", n, got.Refused, got.Limits, want.Refused, want.Limits)
 			}
 			c := got.Candidate
 			if c == nil || c.Enforced || c.Metric != "d.user.candidate" || c.Cost != cost || c.Rule != got.Rule {
 				t.Fatalf("request %d: the candidate is %+v", n, c)
 			}
 			if c.Refused != would.Refused || c.RefusedBy.RetryAfter != would.RefusedBy.RetryAfter || c.Limits[0].Remaining != would.Limits[0].Remaining {
-				t.Fatalf("request %d: the candidate said %v %v, and alone %v %v", n, c.Refused, c.Limits, would.Refused, would.Limits)
+				t.Fatalf("request %d: the candidate answers %v %v, and alone %v %v", n, c.Refused, c.Limits, would.Refused, would.Limits)
 			}
 			if c.Refused != got.Refused {
 				differs++
@@ -115,11 +115,11 @@ func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 	use(w, withCandidate("10/1h", "{limits: [6/1h], enforce_percent: 100}"))
 	ask("enforced", "true 0 6/1h")
 	if a := w.last[0]; !a.Candidate.Enforced || a.Candidate.Metric != "d.user.candidate" || a.Metric != "d.user" || a.Candidate.Limits[0].Remaining != 0 {
-		t.Errorf("an enforced candidate is told as %+v", a.Candidate)
+		t.Errorf("the answer of an enforced candidate is %+v", a.Candidate)
 	}
 	ask("enforced", "false 0 6/1h")
 	if a := w.last[0]; !a.Refused || !a.Candidate.Refused {
-		t.Errorf("its refusal is told as %+v of %+v", a.Candidate, a)
+		t.Errorf("the answer of its refusal is %+v, of %+v", a.Candidate, a)
 	}
 	use(w, withCandidate("6/1h", ""))
 	ask("promoted", "false 0 6/1h")
@@ -187,12 +187,12 @@ func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
 	}
 	// What can never fit is refused by the candidate, and by nothing else.
 	loose := newTwin(t, withCandidate("10/1h", "{limits: [5/1h]}"))
-	if said := ask(t, loose.Decider, Together, part("user=ann", 7)); said != "ok:3" || !loose.last[0].Candidate.Refused {
-		t.Errorf("seven units: %s, and the candidate %+v", said, loose.last[0].Candidate)
+	if got := ask(t, loose.Decider, Together, part("user=ann", 7)); got != "ok:3" || !loose.last[0].Candidate.Refused {
+		t.Errorf("seven units: %s, and the candidate %+v", got, loose.last[0].Candidate)
 	}
 }
 
-// While the store does not decide nothing is known of a candidate, and nobody waits for it or is stopped by it.
+// While the store does not decide, the answer of a candidate is unknown, and no request waits for it or is refused by it.
 func TestNoCandidateWithoutAStore(t *testing.T) {
 	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- key: user\n  limits: [10/1h]\n  on_unavailable: open\n  candidate: {limits: [1/1h]}\n"))
 	if err != nil {
@@ -207,10 +207,10 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	observed := 0
 	d.Observe(func(_ context.Context, o *Observation) {
-		if told++; o.Answers[0].Candidate != nil {
-			t.Errorf("the candidate said %+v", o.Answers[0].Candidate)
+		if observed++; o.Answers[0].Candidate != nil {
+			t.Errorf("the candidate answers %+v", o.Answers[0].Candidate)
 		}
 	})
 	user := part("user=ann", 1)
@@ -218,7 +218,7 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 		if v, err := one(t.Context(), d, One("d", user.Entries, nil)); err != nil || !v.Allowed() {
 			t.Fatalf("%+v, %v", v, err)
 		}
-		if told == 1 && down.asked != 1 {
+		if observed == 1 && down.asked != 1 {
 			t.Errorf("the store failed, and was asked %d times", down.asked)
 		}
 		if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{user}, Lenient: true}); err != nil {
@@ -233,8 +233,8 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	if v, err := one(t.Context(), d, One("d", user.Entries, nil)); err != nil || !v.Allowed() || failing.asked != 1 {
 		t.Errorf("%+v, %v; the candidate was asked %d times", v, err, failing.asked)
 	}
-	if told != 10 {
-		t.Errorf("told of %d requests", told)
+	if observed != 10 {
+		t.Errorf("%d requests were observed", observed)
 	}
 }
 
@@ -267,8 +267,8 @@ func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 		}
 		until := time.Now().Add(time.Hour)
 		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Limits: []sash.Limit{sash.Every(9, time.Hour)}, Until: until}})
-		if said := ask(t, w.Decider, Together, user); said != "ok:6" || w.last[0].Candidate != nil {
-			t.Errorf("%s%%: with other limits %s, and the candidate says %+v", percent, said, w.last[0].Candidate)
+		if got := ask(t, w.Decider, Together, user); got != "ok:6" || w.last[0].Candidate != nil {
+			t.Errorf("%s%%: with other limits %s, and the candidate answers %+v", percent, got, w.last[0].Candidate)
 		}
 		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Until: until}})
 		if v, err := one(t.Context(), w.Decider, One("d", user.Entries, nil)); err != nil || v.Allowed() || w.last[0].Candidate != nil {

@@ -10,7 +10,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// While the configuration and the exceptions change, requests are held to one or the other, and nobody gets more than
+// While the configuration and the exceptions change, requests are held to one or the other, and no subject gets more than
 // the widest of them.
 func TestRequestsWhileEverythingChanges(t *testing.T) {
 	parse := func(text string) *config.Config {

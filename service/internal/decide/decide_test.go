@@ -262,7 +262,7 @@ func TestAConfigurationIsChanged(t *testing.T) {
 	want(t, "a rule that went away", ask(t, d, Together, part("b", 1)), "ok")
 }
 
-// A marked store remembers which charges were said to be settled later, maybe. It decides one subject at a time.
+// A marked store counts the charges with and without MaySettle. It decides one subject at a time.
 type marked struct {
 	driver.Store
 	later map[bool]int
@@ -279,7 +279,7 @@ func (m *marked) Settle(ctx context.Context, set driver.Settlement) error {
 	return m.Store.(driver.Settler).Settle(ctx, set)
 }
 
-// Refusals are answered from memory unless somebody may give units back, so who may has to say so.
+// Refusals are answered from memory unless units may be given back, so requests that may be given back have MaySettle.
 func TestWhatMayBeGivenBackIsSaidToTheStore(t *testing.T) {
 	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: a, limits: [5/1m]}, {key: b, limits: [5/1m]}, {key: c, limits: [5/1m], algorithm: fixed-window}]\n"))
 	if err != nil {
@@ -292,7 +292,7 @@ func TestWhatMayBeGivenBackIsSaidToTheStore(t *testing.T) {
 	}
 	ask(t, d, Together, part("a=1", 1))
 	if store.later[true] != 0 || store.later[false] != 1 {
-		t.Errorf("a part alone, which nobody gives back: %v", store.later)
+		t.Errorf("a part alone, which is never given back: %v", store.later)
 	}
 	ask(t, d, Together, part("a=1", 1), part("b=1", 1))
 	if store.later[true] != 2 {

@@ -85,7 +85,7 @@ func TestABannedSubjectIsRefusedUntilTheBanEnds(t *testing.T) {
 		refund := part("user=eve", 1)
 		refund.Refund = true
 		want(t, "a refund is given back", ask(t, d, Together, refund), "ok:3")
-		<-time.After(time.Minute) // in a bubble: the clock moves, nobody waits
+		<-time.After(time.Minute) // in a bubble: the clock moves without waiting
 		want(t, "over", ask(t, d, Together, part("user=eve", 1)), "ok:2")
 		if v := decideOne(t, d, "user=eve"); !v.Allowed() || remaining(v) != 1 {
 			t.Errorf("after the ban: %+v", v)
@@ -123,7 +123,7 @@ func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
 		if err != nil || !answers[0].Refused || len(answers[0].Limits) != 2 || answers[0].Limits[0].Remaining != 2 {
 			t.Errorf("within the minute: %+v, %v", answers, err)
 		}
-		<-time.After(2 * time.Minute) // in a bubble: the clock moves, nobody waits
+		<-time.After(2 * time.Minute) // in a bubble: the clock moves without waiting
 		if v := decideOne(t, d, "user=ann"); !v.Allowed() || remaining(v) != 1 || v.Limits[0].Limit.Name != "5/2h" {
 			t.Errorf("under the override: %+v", v)
 		}

@@ -12,7 +12,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// gone is a store that nobody can reach.
+// gone is a store that cannot be reached.
 type gone struct{ *memstore.Store }
 
 func (gone) Decide(context.Context, driver.Request) (driver.Answer, error) {

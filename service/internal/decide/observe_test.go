@@ -9,8 +9,8 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// Every request is told of once, with what was asked, of whom, and what became of it.
-func TestObserversAreToldOfEveryRequest(t *testing.T) {
+// Every request is observed once, with its parts, their subjects and their answers.
+func TestEveryRequestIsObserved(t *testing.T) {
 	d, _ := decider(t, `
 domain: d
 descriptors:
@@ -27,7 +27,7 @@ descriptors:
 			line += fmt.Sprintf(" [%s %s %d, refused %v by %q]", a.Metric, a.Key, a.Cost, a.Refused, a.RefusedBy.Limit.Name)
 		}
 		if o.Took < 0 || o.Began.IsZero() {
-			t.Error("no time was told")
+			t.Error("there is no time")
 		}
 		seen = append(seen, line)
 	})
@@ -48,6 +48,6 @@ descriptors:
 		`none allowed:false error:true [  0, refused false by ""]`,
 	}
 	if !slices.Equal(seen, want) {
-		t.Errorf("told\n%q\nwant\n%q", seen, want)
+		t.Errorf("observed\n%q\nwant\n%q", seen, want)
 	}
 }

@@ -17,11 +17,11 @@ descriptors:
 - {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
 `
 
-// Looks and explanations charge nothing, are told to no observer, and say what a request would be told.
-func TestALookIsNoRequest(t *testing.T) {
+// Peeks and explanations charge nothing, notify no observer, and return what a request would be answered.
+func TestAPeekIsNoRequest(t *testing.T) {
 	d, _ := decider(t, threeRules)
-	told := 0
-	d.Observe(func(context.Context, *Observation) { told++ })
+	observed := 0
+	d.Observe(func(context.Context, *Observation) { observed++ })
 	cost := int64(3)
 	for range 3 {
 		v, err := peekOne(t.Context(), d, One("d", part("k=a", 0).Entries, &cost))
@@ -33,8 +33,8 @@ func TestALookIsNoRequest(t *testing.T) {
 			t.Fatalf("%+v, %v", e, err)
 		}
 	}
-	if told != 0 {
-		t.Errorf("observers were told %d times", told)
+	if observed != 0 {
+		t.Errorf("observers were notified %d times", observed)
 	}
 	if v, err := one(t.Context(), d, One("d", part("k=a", 0).Entries, nil)); err != nil || remaining(v) != 2 {
 		t.Fatalf("%+v, %v", v, err)
@@ -45,7 +45,7 @@ func TestALookIsNoRequest(t *testing.T) {
 	}
 }
 
-func TestALookAtWhatCanNeverBe(t *testing.T) {
+func TestAPeekAtWhatNeverFits(t *testing.T) {
 	d, _ := decider(t, threeRules)
 	cost := int64(4)
 	for _, entries := range []string{"k=a", "none=a"} {

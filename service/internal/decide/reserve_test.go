@@ -270,7 +270,7 @@ func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
 	settle(t, here, r, 1)
 	expectLeft(t, here, "of this instance's share", "local=a", 4)
 
-	// A call with an ID is told to the store as a whole when that is back.
+	// A call with an ID is written to the store as a whole when that is back.
 	_, r = reserve(t, here, "job", "local=b", 4)
 	if err := here.Settle(t.Context(), r, 0); !errors.Is(err, ErrKept) {
 		t.Errorf("with an ID: %v", err)

@@ -93,7 +93,7 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 	return all
 }
 
-// name tells descriptors apart in the fields: the keys, as the parameter has them.
+// name names a descriptor in the fields: its keys, as the parameter has them.
 func (d descriptor) name() string {
 	keys := make([]string, len(d))
 	for i, s := range d {

@@ -201,7 +201,7 @@ func TestForwardAuthTakesTheLastLineOfAddresses(t *testing.T) {
 	}
 }
 
-// Descriptors are one decision: what one refuses is charged to none, and the fields tell them apart.
+// Descriptors are one decision: a request that one refuses is charged to none, and the fields name each.
 func TestForwardAuthWithSeveralDescriptors(t *testing.T) {
 	h, _ := edge(t)
 	const query = "domain=edge&descriptor=remote_address&descriptor=service=api"
@@ -213,7 +213,7 @@ func TestForwardAuthWithSeveralDescriptors(t *testing.T) {
 	wantAuth(t, "both", auth(h, query), 429, "10", `"remote_address:2/10s";r=0;t=10, "service:3/10s";r=0;t=10`)
 }
 
-// Two algorithms are two steps: the second is only looked at when the first refuses, and is told all the same.
+// Two algorithms are two steps: when the first refuses, the second is not charged, and its state is answered all the same.
 func TestForwardAuthTellsOfEveryRefusal(t *testing.T) {
 	h, clock := edge(t)
 	clock.now = clock.now.Add(time.Second)
@@ -247,24 +247,24 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 		header []string
 		say    string
 	}{
-		"nothing":                {"", nil, "domain is missing"},
-		"no descriptor":          {"domain=edge", nil, "descriptor is missing"},
-		"an unknown domain":      {"domain=e&descriptor=remote_address", nil, `unknown domain "e": the configuration has edge`},
-		"two domains":            {right + "&domain=edge", nil, "domain is there 2 times"},
-		"an unknown parameter":   {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor and deny"},
-		"a status nobody takes":  {right + "&deny=200", nil, "deny=200: it is 401, 403 or 429"},
-		"an unknown entry":       {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
-		"an empty entry":         {"domain=edge&descriptor=path,", nil, `the entry "" is none`},
-		"a header without name":  {"domain=edge&descriptor=header:", nil, `"header:" is none`},
-		"a key without name":     {"domain=edge&descriptor==a", nil, `"=a" is none`},
-		"many descriptors":       {right + strings.Repeat("&descriptor=path", 4), nil, "5 descriptors: one decision spans at most 4"},
-		"many entries":           {"domain=edge&descriptor=path" + strings.Repeat(",path", wire.MaxEntries), nil, "at most 32"},
-		"not a query":            {"domain=%zz", nil, "the parameters of the URL"},
-		"no address":             {right, []string{"X-Forwarded-For", ""}, "X-Forwarded-For is missing"},
-		"an address that is not": {right, []string{"X-Forwarded-For", "192.0.2.7, unix:"}, `ends in "unix:"`},
-		"no path":                {"domain=edge&descriptor=path", []string{"X-Forwarded-Uri", ""}, "X-Forwarded-Uri is missing"},
-		"no method":              {"domain=edge&descriptor=method", []string{"X-Forwarded-Method", ""}, "X-Forwarded-Method is missing"},
-		"no host":                {"domain=edge&descriptor=host", []string{"X-Forwarded-Host", ""}, "X-Forwarded-Host is missing"},
+		"nothing":                 {"", nil, "domain is missing"},
+		"no descriptor":           {"domain=edge", nil, "descriptor is missing"},
+		"an unknown domain":       {"domain=e&descriptor=remote_address", nil, `unknown domain "e": the configuration has edge`},
+		"two domains":             {right + "&domain=edge", nil, "domain is there 2 times"},
+		"an unknown parameter":    {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor and deny"},
+		"a status no proxy takes": {right + "&deny=200", nil, "deny=200: it is 401, 403 or 429"},
+		"an unknown entry":        {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
+		"an empty entry":          {"domain=edge&descriptor=path,", nil, `the entry "" is none`},
+		"a header without name":   {"domain=edge&descriptor=header:", nil, `"header:" is none`},
+		"a key without name":      {"domain=edge&descriptor==a", nil, `"=a" is none`},
+		"many descriptors":        {right + strings.Repeat("&descriptor=path", 4), nil, "5 descriptors: one decision spans at most 4"},
+		"many entries":            {"domain=edge&descriptor=path" + strings.Repeat(",path", wire.MaxEntries), nil, "at most 32"},
+		"not a query":             {"domain=%zz", nil, "the parameters of the URL"},
+		"no address":              {right, []string{"X-Forwarded-For", ""}, "X-Forwarded-For is missing"},
+		"an address that is not":  {right, []string{"X-Forwarded-For", "192.0.2.7, unix:"}, `ends in "unix:"`},
+		"no path":                 {"domain=edge&descriptor=path", []string{"X-Forwarded-Uri", ""}, "X-Forwarded-Uri is missing"},
+		"no method":               {"domain=edge&descriptor=method", []string{"X-Forwarded-Method", ""}, "X-Forwarded-Method is missing"},
+		"no host":                 {"domain=edge&descriptor=host", []string{"X-Forwarded-Host", ""}, "X-Forwarded-Host is missing"},
 	} {
 		var log strings.Builder
 		w := auth(proxyHandler(t, memstore.New(nil), &log), c.query, c.header...)
@@ -272,7 +272,7 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != 400 || !strings.Contains(answer.Error, c.say) {
 			t.Errorf("%s: %d %s, want %q", name, w.Code, w.Body, c.say)
 		}
-		if !strings.Contains(log.String(), "forward-auth") { // nginx shows the answer to nobody
+		if !strings.Contains(log.String(), "forward-auth") { // nginx does not show the answer
 			t.Errorf("%s: it is not in the log: %s", name, &log)
 		}
 	}
@@ -301,7 +301,7 @@ func TestForwardAuthWhileTheStoreFails(t *testing.T) {
 	w := auth(h, "domain=edge&descriptor=remote_address&deny=403")
 	wantAuth(t, "closed", w, 503, "1", "")
 	if strings.Contains(w.Body.String(), "10.0.0.1") {
-		t.Errorf("it tells where the store is: %s", w.Body)
+		t.Errorf("it discloses where the store is: %s", w.Body)
 	}
 	for range 2 {
 		wantAuth(t, "open", auth(h, "domain=edge&descriptor=courtesy=a"), 200, "", "") // nothing was counted

@@ -139,7 +139,7 @@ type silence struct {
 
 var undecided = silence{
 	"the store did not answer: there is no decision, and whether the call was charged is not known",
-	"the store is not asked for now: there is no decision, and nothing was charged",
+	"the store was not asked: there is no decision, and nothing was charged",
 }
 
 // fail answers a request that got no answer from the engine.

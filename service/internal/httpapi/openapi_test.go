@@ -335,7 +335,7 @@ func TestTheDocumentHasThePathsOfTheHandler(t *testing.T) {
 		t.Errorf("documented are\n\t%v, handled\n\t%v", documented, handled)
 	}
 	if w := send(h, http.MethodPost, resetPath, `{}`); w.Code != http.StatusNotFound {
-		t.Errorf("who can ask for decisions can reset: %d", w.Code)
+		t.Errorf("a client of decisions can reset: %d", w.Code)
 	}
 	if w := send(h, http.MethodGet, "/openapi.yaml", ""); !bytes.Equal(w.Body.Bytes(), document) || w.Header().Get("Content-Type") != "application/yaml" {
 		t.Errorf("served as %q: %s", w.Header().Get("Content-Type"), w.Body)

@@ -63,7 +63,7 @@ func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) {
 
 var unsettled = silence{
 	"the store did not answer: whether the reservation is settled is not known; send this again, it counts once",
-	"the store is not asked for now: the reservation is not settled; send this again",
+	"the store was not asked: the reservation is not settled; send this again",
 }
 
 // settleTo corrects the charge of a reservation to the units that were used.
