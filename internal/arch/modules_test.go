@@ -84,7 +84,8 @@ func TestModulesRequireEachOtherAtOneVersion(t *testing.T) {
 }
 
 // Modules have versions of their own, and what is internal changes without notice. So a module that imports what is
-// internal to another one does not build with the next version of that one. Tests are held to it too.
+// internal to another one does not build with the next version of that one. Tests are held to it too. Examples import
+// nothing internal at all: users copy them.
 func TestNoPublishedModuleImportsWhatIsInternalToAnother(t *testing.T) {
 	dirs := modules(t)
 	for _, file := range goFiles(t, true) {
@@ -95,6 +96,9 @@ func TestNoPublishedModuleImportsWhatIsInternalToAnother(t *testing.T) {
 		for _, imported := range file.imports {
 			if !strings.HasPrefix(imported, "./") || !strings.Contains(imported+"/", "/internal/") {
 				continue
+			}
+			if strings.HasPrefix(path.Base(file.name), "example") && !strings.Contains("/"+file.pkg+"/", "/internal/") {
+				t.Errorf("%s: an example must not import %s", file.name, imported)
 			}
 			if to := moduleOf(dirs, path.Clean(imported)); to != from {
 				t.Errorf("%s: module %s must not import %s, which is internal to module %s", file.name, from, imported, to)
