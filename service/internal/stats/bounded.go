@@ -16,8 +16,8 @@ type Bounded[K comparable, V any] struct {
 	values map[K]*V // guarded by mu
 }
 
-// NewBounded returns a map of at most most keys and the key shared, which stands for all others. Clone copies a key
-// before the map keeps it, so that the map does not hold on to the memory of a request.
+// NewBounded returns a map that holds most keys, and beyond these the key shared, which stands for all others. Clone
+// copies a key before the map keeps it, so that the map does not hold on to the memory of a request.
 func NewBounded[K comparable, V any](most int, shared K, clone func(K) K) *Bounded[K, V] {
 	return &Bounded[K, V]{most: most, shared: shared, clone: clone, values: make(map[K]*V)}
 }
