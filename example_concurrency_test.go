@@ -27,7 +27,7 @@ func ExampleConcurrency() {
 		log.Fatal("no slot: ", err)
 	}
 
-	// Run a function, or be told that there is no slot.
+	// Run a function, or get an error if there is no slot.
 	err = reports.Do(ctx, "reports", func(ctx context.Context) error {
 		third := func(ctx context.Context) error {
 			return reports.Do(ctx, "reports", func(context.Context) error { return nil })

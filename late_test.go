@@ -50,7 +50,7 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 		"at a deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 10*time.Millisecond)
 		},
-		"of his own accord": func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"by cancellation": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, stop := context.WithCancel(ctx)
 			time.AfterFunc(10*time.Millisecond, stop)
 			return ctx, stop
@@ -75,7 +75,7 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 						t.Errorf("%s: the error is %v, want %v", call, err, ctx.Err())
 					}
 					if took := time.Since(began); took != 10*time.Millisecond {
-						t.Errorf("%s: the caller was kept for %v after he had left", call, took)
+						t.Errorf("%s: the caller waited for %v, longer than its context", call, took)
 					}
 					stop()
 				}
@@ -87,7 +87,7 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 				}
 				for range 3 {
 					if !start(t, c, "k").Allowed() {
-						t.Error("a caller who left has kept his slot")
+						t.Error("a caller that left still has its slot")
 					}
 				}
 			})
@@ -149,12 +149,12 @@ func TestWaitingForASlotEndsAsLimitedAlsoWhileTheStoreIsAsked(t *testing.T) {
 // onceStore counts the settlements that a store has to remember.
 type onceStore struct {
 	*memstore.Store
-	told, named int
-	fails       error
+	settled, named int
+	fails          error
 }
 
 func (s *onceStore) Settle(ctx context.Context, set driver.Settlement) error {
-	s.told++
+	s.settled++
 	if set.ID != "" {
 		s.named++
 	}
@@ -178,16 +178,16 @@ func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if store.told != 10 || store.named != 0 {
-		t.Errorf("the store was told %d times, and %d times with a name to remember; want 10 and 0", store.told, store.named)
+	if store.settled != 10 || store.named != 0 {
+		t.Errorf("%d settlements, %d of them with an ID to remember; want 10 and 0", store.settled, store.named)
 	}
 	store.fails = errLost
 	slot := start(t, c, "k")
 	if err := slot.Release(t.Context()); !errors.Is(err, sash.ErrUnavailable) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := slot.Release(t.Context()); err != nil || store.told != 11 {
-		t.Errorf("a release that may have been made was repeated: %d times, %v", store.told, err)
+	if err := slot.Release(t.Context()); err != nil || store.settled != 11 {
+		t.Errorf("a release that may have been made was repeated: %d times, %v", store.settled, err)
 	}
 }
 

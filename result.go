@@ -13,8 +13,8 @@ type Source = driver.Source
 const (
 	FromStore  = driver.FromStore  // the store decided
 	FromCache  = driver.FromCache  // an earlier refusal of the store still holds
-	FromLease  = driver.FromLease  // this process decided, over units that the store had leased to it
-	FromLocal  = driver.FromLocal  // the store is unavailable, and this process decided over its share
+	FromLease  = driver.FromLease  // this process decided, from units that the store had leased to it
+	FromLocal  = driver.FromLocal  // the store is unavailable, and this process decided within its share
 	FromPolicy = driver.FromPolicy // the store is unavailable, and nothing was counted
 )
 
@@ -38,8 +38,8 @@ type Result struct {
 	// At is the store's clock when it decided.
 	At time.Time
 
-	// A Result is copied three or four times in a call. So rare parts are behind a pointer, and its size is a multiple
-	// of 16 bytes, like that of an Answer.
+	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple
+	// of 16 bytes, like that of a driver.Answer.
 	key      string
 	policy   *policy
 	statuses driver.Statuses
@@ -48,7 +48,7 @@ type Result struct {
 
 // A LimitResult is one limit's part of a Result.
 type LimitResult struct {
-	// Key is the subject that the limit is on.
+	// Key is the subject that the limit applies to.
 	Key string
 	// Limit is the limit, with its name filled in.
 	Limit Limit
@@ -60,7 +60,7 @@ type LimitResult struct {
 	RetryAfter time.Duration
 	// ReleaseAfter is the time until Remaining grows, if no other call comes; zero when nothing is in use.
 	ReleaseAfter time.Duration
-	// ResetAfter is the time until every unit of this limit is free; zero when they are.
+	// ResetAfter is the time until every unit of this limit is free; zero when all are.
 	ResetAfter time.Duration
 }
 
@@ -74,8 +74,8 @@ func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
 	return r
 }
 
-// each returns the status of each limit of a single subject.
-func (r *Result) each() []driver.Status { return r.statuses.Of(len(r.policy.Limits)) }
+// limitStatuses returns the status of each limit of a result that has a single subject.
+func (r *Result) limitStatuses() []driver.Status { return r.statuses.Of(len(r.policy.Limits)) }
 
 // Limits returns each limit's part of the result, in the limiter's order, subject by subject.
 func (r Result) Limits() []LimitResult {
@@ -89,7 +89,7 @@ func (r Result) Limits() []LimitResult {
 	if r.policy == nil {
 		return nil
 	}
-	statuses := r.each()
+	statuses := r.limitStatuses()
 	out := make([]LimitResult, len(statuses))
 	for i := range statuses {
 		s, l := &statuses[i], r.policy.named[i]
@@ -107,8 +107,8 @@ func (r Result) Limits() []LimitResult {
 	return out
 }
 
-// RefusedBy returns the limit that refused: of several, the one with the longest RetryAfter. It returns false for a call
-// that was admitted.
+// RefusedBy returns the limit that refused the call; if several did, the one with the longest RetryAfter. It returns
+// false for a call that was admitted.
 func (r Result) RefusedBy() (LimitResult, bool) {
 	var by LimitResult
 	found := false
@@ -123,7 +123,7 @@ func (r Result) RefusedBy() (LimitResult, bool) {
 	return by, found
 }
 
-// join makes one result of a decision over one or several subjects.
+// join combines the results of the subjects of one decision. There is at least one.
 func join(results []Result) Result {
 	if len(results) == 1 {
 		return results[0]
@@ -144,8 +144,8 @@ func join(results []Result) Result {
 	if all.Allowed {
 		return all
 	}
-	for i := range results { // also of a subject that had room, where refused calls are charged
-		for _, s := range results[i].each() {
+	for i := range results { // all of them: where refused calls are charged, those that had room may have to wait too
+		for _, s := range results[i].limitStatuses() {
 			all.RetryAfter = max(all.RetryAfter, micros(s.Retry))
 		}
 	}

@@ -107,7 +107,7 @@ func TestCallsThatComeTogetherAreOneRoundTripAndOneEntry(t *testing.T) {
 		}
 		for n := int64(900); n < 1000; n++ {
 			if !left[n] {
-				t.Errorf("nobody was told that %d are left; one by one somebody is", n)
+				t.Errorf("no caller sees %d left; one by one, a caller does", n)
 			}
 		}
 	})
@@ -335,7 +335,7 @@ func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answ
 	return res, err
 }
 
-func TestAStoreThatPanicsLeavesNobodyWaiting(t *testing.T) {
+func TestAStoreThatPanicsLeavesNoCallerWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, coalesce.New(&panicking{far{Store: memstore.New(nil), trip: time.Millisecond}}), sash.PerMinute(10))
 		var wg sync.WaitGroup

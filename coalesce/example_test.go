@@ -12,9 +12,9 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A hot key that many goroutines ask for: still exactly its units.
+// Many goroutines share one hot key, and exactly its 100 units are admitted.
 func Example() {
-	store := coalesce.New(memstore.New(nil)) // in earnest: one on Redis, such as goredisstore.New(client, nil)
+	store := coalesce.New(memstore.New(nil)) // in production: one on Redis, such as goredisstore.New(client, nil)
 	limiter, err := sash.New(store, nil, sash.PerMinute(100))
 	if err != nil {
 		log.Fatal(err)
@@ -23,7 +23,7 @@ func Example() {
 	var wg sync.WaitGroup
 	for range 500 {
 		wg.Go(func() {
-			if res, err := limiter.Allow(context.Background(), "everybody"); err == nil && res.Allowed {
+			if res, err := limiter.Allow(context.Background(), "hot"); err == nil && res.Allowed {
 				admitted.Add(1)
 			}
 		})

@@ -15,7 +15,7 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A hanging store answers the calls until one costs as much as hangs.
+// A hanging store answers every call, except that one whose cost is hangs waits until its context ends.
 type hanging struct {
 	*far
 	hangs int64
@@ -31,8 +31,8 @@ func (h *hanging) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	return h.far.Decide(ctx, req)
 }
 
-// Those who have their answer already do not wait for the rest of the batch.
-func TestABatchIsCalledOffWhenAllThatItHasNotAnsweredHaveGivenUp(t *testing.T) {
+// Callers that have their answer do not wait for the rest of the batch, and do not keep it alive.
+func TestABatchIsCanceledOnceEveryUnansweredCallerGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hanging{newFar(), 9}
 		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
@@ -41,17 +41,17 @@ func TestABatchIsCalledOffWhenAllThatItHasNotAnsweredHaveGivenUp(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() {
 			if res, err := l.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed {
-				t.Errorf("what fits: %+v, %v", res, err)
+				t.Errorf("a call that fits: %+v, %v", res, err)
 			}
 		})
 		synctest.Wait()
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		wg.Go(func() { _, _ = l.AllowN(impatient, "k", 9) }) // asked for by itself
+		wg.Go(func() { _, _ = l.AllowN(impatient, "k", 9) }) // does not fit together with the 2: decided alone
 		wg.Wait()
 		synctest.Wait()
 		if n := store.underWay.Load(); n != 0 {
-			t.Errorf("%d decisions are under way that nobody waits for", n)
+			t.Errorf("%d decisions are under way although no caller waits", n)
 		}
 		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 			t.Errorf("afterwards: %+v, %v", res, err)
@@ -59,7 +59,7 @@ func TestABatchIsCalledOffWhenAllThatItHasNotAnsweredHaveGivenUp(t *testing.T) {
 	})
 }
 
-// A numbered store answers with the instant 1, 2, 3 and so on, in microseconds, in its own time.
+// A numbered store answers with the instant 1, 2, 3 and so on, in microseconds, after a random delay.
 type numbered struct {
 	*memstore.Store
 	n atomic.Int64
@@ -73,8 +73,8 @@ func (s *numbered) Decide(_ context.Context, req driver.Request) (driver.Answer,
 	return driver.NewAnswer(from, 0, []driver.Status{{Remaining: 1 << 30}}), nil
 }
 
-// Calls are used again. A caller that gave up just when its answer came leaves it to nobody else.
-func TestNobodyGetsAnAnswerOfAnEarlierCall(t *testing.T) {
+// Calls are reused. When a caller gives up just as its answer arrives, no later caller may receive that answer.
+func TestNoCallerGetsTheAnswerToAnEarlierCall(t *testing.T) {
 	store := &numbered{Store: memstore.New(nil)}
 	l := limiter(t, coalesce.New(store), sash.PerMinute(1<<16))
 	var wg sync.WaitGroup

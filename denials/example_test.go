@@ -10,9 +10,9 @@ import (
 	"example.com/sash/memstore"
 )
 
-// Somebody who is over the limit and does not stop is answered from memory.
+// A client that is over its limit and does not stop is refused from memory.
 func Example() {
-	store, err := denials.New(memstore.New(nil), nil) // in earnest: over one on Redis, such as goredisstore.New(client, nil)
+	store, err := denials.New(memstore.New(nil), nil) // in production: over one on Redis
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,8 +9,8 @@ type Source uint8
 const (
 	FromStore  Source = iota // the store decided
 	FromCache                // an earlier refusal of the store still holds
-	FromLease                // this process decided, over units that the store had leased to it
-	FromLocal                // the store is unavailable, and this process decided over its share
+	FromLease                // this process decided, from units that the store had leased to it
+	FromLocal                // the store is unavailable, and this process decided within its share
 	FromPolicy               // the store is unavailable, and nothing was counted
 )
 
@@ -34,17 +34,17 @@ type Status struct {
 
 // An Answer is a store's answer to one request. It is a value: it can be kept and shared.
 //
-// It is copied several times in a call. So its size is a multiple of 16 bytes: any other is copied with stores
-// that overlap, and the next copy waits for them.
+// An Answer is copied several times per call, so its size is a multiple of 16 bytes. Any other size is copied with
+// overlapping writes, which delay the next copy.
 type Answer struct {
 	// Refusals has bit i set when limit i of the policy refused the call.
 	Refusals uint64
 	// Source says where the answer came from.
 	Source Source
-	// Firm says of a refusal that no call can make room before the retry time has passed: no charge that
-	// counts may still be settled. Only a reset can, or a higher limit. A store that does not know says false.
+	// Firm reports that a refusal holds until the retry time has passed, because no charge that counts can still
+	// be settled. Only a reset or a higher limit makes room earlier. A store that does not know leaves it false.
 	Firm   bool
-	limits uint8 // how many statuses there are
+	limits uint8 // the number of statuses
 	// At is the store's clock when it decided.
 	At int64
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
@@ -53,10 +53,10 @@ type Answer struct {
 	statuses Statuses
 }
 
-// Statuses are those of one answer, without an allocation for one and two limits.
+// Statuses holds the status of each limit of one answer. One or two limits need no allocation.
 type Statuses struct {
 	few  [2]Status
-	many *[MaxLimits]Status // of more limits than few holds; not changed once made
+	many *[MaxLimits]Status // set when there are more limits than few holds; never modified afterwards
 }
 
 // Of returns the statuses of n limits. The caller must not change them.
@@ -67,14 +67,14 @@ func (s *Statuses) Of(n int) []Status {
 	return s.few[:n]
 }
 
-// NewAnswer makes an answer. At is the store's clock; bit i of refusals is set when limit i refused; there
-// is one status a limit, at most MaxLimits, which are copied.
+// NewAnswer returns an answer. At is the store's clock; bit i of refusals is set when limit i refused; statuses
+// has one element per limit, at most MaxLimits, and is copied.
 func NewAnswer(at int64, refusals uint64, statuses []Status) (a Answer) {
 	a.Set(at, refusals, statuses)
 	return a
 }
 
-// Set is NewAnswer without a copy: it fills a zero Answer in place.
+// Set fills a zero Answer in place. It takes the arguments of NewAnswer and saves copying the Answer.
 func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 	a.At, a.Refusals, a.limits = at, refusals, uint8(len(statuses))
 	if copy(a.statuses.few[:], statuses) < len(statuses) {
@@ -89,7 +89,7 @@ func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 // Statuses returns the status of each limit, in the policy's order. The caller must not change them.
 func (a *Answer) Statuses() []Status { return a.statuses.Of(int(a.limits)) }
 
-// Compact returns the statuses in the form in which the answer has them, which is cheap to copy.
+// Compact returns the statuses as the answer stores them, which is cheap to copy.
 func (a *Answer) Compact() Statuses { return a.statuses }
 
 // Remaining returns how many units are left after the call: the fewest of all limits.
@@ -105,8 +105,8 @@ func (a *Answer) Retry() int64 {
 	return retry
 }
 
-// Sum returns what the limits say together: the fewest units that remain, and the longest times until the request
-// is admitted, zero if it was, and until every unit is free.
+// Sum combines the limits. It returns the fewest units that remain, the longest time until the request is admitted
+// (zero if it was), and the longest time until every unit is free.
 func (a *Answer) Sum() (remaining, retry, reset int64) {
 	remaining = MaxUnits
 	statuses := a.Statuses()
@@ -120,8 +120,9 @@ func (a *Answer) Sum() (remaining, retry, reset int64) {
 	return remaining, retry, reset
 }
 
-// Before returns the answer to a request that was decided together with others of the same subject and an
-// equal policy, which come after it and were charged later units: those are not used yet when it is answered.
+// Before returns the answer to one of several requests that were decided together, when a is the answer to all of
+// them. They have the same subject and equal policies. The requests that follow it were charged later units, which
+// still remain when it is answered.
 func (a *Answer) Before(later int64) (before Answer) {
 	before = *a
 	if later == 0 {
@@ -134,8 +135,8 @@ func (a *Answer) Before(later int64) (before Answer) {
 	return before
 }
 
-// After returns the answer as it is d later if no other call comes: every time in it is shorter by d, and not
-// below zero, and At is later. It is for stores that answer from an earlier answer.
+// After returns what the answer becomes once d has passed, if no other call comes: every duration is shorter by d but
+// not negative, and At is later by d. Stores that answer from an earlier answer use it.
 func (a *Answer) After(d time.Duration) (after Answer) {
 	after = *a
 	less := d.Microseconds()
@@ -151,7 +152,7 @@ func (a *Answer) After(d time.Duration) (after Answer) {
 	return after
 }
 
-// own returns the statuses, which the answer then shares with no other.
+// own returns the statuses for modification. If they were shared with other answers, it copies them first.
 func (a *Answer) own() []Status {
 	if a.statuses.many != nil {
 		many := *a.statuses.many

@@ -7,7 +7,7 @@ import (
 	"example.com/sash/driver"
 )
 
-func TestAnAnswerDoesNotChangeWithWhatIsDerivedFromIt(t *testing.T) {
+func TestBeforeAndAfterLeaveTheAnswerUnchanged(t *testing.T) {
 	minute := time.Minute.Microseconds()
 	for _, n := range []int{1, 2, 3, driver.MaxLimits} {
 		statuses := make([]driver.Status, n)
@@ -33,12 +33,12 @@ func TestAnAnswerDoesNotChangeWithWhatIsDerivedFromIt(t *testing.T) {
 			}
 		}
 		if len(answer.Statuses()) != n || after.At != 5+59e6 {
-			t.Errorf("%d statuses, want %d; 59 seconds after 5 it is %d", len(answer.Statuses()), n, after.At)
+			t.Errorf("%d statuses, want %d; the clock 59 seconds after 5 is %d", len(answer.Statuses()), n, after.At)
 		}
 	}
 }
 
-func TestAnAnswerSumsUpItsLimits(t *testing.T) {
+func TestAnAnswerCombinesItsLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusals         uint64
 		allowed          bool

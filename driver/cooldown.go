@@ -35,7 +35,7 @@ func (c CoolDown) Keep() int64 { return max(c.Length, 10*time.Second.Microsecond
 
 var _ Cooler = Passthrough{}
 
-// CoolDown implements [Cooler]. The error is [ErrUnsupported] when the store behind it is none.
+// CoolDown implements [Cooler]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) CoolDown(ctx context.Context, key string, c CoolDown) (CoolDown, error) {
 	if next, ok := p.Next.(Cooler); ok {
 		return next.CoolDown(ctx, key, c)

@@ -2,16 +2,17 @@ package driver
 
 import "context"
 
-// A Decorator is a store over another one, which it needs for its work. A limiter credits it with a power,
-// such as settling, only when every store behind it has that power too. So a decorator has the methods of
-// all powers that it can pass on: see [Passthrough].
+// A Decorator is a store that works on top of another store. A limiter uses a power of it, such as settling, only
+// when every store behind it has that power too. So a decorator implements all powers that it can pass on: see
+// [Passthrough].
 type Decorator interface {
 	Store
 	// Unwrap returns the store behind it.
 	Unwrap() Store
 }
 
-// As returns the store as a T if it is one and so is every store behind it: a power that can be used.
+// As returns the store as a T, and true, if the store and every store behind it implement T. Only then can that power
+// be used.
 func As[T any](store Store) (T, bool) {
 	first, ok := store.(T)
 	for ok {
@@ -27,15 +28,15 @@ func As[T any](store Store) (T, bool) {
 }
 
 // A Substitute is a decorator that may answer in place of the store behind it, differently for each call. A
-// decorator that asks for several calls at once, or for units that are spent later, cannot use such an
-// answer: it belongs behind the Substitute, not before it.
+// decorator that requests one decision for several calls, or units to spend later, cannot use such an answer: put it
+// behind the Substitute, not in front of it.
 type Substitute interface {
 	Decorator
 	// Substitutes does nothing; it marks the type.
 	Substitutes()
 }
 
-// Substituted reports whether a store, or one behind it, is a Substitute.
+// Substituted reports whether a store, or any store behind it, is a Substitute.
 func Substituted(store Store) bool {
 	for {
 		if _, ok := store.(Substitute); ok {
@@ -72,8 +73,8 @@ func (p Passthrough) Decide(ctx context.Context, req Request) (Answer, error) {
 	return p.Next.Decide(ctx, req)
 }
 
-// DecideAll implements [MultiStore]. The error is [ErrApart] when the store behind it is none: a limiter
-// then decides one by one.
+// DecideAll implements [MultiStore]. The error is [ErrApart] when the store behind it does not: a limiter
+// then decides the requests one by one.
 func (p Passthrough) DecideAll(ctx context.Context, reqs []Request) ([]Answer, error) {
 	if next, ok := p.Next.(MultiStore); ok {
 		return next.DecideAll(ctx, reqs)
@@ -81,7 +82,7 @@ func (p Passthrough) DecideAll(ctx context.Context, reqs []Request) ([]Answer, e
 	return nil, ErrApart
 }
 
-// DecideOnce implements [Deduplicator]. The error is [ErrUnsupported] when the store behind it is none.
+// DecideOnce implements [Deduplicator]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (Answer, error) {
 	if next, ok := p.Next.(Deduplicator); ok {
 		return next.DecideOnce(ctx, id, req)
@@ -89,7 +90,7 @@ func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (An
 	return Answer{}, ErrUnsupported
 }
 
-// Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it is none.
+// Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
 	if next, ok := p.Next.(Settler); ok {
 		return next.Settle(ctx, s)
@@ -97,7 +98,7 @@ func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
 	return ErrUnsupported
 }
 
-// Reset implements [Resetter]. The error is [ErrUnsupported] when the store behind it is none.
+// Reset implements [Resetter]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Reset(ctx context.Context, key string, policy *Policy) error {
 	if next, ok := p.Next.(Resetter); ok {
 		return next.Reset(ctx, key, policy)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A store and a decorator that are written in a module of somebody else, with public packages only, pass the suite.
+// A store and a decorator that are written in another module, with public packages only, pass the suite.
 func TestAStoreFromOutsidePassesTheSuite(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

@@ -95,7 +95,7 @@ func (b *breaker) enter() (ticket, error) {
 	b.state.Store(uint32(Probing))
 	t, cause := ticket(b.probes), b.cause
 	b.mu.Unlock()
-	b.tell(Probing, cause)
+	b.notify(Probing, cause)
 	return t, nil
 }
 
@@ -116,7 +116,7 @@ func (b *breaker) succeed(t ticket) {
 	}
 	b.mu.Unlock()
 	if back {
-		b.tell(Up, nil)
+		b.notify(Up, nil)
 	}
 }
 
@@ -134,7 +134,7 @@ func (b *breaker) fail(t ticket, err error) {
 	cause := b.cause
 	b.mu.Unlock()
 	if down {
-		b.tell(Down, cause)
+		b.notify(Down, cause)
 	}
 }
 
@@ -152,7 +152,7 @@ func (b *breaker) skip(t ticket) {
 	cause := b.cause
 	b.mu.Unlock()
 	if mine {
-		b.tell(Down, cause)
+		b.notify(Down, cause)
 	}
 }
 
@@ -185,7 +185,7 @@ func (b *breaker) draw() float64 {
 	return b.random()
 }
 
-func (b *breaker) tell(now State, cause error) {
+func (b *breaker) notify(now State, cause error) {
 	if b.onChange != nil {
 		b.onChange(now, cause)
 	}

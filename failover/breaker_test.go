@@ -125,14 +125,14 @@ func TestAProbeWhoseCallerLeavesIsFollowedByAnother(t *testing.T) {
 	})
 }
 
-func TestFailuresAreTold(t *testing.T) {
+func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		errAuth := errors.New("NOAUTH authentication required")
-		told := make(map[failover.Kind]int)
+		reported := make(map[failover.Kind]int)
 		store := guarded(t, inner, failover.Options{
 			Modes:   always(failover.Open),
-			OnError: func(_ error, kind failover.Kind) { told[kind]++ },
+			OnError: func(_ error, kind failover.Kind) { reported[kind]++ },
 			Classify: func(err error) failover.Kind {
 				if errors.Is(err, errAuth) {
 					return failover.Misconfigured
@@ -147,13 +147,13 @@ func TestFailuresAreTold(t *testing.T) {
 				t.Errorf("%+v", res)
 			}
 		}
-		if told[failover.Misconfigured] != 1 || told[failover.Unsent] != 1 || told[failover.Unknown] != 2 {
-			t.Errorf("told %v", told)
+		if reported[failover.Misconfigured] != 1 || reported[failover.Unsent] != 1 || reported[failover.Unknown] != 2 {
+			t.Errorf("reported: %v", reported)
 		}
 		inner.becomes(nil)
 		allow(t, l, "k", 1)
-		if len(told) != 3 {
-			t.Errorf("told %v", told)
+		if len(reported) != 3 {
+			t.Errorf("reported: %v", reported)
 		}
 	})
 }

@@ -199,18 +199,18 @@ func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
 func TestAStoreThatPanicsHasFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		var told error
+		var reported error
 		store := guarded(t, inner, failover.Options{
 			Modes:   failover.Modes{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Local}}},
-			OnError: func(err error, _ failover.Kind) { told = err },
+			OnError: func(err error, _ failover.Kind) { reported = err },
 		})
 		l := newLimiter(t, store, nil, sash.PerHour(10))
 		inner.becomes(func(context.Context) error { panic("index out of range") })
 		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
 			t.Errorf("%+v", res)
 		}
-		if !errors.Is(told, sash.ErrUnavailable) || !strings.Contains(told.Error(), "index out of range") {
-			t.Errorf("told: %v", told)
+		if !errors.Is(reported, sash.ErrUnavailable) || !strings.Contains(reported.Error(), "index out of range") {
+			t.Errorf("reported: %v", reported)
 		}
 		if _, err := l.AllowN(t.Context(), "k", 2); !errors.Is(err, sash.ErrUnavailable) {
 			t.Errorf("in mode closed: %v", err)

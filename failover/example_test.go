@@ -12,7 +12,7 @@ import (
 	"example.com/sash/memstore"
 )
 
-// unplugged is a store that nobody can reach.
+// unplugged is a store that cannot be reached.
 type unplugged struct{}
 
 func (unplugged) Decide(context.Context, driver.Request) (driver.Answer, error) {

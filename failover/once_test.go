@@ -43,7 +43,7 @@ func (s *lossy) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	return res, err
 }
 
-// Whatever became of the first try, and whoever answered it, a call with an ID is charged to the store once.
+// A call with an ID is charged to the store once, whatever the first try's outcome and the source of its answer.
 func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after func(context.Context) error

@@ -85,7 +85,7 @@ func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 			t.Errorf("changes: %v", changes)
 		}
 		if slices.Contains(changes, "down false") || slices.Contains(changes, "probing false") {
-			t.Errorf("not up, and nobody knows why: %v", changes)
+			t.Errorf("not up, and without a cause: %v", changes)
 		}
 	})
 }

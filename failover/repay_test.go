@@ -83,7 +83,7 @@ func TestWhatHasLeftTheWindowIsNotWritten(t *testing.T) {
 	})
 }
 
-// What a call was charged by the store and what the store is told later are never both.
+// A call is charged by the store itself or written to it later, never both.
 func TestNoCallIsChargedTwice(t *testing.T) {
 	for name, c := range map[string]struct {
 		does                       func(*fake) func(context.Context) error

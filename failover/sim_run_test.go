@@ -273,7 +273,7 @@ func (s *simulation) judgeCall(c *simCall) {
 	}
 }
 
-// judgeStore checks the bound of what callers were told that the store admitted: N in every window, what
+// judgeStore checks the bound of what the store admitted, as callers saw it: N in every window, what
 // was lost besides, and N for a clock that jumped ahead.
 func (s *simulation) judgeStore(key string) {
 	type admission struct {
@@ -307,7 +307,7 @@ func (s *simulation) judgeStore(key string) {
 }
 
 // judgeLocal checks that a process admitted locally no more than its share, with what it knew of, and that
-// the store was told of nothing twice.
+// nothing was written to the store twice.
 func (s *simulation) judgeLocal(process, key string) {
 	var owed int64
 	for i, c := range s.calls {
@@ -334,7 +334,7 @@ func (s *simulation) judgeLocal(process, key string) {
 		}
 	}
 	if written := s.server.written[process+key]; written > owed {
-		s.broken("the store was told of %d units of %s that %s admitted locally; it did not know of %d", written, key, process, owed)
+		s.broken("%d units of %s that %s admitted locally were written to the store; %d were owed", written, key, process, owed)
 	}
 }
 

@@ -37,7 +37,7 @@ type server struct {
 
 	executions map[uint64]int     // of each call that a caller made
 	admissions map[uint64]simTime // when such a call was admitted
-	written    map[string]int64   // units charged for nobody's call, by process and key
+	written    map[string]int64   // units charged without a caller, by process and key
 	lost       []simCharge
 	jumps      []time.Time // forward
 }
@@ -243,7 +243,7 @@ func (l *link) send(ctx context.Context, f func()) error {
 				return
 			}
 			reply <- struct{}{}
-			reply <- struct{}{} // once more; nobody listens
+			reply <- struct{}{} // a second reply, which no caller receives
 		}()
 	}
 	ended := ctx.Done()

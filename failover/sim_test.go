@@ -46,7 +46,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d seeds, %d calls", last-first+1, calls.Load())
 }
 
-// retries sends again what may have run, as clients do that are not told otherwise.
+// retries sends again what may have run, as clients do by default.
 type retries struct{ *link }
 
 func (s retries) Decide(ctx context.Context, req driver.Request) (res driver.Answer, err error) {
@@ -61,7 +61,7 @@ func (s retries) Decide(ctx context.Context, req driver.Request) (res driver.Ans
 	return res, err
 }
 
-// forgets is a local store that is not told what the other store admitted.
+// forgets is a local store that does not learn what the other store admitted.
 type forgets struct{ LocalStore }
 
 func (s forgets) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
@@ -86,10 +86,10 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 			}
 		}},
 		"switching over hands out a fresh share": {local: func(s LocalStore) LocalStore { return forgets{s} }, found: "its share is"},
-		"what may be charged is charged again":   {classify: func(error) Kind { return Unsent }, found: "the store was told of"},
+		"what may be charged is charged again":   {classify: func(error) Kind { return Unsent }, found: "were written to the store; "},
 		"the budget is not kept":                 {guard: func(g *guard) { g.budget *= 2 }, found: "the answer took"},
 		"closed is open":                         {modes: Modes{Rules: []Rule{{Mode: Open}}}, found: "under mode closed: true"},
-		"nobody probes": {found: "not at rest: down", guard: func(g *guard) {
+		"no caller probes": {found: "not at rest: down", guard: func(g *guard) {
 			g.enter = func(b *breaker) (ticket, error) {
 				if b.now() != Up {
 					return 0, b.cause

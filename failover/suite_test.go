@@ -13,7 +13,7 @@ import (
 	"example.com/sash/storetest/oracle"
 )
 
-// A store that works answers as if nobody stood before it.
+// A store that works answers as if it had no decorator.
 func TestAStoreThatWorksIsNotChanged(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))

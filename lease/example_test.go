@@ -14,7 +14,7 @@ import (
 
 // Ten thousand calls of one key, most of them decided in memory. A process that ends gives back what is left.
 func Example() {
-	store, err := lease.New(memstore.New(nil), 100*time.Millisecond) // in earnest: over one on Redis
+	store, err := lease.New(memstore.New(nil), 100*time.Millisecond) // in production: over one on Redis
 	if err != nil {
 		log.Fatal(err)
 	}

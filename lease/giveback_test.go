@@ -154,7 +154,7 @@ func TestALeaseThatIsReplacedGivesBackWhatItHasLeft(t *testing.T) {
 	})
 }
 
-func TestAStoreThatPanicsLeavesNobodyWaiting(t *testing.T) {
+func TestAStoreThatPanicsLeavesNoCallerWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &panicking{far: newFar()}
 		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))

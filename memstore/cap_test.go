@@ -8,7 +8,7 @@ import (
 	"example.com/sash/memstore"
 )
 
-// Below the cap no key is given up, and so nobody is admitted beyond a limit; at the cap it holds.
+// Below the cap no key is dropped, so no call is admitted beyond a limit. The store never exceeds the cap.
 func TestNoKeyIsGivenUpBelowTheCap(t *testing.T) {
 	for _, most := range []int{1, 10, 100, 1000, 5000} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"example.com/sash/memstore"
 )
 
-// What Inspect tells is what was charged, and what is used of a window is what of it lies in the window.
-func TestInspectTellsTheCharges(t *testing.T) {
+// Inspect returns what was charged. The units in use of a window are the charges that lie in it.
+func TestInspectReturnsTheCharges(t *testing.T) {
 	for _, algorithm := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
 		now := time.Unix(1_000_000, 0)
 		store := memstore.New(&memstore.Options{Now: func() time.Time { return now }})
@@ -52,12 +52,12 @@ func TestInspectTellsTheCharges(t *testing.T) {
 			}
 		}
 		if other, _ := store.Inspect("other", policy); other != nil {
-			t.Errorf("%v: a key that nobody asked for holds %v", algorithm, other)
+			t.Errorf("%v: a key without calls holds %v", algorithm, other)
 		}
 	}
 }
 
-// Algorithms without a log have no entries to tell.
+// Algorithms without a log have no entries to return.
 func TestInspectOfNoLogIsNil(t *testing.T) {
 	store := memstore.New(nil)
 	for _, algorithm := range []sash.Algorithm{sash.FixedWindow, sash.SlidingCounter, sash.GCRA} {

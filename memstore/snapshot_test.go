@@ -56,7 +56,7 @@ func filled(t testing.TB) (*memstore.Store, []byte) {
 	return store, snapshot.Bytes()
 }
 
-// Whatever is wrong with a snapshot is told, and leaves an empty store that works.
+// A damaged snapshot is reported, and leaves an empty store that works.
 func TestRestoreRefusesWhatIsNotWhole(t *testing.T) {
 	_, whole := filled(t)
 	refused := func(what string, r io.Reader, want error) {
@@ -138,8 +138,8 @@ func TestRestoreKeepsTheCap(t *testing.T) {
 	}
 }
 
-// A writer that fails is told.
-func TestSnapshotTellsTheWriter(t *testing.T) {
+// The writer's error is returned.
+func TestSnapshotReturnsTheWritersError(t *testing.T) {
 	store, _ := filled(t)
 	broken := errors.New("disk full")
 	if err := store.Snapshot(failing{broken}); !errors.Is(err, broken) {

@@ -67,7 +67,7 @@ type Failure uint8
 
 // The failures.
 const (
-	Fault       Failure = iota // a key function, a cost or a limit is wrong: the application has to be mended
+	Fault       Failure = iota // a key function, a cost or a limit is wrong: the application has to be fixed
 	NoKey                      // the request does not identify its subject: the client has to change it
 	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
 	StoreFailed                // the store failed: FailClosed or FailOpen decides

@@ -8,7 +8,7 @@ import (
 	"example.com/sash"
 )
 
-// What clients ask for in a window is told of those who are held to one like it.
+// The demand in a window counts the clients whose rule has a limit with that window.
 func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 	var b Builder
 	for name, asks := range map[string]struct {
@@ -45,7 +45,7 @@ func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 		t.Errorf("%+v, %v", rule, err)
 	}
 	if _, err := trace.Rule(candidates[1], "nobody"); err == nil {
-		t.Error("a rule for nobody")
+		t.Error("an unknown rule has no error")
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 
 const second = int64(1_000_000)
 
-// made builds a trace of one client's requests at the given times in seconds.
-func made(name string, at ...float64) *Trace {
+// traceOf builds a trace of one client's requests at the given times in seconds.
+func traceOf(name string, at ...float64) *Trace {
 	var b Builder
 	for _, s := range at {
 		b.Add(1431857100*second+int64(math.Round(s*1e6)), Selection{Key: name, Cost: 1, Route: "GET /"})
@@ -30,14 +30,14 @@ func outcome(t *testing.T, tr *Trace, c Candidate) *Outcome {
 
 func TestRetries(t *testing.T) {
 	limits := []sash.Limit{sash.Every(2, 10*time.Second)}
-	tr := made("a", 0, 0.5, 1, 2)
+	tr := traceOf("a", 0, 0.5, 1, 2)
 	for how, want := range map[Retry]Retries{
-		// Nobody tries again: requests 3 and 4 are lost.
+		// No client retries: requests 3 and 4 are lost.
 		NoRetry: {},
 		// Request 3, at 1, tries at 2, 3, 4, 5 and 6, and request 4, at 2, from 3 to 7; room comes at 10.
 		NaiveRetry: {Attempts: 14, RefusedAttempts: 12, GaveUp: 2},
-		// Request 3 is told 9 s, and comes at 10: admitted. Request 4, at 2, is told 8 s, comes at 10 too,
-		// after it, finds 0.5 and 10 in the window, is told 0.5 s, rounded up to 1, and is admitted at 11.
+		// Request 3 gets Retry-After 9 and is admitted at 10. Request 4, at 2, gets 8 and retries at 10 too. After request
+		// 3, the window holds 0.5 and 10, so it gets 0.5 s, rounded up to 1, and is admitted at 11.
 		HonourRetryAfter: {Attempts: 7, RefusedAttempts: 3, DelayMedian: 9, DelayMost: 9},
 	} {
 		o := outcome(t, tr, Candidate{Limits: limits, Retry: how})
@@ -67,7 +67,7 @@ func TestRetries(t *testing.T) {
 func TestTimeSpentLimited(t *testing.T) {
 	// Two in ten seconds. Refused at 1 and at 3, both until the one of 0 leaves at 10: limited from 1 to 10.
 	// The one at 30 and its neighbours are refused at 31 until 40: nine seconds more.
-	tr := made("a", 0, 0, 1, 3, 30, 30, 31)
+	tr := traceOf("a", 0, 0, 1, 3, 30, 30, 31)
 	o := outcome(t, tr, Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}})
 	if o.LimitedSeconds != 18 || o.Refused != 3 || o.FirstRefused != "2015-05-17T10:05:01Z" {
 		t.Errorf("%v s, %d refused, the first at %s; want 18, 3 and 1 s after the start", o.LimitedSeconds, o.Refused, o.FirstRefused)
@@ -129,7 +129,7 @@ func TestRulesShareNothing(t *testing.T) {
 }
 
 func TestATimelineShowsTheWindow(t *testing.T) {
-	tr := made("a", 0, 1, 2, 11)
+	tr := traceOf("a", 0, 1, 2, 11)
 	all, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}}, "a")
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ var coolDownCases = []testCase{
 	},
 	{
 		name:    "a clock that goes back does not prolong a cool-down",
-		promise: "nobody stays away for longer than the length of the cool-down",
+		promise: "no caller waits longer than the length of the cool-down",
 		only:    oneAlgorithm,
 		run: coolDowns(func(s *coolDownSuite) {
 			s.begins("k", 10*time.Second, false, 10*time.Second)

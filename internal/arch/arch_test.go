@@ -61,7 +61,7 @@ func layerOf(pkg string) layer {
 	}
 	for top := path.Dir(pkg); top != "."; top = path.Dir(top) {
 		for _, l := range layers {
-			if l.packages == top { // a package below an adapter is held to what the adapter is
+			if l.packages == top { // the adapter's rules apply to the packages below it
 				return l
 			}
 		}

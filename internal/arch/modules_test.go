@@ -53,7 +53,7 @@ func TestEveryModuleIsInTheWorkspace(t *testing.T) {
 }
 
 // What one module requires of another is what a user downloads, so it is a released version or the next one, the same
-// everywhere. A replace line of a module counts for nobody who requires it; those of go.work join the checkout.
+// everywhere. A replace line of a module has no effect for its users; those of go.work join the checkout.
 func TestModulesRequireEachOtherAtOneVersion(t *testing.T) {
 	module := modulePath(t)
 	joined := map[string]string{} // module path to the version that go.work takes from the checkout

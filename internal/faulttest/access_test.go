@@ -124,7 +124,7 @@ func TestServersThatRefuse(t *testing.T) {
 					t.Errorf("%v, %v; want an unavailable store", res.Allowed, err)
 				}
 				if err != nil && !strings.Contains(err.Error(), c.says) && !strings.Contains(err.Error(), "can't run this command") {
-					t.Errorf("the error does not tell of %s: %v", c.says, err)
+					t.Errorf("the error does not contain %s: %v", c.says, err)
 				}
 			})
 		}

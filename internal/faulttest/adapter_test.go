@@ -19,7 +19,7 @@ import (
 	"example.com/sash/rueidisstore"
 )
 
-// TestMain silences a client library that tells of every connection that it cannot make, and runs more
+// TestMain silences a client library that logs every connection that it cannot make, and runs more
 // tests at once than there are processors: most of their time they wait.
 func TestMain(m *testing.M) {
 	redis.SetLogger(&logging.VoidLogger{})

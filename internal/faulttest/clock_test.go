@@ -8,7 +8,7 @@ import (
 	"example.com/sash/redistest"
 )
 
-// Somebody sets the server's clock an hour forward and then back again, in the middle of the load.
+// The server's clock is set an hour forward and then back again, in the middle of the load.
 func TestClockIsMovedByAnHour(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
 		server, clock := redistest.StartWithClock(t)
@@ -40,12 +40,12 @@ func TestClockIsMovedByAnHour(t *testing.T) {
 			steady = append(steady, c)
 		}
 		steady.keepsTo(t, 2, limits...)
-		all.tell(t, "%d units before the jump, %d after it, %d after the way back; worst %v: %d of %d",
+		all.log(t, "%d units before the jump, %d after it, %d after the way back; worst %v: %d of %d",
 			here.units(), ahead.units(), here.after(forward).units(), limits[0].Window, steady.worst(limits[0].Window), limits[0].Units)
 	})
 }
 
-// After the clock went back nobody is locked out for longer than the window, and none more is admitted.
+// After the clock went back, no caller is locked out for longer than the window, and no more calls are admitted.
 func TestClockGoesBackAndTheWindowGoesOn(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
 		server, clock := redistest.StartWithClock(t)
@@ -67,16 +67,16 @@ func TestClockGoesBackAndTheWindowGoesOn(t *testing.T) {
 		}
 		// Both parts by one clock: none more than without the jump.
 		steady.keepsTo(t, 1, limit)
-		all.tell(t, "worst %v over the jump: %d of %d", limit.Window, steady.worst(limit.Window), limit.Units)
+		all.log(t, "worst %v over the jump: %d of %d", limit.Window, steady.worst(limit.Window), limit.Units)
 	})
 }
 
-// waitsAtMost reports refusals that tell of a longer wait.
+// waitsAtMost reports refusals with a longer RetryAfter.
 func (h history) waitsAtMost(t testing.TB, longest time.Duration) {
 	t.Helper()
 	for _, c := range h {
 		if c.RetryAfter > longest {
-			t.Errorf("a refusal tells to wait for %v, longer than the window of %v", c.RetryAfter, longest)
+			t.Errorf("the RetryAfter of a refusal is %v, longer than the window of %v", c.RetryAfter, longest)
 			return
 		}
 	}

@@ -36,7 +36,7 @@ func TestSlotsAreMoved(t *testing.T) {
 		for _, key := range keys {
 			all.where(func(c call) bool { return c.key == key }).isExact(t, used(t, l, key), limits...)
 		}
-		all.tell(t, "%d slots were moved", 3*len(keys))
+		all.log(t, "%d slots were moved", 3*len(keys))
 	})
 }
 
@@ -78,7 +78,7 @@ func TestClusterFailsOver(t *testing.T) {
 		all := load.stop()
 
 		all.failsOver(t, killed, used(t, l, key))
-		all.tell(t, "the callers took %v to be admitted again", all.gap(killed).Round(time.Millisecond))
+		all.log(t, "the callers took %v to be admitted again", all.gap(killed).Round(time.Millisecond))
 	})
 }
 

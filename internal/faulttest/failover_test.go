@@ -21,7 +21,7 @@ import (
 
 const (
 	mostInFlight = 32
-	processes    = 2 // that the limits are shared by, as the store is told
+	processes    = 2 // that share the limits, as the store is configured
 
 	// A caller's answer is due within the budget. A machine that does other work besides may run a goroutine
 	// late, but not all of them: what tests insist on is that no answer takes longer than this, and that 9

@@ -95,8 +95,8 @@ func (h history) charged(t testing.TB, used int64) {
 	}
 }
 
-// tell logs what was seen, for the table in docs/guarantees.md.
-func (h history) tell(t testing.TB, text string, args ...any) {
+// log logs what was seen, for the table in docs/guarantees.md.
+func (h history) log(t testing.TB, text string, args ...any) {
 	t.Helper()
 	t.Logf("%d calls: %d units admitted, %d refused, %d failed", len(h), h.admitted().units(), len(h.refused()), len(h.failed()))
 	t.Logf(text, args...)

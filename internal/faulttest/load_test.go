@@ -69,7 +69,7 @@ func startOn(t testing.TB, limiter *sash.Limiter, patience time.Duration) *load 
 	return start(t, limiter, patience, func(int, int) string { return subject })
 }
 
-// subject is who asks where there is one only.
+// subject is the key of every call where there is only one subject.
 const subject = "subject"
 
 func (l *load) quits() bool {

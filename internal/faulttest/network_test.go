@@ -9,8 +9,8 @@ import (
 	"example.com/sash/redistest"
 )
 
-// The network between callers and server spoils what passes. Every call asks for a subject of its own, so
-// that what the server holds tells how often each call was charged.
+// The network between the callers and the server drops or delays what passes. Every call has a subject of its own, so
+// the server's keys show how often each call was charged.
 func TestNetworkFaults(t *testing.T) {
 	faults := []struct {
 		name    string
@@ -63,7 +63,7 @@ func TestNetworkFaults(t *testing.T) {
 						t.Errorf("%s asked once and was refused", c.key)
 					}
 				}
-				all.tell(t, "%d calls of the fault failed, none was charged twice", lost)
+				all.log(t, "%d calls of the fault failed, none was charged twice", lost)
 			})
 		}
 	})

@@ -41,7 +41,7 @@ func TestKilledServerThatComesBackEmpty(t *testing.T) {
 		if unknown := all.failed().units() + 1; extra > lost || extra < lost-unknown {
 			t.Errorf("%d units more than the limit, but %d were lost (and up to %d unknown)", extra, lost, unknown)
 		}
-		all.tell(t, "%d units were lost and %d admitted beyond %d; worst %v: %d of %d",
+		all.log(t, "%d units were lost and %d admitted beyond %d; worst %v: %d of %d",
 			lost, extra, long.Units, short.Window, all.worst(short.Window), short.Units)
 	})
 }
@@ -65,6 +65,6 @@ func TestPausedServer(t *testing.T) {
 		all.keepsTo(t, 1, limits...)
 		charges := used(t, l, subject)
 		all.charged(t, charges)
-		all.tell(t, "%d units are charged", charges)
+		all.log(t, "%d units are charged", charges)
 	})
 }

@@ -19,7 +19,7 @@ func through(t testing.TB, addr string) *proxy {
 	t.Helper()
 	p := &proxy{}
 	for range 20 {
-		// Below the ports of outgoing connections: nobody takes it between two lives of the proxy.
+		// Below the ports of outgoing connections: no other process takes it between two runs of the proxy.
 		if err := p.open(t, fmt.Sprintf("127.0.0.1:%d", 22_000+rand.IntN(10_000)), addr); err == nil {
 			break
 		}

@@ -43,6 +43,6 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 		before.keepsTo(t, 1, limits...)
 		after.keepsTo(t, 1, limits...)
 		all.keepsTo(t, 2, limits...)
-		all.tell(t, "%d of %d charges arrived, %d were lost, %d were admitted beyond the limit", arrived, long.Units, lost, extra)
+		all.log(t, "%d of %d charges arrived, %d were lost, %d were admitted beyond the limit", arrived, long.Units, lost, extra)
 	})
 }

@@ -27,7 +27,7 @@ func TestSentinelsFailOver(t *testing.T) {
 		all := load.stop()
 
 		all.failsOver(t, killed, used(t, l, subject))
-		all.tell(t, "the sentinels took %v to name the new primary, the callers %v to be admitted by it",
+		all.log(t, "the sentinels took %v to name the new primary, the callers %v to be admitted by it",
 			named.Sub(killed).Round(time.Millisecond), all.gap(killed).Round(time.Millisecond))
 	})
 }
@@ -69,7 +69,7 @@ func TestPrimaryComesBackAfterItWasReplaced(t *testing.T) {
 		at := target{addrs: sentinels.Addrs(), sentinel: sentinels.Name, patience: hurried}
 		l := limiter(t, a.open(t, at), limits...)
 		load := startOn(t, l, hurried)
-		// Somebody who does not ask the sentinels stays with the old primary.
+		// A client that does not ask the sentinels stays with the old primary.
 		stray := startOn(t, limiter(t, a.open(t, to(primary.Addr(), hurried)), limits...), hurried)
 		more(t, "admissions before the fault", &load.admitted, 100)
 		primary.Pause()
@@ -86,7 +86,7 @@ func TestPrimaryComesBackAfterItWasReplaced(t *testing.T) {
 		all := append(load.stop(), stray.stop()...)
 
 		all.keepsTo(t, 2, limits...)
-		all.tell(t, "%d units beyond %d; worst %v: %d of %d",
+		all.log(t, "%d units beyond %d; worst %v: %d of %d",
 			max(0, all.admitted().units()-long.Units), long.Units, short.Window, all.worst(short.Window), short.Units)
 	})
 }

@@ -27,7 +27,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 		all := load.stop()
 
 		all.isExact(t, used(t, l, subject), limits...)
-		all.tell(t, "30 flushes")
+		all.log(t, "30 flushes")
 	})
 }
 
@@ -48,7 +48,7 @@ func TestClientsArePaused(t *testing.T) {
 		all.keepsTo(t, 1, limits...)
 		charges := used(t, l, subject)
 		all.charged(t, charges)
-		all.tell(t, "%d units are charged", charges)
+		all.log(t, "%d units are charged", charges)
 	})
 }
 
@@ -80,11 +80,11 @@ func TestMemoryIsUsedUp(t *testing.T) {
 		}
 		charges := used(t, l, subject)
 		all.isExact(t, charges, limits...)
-		all.tell(t, "%d units are charged", charges)
+		all.log(t, "%d units are charged", charges)
 	})
 }
 
-// The server throws keys away to make room, as it should never be told to. Each time a key goes, its
+// The server evicts keys to make room, although it should never be configured to. Each time a key goes, its
 // subject may be admitted anew, and no more than that.
 func TestKeysAreEvicted(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
@@ -128,7 +128,7 @@ func TestKeysAreEvicted(t *testing.T) {
 		if over == 0 {
 			t.Error("no subject was admitted beyond its limit: this test shows nothing")
 		}
-		all.tell(t, "%d subjects of %d lost keys and were admitted up to %d units beyond %d", over, len(byKey), worst, limit.Units)
+		all.log(t, "%d subjects of %d lost keys and were admitted up to %d units beyond %d", over, len(byKey), worst, limit.Units)
 	})
 }
 
@@ -141,8 +141,8 @@ func evicted(t testing.TB, server *redistest.Server) int {
 	return n
 }
 
-// evictions listens for keys that are thrown away. What it returns waits for so many and tells how often
-// each key went.
+// evictions listens for evicted keys. The function that it returns waits for total evictions and returns how often
+// each key was evicted.
 func evictions(t testing.TB, server *redistest.Server) func(total int) map[string]int64 {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

@@ -96,7 +96,7 @@ func (l *live) info(t testing.TB, section, field string) string {
 
 func TestRefusalsAndPeeksWriteNothing(t *testing.T) {
 	l := startLive(t, "--repl-ping-replica-period", "3600")
-	// A replica, so that there is a replication stream whose offset tells of every write.
+	// A replica, so that there is a replication stream whose offset counts every write.
 	_, port, _ := strings.Cut(l.Addr(), ":")
 	replica := redistest.Start(t, "--replicaof", "127.0.0.1 "+port)
 	for deadline := time.Now().Add(20 * time.Second); l.info(t, "replication", "connected_slaves") != "1"; {

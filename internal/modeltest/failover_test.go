@@ -15,8 +15,8 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A server that is stopped holds nobody up. When it goes on it does what it was sent meanwhile, and that is
-// not written once more.
+// A stopped server delays no caller. When it continues, it runs what it received meanwhile, and that is not written
+// again.
 func TestFailoverWhileTheServerIsStopped(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("server", func(t *testing.T) {

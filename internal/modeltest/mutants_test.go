@@ -9,7 +9,7 @@ import (
 	"example.com/sash/redistest"
 )
 
-// A mutant is a script that somebody could write in place of ours, with one thing wrong.
+// A mutant is one of the scripts with one plausible mistake.
 type mutant struct {
 	name     string
 	old, new string // the text, which is in the script exactly once, and what is there instead

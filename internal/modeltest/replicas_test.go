@@ -23,8 +23,9 @@ func classify(err error) failover.Kind {
 	return failover.Unsent
 }
 
-// With the defaults of both, on a server that looks often enough, too few replicas are told as that and not as an answer that is late.
-func TestAShortfallOfReplicasIsToldWithinTheBudget(t *testing.T) {
+// With the defaults of both, on a server that looks often enough, too few replicas are reported as such and not as a
+// late answer.
+func TestAShortfallOfReplicasIsReportedWithinTheBudget(t *testing.T) {
 	server := startLive(t, "--hz", "100") // how often an idle server looks for what has waited long enough
 	client := newClient(server.Addr())
 	defer client.Close()

@@ -1,5 +1,5 @@
--- gcra.lua: the generic cell rate algorithm, on a hash. All units may come at once, and then again at the
--- rate: it admits up to twice the units in one sliding window.
+-- gcra.lua: the generic cell rate algorithm, on a hash. A burst can use all units at once, and further units become
+-- free at a constant rate: it admits up to twice the units in one sliding window.
 --
 -- KEYS, ARGV, returns: see shared.lua
 -- Fields  <window>:at    instant of the last charge, in microseconds
@@ -9,7 +9,7 @@
 -- microsecond of slack absorbs the rounding.
 --
 -- Invariants: the debt never exceeds the window; the key lives until the debt is paid; a refusal writes
--- nothing, but a clock that went back re-dates the charge to now, once.
+-- nothing, except that after the clock went back the first call re-dates the charge to now.
 
 local function read(subject)
   for _, l in ipairs(subject.limits) do
@@ -52,7 +52,7 @@ local function look(l, cost)
   return retry > 0, remaining, retry, release, reset
 end
 
--- write adds units to the debt of every limit whose window still counts what was charged at an instant.
+-- write adds units that were charged at an instant to the debt of every limit whose window still contains it.
 local function write(subject, units, at)
   local lives = 1
   for _, l in ipairs(subject.limits) do

@@ -14,8 +14,8 @@ import (
 	"example.com/sash/replay"
 )
 
-// made is a page about two clients, one of them with a name that is no harmless text.
-func made(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page {
+// pageOf is a page about two clients, one of which has a key that looks like HTML.
+func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page {
 	t.Helper()
 	var b replay.Builder
 	start := time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC).UnixMicro()
@@ -48,7 +48,7 @@ var svgs = regexp.MustCompile(`(?s)<svg.*?</svg>`)
 
 func TestThePageStandsAlone(t *testing.T) {
 	for _, algorithm := range []sash.Algorithm{sash.SlidingLog, sash.FixedWindow} {
-		p := made(t, algorithm, sash.Every(10, 10*time.Second), sash.PerHour(50))
+		p := pageOf(t, algorithm, sash.Every(10, 10*time.Second), sash.PerHour(50))
 		var page bytes.Buffer
 		if err := Write(&page, p); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestThePageStandsAlone(t *testing.T) {
 			}
 		}
 		if !strings.Contains(text, "&lt;script&gt;") || !strings.Contains(text, "10/10s, 50/1h") {
-			t.Errorf("%v: the page does not tell of the candidate and the client", algorithm)
+			t.Errorf("%v: the page lacks the candidate or the client", algorithm)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestPlotsOfVeryLittle(t *testing.T) {
 // The window's units are those of the definition at every step: what was admitted in (t - window, t].
 func TestTheTimelineIsTheDefinition(t *testing.T) {
 	window := 10 * time.Second
-	p := made(t, sash.SlidingLog, sash.Every(10, window))
+	p := pageOf(t, sash.SlidingLog, sash.Every(10, window))
 	first, last := p.Timeline.Moments[0].At, p.Timeline.Moments[len(p.Timeline.Moments)-1].At
 	points := p.Timeline.used(0, first.Add(-time.Second), last.Add(time.Minute))
 	for i, point := range points[:len(points)-1] {

@@ -10,7 +10,7 @@ import (
 	"example.com/sash/replay"
 )
 
-// asked is a timeline of a client who asks for a unit at each of the given times.
+// asked is the timeline of a client that requests a unit at each of the given times.
 func asked(t *testing.T, c replay.Candidate, times ...time.Time) *Timeline {
 	t.Helper()
 	var b replay.Builder

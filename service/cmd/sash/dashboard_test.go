@@ -98,7 +98,7 @@ var added = map[string]bool{model.MetricNameLabel: true, "job": true, "instance"
 // The dashboard queries metrics and labels that a service has.
 func TestTheDashboardFitsTheMetrics(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	put(t, file, told)
+	put(t, file, userLimits)
 	p := serve(t, "--config", file)
 	callInATrace(t, p, "")
 	if _, err := p.dial(t).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{}); err == nil {
@@ -159,7 +159,7 @@ func TestTheDocumentedMetricsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	put(t, file, told)
+	put(t, file, userLimits)
 	p := serve(t, "--config", file)
 	callInATrace(t, p, "")
 	families := scrape(t, p)

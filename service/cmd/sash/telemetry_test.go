@@ -156,7 +156,7 @@ func (c *collector) until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-const told = `
+const userLimits = `
 domain: d
 descriptors:
 - {key: user, limits: [1/1h]}
@@ -200,7 +200,7 @@ func callInATrace(t *testing.T, p *service, traceparent string) {
 func TestTracesAndMetricsReachACollector(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	put(t, file, told)
+	put(t, file, userLimits)
 	for _, protocol := range []string{"grpc", "http/protobuf"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
@@ -249,7 +249,7 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 func TestTheLastSpansAreSent(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	put(t, file, told)
+	put(t, file, userLimits)
 	c := collect(t)
 	p := spawn(t, []string{
 		"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=grpc", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://" + c.grpcAddr,

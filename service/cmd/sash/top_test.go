@@ -66,7 +66,7 @@ func TestTop(t *testing.T) {
 }
 
 // An open dashboard does not delay the end of the service.
-func TestServeEndsWhileSomebodyWatches(t *testing.T) {
+func TestServeEndsWhileAClientWatches(t *testing.T) {
 	p := serve(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/admin/v1/events", nil)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 //	  limits: ["10/10s", "40/1h"]
 //	  enforce_percent: 10
 //
-// A subject that is not enforced is held to the rule's limits. The candidate is evaluated on a key of its own, as if
-// it were the only limit. An enforced subject is held to the candidate instead of the rule's limits, on the rule's
+// A subject that is not enforced is limited by the rule's limits. The candidate is evaluated on a key of its own, as if
+// it were the only limit. An enforced subject is limited by the candidate instead of the rule's limits, on the rule's
 // key. That key has what was admitted to the subject under either, so nothing is lost when a subject switches, or when
 // the candidate becomes the rule's limits.
 type Candidate struct {
@@ -35,7 +35,7 @@ type Candidate struct {
 	Apart bool
 }
 
-// Enforced reports whether a subject is held to the candidate. It depends only on the key and Percent: every instance
+// Enforced reports whether the candidate limits a subject. It depends only on the key and Percent: every instance
 // returns the same, and an enforced subject stays enforced when Percent grows.
 func (c *Candidate) Enforced(key string) bool {
 	sum := sha256.Sum256([]byte(key))

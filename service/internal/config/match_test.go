@@ -80,8 +80,8 @@ func TestWhatIsChargedAndCounted(t *testing.T) {
 		"a wildcard counts every value":      {[]Entry{{"path", "/api/v1"}}, []Entry{{"path", "/api/v1"}}, "d.path_/api/*"},
 		"a shared one counts all together":   {[]Entry{{"files", "files/a"}, {"user", "1"}}, []Entry{{"files", "files/*"}, {"user", "1"}}, "d.files_files/*.user"},
 		"a bare key keeps values out":        {[]Entry{{"path", "/x"}}, []Entry{{"path", "/x"}}, "d.path"},
-		"value_to_metric tells that value":   {[]Entry{{"route", "a"}, {"method", "GET"}}, []Entry{{"route", "a"}, {"method", "GET"}}, "d.route_a.method"},
-		"detailed_metric tells every value":  {[]Entry{{"tenant", "t"}, {"user", "u"}}, []Entry{{"tenant", "t"}, {"user", "u"}}, "d.tenant_t.user_u"},
+		"value_to_metric shows that value":   {[]Entry{{"route", "a"}, {"method", "GET"}}, []Entry{{"route", "a"}, {"method", "GET"}}, "d.route_a.method"},
+		"detailed_metric shows every value":  {[]Entry{{"tenant", "t"}, {"user", "u"}}, []Entry{{"tenant", "t"}, {"user", "u"}}, "d.tenant_t.user_u"},
 		"an exact value is part of the name": {[]Entry{{"path", "/api/v2/health"}}, []Entry{{"path", "/api/v2/health"}}, "d.path_/api/v2/health"},
 	} {
 		found, err := cfg.Find("d", tt.entries)

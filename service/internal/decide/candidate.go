@@ -7,7 +7,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// A candidate is the limits that are tried beside a rule's, for the subjects that are held to them and for the others.
+// A candidate is the limits that are tried beside a rule's, both for the subjects that it limits and for the others.
 type candidate struct {
 	*config.Candidate
 	enforced *limits
@@ -29,7 +29,7 @@ func (d *Decider) compileCandidate(rule *config.Rule) (*candidate, error) {
 	return &candidate{c, enforced, &compared}, nil
 }
 
-// enforced returns what a subject is held to: the limits, or those of their candidate.
+// enforced returns the limits that apply to a subject: the rule's, or its candidate's.
 func (l *limits) enforced(key string) *limits {
 	if c := l.candidate; c != nil && c.Enforced(key) {
 		return c.enforced

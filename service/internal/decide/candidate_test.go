@@ -81,8 +81,8 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 	}
 }
 
-// Who is enforced is held to the candidate, on what the rule had admitted before; and when the candidate becomes the
-// rule's limits nothing is lost and nothing is forgotten.
+// The candidate limits an enforced subject and counts what the rule had admitted before. When the candidate becomes the
+// rule's limits, no charge is lost.
 func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 	use := func(w *twin, text string) {
 		t.Helper()
@@ -127,7 +127,7 @@ func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 	ask("taken back", "true 3 10/1h")
 }
 
-// Each subject is on one side, the same in every process, and only the enforced ones are held to the candidate.
+// Each subject is on one side, the same in every process, and the candidate limits only the enforced ones.
 func TestAPercentageOfTheSubjectsIsEnforced(t *testing.T) {
 	text := withCandidate("2/1h", "{limits: [1/1h], enforce_percent: 30}")
 	w, other := newTwin(t, text), newTwin(t, text)
@@ -253,8 +253,8 @@ func (f *failsFor) Decide(ctx context.Context, req driver.Request) (driver.Answe
 	return f.Store.Decide(ctx, req)
 }
 
-// Who an operator bans or gives other limits is neither held to a candidate nor watched beside it, and a reset forgets
-// what was watched too.
+// A subject with a ban or an override is neither limited by a candidate nor watched beside it. A reset forgets what was
+// watched too.
 func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 	for _, percent := range []string{"0", "100"} {
 		w := newTwin(t, withCandidate("4/1h", "{limits: [2/1h], enforce_percent: "+percent+"}"))

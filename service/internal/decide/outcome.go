@@ -113,7 +113,7 @@ func (a *Answer) origin() Origin {
 	return Origin(a.Source)
 }
 
-// Rule names what part i was held to, in metrics: a domain and a rule of the configuration, or OfRequest. Both
+// Rule names, in metrics, the rule that limited part i: a domain and a rule of the configuration, or OfRequest. Both
 // are empty when nothing limits the part. They have no values of the request, and so are as few as the
 // configuration says.
 func (o *Observation) Rule(i int) (domain, rule string) {

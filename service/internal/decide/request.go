@@ -85,7 +85,7 @@ type Answer struct {
 	Source sash.Source
 	Cause  error
 	// Candidate is what the limits that are tried beside the rule's decided, or would have: see config.Candidate.
-	// Nil when there are none, or that is not known. Enforced says, of a candidate, that the part was held to it:
+	// Nil when there are none, or that is not known. Enforced says, of a candidate, that it limited the part:
 	// then the two answers are the same.
 	Candidate *Answer
 	Enforced  bool

@@ -34,7 +34,7 @@ type Reservation struct {
 	Units int64
 	// At is the store's clock when it charged.
 	At time.Time
-	// Policy is what the subject was held to. It may have changed since.
+	// Policy is the policy that limited the subject. It may have changed since.
 	Policy *driver.Policy
 	// Source is where the admission came from.
 	Source sash.Source

@@ -8,7 +8,7 @@ import (
 )
 
 // A class with reserve_below counts with the descriptor above it, and stops while the last part of its limits is
-// left to others, whoever has used what.
+// left to others, whichever class used the rest.
 func TestAReserveIsLeftToOthers(t *testing.T) {
 	d, clock := decider(t, `
 domain: d

@@ -216,7 +216,7 @@ func TestTheConfigurationChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// Whoever is let through has something to settle, also where nothing was charged.
+// Every admitted request has something to settle, even where nothing was charged.
 func TestWhatIsNotChargedIsSettledToo(t *testing.T) {
 	d, _ := decider(t, `
 domain: d

@@ -21,7 +21,7 @@ type rules struct {
 	exceptions map[string]*exceptions
 }
 
-// Limits are what a subject is held to, checked and ready for the store.
+// Limits are the limits that apply to a subject, checked and ready for the store.
 type limits struct {
 	named   []sash.Limit
 	limiter *sash.Limiter // nil, and so are policy and store, for a limit of no units, which refuses everything
@@ -86,7 +86,7 @@ func (l *limits) fits(cost int64) error {
 	return nil
 }
 
-// resolve finds what each part of a request is held to, and fills in the answers that need no store.
+// resolve finds the limits of each part of a request, and fills in the answers that need no store.
 func (d *Decider) resolve(req *Request, answers []Answer) error {
 	if err := req.check(); err != nil {
 		return err
@@ -192,8 +192,8 @@ func (d *Decider) override(domain string, part *Part, a *Answer) error {
 	return nil
 }
 
-// limitsOf returns what a subject is held to, nil for nothing, and for how much longer it is banned. Without exceptions
-// it looks up the rule's limits and no more.
+// limitsOf returns the limits that apply to a subject, nil for none, and for how much longer it is banned. Without
+// exceptions it looks up the rule's limits and no more.
 func (r *rules) limitsOf(domain string, entries []config.Entry, found config.Found) (held *limits, banned time.Duration) {
 	held = r.limits[found.Rule]
 	if len(r.exceptions) == 0 {

@@ -14,8 +14,8 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// One of three primaries hangs, and nobody takes its place. What the others hold is decided as before; what it held
-// is answered by policy, within the budget.
+// One of three primaries hangs, and no replica takes its place. What the others hold is decided as before; what it held
+// is answered by failure mode, within the budget.
 func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{NodeTimeout: time.Minute})
 	client, err := redisclient.New("redis+cluster://" + cluster.Primaries[1].Addr())

@@ -48,7 +48,7 @@ func ask(t *testing.T, g *Guard, calls int) (last error) {
 	return last
 }
 
-// What does not mend by itself is logged as an error, now and then; the rest when it begins and ends.
+// A failure that needs an operator is logged as an error, now and then; others when they begin and end.
 func TestWhatIsLogged(t *testing.T) {
 	for text, loud := range map[string]bool{
 		"NOAUTH Authentication required.":                                   true,

@@ -11,8 +11,8 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// Outages logs when Redis goes down and comes back, and, every now and then, a misconfiguration, which does not mend by
-// itself.
+// Outages logs when Redis goes down and comes back, and repeatedly, at intervals, a misconfiguration, which needs an
+// operator.
 type outages struct {
 	log           *slog.Logger
 	misconfigured throttle.Log
@@ -52,7 +52,7 @@ func (o *outages) failure(err error, kind failover.Kind) {
 		o.log.Debug("Redis failed", "error", err)
 		return
 	}
-	o.misconfigured.Log(slog.LevelError, "Redis refuses to work for this service, which does not mend by itself: see sash doctor", "error", err)
+	o.misconfigured.Log(slog.LevelError, "Redis rejects this service's calls until an operator corrects its configuration: see sash doctor", "error", err)
 }
 
 // cause returns the last failure, in a word.

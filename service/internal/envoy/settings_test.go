@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// from returns a lookup in an environment written as NAME=VALUE, separated by spaces.
 func from(text string) func(string) string {
 	all := map[string]string{}
 	for field := range strings.FieldsSeq(text) {
@@ -14,7 +15,7 @@ func from(text string) func(string) string {
 	return func(name string) string { return all[name] }
 }
 
-func TestRedisIsOneURL(t *testing.T) {
+func TestRedisSettingsBecomeOneURL(t *testing.T) {
 	for text, want := range map[string]string{
 		"REDIS_TYPE=SINGLE":                                                                           "unix:///var/run/nutcracker/ratelimit.sock",
 		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379":                                                  "redis://redis:6379",
@@ -32,7 +33,7 @@ func TestRedisIsOneURL(t *testing.T) {
 	}
 }
 
-func TestTheDefaultsAreThoseOfEnvoysService(t *testing.T) {
+func TestDefaultsMatchEnvoysService(t *testing.T) {
 	s, err := Read(from("RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit"))
 	if err != nil {
 		t.Fatal(err)
@@ -48,14 +49,15 @@ func TestTheDefaultsAreThoseOfEnvoysService(t *testing.T) {
 	}
 }
 
-func TestNamesThatOthersUseTooAreLeftAlone(t *testing.T) {
+// HOST, PORT and the like are common names: alone they do not mean that Envoy's settings are in use.
+func TestVariablesOfOtherProgramsAreIgnored(t *testing.T) {
 	s, err := Read(from("HOST=laptop PORT=http LOG_LEVEL=loud REDIS_URL=x"))
 	if err != nil || s.Deployed || s.HTTP != "" || s.Redis != "" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
 
-func TestWrongValuesAreNamed(t *testing.T) {
+func TestErrorsNameTheVariable(t *testing.T) {
 	for _, text := range []string{
 		"SHADOW_MODE=perhaps", "NEAR_LIMIT_RATIO=80", "NEAR_LIMIT_RATIO=NaN", "GRPC_MAX_CONNECTION_AGE=soon", "RUNTIME_ROOT=/ GRPC_PORT=http",
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X:Y", "LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=a,b",

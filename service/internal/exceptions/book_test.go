@@ -150,7 +150,7 @@ func TestTheNumberIsBounded(t *testing.T) {
 	put(t, b, ban("one more"), time.Hour)
 }
 
-// A clock that is wrong by an hour changes nothing: ends are told by the keeper's.
+// A clock that is wrong by an hour changes nothing: the keeper's clock decides when an exception ends.
 func TestClocksMayDiffer(t *testing.T) {
 	now := time.Now()
 	e := ban("eve")
@@ -173,7 +173,7 @@ func onServer(t *testing.T, addr string, log *slog.Logger) (*Book, *decide.Decid
 	return New(d, client, "", log), d
 }
 
-// What one instance is told the other one follows, and changes that both make at once are all kept.
+// An exception that one instance records applies on the other, and simultaneous changes of both are all kept.
 func TestInstancesShareExceptions(t *testing.T) {
 	server := redistest.Start(t)
 	a, _ := onServer(t, server.Addr(), quiet)

@@ -91,7 +91,7 @@ func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 	}
 }
 
-// A caller that leaves takes its own call with it and nobody else's, on a connection with few calls or many.
+// A caller that leaves cancels its own call and no other, on a connection with few calls or many.
 func TestACallersEndBreaksNoConnection(t *testing.T) {
 	server := redistest.Start(t)
 	p := through(t, server.Addr())
@@ -139,7 +139,7 @@ func TestABudgetThatIsTooShortToConnect(t *testing.T) {
 	}
 }
 
-// The name of one server can lead to another one: who is told that this one is a replica looks again.
+// The name of one server can lead to another one: a client that learns that this one is a replica resolves it again.
 func TestAServerThatBecameAReplicaIsLeft(t *testing.T) {
 	old, primary := redistest.Start(t), redistest.Start(t)
 	p := through(t, old.Addr())
@@ -160,7 +160,7 @@ func TestAServerThatBecameAReplicaIsLeft(t *testing.T) {
 	}
 }
 
-// Where rueidis makes no client while nobody answers, the client is there all the same, and works later.
+// Where rueidis creates no client while no server answers, there is a client all the same, and it works later.
 func TestSentinelsAndClustersThatComeUpLater(t *testing.T) {
 	watched := servertest.StartWatched(t)
 	_, clusterURL := servertest.StartCluster(t)
@@ -181,7 +181,7 @@ func TestSentinelsAndClustersThatComeUpLater(t *testing.T) {
 				wg.Go(func() {
 					for ctx.Err() == nil {
 						if _, err := l.Allow(ctx, "k"); err == nil {
-							t.Error("decided by nobody")
+							t.Error("decided without a server")
 						}
 						<-time.After(time.Millisecond)
 					}

@@ -149,7 +149,7 @@ func TestNamesOfMetrics(t *testing.T) {
 		}
 	}
 	if strings.Contains(text.String(), "secret") {
-		t.Errorf("a value that nobody asked for is shown:\n%s", &text)
+		t.Errorf("a value is shown that was not requested:\n%s", &text)
 	}
 }
 
@@ -166,11 +166,11 @@ func TestMetadataOnRequest(t *testing.T) {
 		t.Errorf("metadata %s, want %s", got, want)
 	}
 	if res := begin(t, documented, nil).ask(req); res.DynamicMetadata != nil {
-		t.Errorf("nobody asked, and it is told %v", res.DynamicMetadata)
+		t.Errorf("metadata without a request for it: %v", res.DynamicMetadata)
 	}
 }
 
-// A window of a configured limit that is no unit of the protocol is told as a multiple of one, and its units
+// A window of a configured limit that is no unit of the protocol is returned as a multiple of one, and its units
 // leave when it has passed.
 func TestAMultipleOfAUnit(t *testing.T) {
 	w := begin(t, "domain: d\ndescriptors:\n- {key: a, limits: [2/90s]}\n", nil)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whoever edits the prose of a page edits its template, and the other way around.
+// A change to the prose of a page is also in its template, and the other way around.
 func TestPagesHaveTheProseOfTheirTemplates(t *testing.T) {
 	templates, err := filepath.Glob("../../*/*.md")
 	if err != nil {

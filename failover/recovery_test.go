@@ -38,7 +38,7 @@ func TestSeveralSubjectsAreWrittenWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// A reservation that was worth more than its estimate uses up this process's share too.
+// A reservation settled above its estimate uses up this process's share too.
 func TestWhatIsSettledHigherCountsLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
@@ -90,8 +90,8 @@ func TestNothingIsLeftOfAShareOfNothing(t *testing.T) {
 	})
 }
 
-// A probe whose caller has left still tells of the store.
-func TestAProbeIsHeardAfterItsCallerHasLeft(t *testing.T) {
+// A probe whose caller has left still changes the store's state.
+func TestAProbeCountsAfterItsCallerHasLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		after error
 		want  failover.State
