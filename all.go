@@ -91,6 +91,9 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 	}
 	if len(calls) == 1 {
 		answer, err := l.store.Decide(ctx, calls[0].Request)
+		if err == nil {
+			err = answer.Check(calls[0].Policy)
+		}
 		if err != nil {
 			return nil, storeError(ctx, err)
 		}
@@ -102,6 +105,9 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 			reqs[i] = calls[i].Request
 		}
 		answers, err := store.DecideAll(ctx, reqs)
+		if err == nil {
+			err = driver.CheckAll(reqs, answers)
+		}
 		if err == nil {
 			results := make([]Result, len(answers))
 			for i := range answers {
@@ -126,8 +132,14 @@ func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) 
 	for _, c := range calls {
 		c.MaySettle = true
 		answer, err := l.store.Decide(ctx, c.Request)
-		res := resultOf(c.Key, c.policy, &answer)
-		if err == nil && res.Allowed {
+		if err == nil {
+			err = answer.Check(c.Policy)
+		}
+		var res Result
+		if err == nil {
+			res = resultOf(c.Key, c.policy, &answer)
+		}
+		if res.Allowed {
 			results = append(results, res)
 			continue
 		}

@@ -106,7 +106,7 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 			}
 			refused = slot
 			jittered := pause/2 + rand.N(pause/2)
-			err = sleep(ctx, min(jittered, slot.Result().RetryAfter))
+			err = sleep(ctx, min(jittered, max(slot.Result().RetryAfter, leastWait)))
 		}
 		switch {
 		case err == nil:

@@ -83,7 +83,12 @@ type StoreError struct {
 }
 
 // Error includes the store's error.
-func (e *StoreError) Error() string { return "sash: the store is unavailable: " + e.Err.Error() }
+func (e *StoreError) Error() string {
+	if e.Err == nil {
+		return ErrUnavailable.Error()
+	}
+	return ErrUnavailable.Error() + ": " + e.Err.Error()
+}
 
 // Is reports that every StoreError is ErrUnavailable.
 func (e *StoreError) Is(target error) bool { return target == ErrUnavailable }

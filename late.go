@@ -37,7 +37,7 @@ func (l *Limiter) decideForHolder(ctx context.Context, store driver.Settler, cal
 		case answered <- answer{results, err}:
 		case <-left:
 			if err == nil {
-				giveBack(ctx, store, calls, results)
+				safely(func() { giveBack(ctx, store, calls, results) })
 			}
 		}
 	}()
@@ -59,6 +59,12 @@ func (l *Limiter) decideSafely(ctx context.Context, calls []call) (results []Res
 		}
 	}()
 	return l.decideAll(ctx, calls)
+}
+
+// safely runs f in a goroutine of this package, in which a panic of the store would end the process.
+func safely(f func()) {
+	defer func() { _ = recover() }()
+	f()
 }
 
 // outlive returns a context that goes on for settleTime after the deadline of ctx, so that clients that

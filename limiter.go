@@ -90,6 +90,9 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 		return Result{}, err
 	}
 	answer, err := l.store.Decide(ctx, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy})
+	if err == nil {
+		err = answer.Check(&l.policy.Policy)
+	}
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
@@ -111,6 +114,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 		return Result{}, err
 	}
 	answer, err := l.store.Decide(ctx, driver.Request{Key: key, Policy: &l.policy.Policy})
+	if err == nil {
+		err = answer.Check(&l.policy.Policy)
+	}
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}

@@ -46,6 +46,9 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 		return Result{}, err
 	}
 	answer, err := store.DecideOnce(ctx, id, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy})
+	if err == nil {
+		err = answer.Check(&l.policy.Policy)
+	}
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}

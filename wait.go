@@ -18,6 +18,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	return wait(ctx, key, func() (Result, error) { return l.AllowN(ctx, key, cost) })
 }
 
+// leastWait keeps a wait from spinning on a store whose refusals say that there is room at once.
+const leastWait = time.Millisecond / 4
+
 func wait(ctx context.Context, key string, allow func() (Result, error)) error {
 	for {
 		res, err := allow()
@@ -30,7 +33,7 @@ func wait(ctx context.Context, key string, allow func() (Result, error)) error {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= res.RetryAfter {
 			return limited(key, res, context.DeadlineExceeded)
 		}
-		if err := sleep(ctx, res.RetryAfter); err != nil {
+		if err := sleep(ctx, max(res.RetryAfter, leastWait)); err != nil {
 			return err
 		}
 	}

@@ -112,6 +112,10 @@ func (b *batch) decide(store driver.Store, refused bool) (refusedLast bool) {
 		ask = b.fit(b.open[0].req.Policy.MostUnits())
 	}
 	for len(b.open) > 0 {
+		if err := b.ctx.Err(); err != nil { // all callers have left
+			b.fail(err)
+			return refused
+		}
 		req := b.open[0].req
 		req.Cost = sum(b.open[:ask])
 		req.MaySettle = slices.ContainsFunc(b.open[:ask], func(c *call) bool { return c.req.MaySettle })
@@ -127,8 +131,8 @@ func (b *batch) decide(store driver.Store, refused bool) (refusedLast bool) {
 			ask = b.fit(res.Remaining())
 		case ask == 1:
 			b.refuse(res, req.Cost)
-		default: // nothing was charged
-			ask = b.fit(res.Remaining())
+		default: // nothing was charged; the next request is for fewer calls, whatever the answer says
+			ask = min(b.fit(res.Remaining()), ask-1)
 		}
 	}
 	return refused

@@ -1,6 +1,9 @@
 package driver
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Source says where an answer came from.
 type Source uint8
@@ -59,12 +62,12 @@ type Statuses struct {
 	many *[MaxLimits]Status // set when there are more limits than few holds; never modified afterwards
 }
 
-// Of returns the statuses of n limits. The caller must not change them.
+// Of returns the statuses of n limits, or fewer if there are not as many. The caller must not change them.
 func (s *Statuses) Of(n int) []Status {
 	if s.many != nil {
-		return s.many[:n]
+		return s.many[:min(n, MaxLimits)]
 	}
-	return s.few[:n]
+	return s.few[:min(n, len(s.few))]
 }
 
 // NewAnswer returns an answer. At is the store's clock; bit i of refusals is set when limit i refused; statuses
@@ -74,13 +77,51 @@ func NewAnswer(at int64, refusals uint64, statuses []Status) (a Answer) {
 	return a
 }
 
-// Set fills a zero Answer in place. It takes the arguments of NewAnswer and saves copying the Answer.
+// Set fills an Answer in place. It takes the arguments of NewAnswer and saves copying the Answer. Source, Firm and Cause
+// stay as they are.
 func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
-	a.At, a.Refusals, a.limits = at, refusals, uint8(len(statuses))
+	a.At, a.Refusals, a.limits = at, refusals, uint8(min(len(statuses), MaxLimits+1))
+	a.statuses.many = nil
 	if copy(a.statuses.few[:], statuses) < len(statuses) {
 		a.statuses.many = new([MaxLimits]Status)
 		copy(a.statuses.many[:], statuses)
 	}
+}
+
+// Check returns an error if the answer cannot be one to a request under the policy. Limiters and decorators check the
+// answers of other stores, so that a mistake of a store is an error that names it.
+func (a *Answer) Check(p *Policy) error {
+	if n := len(p.Limits); int(a.limits) != n {
+		return fmt.Errorf("driver: the store returned %s for a policy with %d limits", count(int(a.limits)), n)
+	} else if a.Refusals>>n != 0 {
+		return fmt.Errorf("driver: the store returned refusals %b for a policy with %d limits", a.Refusals, n)
+	}
+	for i, s := range a.Statuses() {
+		if s.Remaining|s.Retry|s.Release|s.Reset < 0 {
+			return fmt.Errorf("driver: the store returned a negative number for limit %d: %+v", i, s)
+		}
+	}
+	return nil
+}
+
+// CheckAll is Check for the answers of a DecideAll.
+func CheckAll(reqs []Request, answers []Answer) error {
+	if len(answers) != len(reqs) {
+		return fmt.Errorf("driver: the store returned %d answers to %d requests", len(answers), len(reqs))
+	}
+	for i := range answers {
+		if err := answers[i].Check(reqs[i].Policy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func count(statuses int) string {
+	if statuses > MaxLimits {
+		return fmt.Sprintf("more than %d statuses", MaxLimits)
+	}
+	return fmt.Sprintf("%d statuses", statuses)
 }
 
 // Allowed reports whether the request was admitted.

@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // A Decorator is a store that works on top of another store. A limiter uses a power of it, such as settling, only
 // when every store behind it has that power too. So a decorator implements all powers that it can pass on: see
@@ -11,11 +14,18 @@ type Decorator interface {
 	Unwrap() Store
 }
 
+// maxDecorators bounds a chain of decorators, in which a store that unwraps to itself would be endless.
+const maxDecorators = 64
+
 // As returns the store as a T, and true, if the store and every store behind it implement T. Only then can that power
 // be used.
 func As[T any](store Store) (T, bool) {
+	var none T
 	first, ok := store.(T)
-	for ok {
+	for range maxDecorators {
+		if !ok {
+			break
+		}
 		d, decorates := store.(Decorator)
 		if !decorates {
 			return first, true
@@ -23,7 +33,6 @@ func As[T any](store Store) (T, bool) {
 		store = d.Unwrap()
 		_, ok = store.(T)
 	}
-	var none T
 	return none, false
 }
 
@@ -38,7 +47,7 @@ type Substitute interface {
 
 // Substituted reports whether a store, or any store behind it, is a Substitute.
 func Substituted(store Store) bool {
-	for {
+	for range maxDecorators {
 		if _, ok := store.(Substitute); ok {
 			return true
 		}
@@ -48,13 +57,28 @@ func Substituted(store Store) bool {
 		}
 		store = d.Unwrap()
 	}
+	return false
 }
 
 // A Passthrough is a Decorator that passes everything on to the store behind it. Embed it in a decorator,
 // which then has all powers of that store, and define only the methods that differ.
 type Passthrough struct {
-	// Next is the store behind it. It must not be nil.
+	// Next is the store behind it. Without one every method returns an error.
 	Next Store
+}
+
+var errNoNext = errors.New("driver: the Passthrough has no Next, the store to pass requests on to")
+
+// power returns the store behind it as a T. The error is without if that store is none.
+func power[T any](p Passthrough, without error) (T, error) {
+	next, ok := p.Next.(T)
+	switch {
+	case ok:
+		return next, nil
+	case p.Next == nil:
+		return next, errNoNext
+	}
+	return next, without
 }
 
 var (
@@ -70,38 +94,45 @@ func (p Passthrough) Unwrap() Store { return p.Next }
 
 // Decide implements [Store].
 func (p Passthrough) Decide(ctx context.Context, req Request) (Answer, error) {
+	if p.Next == nil {
+		return Answer{}, errNoNext
+	}
 	return p.Next.Decide(ctx, req)
 }
 
 // DecideAll implements [MultiStore]. The error is [ErrApart] when the store behind it does not: a limiter
 // then decides the requests one by one.
 func (p Passthrough) DecideAll(ctx context.Context, reqs []Request) ([]Answer, error) {
-	if next, ok := p.Next.(MultiStore); ok {
-		return next.DecideAll(ctx, reqs)
+	next, err := power[MultiStore](p, ErrApart)
+	if err != nil {
+		return nil, err
 	}
-	return nil, ErrApart
+	return next.DecideAll(ctx, reqs)
 }
 
 // DecideOnce implements [Deduplicator]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (Answer, error) {
-	if next, ok := p.Next.(Deduplicator); ok {
-		return next.DecideOnce(ctx, id, req)
+	next, err := power[Deduplicator](p, ErrUnsupported)
+	if err != nil {
+		return Answer{}, err
 	}
-	return Answer{}, ErrUnsupported
+	return next.DecideOnce(ctx, id, req)
 }
 
 // Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
-	if next, ok := p.Next.(Settler); ok {
-		return next.Settle(ctx, s)
+	next, err := power[Settler](p, ErrUnsupported)
+	if err != nil {
+		return err
 	}
-	return ErrUnsupported
+	return next.Settle(ctx, s)
 }
 
 // Reset implements [Resetter]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Reset(ctx context.Context, key string, policy *Policy) error {
-	if next, ok := p.Next.(Resetter); ok {
-		return next.Reset(ctx, key, policy)
+	next, err := power[Resetter](p, ErrUnsupported)
+	if err != nil {
+		return err
 	}
-	return ErrUnsupported
+	return next.Reset(ctx, key, policy)
 }

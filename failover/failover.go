@@ -247,7 +247,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 	}
 	out := ask(ctx, s.guard, s.part(reqs[0]), nil, func(ctx context.Context) ([]driver.Answer, error) { return store.DecideAll(ctx, reqs) })
 	if !out.failed {
-		for _, req := range reqs[:len(out.value)] {
+		for _, req := range reqs[:min(len(reqs), len(out.value))] {
 			s.mirror(ctx, "", req, admitted(out.value))
 		}
 		s.repay()

@@ -133,7 +133,9 @@ func (s *Store) fill(ctx context.Context, sh *shard, req driver.Request, block i
 	}()
 	whole := req
 	whole.Cost, whole.MaySettle = block, true
-	res, err = s.ask(ctx, whole)
+	if res, err = s.ask(ctx, whole); err == nil {
+		err = res.Check(req.Policy)
+	}
 }
 
 // Release gives back the rest of all leases at once, for a process that shuts down. Later calls get new leases. The

@@ -201,6 +201,7 @@ func (sh *shard) expire(sub *subject) {
 func (sh *shard) giveBack(rest driver.Settlement) {
 	ctx, cancel := context.WithTimeout(context.Background(), returnWithin)
 	defer cancel()
+	defer func() { _ = recover() }() // a store that panics must not end the process: no caller is on this goroutine
 	_ = sh.store.Settle(ctx, rest)
 }
 

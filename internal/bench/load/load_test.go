@@ -3,6 +3,7 @@ package load_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,18 +13,17 @@ import (
 
 func TestRunMeasuresTheCallsAfterWarmingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := 0.0
+		var calls atomic.Int64
 		out, err := load.Run{
 			Decide: func(context.Context, string) (bool, error) {
 				time.Sleep(10 * time.Millisecond)
-				calls++
-				if int(calls)%10 == 0 {
+				if calls.Add(1)%10 == 0 {
 					return false, errors.New("lost")
 				}
 				return true, nil
 			},
 			Keys: load.Keys(10, 0, 1), Goroutines: 1, Duration: 10*time.Second + time.Millisecond,
-			Meters: []load.Meter{func() (float64, error) { return 9 * calls, nil }},
+			Meters: []load.Meter{func() (float64, error) { return 9 * float64(calls.Load()), nil }},
 		}.Do()
 		if err != nil || out.Err == nil {
 			t.Fatalf("error %v, failure %v", err, out.Err)

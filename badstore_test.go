@@ -1,0 +1,217 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/driver"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+)
+
+// A scripted store returns what its functions return. It is a MultiStore and a Settler.
+type scripted struct {
+	driver.Passthrough
+	answer  func(driver.Request) driver.Answer
+	answers func([]driver.Request) []driver.Answer
+	settle  func()
+	waits   time.Duration
+}
+
+func (s *scripted) Decide(_ context.Context, req driver.Request) (driver.Answer, error) {
+	time.Sleep(s.waits)
+	return s.answer(req), nil
+}
+
+func (s *scripted) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	time.Sleep(s.waits)
+	return s.answers(reqs), nil
+}
+
+func (s *scripted) DecideOnce(ctx context.Context, _ string, req driver.Request) (driver.Answer, error) {
+	return s.Decide(ctx, req)
+}
+
+func (s *scripted) Settle(context.Context, driver.Settlement) error {
+	if s.settle != nil {
+		s.settle()
+	}
+	return nil
+}
+
+func (s *scripted) Unwrap() driver.Store { return memstore.New(nil) }
+
+// statuses are n equal ones.
+func statuses(n int, s driver.Status) []driver.Status {
+	all := make([]driver.Status, n)
+	for i := range all {
+		all[i] = s
+	}
+	return all
+}
+
+func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
+	three := []sash.Limit{sash.PerMinute(10), sash.PerHour(20), sash.PerDay(30)}
+	for name, c := range map[string]struct {
+		answer driver.Answer
+		want   string
+	}{
+		"no statuses":            {driver.Answer{}, "0 statuses for a policy with 3 limits"},
+		"too few":                {driver.NewAnswer(1, 1, statuses(2, driver.Status{Retry: 1})), "2 statuses for a policy with 3 limits"},
+		"too many":               {driver.NewAnswer(1, 0, statuses(4, driver.Status{})), "4 statuses for a policy with 3 limits"},
+		"more than there can be": {driver.NewAnswer(1, 0, statuses(9, driver.Status{})), "more than 8 statuses for a policy with 3 limits"},
+		"256":                    {driver.NewAnswer(1, 0, statuses(256, driver.Status{})), "more than 8 statuses for a policy with 3 limits"},
+		"another limit refused":  {driver.NewAnswer(1, 8, statuses(3, driver.Status{Retry: 1})), "refusals 1000 for a policy with 3 limits"},
+		"a high bit":             {driver.NewAnswer(1, 1<<40, statuses(3, driver.Status{Retry: 1})), "refusals 1"},
+		"a negative number":      {driver.NewAnswer(1, 0, statuses(3, driver.Status{Remaining: -7})), "a negative number for limit 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &scripted{
+				answer:  func(driver.Request) driver.Answer { return c.answer },
+				answers: func(reqs []driver.Request) []driver.Answer { return []driver.Answer{c.answer, c.answer}[:len(reqs)] },
+			}
+			l := newLimiter(t, store, nil, three...)
+			two := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
+			for call, f := range map[string]func(context.Context) error{
+				"Allow":      func(ctx context.Context) error { _, err := l.Allow(ctx, "k"); return err },
+				"Peek":       func(ctx context.Context) error { _, err := l.Peek(ctx, "k"); return err },
+				"Do":         func(ctx context.Context) error { return l.Do(ctx, "k", nil) },
+				"Wait":       func(ctx context.Context) error { return l.Wait(ctx, "k") },
+				"AllowOnce":  func(ctx context.Context) error { _, err := l.AllowOnce(ctx, "id", "k", 1); return err },
+				"AllowAll":   func(ctx context.Context) error { _, err := l.AllowAll(ctx, two...); return err },
+				"Reserve":    func(ctx context.Context) error { _, err := l.Reserve(ctx, "k", 1); return err },
+				"ReserveAll": func(ctx context.Context) error { _, _, err := l.ReserveAll(ctx, two...); return err },
+			} {
+				if err := f(t.Context()); !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %v, want %q", call, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestAStoreThatAnswersAnotherNumberOfRequestsHasFailed(t *testing.T) {
+	for _, n := range []int{0, 1, 3} {
+		store := &scripted{answers: func([]driver.Request) []driver.Answer {
+			answers := make([]driver.Answer, n)
+			for i := range answers {
+				answers[i] = driver.NewAnswer(1, 0, statuses(1, driver.Status{}))
+			}
+			return answers
+		}}
+		l := newLimiter(t, store, nil, sash.PerMinute(5))
+		two := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
+		for _, ctx := range []context.Context{context.Background(), t.Context()} {
+			if res, err := l.AllowAll(ctx, two...); !errors.Is(err, sash.ErrUnavailable) || res.Allowed {
+				t.Errorf("%d answers to AllowAll: allowed %v, %v", n, res.Allowed, err)
+			}
+			if _, rs, err := l.ReserveAll(ctx, two...); !errors.Is(err, sash.ErrUnavailable) || rs != nil {
+				t.Errorf("%d answers to ReserveAll: %v, %v", n, rs, err)
+			}
+		}
+	}
+}
+
+// A goroutine of the library that meets a panic of the store must not end the process.
+func TestAPanicBehindTheCallerIsContained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &scripted{
+			answer: func(driver.Request) driver.Answer {
+				return driver.NewAnswer(1, 0, statuses(1, driver.Status{Remaining: 4}))
+			},
+			settle: func() { panic("a bug") },
+			waits:  50 * time.Millisecond,
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := newLimiter(t, store, nil, sash.PerMinute(5)).Reserve(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller left, and got %v", err)
+		}
+		time.Sleep(time.Second)
+	})
+	for name, bad := range map[string]*scripted{
+		"a block with too many statuses": {answer: func(req driver.Request) driver.Answer {
+			n := 1
+			if req.Cost > 1 {
+				n = 9
+			}
+			return driver.NewAnswer(1, 0, statuses(n, driver.Status{Remaining: 1000}))
+		}},
+		"a settlement that panics": {settle: func() { panic("a bug") }, answer: func(driver.Request) driver.Answer {
+			return driver.NewAnswer(1, 0, statuses(1, driver.Status{Remaining: 1000}))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				leased, err := lease.New(bad, 100*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := newLimiter(t, leased, nil, sash.PerMinute(1000))
+				for range 200 {
+					if _, err := l.Allow(t.Context(), "k"); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// A refusal that claims to have room for the calls that it refuses must not be asked for again and again.
+func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		store := &scripted{waits: time.Millisecond, answer: func(driver.Request) driver.Answer {
+			if calls++; calls == 1 { // so that the calls after it are asked for together
+				return driver.NewAnswer(1, 0, statuses(1, driver.Status{Remaining: 90}))
+			}
+			return driver.NewAnswer(1, 1, statuses(1, driver.Status{Remaining: 90}))
+		}}
+		l := newLimiter(t, coalesce.New(store), nil, sash.PerMinute(100))
+		for range 20 {
+			go func() { _, _ = l.Allow(t.Context(), "k") }()
+		}
+		time.Sleep(time.Minute)
+		if calls > 25 {
+			t.Errorf("%d requests for 20 calls", calls)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		calls = 1
+		if err := l.Wait(ctx, "k"); err == nil || calls > 1000 {
+			t.Errorf("a wait of a second made %d requests: %v", calls, err)
+		}
+	})
+}
+
+// A selfish decorator is its own store.
+type selfish struct{ *memstore.Store }
+
+func (s selfish) Unwrap() driver.Store { return s }
+
+func TestADecoratorOfItselfHasNoPowers(t *testing.T) {
+	l := newLimiter(t, coalesce.New(selfish{memstore.New(nil)}), nil, sash.PerMinute(5))
+	if _, err := l.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnsupported) {
+		t.Error(err)
+	}
+}
+
+func TestAPassthroughToNothingSaysSo(t *testing.T) {
+	var store driver.Passthrough
+	_, err := newLimiter(t, store, nil, sash.PerMinute(5)).Allow(t.Context(), "k")
+	if !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "has no Next") {
+		t.Error(err)
+	}
+	if err := store.Settle(t.Context(), driver.Settlement{}); err == nil || errors.Is(err, driver.ErrUnsupported) {
+		t.Error(err)
+	}
+}
