@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,9 +170,9 @@ func TestAPanicBehindTheCallerIsContained(t *testing.T) {
 // A refusal that claims to have room for the calls that it refuses must not be asked for again and again.
 func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := 0
+		var calls atomic.Int64
 		store := &scripted{waits: time.Millisecond, answer: func(driver.Request) driver.Answer {
-			if calls++; calls == 1 { // so that the calls after it are asked for together
+			if calls.Add(1) == 1 { // so that the calls after it are asked for together
 				return driver.NewAnswer(1, 0, statuses(1, driver.Status{Remaining: 90}))
 			}
 			return driver.NewAnswer(1, 1, statuses(1, driver.Status{Remaining: 90}))
@@ -181,14 +182,14 @@ func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
 			go func() { _, _ = l.Allow(t.Context(), "k") }()
 		}
 		time.Sleep(time.Minute)
-		if calls > 25 {
-			t.Errorf("%d requests for 20 calls", calls)
+		if n := calls.Load(); n > 25 {
+			t.Errorf("%d requests for 20 calls", n)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		calls = 1
-		if err := l.Wait(ctx, "k"); err == nil || calls > 1000 {
-			t.Errorf("a wait of a second made %d requests: %v", calls, err)
+		calls.Store(1)
+		if err := l.Wait(ctx, "k"); err == nil || calls.Load() > 1000 {
+			t.Errorf("a wait of a second made %d requests: %v", calls.Load(), err)
 		}
 	})
 }
