@@ -126,7 +126,7 @@ func coolDowns(run func(*coolDownSuite)) func(*suite) {
 	}
 }
 
-// begins begins a cool-down and checks what is left then.
+// begins starts a cool-down and checks what is left then.
 func (s *coolDownSuite) begins(key string, length time.Duration, guessed bool, left time.Duration) {
 	s.Helper()
 	c, err := s.cooler.CoolDown(s.Context(), key, driver.CoolDown{Length: length.Microseconds(), Guessed: guessed})
