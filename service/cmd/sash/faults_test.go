@@ -207,7 +207,7 @@ func TestServeWithTheWrongPassword(t *testing.T) {
 	p := servePolicies(t, "--redis", "redis://:secret@"+server.Addr(), "--instances", "1")
 	p.degraded(t, 20)
 	logs := p.stopped(t)
-	if n := strings.Count(logs, "refuses to work"); n < 1 || n > 3 || strings.Contains(logs, "secret") {
+	if n := strings.Count(logs, "rejects this service's calls"); n < 1 || n > 3 || strings.Contains(logs, "secret") {
 		t.Errorf("it is logged %d times: %s", n, logs)
 	}
 }
