@@ -172,7 +172,7 @@ func (o *Observation) RefusedBy(i int) string {
 //	budget          no answer came in time
 //	busy            too many calls were under way
 //	down            it failed before, and gets no calls until it answers a probe
-//	misconfigured   it refuses to work for this service
+//	misconfigured   it rejects the calls of this service
 //	error           it answered with another error, or could not be reached
 func Cause(err error) string {
 	switch {

@@ -89,7 +89,7 @@ func (s *instance) openMemory() (*store, error) {
 	memory := memstore.New(nil)
 	out := &store{
 		decides: memory, charges: chargesInMemory(memory), close: func() {},
-		where: "this process's memory: forgotten when it ends, and shared with nobody (--redis shares it)",
+		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}
 	if s.Snapshot == "" {
 		return out, nil
@@ -98,7 +98,7 @@ func (s *instance) openMemory() (*store, error) {
 	if err := file.load(); err != nil {
 		return nil, err
 	}
-	out.where = "this process's memory, written to " + s.Snapshot + ", and shared with nobody (--redis shares it)"
+	out.where = "this process's memory, written to " + s.Snapshot + ", and not shared with other instances (--redis shares it)"
 	out.run = file.run
 	out.close = func() {
 		if err := file.save(); err != nil {
