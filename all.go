@@ -90,14 +90,11 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 		return nil, storeError(ctx, err)
 	}
 	if len(calls) == 1 {
-		answer, err := l.store.Decide(ctx, calls[0].Request)
-		if err == nil {
-			err = answer.Check(calls[0].Policy)
-		}
+		res, err := l.decide(ctx, calls[0])
 		if err != nil {
-			return nil, storeError(ctx, err)
+			return nil, err
 		}
-		return []Result{resultOf(calls[0].Key, calls[0].policy, &answer)}, nil
+		return []Result{res}, nil
 	}
 	if store, ok := l.store.(driver.MultiStore); ok {
 		reqs := make([]driver.Request, len(calls))
@@ -131,14 +128,7 @@ func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) 
 	results := make([]Result, 0, len(calls))
 	for _, c := range calls {
 		c.MaySettle = true
-		answer, err := l.store.Decide(ctx, c.Request)
-		if err == nil {
-			err = answer.Check(c.Policy)
-		}
-		var res Result
-		if err == nil {
-			res = resultOf(c.Key, c.policy, &answer)
-		}
+		res, err := l.decide(ctx, c)
 		if res.Allowed {
 			results = append(results, res)
 			continue
@@ -150,11 +140,11 @@ func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) 
 		for i, charged := range results {
 			failed = errors.Join(failed, store.Settle(undo, calls[i].settlement(&charged)))
 		}
-		if err == nil {
-			err = failed
+		if err == nil && failed != nil {
+			err = storeError(ctx, failed)
 		}
 		if err != nil {
-			return nil, storeError(ctx, err)
+			return nil, err
 		}
 		return []Result{res}, nil
 	}

@@ -42,7 +42,7 @@ type Result struct {
 	// of 16 bytes, like that of a driver.Answer.
 	key      string
 	policy   *policy
-	statuses driver.Statuses
+	statuses driver.StatusList
 	subjects *[]Result // of a decision over several subjects
 }
 
@@ -70,12 +70,12 @@ func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
 	r.Remaining, r.RetryAfter, r.ResetAfter = remaining, micros(retry), micros(reset)
-	r.key, r.policy, r.statuses = key, p, a.Compact()
+	r.key, r.policy, r.statuses = key, p, a.StatusList()
 	return r
 }
 
 // limitStatuses returns the status of each limit of a result that has a single subject.
-func (r *Result) limitStatuses() []driver.Status { return r.statuses.Of(len(r.policy.Limits)) }
+func (r *Result) limitStatuses() []driver.Status { return r.statuses.First(len(r.policy.Limits)) }
 
 // Limits returns each limit's part of the result, in the limiter's order, subject by subject.
 func (r Result) Limits() []LimitResult {

@@ -47,23 +47,24 @@ type Answer struct {
 	// Firm reports that a refusal holds until the retry time has passed, because no charge that counts can still
 	// be settled. Only a reset or a higher limit makes room earlier. A store that does not know leaves it false.
 	Firm   bool
-	limits uint8 // the number of statuses
+	limits int32 // the number of statuses
 	// At is the store's clock when it decided.
 	At int64
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
 	Cause error
 
-	statuses Statuses
+	statuses StatusList
 }
 
-// Statuses holds the status of each limit of one answer. One or two limits need no allocation.
-type Statuses struct {
+// A StatusList holds the status of each limit of one answer. It is cheap to copy, and one or two limits need no
+// allocation.
+type StatusList struct {
 	few  [2]Status
 	many *[MaxLimits]Status // set when there are more limits than few holds; never modified afterwards
 }
 
-// Of returns the statuses of n limits, or fewer if there are not as many. The caller must not change them.
-func (s *Statuses) Of(n int) []Status {
+// First returns the first n statuses, or fewer if there are not as many. The caller must not change them.
+func (s *StatusList) First(n int) []Status {
 	if s.many != nil {
 		return s.many[:min(n, MaxLimits)]
 	}
@@ -80,7 +81,7 @@ func NewAnswer(at int64, refusals uint64, statuses []Status) (a Answer) {
 // Set fills an Answer in place. It takes the arguments of NewAnswer and saves copying the Answer. Source, Firm and Cause
 // stay as they are.
 func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
-	a.At, a.Refusals, a.limits = at, refusals, uint8(min(len(statuses), MaxLimits+1))
+	a.At, a.Refusals, a.limits = at, refusals, int32(len(statuses))
 	a.statuses.many = nil
 	if copy(a.statuses.few[:], statuses) < len(statuses) {
 		a.statuses.many = new([MaxLimits]Status)
@@ -92,7 +93,7 @@ func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 // answers of other stores, so that a mistake of a store is an error that names it.
 func (a *Answer) Check(p *Policy) error {
 	if n := len(p.Limits); int(a.limits) != n {
-		return fmt.Errorf("driver: the store returned %s for a policy with %d limits", count(int(a.limits)), n)
+		return fmt.Errorf("driver: the store returned %d statuses for a policy with %d limits", a.limits, n)
 	} else if a.Refusals>>n != 0 {
 		return fmt.Errorf("driver: the store returned refusals %b for a policy with %d limits", a.Refusals, n)
 	}
@@ -117,21 +118,14 @@ func CheckAll(reqs []Request, answers []Answer) error {
 	return nil
 }
 
-func count(statuses int) string {
-	if statuses > MaxLimits {
-		return fmt.Sprintf("more than %d statuses", MaxLimits)
-	}
-	return fmt.Sprintf("%d statuses", statuses)
-}
-
 // Allowed reports whether the request was admitted.
 func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 
 // Statuses returns the status of each limit, in the policy's order. The caller must not change them.
-func (a *Answer) Statuses() []Status { return a.statuses.Of(int(a.limits)) }
+func (a *Answer) Statuses() []Status { return a.statuses.First(int(a.limits)) }
 
-// Compact returns the statuses as the answer stores them, which is cheap to copy.
-func (a *Answer) Compact() Statuses { return a.statuses }
+// StatusList returns the statuses in a form that can be kept without an allocation.
+func (a *Answer) StatusList() StatusList { return a.statuses }
 
 // Remaining returns how many units are left after the call: the fewest of all limits.
 func (a *Answer) Remaining() int64 {
