@@ -1,8 +1,8 @@
 // Package memstore keeps charges in this process: the store for a single instance, for tests, and for
 // replaying traffic on a virtual clock. It answers as redisstore does.
 //
-// Keys are spread over shards with a lock each. A key is dropped once none of its charges can count any more. There is no
-// goroutine and nothing to close: every charge sweeps a few keys.
+// Keys are spread over shards with a lock each. A key is dropped once none of its charges can count or be settled any
+// more. There is no goroutine and nothing to close: every charge sweeps a few keys.
 package memstore
 
 import (
@@ -186,7 +186,7 @@ func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) erro
 
 // Stats count the keys of a store.
 type Stats struct {
-	// Keys is the number of keys with charges that still count.
+	// Keys is the number of keys with charges that still count or may still be settled.
 	Keys int
 	// Evicted counts the keys that were dropped before they expired because the store was full.
 	Evicted uint64

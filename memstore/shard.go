@@ -33,6 +33,7 @@ type subject struct {
 	due   int64  // when the queue visits it
 	index int    // in the queue; -1 after it has left
 
+	until   int64            // when no charge can be settled any more, nor a settlement be repeated
 	settled map[string]int64 // IDs of settlements, and until when a repetition could do harm
 	most    int              // how many of them to hold before the expired ones are dropped
 }
@@ -52,6 +53,18 @@ func (s *subject) begin(policy *driver.Policy) {
 	}
 }
 
+// expires returns when the subject can be forgotten: no charge counts any more, and no settlement does anything.
+func (s *subject) expires() int64 { return max(s.until, s.state.Expires()) }
+
+// hold keeps the subject for as long as a charge of now may be settled.
+func (s *subject) hold(now int64, req *driver.Request) {
+	if !req.MaySettle {
+		return
+	}
+	set := driver.Settlement{Request: *req, At: now}
+	s.loose, s.until = true, max(s.until, set.Expires())
+}
+
 // first reports whether a settlement is applied for the first time, and records it.
 func (s *subject) first(now int64, set *driver.Settlement) bool {
 	if set.ID == "" {
@@ -68,6 +81,7 @@ func (s *subject) first(now int64, set *driver.Settlement) bool {
 		s.most = max(16, 2*len(s.settled))
 	}
 	s.settled[set.ID] = set.Expires()
+	s.until = max(s.until, set.Expires())
 	return true
 }
 
@@ -88,7 +102,7 @@ func (sh *shard) charge(now int64, hash uint64, req driver.Request) {
 	if sub == nil {
 		sub = sh.add(now, hash, req)
 	}
-	sub.loose = sub.loose || req.MaySettle
+	sub.hold(now, &req)
 	sub.state.Charge(now, req.Cost, req.Policy.Limits)
 }
 
@@ -103,12 +117,12 @@ func (sh *shard) decide(now int64, hash uint64, req driver.Request, statuses []d
 		sub = sh.add(now, hash, req)
 	}
 	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Limits, req.Policy.CountRefused, statuses)
-	if fresh {
-		sub.due = sub.state.Expires()
-		heap.Fix(&sh.queue, sub.index)
-	}
 	if refusals == 0 && req.Cost > 0 {
-		sub.loose = sub.loose || req.MaySettle
+		sub.hold(now, &req)
+	}
+	if fresh {
+		sub.due = sub.expires()
+		heap.Fix(&sh.queue, sub.index)
 	}
 	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused
 }
@@ -145,7 +159,7 @@ func (sh *shard) add(now int64, hash uint64, req driver.Request) *subject {
 func (sh *shard) sweep(now int64, n int) {
 	for ; n > 0 && len(sh.queue) > 0 && sh.queue[0].due <= now; n-- {
 		sub := sh.queue[0]
-		if expires := sub.state.Expires(); expires > now {
+		if expires := sub.expires(); expires > now {
 			sub.due = expires
 			heap.Fix(&sh.queue, 0)
 		} else {
@@ -158,7 +172,7 @@ func (sh *shard) sweep(now int64, n int) {
 func (sh *shard) evict() {
 	for range 16 {
 		sub := sh.queue[0]
-		expires := sub.state.Expires()
+		expires := sub.expires()
 		if expires == sub.due {
 			break
 		}

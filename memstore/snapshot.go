@@ -75,7 +75,7 @@ func (sh *shard) records(b []byte, subjects []*subject) []byte {
 	now := sh.clock.now()
 	var record []byte
 	for _, sub := range subjects {
-		if sub.index < 0 || sub.state.Expires() <= now {
+		if sub.index < 0 || sub.expires() <= now {
 			continue
 		}
 		record = sub.append(record[:0], now)
@@ -166,7 +166,7 @@ func (s *Store) restore(r io.Reader) error {
 	}
 }
 
-// put adds the subject of a record, unless all its charges have left.
+// put adds the subject of a record, unless it has expired.
 func (s *Store) put(record []byte) error {
 	sub := &subject{}
 	name, record, ok1 := cutText(record)
@@ -199,7 +199,7 @@ func (s *Store) put(record []byte) error {
 		if !ok || n <= 0 {
 			return ErrSnapshot
 		}
-		sub.settled[id], record = until, rest[n:]
+		sub.settled[id], sub.until, record = until, max(sub.until, until), rest[n:]
 	}
 	state, rest, err := window.Decode(record)
 	if err != nil {
@@ -223,7 +223,7 @@ func (sh *shard) restore(sub *subject) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
-	if sub.due = sub.state.Expires(); sub.due <= now {
+	if sub.due = sub.expires(); sub.due <= now {
 		return
 	}
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
