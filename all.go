@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+	"strings"
 
 	"example.com/sash/driver"
 )
@@ -25,11 +25,11 @@ type Subject struct {
 // otherwise none is. It also takes limits per call, for one subject or several, for users on different plans.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one
-// atomic step. Keys of different slots are charged one after the other, and their units are given back if a
-// later subject refuses. No limit is ever exceeded, but until they are given back those units are missing to
-// other callers. If the store fails in between, they stay charged until they leave the window. The result of a
-// refusal is then that of the subject that refused, and another subject may refuse after its RetryAfter. Put the
-// subject that refuses most often first.
+// atomic step. Keys of different slots are looked at first and then charged one after the other, in the order of
+// the keys, whatever the order of the subjects; units are given back if another call takes the room of a later subject
+// in between. No limit is ever exceeded, but until they are given back those units are missing to other callers. If
+// the store fails or the caller's process ends in between, they stay charged until they leave the window. The result
+// of a refusal is that of the subject that refused, and another subject may refuse after its RetryAfter.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].
@@ -119,36 +119,81 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 	return l.oneByOne(ctx, calls)
 }
 
-// oneByOne charges the calls in order. On a refusal it gives back the charges before it.
+// mostTries bounds how often oneByOne begins again.
+const mostTries = 3
+
+// oneByOne charges calls that the store cannot decide in one step. All callers charge in the order of the keys, so that
+// two calls over the same subjects do not refuse each other. Each looks at the later subjects first and begins with one
+// that has no room, so that a call that will be refused charges nothing: its charge would refuse other calls until it is
+// given back, with a RetryAfter that is a whole window. If another call takes the room in between, the charges are given
+// back and the call begins again.
 func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) {
 	store, ok := l.settler()
 	if !ok {
 		return nil, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
 	}
-	results := make([]Result, 0, len(calls))
-	for _, c := range calls {
+	order := make([]int, len(calls))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return strings.Compare(calls[i].Key, calls[j].Key) })
+	for try := 1; ; try++ {
+		at, err := l.withoutRoom(ctx, calls, order)
+		if err != nil {
+			return nil, err
+		}
+		first := slices.Concat(order[at:at+1], order[:at], order[at+1:])
+		results, charged, err := l.chargeInOrder(ctx, store, calls, first)
+		if err != nil || len(results) == len(calls) || charged == 0 || try == mostTries {
+			return results, err
+		}
+	}
+}
+
+// withoutRoom returns the index in order of a call whose subject has no room for it, without charging anything. It is 0 if
+// there is none: the first is not looked at, because it is decided next.
+func (l *Limiter) withoutRoom(ctx context.Context, calls []call, order []int) (int, error) {
+	for at, i := range order[1:] {
+		look := calls[i]
+		look.Cost = 0
+		res, err := l.decide(ctx, look)
+		if err != nil {
+			return 0, err
+		}
+		if res.Remaining < calls[i].Cost {
+			return at + 1, nil
+		}
+	}
+	return 0, nil
+}
+
+// chargeInOrder charges the calls in an order. It returns all results, or the refusal alone and how many charges it has
+// given back, even if the caller has left.
+func (l *Limiter) chargeInOrder(ctx context.Context, store driver.Settler, calls []call, order []int) (results []Result, charged int, err error) {
+	results = make([]Result, len(calls))
+	for charged, i := range order {
+		c := calls[i]
 		c.MaySettle = true
 		res, err := l.decide(ctx, c)
 		if res.Allowed {
-			results = append(results, res)
+			results[i] = res
 			continue
 		}
-		// Give back the charges even if the caller has left.
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
 		var failed error
-		for i, charged := range results {
-			failed = errors.Join(failed, store.Settle(undo, calls[i].settlement(&charged)))
+		for _, j := range order[:charged] {
+			failed = errors.Join(failed, store.Settle(undo, calls[j].settlement(&results[j])))
 		}
 		if err == nil && failed != nil {
 			err = storeError(ctx, failed)
 		}
 		if err != nil {
-			return nil, err
+			return nil, charged, err
 		}
-		return []Result{res}, nil
+		return []Result{res}, charged, nil
 	}
-	return results, nil
+	return results, 0, nil
 }
 
 // settlement returns the settlement that gives back the whole charge of an admitted call.
