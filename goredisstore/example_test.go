@@ -20,10 +20,10 @@ func Example() {
 	}
 	defer server.Stop()
 
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	addr := server.Addr()
+	client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: addr}))
 	defer client.Close() // the store does not close it
-
-	store := goredisstore.New(client, nil) // a client of github.com/redis/go-redis/v9
+	store := goredisstore.New(client, nil)
 	limiter, err := sash.New(store, nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
 	if err != nil {
 		fmt.Println(err)

@@ -2,7 +2,7 @@
 // [github.com/redis/go-redis/v9]: a single node, Sentinel, a Cluster or a Ring.
 //
 // The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is
-// never closed. Only one of its habits is set aside. go-redis sends a command again whose reply did not
+// never closed. [Tune] sets the options of a client that recovers quickly. Only one of its habits is set aside. go-redis sends a command again whose reply did not
 // come in time; a decision that may have been made is not sent again, so a call is charged at most once
 // whatever MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a
 // cluster is followed, and a connection that cannot be made is tried again.
@@ -31,8 +31,8 @@ import (
 // On a Ring, subjects of one decision must have the same hash tag (see [sash.KeyTogether]) to be decided
 // in one step; otherwise they are charged one after the other, as on a Cluster.
 //
-// With opts.Replicas, make the client with MaintNotificationsConfig's Mode ModeDisabled unless the server has
-// these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal of a server, and
+// With opts.Replicas, make the client with [Tune], or with MaintNotificationsConfig's Mode ModeDisabled, unless the
+// server has these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal of a server, and
 // connections of which one is set aside for WAIT can do so at the same time, which is a data race.
 func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
 	if client == nil {

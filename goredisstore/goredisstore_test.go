@@ -31,9 +31,9 @@ func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn 
 	return connTo(t, client, opts.Store)
 }
 
-func TestContextTimeoutEnabled(t *testing.T) {
+func TestTunedClientHeedsContexts(t *testing.T) {
 	adaptertest.RunContexts(t, func(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn {
-		return conn(t, redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout, ContextTimeoutEnabled: true}))
+		return conn(t, redis.NewClient(goredisstore.Tune(&redis.Options{Addr: addr, ReadTimeout: opts.Timeout})))
 	})
 }
 

@@ -3,6 +3,7 @@ package rueidisstore_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -20,14 +21,13 @@ func Example() {
 	}
 	defer server.Stop()
 
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}})
+	addr := server.Addr()
+	client, err := rueidis.NewClient(rueidisstore.Tune(rueidis.ClientOption{InitAddress: []string{addr}}))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer client.Close() // the store does not close it
-
-	store := rueidisstore.New(client, nil) // a client of github.com/redis/rueidis
+	store := rueidisstore.New(client, nil)
 	limiter, err := sash.New(store, nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
 	if err != nil {
 		fmt.Println(err)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/redis/rueidis"
 
 	"example.com/sash/goredisstore"
@@ -38,7 +37,7 @@ type target struct {
 	unix           bool
 	tls            *tls.Config
 	user, password string
-	patience       time.Duration // how long the client waits for a reply
+	patience       time.Duration // how long the client waits for a reply; 0 is what Tune sets
 	pool           int           // connections, or calls on their way where one is shared; 0 is many
 	options        *redisstore.Options
 }
@@ -71,21 +70,20 @@ func openGoRedis(t testing.TB, at target) *redisstore.Store {
 	opts := redis.UniversalOptions{
 		Addrs: at.addrs, MasterName: at.sentinel, IsClusterMode: at.cluster,
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
-		ReadTimeout: at.patience, DialTimeout: time.Second, PoolSize: at.pool, PoolTimeout: time.Minute,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // see goredisstore.New
+		ReadTimeout: at.patience, PoolSize: at.pool, PoolTimeout: time.Minute,
 	}
 	var client redis.UniversalClient
 	switch {
 	case at.cluster:
-		cluster := opts.Cluster()
-		cluster.ClusterStateReloadInterval = time.Second // the default of a minute is how long a failover takes
-		client = redis.NewClusterClient(cluster)
-	case at.unix:
-		simple := opts.Simple()
-		simple.Network, simple.Addr = "unix", at.addrs[0]
-		client = redis.NewClient(simple)
+		client = redis.NewClusterClient(goredisstore.Tune(opts.Cluster()))
+	case at.sentinel != "":
+		client = redis.NewFailoverClient(goredisstore.Tune(opts.Failover()))
 	default:
-		client = redis.NewUniversalClient(&opts)
+		simple := opts.Simple()
+		if at.unix {
+			simple.Network = "unix"
+		}
+		client = redis.NewClient(goredisstore.Tune(simple))
 	}
 	t.Cleanup(func() { client.Close() })
 	return goredisstore.New(client, at.options)
@@ -95,9 +93,8 @@ func openRueidis(t testing.TB, at target) *redisstore.Store {
 	opts := rueidis.ClientOption{
 		InitAddress: at.addrs, Sentinel: rueidis.SentinelOption{MasterSet: at.sentinel},
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
-		ConnWriteTimeout: at.patience, Dialer: net.Dialer{Timeout: time.Second},
-		ClusterOption: rueidis.ClusterOption{ShardsRefreshInterval: time.Second},
-		DisableCache:  at.user != "", // its invalidations are a right of their own
+		ConnWriteTimeout: at.patience,
+		DisableCache:     at.user != "", // its invalidations are a right of their own
 	}
 	if at.unix {
 		opts.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -107,7 +104,7 @@ func openRueidis(t testing.TB, at target) *redisstore.Store {
 	if at.pool > 0 {
 		opts.RingScaleEachConn, opts.PipelineMultiplex = 1, -1 // a ring of two places, on one connection
 	}
-	client, err := rueidis.NewClient(opts)
+	client, err := rueidis.NewClient(rueidisstore.Tune(opts))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,9 +59,11 @@ func New(url string) (*Client, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	dial := newDialer(or(t.opts.DialTimeout, timeout), t.tls)
+	option := t.option()
+	dial := newDialer(option.Dialer.Timeout, t.tls)
 	dial.ended = ctx
-	return &Client{target: t, option: t.option(dial), stop: stop}, nil
+	option.DialCtxFn = dial.rueidis(t.network())
+	return &Client{target: t, option: option, stop: stop}, nil
 }
 
 // String returns the address for messages, never with the password.

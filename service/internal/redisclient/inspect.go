@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"example.com/sash/goredisstore"
 )
 
 // sentinelDial bounds connecting through Sentinels, including the queries.
@@ -44,61 +45,54 @@ func Sentinels(url string) (clients []*redis.SentinelClient, master string, err 
 	return clients, t.master, nil
 }
 
-// common returns the options of every form. Parameters of the URL (?read_timeout=3s) take precedence.
+// common returns the options of every form. Parameters of the URL (?read_timeout=3s) take precedence over timeout. Where
+// both are zero, goredisstore.Tune says how long.
 func (t *target) common(timeout time.Duration) *redis.Options {
 	opts := *t.opts
-	for _, d := range []*time.Duration{&opts.DialTimeout, &opts.ReadTimeout, &opts.WriteTimeout, &opts.PoolTimeout} {
-		if *d == 0 {
-			*d = timeout
-		}
+	for _, d := range []*time.Duration{&opts.DialTimeout, &opts.ReadTimeout, &opts.WriteTimeout} {
+		*d = or(*d, timeout)
 	}
-	if opts.PoolSize == 0 {
-		opts.PoolSize = poolSize
-	}
-	opts.ContextTimeoutEnabled = true
-	// One attempt to connect: a call fails at once, and the next one tries again.
-	opts.DialerRetries = 1
+	goredisstore.Tune(&opts)
+	opts.PoolTimeout = or(opts.PoolTimeout, opts.ReadTimeout)
+	opts.PoolSize = or(opts.PoolSize, poolSize)
 	opts.Dialer = newDialer(opts.DialTimeout, t.tls).Dial
-	// Send nothing that needs further permissions: no CLIENT commands on connecting.
-	opts.DisableIdentity = true
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opts.DisableIdentity = true // send nothing that needs further permissions: no CLIENT commands on connecting
 	return &opts
 }
 
-func (t *target) single() *redis.Options { return t.common(timeout) }
+func (t *target) single() *redis.Options { return t.common(0) }
 
 func (t *target) failover() *redis.FailoverOptions {
 	o := t.common(sentinelTimeout)
 	if o.MaxRetries == 0 {
 		o.MaxRetries = -1 // try a hanging Sentinel once, then the next one
 	}
-	return &redis.FailoverOptions{
+	return goredisstore.Tune(&redis.FailoverOptions{
 		MasterName: t.master, SentinelAddrs: t.addrs,
 		SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
-		Dialer: o.Dialer, DialTimeout: max(sentinelDial, o.DialTimeout), DialerRetries: o.DialerRetries,
+		Dialer: o.Dialer, DialTimeout: max(sentinelDial, o.DialTimeout),
 		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password, DB: o.DB,
 		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
-		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO,
 		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
 		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
 		DisableIdentity: true,
-	}
+	})
 }
 
 func (t *target) cluster() *redis.ClusterOptions {
-	o := t.common(timeout)
-	return &redis.ClusterOptions{
-		Addrs: t.addrs, ClusterStateReloadInterval: reload,
-		Dialer: o.Dialer, DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries,
+	o := t.common(0)
+	return goredisstore.Tune(&redis.ClusterOptions{
+		Addrs: t.addrs, Dialer: o.Dialer, DialTimeout: o.DialTimeout,
 		ClientName: o.ClientName, Protocol: o.Protocol, Username: o.Username, Password: o.Password,
 		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
-		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 		PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, PoolFIFO: o.PoolFIFO,
 		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
 		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		DisableIdentity: true, MaintNotificationsConfig: o.MaintNotificationsConfig,
-	}
+		DisableIdentity: true,
+	})
 }
 
 // Primaries calls f for the primary behind a client, or for each primary of a Cluster, one after the other. It returns
@@ -125,7 +119,7 @@ func Node(url, addr string) (*redis.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := t.common(timeout)
+	opts := t.common(0)
 	opts.Network, opts.Addr = "tcp", addr
 	return redis.NewClient(opts), nil
 }

@@ -15,22 +15,14 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"example.com/sash/rueidisstore"
 )
 
 const (
-	// timeout bounds connecting, and waiting for an answer. A decision takes well under a millisecond of server time,
-	// so an answer that takes a second is not coming.
-	timeout = time.Second
-	// sentinelTimeout is shorter, because hanging Sentinels are tried one after the other.
+	// sentinelTimeout is how long Inspect waits for a Sentinel. It is short, because hanging Sentinels are tried one
+	// after the other.
 	sentinelTimeout = 500 * time.Millisecond
-	// silence is how long a connection may be silent before a PING tests it.
-	silence = 500 * time.Millisecond
-	// reload is the greatest age of a Cluster's slot map.
-	reload = time.Second
-	// reconcile is how often a Sentinel is queried for the primary, in case an announcement was missed.
-	reconcile = 2 * time.Second
-	// redirects is how many MOVED or ASK replies a call follows.
-	redirects = 5
 	// poolSize bounds the connections to one server for calls that need their own: calls that wait for replicas, and
 	// those of Inspect.
 	poolSize = 64
@@ -39,8 +31,8 @@ const (
 )
 
 // option returns the options of the client that decides. Of the URL's parameters it uses dial_timeout, read_timeout,
-// protocol, client_name and pool_size.
-func (t *target) option(dial *dialer) rueidis.ClientOption {
+// protocol, client_name and pool_size, and of the rest what rueidisstore.Tune sets. The caller adds the dialer.
+func (t *target) option() rueidis.ClientOption {
 	o := rueidis.ClientOption{
 		InitAddress:       t.addrs,
 		Username:          t.opts.Username,
@@ -48,10 +40,9 @@ func (t *target) option(dial *dialer) rueidis.ClientOption {
 		ClientName:        t.opts.ClientName,
 		SelectDB:          t.opts.DB,
 		AlwaysRESP2:       t.opts.Protocol == 2,
-		TLSConfig:         t.tls, // selects the TLS port of a Cluster; dial does the rest
-		DialCtxFn:         dial.rueidis(t.network()),
-		Dialer:            net.Dialer{Timeout: dial.timeout, KeepAlive: silence},
-		ConnWriteTimeout:  or(t.opts.ReadTimeout, timeout),
+		TLSConfig:         t.tls, // selects the TLS port of a Cluster; the dialer does the rest
+		Dialer:            net.Dialer{Timeout: t.opts.DialTimeout},
+		ConnWriteTimeout:  t.opts.ReadTimeout,
 		ForceSingleClient: t.form == single,
 		// Only one connection to each server: all concurrent calls share one pipeline.
 		PipelineMultiplex:   -1,
@@ -68,13 +59,9 @@ func (t *target) option(dial *dialer) rueidis.ClientOption {
 	case sentinel:
 		o.Sentinel = rueidis.SentinelOption{
 			MasterSet: t.master, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.tls,
-			Dialer:                  net.Dialer{Timeout: min(sentinelTimeout, dial.timeout), KeepAlive: silence},
-			TopologyRefreshInterval: reconcile,
 		}
-	case cluster:
-		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: reload, MaxMovedRedirections: redirects}
 	}
-	return o
+	return rueidisstore.Tune(o)
 }
 
 func (t *target) network() string {

@@ -1,0 +1,73 @@
+package goredisstore
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Tune sets the options that a client needs to recover quickly from a connection or a server that fails, and returns
+// opts:
+//
+//	client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: "localhost:6379"}))
+//
+// It keeps every timeout, number and interval that is not zero, and touches nothing else, such as addresses, TLS and
+// credentials. Options from [redis.ParseURL] or [redis.UniversalOptions] (its methods Simple, Failover and Cluster) can
+// be tuned as well.
+//
+//   - DialTimeout, ReadTimeout and WriteTimeout are 1 s. A decision takes well under a millisecond of server time, so
+//     an answer that takes a second is not coming. The defaults are 5 s, 3 s and 3 s.
+//   - ContextTimeoutEnabled is true, always: a call whose deadline passes closes its connection. Otherwise a silent
+//     connection stays in the pool until ReadTimeout.
+//   - DialerRetries is 1: a call that cannot connect fails at once, and the next one tries again. The default is 5
+//     attempts, 100 ms apart, within one call.
+//   - ClusterStateReloadInterval is 1 s, which bounds for how long calls go to a node of a Cluster that another one has
+//     replaced. The default is a minute.
+//   - MaintNotificationsConfig, where nil, turns these notifications off, because of the data race that [New] describes.
+//     With Redis Enterprise set it.
+//
+// MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision that may have been made.
+func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis.RingOptions](opts *O) *O {
+	if opts == nil {
+		opts = new(O)
+	}
+	switch o := any(opts).(type) {
+	case *redis.Options:
+		o.ContextTimeoutEnabled = true
+		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+		quiet(&o.MaintNotificationsConfig)
+	case *redis.FailoverOptions:
+		o.ContextTimeoutEnabled = true
+		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+	case *redis.ClusterOptions:
+		o.ContextTimeoutEnabled = true
+		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+		quiet(&o.MaintNotificationsConfig)
+		set(&o.ClusterStateReloadInterval, time.Second)
+	case *redis.RingOptions:
+		o.ContextTimeoutEnabled = true
+		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+	}
+	return opts
+}
+
+func connecting(dials *int, timeouts ...*time.Duration) {
+	set(dials, 1)
+	for _, timeout := range timeouts {
+		set(timeout, time.Second)
+	}
+}
+
+func quiet(config **maintnotifications.Config) {
+	if *config == nil {
+		*config = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
+}
+
+// set sets an option that is zero.
+func set[T int | time.Duration](option *T, value T) {
+	if *option == 0 {
+		*option = value
+	}
+}

@@ -1,0 +1,44 @@
+package rueidisstore
+
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Tune sets the options that a client needs to recover quickly from a connection or a server that fails, and returns
+// the result:
+//
+//	client, err := rueidis.NewClient(rueidisstore.Tune(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}))
+//
+// It keeps every option that is not zero, and touches nothing else, such as addresses, TLS and credentials.
+//
+//   - ConnWriteTimeout is 1 s: a call waits that long for its answer, and so does the PING that tests a silent
+//     connection. A decision takes well under a millisecond of server time, so an answer that takes a second is not
+//     coming. The default is 10 s, for which every call on a connection that fell silent fails.
+//   - Dialer.KeepAlive is 500 ms, after which a PING tests a silent connection. The default is 1 s.
+//   - Dialer.Timeout is 1 s, for connecting. Sentinel.Dialer.Timeout is at most 500 ms, because hanging Sentinels are
+//     tried one after the other. The defaults are 5 s.
+//   - Sentinel.TopologyRefreshInterval is 2 s: a Sentinel is asked for the primary that often, in case its announcement
+//     was missed. The default is never.
+//   - ClusterOption.ShardsRefreshInterval is 1 s, which bounds for how long calls go to a node of a Cluster that another
+//     one has replaced. The default is to notice it by failed calls only.
+//   - ClusterOption.MaxMovedRedirections is 5. The default is to follow MOVED and ASK without end.
+func Tune(opts rueidis.ClientOption) rueidis.ClientOption {
+	set(&opts.ConnWriteTimeout, time.Second)
+	set(&opts.Dialer.KeepAlive, 500*time.Millisecond)
+	set(&opts.Dialer.Timeout, time.Second)
+	set(&opts.Sentinel.Dialer.KeepAlive, opts.Dialer.KeepAlive)
+	set(&opts.Sentinel.Dialer.Timeout, min(500*time.Millisecond, opts.Dialer.Timeout))
+	set(&opts.Sentinel.TopologyRefreshInterval, 2*time.Second)
+	set(&opts.ClusterOption.ShardsRefreshInterval, time.Second)
+	set(&opts.ClusterOption.MaxMovedRedirections, 5)
+	return opts
+}
+
+// set sets an option that is zero.
+func set[T int | time.Duration](option *T, value T) {
+	if *option == 0 {
+		*option = value
+	}
+}
