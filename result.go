@@ -52,6 +52,8 @@ type LimitResult struct {
 	Key string
 	// Limit is the limit, with its name filled in.
 	Limit Limit
+	// Algorithm is how its window is counted.
+	Algorithm Algorithm
 	// Refused says whether this limit had no room for the call.
 	Refused bool
 	// Remaining is how many of this limit's units are left, never negative.
@@ -97,6 +99,7 @@ func (r Result) Limits() []LimitResult {
 		out[i] = LimitResult{
 			Key:          r.key,
 			Limit:        l,
+			Algorithm:    r.policy.Algorithm,
 			Refused:      r.refusals&(1<<i) != 0,
 			Remaining:    s.Remaining,
 			RetryAfter:   micros(s.Retry),

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"example.com/sash"
@@ -22,7 +23,7 @@ import (
 // else the limit with the smallest part of its units left. After a refusal their reset is Retry-After.
 //
 // A calendar limit's window is the length of its current period: 86400 for most days, 2419200 to 2678400
-// for a month. Its time runs to the end of the period.
+// for a month. Its time runs to the end of the period, and that of a fixed window to the window's end.
 //
 // A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w
 // and t. The older dialects cannot express it, and clients would take it for a rate: they omit it, and where
@@ -60,6 +61,16 @@ func (d Dialect) String() string {
 		return dialectNames[d]
 	}
 	return fmt.Sprintf("Dialect(%d)", uint8(d))
+}
+
+// UnmarshalText reads the name of a dialect.
+func (d *Dialect) UnmarshalText(text []byte) error {
+	i := slices.Index(dialectNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("httplimit: unknown dialect %.40q; there are %s", text, strings.Join(dialectNames[:], ", "))
+	}
+	*d = Dialect(i)
+	return nil
 }
 
 // Set sets the fields for a decision that no middleware made, such as one for a proxy. The limits are those of

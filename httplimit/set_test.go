@@ -41,3 +41,21 @@ func TestFieldsOfADecisionMadeElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// A fixed window ends at a multiple of its length, whatever remains of its units.
+func TestResetOfAFixedWindowIsItsEnd(t *testing.T) {
+	clock := newClock() // a quarter of a second past a full minute
+	limiter := newLimiter(t, clock.store(), &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(3))
+	for used := range 4 {
+		res, err := limiter.Allow(t.Context(), "k")
+		if err != nil || res.Allowed != (used < 3) {
+			t.Fatalf("call %d: %+v, %v", used, res, err)
+		}
+		h := http.Header{}
+		httplimit.LegacyUnix.Set(h, res.Limits(), res.At)
+		if got, want := h.Get("X-RateLimit-Reset"), "1772367060"; got != want {
+			t.Errorf("call %d: the reset is %s, want %s", used, got, want)
+		}
+		clock.Advance(time.Second)
+	}
+}

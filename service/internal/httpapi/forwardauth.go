@@ -44,7 +44,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	disclosed := question.disclose(answers)
-	httplimit.Draft11.Set(w.Header(), disclosed.limits, time.Now())
+	question.fields.Set(w.Header(), disclosed.limits, disclosed.at)
 	if !disclosed.refused {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -61,6 +61,7 @@ type disclosure struct {
 	retryAfter time.Duration // of a refusal; zero when waiting does not help
 	refusedBy  []string
 	limits     []sash.LimitResult
+	at         time.Time // on the store's clock
 }
 
 // disclose joins the answers, without limits that do not bind.
@@ -78,6 +79,9 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 			all.retryAfter = max(all.retryAfter, a.RefusedBy.RetryAfter)
 			all.refusedBy = append(all.refusedBy, a.RefusedBy.Limit.Name)
 			continue
+		}
+		if a.At.After(all.at) {
+			all.at = a.At
 		}
 		for _, l := range a.Limits {
 			if len(answers) > 1 {

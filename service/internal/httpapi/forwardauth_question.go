@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"example.com/sash"
+	"example.com/sash/httplimit"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -18,7 +19,8 @@ import (
 type question struct {
 	domain      string
 	descriptors []descriptor
-	deny        int // the status of a refusal
+	deny        int               // the status of a refusal
+	fields      httplimit.Dialect // of the RateLimit fields
 }
 
 // A descriptor says which entries a request is looked up with, one level each.
@@ -37,7 +39,7 @@ var denyStatuses = map[string]int{
 	"429": http.StatusTooManyRequests,
 }
 
-// parseQuestion reads the parameters: domain, descriptor once or more, and deny.
+// parseQuestion reads the parameters: domain, descriptor once or more, deny and fields.
 func parseQuestion(query string) (*question, error) {
 	given, err := url.ParseQuery(query)
 	if err != nil {
@@ -56,6 +58,10 @@ func parseQuestion(query string) (*question, error) {
 			if q.deny = denyStatuses[values[0]]; q.deny == 0 {
 				return nil, fmt.Errorf("deny=%s: it is 401, 403 or 429", wire.Clip(values[0]))
 			}
+		case "fields":
+			if err := q.fields.UnmarshalText([]byte(values[0])); err != nil {
+				return nil, fmt.Errorf("fields=%s: %w", wire.Clip(values[0]), err)
+			}
 		case "descriptor":
 			for _, text := range values {
 				d, err := parseDescriptor(text)
@@ -65,7 +71,7 @@ func parseQuestion(query string) (*question, error) {
 				q.descriptors = append(q.descriptors, d)
 			}
 		default:
-			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor and deny", wire.Clip(name))
+			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor, deny and fields", wire.Clip(name))
 		}
 	}
 	switch {

@@ -251,7 +251,8 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 		"no descriptor":           {"domain=edge", nil, "descriptor is missing"},
 		"an unknown domain":       {"domain=e&descriptor=remote_address", nil, `unknown domain "e": the configuration has edge`},
 		"two domains":             {right + "&domain=edge", nil, "domain is there 2 times"},
-		"an unknown parameter":    {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor and deny"},
+		"an unknown parameter":    {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor, deny and fields"},
+		"a dialect there is not":  {right + "&fields=draft-99", nil, `fields=draft-99: httplimit: unknown dialect "draft-99"; there are draft-11,`},
 		"a status no proxy takes": {right + "&deny=200", nil, "deny=200: it is 401, 403 or 429"},
 		"an unknown entry":        {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
 		"an empty entry":          {"domain=edge&descriptor=path,", nil, `the entry "" is none`},
@@ -305,5 +306,29 @@ func TestForwardAuthWhileTheStoreFails(t *testing.T) {
 	}
 	for range 2 {
 		wantAuth(t, "open", auth(h, "domain=edge&descriptor=courtesy=a"), 200, "", "") // nothing was counted
+	}
+}
+
+// A fixed window's time runs to its end, on the store's clock and in every dialect.
+func TestForwardAuthSpeaksEveryDialect(t *testing.T) {
+	h, c := edge(t)
+	c.now = time.Date(2026, 1, 1, 23, 59, 20, 0, time.UTC)
+	for fields, want := range map[string]string{
+		"":                            "RateLimit: \"1/1m\";r=0;t=40",
+		"&fields=draft-11":            "RateLimit: \"1/1m\";r=0;t=40",
+		"&fields=draft-07":            "RateLimit: limit=1, remaining=0, reset=40",
+		"&fields=draft-06":            "RateLimit-Reset: 40",
+		"&fields=x-ratelimit-unix":    "X-RateLimit-Reset: 1767312000",
+		"&fields=x-ratelimit-rfc3339": "X-RateLimit-Reset: 2026-01-02T00:00:00Z",
+	} {
+		w := auth(h, "domain=edge&descriptor=other="+strings.TrimPrefix(fields, "&fields=")+"x"+fields)
+		name, value, _ := strings.Cut(want, ": ")
+		if got := w.Header().Get(name); w.Code != 200 || got != value {
+			t.Errorf("%q: %d, %s: %s, want %s", fields, w.Code, name, got, value)
+		}
+	}
+	w := auth(h, "domain=edge&descriptor=other=none&fields=none")
+	if w.Code != 200 || w.Header().Get("RateLimit") != "" {
+		t.Errorf("fields=none: %d, %v", w.Code, w.Header())
 	}
 }
