@@ -56,6 +56,10 @@ var (
 	// ErrApart means that a store cannot decide these subjects in one step, because they live in
 	// different places, such as slots of a Redis Cluster. A limiter then decides them one by one.
 	ErrApart = errors.New("sash: the subjects live in different places of the store")
+	// ErrRejected means that the store works and cannot decide this call: what it holds under the key was not
+	// written by it, or the call repeats an ID under other limits. A decorator passes the error on, and it says
+	// nothing about calls on other keys. Repeating the call does not help.
+	ErrRejected = errors.New("sash: the store works and rejects this call")
 )
 
 // Bounds that limiters check before they ask a store.

@@ -123,12 +123,16 @@ func after[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 
 // judge returns whether the store answered or failed.
 func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
-	if a.err == nil || answers(a.err) {
-		if a.err == nil && (a.own == nil || a.own(a.value)) {
-			b.succeed(t)
-		} else {
-			b.skip(t)
-		}
+	switch {
+	case errors.Is(a.err, driver.ErrRejected): // it works
+		b.succeed(t)
+		g.report(a.err, Misconfigured)
+		return outcome[T]{err: a.err}
+	case a.err == nil && (a.own == nil || a.own(a.value)):
+		b.succeed(t)
+		return outcome[T]{value: a.value}
+	case a.err == nil, answers(a.err):
+		b.skip(t)
 		return outcome[T]{value: a.value, err: a.err}
 	}
 	err, kind := a.err, g.kind(a.err)

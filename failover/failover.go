@@ -13,6 +13,9 @@
 // contexts. After a few failures in a row the store counts as down. Then only one call at a time goes to it, a caller's
 // own decision, which tests whether the store is back.
 //
+// An error about one call or one key, [driver.ErrRejected], is an answer of a store that works: the caller gets it in every
+// mode, and the subjects of other calls are still decided.
+//
 // In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows
 // what this process admitted before, because admissions of the other store are charged to it as well: a
 // switch does not grant a fresh limit. When the other store is back, local admissions are written to it, in
@@ -87,7 +90,8 @@ type Options struct {
 	// the latest state.
 	OnChange func(now State, cause error)
 	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured
-	// failure does not go away by itself: report it to an operator. OnError must not block.
+	// failure does not go away by itself: report it to an operator. Errors that are driver.ErrRejected are
+	// Misconfigured too, and there is one for each such call. OnError must not block.
 	OnError func(err error, kind Kind)
 }
 

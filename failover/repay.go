@@ -85,22 +85,19 @@ func (g *guard) payOne(d due) bool {
 		return g.payCall(d)
 	}
 	l := g.local
-	paid, kind := g.pay(d.req)
+	paid, failed, kind := g.pay(d.req)
 	l.written.Add(paid)
-	switch {
-	case paid == d.req.Cost:
-		return true
-	case paid == 0 && kind == Unsent: // also if too many calls are in flight
+	if failed && paid == 0 && kind == Unsent { // also if too many calls are in flight
 		l.lost.Add(l.backlog.putBack(d))
-	default:
+	} else {
 		l.lost.Add(d.req.Cost - paid)
 	}
-	return false
+	return !failed
 }
 
-// pay charges units to the store, whether or not there is room for them. If it charged none, kind is the kind of
-// failure. A call's cost is at most a limit's units, so pay adds the rest by settling the charge.
-func (g *guard) pay(req driver.Request) (paid int64, kind Kind) {
+// pay charges units to the store, whether or not there is room for them, and returns how many it charged. If the store
+// failed, kind is the kind of failure. A call's cost is at most a limit's units, so pay adds the rest by settling the charge.
+func (g *guard) pay(req driver.Request) (paid int64, failed bool, kind Kind) {
 	total := req.Cost
 	for _, l := range req.Policy.Limits {
 		req.Cost = min(req.Cost, l.Units)
@@ -110,11 +107,11 @@ func (g *guard) pay(req driver.Request) (paid int64, kind Kind) {
 		return g.store.Decide(ctx, req)
 	})
 	if out.failed || out.err != nil {
-		return 0, out.kind
+		return 0, out.failed, out.kind
 	}
 	settler, ok := g.store.(driver.Settler)
 	if !ok || total == req.Cost {
-		return req.Cost, Unknown
+		return req.Cost, false, Unknown
 	}
 	set := driver.Settlement{Request: req, At: out.value.At, Source: out.value.Source, Units: total, ID: rand.Text()}
 	for range 3 { // a settlement may be repeated
@@ -122,8 +119,8 @@ func (g *guard) pay(req driver.Request) (paid int64, kind Kind) {
 			return struct{}{}, settler.Settle(ctx, set)
 		})
 		if !settled.failed && settled.err == nil {
-			return total, Unknown
+			return total, false, Unknown
 		}
 	}
-	return req.Cost, Unknown
+	return req.Cost, true, Unknown
 }

@@ -20,7 +20,7 @@ func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (dr
 	}
 	arg := appendUint(appendUint(nil, 7, max(0, c.Length)), 1, guessed)
 	beside := s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog})
-	reply, err := s.scripts.Run(ctx, coolDown, []string{s.mark("cooldown", beside, key)}, string(arg))
+	reply, err := s.send(ctx, coolDown, []string{s.mark("cooldown", beside, key)}, string(arg))
 	if err != nil || reply == "" {
 		return driver.CoolDown{}, err
 	}

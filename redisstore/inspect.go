@@ -51,7 +51,7 @@ const inspectReply = 32
 // type is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name := s.Key(key, policy)
-	reply, err := s.scripts.Run(ctx, inspect, []string{name}, forms[policy.Algorithm])
+	reply, err := s.send(ctx, inspect, []string{name}, forms[policy.Algorithm])
 	if err != nil {
 		return nil, err
 	}

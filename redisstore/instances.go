@@ -29,7 +29,7 @@ func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Durati
 		return 0, fmt.Errorf("%w: an instance counts for at least a millisecond, not %v", sash.ErrInvalidLimit, ttl)
 	}
 	arg := string(appendUint(nil, 7, ttl.Milliseconds())) + id
-	reply, err := s.scripts.Run(ctx, instances, []string{s.prefix + "instances:" + group}, arg)
+	reply, err := s.send(ctx, instances, []string{s.prefix + "instances:" + group}, arg)
 	if err != nil {
 		return 0, err
 	}

@@ -46,8 +46,8 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
-// caller's. It implements [driver.MultiStore],
-// [driver.Deduplicator], [driver.Settler], [driver.Resetter] and [driver.Cooler].
+// caller's. It implements [driver.MultiStore], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
+// [driver.Cooler]. An error about the value of a key, such as one of another type, is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
 	prefix  string
@@ -105,7 +105,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 }
 
 // DecideOnce implements [driver.Deduplicator]. The answer is kept in a key of its own, in the slot of the subject's key.
-// Repeating a call under another number of limits is an error.
+// Repeating a call under another number of limits is [driver.ErrRejected].
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	return s.decideOne(ctx, req, id)
 }
@@ -157,7 +157,7 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, an
 		}
 		decided, at, err := unpack(reqs, reply, answers)
 		if err != nil && id != "" {
-			err = fmt.Errorf("%w; was the call of this ID charged under other limits?", err)
+			err = fmt.Errorf("%w; was the call of this ID charged under other limits?: %w", err, driver.ErrRejected)
 		}
 		if err != nil || decided {
 			return err
@@ -178,7 +178,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	if set.ID != "" {
 		keys = append(keys, s.mark("settled", keys[0], set.ID))
 	}
-	_, err := s.scripts.Run(ctx, script, keys, packSettlement(&set))
+	_, err := s.send(ctx, script, keys, packSettlement(&set))
 	return err
 }
 
@@ -194,7 +194,7 @@ func (s *Store) mark(kind, key, id string) string {
 
 // Reset implements [driver.Resetter].
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	_, err := s.scripts.Run(ctx, reset, []string{s.Key(key, policy)}, "")
+	_, err := s.send(ctx, reset, []string{s.Key(key, policy)}, "")
 	return err
 }
 
@@ -237,7 +237,7 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		refusals >>= k
 	}
 	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53, so no time overflows
-		return false, 0, errors.New("redisstore: a script returned invalid numbers")
+		return false, 0, fmt.Errorf("redisstore: a script returned invalid numbers, which are not this store's: %w", driver.ErrRejected)
 	}
 	return true, at, nil
 }

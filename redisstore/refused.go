@@ -2,7 +2,10 @@ package redisstore
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+
+	"example.com/sash/driver"
 )
 
 // lasting are prefixes of the errors with which Redis rejects a client until a setting, a permission or a key is
@@ -18,6 +21,31 @@ var lasting = [...]string{
 var unable = [...]string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS",
 	"max number of clients reached",
+}
+
+// rejected returns an error of a script as driver.ErrRejected if it is about the value of a key: the server works.
+func rejected(err error) error {
+	for text := range chain(err) {
+		if said, running := inside(text); begins(said, foreign[:]) || running && stumbles(said) {
+			return fmt.Errorf("%w: %w", driver.ErrRejected, err)
+		}
+	}
+	return err
+}
+
+// foreign are prefixes of the errors about a key whose value is not one of this store.
+var foreign = [...]string{"WRONGTYPE", "SASH", "value is not", "hash value is not"}
+
+// stumbles reports whether a script failed in Lua on a value that it read. A function that the server lacks is no value.
+func stumbles(said string) bool {
+	if rest, ok := strings.CutPrefix(said, "user_script:"); ok {
+		said = strings.TrimLeft(rest, "0123456789: ")
+	}
+	switch {
+	case strings.HasPrefix(said, "attempt to call "), strings.Contains(said, " global '"):
+		return false
+	}
+	return strings.HasPrefix(said, "attempt to ") || strings.HasPrefix(said, "bad argument #")
 }
 
 // Misconfigured reports whether the server rejects this client until an operator changes something: wrong credentials,

@@ -44,7 +44,7 @@ func charges(reqs []driver.Request) bool {
 // run runs the script of a decision. An admission is on enough replicas, or the error is a *sash.StoreError.
 func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, keys []string, arg string) (string, error) {
 	if s.wait.Replicas <= 0 || !charges(reqs) {
-		return s.scripts.Run(ctx, script, keys, arg)
+		return s.send(ctx, script, keys, arg)
 	}
 	scripts, ok := s.scripts.(Waiter)
 	if !ok {
@@ -54,9 +54,20 @@ func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, 
 	switch {
 	case err != nil && reply != "":
 		err = &waitError{err}
+	case err != nil:
+		err = rejected(err)
 	case err == nil && s.wait.For(reply) && confirmed < int64(s.wait.Replicas):
 		err = &sash.StoreError{Err: fmt.Errorf("redisstore: the call was charged, but %d of %d replicas confirmed it within %v",
 			confirmed, s.wait.Replicas, s.wait.Timeout)}
+	}
+	return reply, err
+}
+
+// send runs a script. Errors about the value of a key are driver.ErrRejected.
+func (s *Store) send(ctx context.Context, script *Script, keys []string, arg string) (string, error) {
+	reply, err := s.scripts.Run(ctx, script, keys, arg)
+	if err != nil {
+		err = rejected(err)
 	}
 	return reply, err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/servertest"
 )
@@ -51,10 +52,9 @@ func ask(t *testing.T, g *Guard, calls int) (last error) {
 // A failure that needs an operator is logged as an error, now and then; others when they begin and end.
 func TestWhatIsLogged(t *testing.T) {
 	for text, loud := range map[string]bool{
-		"NOAUTH Authentication required.":                                   true,
-		"NOPERM this user has no permissions to run the 'evalsha' command":  true,
-		"WRONGTYPE Operation against a key holding the wrong kind of value": true,
-		"connection reset by peer":                                          false,
+		"NOAUTH Authentication required.":                                  true,
+		"NOPERM this user has no permissions to run the 'evalsha' command": true,
+		"connection reset by peer":                                         false,
 	} {
 		t.Run(text[:6], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -73,6 +73,23 @@ func TestWhatIsLogged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An error about one key is logged too, and Redis stays up.
+func TestARejectedKeyIsLoggedAndRedisIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, out := guardOf(t, &scripts{errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})
+		for range 60 { // a minute
+			if err := ask(t, g, 20); !errors.Is(err, driver.ErrRejected) || !errors.Is(err, sash.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		errs := strings.Count(out.String(), "level=ERROR")
+		if errs < 4 || errs > 6 || strings.Contains(out.String(), "level=WARN") || g.Health().Status != "ok" {
+			t.Errorf("%d errors were logged, want 4 to 6 and no warning; %+v:\n%s", errs, g.Health(), out)
+		}
+	})
 }
 
 func TestHealthIsThatOfTheBreaker(t *testing.T) {

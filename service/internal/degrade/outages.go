@@ -1,21 +1,24 @@
 package degrade
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/throttle"
 )
 
-// Outages logs when Redis goes down and comes back, and repeatedly, at intervals, a misconfiguration, which needs an
-// operator.
+// Outages logs when Redis goes down and comes back, and repeatedly, at intervals, a misconfiguration or a
+// rejected key, which need an operator.
 type outages struct {
 	log           *slog.Logger
 	misconfigured throttle.Log
+	rejected      throttle.Log
 
 	mu    sync.Mutex
 	since time.Time // guarded by mu: when it went down; zero while it is up
@@ -24,7 +27,8 @@ type outages struct {
 }
 
 func newOutages(log *slog.Logger) *outages {
-	return &outages{log: log, misconfigured: throttle.Log{To: log, Every: 10 * time.Second}}
+	const every = 10 * time.Second
+	return &outages{log: log, misconfigured: throttle.Log{To: log, Every: every}, rejected: throttle.Log{To: log, Every: every}}
 }
 
 // change logs a change of the breaker. Every failed probe is a change too, so only the first counts.
@@ -45,6 +49,10 @@ func (o *outages) change(now failover.State, cause error) {
 
 // failure logs an error of Redis.
 func (o *outages) failure(err error, kind failover.Kind) {
+	if errors.Is(err, driver.ErrRejected) {
+		o.rejected.Log(slog.LevelError, "Redis works and rejects calls on one key; other keys are decided: see sash inspect", "error", err)
+		return
+	}
 	o.mu.Lock()
 	o.why = decide.Cause(err)
 	o.mu.Unlock()

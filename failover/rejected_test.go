@@ -1,0 +1,93 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+)
+
+var errRejected = fmt.Errorf("%w: the key holds a list", driver.ErrRejected)
+
+// A rejecting store rejects every call on subjects whose name begins with "bad".
+type rejecting struct{ *fake }
+
+func (s rejecting) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if err := s.enter(ctx); err != nil || !strings.HasPrefix(req.Key, "bad") {
+		if err != nil {
+			return driver.Answer{}, err
+		}
+		return s.Store.Decide(ctx, req)
+	}
+	return driver.Answer{}, errRejected
+}
+
+// Errors about one subject are answers of the store: they do not take it away from other subjects, and no failure mode
+// answers instead.
+func TestARejectedCallIsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := map[failover.Kind]int{}
+		store := guarded(t, rejecting{newFake()}, failover.Options{
+			Modes:   always(failover.Open),
+			OnError: func(_ error, kind failover.Kind) { told[kind]++ },
+		})
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		for i := range 100 {
+			for range 10 { // in a row
+				_, err := l.Allow(t.Context(), "bad")
+				if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, driver.ErrRejected) {
+					t.Fatalf("a rejected call is answered with %v", err)
+				}
+			}
+			if res, err := l.Allow(t.Context(), "good"); err != nil || res.Source != driver.FromStore {
+				t.Fatalf("call %d on another subject: %+v, %v", i, res, err)
+			}
+		}
+		if store.State() != failover.Up || told[failover.Misconfigured] != 1000 || len(told) != 1 {
+			t.Errorf("the store is %v, and OnError got %v", store.State(), told)
+		}
+	})
+}
+
+// A rejection shows that the store is back.
+func TestARejectedProbeClosesTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, rejecting{inner}, failover.Options{})
+		bringDown(t, inner, store)
+		inner.becomes(nil)
+		time.Sleep(time.Minute)
+		_, err := newLimiter(t, store, nil, sash.PerHour(1000)).Allow(t.Context(), "bad")
+		if !errors.Is(err, driver.ErrRejected) || store.State() != failover.Up {
+			t.Errorf("the store is %v after a rejected probe: %v", store.State(), err)
+		}
+	})
+}
+
+// A subject whose local charges the store rejects does not delay those of other subjects.
+func TestARejectedDebtDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, rejecting{inner}, failover.Options{Modes: always(failover.Local)})
+		inner.becomes(fails(errRefused))
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		for i := range 20 {
+			allow(t, l, fmt.Sprint("bad", i), 1)
+			allow(t, l, fmt.Sprint("good", i), 1)
+		}
+		inner.becomes(nil)
+		time.Sleep(time.Minute)
+		allow(t, l, "other", 1)
+		synctest.Wait()
+		if stats := store.Stats(); stats.Written != 20 || stats.Lost != 20 || stats.Backlog != 0 {
+			t.Errorf("%+v, want 20 units written and 20 lost", stats)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package faulttest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/redistest"
+)
+
+// Here callers ask half of the time for keys of which Redis holds something else, or repeats a call under another
+// number of limits. The breaker in front does not notice: these calls are rejected in every mode, and all others are
+// decided by Redis.
+func TestABadKeyTakesTheStoreFromNoOther(t *testing.T) {
+	each(t, rejects)
+}
+
+func rejects(t *testing.T, a adapter) {
+	const foreign = "a value that another program has left here, of any length: 0123456789 0123456789 0123456789"
+	server := redistest.Start(t)
+	redis := a.open(t, to(server.Addr(), time.Minute))
+	for _, algorithm := range sash.Algorithms() {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			opts := &sash.Options{Algorithm: algorithm}
+			if algorithm == sash.SlidingBuckets {
+				opts.Resolution = time.Second
+			}
+			store, err := failover.New(redis, &failover.Options{
+				Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}, Budget: time.Minute,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := sash.New(store, opts, sash.PerHour(100_000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, err := sash.New(store, opts, sash.PerHour(100_000), sash.PerDay(100_000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := func(key string) string { return redis.Key(key, l.Policy()) }
+			kinds := []string{"a list", "foreign"}
+			server.Must(t, "DEL", name("a list"), name("foreign"))
+			server.Must(t, "LPUSH", name("a list"), "x")
+			switch field := fmt.Sprint(sash.PerHour(1).Window.Microseconds()); algorithm {
+			case sash.SlidingLog, sash.SlidingBuckets:
+				server.Must(t, "SET", name("foreign"), foreign)
+			case sash.SortedSetLog:
+				kinds = kinds[:1] // members of others are left alone
+			case sash.SlidingCounter, sash.FixedWindow:
+				server.Must(t, "HSET", name("foreign"), field+":start", "x")
+			case sash.GCRA:
+				server.Must(t, "HSET", name("foreign"), field+":at", "x", field+":debt", "x")
+			}
+			calls := map[string]func() error{
+				"repeated under other limits": func() error {
+					if _, err := l.AllowOnce(t.Context(), "id", "once", 1); err != nil {
+						return err
+					}
+					_, err := more.AllowOnce(t.Context(), "id", "once", 1)
+					return err
+				},
+			}
+			for _, kind := range kinds {
+				calls[kind] = func() error { _, err := l.Allow(t.Context(), kind); return err }
+				calls[kind+", once"] = func() error { _, err := l.AllowOnce(t.Context(), "id", kind, 1); return err }
+				calls[kind+", both"] = func() error {
+					_, err := l.AllowAll(t.Context(), sash.Subject{Key: "good", Cost: 1}, sash.Subject{Key: kind, Cost: 1})
+					return err
+				}
+			}
+			for kind, bad := range calls {
+				for range 20 {
+					if err := bad(); !errors.Is(err, driver.ErrRejected) || !errors.Is(err, sash.ErrUnavailable) {
+						t.Fatalf("%s: %v", kind, err)
+					}
+				}
+				for i := range 40 {
+					if i%2 == 0 {
+						_ = bad()
+					}
+					if res, err := l.Allow(t.Context(), "good"); err != nil || res.Source != sash.FromStore {
+						t.Fatalf("%s takes the store from others: %+v, %v", kind, res, err)
+					}
+				}
+			}
+			if store.State() != failover.Up {
+				t.Errorf("the store is %v", store.State())
+			}
+		})
+	}
+}
