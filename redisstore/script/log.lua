@@ -409,7 +409,7 @@ while true do
         local void
         rare, log = steps(), charge_refused and (log or open(key, slots, entries, head, total))
         grow, void = rare.make_room(key, slots, entries, oldest, now - keep, log, total + cost, keep_units)
-        if void then hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), limits) end
+        if void then hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), math.max(limits, hinted)) end
       end
       if position < head and limits < hinted then -- the hints of other limits may have the entry's old time
         if hints == '' then hints = string.sub(header, 52, 51 + 26 * limits) end
