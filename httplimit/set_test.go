@@ -45,6 +45,7 @@ func TestFieldsOfADecisionMadeElsewhere(t *testing.T) {
 // A fixed window ends at a multiple of its length, whatever remains of its units.
 func TestResetOfAFixedWindowIsItsEnd(t *testing.T) {
 	clock := newClock() // a quarter of a second past a full minute
+	clock.Advance(45 * time.Second)
 	limiter := newLimiter(t, clock.store(), &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(3))
 	for used := range 4 {
 		res, err := limiter.Allow(t.Context(), "k")
