@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 )
 
@@ -70,3 +71,41 @@ func TestWhatTheServerRefuses(t *testing.T) {
 		t.Error("no error, or a caller who gave up, is misconfigured")
 	}
 }
+
+// Only errors about the value of a key are rejections of a store that works: not those that every key would get.
+func TestWhatIsRejected(t *testing.T) {
+	for said, rejected := range map[string]bool{
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                           true,
+		"WRONGTYPE Operation against a key holding the wrong kind of value" + after7:                  true,
+		ahead6 + "WRONGTYPE Operation against a key holding the wrong kind of value":                  true,
+		"SASH the key sash:log:k holds something that is not a log of this version":                   true,
+		"ERR user_script:43: attempt to compare nil with number" + after7:                             true,
+		ahead6 + "user_script:43: attempt to compare nil with number":                                 true,
+		"ERR user_script:9: bad argument #2 to 'unpack' (data string too short)" + after7:             true,
+		"ERR value is not a valid float" + after7:                                                     true,
+		"ERR user_script:9: attempt to call field 'unpack' (a nil value)" + after7:                    false,
+		"ERR user_script:9: attempt to index global 'struct' (a nil value)" + after7:                  false,
+		"ERR user_script:9: Script attempted to access nonexistent global variable 'struct'" + after7: false,
+		"NOPERM this user has no permissions to access one of the keys used as arguments":             false,
+		"ERR The user executing the script can't run this command or subcommand" + after7:             false,
+		"OOM command not allowed when used memory > 'maxmemory'." + after7:                            false,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                     false,
+		"dial tcp 127.0.0.1:1: connect: connection refused":                                           false,
+	} {
+		for _, text := range []string{said, strings.TrimPrefix(said, "ERR ")} { // which some clients cut off
+			server := failing{fmt.Errorf("goredisstore: log: %w", errors.New(text))}
+			err := redisstore.New(server, nil).Reset(t.Context(), "k", &driver.Policy{})
+			if errors.Is(err, driver.ErrRejected) != rejected || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+	}
+}
+
+// A failing server answers every script with an error.
+type failing struct{ err error }
+
+func (s failing) Run(context.Context, *redisstore.Script, []string, string) (string, error) {
+	return "", s.err
+}
+func (s failing) Cluster() bool { return false }
