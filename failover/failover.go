@@ -76,8 +76,8 @@ type Options struct {
 	// nothing. Instances is called for every decision and must not block. Nil means 1.
 	Instances func() int
 	// Classify returns the kind of failure of a store's error. Nil takes a failed dial for Unsent and every other
-	// error for Unknown. If the call may have been charged, the kind must be Unknown even if a setting is wrong:
-	// for Redis check redisstore.Uncharged before redisstore.Misconfigured.
+	// error for Unknown, and what is admitted locally in place of an Unknown call is never charged. So set it for
+	// Redis: see ClassifyBy. If the call may have been charged, the kind must be Unknown even if a setting is wrong.
 	Classify func(error) Kind
 	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Part
 	// returns which of them holds a subject, from 0 to Parts-1. Each part has its own breaker, so that the

@@ -56,15 +56,7 @@ func guard(t testing.TB, store driver.Store) *failover.Store {
 		MaxInFlight: mostInFlight,
 		Local:       memstore.New(nil),
 		Instances:   func() int { return processes },
-		Classify: func(err error) failover.Kind {
-			switch {
-			case redisstore.Misconfigured(err):
-				return failover.Misconfigured
-			case redisstore.Uncharged(err):
-				return failover.Unsent
-			}
-			return failover.Unknown
-		},
+		Classify:    failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,9 +11,11 @@ import (
 	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/denials"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
 	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
 )
 
 // A store that calls Redis as little as it can, and answers when Redis does not: here there is no Redis.
@@ -30,7 +32,8 @@ func Example() {
 			{MaxCost: 1, Mode: failover.Open},   // admitted, not counted
 			{MaxCost: 20, Mode: failover.Local}, // this process's share; what costs more is an error
 		}},
-		Local: memstore.New(nil),
+		Local:    memstore.New(nil),
+		Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -52,4 +55,26 @@ func Example() {
 	// 1 true policy
 	// 20 true local
 	// 50 is an error
+}
+
+// While a node of a Cluster is down, the subjects of the other nodes are still decided: each of 64 runs of slots has its
+// own breaker.
+func Example_cluster() {
+	addrs := []string{"10.0.0.7:7000", "10.0.0.8:7000"}
+	client := redis.NewClusterClient(goredisstore.Tune(&redis.ClusterOptions{Addrs: addrs}))
+	defer client.Close()
+	shared := goredisstore.New(client, nil)
+	const slots, parts = 16384, 64 // a run of slots is short, so that few lie on two nodes
+	store, err := failover.New(shared, &failover.Options{
+		Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
+		Parts:    parts,
+		Part: func(key string, policy *driver.Policy) int {
+			return shared.Slot(key, policy) * parts / slots
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := sash.New(store, nil, sash.PerMinute(100))
+	fmt.Println(limiter, err)
 }

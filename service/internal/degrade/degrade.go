@@ -55,7 +55,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		Budget:    opts.Budget,
 		Local:     memstore.New(nil),
 		Instances: g.fleet.instances,
-		Classify:  classify,
+		Classify:  failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 		OnChange:  g.outages.change,
 		OnError:   g.outages.failure,
 	}
@@ -73,16 +73,6 @@ const (
 	slots = 16384
 	parts = 64
 )
-
-func classify(err error) failover.Kind {
-	switch {
-	case !redisstore.Uncharged(err): // also what is Misconfigured after a write: it was charged
-		return failover.Unknown
-	case redisstore.Misconfigured(err):
-		return failover.Misconfigured
-	}
-	return failover.Unsent
-}
 
 // Run counts instances until the context ends. It returns nil.
 func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
