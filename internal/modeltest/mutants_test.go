@@ -108,7 +108,7 @@ var mutants = []struct {
 		{"the time is concatenated as a number", "call('ZADD', key, int(now), name(sum, units))", "call('ZADD', key, '' .. now, name(sum, units))"},
 		{"it trims first",
 			"local key = subject.key\n  local last", "local key = subject.key\n  call('ZREMRANGEBYSCORE', key, '0', int(now - subject.keep))\n  local last"},
-		{"an entry at the edge still counts", "instant - l.window, instant", "instant - l.window - 1, instant"},
+		{"an entry at the edge still counts", "instant - l.window), instant", "instant - l.window - 1), instant"},
 		{"the expiry is in seconds, rounded down",
 			"call('PEXPIRE', key, int(ms))", "call('EXPIRE', key, int(math.floor(ms / 1000)))"},
 		{"no expiry", "call('PEXPIRE', key, int(ms))", "local _ = 0"},

@@ -36,6 +36,7 @@ var shrunk = map[string][][2]string{
 	},
 	"log_settle.lua": {
 		{"slots >= 100000", "slots >= 8"},
+		{"2^47", "2^9"},
 		{"2^48", "2^10"},
 		{"2^40 - 1", "2^8 - 1"},
 	},
@@ -255,5 +256,34 @@ func TestTheSmallWorld(t *testing.T) {
 		if err := smallWalk(t, server.Addr(), seed, 400, small(t, "", "")); err != nil {
 			t.Fatalf("walk %d: %v", seed, err)
 		}
+	}
+}
+
+// However many charges are settled upwards, the sums do not wrap: a log that holds too much is full.
+func TestSettlementsDoNotWrapTheSums(t *testing.T) {
+	server := redistest.Start(t)
+	store, clock, _ := virtual(t, server.Addr(), small(t, "", ""))
+	policy, err := sash.NewPolicy(nil, sash.Every(40, time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := driver.Request{Key: "wraps", Cost: 1, Policy: policy, MaySettle: true}
+	var sets []driver.Settlement
+	for _, units := range []int64{smallEntry, smallEntry, smallEntry, smallEntry, 4} { // 2^10 in all
+		res, err := store.Decide(t.Context(), req)
+		if err != nil || !res.Allowed() {
+			t.Fatalf("%v, %v", res.Allowed(), err)
+		}
+		sets = append(sets, driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: units})
+		clock.Advance(time.Millisecond)
+	}
+	for _, set := range sets {
+		if err := store.Settle(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := store.Decide(t.Context(), req)
+	if err != nil || res.Allowed() || res.Remaining() != 0 {
+		t.Errorf("allowed is %v, and %d of 40 remain after settlements of 1,024 (%v)", res.Allowed(), res.Remaining(), err)
 	}
 }

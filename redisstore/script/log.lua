@@ -315,6 +315,7 @@ while true do
       units, window, at = unpack('>I5I7', request, at)
       if window > 0 then
         cut = now - window
+        if cut < 0 then cut = 0 end -- a clock near 1970
       else
         local _, b0, b1, b2, b3
         window, _, b0, b1, b2, b3, at = unpack('>I7I4I7I7I7I7', request, at)

@@ -68,6 +68,21 @@ if position == head or not joined and math.floor(time_there / resolution) ~= mat
 end
 local left = math.min(units + becomes - cost, 2^40 - 1)
 if left < 0 then return '' end
+if left > units then
+  -- All entries together hold less than 2^47 units, which fill any limit: so the sums cannot wrap.
+  local stop, before = (math.floor(oldest / 64) + 1) * 64, total
+  if stop >= head then
+    stop = head
+  else
+    local offset = entries + slots * 12 + 6 * (stop / 64 % blocks)
+    before = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
+  end
+  for p = oldest, stop - 1 do
+    local _, u = read(p)
+    before = before - u
+  end
+  left = math.max(units, math.min(left, units + 2^47 - 1 - (total - before) % 2^48))
+end
 local change = left - units
 
 -- Change the entry, and the sums after it.

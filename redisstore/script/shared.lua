@@ -45,7 +45,7 @@ local function run(read, look, charge, settle)
       local l = {}
       l.units, l.window, at = unpack('>I5I7', request, at)
       if l.window > 0 then
-        l.id, l.cut, l.start = int(l.window), instant - l.window, instant - instant % l.window
+        l.id, l.cut, l.start = int(l.window), math.max(0, instant - l.window), instant - instant % l.window
       else
         local id, b
         b = {}
