@@ -7,9 +7,13 @@
 --          units          score: minus the most units of any limit so far
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
--- window stay, as in log.lua; a refusal writes nothing, but a clock that went back re-dates later members
--- to now, once; a call removes at most 500 old members; the key lives at least the longest window after
--- the last member.
+-- window stay, but the oldest of more than 100,000 joins the next one, and those go that 2^50 units follow;
+-- a refusal writes nothing, but a clock that went back re-dates later members to now, once; a call removes
+-- at most 500 old members; the key lives at least the longest window after the last member.
+
+-- The most members, with the two that hold no charge; the modulus of sums; the most units that may follow the oldest
+-- member, which fill any limit many times over; and the most that a settlement leaves in a member.
+local most_members, modulus, most_sum, most_units = 100002, 2^52, 2^50, 2^40 - 1
 
 -- entry returns the member of a reply with one member and its score, or nil.
 local function entry(reply)
@@ -29,7 +33,7 @@ local function read(subject)
     local gone = last.at + tonumber(call('ZSCORE', key, 'keep') or 0) -- the score is minus the longest window
     local from = int(math.max(now, gone + 1))
     local first = entry(call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-    local member = name(last.sum, (last.sum - first.sum + first.units) % 2^52)
+    local member = name(last.sum, (last.sum - first.sum + first.units) % modulus)
     call('ZADD', key, int(now), member)
     call('ZREMRANGEBYSCORE', key, '(' .. int(now), '+inf')
     call('ZREMRANGEBYSCORE', key, '0', int(math.min(gone, now - 1)))
@@ -43,7 +47,7 @@ local function read(subject)
     l.key, l.used, l.first, l.last = key, 0, nil, last
     if last and last.at > l.cut then
       l.first = entry(call('ZRANGEBYSCORE', key, '(' .. int(l.cut), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-      l.used = (last.sum - l.first.sum + l.first.units) % 2^52
+      l.used = (last.sum - l.first.sum + l.first.units) % modulus
     end
   end
 end
@@ -55,7 +59,7 @@ local function departure(l, units)
   local found = l.first
   while x < y do
     local mid = math.floor((x + y) / 2)
-    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % 2^52 >= units then
+    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % modulus >= units then
       y = mid
     else
       x = mid + 1
@@ -83,10 +87,19 @@ local function look(l, cost)
   return over > 0, remaining, retry, release, reset
 end
 
+-- trim removes up to 100 of the oldest members, from first on, while more than some units follow the oldest.
+local function trim(key, first, sum, most)
+  for _ = 1, 100 do
+    if (sum - first.sum) % modulus <= most then return end
+    call('ZREM', key, first.member)
+    first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
+  end
+end
+
 local function charge(subject)
   local key, last, sum, units = subject.key, subject.last, subject.cost, subject.cost
   if last then
-    sum = (last.sum + subject.cost) % 2^52
+    sum = (last.sum + subject.cost) % modulus
     if last.at == now then units = units + last.units end
   end
   call('ZADD', key, int(now), name(sum, units))
@@ -96,14 +109,17 @@ local function charge(subject)
   local keep = math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))
   local most = math.max(subject.units, -(tonumber(call('ZSCORE', key, 'units') or 0)))
   call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
-  local old = call('ZCOUNT', key, '0', int(now - keep))
-  if old > 0 then call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1)) end
-  if call('ZCARD', key) > 100002 then call('ZREMRANGEBYRANK', key, '2', '2') end
-  for _ = 1, charge_refused and 100 or 0 do
-    local first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
-    if (sum - first.sum) % 2^52 <= most then break end
-    call('ZREM', key, first.member)
+  local oldest = call('ZRANGE', key, '2', '3', 'WITHSCORES')
+  local first = entry(oldest)
+  if first.at <= now - keep then
+    local old = call('ZCOUNT', key, '0', int(now - keep))
+    call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1))
+  elseif call('ZCARD', key) > most_members then
+    local next = entry({oldest[3], oldest[4]})
+    call('ZREM', key, first.member, next.member)
+    call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, most_sum)))
   end
+  trim(key, first, sum, charge_refused and most or most_sum)
   expire(key, keep)
 end
 
@@ -120,12 +136,17 @@ local function settle(subject, at, change)
     e = entry(later)
   end
   if not e or e.units + change < 0 then return end
+  change = math.min(change, math.max(0, most_units - e.units))
   -- All are removed before any is added: a new name may be another's old one.
   for i = 1, #later, 2 do call('ZREM', key, later[i]) end
   for i = 1, #later, 2 do
     local m = entry({later[i], later[i + 1]})
     if i == 1 then m.units = m.units + change end
-    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + change) % 2^52, m.units)) end
+    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + change) % modulus, m.units)) end
+  end
+  if change > 0 then
+    local sum = (entry({later[#later - 1], later[#later]}).sum + change) % modulus
+    trim(key, entry(call('ZRANGE', key, '2', '2', 'WITHSCORES')), sum, most_sum)
   end
 end
 
