@@ -114,13 +114,21 @@ func hour(t time.Time) (start, end int64) {
 	first := local - mod(local, 3600) - int64(offset)
 	last := first + 3600
 	from, to := t.ZoneBounds()
-	if !from.IsZero() {
+	if !from.IsZero() && changes(from) {
 		first = max(first, from.Unix())
 	}
-	if !to.IsZero() {
+	if !to.IsZero() && changes(to) {
 		last = min(last, to.Unix())
 	}
 	return first * 1e6, last * 1e6
+}
+
+// changes reports whether the clocks change at a bound of a zone. Some bounds are only where the zone's table ends, in
+// 2038, or where a year begins.
+func changes(bound time.Time) bool {
+	_, before := bound.Add(-time.Nanosecond).Zone()
+	_, offset := bound.Zone()
+	return before != offset
 }
 
 // midnight returns the first instant of a date in a zone. Where clocks go forward over midnight that is

@@ -24,6 +24,8 @@ var changes = []struct {
 	{"clocks that go back from a minute past midnight", "America/St_Johns", time.Date(2009, 11, 1, 0, 0, 0, 0, time.UTC)},
 	{"a date that is skipped", "Pacific/Apia", time.Date(2011, 12, 30, 0, 0, 0, 0, time.UTC)},
 	{"an offset of three quarters of an hour", "Asia/Kathmandu", time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)},
+	{"the end of the table of a zone", "Pacific/Kwajalein", time.Date(2038, 1, 19, 0, 0, 0, 0, time.UTC)},
+	{"the end of the table, with changes after it", "America/Los_Angeles", time.Date(2037, 12, 31, 0, 0, 0, 0, time.UTC)},
 	{"the first of a month that is skipped", "Africa/Cairo", time.Date(2014, 8, 1, 0, 0, 0, 0, time.UTC)},
 }
 
@@ -40,7 +42,7 @@ func TestCalendarPeriodsEndWhenTheLocalDateDoes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for at := c.day.Add(-36 * time.Hour); at.Before(c.day.Add(60 * time.Hour)); at = at.Add(41*time.Minute + time.Microsecond) {
+				for at := c.day.Add(-36 * time.Hour); at.Before(c.day.Add(60 * time.Hour)); at = at.Add(13*time.Minute + time.Microsecond) {
 					clock := NewClock(at)
 					store := memstore.New(&memstore.Options{Now: clock.Now})
 					res, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy})
