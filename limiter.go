@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.com/sash/driver"
@@ -168,8 +169,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 func (l *Limiter) key(key string) (string, error) {
-	if key == "" {
-		return "", fmt.Errorf("%w: it is empty, and every caller would share it", ErrInvalidKey)
+	if strings.TrimSpace(key) == "" {
+		return "", fmt.Errorf("%w: it is empty or blank, and every caller would share it", ErrInvalidKey)
 	}
 	if l.prefix != "" {
 		key = l.prefix + key

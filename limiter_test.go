@@ -45,6 +45,7 @@ func TestWrongCallsNeverReachTheStore(t *testing.T) {
 		want error
 	}{
 		"empty key":        {"", 1, sash.ErrInvalidKey},
+		"blank key":        {" \t\r\n\u00a0", 1, sash.ErrInvalidKey},
 		"endless key":      {strings.Repeat("k", sash.MaxKeyLength+1), 1, sash.ErrInvalidKey},
 		"no cost":          {"k", 0, sash.ErrInvalidCost},
 		"negative cost":    {"k", -1, sash.ErrInvalidCost},
