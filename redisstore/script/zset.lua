@@ -111,8 +111,8 @@ local function charge(subject)
   call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
   local oldest = call('ZRANGE', key, '2', '3', 'WITHSCORES')
   local first = entry(oldest)
-  if first.at <= now - keep then
-    local old = call('ZCOUNT', key, '0', int(now - keep))
+  local old = call('ZCOUNT', key, '0', int(now - keep)) -- always, so that a missing right shows at the first charge
+  if old > 0 then
     call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1))
   elseif call('ZCARD', key) > most_members then
     local next = entry({oldest[3], oldest[4]})
