@@ -28,7 +28,7 @@ func NewScript(name, text string) *Script {
 var files embed.FS
 
 var (
-	log       = load("log.lua")
+	log       = load("log_search.lua", "log_grow.lua", "log.lua")
 	logSettle = load("log_settle.lua")
 	logOnce   = once(log)
 	zset      = load("shared.lua", "zset.lua")

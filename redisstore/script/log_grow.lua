@@ -1,0 +1,106 @@
+-- log_grow.lua: the second part of log.lua. It changes more of the value than an entry and the header: after a clock that
+-- went back, and when the ring is full. The functions capture nothing.
+
+-- steps returns the steps that few calls take: after a clock that went back, and when the value grows.
+local function steps()
+  local rare = {}
+
+  -- redate merges the entries later than now into one of now: they leave together. What had left the longest
+  -- window by the last charge stays gone. It returns the oldest position, the head and the total that result.
+  function rare.redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
+    local call, pack = redis.call, struct.pack
+    oldest = log.search(oldest, head, last - keep)
+    local position = log.search(oldest, head, now - 1)
+    local before = log.sum_before(position)
+    local units = math.min((total - before) % 2^48, 2^40 - 1) -- an entry holds no more
+    total = (before + units) % 2^48
+    call('SETRANGE', key, entries + position % slots * 12, pack('>I7I5', now, units))
+    call('SETRANGE', key, '6', pack('>I6', oldest)) -- the slots before it hold nothing of use
+    call('SETRANGE', key, '32', pack('>I6I6I7', position + 1, total, now)
+      .. string.rep(pack('>I6I6I7I7', 0, 0, last + keep, 0), hinted))
+    return oldest, position + 1, total
+  end
+
+  -- make_room gives up the oldest entry of a full ring: if it left the longest window at cut; if newer entries hold
+  -- more than most units, where refused calls are charged, which is when a log is given, and units is the total with
+  -- this charge; and if the ring has its full size, by adding it to the next entry. It returns whether the ring must
+  -- grow instead, and whether hints may name what went.
+  function rare.make_room(key, slots, entries, oldest, cut, log, units, most)
+    local call, pack, unpack = redis.call, struct.pack, struct.unpack
+    local offset = entries + oldest % slots * 12
+    local time, u = unpack('>I7I5', call('GETRANGE', key, offset, offset + 11))
+    if time <= cut then return false, false end
+    if log and (units - log.sum_before(oldest) - u) % 2^48 > most then return false, true end
+    if slots < 100000 then return true, false end
+    -- No sum that is still used lies between the two.
+    offset = entries + (oldest + 1) % slots * 12 + 7
+    local next = unpack('>I5', call('GETRANGE', key, offset, offset + 4))
+    call('SETRANGE', key, offset, pack('>I5', math.min(next + u, 2^40 - 1)))
+    return false, true
+  end
+
+  -- larger returns the slots of a ring that grows. Small rings grow fast, to be rewritten seldom; then by
+  -- quarters, to take little more than they need; and then at once to the full size, because copying is what costs.
+  function rare.larger(slots, keep_units)
+    local size = 100000
+    if slots < 64 then size = slots * 4 elseif slots < 4096 then size = slots + math.floor(slots / 4) end
+    if size > keep_units and keep_units > slots then size = keep_units end
+    return size
+  end
+
+  -- rewrite writes the value anew: a header, and a ring of size slots with the entries from oldest up to a
+  -- position, a new entry there, and the sums of their blocks.
+  function rare.rewrite(key, slots, entries, head, total, oldest, header, size, position, entry, lives)
+    local call, rep, sub = redis.call, string.rep, string.sub
+
+    -- unroll returns the items [from, to) of a ring, in order.
+    local function unroll(base, slots, bytes, from, to)
+      if from >= to then return '' end
+      local x, y = from % slots, (to - 1) % slots + 1
+      if x < y then return call('GETRANGE', key, base + x * bytes, base + y * bytes - 1) end
+      return call('GETRANGE', key, base + x * bytes, base + slots * bytes - 1)
+        .. call('GETRANGE', key, base, base + y * bytes - 1)
+    end
+
+    local block, blocks = math.floor(oldest / 64), math.ceil(size / 64) + 1
+    local ring = unroll(entries, slots, 12, oldest, position)
+    local sums = unroll(entries + slots * 12, math.ceil(slots / 64) + 1, 6, block, math.ceil(head / 64))
+    if position % 64 == 0 and position == head then sums = sums .. struct.pack('>I6', total) end
+
+    if size <= 128 then
+      -- roll returns a ring with items from a position on.
+      local function roll(items, slots, bytes, position)
+        local skip = position % slots * bytes
+        local tail = slots * bytes - skip
+        if #items <= tail then return rep('\0', skip) .. items .. rep('\0', tail - #items) end
+        return sub(items, tail + 1) .. rep('\0', slots * bytes - #items) .. sub(items, 1, tail)
+      end
+      call('SET', key, header .. roll(ring .. entry, size, 12, oldest) .. roll(sums, blocks, 6, block), 'PX', lives)
+      return
+    end
+
+    -- Each byte that passes through a string of this script costs a nanosecond, most of it for the collection of
+    -- garbage. So the server makes the zeros and puts the parts together. A SETRANGE beyond the end reserves twice
+    -- the length that results: the first makes half of the value, and the second fills what the first reserved.
+    -- SET empties the key; deleting it would break an invariant.
+    local length = #header + size * 12 + blocks * 6
+    call('SET', key, '')
+    call('SETRANGE', key, math.ceil(length / 2) - 1, '\0')
+    call('SETRANGE', key, length - 1, '\0')
+    call('SETRANGE', key, '0', header)
+    -- put writes items from a position on.
+    local function put(items, base, slots, bytes, position)
+      local from = position % slots * bytes
+      local tail = slots * bytes - from
+      call('SETRANGE', key, base + from, sub(items, 1, tail))
+      if #items > tail then call('SETRANGE', key, base, sub(items, tail + 1)) end
+    end
+    put(ring, #header, size, 12, oldest)
+    call('SETRANGE', key, #header + position % size * 12, entry)
+    put(sums, #header + size * 12, blocks, 6, block)
+    call('PEXPIRE', key, lives)
+  end
+
+  return rare
+end
+

@@ -1,0 +1,100 @@
+-- log_search.lua: the first part of log.lua. It finds entries where a hint does not. The functions capture nothing.
+
+-- open returns functions over the entries of a log.
+local function open(key, slots, entries, head, total)
+  local call, unpack = redis.call, struct.unpack
+  local log = {}
+
+  -- read returns up to count entries from a position on, cut at the ring's end.
+  function log.read(position, count)
+    local slot = position % slots
+    count = math.min(count, slots - slot, head - position)
+    return call('GETRANGE', key, entries + slot * 12, entries + (slot + count) * 12 - 1), count
+  end
+
+  -- sum_before returns the units of all entries before a position: the sum at the end of its block
+  -- less the entries in between. (Older entries of the block may be gone.)
+  function log.sum_before(position)
+    local block = math.floor(position / 64) + 1
+    local stop, sum = block * 64, total
+    if stop >= head then
+      stop = head
+    else
+      local offset = entries + slots * 12 + 6 * (block % (math.ceil(slots / 64) + 1))
+      sum = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
+    end
+    while position < stop do
+      local str, count = log.read(position, stop - position)
+      for i = 0, count - 1 do sum = sum - unpack('>I5', str, i * 12 + 8) end
+      position = position + count
+    end
+    return sum % 2^48
+  end
+
+  -- search returns the first position in [from, to) whose entry is later than cut, or to.
+  function log.search(from, to, cut)
+    while from < to do
+      local mid = math.floor((from + to) / 2)
+      if unpack('>I7', (log.read(mid, 1))) > cut then to = mid else from = mid + 1 end
+    end
+    return from
+  end
+
+  -- departure returns the time of the entry with which units have left, counted from a position on, and its
+  -- position. It looks at the next 8 entries, and then into the block that the sums point to.
+  function log.departure(position, before, units)
+    local left, stop = units, math.min(position + 8, head)
+    for look = 1, 2 do
+      while position < stop do
+        local str, count = log.read(position, stop - position)
+        for i = 0, count - 1 do
+          local time, u = unpack('>I7I5', str, i * 12 + 1)
+          left = left - u
+          if left <= 0 then return time, position + i end
+        end
+        position = position + count
+      end
+      if look == 1 then
+        local low, high = math.floor(position / 64) + 1, math.floor((head - 1) / 64) + 1
+        while low < high do
+          local mid = math.floor((low + high) / 2)
+          if (log.sum_before(mid * 64) - before) % 2^48 >= units then high = mid else low = mid + 1 end
+        end
+        position, stop = math.max(position, (low - 1) * 64), math.min(low * 64, head)
+        left = units - (log.sum_before(position) - before) % 2^48
+      end
+    end
+  end
+
+  -- locate returns the first position that counts after cut, the sum before it and its time.
+  function log.locate(oldest, cut)
+    local position = log.search(oldest, head, cut)
+    local before = log.sum_before(position)
+    if before == total then return head, total, 0 end
+    -- Entries that were settled with no units do not count; there can be thousands of them.
+    local time, first = log.departure(position, before, 1)
+    return first, before, time
+  end
+
+  return log
+end
+
+-- walk moves a hint past the entries that have left since: over 8 of them, and then over 64. It returns the
+-- first position that counts, the sum before it and its time, or nothing if it is farther away.
+local function walk(key, slots, entries, head, position, before, cut)
+  local unpack, format = struct.unpack, string.format
+  for most = 8, 64, 56 do
+    local slot, count = position % slots, most
+    if count > slots - slot then count = slots - slot end
+    if count > head - position then count = head - position end
+    local from, to = entries + slot * 12, entries + (slot + count) * 12 - 1
+    local str = redis.call('GETRANGE', key, format('%d', from), format('%d', to))
+    for offset = 1, count * 12, 12 do
+      local time, units = unpack('>I7I5', str, offset)
+      if time > cut and units > 0 then return position, before % 2^48, time end
+      position, before = position + 1, before + units
+    end
+    if position == head then return nil end
+  end
+end
+
