@@ -97,7 +97,7 @@ func newQuota(l sash.LimitResult, layer *Layer, at time.Time) quota {
 		q.effective = time.Duration(end-now) * time.Microsecond
 		return q
 	}
-	if l.Algorithm == sash.FixedWindow { // it ends at a multiple of its length
+	if l.Algorithm == sash.FixedWindow && q.window >= time.Microsecond { // it ends at a multiple of its length
 		q.effective = q.window - time.Duration(at.UnixMicro()%q.window.Microseconds())*time.Microsecond
 		return q
 	}

@@ -32,6 +32,7 @@ func TestFieldsOfADecisionMadeElsewhere(t *testing.T) {
 		{"admitted", first, `"1/10s";q=1;w=10, "9/hour@UTC";q=9;w=3600`, `"1/10s";r=0;t=10, "9/hour@UTC";r=8;t=2998`},
 		{"refused", refused, `"1/10s";q=1;w=10, "9/hour@UTC";q=9;w=3600`, `"1/10s";r=0;t=8, "9/hour@UTC";r=8;t=8`},
 		{"refused for ever", []sash.LimitResult{never}, `"none";q=0;w=60`, `"none";r=0;t=0`},
+		{"no window", []sash.LimitResult{{Limit: sash.Limit{Name: "none", Units: 1}, Algorithm: sash.FixedWindow}}, `"none";q=1;w=0`, `"none";r=0;t=0`},
 		{"no limits", nil, "", ""},
 	} {
 		h := http.Header{}

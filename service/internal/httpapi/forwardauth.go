@@ -44,7 +44,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	disclosed := question.disclose(answers)
-	question.fields.Set(w.Header(), disclosed.limits, disclosed.at)
+	question.fields.Set(w.Header(), disclosed.limits, atOf(answers))
 	if !disclosed.refused {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -61,7 +61,6 @@ type disclosure struct {
 	retryAfter time.Duration // of a refusal; zero when waiting does not help
 	refusedBy  []string
 	limits     []sash.LimitResult
-	at         time.Time // on the store's clock
 }
 
 // disclose joins the answers, without limits that do not bind.
@@ -80,9 +79,6 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 			all.refusedBy = append(all.refusedBy, a.RefusedBy.Limit.Name)
 			continue
 		}
-		if a.At.After(all.at) {
-			all.at = a.At
-		}
 		for _, l := range a.Limits {
 			if len(answers) > 1 {
 				l.Limit.Name = q.descriptors[i].name() + ":" + l.Limit.Name
@@ -95,6 +91,20 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 		}
 	}
 	return all
+}
+
+// atOf returns the store's clock at the last decision, or this process's if the store made none.
+func atOf(answers []decide.Answer) time.Time {
+	var at time.Time
+	for i := range answers {
+		if answers[i].At.After(at) {
+			at = answers[i].At
+		}
+	}
+	if at.IsZero() {
+		return time.Now()
+	}
+	return at
 }
 
 // name names a descriptor in the fields: its keys, as the parameter has them.

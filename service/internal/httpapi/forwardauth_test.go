@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -327,7 +328,13 @@ func TestForwardAuthSpeaksEveryDialect(t *testing.T) {
 			t.Errorf("%q: %d, %s: %s, want %s", fields, w.Code, name, got, value)
 		}
 	}
-	w := auth(h, "domain=edge&descriptor=other=none&fields=none")
+	// A limit of no units refuses without the store: the reset is that of this process's clock.
+	w := auth(h, "domain=edge&descriptor=closed=x&fields=x-ratelimit-unix")
+	reset, err := strconv.ParseInt(w.Header().Get("X-RateLimit-Reset"), 10, 64)
+	if since := time.Since(time.Unix(reset, 0)); err != nil || w.Code != 429 || since.Abs() > time.Hour {
+		t.Errorf("refused without the store: %d, %v (%v)", w.Code, w.Header(), err)
+	}
+	w = auth(h, "domain=edge&descriptor=other=none&fields=none")
 	if w.Code != 200 || w.Header().Get("RateLimit") != "" {
 		t.Errorf("fields=none: %d, %v", w.Code, w.Header())
 	}
