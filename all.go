@@ -169,7 +169,9 @@ func (l *Limiter) withoutRoom(ctx context.Context, calls []call, order []int) (i
 
 // chargeInOrder charges the calls in an order. It returns all results, or the refusal alone and how many charges it has
 // given back, even if the caller has left.
-func (l *Limiter) chargeInOrder(ctx context.Context, store driver.Settler, calls []call, order []int) (results []Result, charged int, err error) {
+func (l *Limiter) chargeInOrder(
+	ctx context.Context, store driver.Settler, calls []call, order []int,
+) (results []Result, charged int, err error) {
 	results = make([]Result, len(calls))
 	for charged, i := range order {
 		c := calls[i]

@@ -33,10 +33,10 @@ func (s rejecting) Decide(ctx context.Context, req driver.Request) (driver.Answe
 // answers instead.
 func TestARejectedCallIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := map[failover.Kind]int{}
+		reported := map[failover.Kind]int{}
 		store := guarded(t, rejecting{newFake()}, failover.Options{
 			Modes:   always(failover.Open),
-			OnError: func(_ error, kind failover.Kind) { told[kind]++ },
+			OnError: func(_ error, kind failover.Kind) { reported[kind]++ },
 		})
 		l := newLimiter(t, store, nil, sash.PerHour(1000))
 		for i := range 100 {
@@ -50,8 +50,8 @@ func TestARejectedCallIsAnAnswer(t *testing.T) {
 				t.Fatalf("call %d on another subject: %+v, %v", i, res, err)
 			}
 		}
-		if store.State() != failover.Up || told[failover.Misconfigured] != 1000 || len(told) != 1 {
-			t.Errorf("the store is %v, and OnError got %v", store.State(), told)
+		if store.State() != failover.Up || reported[failover.Misconfigured] != 1000 || len(reported) != 1 {
+			t.Errorf("the store is %v, and OnError got %v", store.State(), reported)
 		}
 	})
 }

@@ -2,9 +2,9 @@
 // [github.com/redis/go-redis/v9]: a single node, Sentinel, a Cluster or a Ring.
 //
 // The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is
-// never closed. [Tune] sets the options of a client that recovers quickly. Only one of its habits is set aside. go-redis sends a command again whose reply did not
-// come in time; a decision that may have been made is not sent again, so a call is charged at most once
-// whatever MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a
+// never closed. [Tune] sets the options of a client that recovers quickly. Only one of its habits is set
+// aside. go-redis sends a command again whose reply did not come in time; a decision that may have been
+// made is not sent again, so a call is charged at most once whatever MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a
 // cluster is followed, and a connection that cannot be made is tried again.
 //
 // A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and
@@ -32,8 +32,8 @@ import (
 // in one step; otherwise they are charged one after the other, as on a Cluster.
 //
 // With opts.Replicas, make the client with [Tune], or with MaintNotificationsConfig's Mode ModeDisabled, unless the
-// server has these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal of a server, and
-// connections of which one is set aside for WAIT can do so at the same time, which is a data race.
+// server has these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal
+// of a server, and connections of which one is set aside for WAIT can do so at the same time, which is a data race.
 func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
 	if client == nil {
 		panic("goredisstore: New needs a client, such as redis.NewClient returns")

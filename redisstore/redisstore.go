@@ -157,7 +157,7 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, an
 		}
 		decided, at, err := unpack(reqs, reply, answers)
 		if err != nil && id != "" {
-			err = fmt.Errorf("%w; was the call of this ID charged under other limits?: %w", err, driver.ErrRejected)
+			err = fmt.Errorf("%w; was the call of this ID charged under other limits? %w", err, driver.ErrRejected)
 		}
 		if err != nil || decided {
 			return err
@@ -237,7 +237,7 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		refusals >>= k
 	}
 	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53, so no time overflows
-		return false, 0, fmt.Errorf("redisstore: a script returned invalid numbers, which are not this store's: %w", driver.ErrRejected)
+		return false, 0, fmt.Errorf("redisstore: a script returned invalid numbers; did another program write this key? %w", driver.ErrRejected)
 	}
 	return true, at, nil
 }

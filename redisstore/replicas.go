@@ -56,7 +56,7 @@ func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, 
 		err = &waitError{err}
 	case err != nil:
 		err = rejected(err)
-	case err == nil && s.wait.For(reply) && confirmed < int64(s.wait.Replicas):
+	case s.wait.For(reply) && confirmed < int64(s.wait.Replicas):
 		err = &sash.StoreError{Err: fmt.Errorf("redisstore: the call was charged, but %d of %d replicas confirmed it within %v",
 			confirmed, s.wait.Replicas, s.wait.Timeout)}
 	}

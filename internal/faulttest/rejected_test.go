@@ -12,9 +12,8 @@ import (
 	"example.com/sash/redistest"
 )
 
-// Here callers ask half of the time for keys of which Redis holds something else, or repeats a call under another
-// number of limits. The breaker in front does not notice: these calls are rejected in every mode, and all others are
-// decided by Redis.
+// Half of the calls are on a key that holds something else, or repeat an ID under another number of limits. They are
+// rejected, also in mode open, and do not count as failures: Redis decides all other calls.
 func TestABadKeyTakesTheStoreFromNoOther(t *testing.T) {
 	each(t, rejects)
 }

@@ -16,8 +16,8 @@ import (
 // In the small world a log is full at 8 entries, blocks have 4, an entry holds less than 2^8
 // units, and sums are modulo 2^10. So chance meets what takes months of traffic elsewhere.
 const (
-	smallSlots = 8
-	smallEntry = 1<<8 - 1
+	smallSlots  = 8
+	mostOfEntry = 1<<8 - 1
 )
 
 // shrunk are the thresholds of the scripts of the log, and what they are in the small world.
@@ -44,14 +44,14 @@ var shrunk = map[string][][2]string{
 
 var blocks = regexp.MustCompile(`([%*/] )64\b`)
 
-// small returns an edit of the scripts that makes them those of the small world, and then replaces old by new.
-func small(t testing.TB, old, new string) func(name, text string) string {
+// small returns an edit of the scripts that makes them those of the small world, and then replaces one text of log.lua by another, if any.
+func small(t testing.TB, is, becomes string) func(name, text string) string {
 	return func(name, text string) string {
-		if old != "" && name == "log.lua" {
-			if strings.Count(text, old) != 1 {
-				t.Fatalf("%s has the text %q %d times", name, old, strings.Count(text, old))
+		if is != "" && name == "log.lua" {
+			if n := strings.Count(text, is); n != 1 {
+				t.Fatalf("%s has the text %q %d times", name, is, n)
 			}
-			text = strings.Replace(text, old, new, 1)
+			text = strings.Replace(text, is, becomes, 1)
 		}
 		for _, s := range shrunk[name] {
 			if !strings.Contains(text, s[0]) {
@@ -71,11 +71,11 @@ type smallCharge struct {
 	set   driver.Settlement
 	at    time.Time
 	units int64
-	entry *smallEntryOf
+	entry *smallEntry
 }
 
-// A smallEntryOf is what one entry of a log holds.
-type smallEntryOf struct {
+// A smallEntry is what one entry of a log holds.
+type smallEntry struct {
 	at    time.Time
 	units int64
 }
@@ -83,7 +83,7 @@ type smallEntryOf struct {
 // A smallLog is the definition of a log that forgets nothing but, when it is full, when its oldest units came.
 type smallLog struct {
 	charges []*smallCharge
-	entries []*smallEntryOf
+	entries []*smallEntry
 	keep    time.Duration
 }
 
@@ -110,7 +110,7 @@ func (l *smallLog) charge(now time.Time, req driver.Request, res driver.Answer) 
 			}
 			l.entries = l.entries[1:]
 		}
-		l.entries = append(l.entries, &smallEntryOf{at: now})
+		l.entries = append(l.entries, &smallEntry{at: now})
 	}
 	last := l.entries[len(l.entries)-1]
 	last.units += req.Cost
@@ -122,7 +122,7 @@ func (l *smallLog) charge(now time.Time, req driver.Request, res driver.Answer) 
 // join adds the oldest entry to the next.
 func (l *smallLog) join() {
 	first, next := l.entries[0], l.entries[1]
-	next.units = min(next.units+first.units, smallEntry)
+	next.units = min(next.units+first.units, mostOfEntry)
 	for _, c := range l.charges {
 		if c.entry == first {
 			c.entry = next
@@ -269,7 +269,7 @@ func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 	}
 	req := driver.Request{Key: "wraps", Cost: 1, Policy: policy, MaySettle: true}
 	var sets []driver.Settlement
-	for _, units := range []int64{smallEntry, smallEntry, smallEntry, smallEntry, 4} { // 2^10 in all
+	for _, units := range []int64{mostOfEntry, mostOfEntry, mostOfEntry, mostOfEntry, 4} { // 2^10 in all
 		res, err := store.Decide(t.Context(), req)
 		if err != nil || !res.Allowed() {
 			t.Fatalf("%v, %v", res.Allowed(), err)
