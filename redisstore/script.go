@@ -5,10 +5,10 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 )
 
 // A Script is a Lua script for Redis. It is immutable.
@@ -16,12 +16,21 @@ type Script struct {
 	Name string // such as "log.lua"
 	Text string
 	SHA1 string // of Text, in lower-case hexadecimal, for EVALSHA
+
+	source string // Text with the names of its thresholds
 }
 
 // NewScript returns a script with its hash. Tests use it to run modified scripts.
 func NewScript(name, text string) *Script {
 	sum := sha1.Sum([]byte(text))
-	return &Script{Name: name, Text: text, SHA1: hex.EncodeToString(sum[:])}
+	return &Script{Name: name, Text: text, SHA1: hex.EncodeToString(sum[:]), source: text}
+}
+
+// With returns the script with other thresholds. The tests of this repository make them small.
+func (s *Script) With(table threshold.Table) *Script {
+	other := NewScript(s.Name, table.Put(s.source))
+	other.source = s.source
+	return other
 }
 
 //go:embed script/*.lua
@@ -68,16 +77,13 @@ func load(names ...string) *Script {
 		}
 		text += string(b)
 	}
-	return NewScript(names[len(names)-1], text)
+	return NewScript(names[len(names)-1], text).With(threshold.Scripts)
 }
 
 // once returns a script that runs another one once for each ID, by once.lua.
 func once(script *Script) *Script {
-	around := strings.NewReplacer(
-		"-- DECIDE\n", script.Text,
-		"REPEAT_MS", strconv.FormatInt(driver.RepeatTime.Milliseconds(), 10),
-	)
-	return NewScript(strings.TrimSuffix(script.Name, ".lua")+"_once.lua", around.Replace(load("once.lua").Text))
+	source := strings.Replace(load("once.lua").source, "-- DECIDE\n", script.source, 1)
+	return NewScript(strings.TrimSuffix(script.Name, ".lua")+"_once.lua", source).With(threshold.Scripts)
 }
 
 // Scripts returns every script of the store, so that a program can load them ahead of time.

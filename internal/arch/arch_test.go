@@ -19,7 +19,8 @@ type layer struct {
 // sibling. A new adapter gets a line of its own.
 var layers = []layer{
 	{"driver", nil},
-	{"internal/window", []string{"driver"}},
+	{"internal/threshold", []string{"driver"}},
+	{"internal/window", []string{"driver", "internal/threshold"}},
 	{".", []string{"driver"}},
 	{"goredisstore", []string{".", "driver", "redisstore"}},
 	{"rueidisstore", []string{".", "driver", "redisstore"}},
@@ -39,7 +40,7 @@ var layers = []layer{
 	{"service/...", []string{"./..."}},
 }
 
-var sibling = layer{"", []string{".", "driver", "internal/window"}}
+var sibling = layer{"", []string{".", "driver", "internal/threshold", "internal/window"}}
 
 func (l layer) allows(from, to string) bool {
 	if to == from || strings.HasPrefix(to, from+"/") && from != "." {

@@ -3,43 +3,39 @@ package modeltest
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
 )
 
-// The bounds of a sorted set, small enough to be met: members with the two that hold no charge, the modulus of sums, the
-// most units after the oldest member, and the most that a settlement leaves in one.
-const (
-	setBounds   = "= 100002, 2^52, 2^50, 2^40 - 1"
-	smallSet    = "= 10, 2^52, 2^50, 2^40 - 1"
-	smallSums   = "= 100002, 2^9, 2^7, 2^6 - 1"
-	mostOfSmall = 1<<6 - 1
+// The thresholds of a sorted set, small enough to be met.
+var (
+	smallSet  = threshold.Scripts.But(threshold.Table{"MOST_ENTRIES": 8})
+	smallSums = threshold.Scripts.But(threshold.Table{"SET_MODULUS": 1 << 9, "SET_MOST_SUM": 1 << 7, "MOST_OF_ENTRY": mostOfSmall})
 )
+
+const mostOfSmall = 1<<6 - 1
 
 // A sorted set that is full, or whose sums would exceed their modulus, admits nothing beyond a limit, under limits that
 // change from call to call; and everything is free again one window after the last charge.
 func TestASmallSortedSetNeverAdmitsTooMuch(t *testing.T) {
 	server := redistest.Start(t)
 	for _, c := range []struct {
-		name, bounds string
-		settle       func(r *rand.Rand, units int64) int64
+		name   string
+		small  threshold.Table
+		settle func(r *rand.Rand, units int64) int64
 	}{
 		{"few members", smallSet, func(r *rand.Rand, units int64) int64 { return r.Int64N(2) * r.Int64N(units+2) }},
 		{"small sums", smallSums, func(_ *rand.Rand, units int64) int64 { return mostOfSmall }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			store, _, scripts := virtual(t, server.Addr(), func(name, text string) string {
-				if strings.HasPrefix(name, "zset") && strings.Count(text, setBounds) != 1 {
-					t.Fatalf("%s has the text %q not once", name, setBounds)
-				}
-				return strings.Replace(text, setBounds, c.bounds, 1)
-			})
+			store, _, scripts := virtual(t, server.Addr(), nil)
+			scripts.thresholds = c.small
 			for seed := range uint64(60) {
 				walkSmallSet(t, store, scripts, fmt.Sprint(c.name, seed), rand.New(rand.NewPCG(seed, 5)), c.settle)
 			}

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/internal/threshold"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
 )
 
-// A mutant is one of the scripts with one plausible mistake.
+// A mutant is one of the scripts with one plausible mistake. Its texts have the names of thresholds.
 type mutant struct {
 	name     string
 	old, new string // the text, which is in the script exactly once, and what is there instead
@@ -42,12 +43,12 @@ var mutants = []struct {
 		{"the ring overwrites what counts", "full and needed <= oldest, nil", "full and needed <= oldest and slots < 16, nil"},
 		{"the longest window is forgotten", "if window > keep then keep = window end", "keep = window"},
 		{"the sums of blocks are not written",
-			"if position % 64 == 0 and position == head then\n          local block", "if false then\n          local block"},
+			"if position % BLOCK == 0 and position == head then\n          local block", "if false then\n          local block"},
 		{"growing loses what wrapped around", "if x < y then return", "if true then return"},
 		{"a ring that grows keeps its old entries in their old slots", "local skip = position % slots * bytes", "local skip = 0"},
 		{"retry looks at the oldest entry", "if answers and not stop and cost - remaining > 1 then", "if false then"},
 		{"retry stops at the next block",
-			"position, stop = math.max(position, (low - 1) * 64)", "position, stop = math.max(position, low * 64)"},
+			"position, stop = math.max(position, (low - 1) * BLOCK)", "position, stop = math.max(position, low * BLOCK)"},
 		{"a clock that goes back locks out", "if now < last and head > oldest then", "if false then"},
 		{"a clock that goes back forgets",
 			"entries + position % slots * 12, pack('>I7I5', now, units)", "entries + position % slots * 12, pack('>I7I5', now, 0)"},
@@ -63,15 +64,15 @@ var mutants = []struct {
 		{"what joins is not added", "entry_units = cost + unpack(", "entry_units = 0 * cost + unpack("},
 	}},
 	{"log_settle.lua", sash.SlidingLog, []mutant{
-		{"the total stays", "(total + change) % 2^48", "total"},
-		{"the sums of blocks stay", "(sum + change) % 2^48", "sum"},
+		{"the total stays", "(total + change) % SUM_MODULUS", "total"},
+		{"the sums of blocks stay", "(sum + change) % SUM_MODULUS", "sum"},
 		{"the hints stay", "if hint < position or hint == position and left > 0 then", "if true then"},
 		{"the hint at an entry that holds nothing stays", "if hint < position or hint == position and left > 0 then", "if hint <= position then"},
 		{"a repetition is applied again", "if not call('SET', KEYS[2], '', 'NX', 'PX', lives) then", "if not call('SET', KEYS[2], '', 'PX', lives) then"},
 		{"the mark has no expiry", "'NX', 'PX', lives)", "'NX')"},
 		{"it takes from another call", "if becomes < cost then return '' end", ""},
 		{"more is lost when the charge was moved", "if becomes < cost then return '' end", "if true then return '' end"},
-		{"more is not charged", "units + becomes - cost, 2", "units + math.min(becomes, cost) - cost, 2"},
+		{"more is not charged", "units + becomes - cost, MOST_OF_ENTRY", "units + math.min(becomes, cost) - cost, MOST_OF_ENTRY"},
 		{"the entry stays", "pack('>I5', left))", "pack('>I5', units))"},
 		{"what holds nothing stays last", "if left == 0 and position == head - 1 then", "if false then"},
 	}},
@@ -123,7 +124,7 @@ var mutants = []struct {
 		{"a repetition is applied again", "'', 'NX', 'PX', lives)", "'', 'PX', lives)"},
 		{"one settles at a time", "for i = 1, #later, 2 do call('ZREM', key, later[i]) end\n  for i = 1, #later, 2 do\n",
 			"for i = 1, #later, 2 do\n    call('ZREM', key, later[i])\n"},
-		{"the sums stay", "(m.sum + change) % modulus", "m.sum"},
+		{"the sums stay", "(m.sum + change) % SET_MODULUS", "m.sum"},
 		{"it takes from another call", "    if change < 0 then return end\n", ""},
 	}},
 	{"fixed.lua", sash.FixedWindow, []mutant{
@@ -164,6 +165,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 	for _, group := range mutants {
 		for _, m := range group.mutants {
+			m.old, m.new = threshold.Scripts.Put(m.old), threshold.Scripts.Put(m.new)
 			t.Run(group.script+"/"+group.algorithm.String()+"/"+m.name, func(t *testing.T) {
 				if n := strings.Count(texts[group.script], m.old); n != 1 {
 					t.Fatalf("the script has the text %q %d times: the mutant has to follow the script", m.old, n)

@@ -3,66 +3,49 @@ package modeltest
 import (
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
+	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
+	"example.com/sash/storetest/oracle"
 )
 
-// In the small world a log is full at 8 entries, blocks have 4, an entry holds less than 2^8
-// units, and sums are modulo 2^10. So chance meets what takes months of traffic elsewhere.
+// In the small world a log is full at 8 entries, blocks have 4, an entry holds less than 2^8 units, and sums are modulo
+// 2^10. So chance meets what takes months of traffic elsewhere.
+var small = threshold.Scripts.But(threshold.Table{
+	"MOST_ENTRIES": smallSlots, "MOST_OF_ENTRY": mostOfEntry,
+	"SUM_MODULUS": 1 << 10, "MOST_SUM": 1<<9 - 1, "BLOCK": 4,
+	"LOOK_NEAR": 1, "WALK_NEAR": 1, "WALK_FAR": 3, "FOURFOLD_RING": 1, "QUARTERS_RING": 5, "SMALL_RING": 5,
+})
+
 const (
 	smallSlots  = 8
 	mostOfEntry = 1<<8 - 1
 )
 
-// shrunk are the thresholds of the scripts of the log, and what they are in the small world.
-var shrunk = map[string][][2]string{
-	"log.lua": {
-		{"slots < 100000", "slots < 8"},
-		{"size = 100000", "size = 8"},
-		{"2^48", "2^10"},
-		{"2^40 - 1", "2^8 - 1"},
-		{"entry_units < 2^40", "entry_units < 2^8"},
-		{"slots < 64", "slots < 1"},
-		{"slots < 4096", "slots < 5"},
-		{"size <= 128", "size <= 5"},
-		{"most = 8, 64, 56", "most = 1, 3, 2"},
-		{"position + 8, head", "position + 1, head"},
-	},
-	"log_settle.lua": {
-		{"slots >= 100000", "slots >= 8"},
-		{"2^47", "2^9"},
-		{"2^48", "2^10"},
-		{"2^40 - 1", "2^8 - 1"},
-	},
+// virtualSmall is virtual in the small world.
+func virtualSmall(t testing.TB, addr string, edit func(name, text string) string) (*redisstore.Store, *oracle.Clock, *scripter) {
+	store, clock, scripts := virtual(t, addr, edit)
+	scripts.thresholds = small
+	return store, clock, scripts
 }
 
-var blocks = regexp.MustCompile(`([%*/] )64\b`)
-
-// small returns an edit of the scripts that makes them those of the small world, and then replaces one text of log.lua by another, if any.
-func small(t testing.TB, is, becomes string) func(name, text string) string {
+// replaced returns an edit that replaces one text of a script, with the names of its thresholds.
+func replaced(t testing.TB, script, is, becomes string) func(name, text string) string {
+	is, becomes = small.Put(is), small.Put(becomes)
 	return func(name, text string) string {
-		if is != "" && name == "log.lua" {
-			if n := strings.Count(text, is); n != 1 {
-				t.Fatalf("%s has the text %q %d times", name, is, n)
-			}
-			text = strings.Replace(text, is, becomes, 1)
+		if name != script {
+			return text
 		}
-		for _, s := range shrunk[name] {
-			if !strings.Contains(text, s[0]) {
-				t.Fatalf("%s has no threshold %q: the small world has to follow the script", name, s[0])
-			}
-			text = strings.ReplaceAll(text, s[0], s[1])
+		if n := strings.Count(text, is); n != 1 {
+			t.Fatalf("%s has the text %q %d times", name, is, n)
 		}
-		if shrunk[name] != nil && !blocks.MatchString(text) {
-			t.Fatalf("%s has no blocks of 64 entries", name)
-		}
-		return blocks.ReplaceAllString(text, "${1}4")
+		return strings.Replace(text, is, becomes, 1)
 	}
 }
 
@@ -154,7 +137,7 @@ func (l *smallLog) settle(c *smallCharge, units int64) {
 // returns an error when a window holds more than its limit or a call is refused that has room.
 func smallWalk(t testing.TB, server string, seed uint64, steps int, edit func(name, text string) string) error {
 	rng := rand.New(rand.NewPCG(seed, 11))
-	store, clock, _ := virtual(t, server, edit)
+	store, clock, _ := virtualSmall(t, server, edit)
 	limits := []sash.Limit{
 		sash.Every(40, 100*time.Second), sash.Every(12, 20*time.Second), sash.Every(6, 5*time.Second), sash.Every(25, 60*time.Second),
 	}
@@ -232,7 +215,7 @@ func TestTheSmallWorldCatches(t *testing.T) {
 	server := redistest.Start(t)
 	for _, m := range []mutant{
 		{"hints of other limits outlive what joined", "math.max(limits, hinted)) end", "limits) end"},
-		{"what joins is forgotten", "math.min(next + u, 2^40 - 1)", "next"},
+		{"what joins is forgotten", "math.min(next + u, MOST_OF_ENTRY)", "next"},
 		{"a full log drops its oldest entry", "if time <= cut then return false, false end", "if true then return false, true end"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -240,7 +223,7 @@ func TestTheSmallWorldCatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			for seed := range uint64(100) {
-				if err := smallWalk(t, server.Addr(), seed, 400, small(t, m.old, m.new)); err != nil {
+				if err := smallWalk(t, server.Addr(), seed, 400, replaced(t, "log.lua", m.old, m.new)); err != nil {
 					t.Log(err)
 					return
 				}
@@ -253,7 +236,7 @@ func TestTheSmallWorldCatches(t *testing.T) {
 func TestTheSmallWorld(t *testing.T) {
 	server := redistest.Start(t)
 	for seed := range uint64(50) {
-		if err := smallWalk(t, server.Addr(), seed, 400, small(t, "", "")); err != nil {
+		if err := smallWalk(t, server.Addr(), seed, 400, nil); err != nil {
 			t.Fatalf("walk %d: %v", seed, err)
 		}
 	}
@@ -262,7 +245,7 @@ func TestTheSmallWorld(t *testing.T) {
 // However many charges are settled upwards, the sums do not wrap: a log that holds too much is full.
 func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 	server := redistest.Start(t)
-	store, clock, _ := virtual(t, server.Addr(), small(t, "", ""))
+	store, clock, _ := virtualSmall(t, server.Addr(), nil)
 	policy, err := sash.NewPolicy(nil, sash.Every(40, time.Minute))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/sash/internal/threshold"
 	"example.com/sash/redisstore"
 	"example.com/sash/storetest/oracle"
 )
@@ -22,6 +23,8 @@ type scripter struct {
 	client *redis.Client
 	// clock, when it is not nil, takes the place of the server's: scripts get the time as an argument.
 	clock *oracle.Clock
+	// thresholds, when they are not nil, take the place of the scripts'.
+	thresholds threshold.Table
 	// edit, when it is not nil, changes a script's text.
 	edit func(name, text string) string
 	// skew, when it is not nil, makes the store bring calendar boundaries around another time than the
@@ -43,7 +46,7 @@ func newClient(addr string) *redis.Client {
 const timeCall = "call('TIME')"
 
 func (s *scripter) script(script *redisstore.Script) (*redisstore.Script, error) {
-	if s.clock == nil && s.edit == nil {
+	if s.clock == nil && s.edit == nil && s.thresholds == nil {
 		return script, nil
 	}
 	s.mu.Lock()
@@ -52,6 +55,9 @@ func (s *scripter) script(script *redisstore.Script) (*redisstore.Script, error)
 		return changed, nil
 	}
 	text := script.Text
+	if s.thresholds != nil {
+		text = script.With(s.thresholds).Text
+	}
 	if s.edit != nil {
 		text = s.edit(script.Name, text)
 	}

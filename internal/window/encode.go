@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 )
 
 // Kinds of states in their encoding.
@@ -124,7 +125,7 @@ func Decode(b []byte) (State, []byte, error) {
 func (r *reader) log() *Log {
 	l := &Log{Resolution: r.length(), keep: r.length(), units: r.int(), joined: r.int()}
 	n := r.count(2)
-	if n > driver.MaxEntries {
+	if n > threshold.Log.Entries {
 		r.fail(ErrEncoding)
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 )
 
 // A Log is the exact sliding window: the time and units of every charge that can still count.
@@ -146,7 +147,7 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 	for l.lo < l.head {
 		oldest := l.slot(l.lo)
 		outweighed := l.CountRefused && sum-oldest.sum > uint64(l.units)
-		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < driver.MaxEntries {
+		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < threshold.Log.Entries {
 			break
 		}
 		if oldest.at > now-l.keep && !outweighed {

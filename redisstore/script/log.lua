@@ -22,15 +22,15 @@
 --   hot    I6 head  I6 total  I7 time of the last entry
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
 --   entry  I7 time  I5 units              position p is in slot p % slots
---   sum    I6 units before position 64 b  in slot b % (slots / 64, rounded up, + 1)
--- Positions count entries since the key was made; the head is the next one. Sums are modulo 2^48: only
+--   sum    I6 units before position BLOCK * b  in slot b % (slots / BLOCK, rounded up, + 1)
+-- Positions count entries since the key was made; the head is the next one. Sums are modulo SUM_MODULUS: only
 -- differences are used. Hint i is where the window of limit i began. It is believed when nothing before its position
 -- can count (as of <= cut); otherwise the log is searched. So calls may bring any limits in any order.
 --
 -- Invariants
 --   Entry times rise strictly. Units inside `keep`, the longest window of any call so far, stay. Where
 --   refused calls are charged too, they may go when newer entries hold more than `keep units`, the most
---   units of any limit so far: then they cannot matter. The oldest entry of a log of 100,000 joins the next
+--   units of any limit so far: then they cannot matter. The oldest entry of a log of MOST_ENTRIES joins the next
 --   and counts as long as that. No limit needs more entries, unless many charges were given back.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once.
@@ -105,7 +105,7 @@ while true do
       if joins then
         offset = entries + (head - 1) % slots * 12 + 7
         entry_units = cost + unpack('>I5', call('GETRANGE', key, offset, offset + 4))
-        if entry_units < 2^40 then position = head - 1 else entry_units = cost end
+        if entry_units <= MOST_OF_ENTRY then position = head - 1 else entry_units = cost end
       end
     end
 
@@ -149,7 +149,7 @@ while true do
       if window == keep and not stop then needed = begin end
 
       -- Decide: what remains, whether the call fits, and what there is to wait for.
-      local remaining, retry, release, reset = units - (total - before) % 2^48, 0, 0, 0
+      local remaining, retry, release, reset = units - (total - before) % SUM_MODULUS, 0, 0, 0
       if begin < head then
         if stop then
           release, reset = stop - now, stop - now
@@ -217,12 +217,12 @@ while true do
         hints = hints .. string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), hinted - limits)
       end
       local entry = pack('>I7I5', now, entry_units)
-      local hot = pack('>I6I6I7', position + 1, (total + cost) % 2^48, now) .. hints
+      local hot = pack('>I6I6I7', position + 1, (total + cost) % SUM_MODULUS, now) .. hints
       if header ~= '' and not grow and limits <= hinted then
         -- Write: the entry, the sum before it where a block begins, and the header.
         call('SETRANGE', key, string.format('%d', entries + position % slots * 12), entry)
-        if position % 64 == 0 and position == head then
-          local block, blocks = position / 64, math.ceil(slots / 64) + 1
+        if position % BLOCK == 0 and position == head then
+          local block, blocks = position / BLOCK, math.ceil(slots / BLOCK) + 1
           call('SETRANGE', key, entries + slots * 12 + 6 * (block % blocks), pack('>I6', total))
         end
         call('SETRANGE', key, '32', hot)

@@ -1,5 +1,5 @@
--- log_grow.lua: the second part of log.lua. It changes more of the value than an entry and the header: after a clock that
--- went back, and when the ring is full. The functions capture nothing.
+-- log_grow.lua: the second part of log.lua. It changes more of the value than an entry and the header: after a
+-- clock that went back, and when the ring is full. The functions capture nothing.
 
 -- steps returns the steps that few calls take: after a clock that went back, and when the value grows.
 local function steps()
@@ -12,8 +12,8 @@ local function steps()
     oldest = log.search(oldest, head, last - keep)
     local position = log.search(oldest, head, now - 1)
     local before = log.sum_before(position)
-    local units = math.min((total - before) % 2^48, 2^40 - 1) -- an entry holds no more
-    total = (before + units) % 2^48
+    local units = math.min((total - before) % SUM_MODULUS, MOST_OF_ENTRY) -- an entry holds no more
+    total = (before + units) % SUM_MODULUS
     call('SETRANGE', key, entries + position % slots * 12, pack('>I7I5', now, units))
     call('SETRANGE', key, '6', pack('>I6', oldest)) -- the slots before it hold nothing of use
     call('SETRANGE', key, '32', pack('>I6I6I7', position + 1, total, now)
@@ -30,20 +30,24 @@ local function steps()
     local offset = entries + oldest % slots * 12
     local time, u = unpack('>I7I5', call('GETRANGE', key, offset, offset + 11))
     if time <= cut then return false, false end
-    if log and (units - log.sum_before(oldest) - u) % 2^48 > most then return false, true end
-    if slots < 100000 then return true, false end
+    if log and (units - log.sum_before(oldest) - u) % SUM_MODULUS > most then return false, true end
+    if slots < MOST_ENTRIES then return true, false end
     -- No sum that is still used lies between the two.
     offset = entries + (oldest + 1) % slots * 12 + 7
     local next = unpack('>I5', call('GETRANGE', key, offset, offset + 4))
-    call('SETRANGE', key, offset, pack('>I5', math.min(next + u, 2^40 - 1)))
+    call('SETRANGE', key, offset, pack('>I5', math.min(next + u, MOST_OF_ENTRY)))
     return false, true
   end
 
   -- larger returns the slots of a ring that grows. Small rings grow fast, to be rewritten seldom; then by
   -- quarters, to take little more than they need; and then at once to the full size, because copying is what costs.
   function rare.larger(slots, keep_units)
-    local size = 100000
-    if slots < 64 then size = slots * 4 elseif slots < 4096 then size = slots + math.floor(slots / 4) end
+    local size = MOST_ENTRIES
+    if slots < FOURFOLD_RING then
+      size = slots * 4
+    elseif slots < QUARTERS_RING then
+      size = slots + math.floor(slots / 4)
+    end
     if size > keep_units and keep_units > slots then size = keep_units end
     return size
   end
@@ -62,12 +66,12 @@ local function steps()
         .. call('GETRANGE', key, base, base + y * bytes - 1)
     end
 
-    local block, blocks = math.floor(oldest / 64), math.ceil(size / 64) + 1
+    local block, blocks = math.floor(oldest / BLOCK), math.ceil(size / BLOCK) + 1
     local ring = unroll(entries, slots, 12, oldest, position)
-    local sums = unroll(entries + slots * 12, math.ceil(slots / 64) + 1, 6, block, math.ceil(head / 64))
-    if position % 64 == 0 and position == head then sums = sums .. struct.pack('>I6', total) end
+    local sums = unroll(entries + slots * 12, math.ceil(slots / BLOCK) + 1, 6, block, math.ceil(head / BLOCK))
+    if position % BLOCK == 0 and position == head then sums = sums .. struct.pack('>I6', total) end
 
-    if size <= 128 then
+    if size <= SMALL_RING then
       -- roll returns a ring with items from a position on.
       local function roll(items, slots, bytes, position)
         local skip = position % slots * bytes

@@ -15,12 +15,12 @@ local function open(key, slots, entries, head, total)
   -- sum_before returns the units of all entries before a position: the sum at the end of its block
   -- less the entries in between. (Older entries of the block may be gone.)
   function log.sum_before(position)
-    local block = math.floor(position / 64) + 1
-    local stop, sum = block * 64, total
+    local block = math.floor(position / BLOCK) + 1
+    local stop, sum = block * BLOCK, total
     if stop >= head then
       stop = head
     else
-      local offset = entries + slots * 12 + 6 * (block % (math.ceil(slots / 64) + 1))
+      local offset = entries + slots * 12 + 6 * (block % (math.ceil(slots / BLOCK) + 1))
       sum = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
     end
     while position < stop do
@@ -28,7 +28,7 @@ local function open(key, slots, entries, head, total)
       for i = 0, count - 1 do sum = sum - unpack('>I5', str, i * 12 + 8) end
       position = position + count
     end
-    return sum % 2^48
+    return sum % SUM_MODULUS
   end
 
   -- search returns the first position in [from, to) whose entry is later than cut, or to.
@@ -41,9 +41,9 @@ local function open(key, slots, entries, head, total)
   end
 
   -- departure returns the time of the entry with which units have left, counted from a position on, and its
-  -- position. It looks at the next 8 entries, and then into the block that the sums point to.
+  -- position. It looks at the next LOOK_NEAR entries, and then into the block that the sums point to.
   function log.departure(position, before, units)
-    local left, stop = units, math.min(position + 8, head)
+    local left, stop = units, math.min(position + LOOK_NEAR, head)
     for look = 1, 2 do
       while position < stop do
         local str, count = log.read(position, stop - position)
@@ -55,13 +55,13 @@ local function open(key, slots, entries, head, total)
         position = position + count
       end
       if look == 1 then
-        local low, high = math.floor(position / 64) + 1, math.floor((head - 1) / 64) + 1
+        local low, high = math.floor(position / BLOCK) + 1, math.floor((head - 1) / BLOCK) + 1
         while low < high do
           local mid = math.floor((low + high) / 2)
-          if (log.sum_before(mid * 64) - before) % 2^48 >= units then high = mid else low = mid + 1 end
+          if (log.sum_before(mid * BLOCK) - before) % SUM_MODULUS >= units then high = mid else low = mid + 1 end
         end
-        position, stop = math.max(position, (low - 1) * 64), math.min(low * 64, head)
-        left = units - (log.sum_before(position) - before) % 2^48
+        position, stop = math.max(position, (low - 1) * BLOCK), math.min(low * BLOCK, head)
+        left = units - (log.sum_before(position) - before) % SUM_MODULUS
       end
     end
   end
@@ -79,11 +79,11 @@ local function open(key, slots, entries, head, total)
   return log
 end
 
--- walk moves a hint past the entries that have left since: over 8 of them, and then over 64. It returns the
+-- walk moves a hint past the entries that have left since: over a few of them, and then over more. It returns the
 -- first position that counts, the sum before it and its time, or nothing if it is farther away.
 local function walk(key, slots, entries, head, position, before, cut)
   local unpack, format = struct.unpack, string.format
-  for most = 8, 64, 56 do
+  for most = WALK_NEAR, WALK_FAR, WALK_FAR - WALK_NEAR do
     local slot, count = position % slots, most
     if count > slots - slot then count = slots - slot end
     if count > head - position then count = head - position end
@@ -91,7 +91,7 @@ local function walk(key, slots, entries, head, position, before, cut)
     local str = redis.call('GETRANGE', key, format('%d', from), format('%d', to))
     for offset = 1, count * 12, 12 do
       local time, units = unpack('>I7I5', str, offset)
-      if time > cut and units > 0 then return position, before % 2^48, time end
+      if time > cut and units > 0 then return position, before % SUM_MODULUS, time end
       position, before = position + 1, before + units
     end
     if position == head then return nil end

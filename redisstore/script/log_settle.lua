@@ -12,7 +12,7 @@
 -- entry, and fewer are not given back: the charge leaves by itself.
 --
 -- Invariants: those of log.lua. The mark is the first write, which Redis may refuse for memory; then nothing has
--- changed. It lives until a repetition would do nothing anyway. An entry holds at most 2^40 - 1 units, which
+-- changed. It lives until a repetition would do nothing anyway. An entry holds at most MOST_OF_ENTRY units, which
 -- fill any limit; what exceeds that is dropped.
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
@@ -30,7 +30,7 @@ if #header < 51 or string.byte(header) ~= 1 then
 end
 local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
-local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / 64) + 1, math.max(first, head - slots)
+local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 
 -- read returns the time and the units of the entry at a position.
 local function read(position)
@@ -58,7 +58,7 @@ if head == oldest then return '' end
 local position, time_there, units = search(at), nil, nil
 if position < head then time_there, units = read(position) end
 -- Charges older than the oldest entry of a full log have joined it.
-local joined = position == oldest and slots >= 100000 and head - oldest == slots
+local joined = position == oldest and slots >= MOST_ENTRIES and head - oldest == slots
 if position == head or not joined and math.floor(time_there / resolution) ~= math.floor(at / resolution) then
   if becomes < cost then return '' end
   if position == head then
@@ -66,31 +66,31 @@ if position == head or not joined and math.floor(time_there / resolution) ~= mat
     time_there, units = read(position)
   end
 end
-local left = math.min(units + becomes - cost, 2^40 - 1)
+local left = math.min(units + becomes - cost, MOST_OF_ENTRY)
 if left < 0 then return '' end
 if left > units then
-  -- All entries together hold less than 2^47 units, which fill any limit: so the sums cannot wrap.
-  local stop, before = (math.floor(oldest / 64) + 1) * 64, total
+  -- All entries together hold at most MOST_SUM units, which fill any limit: so the sums cannot wrap.
+  local stop, before = (math.floor(oldest / BLOCK) + 1) * BLOCK, total
   if stop >= head then
     stop = head
   else
-    local offset = entries + slots * 12 + 6 * (stop / 64 % blocks)
+    local offset = entries + slots * 12 + 6 * (stop / BLOCK % blocks)
     before = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
   end
   for p = oldest, stop - 1 do
     local _, u = read(p)
     before = before - u
   end
-  left = math.max(units, math.min(left, units + 2^47 - 1 - (total - before) % 2^48))
+  left = math.max(units, math.min(left, units + MOST_SUM - (total - before) % SUM_MODULUS))
 end
 local change = left - units
 
 -- Change the entry, and the sums after it.
 call('SETRANGE', key, entries + position % slots * 12 + 7, pack('>I5', left))
-for block = math.floor(position / 64) + 1, math.ceil(head / 64) - 1 do
+for block = math.floor(position / BLOCK) + 1, math.ceil(head / BLOCK) - 1 do
   local offset = entries + slots * 12 + 6 * (block % blocks)
   local sum = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
-  call('SETRANGE', key, offset, pack('>I6', (sum + change) % 2^48))
+  call('SETRANGE', key, offset, pack('>I6', (sum + change) % SUM_MODULUS))
 end
 
 -- A hint before the entry still holds, and one at the entry if units are left there.
@@ -117,5 +117,5 @@ if left == 0 and position == head - 1 then
   if head > oldest then last = time_there else last = 0 end
   call('SETRANGE', key, '6', pack('>I6', oldest)) -- the slots before it hold nothing of use
 end
-call('SETRANGE', key, '32', pack('>I6I6I7', head, (total + change) % 2^48, last) .. hints)
+call('SETRANGE', key, '32', pack('>I6I6I7', head, (total + change) % SUM_MODULUS, last) .. hints)
 return ''

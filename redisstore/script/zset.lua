@@ -2,18 +2,14 @@
 --
 -- KEYS, ARGV, returns: see shared.lua
 -- Members  <sum>:<units>  score: time in microseconds; sum: units of all members up to this one, modulo
---                         2^52, which makes members unique and the units in any window one subtraction
+--                         SET_MODULUS, which makes members unique and the units in any window one subtraction
 --          keep           score: minus the longest window of any call so far
 --          units          score: minus the most units of any limit so far
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
--- window stay, but the oldest of more than 100,000 joins the next one, and those go that 2^50 units follow;
--- a refusal writes nothing, but a clock that went back re-dates later members to now, once; a call removes
--- at most 500 old members; the key lives at least the longest window after the last member.
-
--- The most members, with the two that hold no charge; the modulus of sums; the most units that may follow the oldest
--- member, which fill any limit many times over; and the most that a settlement leaves in a member.
-local most_members, modulus, most_sum, most_units = 100002, 2^52, 2^50, 2^40 - 1
+-- window stay, but the oldest of more than MOST_ENTRIES joins the next one, and those go that SET_MOST_SUM units
+-- follow; a refusal writes nothing, but a clock that went back re-dates later members to now, once; a call removes
+-- at most SET_OLD old members; the key lives at least the longest window after the last member.
 
 -- entry returns the member of a reply with one member and its score, or nil.
 local function entry(reply)
@@ -33,7 +29,7 @@ local function read(subject)
     local gone = last.at + tonumber(call('ZSCORE', key, 'keep') or 0) -- the score is minus the longest window
     local from = int(math.max(now, gone + 1))
     local first = entry(call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-    local member = name(last.sum, (last.sum - first.sum + first.units) % modulus)
+    local member = name(last.sum, (last.sum - first.sum + first.units) % SET_MODULUS)
     call('ZADD', key, int(now), member)
     call('ZREMRANGEBYSCORE', key, '(' .. int(now), '+inf')
     call('ZREMRANGEBYSCORE', key, '0', int(math.min(gone, now - 1)))
@@ -47,7 +43,7 @@ local function read(subject)
     l.key, l.used, l.first, l.last = key, 0, nil, last
     if last and last.at > l.cut then
       l.first = entry(call('ZRANGEBYSCORE', key, '(' .. int(l.cut), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-      l.used = (last.sum - l.first.sum + l.first.units) % modulus
+      l.used = (last.sum - l.first.sum + l.first.units) % SET_MODULUS
     end
   end
 end
@@ -59,7 +55,7 @@ local function departure(l, units)
   local found = l.first
   while x < y do
     local mid = math.floor((x + y) / 2)
-    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % modulus >= units then
+    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % SET_MODULUS >= units then
       y = mid
     else
       x = mid + 1
@@ -87,10 +83,10 @@ local function look(l, cost)
   return over > 0, remaining, retry, release, reset
 end
 
--- trim removes up to 100 of the oldest members, from first on, while more than some units follow the oldest.
+-- trim removes up to SET_TRIM of the oldest members, from first on, while more than some units follow the oldest.
 local function trim(key, first, sum, most)
-  for _ = 1, 100 do
-    if (sum - first.sum) % modulus <= most then return end
+  for _ = 1, SET_TRIM do
+    if (sum - first.sum) % SET_MODULUS <= most then return end
     call('ZREM', key, first.member)
     first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
   end
@@ -99,7 +95,7 @@ end
 local function charge(subject)
   local key, last, sum, units = subject.key, subject.last, subject.cost, subject.cost
   if last then
-    sum = (last.sum + subject.cost) % modulus
+    sum = (last.sum + subject.cost) % SET_MODULUS
     if last.at == now then units = units + last.units end
   end
   call('ZADD', key, int(now), name(sum, units))
@@ -113,40 +109,40 @@ local function charge(subject)
   local first = entry(oldest)
   local old = call('ZCOUNT', key, '0', int(now - keep)) -- always, so that a missing right shows at the first charge
   if old > 0 then
-    call('ZREMRANGEBYRANK', key, '2', int(math.min(old, 500) + 1))
-  elseif call('ZCARD', key) > most_members then
+    call('ZREMRANGEBYRANK', key, '2', int(math.min(old, SET_OLD) + 1))
+  elseif call('ZCARD', key) > MOST_ENTRIES + 2 then -- two hold no charge
     local next = entry({oldest[3], oldest[4]})
     call('ZREM', key, first.member, next.member)
-    call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, most_sum)))
+    call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, SET_MOST_SUM)))
   end
-  trim(key, first, sum, charge_refused and most or most_sum)
+  trim(key, first, sum, charge_refused and most or SET_MOST_SUM)
   expire(key, keep)
 end
 
--- settle changes the units of a member and the sums of all later ones, with two commands a member. If a thousand
+-- settle changes the units of a member and the sums of all later ones, with two commands a member. If SET_LATER
 -- others have followed, or a clock that went back has moved the charge, more units are charged to the last
 -- member, and fewer are not given back: the charge leaves by itself.
 local function settle(subject, at, change)
   local key = subject.key
-  local later = call('ZRANGEBYSCORE', key, int(at), '+inf', 'WITHSCORES', 'LIMIT', '0', '1001')
+  local later = call('ZRANGEBYSCORE', key, int(at), '+inf', 'WITHSCORES', 'LIMIT', '0', SET_LATER + 1)
   local e = entry(later)
-  if not e or e.at ~= at or #later > 2000 then
+  if not e or e.at ~= at or #later > 2 * SET_LATER then
     if change < 0 then return end
     later = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
     e = entry(later)
   end
   if not e or e.units + change < 0 then return end
-  change = math.min(change, math.max(0, most_units - e.units))
+  change = math.min(change, math.max(0, MOST_OF_ENTRY - e.units))
   -- All are removed before any is added: a new name may be another's old one.
   for i = 1, #later, 2 do call('ZREM', key, later[i]) end
   for i = 1, #later, 2 do
     local m = entry({later[i], later[i + 1]})
     if i == 1 then m.units = m.units + change end
-    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + change) % modulus, m.units)) end
+    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + change) % SET_MODULUS, m.units)) end
   end
   if change > 0 then
-    local sum = (entry({later[#later - 1], later[#later]}).sum + change) % modulus
-    trim(key, entry(call('ZRANGE', key, '2', '2', 'WITHSCORES')), sum, most_sum)
+    local sum = (entry({later[#later - 1], later[#later]}).sum + change) % SET_MODULUS
+    trim(key, entry(call('ZRANGE', key, '2', '2', 'WITHSCORES')), sum, SET_MOST_SUM)
   end
 end
 

@@ -1,0 +1,74 @@
+// Package threshold names the numbers at which the scripts and the stores begin to do something else: a log that is full,
+// sums that wrap, an entry that holds no more. Each is too large to be met by chance. Tests run the same code in a small
+// world, where each is met within a few calls.
+package threshold
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/sash/driver"
+)
+
+// A Table has the value of each name in the scripts. A name becomes a literal when a script is loaded: looking a number
+// up in Lua would cost more than what is done with it.
+type Table map[string]int64
+
+// Scripts are the thresholds of the scripts of package redisstore.
+var Scripts = Table{
+	// The logs, compact and as a sorted set.
+	"MOST_ENTRIES":  driver.MaxEntries, // of a log
+	"MOST_OF_ENTRY": driver.MaxUnits,   // units in one entry
+
+	// The compact log.
+	"SUM_MODULUS":   1 << 48,   // of sums
+	"MOST_SUM":      1<<47 - 1, // units that settlements leave in all entries together
+	"BLOCK":         64,        // entries a sum
+	"LOOK_NEAR":     8,         // entries that are looked at before the sums are
+	"WALK_NEAR":     8,         // entries that a hint is moved past at once
+	"WALK_FAR":      64,        // the most entries that a hint is moved past
+	"FOURFOLD_RING": 64,        // slots below which a ring grows fourfold
+	"QUARTERS_RING": 4096,      // slots below which a ring grows by quarters
+	"SMALL_RING":    128,       // the most slots of a ring that is written as one string
+
+	// The log as a sorted set.
+	"SET_MODULUS":  1 << 52, // of sums
+	"SET_MOST_SUM": 1 << 50, // units that may follow the oldest member
+	"SET_LATER":    1000,    // later members that a settlement changes
+	"SET_OLD":      500,     // old members that a call removes
+	"SET_TRIM":     100,     // members that a call removes since enough units follow
+
+	"REPEAT_MS": int64(driver.RepeatTime / time.Millisecond), // that a call with an ID can be repeated
+}
+
+// Log are the thresholds of the logs in memory. Tests set it while nothing else runs.
+var Log = struct {
+	Entries int   // of a log
+	Units   int64 // in one entry
+}{driver.MaxEntries, driver.MaxUnits}
+
+// Put returns a text with literals in place of the names.
+func (t Table) Put(text string) string {
+	names := slices.Collect(maps.Keys(t))
+	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) }) // a name may begin like a longer one
+	pairs := make([]string, 0, 2*len(t))
+	for _, name := range names {
+		pairs = append(pairs, name, strconv.FormatInt(t[name], 10))
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// But returns the table with other values for some names. It panics if there is no such name.
+func (t Table) But(other Table) Table {
+	all := maps.Clone(t)
+	for name, value := range other {
+		if _, ok := t[name]; !ok {
+			panic("threshold: there is no " + name)
+		}
+		all[name] = value
+	}
+	return all
+}
