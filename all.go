@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"example.com/sash/driver"
 )
@@ -27,9 +26,9 @@ type Subject struct {
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one
 // atomic step. Keys of different slots are looked at first and then charged one after the other, in the order of
 // the keys, whatever the order of the subjects; units are given back if another call takes the room of a later subject
-// in between. No limit is ever exceeded, but until they are given back those units are missing to other callers. If
-// the store fails or the caller's process ends in between, they stay charged until they leave the window. The result
-// of a refusal is that of the subject that refused, and another subject may refuse after its RetryAfter.
+// in between, the store fails, or the caller leaves. No limit is ever exceeded, but until they are given back those units
+// are missing to other callers. If the store fails then or the caller's process ends in between, they stay charged until
+// they leave the window. The result of a refusal is that of the subject that refused, and another subject may refuse after its RetryAfter.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].
@@ -116,86 +115,29 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 			return nil, storeError(ctx, err)
 		}
 	}
-	return l.oneByOne(ctx, calls)
+	return l.decideApart(ctx, calls)
 }
 
-// mostTries bounds how often oneByOne begins again.
-const mostTries = 3
-
-// oneByOne charges calls that the store cannot decide in one step. All callers charge in the order of the keys, so that
-// two calls over the same subjects do not refuse each other. Each looks at the later subjects first and begins with one
-// that has no room, so that a call that will be refused charges nothing: its charge would refuse other calls until it is
-// given back, with a RetryAfter that is a whole window. If another call takes the room in between, the charges are given
-// back and the call begins again.
-func (l *Limiter) oneByOne(ctx context.Context, calls []call) ([]Result, error) {
-	store, ok := l.settler()
-	if !ok {
+// decideApart decides calls that the store cannot decide in one step.
+func (l *Limiter) decideApart(ctx context.Context, calls []call) ([]Result, error) {
+	if _, ok := l.settler(); !ok {
 		return nil, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
 	}
-	order := make([]int, len(calls))
-	for i := range order {
-		order[i] = i
+	steps := make([][]driver.Request, len(calls))
+	for i := range calls {
+		steps[i] = []driver.Request{calls[i].Request}
 	}
-	slices.SortFunc(order, func(i, j int) int { return strings.Compare(calls[i].Key, calls[j].Key) })
-	for try := 1; ; try++ {
-		at, err := l.withoutRoom(ctx, calls, order)
-		if err != nil {
-			return nil, err
-		}
-		first := slices.Concat(order[at:at+1], order[:at], order[at+1:])
-		results, charged, err := l.chargeInOrder(ctx, store, calls, first)
-		if err != nil || len(results) == len(calls) || charged == 0 || try == mostTries {
-			return results, err
+	answers, admitted, err := driver.DecideInSteps(ctx, l.store, steps)
+	if err != nil {
+		return nil, storeError(ctx, err)
+	}
+	var results []Result
+	for i := range calls {
+		if answer := &answers[i][0]; admitted || len(answer.Statuses()) > 0 {
+			results = append(results, resultOf(calls[i].Key, calls[i].policy, answer))
 		}
 	}
-}
-
-// withoutRoom returns the index in order of a call whose subject has no room for it, without charging anything. It is 0 if
-// there is none: the first is not looked at, because it is decided next.
-func (l *Limiter) withoutRoom(ctx context.Context, calls []call, order []int) (int, error) {
-	for at, i := range order[1:] {
-		look := calls[i]
-		look.Cost = 0
-		res, err := l.decide(ctx, look)
-		if err != nil {
-			return 0, err
-		}
-		if res.Remaining < calls[i].Cost {
-			return at + 1, nil
-		}
-	}
-	return 0, nil
-}
-
-// chargeInOrder charges the calls in an order. It returns all results, or the refusal alone and how many charges it has
-// given back, even if the caller has left.
-func (l *Limiter) chargeInOrder(
-	ctx context.Context, store driver.Settler, calls []call, order []int,
-) (results []Result, charged int, err error) {
-	results = make([]Result, len(calls))
-	for charged, i := range order {
-		c := calls[i]
-		c.MaySettle = true
-		res, err := l.decide(ctx, c)
-		if res.Allowed {
-			results[i] = res
-			continue
-		}
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-		defer cancel()
-		var failed error
-		for _, j := range order[:charged] {
-			failed = errors.Join(failed, store.Settle(undo, calls[j].settlement(&results[j])))
-		}
-		if err == nil && failed != nil {
-			err = storeError(ctx, failed)
-		}
-		if err != nil {
-			return nil, charged, err
-		}
-		return []Result{res}, charged, nil
-	}
-	return results, 0, nil
+	return results, nil
 }
 
 // settlement returns the settlement that gives back the whole charge of an admitted call.

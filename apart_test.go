@@ -2,6 +2,7 @@ package sash_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -95,4 +96,85 @@ func TestACallWithoutRoomChargesNoSubjectApart(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A caller who leaves gets its error at once, and nothing stays charged, not even the step that was under way.
+func TestACallerThatLeavesIsChargedForNoSubjectApart(t *testing.T) {
+	subjects := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
+	for leaves := roundTrip / 4; leaves < 5*roundTrip; leaves += roundTrip / 4 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, newFarStore(), nil, sash.PerHour(1))
+			ctx, cancel := context.WithTimeout(t.Context(), leaves)
+			defer cancel()
+			began := time.Now()
+			if _, err := l.AllowAll(ctx, subjects...); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the error is %v", err)
+			}
+			if took := time.Since(began); took != leaves {
+				t.Errorf("the caller waited for %v, longer than its %v", took, leaves)
+			}
+			time.Sleep(2 * time.Second)
+			for _, s := range subjects {
+				if left := remaining(t, l, s.Key); left != 1 {
+					t.Errorf("after %v: %d of 1 left for %s", leaves, left, s.Key)
+				}
+			}
+		})
+	}
+}
+
+// A mortalStore makes a number of calls of the store, and none after that, as a process that ends.
+type mortalStore struct {
+	farStore
+	calls *int
+}
+
+var errDead = errors.New("the process has ended")
+
+func (s mortalStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if *s.calls--; *s.calls < 0 {
+		return driver.Answer{}, errDead
+	}
+	return s.farStore.Decide(ctx, req)
+}
+
+func (s mortalStore) Settle(ctx context.Context, set driver.Settlement) error {
+	if *s.calls--; *s.calls < 0 {
+		return errDead
+	}
+	return s.farStore.Settle(ctx, set)
+}
+
+// Of a process that ends within a decision one charge of each subject may stay, until it leaves the window.
+func TestAProcessThatEndsLeavesAtMostOneChargeForEachSubjectApart(t *testing.T) {
+	subjects := []sash.Subject{{Key: "a", Cost: 2}, {Key: "b", Cost: 1}, {Key: "c", Cost: 3}}
+	stays := make(map[string]bool)
+	for calls := range 5 { // two looks and three charges are a whole decision
+		synctest.Test(t, func(t *testing.T) {
+			far := newFarStore()
+			l := newLimiter(t, mortalStore{far, &calls}, nil, sash.PerHour(10))
+			if _, err := l.AllowAll(t.Context(), subjects...); !errors.Is(err, sash.ErrUnavailable) {
+				t.Errorf("the error is %v", err)
+			}
+			others := newLimiter(t, far, nil, sash.PerHour(10))
+			for _, s := range subjects {
+				switch remaining(t, others, s.Key) {
+				case 10:
+				case 10 - s.Cost:
+					stays[s.Key] = true
+				default:
+					t.Errorf("%s was charged more than once", s.Key)
+				}
+			}
+			time.Sleep(time.Hour)
+			for _, s := range subjects {
+				if left := remaining(t, others, s.Key); left != 10 {
+					t.Errorf("an hour later %d of 10 are left for %s", left, s.Key)
+				}
+			}
+		})
+	}
+	if !stays["a"] || !stays["b"] {
+		t.Errorf("only %v stayed charged: no process ended between two charges", stays)
+	}
 }

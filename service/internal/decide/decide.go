@@ -60,9 +60,8 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // were admitted.
 //
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
-// server, and on a cluster where they share a slot. More are decided step by step in the order of the
-// request, and given back when a later step refuses: no limit is ever exceeded, but until those units are given back
-// they are missing to others.
+// server, and on a cluster where they share a slot. More are decided step by step: see
+// driver.DecideInSteps.
 //
 // Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable, and
 // the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and

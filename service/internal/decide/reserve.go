@@ -18,6 +18,9 @@ import (
 // and units.
 const MaxIDLength = sash.MaxIDLength - 28
 
+// settleTime bounds a settlement whose caller may have left.
+const settleTime = time.Second
+
 var (
 	// ErrCountsRefused means that a rule charges refused requests, so that its charges cannot be settled.
 	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations")
@@ -170,7 +173,7 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	if !ok {
 		return fmt.Errorf("%w: a settlement", sash.ErrUnsupported)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	if err := settler.Settle(ctx, r.settlement(used)); err != nil {
 		return failure(context.Background(), err) // the context outlives the caller: the error is the store's

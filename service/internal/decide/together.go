@@ -4,26 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
+	"strings"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 )
 
-// undoTime bounds giving back what was charged to a request that is refused in the end.
-const undoTime = time.Second
-
 // A batch is what the store decides in one step: one request for each subject.
 type batch struct {
 	requests []driver.Request
 	parts    [][]*Answer // those that each request is for
-}
-
-// A charge is a request that was admitted, which can be given back.
-type charge struct {
-	driver.Settlement
-	parts []*Answer
 }
 
 // together decides parts all or nothing, and reports whether they were admitted.
@@ -47,45 +39,34 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 		return !parts[0].Refused, err
 	}
 	batches := batchesOf(parts)
-	for _, b := range batches {
+	steps := make([][]driver.Request, len(batches))
+	for i, b := range batches {
 		if b.neverFits() {
 			return false, d.lookAll(ctx, parts)
 		}
+		steps[i] = b.requests
 	}
-	var charged []charge
-	for i := range batches {
-		b := &batches[i]
-		for j := range b.requests {
-			b.requests[j].MaySettle = len(batches) > 1 // undo may give it back
-		}
-		admitted, err := d.decide(ctx, b, &charged)
-		if admitted && err == nil {
-			continue
-		}
-		if err = errors.Join(err, d.undo(ctx, charged)); err != nil {
+	store, err := d.storeFor(batches)
+	if err != nil {
+		return false, err
+	}
+	answers, admitted, err := driver.DecideInSteps(ctx, store, steps)
+	if err != nil {
+		return false, err
+	}
+	for i, b := range batches {
+		if err := d.readBatch(ctx, &b, answers[i]); err != nil {
 			return false, err
 		}
-		// Parts that were given back, and those that were not decided, get what is left.
-		for _, c := range charged {
-			if err := d.lookAll(ctx, c.parts); err != nil {
-				return false, err
-			}
-		}
-		for _, b := range batches[i+1:] {
-			for _, parts := range b.parts {
-				if err := d.lookAll(ctx, parts); err != nil {
-					return false, err
-				}
-			}
-		}
-		return false, nil
 	}
-	return true, nil
+	return admitted, nil
 }
 
-// batchesOf puts parts together that the store can decide in one step. Parts of one subject and policy are
-// one request for the sum of their units.
+// batchesOf puts parts together that the store can decide in one step, the same ones whatever the order of the parts. Parts
+// of one subject and policy are one request for the sum of their units.
 func batchesOf(parts []*Answer) []batch {
+	parts = slices.Clone(parts)
+	slices.SortStableFunc(parts, func(a, b *Answer) int { return strings.Compare(a.Key, b.Key) })
 	var batches []batch
 next:
 	for _, a := range parts {
@@ -135,52 +116,21 @@ func (b *batch) neverFits() bool {
 	return found
 }
 
-// decide decides a batch, in one step where the store can, and adds what it charged.
-func (d *Decider) decide(ctx context.Context, b *batch, charged *[]charge) (bool, error) {
-	store, err := d.storeFor(b)
-	if err != nil {
-		return false, err
-	}
-	if many, ok := store.(driver.MultiStore); ok && len(b.requests) > 1 {
-		answers, err := many.DecideAll(ctx, b.requests)
-		if err == nil {
-			return b.read(answers, charged), nil
-		}
-		if !errors.Is(err, driver.ErrApart) {
-			return false, err
-		}
-	}
-	admitted := true
-	for i, req := range b.requests {
-		if !admitted {
-			if err := d.lookAll(ctx, b.parts[i]); err != nil {
-				return false, err
-			}
-			continue
-		}
-		req.MaySettle = req.MaySettle || len(b.requests) > 1
-		answer, err := store.Decide(ctx, req)
-		if err != nil {
-			return false, err
-		}
-		admitted = (&batch{b.requests[i : i+1], b.parts[i : i+1]}).read([]driver.Answer{answer}, charged)
-	}
-	return admitted, nil
-}
-
-// storeFor returns the store for a batch. Where it answers by failure modes the strictest mode of the parts counts, each
+// storeFor returns the store for batches. Where it answers by failure modes the strictest mode of the parts counts, each
 // for the units of its request.
-func (d *Decider) storeFor(b *batch) (driver.Store, error) {
-	if _, ok := d.store.(*failover.Store); !ok || len(b.requests) == 1 && len(b.parts[0]) == 1 {
-		return b.parts[0][0].limits.store, nil
+func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
+	if _, ok := d.store.(*failover.Store); !ok {
+		return d.store, nil
 	}
 	mode, local, most := failover.Open, false, int64(1)
-	for i, req := range b.requests {
-		most = max(most, req.Cost)
-		for _, a := range b.parts[i] {
-			mode = min(mode, a.limits.modes.Mode(req.Cost))
-			for _, rule := range a.limits.modes.Rules {
-				local = local || rule.Mode == failover.Local
+	for _, b := range batches {
+		for i, req := range b.requests {
+			most = max(most, req.Cost)
+			for _, a := range b.parts[i] {
+				mode = min(mode, a.limits.modes.Mode(req.Cost))
+				for _, rule := range a.limits.modes.Rules {
+					local = local || rule.Mode == failover.Local
+				}
 			}
 		}
 	}
@@ -191,40 +141,21 @@ func (d *Decider) storeFor(b *batch) (driver.Store, error) {
 	return d.storeBy(modes)
 }
 
-// read fills in the answers of a batch, and reports whether all were admitted.
-func (b *batch) read(answers []driver.Answer, charged *[]charge) bool {
-	admitted := true
-	for i := range answers {
-		admitted = admitted && answers[i].Allowed()
-	}
+// readBatch fills in the answers of a batch. Parts that were given back, and those that were not decided, get what is
+// left.
+func (d *Decider) readBatch(ctx context.Context, b *batch, answers []driver.Answer) error {
 	for i, answer := range answers {
+		if len(answer.Statuses()) == 0 {
+			if err := d.lookAll(ctx, b.parts[i]); err != nil {
+				return err
+			}
+			continue
+		}
 		for _, a := range b.parts[i] {
 			a.read(answer)
 		}
-		if admitted && b.requests[i].Cost > 0 {
-			set := driver.Settlement{Request: b.requests[i], At: answer.At, Source: answer.Source}
-			*charged = append(*charged, charge{set, b.parts[i]})
-		}
 	}
-	return admitted
-}
-
-// undo gives back what was charged. The caller may be gone; it is given back all the same.
-func (d *Decider) undo(ctx context.Context, charged []charge) error {
-	if len(charged) == 0 {
-		return nil
-	}
-	store, ok := d.store.(driver.Settler)
-	if !ok {
-		return fmt.Errorf("%w: one decision in several steps", sash.ErrUnsupported)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-	defer cancel()
-	var failed error
-	for _, c := range charged {
-		failed = errors.Join(failed, store.Settle(ctx, c.Settlement))
-	}
-	return failed
+	return nil
 }
 
 // failure returns the error of a caller that gave up, or of a store that failed.

@@ -1,0 +1,207 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// mostTries bounds how often DecideInSteps begins again.
+const mostTries = 3
+
+// DecideInSteps decides requests that a store cannot decide in one step, all or nothing. Each step holds requests for one
+// DecideAll. Those that the store cannot decide together (ErrApart) become steps of their own.
+//
+// All callers charge in the order of the keys, so that two calls over the same subjects do not refuse each other. A call
+// looks at the later subjects first, and begins with one that has no room. So a call that will be refused charges
+// nothing: its charge would refuse other calls until it is given back, with a retry time that is a whole window. If
+// another call takes the room in between, the charges are given back and the call begins again.
+//
+// What was charged is also given back when the store fails, or when the caller leaves (see [Outlive]). If the process ends
+// in between, it stays charged until it leaves the window: at most one charge for each request.
+//
+// It returns one answer for each request, and whether all were admitted. If not, only the answers of the step that
+// refused are set; the others have no statuses. The error is ErrUnsupported if it takes several steps and the store does
+// not settle.
+func DecideInSteps(ctx context.Context, store Store, steps [][]Request) ([][]Answer, bool, error) {
+	p := plan{store: store, left: ctx.Err, answers: make([][]Answer, len(steps))}
+	for i, reqs := range steps {
+		p.answers[i] = make([]Answer, len(reqs))
+		p.steps = append(p.steps, &step{reqs, p.answers[i]})
+	}
+	if len(p.steps) == 1 {
+		answers, err := p.ask(ctx, p.steps[0].reqs)
+		if !errors.Is(err, ErrApart) {
+			copy(p.answers[0], answers)
+			return p.answers, err == nil && allAdmitted(answers), err
+		}
+		p.split(p.steps[0])
+	}
+	settler, ok := As[Settler](store)
+	if !ok {
+		return nil, false, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
+	}
+	p.settler = settler
+	decide := func(ctx context.Context) (bool, error) { return p.decide(ctx) }
+	admitted, err := Outlive(ctx, decide, func(admitted bool) {
+		if admitted {
+			_ = p.giveBack(ctx, p.steps)
+		}
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return p.answers, admitted, nil
+}
+
+// A plan is the steps of one decision.
+type plan struct {
+	store   Store
+	settler Settler
+	left    func() error // the error of the caller's context
+	steps   []*step
+	answers [][]Answer
+}
+
+// A step is requests that are decided at once, and their answers, which are set while they are charged or have refused.
+type step struct {
+	reqs    []Request
+	answers []Answer
+}
+
+// key returns the least key of the step.
+func (s *step) key() string {
+	least := s.reqs[0].Key
+	for _, req := range s.reqs[1:] {
+		least = min(least, req.Key)
+	}
+	return least
+}
+
+func (p *plan) decide(ctx context.Context) (bool, error) {
+	for try := 1; ; try++ {
+		for _, s := range p.steps {
+			clear(s.answers)
+		}
+		slices.SortFunc(p.steps, func(a, b *step) int { return strings.Compare(a.key(), b.key()) })
+		order, err := p.order(ctx)
+		if err != nil {
+			return false, err
+		}
+		charged, admitted, err := p.charge(ctx, order)
+		if err != nil || admitted || charged == 0 || try == mostTries {
+			return admitted, err
+		}
+	}
+}
+
+// order returns the steps in the order of their keys, but first one that has no room, if there is any. The first of the
+// keys is not looked at, because it is decided next.
+func (p *plan) order(ctx context.Context) ([]*step, error) {
+	for i := 1; i < len(p.steps); i++ {
+		s := p.steps[i]
+		looks := slices.Clone(s.reqs)
+		for j := range looks {
+			looks[j].Cost = 0
+		}
+		answers, err := p.ask(ctx, looks)
+		if errors.Is(err, ErrApart) {
+			p.split(s)
+			i--
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for j := range answers {
+			if !answers[j].Allowed() || answers[j].Remaining() < s.reqs[j].Cost {
+				return slices.Concat(p.steps[i:i+1], p.steps[:i], p.steps[i+1:]), nil
+			}
+		}
+	}
+	return p.steps, nil
+}
+
+// charge charges the steps in an order, and reports whether all were admitted. If not, it has given back those that were,
+// and returns how many.
+func (p *plan) charge(ctx context.Context, order []*step) (charged int, admitted bool, err error) {
+	for i := 0; i < len(order); i++ {
+		s := order[i]
+		reqs := slices.Clone(s.reqs)
+		for j := range reqs {
+			reqs[j].MaySettle = true
+		}
+		answers, err := p.ask(ctx, reqs)
+		if errors.Is(err, ErrApart) && len(reqs) > 1 {
+			order = slices.Replace(slices.Clone(order), i, i+1, p.split(s)...)
+			i--
+			continue
+		}
+		copy(s.answers, answers)
+		if err != nil || !allAdmitted(answers) {
+			return i, false, errors.Join(err, p.giveBack(ctx, order[:i]))
+		}
+	}
+	return len(order), true, nil
+}
+
+// giveBack gives back the charges of steps, and forgets their answers.
+func (p *plan) giveBack(ctx context.Context, steps []*step) (failed error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
+	defer cancel()
+	for _, s := range steps {
+		for j, req := range s.reqs {
+			if req.Cost > 0 {
+				set := Settlement{Request: req, At: s.answers[j].At, Source: s.answers[j].Source}
+				failed = errors.Join(failed, p.settler.Settle(ctx, set))
+			}
+		}
+		clear(s.answers)
+	}
+	return failed
+}
+
+// ask has the store decide requests in one step, unless the caller has left.
+func (p *plan) ask(ctx context.Context, reqs []Request) ([]Answer, error) {
+	if err := p.left(); err != nil {
+		return nil, err
+	}
+	if len(reqs) == 1 {
+		answer, err := p.store.Decide(ctx, reqs[0])
+		if err == nil {
+			err = answer.Check(reqs[0].Policy)
+		}
+		return []Answer{answer}, err
+	}
+	store, ok := p.store.(MultiStore)
+	if !ok {
+		return nil, ErrApart
+	}
+	answers, err := store.DecideAll(ctx, reqs)
+	if err == nil {
+		err = CheckAll(reqs, answers)
+	}
+	return answers, err
+}
+
+// split replaces a step by one for each of its requests, and returns those.
+func (p *plan) split(s *step) []*step {
+	i := slices.Index(p.steps, s)
+	single := make([]*step, len(s.reqs))
+	for j := range s.reqs {
+		single[j] = &step{s.reqs[j : j+1], s.answers[j : j+1]}
+	}
+	p.steps = slices.Replace(slices.Clone(p.steps), i, i+1, single...)
+	return single
+}
+
+func allAdmitted(answers []Answer) bool {
+	for i := range answers {
+		if !answers[i].Allowed() {
+			return false
+		}
+	}
+	return true
+}
