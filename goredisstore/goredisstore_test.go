@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"example.com/sash"
 	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest/adaptertest"
@@ -50,4 +51,17 @@ func connTo(t testing.TB, client redis.UniversalClient, opts *redisstore.Options
 			}
 		},
 	}
+}
+
+func TestServersThatAreNotARedis(t *testing.T) {
+	adaptertest.RunForeign(t, func(t testing.TB, addr string) error {
+		client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: addr}))
+		defer client.Close()
+		l, err := sash.New(goredisstore.New(client, nil), nil, sash.PerHour(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Allow(t.Context(), "k")
+		return err
+	})
 }

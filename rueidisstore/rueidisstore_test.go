@@ -28,3 +28,13 @@ func open(t testing.TB, addr string, opts adaptertest.Options) adaptertest.Conn 
 		Close: client.Close,
 	}
 }
+
+func TestServersThatAreNotARedis(t *testing.T) {
+	adaptertest.RunForeign(t, func(t testing.TB, addr string) error {
+		client, err := rueidis.NewClient(rueidisstore.Tune(rueidis.ClientOption{InitAddress: []string{addr}}))
+		if err == nil {
+			client.Close()
+		}
+		return err
+	})
+}

@@ -19,7 +19,7 @@ import (
 	"example.com/sash/redistest"
 )
 
-func ping(t *testing.T, url string) error {
+func ping(t testing.TB, url string) error {
 	t.Helper()
 	client, err := New(url)
 	if err != nil {

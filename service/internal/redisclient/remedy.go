@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 )
@@ -41,7 +42,7 @@ func remedy(err error) string {
 		return "the user lacks a right: sash doctor prints the ACL line"
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return "the server ended the connection: is it a TLS port? that is rediss://"
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &late) && late.Timeout():
 		return "no answer in time: a firewall, a server that hangs, or a port of something else?"
 	}
 	return ""

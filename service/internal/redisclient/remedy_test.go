@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.com/sash/redistest"
+	"example.com/sash/redistest/adaptertest"
 )
 
 // The error of a client's first call says what happened and what to do.
@@ -23,7 +24,7 @@ func TestFirstErrors(t *testing.T) {
 		{"a port of TLS without", "redis://" + secure.Addr(), "", "rediss://"},
 		{"an unknown authority", "rediss://" + secure.Addr(), "certificate", "tls_ca"},
 		{"nobody there", "redis://" + gone.Addr(), "dial tcp " + gone.Addr() + ": connect: connection refused", "is the server running"},
-		{"a server that hangs", "redis://" + hangs.Addr(), "connecting: i/o timeout", "a server that hangs"},
+		{"a server that hangs", "redis://" + hangs.Addr(), "dial tcp " + hangs.Addr() + ": no answer to PING: i/o timeout", "a server that hangs"},
 		{"no password", "redis://" + locked.Addr(), "NOAUTH", "redis://user:password@"},
 		{"a wrong password", "redis://:other@" + locked.Addr(), "WRONGPASS", "password is wrong"},
 		{"no such database", "redis://" + plain.Addr() + "/99", "DB index", "leave it out"},
@@ -51,5 +52,26 @@ func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {
 		t.Errorf("%v", err)
+	}
+}
+
+// A server that is not a Redis is named, and does not end the process.
+func TestServersThatAreNotARedis(t *testing.T) {
+	for _, scheme := range []string{"redis://", "redis+cluster://"} {
+		adaptertest.RunForeign(t, func(t testing.TB, addr string) error {
+			err := ping(t, scheme+addr)
+			if !dialling(err) || !strings.Contains(err.Error(), addr) {
+				t.Errorf("%v, want an error of dialling %s", err, addr)
+			}
+			client, wrong := Inspect(scheme + addr)
+			if wrong != nil {
+				t.Fatal(wrong)
+			}
+			defer func() { _ = client.Close() }()
+			if other := client.Ping(t.Context()).Err(); !dialling(other) {
+				t.Errorf("to inspect it: %v, want an error of dialling %s", other, addr)
+			}
+			return err
+		})
 	}
 }

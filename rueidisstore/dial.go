@@ -1,0 +1,32 @@
+package rueidisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+
+	"example.com/sash/redisstore"
+)
+
+// dial connects as rueidis does by itself, and then checks that a Redis answers. rueidis ends the process when a
+// server sends more replies than there were commands, as a server of another kind can.
+func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	connect := d.DialContext
+	if config != nil {
+		connect = (&tls.Dialer{NetDialer: d, Config: config}).DialContext
+	}
+	conn, err := connect(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := redisstore.Greet(ctx, conn); err != nil {
+		_ = conn.Close()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: err}
+	}
+	return conn, nil
+}
