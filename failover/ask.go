@@ -124,10 +124,6 @@ func after[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 // judge returns whether the store answered or failed.
 func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	switch {
-	case errors.Is(a.err, driver.ErrRejected): // it works
-		b.succeed(t)
-		g.report(a.err, Misconfigured)
-		return outcome[T]{err: a.err}
 	case a.err == nil && (a.own == nil || a.own(a.value)):
 		b.succeed(t)
 		return outcome[T]{value: a.value}
@@ -136,6 +132,11 @@ func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 		return outcome[T]{value: a.value, err: a.err}
 	}
 	err, kind := a.err, g.kind(a.err)
+	if kind == Rejected { // it works
+		b.succeed(t)
+		g.report(err, kind)
+		return outcome[T]{err: err}
+	}
 	switch { // a wrapped error must not look like the caller's context ending
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("%w (%v)", ErrBudget, err)
@@ -166,7 +167,10 @@ func answers(err error) bool {
 // kind returns the kind of failure of an error.
 func (g *guard) kind(err error) Kind {
 	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	switch {
+	case errors.Is(err, driver.ErrRejected):
+		return Rejected
+	case errors.As(err, &op) && op.Op == "dial":
 		return Unsent
 	}
 	return g.classify(err)

@@ -30,31 +30,32 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// The failures that open the breaker, and how long it stays open. A pause is cut at random to between half and all of
-// its length, so that processes that saw the same failure do not return together.
+// How long the breaker stays open. A pause is cut at random to between half and all of its length, so that processes
+// that saw the same failure do not return together.
 const (
-	failuresInARow = 5
-	firstPause     = 100 * time.Millisecond
-	longestPause   = 2 * time.Second
+	firstPause   = 100 * time.Millisecond
+	longestPause = 2 * time.Second
 )
 
 // A breaker keeps calls away from a failing store.
 //
-//	Up --5 failures in a row--> Down --pause over, next call--> Probing --answer--> Up
-//	                             ^                                 |
-//	                             +------ failure: longer pause ----+
+//	Up --failures: see Trip--> Down --pause over, next call--> Probing --answer--> Up
+//	                            ^                                 |
+//	                            +------ failure: longer pause ----+
 //
 // The pause doubles with each failed probe, up to longestPause. A probe that never reports, because its
 // caller left and the store hangs, counts as failed after the patience; no timer runs for it.
 type breaker struct {
+	trip     Trip
 	patience time.Duration // the time after which a probe without an answer has failed
 	onChange func(State, error)
 	random   func() float64 // called under mu
 
-	state    atomic.Uint32 // a State; written under mu
-	failures atomic.Int32  // in a row, while Up; written under mu
+	state   atomic.Uint32 // a State; written under mu
+	answers atomic.Int64  // of the store
 
 	mu     sync.Mutex
+	run    run           // guarded by mu: failures while Up
 	pause  time.Duration // guarded by mu: the last pause; 0 while Up
 	until  time.Time     // guarded by mu: end of the pause, or of the probe's patience
 	probes uint64        // guarded by mu: numbers the probes
@@ -64,7 +65,8 @@ type breaker struct {
 // A ticket is the result of enter for a call: zero while Up, otherwise the number of the probe.
 type ticket uint64
 
-func (b *breaker) init(budget time.Duration, onChange func(State, error)) {
+func (b *breaker) init(trip Trip, budget time.Duration, onChange func(State, error)) {
+	b.trip = trip
 	b.patience = 2 * budget
 	b.onChange = onChange
 	b.random = rand.Float64
@@ -101,17 +103,15 @@ func (b *breaker) enter() (ticket, error) {
 
 // succeed records an answer of the store.
 func (b *breaker) succeed(t ticket) {
-	if t == 0 && b.failures.Load() == 0 {
+	b.answers.Add(1)
+	if t == 0 {
 		return
 	}
 	b.mu.Lock()
-	if t == 0 {
-		b.failures.Store(0)
-	}
 	back := b.mine(t)
 	if back {
 		b.pause, b.cause = 0, nil
-		b.failures.Store(0)
+		b.run = run{began: time.Now().Add(-b.trip.Blip), before: b.answers.Load()}
 		b.state.Store(uint32(Up))
 	}
 	b.mu.Unlock()
@@ -125,7 +125,7 @@ func (b *breaker) fail(t ticket, err error) {
 	b.mu.Lock()
 	down := b.mine(t)
 	if t == 0 && b.now() == Up {
-		down = b.failures.Add(1) >= failuresInARow
+		down = b.run.fail(&b.trip, time.Now(), b.answers.Load())
 	}
 	if down {
 		b.cause = &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrDown, err)}

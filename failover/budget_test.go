@@ -139,7 +139,7 @@ func TestAStoreIsFoundDownByCallersWhoGiveUp(t *testing.T) {
 				store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
 				l := newLimiter(t, store, nil, sash.PerHour(10))
 				inner.becomes(does)
-				giveUp(t, l, 5)
+				giveUp(t, l, 21)
 				time.Sleep(50 * time.Millisecond) // the last one's budget
 				synctest.Wait()
 				if store.State() != failover.Down {
@@ -220,6 +220,7 @@ func TestAStoreThatPanicsHasFailed(t *testing.T) {
 		}
 		for range 5 {
 			allow(t, l, "k", 1)
+			time.Sleep(failover.DefaultBlip / 4)
 		}
 		if store.State() != failover.Down {
 			t.Errorf("a store that panics each time is %v", store.State())

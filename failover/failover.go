@@ -10,10 +10,10 @@
 //	                                   --> Closed  an error that is sash.ErrUnavailable
 //
 // A [Store] is a decorator. Its answer comes within the budget whatever the store behind it does, even if that ignores
-// contexts. After a few failures in a row the store counts as down. Then only one call at a time goes to it, a caller's
-// own decision, which tests whether the store is back.
+// contexts. A store that has failed for longer than a moment counts as down ([Trip]). Then only one call at a time goes to
+// it, a caller's own decision, which tests whether the store is back.
 //
-// An error about one call or one key, [driver.ErrRejected], is an answer of a store that works: the caller gets it in every
+// An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in every
 // mode, and the subjects of other calls are still decided.
 //
 // In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows
@@ -69,6 +69,8 @@ type Options struct {
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
 	// At that number the store counts as unavailable. Zero is DefaultMaxInFlight.
 	MaxInFlight int
+	// Trip says which failures take the store down. The zero Trip is the default.
+	Trip Trip
 	// Local decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use
 	// it. It can be nil if no rule has the mode Local.
 	Local LocalStore
@@ -78,6 +80,7 @@ type Options struct {
 	// Classify returns the kind of failure of a store's error. Nil takes a failed dial for Unsent and every other
 	// error for Unknown, and what is admitted locally in place of an Unknown call is never charged. So set it for
 	// Redis: see ClassifyBy. If the call may have been charged, the kind must be Unknown even if a setting is wrong.
+	// Rejected is for errors that the breaker should ignore; errors that are driver.ErrRejected are so without Classify.
 	Classify func(error) Kind
 	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Part
 	// returns which of them holds a subject, from 0 to Parts-1. Each part has its own breaker, so that the
@@ -90,8 +93,8 @@ type Options struct {
 	// the latest state.
 	OnChange func(now State, cause error)
 	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured
-	// failure does not go away by itself: report it to an operator. Errors that are driver.ErrRejected are
-	// Misconfigured too, and there is one for each such call. OnError must not block.
+	// failure does not go away by itself: report it to an operator. OnError is called for each call that is Rejected, too.
+	// OnError must not block.
 	OnError func(err error, kind Kind)
 }
 
@@ -103,6 +106,7 @@ const (
 	Unknown       Kind = iota // the store failed and may have charged the call
 	Unsent                    // the store failed and did not charge the call
 	Misconfigured             // the store rejected the call, such as for a wrong password, and did not charge it
+	Rejected                  // the store works and rejected only this call: no failure, and no failure mode answers
 )
 
 // Causes of a missing answer, for errors.Is on Result.Cause and on errors.
@@ -144,6 +148,9 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	}
 	if o.Budget < 0 || o.MaxInFlight < 0 || o.Parts < 0 {
 		return nil, errors.New("failover: Budget, MaxInFlight and Parts must not be negative")
+	}
+	if err := o.Trip.setDefaults(); err != nil {
+		return nil, err
 	}
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget

@@ -127,13 +127,14 @@ func always(mode failover.Mode) failover.Modes {
 
 func four() int { return 4 }
 
-// bring takes a store down, or brings it back, by asking.
+// bringDown takes a store down by asking, and bringBack brings it back.
 func bringDown(t *testing.T, inner *fake, store *failover.Store) {
 	t.Helper()
 	inner.becomes(fails(errRefused))
 	l := newLimiter(t, store, nil, sash.PerHour(1000))
 	for range 5 {
 		_, _ = l.Allow(t.Context(), "to bring it down")
+		time.Sleep(failover.DefaultBlip / 4)
 	}
 	if store.State() != failover.Down {
 		t.Fatalf("the store is %v after five failures", store.State())

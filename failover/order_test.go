@@ -77,6 +77,7 @@ func TestDecoratorsInTheirOrder(t *testing.T) {
 		inner.becomes(fails(errRefused))
 		for range 10 {
 			ask(60)
+			time.Sleep(failover.DefaultBlip / 4)
 		}
 		if store.State() == failover.Up {
 			t.Error("nothing failed")

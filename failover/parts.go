@@ -25,7 +25,7 @@ func (g *guard) divide(o *Options) {
 	}
 	g.breakers = make([]breaker, n)
 	for i := range g.breakers {
-		g.breakers[i].init(o.Budget, onChange)
+		g.breakers[i].init(o.Trip, o.Budget, onChange)
 	}
 }
 

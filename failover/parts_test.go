@@ -67,6 +67,7 @@ func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 			if res := allow(t, l, "a", 1); res.Source != driver.FromStore {
 				t.Fatalf("a subject of a part that works: %+v", res)
 			}
+			time.Sleep(failover.DefaultBlip / 4)
 		}
 		if store.State() != failover.Down {
 			t.Errorf("the store is %v", store.State())

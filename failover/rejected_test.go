@@ -50,7 +50,7 @@ func TestARejectedCallIsAnAnswer(t *testing.T) {
 				t.Fatalf("call %d on another subject: %+v, %v", i, res, err)
 			}
 		}
-		if store.State() != failover.Up || reported[failover.Misconfigured] != 1000 || len(reported) != 1 {
+		if store.State() != failover.Up || reported[failover.Rejected] != 1000 || len(reported) != 1 {
 			t.Errorf("the store is %v, and OnError got %v", store.State(), reported)
 		}
 	})
@@ -88,6 +88,31 @@ func TestARejectedDebtDelaysNoOther(t *testing.T) {
 		synctest.Wait()
 		if stats := store.Stats(); stats.Written != 20 || stats.Lost != 20 || stats.Backlog != 0 {
 			t.Errorf("%+v, want 20 units written and 20 lost", stats)
+		}
+	})
+}
+
+// Classify can name errors of a store's own that the breaker ignores.
+func TestClassifyRejectsACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errPlan := errors.New("the plan of this account allows no such command")
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Open), Classify: func(err error) failover.Kind {
+			if errors.Is(err, errPlan) {
+				return failover.Rejected
+			}
+			return failover.Unknown
+		}})
+		inner.becomes(fails(errPlan))
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		for range 100 {
+			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, errPlan) {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if store.State() != failover.Up {
+			t.Errorf("the store is %v", store.State())
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/servertest"
 )
@@ -99,7 +100,10 @@ func TestHealthIsThatOfTheBreaker(t *testing.T) {
 		if h := g.Health(); h != (Health{Status: "ok", Store: "up", Instances: 2}) {
 			t.Errorf("at the start: %+v", h)
 		}
-		ask(t, g, 5)
+		for range 5 {
+			ask(t, g, 1)
+			time.Sleep(failover.DefaultBlip / 4)
+		}
 		if h := g.Health(); h != (Health{Status: "degraded", Store: "down", Cause: "error", Instances: 2}) {
 			t.Errorf("after five failures: %+v", h)
 		}

@@ -1,0 +1,77 @@
+package failover
+
+import (
+	"errors"
+	"time"
+)
+
+// A Trip says which failures take the store down. The zero Trip is the default.
+//
+// Failures are counted in a run. A run begins with a failure and lasts a second, or until the next answer if that takes
+// longer. The store goes down at the failure of a run that is
+//
+//   - at least the fifth, and at least Blip after the first, and
+//   - either the store gave no answer in the run, or the run has at least Calls calls and at least Share of them failed.
+//
+// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. In
+// between, each call waits for the whole budget: at the defaults, 5 calls at 1 and at 10 calls/s, and 250 at 1,000. A store
+// that stalls for less than Budget + Blip stays up, and the failure mode answers the calls that were late and no others.
+// The first run of a store that has come back needs no Blip: it begins with the answer to the probe.
+type Trip struct {
+	// Blip is the time for which a store may fail. Zero is DefaultBlip, in which TCP sends a lost packet again. It
+	// should be longer for a Redis that stalls at each fork of a large data set.
+	Blip time.Duration
+	// Calls is the fewest calls of a run of which a share counts. Zero is DefaultTripCalls.
+	Calls int
+	// Share is the share of failures, up to 1. Zero is DefaultTripShare. Behind one address with several servers, of
+	// which one may fail, it should be higher.
+	Share float64
+}
+
+// Defaults of Trip.
+const (
+	DefaultBlip      = 200 * time.Millisecond
+	DefaultTripCalls = 20
+	DefaultTripShare = 0.5
+)
+
+const (
+	fewestFailures = 5           // that take the store down
+	longestRun     = time.Second // with answers in between
+)
+
+func (t *Trip) setDefaults() error {
+	if t.Blip < 0 || t.Calls < 0 || !(t.Share >= 0 && t.Share <= 1) {
+		return errors.New("failover: Trip.Blip and Trip.Calls must not be negative, and Trip.Share is from 0 to 1")
+	}
+	if t.Blip == 0 {
+		t.Blip = DefaultBlip
+	}
+	if t.Calls == 0 {
+		t.Calls = DefaultTripCalls
+	}
+	if t.Share == 0 {
+		t.Share = DefaultTripShare
+	}
+	return nil
+}
+
+// A run is failures that may take the store down. The zero run has not begun.
+type run struct {
+	failures int64
+	began    time.Time
+	before   int64 // answers of the store before the run
+}
+
+// fail adds a failure and reports whether it takes the store down. answers counts all answers of the store.
+func (r *run) fail(t *Trip, now time.Time, answers int64) bool {
+	if r.began.IsZero() || answers > r.before && now.Sub(r.began) > longestRun {
+		*r = run{began: now, before: answers}
+	}
+	r.failures++
+	if r.failures < fewestFailures || now.Sub(r.began) < t.Blip {
+		return false
+	}
+	calls := r.failures + answers - r.before
+	return calls == r.failures || calls >= int64(t.Calls) && float64(r.failures) >= t.Share*float64(calls)
+}
