@@ -9,11 +9,15 @@ import "time"
 //	now = ahead + time since start
 //
 // If the wall clock is set, the clock follows within a second. If it is slewed, the monotonic clock is slewed too.
+//
+// While it stands still at an instant at which a subject was removed, the clock returns the next one. So a charge of the
+// subject from before is earlier than every charge after it.
 type clock struct {
 	custom func() time.Time // Options.Now, or nil
 	start  time.Time
 	ahead  int64         // the wall clock minus the time since start
 	look   time.Duration // when to read the wall clock next, since start
+	closed int64         // when a subject was last removed; 0 once the clock has moved on
 }
 
 const (
@@ -29,6 +33,17 @@ func newClock(custom func() time.Time, start time.Time) clock {
 // now reads the clock. The caller holds the shard's lock, so a reading is earlier than the previous one only if the clock
 // was set back.
 func (c *clock) now() int64 {
+	now := c.read()
+	if c.closed != 0 {
+		if now == c.closed {
+			return now + 1
+		}
+		c.closed = 0
+	}
+	return now
+}
+
+func (c *clock) read() int64 {
 	if c.custom != nil {
 		return c.custom().UnixMicro()
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.com/sash"
 )
 
 func TestTheClockShowsTheDate(t *testing.T) {
@@ -55,4 +57,36 @@ func TestTheDateIsLookedAtOnceASecond(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A subject can be removed and charged again within a microsecond.
+func TestAnInstantDoesNotComeAgainAfterAReset(t *testing.T) {
+	for _, a := range sash.Algorithms() {
+		at := time.UnixMicro(1_700_000_000_000_000)
+		s := New(&Options{Now: func() time.Time { return at }})
+		opts := &sash.Options{Algorithm: a}
+		if a == sash.SlidingBuckets {
+			opts.Resolution = time.Second
+		}
+		l, err := sash.New(s, opts, sash.PerHour(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := l.Reserve(t.Context(), "k", 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.AllowN(t.Context(), "k", 4); err != nil {
+			t.Fatal(err)
+		}
+		if err := before.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 6 {
+			t.Errorf("%v: %d of 10 remain, and 4 were charged after a reset (%v)", a, res.Remaining, err)
+		}
+	}
 }

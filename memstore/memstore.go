@@ -166,7 +166,7 @@ func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
 	sub := sh.find(hash, req.Key, req.Policy)
-	if sub != nil && now < set.Expires() && sub.first(now, &set) {
+	if sub != nil && set.At >= sub.born && now < set.Expires() && sub.first(now, &set) {
 		sub.state.Settle(now, set.At, set.Units-req.Cost, req.Policy.Limits)
 	}
 	return nil
@@ -179,6 +179,7 @@ func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) erro
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sub := sh.find(hash, key, policy); sub != nil {
+		sh.clock.closed = sh.clock.now()
 		sh.drop(sub)
 	}
 	return nil

@@ -29,6 +29,7 @@ type subject struct {
 	log   window.Log // the state under most algorithms: here, to avoid a pointer
 	loose bool       // a charge may still be settled; once true, it stays true until the subject is dropped
 
+	born  int64  // when it was first charged, or the instant to which the clock went back since
 	hash  uint64 // of its key
 	due   int64  // when the queue visits it
 	index int    // in the queue; -1 after it has left
@@ -58,6 +59,7 @@ func (s *subject) expires() int64 { return max(s.until, s.state.Expires()) }
 
 // hold keeps the subject for as long as a charge of now may be settled.
 func (s *subject) hold(now int64, req *driver.Request) {
+	s.born = min(s.born, now)
 	if !req.MaySettle {
 		return
 	}
@@ -143,9 +145,9 @@ func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 func (sh *shard) add(now int64, hash uint64, req driver.Request) *subject {
 	sh.sweep(now, 4)
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
-		sh.evict()
+		sh.evict(now)
 	}
-	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, due: now + driver.Longest(req.Policy.Limits)}
+	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, born: now, due: now + driver.Longest(req.Policy.Limits)}
 	sub.begin(req.Policy)
 	sub.next = sh.subjects[hash]
 	sh.subjects[hash] = sub
@@ -169,7 +171,7 @@ func (sh *shard) sweep(now int64, n int) {
 }
 
 // evict drops the subject that expires first, or nearly so: it corrects a few due times and drops the first subject.
-func (sh *shard) evict() {
+func (sh *shard) evict(now int64) {
 	for range 16 {
 		sub := sh.queue[0]
 		expires := sub.expires()
@@ -179,7 +181,11 @@ func (sh *shard) evict() {
 		sub.due = expires
 		heap.Fix(&sh.queue, 0)
 	}
-	sh.drop(sh.queue[0])
+	sub := sh.queue[0]
+	if sub.loose {
+		sh.clock.closed = now
+	}
+	sh.drop(sub)
 	sh.evicted++
 }
 

@@ -17,10 +17,10 @@ import (
 
 // A snapshot is the line below, then records, each after its length as a uvarint, then a length of zero and the
 // CRC-32C, big endian, of all bytes before it.
-const snapshotHeader = "sash memstore snapshot 1\n"
+const snapshotHeader = "sash memstore snapshot 2\n"
 
-// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, IDs of settlements, and
-// the state. Strings follow their length; all numbers are varints.
+// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled and until when, when
+// it was first charged, IDs of settlements, and the state. Strings follow their length; all numbers are varints.
 const (
 	snapshotStep = 128     // subjects encoded while a shard is locked
 	mostRecord   = 1 << 30 // bytes; a full log has about two million
@@ -93,7 +93,8 @@ func (s *subject) append(b []byte, now int64) []byte {
 	if s.loose {
 		loose = 1
 	}
-	b = append(b, loose)
+	b = binary.AppendVarint(append(b, loose), s.until)
+	b = binary.AppendVarint(b, s.born)
 	settled := 0
 	for _, until := range s.settled {
 		if until > now {
@@ -185,11 +186,18 @@ func (s *Store) put(record []byte) error {
 		return ErrSnapshot
 	}
 	sub.id.key, sub.loose = key, record[0] != 0
-	settled, n := binary.Uvarint(record[1:])
+	record = record[1:]
+	for _, number := range []*int64{&sub.until, &sub.born} {
+		if *number, n = binary.Varint(record); n <= 0 {
+			return ErrSnapshot
+		}
+		record = record[n:]
+	}
+	settled, n := binary.Uvarint(record)
 	if n <= 0 || settled > uint64(len(record)) {
 		return ErrSnapshot
 	}
-	record = record[1+n:]
+	record = record[n:]
 	if settled > 0 {
 		sub.settled, sub.most = make(map[string]int64, settled), max(16, 2*int(settled))
 	}
@@ -227,7 +235,7 @@ func (sh *shard) restore(sub *subject) {
 		return
 	}
 	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
-		sh.evict()
+		sh.evict(now)
 	}
 	sub.next = sh.subjects[sub.hash]
 	sh.subjects[sub.hash] = sub

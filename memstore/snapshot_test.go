@@ -155,7 +155,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 func FuzzRestore(f *testing.F) {
 	_, whole := filled(f)
 	f.Add(whole)
-	f.Add([]byte("sash memstore snapshot 1\n\x00"))
+	f.Add([]byte("sash memstore snapshot 2\n\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		store := memstore.New(&memstore.Options{MaxKeys: 1000})
 		if store.Restore(bytes.NewReader(b)) != nil {

@@ -64,6 +64,9 @@ func readSet(members [][2]string) (*Log, error) {
 	l := &Log{Entries: make([]Entry, 0, len(members))}
 	before := int64(-1)
 	for _, m := range members {
+		if m[1] == "-inf" { // the register
+			continue
+		}
 		score, err := strconv.ParseInt(m[1], 10, 64)
 		if err != nil {
 			f, err := strconv.ParseFloat(m[1], 64) // Redis writes long numbers so
@@ -100,6 +103,9 @@ func readSet(members [][2]string) (*Log, error) {
 func readHash(fields [][2]string) ([]Counted, error) {
 	byID := make(map[string]*Counted)
 	for _, f := range fields {
+		if f[0] == "register" {
+			continue
+		}
 		id, name, _ := strings.Cut(f[0], ":")
 		number, err := strconv.ParseFloat(f[1], 64)
 		wrong := fmt.Errorf("%w: the field %.40q is %.40q", errNoHash, f[0], f[1])

@@ -31,7 +31,7 @@ type Log struct {
 
 // The layout of the compact log, as the head of script/log.lua has it.
 const (
-	logVersion  = 1
+	logVersion  = 2
 	headerBytes = 51
 	hintBytes   = 26
 	entryBytes  = 12

@@ -132,6 +132,37 @@ var settleCases = []testCase{
 		},
 	},
 	{
+		name:    "settling after a reset",
+		promise: "a settlement of a charge from before a reset changes nothing, up or down, whatever was charged since",
+		run: func(s *suite) {
+			if _, ok := s.Store.(driver.Resetter); !ok {
+				return
+			}
+			for name, units := range map[string]int64{"down": 0, "up": 100} {
+				s.settlingKey("k "+name, func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
+					key := set.Request.Key
+					for i := range 3 { // in the same step of a resolution, and in the same window
+						if err := l.Reset(s.Context(), key); err != nil {
+							s.Fatal(err)
+						}
+						set.Units, set.ID = units, fmt.Sprint("settlement ", i, " of ", key)
+						s.settle(store, set) // of nothing
+						s.Advance(time.Microsecond)
+						s.fill(l, key, 4)
+						s.Advance(time.Microsecond)
+						s.fill(l, key, 2)
+						for range 2 {
+							s.settle(store, set)
+						}
+						if left := s.peek(l, key).Remaining; left != 4 {
+							s.broken("%d of 10 remain, want 4", left)
+						}
+					}
+				})
+			}
+		},
+	},
+	{
 		name:    "settling after a clock that went back",
 		promise: "a charge moved by a clock that went back takes nothing from others when it is given back, and an increase of it is still charged",
 		only:    exact,
@@ -297,7 +328,7 @@ func (s *suite) settlingKey(key string, f func(driver.Settler, *sash.Limiter, dr
 	l := s.limiter(sash.Every(10, window))
 	s.fill(l, key, 3)
 	s.Advance(time.Microsecond)
-	req := driver.Request{Key: key, Cost: 4, Policy: policy}
+	req := driver.Request{Key: key, Cost: 4, Policy: policy, MaySettle: true}
 	res, err := s.Store.Decide(s.Context(), req)
 	if err != nil {
 		s.Fatal(err)

@@ -25,7 +25,7 @@ func TestAFullLogForgetsNothingThatIsHeld(t *testing.T) {
 	write := func() {
 		const slots = sash.MaxEntries
 		keep := hold.Microseconds()
-		value := fields(nil, 1, 1, 1, 0, 4, slots, 6, 0, 7, keep, 6, 3, 7, made+2*keep, 6, slots, 6, 1, 7, made+slots-1)
+		value := fields(nil, 1, 2, 1, 0, 4, slots, 6, 0, 7, keep, 6, 3, 7, made+2*keep, 6, slots, 6, 1, 7, made+slots-1)
 		value = fields(value, 7, made, 5, 1)
 		for i := int64(1); i < slots; i++ {
 			value = fields(value, 7, made+i, 5, 0)
@@ -34,6 +34,7 @@ func TestAFullLogForgetsNothingThatIsHeld(t *testing.T) {
 		for range (slots + 63) / 64 {
 			value = fields(value, 6, 1)
 		}
+		value = fields(value, 7, made, 7, 0)
 		if err := scripts.client.Set(t.Context(), store.Key(req.Key, policy), value, time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -196,7 +196,7 @@ func TestInspectOfSomethingElse(t *testing.T) {
 		name := store.Key("k", policy)
 		for _, command := range [][]string{
 			{"SET", name, "words"}, {"HSET", name, "field", "value"}, {"ZADD", name, "5", "member"}, {"RPUSH", name, "x"},
-			{"SET", name, "\x01" + string(make([]byte, 200))},
+			{"SET", name, "\x02" + string(make([]byte, 200))},
 		} {
 			server.Must(t, "DEL", name)
 			server.Must(t, command...)

@@ -4,6 +4,7 @@
 -- Fields  <window>:start     start of the current bucket, a multiple of the window, in microseconds
 --         <window>:current   units charged since then
 --         <window>:previous  units charged in the previous bucket
+--         register           see shared.lua
 --
 -- used = current + ceil(previous * (window - elapsed) / window), in double precision and in this order.
 --
@@ -65,6 +66,7 @@ local function charge(subject)
       l.id .. ':previous', int(l.previous))
     lives = math.max(lives, l.start + 2 * l.window - now)
   end
+  begin(subject.key)
   expire(subject.key, lives)
 end
 

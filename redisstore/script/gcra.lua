@@ -4,6 +4,7 @@
 -- KEYS, ARGV, returns: see shared.lua
 -- Fields  <window>:at    instant of the last charge, in microseconds
 --         <window>:debt  the debt at that instant, in microseconds of the limit's rate, as a double
+--         register       see shared.lua
 --
 -- A call adds cost * window / units to the debt and is admitted if the debt then fits the window; half a
 -- microsecond of slack absorbs the rounding.
@@ -65,10 +66,12 @@ local function write(subject, units, at)
   expire(subject.key, lives)
 end
 
-local function charge(subject) write(subject, subject.cost, now) end
+local function charge(subject)
+  write(subject, subject.cost, now)
+  begin(subject.key)
+end
 
 local function settle(subject, at, change)
-  if call('EXISTS', subject.key) == 0 then return end
   read(subject)
   write(subject, change, at)
 end

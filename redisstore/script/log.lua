@@ -16,13 +16,14 @@
 --          make room before that. Refusals are -1, and nothing was decided, when the boundaries of a calendar
 --          limit do not surround the server's time. Times in microseconds.
 --
--- The value is one string: cold header, hot header, hints, ring of entries, ring of sums.
+-- The value is one string: cold header, hot header, hints, ring of entries, ring of sums, register.
 --   cold   I1 version  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
 --          I7 keep  I6 keep units  I7 expires
 --   hot    I6 head  I6 total  I7 time of the last entry
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
 --   entry  I7 time  I5 units              position p is in slot p % slots
 --   sum    I6 units before position BLOCK * b  in slot b % (slots / BLOCK, rounded up, + 1)
+--   register  I7 time of the first charge since the key was made  I7 zero
 -- Positions count entries since the key was made; the head is the next one. Sums are modulo SUM_MODULUS: only
 -- differences are used. Hint i is where the window of limit i began. It is believed when nothing before its position
 -- can count (as of <= cut); otherwise the log is searched. So calls may bring any limits in any order.
@@ -65,7 +66,7 @@ while true do
 
     -- Read: the header, with as many hints as there are limits.
     local header = call('GETRANGE', key, '0', limits == 1 and '76' or limits == 2 and '102' or 50 + 26 * limits)
-    local version, hinted, marked, slots, first, keep, keep_units, expires = 1, limits, 0, 0, 0, 0, 0, 0
+    local version, hinted, marked, slots, first, keep, keep_units, expires = 2, limits, 0, 0, 0, 0, 0, 0
     local head, total, last = 0, 0, 0
     if header ~= '' then
       version = 0
@@ -73,7 +74,7 @@ while true do
         version, hinted, slots, first, keep, keep_units, expires, head, total, last =
           unpack('>I1I1I4I6I7I6I7I6I6I7', header)
       end
-      if version ~= 1 then
+      if version ~= 2 then
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
       if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
@@ -218,6 +219,7 @@ while true do
       end
       local entry = pack('>I7I5', now, entry_units)
       local hot = pack('>I6I6I7', position + 1, (total + cost) % SUM_MODULUS, now) .. hints
+      if last == 0 and now < expires - 2 * old_keep then steps().reborn(key, slots, entries, now) end
       if header ~= '' and not grow and limits <= hinted then
         -- Write: the entry, the sum before it where a block begins, and the header.
         call('SETRANGE', key, string.format('%d', entries + position % slots * 12), entry)
@@ -242,10 +244,10 @@ while true do
         end
         if #hints < 26 * limits then hot = hot .. string.sub(header, 52, 51 + 26 * limits) end
         if mode == 3 then marked = 128 end
-        local cold = pack('>I1I1I4I6I7I6I7', 1, limits + marked, size, oldest, keep, keep_units, now + 2 * keep)
+        local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, keep, keep_units, now + 2 * keep)
         local anew, lives = cold .. hot, math.ceil(2 * keep / 1000)
         if slots == 0 then -- the sum before the first entry is zero, as is what follows
-          call('SET', key, anew .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size), 'PX', lives)
+          call('SET', key, anew .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size) .. pack('>I7I7', now, 0), 'PX', lives)
         else
           rare.rewrite(key, slots, entries, head, total, oldest, anew, size, position, entry, lives)
         end

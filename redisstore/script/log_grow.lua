@@ -18,7 +18,16 @@ local function steps()
     call('SETRANGE', key, '6', pack('>I6', oldest)) -- the slots before it hold nothing of use
     call('SETRANGE', key, '32', pack('>I6I6I7', position + 1, total, now)
       .. string.rep(pack('>I6I6I7I7', 0, 0, last + keep, 0), hinted))
+    rare.reborn(key, slots, entries, now)
     return oldest, position + 1, total
+  end
+
+  -- reborn keeps the first charge from being later than now, after a clock that went back.
+  function rare.reborn(key, slots, entries, now)
+    local call, offset = redis.call, entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1)
+    if struct.unpack('>I7', call('GETRANGE', key, offset, offset + 6)) > now then
+      call('SETRANGE', key, offset, struct.pack('>I7', now))
+    end
   end
 
   -- make_room gives up the oldest entry of a full ring: if it left the longest window at cut; if newer entries hold
@@ -53,7 +62,7 @@ local function steps()
   end
 
   -- rewrite writes the value anew: a header, and a ring of size slots with the entries from oldest up to a
-  -- position, a new entry there, and the sums of their blocks.
+  -- position, a new entry there, the sums of their blocks, and the register.
   function rare.rewrite(key, slots, entries, head, total, oldest, header, size, position, entry, lives)
     local call, rep, sub = redis.call, string.rep, string.sub
 
@@ -70,6 +79,7 @@ local function steps()
     local ring = unroll(entries, slots, 12, oldest, position)
     local sums = unroll(entries + slots * 12, math.ceil(slots / BLOCK) + 1, 6, block, math.ceil(head / BLOCK))
     if position % BLOCK == 0 and position == head then sums = sums .. struct.pack('>I6', total) end
+    local register = call('GETRANGE', key, entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1), '-1')
 
     if size <= SMALL_RING then
       -- roll returns a ring with items from a position on.
@@ -79,7 +89,8 @@ local function steps()
         if #items <= tail then return rep('\0', skip) .. items .. rep('\0', tail - #items) end
         return sub(items, tail + 1) .. rep('\0', slots * bytes - #items) .. sub(items, 1, tail)
       end
-      call('SET', key, header .. roll(ring .. entry, size, 12, oldest) .. roll(sums, blocks, 6, block), 'PX', lives)
+      ring, sums = roll(ring .. entry, size, 12, oldest), roll(sums, blocks, 6, block)
+      call('SET', key, header .. ring .. sums .. register, 'PX', lives)
       return
     end
 
@@ -87,7 +98,7 @@ local function steps()
     -- garbage. So the server makes the zeros and puts the parts together. A SETRANGE beyond the end reserves twice
     -- the length that results: the first makes half of the value, and the second fills what the first reserved.
     -- SET empties the key; deleting it would break an invariant.
-    local length = #header + size * 12 + blocks * 6
+    local length = #header + size * 12 + blocks * 6 + #register
     call('SET', key, '')
     call('SETRANGE', key, math.ceil(length / 2) - 1, '\0')
     call('SETRANGE', key, length - 1, '\0')
@@ -102,6 +113,7 @@ local function steps()
     put(ring, #header, size, 12, oldest)
     call('SETRANGE', key, #header + position % size * 12, entry)
     put(sums, #header + size * 12, blocks, 6, block)
+    call('SETRANGE', key, length - #register, register)
     call('PEXPIRE', key, lives)
   end
 

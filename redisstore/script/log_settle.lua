@@ -11,6 +11,8 @@
 -- longer hold are voided. If a clock that went back has moved the charge, more units are charged to a later
 -- entry, and fewer are not given back: the charge leaves by itself.
 --
+-- A charge from before the first of the register was removed by a reset: the settlement does nothing.
+--
 -- Invariants: those of log.lua. The mark is the first write, which Redis may refuse for memory; then nothing has
 -- changed. It lives until a repetition would do nothing anyway. An entry holds at most MOST_OF_ENTRY units, which
 -- fill any limit; what exceeds that is dropped.
@@ -25,12 +27,15 @@ local at, becomes, ends = unpack('>I7I5I7', request, #request - 18)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
-if #header < 51 or string.byte(header) ~= 1 then
+if #header < 51 or string.byte(header) ~= 2 then
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
 local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
+local register = entries + slots * 12 + blocks * 6
+local born = unpack('>I7', call('GETRANGE', key, register, register + 6))
+if at < born then return '' end
 
 -- read returns the time and the units of the entry at a position.
 local function read(position)

@@ -12,6 +12,7 @@
 --   read(subject)                reads the state of every limit; writes only after a clock that went back
 --   look(limit, cost)            returns refused, remaining, retry, release, reset
 --   charge(subject)              writes the cost, to the state that read found
+--                                It ends with begin(key).
 --   settle(subject, at, change)  adds units to the charge of an earlier instant, or takes some away if change is
 --                                negative; read was not called
 -- A limit is {units, window, cut, stop, start, id}: what is later than cut counts; stop is the end of a calendar
@@ -31,6 +32,23 @@ local function int(n) return string.format('%.0f', n) end
 local function expire(key, micros)
   local ms = math.ceil(micros / 1000) + 1
   if call('PTTL', key) < ms then call('PEXPIRE', key, int(ms)) end
+end
+
+-- The register of a subject has I7 the time of its first charge since the key was made, and I7 zero. A settlement of an
+-- earlier charge does nothing: a reset has removed it. The register is a field of a hash; zset.lua replaces these
+-- functions.
+local register = {}
+function register.read(key) return call('HGET', key, 'register') end
+function register.write(key, value) call('HSET', key, 'register', value) end
+
+-- begin writes down that the first charge was no later than now.
+local function begin(key)
+  local value = register.read(key)
+  if not value then
+    register.write(key, struct.pack('>I7I7', now, 0))
+  elseif unpack('>I7', value) > now then -- the clock went back
+    register.write(key, struct.pack('>I7', now) .. string.sub(value, 8))
+  end
 end
 
 local function run(read, look, charge, settle)
@@ -62,7 +80,8 @@ local function run(read, look, charge, settle)
   end
 
   if mode == 2 then
-    if now >= ends then return '' end
+    local value = register.read(KEYS[1])
+    if now >= ends or not value or instant < unpack('>I7', value) then return '' end
     local lives = int(math.ceil((ends - now) / 1000) + 1)
     if KEYS[2] and not call('SET', KEYS[2], '', 'NX', 'PX', lives) then return '' end
     settle(subjects[1], instant, becomes - subjects[1].cost)

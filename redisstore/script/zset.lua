@@ -5,6 +5,7 @@
 --                         SET_MODULUS, which makes members unique and the units in any window one subtraction
 --          keep           score: minus the longest window of any call so far
 --          units          score: minus the most units of any limit so far
+--          the register   score: minus infinity, so that it is the first member
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
 -- window stay, but the oldest of more than MOST_ENTRIES joins the next one, and those go that SET_MOST_SUM units
@@ -21,6 +22,17 @@ end
 
 -- name returns the name of a member.
 local function name(sum, units) return int(sum) .. ':' .. int(units) end
+
+function register.read(key)
+  local first = call('ZRANGE', key, '0', '0', 'WITHSCORES')
+  return first[2] == '-inf' and first[1]
+end
+
+function register.write(key, value)
+  local old = register.read(key)
+  if old then call('ZREM', key, old) end
+  call('ZADD', key, '-inf', value)
+end
 
 local function read(subject)
   local key = subject.key
@@ -88,7 +100,7 @@ local function trim(key, first, sum, most)
   for _ = 1, SET_TRIM do
     if (sum - first.sum) % SET_MODULUS <= most then return end
     call('ZREM', key, first.member)
-    first = entry(call('ZRANGE', key, '2', '2', 'WITHSCORES'))
+    first = entry(call('ZRANGE', key, '3', '3', 'WITHSCORES'))
   end
 end
 
@@ -105,12 +117,13 @@ local function charge(subject)
   local keep = math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))
   local most = math.max(subject.units, -(tonumber(call('ZSCORE', key, 'units') or 0)))
   call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
-  local oldest = call('ZRANGE', key, '2', '3', 'WITHSCORES')
+  begin(key)
+  local oldest = call('ZRANGE', key, '3', '4', 'WITHSCORES')
   local first = entry(oldest)
   local old = call('ZCOUNT', key, '0', int(now - keep)) -- always, so that a missing right shows at the first charge
   if old > 0 then
-    call('ZREMRANGEBYRANK', key, '2', int(math.min(old, SET_OLD) + 1))
-  elseif call('ZCARD', key) > MOST_ENTRIES + 2 then -- two hold no charge
+    call('ZREMRANGEBYRANK', key, '3', int(math.min(old, SET_OLD) + 2))
+  elseif call('ZCARD', key) > MOST_ENTRIES + 3 then -- three hold no charge
     local next = entry({oldest[3], oldest[4]})
     call('ZREM', key, first.member, next.member)
     call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, SET_MOST_SUM)))
@@ -142,7 +155,7 @@ local function settle(subject, at, change)
   end
   if change > 0 then
     local sum = (entry({later[#later - 1], later[#later]}).sum + change) % SET_MODULUS
-    trim(key, entry(call('ZRANGE', key, '2', '2', 'WITHSCORES')), sum, SET_MOST_SUM)
+    trim(key, entry(call('ZRANGE', key, '3', '3', 'WITHSCORES')), sum, SET_MOST_SUM)
   end
 end
 

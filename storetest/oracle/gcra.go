@@ -11,6 +11,7 @@ import (
 // microsecond.
 type debts struct {
 	certain, possible map[string]debt
+	paid              map[string]int64 // when a window was last seen without any debt
 }
 
 type debt struct {
@@ -24,6 +25,11 @@ func (g *debts) see(now int64) {
 	for name, d := range g.certain {
 		if d.at+int64(math.Ceil(d.owed)) <= now {
 			delete(g.certain, name)
+		}
+	}
+	for name, d := range g.possible {
+		if d.at+int64(math.Ceil(d.owed)) <= now {
+			g.paid[name] = now
 		}
 	}
 }
@@ -88,7 +94,11 @@ func (g *debts) settle(now, made, cost, units int64, limits []sash.Limit) {
 		if now-made >= w {
 			continue // it is paid
 		}
-		for _, m := range [...]map[string]debt{g.certain, g.possible} {
+		paid := made <= g.paid[span(l)] // then a store may have forgotten the charge
+		for i, m := range [...]map[string]debt{g.certain, g.possible} {
+			if paid && (units < cost) == (i == 1) {
+				continue
+			}
 			if d, ok := m[span(l)]; ok {
 				more := float64(units-cost) * float64(w) / float64(l.Units)
 				m[span(l)] = debt{now, min(float64(w), max(0, d.after(now)+more))}

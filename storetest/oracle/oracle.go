@@ -51,7 +51,7 @@ func (o *Oracle) state(req driver.Request) state {
 				spans:   make(map[string]sash.Limit),
 			}
 		case sash.GCRA:
-			o.states[name] = &debts{certain: make(map[string]debt), possible: make(map[string]debt)}
+			o.states[name] = &debts{certain: make(map[string]debt), possible: make(map[string]debt), paid: make(map[string]int64)}
 		default:
 			o.states[name] = &log{resolution: 1}
 		}

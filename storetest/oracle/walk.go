@@ -38,6 +38,7 @@ type walk struct {
 	lastReq  driver.Request
 	admitted []admitted          // can still be settled
 	again    []driver.Settlement // applied, and may be repeated
+	before   []driver.Settlement // of charges from before a reset: they do nothing
 	onces    []onceCall          // calls with an ID
 }
 
@@ -104,7 +105,8 @@ func (w *walk) step() error {
 		}
 		w.passed()
 		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
-		w.admitted, w.again = nil, nil // a store need not find charges that a clock that went back has moved
+		// A store need not find charges that a clock that went back has moved.
+		w.admitted, w.again, w.before = nil, nil, nil
 	case 14:
 		return w.settle()
 	case 15:
@@ -199,6 +201,9 @@ func (w *walk) edge() error {
 // settle corrects a charge, sometimes more than once: only the first time counts.
 func (w *walk) settle() error {
 	store, ok := w.Store.(driver.Settler)
+	if ok && len(w.before) > 0 && w.Choose(2) == 0 {
+		return w.settleBefore(store)
+	}
 	if !ok || len(w.admitted) == 0 {
 		return nil
 	}
@@ -250,6 +255,24 @@ func (w *walk) reset() error {
 		return fmt.Errorf("Reset: %w", err)
 	}
 	w.oracle.Reset(key, w.Algorithm)
+	for i, a := range w.admitted {
+		if a.req.Key == key {
+			id := fmt.Sprint(w.Prefix, "before ", len(w.trace), i)
+			w.before = append(w.before, driver.Settlement{Request: a.req, At: a.res.At, Source: a.res.Source, ID: id})
+		}
+	}
 	w.admitted, w.again = nil, nil
+	w.move(time.Microsecond) // a charge of the instant of the reset may be of before or after it
 	return nil
+}
+
+// settleBefore corrects a charge from before a reset, which does nothing.
+func (w *walk) settleBefore(store driver.Settler) error {
+	set := w.before[w.Choose(len(w.before))]
+	set.Units = int64(w.Choose(2)) * (set.Request.Cost + 5)
+	w.note("settle %s of %d, which a reset has removed: %d units", set.Request.Key, set.At, set.Units)
+	if err := store.Settle(context.Background(), set); err != nil {
+		return fmt.Errorf("Settle: %w", err)
+	}
+	return w.call(driver.Request{Key: set.Request.Key, Policy: set.Request.Policy})
 }

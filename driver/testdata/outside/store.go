@@ -127,7 +127,10 @@ func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
 	if now >= set.Expires() {
 		return nil
 	}
-	charges := s.subjects[set.Request.Key]
+	charges := s.subjects[set.Request.Key] // all since the last reset
+	if len(charges) == 0 || set.At < charges[0].at {
+		return nil
+	}
 	for i := range charges {
 		if charges[i].at == set.At {
 			charges[i].units = max(0, charges[i].units+more)

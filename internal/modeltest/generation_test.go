@@ -1,0 +1,98 @@
+package modeltest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
+)
+
+// A log that is full has joined its oldest entries. A settlement of a charge from before a reset finds nothing there.
+func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
+	server := redistest.Start(t)
+	store, clock, _ := virtualSmall(t, server.Addr(), nil)
+	policy, err := sash.NewPolicy(nil, sash.Every(40, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, units := range []int64{0, 5} {
+		req := driver.Request{Key: fmt.Sprint("full ", units), Cost: 2, Policy: policy, MaySettle: true}
+		old := charge(t, store, req)
+		old.Units = units
+		if err := store.Reset(t.Context(), req.Key, policy); err != nil {
+			t.Fatal(err)
+		}
+		for n := range int64(2 * smallSlots) {
+			clock.Advance(time.Millisecond)
+			charge(t, store, req)
+			if err := store.Settle(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+			if left := remaining(t, store, req); left != 40-2*(n+1) {
+				t.Fatalf("%d of 40 remain after %d calls of 2 and a settlement of before them", left, n+1)
+			}
+		}
+	}
+}
+
+// When the clock has gone back behind the first charge of a subject, new charges can be settled: also when all earlier
+// ones were given back.
+func TestAChargeBeforeTheFirstIsSettled(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range sash.Algorithms() {
+		for _, held := range []bool{true, false} {
+			t.Run(fmt.Sprint(a, held), func(t *testing.T) {
+				store, clock, _ := virtual(t, server.Addr(), nil)
+				policy, err := sash.NewPolicy(options(a), sash.Every(40, time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req := driver.Request{Key: fmt.Sprint("back ", held), Cost: 2, Policy: policy, MaySettle: true}
+				first := charge(t, store, req)
+				if !held {
+					if err := store.Settle(t.Context(), first); err != nil {
+						t.Fatal(err)
+					}
+				}
+				clock.Advance(-time.Minute)
+				before := remaining(t, store, req)
+				for _, units := range []int64{0, 7} {
+					clock.Advance(time.Second)
+					next := charge(t, store, req)
+					next.Units = units
+					if err := store.Settle(t.Context(), next); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if left := remaining(t, store, req); left < before-7 || left > before-6 { // GCRA forgets a little
+					t.Errorf("%d of 40 remained, and %d after a charge of 2 that became 0, and one that became 7", before, left)
+				}
+			})
+		}
+	}
+}
+
+// charge makes a call, which must have room, and returns its settlement.
+func charge(t *testing.T, store *redisstore.Store, req driver.Request) driver.Settlement {
+	t.Helper()
+	res, err := store.Decide(t.Context(), req)
+	if err != nil || !res.Allowed() {
+		t.Fatalf("allowed is %v, %v", res.Allowed(), err)
+	}
+	return driver.Settlement{Request: req, At: res.At, Source: res.Source}
+}
+
+// remaining returns the units that are left under the first limit of a request.
+func remaining(t *testing.T, store *redisstore.Store, req driver.Request) int64 {
+	t.Helper()
+	req.Cost = 0
+	res, err := store.Decide(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Statuses()[0].Remaining
+}
