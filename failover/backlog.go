@@ -8,25 +8,40 @@ import (
 	"example.com/sash/driver"
 )
 
-// Bounds of the backlog.
+// Bounds of the backlogs of all parts together.
 const (
-	mostSubjects = 10_000 // the units of further subjects are lost, and counted
-	mostCalls    = 10_000 // calls with an ID, likewise
-	atOnce       = 100    // subjects and calls to visit while others wait for the lock
+	mostAccounts = 10_000  // the units of further accounts are lost, and counted
+	mostSettled  = 100_000 // IDs of settlements; what further settlements change is doubtful, and counted
 )
 
-// A backlog holds the charges of local admissions that are waiting to be written to the store, by subject. A charge
-// is dropped once it has left every window, because then the store would not count it either.
-type backlog struct {
-	size atomic.Int64 // of subjects and calls
+// visits is how many accounts are visited for one that can be forgotten, while a caller waits.
+const visits = 100
 
-	mu       sync.Mutex
-	subjects map[subject]*debt // guarded by mu
-	calls    map[call]due      // guarded by mu: the calls with an ID
-	settled  settlements       // guarded by mu
-	paying   bool              // guarded by mu: a goroutine writes the backlog to the store
-	pause    time.Duration     // guarded by mu: the last pause after a failed write; 0 after a successful one
-	until    time.Time         // guarded by mu: end of the pause
+// A ledger counts what the backlogs of all parts hold, and what became of it.
+type ledger struct {
+	mostAccounts, mostSettled int64
+	accounts, settled         atomic.Int64
+
+	written, lost, doubtful atomic.Int64 // units
+}
+
+// A backlog holds the local admissions on one part of the store that are waiting to be written to it. A charge is
+// dropped once it has left every window, because then the store would not count it either. While a backlog is not
+// empty, one goroutine writes it.
+type backlog struct {
+	*ledger
+	write func(done chan<- struct{}) // writes the debts, and closes done at its end
+
+	mu     sync.Mutex
+	debts  map[account]*debt // guarded by mu
+	done   chan struct{}     // guarded by mu: closed when write has ended; nil if it does not run
+	closed bool              // guarded by mu: what is admitted from now on is lost
+}
+
+// An account is a subject, or one call on it with an ID.
+type account struct {
+	subject
+	id string
 }
 
 // A subject is a key under an algorithm and a resolution. Each combination is counted apart.
@@ -40,190 +55,164 @@ func subjectOf(key string, policy *driver.Policy) subject {
 	return subject{key, policy.Algorithm, policy.Resolution}
 }
 
-// A due is one charge to write to the store: a call with an ID, or all that a subject owes.
-type due struct {
-	id  string
-	at  int64 // of a call
-	req driver.Request
-	d   *debt // of a subject
-}
-
-// add records units that were charged locally. It returns the units that there was no room for.
-func (b *backlog) add(req driver.Request, at int64) (lost int64) {
+// add records units that were charged locally at an instant, of a call with an ID unless that is empty.
+func (b *backlog) add(id string, req driver.Request, at int64) {
 	if req.Cost == 0 {
-		return 0
+		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	d := b.debt(req)
-	if d == nil {
-		return req.Cost
+	of := account{subjectOf(req.Key, req.Policy), id}
+	if b.closed || !b.put(of, req.Policy, &charge{units: req.Cost, first: at}, end(req.Policy, at)) {
+		b.lost.Add(req.Cost)
+		return
 	}
-	d.policy = req.Policy
-	d.add(req.Cost, end(req.Policy, at), time.Now().UnixMicro())
-	return 0
+	if b.done == nil {
+		b.done = make(chan struct{})
+		go b.write(b.done)
+	}
 }
 
-// debt returns the debt of a request's subject and creates it if needed; nil if there is no room. The caller holds mu.
-func (b *backlog) debt(req driver.Request) *debt {
-	name := subjectOf(req.Key, req.Policy)
-	d := b.subjects[name]
+// put adds a charge to the debt of an account, but a call with an ID owes its charge once. It reports whether there was
+// room. The caller holds mu.
+func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) bool {
+	d := b.debts[of]
+	if d != nil && of.id != "" {
+		return true
+	}
 	if d == nil {
-		if len(b.subjects) >= mostSubjects && !b.makeRoom() {
-			return nil
+		if b.accounts.Add(1) > b.mostAccounts && !b.makeRoom() {
+			b.accounts.Add(-1)
+			return false
 		}
-		d = &debt{policy: req.Policy, units: make(map[int64]int64)}
-		b.subjects[name] = d
-		b.count()
+		d = &debt{leave: make(map[int64]*charge)}
+		b.debts[of] = d
 	}
-	return d
+	if len(d.leave) > 2*steps {
+		b.drop(d)
+	}
+	d.policy = policy
+	d.add(c, end)
+	return true
 }
 
-// count updates the size. The caller holds mu.
-func (b *backlog) count() { b.size.Store(int64(len(b.subjects) + len(b.calls))) }
+// drop forgets the charges of a debt that have left. The caller holds mu.
+func (b *backlog) drop(d *debt) { b.settled.Add(-int64(d.drop(time.Now().UnixMicro()))) }
 
-// makeRoom visits a few subjects and drops those whose charges have all left. The caller holds mu.
+// makeRoom visits a few accounts and drops those whose charges have all left. The caller holds mu.
 func (b *backlog) makeRoom() (made bool) {
-	now, tries := time.Now().UnixMicro(), 0
-	for name, d := range b.subjects {
-		if d.drop(now); len(d.units) == 0 {
-			delete(b.subjects, name)
+	tries := 0
+	for of, d := range b.debts {
+		if b.drop(d); len(d.leave) == 0 {
+			b.remove(of)
 			made = true
 		}
-		if tries++; tries == atOnce {
+		if tries++; tries == visits {
 			break
 		}
 	}
 	return made
 }
 
-// start reports whether the caller has to write the backlog: it is not empty, and no other goroutine writes it.
-func (b *backlog) start() bool {
-	if b.size.Load() == 0 {
-		return false
+// remove forgets an account. The caller holds mu.
+func (b *backlog) remove(of account) {
+	for _, c := range b.debts[of].leave {
+		b.settled.Add(-int64(len(c.settled)))
+	}
+	delete(b.debts, of)
+	b.accounts.Add(-1)
+}
+
+// take removes an account that owes units and returns its debt. If none does, write has to end.
+func (b *backlog) take() (account, *debt, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for of, d := range b.debts {
+		b.drop(d)
+		b.remove(of)
+		if d.units() > 0 {
+			return of, d, true
+		}
+	}
+	b.done = nil
+	return account{}, nil, false
+}
+
+// putBack restores a debt that was taken and not charged.
+func (b *backlog) putBack(of account, d *debt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for end, c := range d.leave {
+		if !b.put(of, d.policy, c, end) {
+			b.lost.Add(c.units)
+			continue
+		}
+		b.settled.Add(int64(len(c.settled)))
+	}
+}
+
+// correct applies the settlement of a local charge that is waiting, once for each ID. If the charge is not waiting any
+// more, or there is no room for another ID, the difference is doubtful.
+func (b *backlog) correct(set driver.Settlement) {
+	req, more := set.Request, set.Units-set.Request.Cost
+	leaves := end(req.Policy, set.At)
+	if more == 0 || leaves <= time.Now().UnixMicro() {
+		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.paying || len(b.subjects)+len(b.calls) == 0 || time.Now().Before(b.until) {
-		return false
+	var c *charge
+	if d := b.debts[account{subject: subjectOf(req.Key, req.Policy)}]; d != nil {
+		c = d.leave[leaves]
 	}
-	b.paying = true
-	return true
-}
-
-// stop ends what start began.
-func (b *backlog) stop() {
-	b.mu.Lock()
-	b.paying = false
-	b.mu.Unlock()
-}
-
-// rest ends what start began and blocks the next start for between half and all of a pause, which doubles with each
-// failure. random is in [0, 1).
-func (b *backlog) rest(random float64) {
-	b.mu.Lock()
-	b.paying = false
-	b.pause = min(longestPause, max(firstPause, 2*b.pause))
-	b.until = time.Now().Add(b.pause/2 + time.Duration(random*float64(b.pause/2)))
-	b.mu.Unlock()
-}
-
-// calm resets the pause after a successful write.
-func (b *backlog) calm() {
-	b.mu.Lock()
-	b.pause = 0
-	b.mu.Unlock()
-}
-
-// take removes a call or a subject and returns what it owes. If there is none it stops, and returns false.
-func (b *backlog) take() (due, bool) {
-	for {
-		if d, found, more := b.look(); found || !more {
-			return d, found
+	if c == nil || set.At < c.first {
+		b.doubtful.Add(max(more, -more))
+		return
+	}
+	if _, again := c.settled[set.ID]; again {
+		return
+	}
+	if set.ID != "" {
+		if b.settled.Add(1) > b.mostSettled {
+			b.settled.Add(-1)
+			b.doubtful.Add(max(more, -more))
+			return
 		}
+		if c.settled == nil {
+			c.settled = make(map[string]struct{})
+		}
+		c.settled[set.ID] = struct{}{}
 	}
+	c.units = max(0, c.units+more)
 }
 
-// look visits a few calls and subjects. It removes the first that owes units and returns it, and drops those that owe
-// nothing any more.
-func (b *backlog) look() (d due, found, more bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.count()
-	now, tries := time.Now().UnixMicro(), 0
-	for of, d := range b.calls {
-		delete(b.calls, of)
-		if end(d.req.Policy, d.at) > now {
-			return d, true, true
-		}
-		if tries++; tries == atOnce {
-			return due{}, false, true
-		}
-	}
-	for name, d := range b.subjects {
-		delete(b.subjects, name)
-		d.drop(now)
-		if units := d.sum(); units > 0 {
-			return due{req: driver.Request{Key: name.key, Policy: d.policy, Cost: units}, d: d}, true, true
-		}
-		if tries++; tries == atOnce {
-			return due{}, false, true
-		}
-	}
-	b.paying = false
-	return due{}, false, false
-}
-
-// putBack restores a due that was taken and not charged. It returns the units that there is no room for.
-func (b *backlog) putBack(of due) (lost int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	d := b.debt(of.req)
-	if d == nil {
-		return of.req.Cost
-	}
-	for end, units := range of.d.units {
-		d.units[end] += units
-	}
-	return 0
-}
-
-// correct applies the settlement of a local charge to the backlog, once for each ID. Units that were already written
-// to the store cannot be taken back; they leave the window by themselves. It returns the units that there was no room
-// for.
-func (b *backlog) correct(set driver.Settlement) (lost int64) {
-	req, at, now := set.Request, set.At, time.Now().UnixMicro()
-	leaves, more := end(req.Policy, at), set.Units-req.Cost
-	if leaves <= now {
-		return 0
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.settled.first(set.ID, now, leaves) {
-		return 0
-	}
-	if more > 0 {
-		d := b.debt(req)
-		if d == nil {
-			return more
-		}
-		d.add(more, leaves, now)
-	} else if d := b.subjects[subjectOf(req.Key, req.Policy)]; d != nil {
-		d.remove(-more, leaves)
-	}
-	return 0
-}
-
-// forget drops a subject.
+// forget drops a subject, and the calls on it that have an ID.
 func (b *backlog) forget(key string, policy *driver.Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	name := subjectOf(key, policy)
-	delete(b.subjects, name)
-	for of := range b.calls {
+	for of := range b.debts {
 		if of.subject == name {
-			delete(b.calls, of)
+			b.remove(of)
 		}
 	}
-	b.count()
+}
+
+// close loses what is admitted from now on, and returns what is closed when write has ended; nil if it does not run.
+func (b *backlog) close() (done <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return b.done
+}
+
+// abandon drops every debt, and counts it as lost.
+func (b *backlog) abandon() {
+	for {
+		_, d, ok := b.take()
+		if !ok {
+			return
+		}
+		b.lost.Add(d.units())
+	}
 }

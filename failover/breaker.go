@@ -164,25 +164,32 @@ func (b *breaker) mine(t ticket) bool {
 // fall begins a pause. The caller holds mu.
 func (b *breaker) fall(from time.Time) {
 	b.pause = min(longestPause, max(firstPause, 2*b.pause))
-	b.until = from.Add(b.pause/2 + time.Duration(b.random()*float64(b.pause/2)))
+	b.until = from.Add(b.cut(b.pause))
 	b.state.Store(uint32(Down))
 }
 
-// wait returns the time until the store may be called again.
-func (b *breaker) wait() time.Duration {
+// ready returns the time until enter admits a call: zero while Up.
+func (b *breaker) ready() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.now() == Up {
-		return firstPause
+		return 0
 	}
-	return max(firstPause, time.Until(b.until))
+	return max(0, time.Until(b.until))
 }
 
-// draw returns a random number in [0, 1) for another pause.
-func (b *breaker) draw() float64 {
+// wait returns the time after which a caller may try again.
+func (b *breaker) wait() time.Duration { return max(firstPause, b.ready()) }
+
+// jitter cuts a pause at random to between half and all of its length.
+func (b *breaker) jitter(pause time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.random()
+	return b.cut(pause)
+}
+
+func (b *breaker) cut(pause time.Duration) time.Duration {
+	return pause/2 + time.Duration(b.random()*float64(pause/2))
 }
 
 func (b *breaker) notify(now State, cause error) {

@@ -1,6 +1,10 @@
 package failover
 
 import (
+	"maps"
+	"math"
+	"slices"
+
 	"example.com/sash/driver"
 )
 
@@ -10,11 +14,18 @@ const (
 	mostEnds = 64 // ends of a debt; only calls that each bring other limits need more than a few
 )
 
-// A debt is the local charges of one subject: units by the instant at which they have left, in microseconds since the
+// A debt is the local charges of one account, by the instant at which they have left, in microseconds since the
 // epoch. So settlements find their charge in any order.
 type debt struct {
 	policy *driver.Policy // of the last charge
-	units  map[int64]int64
+	leave  map[int64]*charge
+}
+
+// A charge is units that leave at the same time.
+type charge struct {
+	units   int64
+	first   int64               // the instant of the first of them
+	settled map[string]struct{} // the IDs of settlements that were applied; nil is none
 }
 
 // end returns the instant from which no limit counts a charge any more. For sliding windows it is rounded up to a part
@@ -32,47 +43,52 @@ func end(policy *driver.Policy, at int64) (last int64) {
 	return last
 }
 
-// add records units that leave at an instant.
-func (d *debt) add(units, end, now int64) {
-	if _, joins := d.units[end]; !joins && len(d.units) > 2*steps {
-		d.drop(now)
-		if len(d.units) >= mostEnds {
-			units, end = d.join(units, end)
-		}
+// add records a charge that leaves at an instant.
+func (d *debt) add(c *charge, end int64) {
+	other, joins := d.leave[end]
+	if !joins && len(d.leave) >= mostEnds { // it joins the last, and both leave at the later instant
+		last := slices.Max(slices.Collect(maps.Keys(d.leave)))
+		other = d.leave[last]
+		delete(d.leave, last)
+		end = max(end, last)
 	}
-	d.units[end] += units
+	if other != nil {
+		c = &charge{c.units + other.units, min(c.first, other.first), join(c.settled, other.settled)}
+	}
+	d.leave[end] = c
 }
 
-// join removes the units that leave last and adds them to further units, which then leave at the later instant.
-func (d *debt) join(units, end int64) (all, later int64) {
-	var last int64
-	for other := range d.units {
-		last = max(last, other)
+func join(a, b map[string]struct{}) map[string]struct{} {
+	if len(a) < len(b) {
+		a, b = b, a
 	}
-	units += d.units[last]
-	delete(d.units, last)
-	return units, max(end, last)
+	maps.Copy(a, b)
+	return a
 }
 
-// remove takes units back from those that leave at an instant.
-func (d *debt) remove(units, end int64) {
-	if d.units[end] -= units; d.units[end] <= 0 {
-		delete(d.units, end)
-	}
-}
-
-// drop forgets the units that have left.
-func (d *debt) drop(now int64) {
-	for end := range d.units {
+// drop forgets the charges that have left. It returns how many IDs of settlements were forgotten.
+func (d *debt) drop(now int64) (ids int) {
+	for end, c := range d.leave {
 		if end <= now {
-			delete(d.units, end)
+			ids += len(c.settled)
+			delete(d.leave, end)
 		}
 	}
+	return ids
 }
 
-func (d *debt) sum() (units int64) {
-	for _, n := range d.units {
-		units += n
+// since returns the instant of the first charge.
+func (d *debt) since() int64 {
+	first := int64(math.MaxInt64)
+	for _, c := range d.leave {
+		first = min(first, c.first)
+	}
+	return first
+}
+
+func (d *debt) units() (units int64) {
+	for _, c := range d.leave {
+		units += c.units
 	}
 	return units
 }

@@ -18,9 +18,13 @@
 //
 // In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows
 // what this process admitted before, because admissions of the other store are charged to it as well: a
-// switch does not grant a fresh limit. When the other store is back, local admissions are written to it, in
-// the background. No call is charged to one store twice: a call that the other store may have charged is not
-// charged again.
+// switch does not grant a fresh limit. No call is charged to one store twice: a call that the other store may have
+// charged is not charged again.
+//
+// When the other store is back, local admissions are written to it in the background, also if no call follows: while
+// there are any, a goroutine for each part probes the store, one call at a time, as a caller would. A charge is written
+// while it still counts in a window. A settlement of a local admission corrects the charge while it waits; after that,
+// the difference is [Stats].Doubtful. [Store.Close] writes what is left when a program ends.
 //
 // # Before which stores
 //
@@ -119,9 +123,9 @@ var (
 	ErrDown = errors.New("failover: the store is down")
 )
 
-// A Store answers for another store while that is unavailable. It is safe for concurrent use and has nothing to close:
-// its own goroutine runs only while it writes local admissions to a store that is back. It has the powers of the other
-// store; without one the error is [driver.ErrUnsupported].
+// A Store answers for another store while that is unavailable. It is safe for concurrent use. Only in mode Local it has
+// goroutines of its own, while local admissions are waiting to be written, and something to close: see [Store.Close].
+// It has the powers of the other store; without one the error is [driver.ErrUnsupported].
 type Store struct {
 	*guard
 	modes Modes
@@ -165,7 +169,10 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	g.divide(&o)
 	g.enter = (*breaker).enter
 	if o.Local != nil {
-		g.local = newLocal(o.Local, o.Instances)
+		g.local = newLocal(o.Local, o.Instances, len(g.breakers))
+		for i := range g.local.backlogs {
+			g.local.backlogs[i].write = func(done chan<- struct{}) { g.repay(&g.local.backlogs[i], &g.breakers[i], done) }
+		}
 	}
 	return (&Store{guard: g}).With(o.Modes)
 }
@@ -198,10 +205,11 @@ type Stats struct {
 	// Written counts the units admitted locally that were written to the store later.
 	Written int64
 	// Lost counts the units admitted locally that will never be written to the store: there were too many
-	// subjects, or the write failed.
+	// subjects, the store rejected the write, or the Store was closed.
 	Lost int64
-	// Doubtful counts the units admitted locally for calls that the store may have charged too. They are not
-	// charged again, unless they have an ID.
+	// Doubtful counts the units admitted locally that the store may have charged, and that are not charged again: the
+	// call or the write had no answer, and no ID. It also counts by how much settlements changed local admissions that
+	// were not waiting any more, or when there was no room for the settlement's ID.
 	Doubtful int64
 }
 
@@ -209,7 +217,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	stats := Stats{InFlight: int(s.slots.Load())}
 	if l := s.local; l != nil {
-		stats.Backlog = int(l.backlog.size.Load())
+		stats.Backlog = int(l.accounts.Load())
 		stats.Written, stats.Lost, stats.Doubtful = l.written.Load(), l.lost.Load(), l.doubtful.Load()
 	}
 	return stats
@@ -235,7 +243,6 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	if !out.failed {
 		if out.err == nil {
 			s.mirror(ctx, "", req, out.value.Allowed())
-			s.repay()
 		}
 		return out.value, out.err
 	}
@@ -261,7 +268,6 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 		for _, req := range reqs[:min(len(reqs), len(out.value))] {
 			s.mirror(ctx, "", req, admitted(out.value))
 		}
-		s.repay()
 		return out.value, out.err
 	}
 	results, err := s.answer(ctx, "", reqs, out.err)

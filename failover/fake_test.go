@@ -118,6 +118,11 @@ func guarded(t *testing.T, inner driver.Store, opts failover.Options) *failover.
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // ends the goroutine that writes the backlog
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = store.Close(over)
+	})
 	return store
 }
 

@@ -22,9 +22,11 @@ type LocalStore interface {
 type local struct {
 	store     LocalStore
 	instances func() int
-	backlog   backlog
-
-	written, lost, doubtful atomic.Int64 // units
+	ledger
+	backlogs []backlog       // of each part
+	closing  atomic.Bool     // Close was called
+	over     context.Context // ends, by end, when Close does not wait any longer
+	end      context.CancelFunc
 
 	mu     sync.RWMutex
 	shares map[*driver.Policy]*share // guarded by mu: at most mostShares
@@ -43,16 +45,22 @@ type share struct {
 	most      int64          // the highest cost for forced
 }
 
-func newLocal(store LocalStore, instances func() int) *local {
+func newLocal(store LocalStore, instances func() int, parts int) *local {
 	if instances == nil {
 		instances = func() int { return 1 }
 	}
-	return &local{
+	l := &local{
 		store:     store,
 		instances: instances,
-		backlog:   backlog{subjects: make(map[subject]*debt)},
+		ledger:    ledger{mostAccounts: mostAccounts, mostSettled: mostSettled},
+		backlogs:  make([]backlog, parts),
 		shares:    make(map[*driver.Policy]*share),
 	}
+	l.over, l.end = context.WithCancel(context.Background())
+	for i := range l.backlogs {
+		l.backlogs[i] = backlog{ledger: &l.ledger, debts: make(map[account]*debt)}
+	}
+	return l
 }
 
 // share returns this process's share of a policy's limits.

@@ -2,7 +2,6 @@ package failover
 
 import (
 	"context"
-	"time"
 
 	"example.com/sash/driver"
 )
@@ -26,7 +25,6 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	if !out.failed {
 		if out.err == nil {
 			s.mirror(ctx, id, req, out.value.Allowed())
-			s.repay()
 		}
 		return out.value, out.err
 	}
@@ -36,56 +34,7 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	}
 	res := results[0]
 	if res.Source == driver.FromLocal && charges(req, res.Allowed()) {
-		s.local.lost.Add(s.local.backlog.addCall(call{subjectOf(req.Key, req.Policy), id}, req, res.At))
+		s.owed(req.Key, req.Policy).add(id, req, res.At)
 	}
 	return res, nil
-}
-
-// A call names a call that may be repeated.
-type call struct {
-	subject subject
-	id      string
-}
-
-// addCall records a call that was charged locally. It returns the units that there was no room for.
-func (b *backlog) addCall(of call, req driver.Request, at int64) (lost int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, known := b.calls[of]; known {
-		return 0
-	}
-	if len(b.calls) >= mostCalls {
-		return req.Cost
-	}
-	if b.calls == nil {
-		b.calls = make(map[call]due)
-	}
-	b.calls[of] = due{id: of.id, req: req, at: at}
-	b.count()
-	return 0
-}
-
-// payCall writes a call to the store, which charges it unless it did so before. It reports whether to go on.
-func (g *guard) payCall(d due) bool {
-	l := g.local
-	store, ok := g.store.(driver.Deduplicator)
-	if !ok || time.Since(time.UnixMicro(d.at)) > driver.RepeatTime-2*g.budget { // the store may have forgotten the ID
-		l.doubtful.Add(d.req.Cost)
-		return true
-	}
-	req := d.req
-	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (driver.Answer, error) {
-		return store.DecideOnce(ctx, d.id, req)
-	})
-	switch {
-	case out.failed && out.kind != Misconfigured: // it may be repeated
-		l.lost.Add(l.backlog.addCall(call{subjectOf(req.Key, req.Policy), d.id}, d.req, d.at))
-		return false
-	case out.failed || out.err != nil:
-		l.lost.Add(d.req.Cost)
-		return !out.failed
-	}
-	l.written.Add(d.req.Cost)
-	return true
 }

@@ -34,10 +34,19 @@ func (g *guard) part(req driver.Request) *breaker { return g.of(req.Key, req.Pol
 
 // of returns the breaker of a subject's part.
 func (g *guard) of(key string, policy *driver.Policy) *breaker {
+	return &g.breakers[g.index(key, policy)]
+}
+
+// owed returns the backlog of a subject's part.
+func (g *guard) owed(key string, policy *driver.Policy) *backlog {
+	return &g.local.backlogs[g.index(key, policy)]
+}
+
+func (g *guard) index(key string, policy *driver.Policy) uint {
 	if g.partOf == nil {
-		return &g.breakers[0]
+		return 0
 	}
-	return &g.breakers[uint(g.partOf(key, policy))%uint(len(g.breakers))]
+	return uint(g.partOf(key, policy)) % uint(len(g.breakers))
 }
 
 // now returns the state of all parts together.
@@ -66,14 +75,4 @@ func (g *guard) cause() error {
 		}
 	}
 	return nil
-}
-
-// anyUp reports whether at least one part is up.
-func (g *guard) anyUp() bool {
-	for i := range g.breakers {
-		if g.breakers[i].now() == Up {
-			return true
-		}
-	}
-	return false
 }

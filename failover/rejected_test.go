@@ -116,3 +116,26 @@ func TestClassifyRejectsACall(t *testing.T) {
 		}
 	})
 }
+
+// Subjects whose writing is rejected are lost, and hold up no other.
+func TestARejectedWriteHoldsUpNoOther(t *testing.T) {
+	for _, good := range []int{0, 30} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := newFake()
+			store := guarded(t, rejecting{inner}, failover.Options{Modes: always(failover.Local)})
+			l := newLimiter(t, store, nil, sash.PerHour(40))
+			inner.becomes(fails(errRefused))
+			for i := range 30 {
+				allow(t, l, fmt.Sprint("bad", i), 1)
+			}
+			for i := range good {
+				allow(t, l, fmt.Sprint("good", i), 2)
+			}
+			inner.becomes(nil)
+			time.Sleep(3 * time.Second)
+			if got := store.Stats(); got != (failover.Stats{Written: 2 * int64(good), Lost: 30}) || store.State() != failover.Up {
+				t.Errorf("the store is %v; %+v", store.State(), got)
+			}
+		})
+	}
+}

@@ -2,7 +2,9 @@ package failover
 
 import (
 	"context"
-	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
 
 	"example.com/sash/driver"
 )
@@ -15,7 +17,7 @@ func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driv
 	}
 	note := func() {
 		for i, req := range reqs {
-			g.local.lost.Add(g.local.backlog.add(req, results[i].At))
+			g.owed(req.Key, req.Policy).add("", req, results[i].At)
 		}
 	}
 	if out.kind != Unknown {
@@ -29,98 +31,119 @@ func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driv
 			note()
 		default:
 			for _, req := range reqs {
-				g.local.doubtful.Add(req.Cost)
+				g.local.ledger.doubtful.Add(req.Cost)
 			}
 		}
 	})
 }
 
-// repay writes the backlog to the store in the background.
-func (g *guard) repay() {
-	if g.local != nil && g.local.backlog.start() {
-		go g.payAll()
-	}
-}
-
-// payAll writes the backlog until it is empty or a write fails. A pause follows a failure, so that a store that rejects
-// only these writes does not get one with every answer.
-func (g *guard) payAll() {
-	l := g.local
-	for apart := 0; g.anyUp(); {
-		d, ok := l.backlog.take()
+// repay writes the backlog of a part, one account at a time, until it is empty. Each round begins with a pause and a
+// look, and ends with the first failure. So a store that hangs gets no charge whose fate is unknown, and one that
+// rejects only these writes does not get one after the other. Once Close was called, a failure is the last.
+func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
+	defer close(done)
+	pause, works := firstPause, false
+	for g.rest(store, pause) {
+		last := g.local.closing.Load()
+		of, d, ok := b.take()
 		if !ok {
 			return
 		}
-		if g.part(d.req).now() != Up { // only another part is up
-			l.lost.Add(l.backlog.keep(d))
-			if apart++; apart == atOnce { // the order is random
-				l.backlog.rest(g.breakers[0].draw())
-				return
-			}
+		if !works && !g.look(store, of, d) {
+			b.putBack(of, d)
+		} else if works = g.pay(b, store, of, d); works {
+			pause = 0
 			continue
 		}
-		apart = 0
-		if !g.payOne(d) {
-			l.backlog.rest(g.breakers[0].draw())
-			return
+		if last {
+			break
 		}
-		l.backlog.calm()
+		pause = min(longestPause, max(firstPause, 2*pause))
 	}
-	l.backlog.stop()
+	b.abandon()
 }
 
-// keep restores a due that was taken and not tried. It returns the units that there is no room for.
-func (b *backlog) keep(d due) (lost int64) {
-	if d.id != "" {
-		return b.addCall(call{subjectOf(d.req.Key, d.req.Policy), d.id}, d.req, d.at)
+// rest waits for a pause, and until the breaker lets a call through. It reports false when Close does not wait any
+// longer.
+func (g *guard) rest(store *breaker, pause time.Duration) bool {
+	over := g.local.over
+	for wait := max(store.ready(), store.jitter(pause)); wait > 0 && over.Err() == nil; wait = store.ready() {
+		select {
+		case <-over.Done():
+		case <-time.After(wait):
+		}
 	}
-	return b.putBack(d)
+	return over.Err() == nil
 }
 
-// payOne writes one due and reports whether the store worked. A due that was certainly not charged is kept for later.
-// One that may have been charged is not written again, and neither is one that the store rejects for a
-// misconfiguration: it would fail again and again.
-func (g *guard) payOne(d due) bool {
-	if d.id != "" {
-		return g.payCall(d)
+// pay writes what an account owes, and reports whether the store worked. A debt that was certainly not charged is put
+// back. One that may have been charged is not written again, unless it has an ID, and neither is one that the store
+// rejects: it would fail again and again.
+func (g *guard) pay(b *backlog, store *breaker, of account, d *debt) bool {
+	if of.id != "" && time.Since(time.UnixMicro(d.since())) > driver.RepeatTime-2*g.budget {
+		b.doubtful.Add(d.units()) // the store may have forgotten the ID
+		return true
 	}
-	l := g.local
-	paid, failed, kind := g.pay(d.req)
-	l.written.Add(paid)
-	if failed && paid == 0 && kind == Unsent { // also if too many calls are in flight
-		l.lost.Add(l.backlog.putBack(d))
-	} else {
-		l.lost.Add(d.req.Cost - paid)
-	}
-	return !failed
-}
-
-// pay charges units to the store, whether or not there is room for them, and returns how many it charged. If the store
-// failed, kind is the kind of failure. A call's cost is at most a limit's units, so pay adds the rest by settling the charge.
-func (g *guard) pay(req driver.Request) (paid int64, failed bool, kind Kind) {
-	total := req.Cost
-	for _, l := range req.Policy.Limits {
-		req.Cost = min(req.Cost, l.Units)
-	}
-	req.Policy = forced(req.Policy)
-	out := ask(context.Background(), g, g.part(req), decided, func(ctx context.Context) (driver.Answer, error) {
+	units := min(d.units(), driver.MaxUnits)
+	req := driver.Request{Key: of.key, Cost: units, Policy: holding(d.policy, units)}
+	out := ask(context.Background(), g, store, decided, func(ctx context.Context) (driver.Answer, error) {
+		if of.id != "" {
+			return g.store.(driver.Deduplicator).DecideOnce(ctx, of.id, req)
+		}
 		return g.store.Decide(ctx, req)
 	})
-	if out.failed || out.err != nil {
-		return 0, out.failed, out.kind
+	switch {
+	case !out.failed && out.err == nil:
+		b.written.Add(units)
+	case out.failed && (out.kind == Unsent || of.id != "" && out.kind == Unknown): // Unsent also for a call too many
+		b.putBack(of, d)
+	case out.failed && out.kind == Unknown:
+		b.doubtful.Add(units)
+	default:
+		b.lost.Add(units)
 	}
-	settler, ok := g.store.(driver.Settler)
-	if !ok || total == req.Cost {
-		return req.Cost, false, Unknown
+	return !out.failed
+}
+
+// look calls the store for an account without charging anything, and reports whether the store itself answered.
+func (g *guard) look(store *breaker, of account, d *debt) bool {
+	req := driver.Request{Key: of.key, Policy: d.policy}
+	out := ask(context.Background(), g, store, decided, func(ctx context.Context) (driver.Answer, error) {
+		return g.store.Decide(ctx, req)
+	})
+	return !out.failed && (out.err != nil || decided(out.value))
+}
+
+// holding returns a policy that charges units whether or not there is room, and even if they are more than a limit has.
+func holding(policy *driver.Policy, units int64) *driver.Policy {
+	holds := *forced(policy)
+	holds.Limits = slices.Clone(policy.Limits)
+	for i := range holds.Limits {
+		holds.Limits[i].Units = max(units, holds.Limits[i].Units)
 	}
-	set := driver.Settlement{Request: req, At: out.value.At, Source: out.value.Source, Units: total, ID: rand.Text()}
-	for range 3 { // a settlement may be repeated
-		settled := ask(context.Background(), g, g.part(req), nil, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, settler.Settle(ctx, set)
-		})
-		if !settled.failed && settled.err == nil {
-			return total, false, Unknown
+	return &holds
+}
+
+// Close writes the units that were admitted locally and not written yet. It waits until they are written, the store has
+// failed once more, or the context has ended, and for no longer than the budget after that. What it could not write is
+// lost: it is counted in [Stats], and the error says how much. Close does not end the store, which still decides, but
+// what is admitted locally from then on is lost. A program that ends without Close loses the backlog.
+func (s *Store) Close(ctx context.Context) error {
+	l := s.local
+	if l == nil {
+		return nil
+	}
+	lost, doubtful := l.lost.Load(), l.doubtful.Load()
+	l.closing.Store(true)
+	stop := context.AfterFunc(ctx, l.end)
+	defer stop()
+	for i := range l.backlogs {
+		if done := l.backlogs[i].close(); done != nil {
+			<-done
 		}
 	}
-	return req.Cost, true, Unknown
+	if lost, doubtful = l.lost.Load()-lost, l.doubtful.Load()-doubtful; lost+doubtful > 0 {
+		return fmt.Errorf("failover: of the units admitted locally %d were not written to the store, and %d perhaps", lost, doubtful)
+	}
+	return nil
 }

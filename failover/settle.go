@@ -39,7 +39,7 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 	if err := s.local.store.Settle(ctx, here); err != nil {
 		return err
 	}
-	s.local.lost.Add(s.local.backlog.correct(set))
+	s.owed(set.Request.Key, set.Request.Policy).correct(set)
 	return nil
 }
 
@@ -51,7 +51,7 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 		return driver.ErrUnsupported
 	}
 	if s.local != nil {
-		s.local.backlog.forget(key, policy)
+		s.owed(key, policy).forget(key, policy)
 		if err := s.local.store.Reset(ctx, key, policy); err != nil {
 			return err
 		}

@@ -148,6 +148,9 @@ func (s *simulation) process(name string, rng *rand.Rand, b *bug) (*Store, error
 	}
 	jitter := rand.New(rand.NewPCG(rng.Uint64(), 7))
 	store.breakers[0].random = jitter.Float64 // under the breaker's lock
+	if rng.IntN(2) == 0 {
+		store.local.mostAccounts = rng.Int64N(2) // of two subjects
+	}
 	l.probe = func() bool { return store.State() != Up }
 	if b.guard != nil {
 		b.guard(store.guard)
@@ -213,8 +216,12 @@ func (s *simulation) work(t *testing.T, store driver.Store, process, worker int,
 	}
 }
 
-// rest lets a process find the server working again, and looks at what it still holds.
+// rest looks at what a process holds when nobody called for a while, lets it find the server working again, and closes
+// it.
 func (s *simulation) rest(t *testing.T, i int, store *Store) {
+	if n := store.Stats().Backlog; n != 0 {
+		s.broken("process %d waits for a call before it writes the charges of %d subjects", i, n)
+	}
 	limiter, err := sash.New(store, nil, s.limits...)
 	if err != nil {
 		t.Fatal(err)
@@ -225,6 +232,31 @@ func (s *simulation) rest(t *testing.T, i int, store *Store) {
 	time.Sleep(time.Second)
 	if got := store.Stats(); store.State() != Up || got.InFlight != 0 || got.Backlog != 0 {
 		s.broken("process %d is not at rest: %v, %+v", i, store.State(), got)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := store.Close(over); err != nil && store.Stats().Backlog == 0 {
+		s.broken("process %d has nothing to write when it is closed: %v", i, err)
+	}
+	s.judgeStats(i, store.Stats())
+}
+
+// judgeStats compares what a process counts with what it admitted and with what the server received.
+func (s *simulation) judgeStats(process int, stats Stats) {
+	var admitted, received int64
+	for _, c := range s.calls {
+		if c.process == fmt.Sprintf("p%d ", process) && c.admitted(driver.FromLocal) {
+			admitted += c.cost * int64(len(c.keys))
+		}
+	}
+	for _, key := range s.keys {
+		received += s.server.written[fmt.Sprintf("p%d ", process)+key]
+	}
+	if stats.Written > received || stats.Written+stats.Doubtful < received {
+		s.broken("process %d wrote %d units, and counts %+v", process, received, stats)
+	}
+	if counted := stats.Written + stats.Lost + stats.Doubtful; counted > admitted {
+		s.broken("process %d admitted %d units locally and counts %d", process, admitted, counted)
 	}
 }
 

@@ -97,7 +97,16 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 				return 0, nil
 			}
 		}},
-		"calls under way are not bounded": {guard: func(g *guard) { g.most = 1000 }, found: "calls under way"},
+		"local charges wait for a later call": {found: "waits for a call before", guard: func(g *guard) {
+			for i := range g.local.backlogs {
+				g.local.backlogs[i].write = func(done chan<- struct{}) {
+					<-g.local.over.Done()
+					close(done)
+				}
+			}
+		}},
+		"what was not written is counted as written": {found: ", and counts", guard: func(g *guard) { g.local.written.Add(1) }},
+		"calls under way are not bounded":            {guard: func(g *guard) { g.most = 1000 }, found: "calls under way"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := uint64(1); seed <= 200; seed++ {

@@ -150,13 +150,13 @@ func used(t testing.TB, l *sash.Limiter, key string) int64 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		res, err := l.Peek(ctx, key)
 		cancel()
-		if err == nil {
+		if err == nil && res.Source == driver.FromStore { // a busy machine may be late, and then failover answers
 			limits := res.Limits()
 			last := limits[len(limits)-1]
 			return last.Limit.Units - last.Remaining
 		}
-		if !errors.Is(err, sash.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) || time.Now().After(deadline) {
-			t.Fatal(err) // a connection that broke may fail a call or two
+		if err != nil && !errors.Is(err, sash.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) || time.Now().After(deadline) {
+			t.Fatal(res, err) // a connection that broke may fail a call or two
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package roundtrip
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -34,6 +35,11 @@ func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // ends the goroutine that writes the backlog
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = store.Close(over)
+	})
 	return store
 }
 

@@ -1,0 +1,117 @@
+package failover_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+// algorithm returns options for an algorithm.
+func algorithm(a sash.Algorithm) *sash.Options {
+	opts := &sash.Options{Algorithm: a}
+	if a == sash.SlidingBuckets {
+		opts.Resolution = time.Millisecond
+	}
+	return opts
+}
+
+// spendLocally makes every kind of call on the key k, and returns the units that are used in the end.
+func spendLocally(t *testing.T, l *sash.Limiter) (used int64) {
+	t.Helper()
+	allow(t, l, "k", 3)
+	once(t, l, "job 7", "k", 2)
+	res, err := l.AllowAll(t.Context(), sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "m", Cost: 1})
+	if err != nil || !res.Allowed || res.Source != driver.FromLocal {
+		t.Fatal(res, err)
+	}
+	for _, units := range []int64{0, 1, 3} { // of an estimate of 2
+		r, err := l.Reserve(t.Context(), "k", 2)
+		if err != nil || !r.Allowed() {
+			t.Fatal(r.Result(), err)
+		}
+		if err := r.Settle(t.Context(), units); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return 3 + 2 + 1 + 0 + 1 + 3
+}
+
+// Units admitted locally are written when the store is back, even if no call follows.
+func TestTheBacklogIsWrittenWithoutALaterCall(t *testing.T) {
+	for _, a := range sash.Algorithms() {
+		for outage, do := range map[string]func(context.Context) error{"gone": fails(errRefused), "hung": stalls} {
+			t.Run(a.String()+"/"+outage, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					inner := newFake()
+					store := localStore(t, inner)
+					l := newLimiter(t, store, algorithm(a), sash.PerHour(80))
+					bringDown(t, inner, store)
+					inner.becomes(do)
+					used := spendLocally(t, l)
+					time.Sleep(20 * time.Second) // a probe that hangs charges nothing, so nothing is lost
+					inner.becomes(nil)
+					time.Sleep(3 * time.Second)
+					res, err := newLimiter(t, inner.Store, algorithm(a), sash.PerHour(80)).Peek(t.Context(), "k")
+					if err != nil || res.Remaining != 80-used {
+						t.Errorf("%d of 80 are left in the store, want %d: %v", res.Remaining, 80-used, err)
+					}
+					// Five units are of the calls that took the store down, one is of the key m.
+					if got := store.Stats(); got != (failover.Stats{Written: used + 5 + 1}) || store.State() != failover.Up {
+						t.Errorf("the store is %v; %+v", store.State(), got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Each part is written when it is back, whatever the others do.
+func TestAPartIsWrittenWithoutALaterCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &divided{Store: memstore.New(nil)}
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Parts: 3, Part: partOf})
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		inner.fail("abc")
+		const each = 100
+		for i := range each {
+			for _, part := range []string{"a", "b", "c"} {
+				allow(t, l, part+fmt.Sprint(i), 1)
+			}
+		}
+		for i, down := range []string{"abc", "ac", "c", ""} {
+			inner.fail(down)
+			time.Sleep(3 * time.Second)
+			want := failover.Stats{Written: int64(i * each), Backlog: (3 - i) * each}
+			if got := store.Stats(); got != want || (store.State() == failover.Up) != (down == "") {
+				t.Errorf("%s are down: %+v, want %+v; the store is %v", strings.Join(strings.Split(down, ""), " and "), got, want, store.State())
+			}
+		}
+	})
+}
+
+// The goroutine that writes ends when every charge has left its window, though the store never comes back.
+func TestWritingEndsWhenEveryChargeHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(40))
+		inner.becomes(fails(errRefused))
+		for range 7 {
+			allow(t, l, "k", 1)
+		}
+		time.Sleep(2 * time.Minute)
+		inner.becomes(fails(errRefused))
+		time.Sleep(time.Minute)
+		if calls, _ := inner.seen(); calls != 0 || store.Stats() != (failover.Stats{}) {
+			t.Errorf("%d calls in a minute with an empty backlog; %+v", calls, store.Stats())
+		}
+	})
+}
