@@ -116,9 +116,22 @@ func after[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 		return judge(g, b, a, t)
 	default:
 	}
-	b.fail(t, ErrBudget)
-	g.report(ErrBudget, Unknown)
-	return outcome[T]{err: &sash.StoreError{Err: ErrBudget}, failed: true, late: a}
+	err := g.late()
+	b.fail(t, err)
+	g.report(err, Unknown)
+	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, late: a}
+}
+
+// late returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the
+// budget.
+func (g *guard) late() error {
+	if g.silent == nil {
+		return ErrBudget
+	}
+	if servers := g.silent(g.budget / 2); servers != "" {
+		return fmt.Errorf("%w: %s", ErrBudget, servers)
+	}
+	return ErrBudget
 }
 
 // judge returns whether the store answered or failed.
@@ -139,7 +152,7 @@ func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	}
 	switch { // a wrapped error must not look like the caller's context ending
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w (%v)", ErrBudget, err)
+		err = fmt.Errorf("%w (%v)", g.late(), err)
 	case errors.Is(err, context.Canceled):
 		err = errors.New(err.Error())
 	}

@@ -86,6 +86,9 @@ type Options struct {
 	// Redis: see ClassifyBy. If the call may have been charged, the kind must be Unknown even if a setting is wrong.
 	// Rejected is for errors that the breaker should ignore; errors that are driver.ErrRejected are so without Classify.
 	Classify func(error) Kind
+	// Silent names the servers that have owed an answer for at least d, for the error of a call that gets no answer
+	// within the budget. Nil names none. For Redis: redisstore.Silent. Silent must not block.
+	Silent func(d time.Duration) string
 	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Part
 	// returns which of them holds a subject, from 0 to Parts-1. Each part has its own breaker, so that the
 	// subjects of the other parts are still decided while it is down. Zero is one part. Part is called for every
@@ -162,7 +165,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if o.MaxInFlight == 0 {
 		o.MaxInFlight = DefaultMaxInFlight
 	}
-	g := &guard{store: store, budget: o.Budget, most: int64(o.MaxInFlight), classify: o.Classify, onError: o.OnError}
+	g := &guard{store: store, budget: o.Budget, most: int64(o.MaxInFlight), classify: o.Classify, silent: o.Silent, onError: o.OnError}
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
@@ -229,6 +232,7 @@ type guard struct {
 	budget   time.Duration
 	most     int64
 	classify func(error) Kind
+	silent   func(time.Duration) string
 	onError  func(error, Kind)
 	slots    atomic.Int64 // calls in flight
 	breakers []breaker    // of each part

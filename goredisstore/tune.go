@@ -26,8 +26,8 @@ import (
 //     replaced. The default is a minute.
 //   - MaintNotificationsConfig, where nil, turns these notifications off, because of the data race that [New] describes.
 //     With Redis Enterprise set it.
-//   - Dialer, where nil, checks with a PING that a new connection leads to a Redis, so that the error of a wrong address
-//     says what answers there. It connects as go-redis does, with the TLSConfig of opts when it connects.
+//   - Dialer, where nil, connects through [redisstore.Dial], with the TLSConfig that opts have then: the error of a wrong
+//     address says what answers there, and [redisstore.Silent] names servers that do not answer.
 //
 // MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision that may have been made.
 func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis.RingOptions](opts *O) *O {
@@ -38,22 +38,22 @@ func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis
 	case *redis.Options:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		greeting(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
+		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 		quiet(&o.MaintNotificationsConfig)
 	case *redis.FailoverOptions:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		greeting(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
+		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 	case *redis.ClusterOptions:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		greeting(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
+		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 		quiet(&o.MaintNotificationsConfig)
 		set(&o.ClusterStateReloadInterval, time.Second)
 	case *redis.RingOptions:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		greeting(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
+		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 	}
 	return opts
 }

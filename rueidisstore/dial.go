@@ -8,8 +8,8 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// dial connects as rueidis does by itself, and then checks that a Redis answers. rueidis ends the process when a
-// server sends more replies than there were commands, as a server of another kind can.
+// dial connects as rueidis does by itself, through redisstore.Dial: rueidis ends the process when a server sends more
+// replies than there were commands, as a server of another kind can.
 func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -20,13 +20,5 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 	if config != nil {
 		connect = (&tls.Dialer{NetDialer: d, Config: config}).DialContext
 	}
-	conn, err := connect(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	if err := redisstore.Greet(ctx, conn); err != nil {
-		_ = conn.Close()
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: err}
-	}
-	return conn, nil
+	return redisstore.Dial(ctx, addr, func(ctx context.Context) (net.Conn, error) { return connect(ctx, "tcp", addr) })
 }

@@ -24,8 +24,9 @@ import (
 //   - ClusterOption.ShardsRefreshInterval is 1 s, which bounds for how long calls go to a node of a Cluster that another
 //     one has replaced. The default is to notice it by failed calls only.
 //   - ClusterOption.MaxMovedRedirections is 5. The default is to follow MOVED and ASK without end.
-//   - DialCtxFn, if DialFn is nil too, checks with a PING that a new connection leads to a Redis. By default rueidis
-//     ends the process when a server of another kind sends more replies than there were commands.
+//   - DialCtxFn, if DialFn is nil too, connects through [redisstore.Dial]: the error of a wrong address says what answers
+//     there, and [redisstore.Silent] names servers that do not answer. By default rueidis ends the process when a server
+//     of another kind sends more replies than there were commands.
 func Tune(opts rueidis.ClientOption) rueidis.ClientOption {
 	set(&opts.ConnWriteTimeout, time.Second)
 	set(&opts.Dialer.KeepAlive, 500*time.Millisecond)

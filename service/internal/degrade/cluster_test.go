@@ -1,7 +1,10 @@
 package degrade
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +28,8 @@ func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 	defer client.Close()
 	const budget = 100 * time.Millisecond
 	store := client.Detached(nil)
-	g, err := New(store, Options{Budget: budget, Instances: 1, Cluster: client.Cluster(), Log: quiet})
+	var logged bytes.Buffer
+	g, err := New(store, Options{Budget: budget, Instances: 1, Cluster: client.Cluster(), Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +87,9 @@ func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 	}
 	if h := g.Health(); h.Status != "degraded" {
 		t.Errorf("health: %+v", h)
+	}
+	if hanging := cluster.Primaries[0].Addr(); !strings.Contains(logged.String(), "Redis is down") || !strings.Contains(logged.String(), hanging+" has not answered") {
+		t.Errorf("the log does not name %s:\n%s", hanging, &logged)
 	}
 	cluster.Primaries[0].Resume()
 	for _, key := range hanging {

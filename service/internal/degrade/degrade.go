@@ -56,6 +56,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		Local:     memstore.New(nil),
 		Instances: g.fleet.instances,
 		Classify:  failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
+		Silent:    redisstore.Silent,
 		OnChange:  g.outages.change,
 		OnError:   g.outages.failure,
 	}

@@ -43,28 +43,15 @@ func newDialer(timeout time.Duration, config *tls.Config) *dialer {
 	plain := &net.Dialer{KeepAlive: 30 * time.Second}
 	d := &dialer{timeout: timeout, failed: make(map[string]*failure)}
 	d.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := plain.DialContext(ctx, network, addr)
-		if err == nil && config != nil {
-			conn, err = secure(ctx, conn, config, addr)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return greet(ctx, conn)
+		return redisstore.Dial(ctx, addr, func(ctx context.Context) (net.Conn, error) {
+			conn, err := plain.DialContext(ctx, network, addr)
+			if err != nil || config == nil {
+				return conn, err
+			}
+			return secure(ctx, conn, config, addr)
+		})
 	}
 	return d
-}
-
-// greet checks that a Redis answers on a new connection. Otherwise it closes the connection and returns an error of
-// dialling, because no command of a caller was sent.
-func greet(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	err := redisstore.Greet(ctx, conn)
-	if err == nil {
-		return conn, nil
-	}
-	_ = conn.Close()
-	addr := conn.RemoteAddr()
-	return nil, &net.OpError{Op: "dial", Net: addr.Network(), Addr: addr, Err: err}
 }
 
 // Dial connects to an address.

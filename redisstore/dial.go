@@ -13,24 +13,39 @@ import (
 	"time"
 )
 
-// Greet sends PING on a new connection and returns an error unless a Redis answers. A server of another kind can crash
-// a client that takes its bytes for replies. Redis also answers a client that has not authenticated, so no permission
-// is needed. The error is a [*ForeignError] for a server that is not a Redis, the server's words if it turns this client
-// away, and otherwise that of the connection. The caller closes the connection after an error. ctx bounds the wait.
-func Greet(ctx context.Context, conn net.Conn) error {
+// Dial connects to the server at addr with connect, and returns the connection if a Redis answers a PING on it. A server
+// of another kind can crash a client that takes its bytes for replies. A Redis also answers a client that has not
+// authenticated, so no permission is needed. [Silent] knows the connection until it is closed.
+//
+// The error is a [*net.OpError] of dialing, so nothing was sent that a caller asked for. It wraps a [*ForeignError] for
+// a server that is not a Redis. ctx bounds the wait.
+func Dial(ctx context.Context, addr string, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
+	w := watch(addr)
+	conn, err := connect(ctx)
+	if err != nil {
+		w.end(ctx.Err() != nil)
+		return nil, err
+	}
+	if err := greet(ctx, conn); err != nil {
+		w.end(ctx.Err() != nil)
+		_ = conn.Close()
+		return nil, &net.OpError{Op: "dial", Net: conn.RemoteAddr().Network(), Addr: conn.RemoteAddr(), Err: err}
+	}
+	return w.over(conn), nil
+}
+
+// greet sends PING on a new connection and returns an error unless a Redis answers.
+func greet(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // in the past: reading ends
 	said, err := exchange(conn)
-	if !stop() {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return ctx.Err()
-		}
-		return fmt.Errorf("no answer to PING: %w", os.ErrDeadlineExceeded) // no error of a context: nobody gave up
-	}
 	switch {
-	case len(said) == 0 && err != nil:
-		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return fmt.Errorf("the server ended the connection without an answer (does this port use TLS?): %w", err)
-		}
+	case !stop() && errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case ctx.Err() != nil:
+		return fmt.Errorf("no answer to PING: %w", os.ErrDeadlineExceeded) // no error of a context: nobody gave up
+	case len(said) == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Errorf("the server ended the connection without an answer (does this port use TLS?): %w", err)
+	case len(said) == 0:
 		return fmt.Errorf("no answer to PING: %w", err)
 	case said == "+PONG\r\n":
 		return nil
@@ -51,7 +66,8 @@ func exchange(conn net.Conn) (string, error) {
 	for {
 		more, err := conn.Read(buffer[n:])
 		n += more
-		if end := n > 0 && buffer[0] != '+' && buffer[0] != '-'; end || err != nil || n == len(buffer) || bytes.IndexByte(buffer[:n], '\n') >= 0 {
+		foreign := n > 0 && buffer[0] != '+' && buffer[0] != '-'
+		if foreign || err != nil || n == len(buffer) || bytes.IndexByte(buffer[:n], '\n') >= 0 {
 			return string(buffer[:n]), err
 		}
 	}
@@ -59,16 +75,13 @@ func exchange(conn net.Conn) (string, error) {
 
 // A ForeignError means that a server is not a Redis.
 type ForeignError struct {
-	Said string // what the server sent instead of a reply; may be its beginning
+	Said string // the beginning of what the server sent
 }
 
 // Error quotes what the server sent, and says what kind of server that is and what to do.
 func (e *ForeignError) Error() string {
 	const longest = 60
-	said := strings.TrimSpace(e.Said[:min(len(e.Said), longest)])
-	if line, _, ok := strings.Cut(said, "\r\n"); ok {
-		said = line
-	}
+	said, _, _ := strings.Cut(strings.TrimSpace(e.Said[:min(len(e.Said), longest)]), "\r\n")
 	return fmt.Sprintf("the server is not a Redis: it sent %q; %s", said, e.kind())
 }
 

@@ -1,0 +1,75 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A server owes an answer while it is being connected to, and from the first write after its last answer.
+func TestASilentServerOwesAnAnswer(t *testing.T) {
+	const addr = "198.51.100.1:6379"
+	named := func() bool { return strings.Contains(Silent(time.Millisecond), addr+" has not answered for ") }
+	near, far := net.Pipe()
+	defer far.Close()
+	connected := make(chan net.Conn, 1)
+	go func() {
+		conn, err := Dial(t.Context(), addr, func(context.Context) (net.Conn, error) { return near, nil })
+		if err != nil {
+			t.Error(err)
+		}
+		connected <- conn
+	}()
+	await := func(what string, want bool) {
+		t.Helper()
+		for deadline := time.Now().Add(5 * time.Second); named() != want; {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	await("it has not answered PING, and is not named", true)
+	buffer := make([]byte, 100)
+	if _, err := far.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Write([]byte("+PONG\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	conn := <-connected
+	await("it owes nothing, and is named", false)
+	go func() { _, _ = far.Read(buffer) }()
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	await("it owes an answer, and is not named", true)
+	_ = conn.Close()
+	if !named() {
+		t.Error("its connection was closed, and it is forgotten at once")
+	}
+	await("it is not forgotten", false)
+}
+
+func TestAServerThatTakesNoConnectionIsNamed(t *testing.T) {
+	const addr = "198.51.100.2:6379"
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := Dial(ctx, addr, func(ctx context.Context) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(Silent(time.Millisecond), addr) {
+		t.Errorf("%v; silent: %q", err, Silent(0))
+	}
+	refused := errors.New("connection refused")
+	_, err = Dial(t.Context(), "198.51.100.3:6379", func(context.Context) (net.Conn, error) { return nil, refused })
+	if !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	if said := Silent(0); strings.Contains(said, "100.3") {
+		t.Errorf("a server that refuses is not silent: %q", said)
+	}
+}
