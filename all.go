@@ -88,8 +88,13 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
 	}
+	began, err := l.pace.begin(ctx, l.store, &calls[0].Request)
+	if err != nil {
+		return nil, err
+	}
 	if len(calls) == 1 {
 		res, err := l.decide(ctx, calls[0])
+		l.pace.end(ctx, began, err)
 		if err != nil {
 			return nil, err
 		}
@@ -101,6 +106,7 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 			reqs[i] = calls[i].Request
 		}
 		answers, err := store.DecideAll(ctx, reqs)
+		l.pace.end(ctx, began, err)
 		if err == nil {
 			err = driver.CheckAll(reqs, answers)
 		}

@@ -18,6 +18,7 @@ type Limiter struct {
 	prefix string
 	opts   Options
 	policy *policy
+	pace   *pace
 }
 
 // Options are the options of a Limiter. The zero value is the default.
@@ -46,7 +47,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: store, policy: policy}
+	l := &Limiter{store: store, policy: policy, pace: new(pace)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -58,7 +59,14 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 
 // With returns a limiter with the same store and options and other limits, for users on another plan. It shares the
 // charges. The error is [ErrInvalidLimit].
-func (l *Limiter) With(limits ...Limit) (*Limiter, error) { return New(l.store, &l.opts, limits...) }
+func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
+	with, err := New(l.store, &l.opts, limits...)
+	if err != nil {
+		return nil, err
+	}
+	with.pace = l.pace
+	return with, nil
+}
 
 // Limits returns the limits of every subject. The caller must not change them.
 func (l *Limiter) Limits() []Limit { return l.policy.named }
@@ -81,8 +89,13 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 }
 
 // AllowN requests cost units for a subject. If every limit has room, the call is admitted and charged to all limits;
-// otherwise nothing is charged. A refusal is a Result that is not Allowed, never an error. Errors are [ErrInvalidKey],
-// [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the context's.
+// otherwise nothing is charged. A refusal is a Result that is not Allowed, never an error.
+//
+// A call whose deadline is nearer than the store usually takes is not sent, because it would most likely be charged
+// without being admitted: it waits for its deadline. Such calls make the limiter look at the store now and then, which
+// may take up to a second longer than they do.
+//
+// Errors are [ErrInvalidKey], [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the context's.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Result, err error) {
 	if err := l.policy.checkCost(cost); err != nil {
 		return Result{}, err
@@ -91,7 +104,13 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 		return Result{}, err
 	}
 	// This is decide and resultOf, written out: calling them copies the result twice more, which takes 20 to 30 ns.
-	answer, err := l.store.Decide(ctx, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy})
+	req := driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy}
+	began, err := l.pace.begin(ctx, l.store, &req)
+	if err != nil {
+		return Result{}, err
+	}
+	answer, err := l.store.Decide(ctx, req)
+	l.pace.end(ctx, began, err)
 	if err == nil {
 		err = answer.Check(&l.policy.Policy)
 	}

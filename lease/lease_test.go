@@ -195,6 +195,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 				}
 			}
 			wg.Wait()
+			time.Sleep(time.Second) // for limiters that still look at the store
 			if err := storetest.CheckHistory(limits, admitted); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}

@@ -1,0 +1,184 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+)
+
+// A pacedStore decides, and answers as much later as the test says. It heeds contexts.
+type pacedStore struct {
+	*memstore.Store
+	takes func(key string) time.Duration
+}
+
+func (s *pacedStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	slow := slowStore{s.Store, s.takes(req.Key)}
+	return slow.Decide(ctx, req)
+}
+
+func (s *pacedStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	slow := slowStore{s.Store, s.takes(reqs[0].Key)}
+	return slow.DecideAll(ctx, reqs)
+}
+
+// callers make calls with deadlines of up to patience, again at once, for some time. It returns how many calls were
+// made, and how many admitted.
+func callers(t *testing.T, patience, during time.Duration, allow func(context.Context) (sash.Result, error)) (made, admitted int64) {
+	var all, ok atomic.Int64
+	var running sync.WaitGroup
+	until := time.Now().Add(during)
+	for range 8 {
+		running.Go(func() {
+			for time.Now().Before(until) {
+				ctx, cancel := context.WithTimeout(t.Context(), 1+rand.N(patience))
+				res, err := allow(ctx)
+				cancel()
+				all.Add(1)
+				switch {
+				case err == nil && res.Allowed:
+					ok.Add(1)
+				case !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("%+v, %v", res, err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	return all.Load(), ok.Load()
+}
+
+// Callers whose deadlines are nearer than the store's answers do not fill the limit, and are admitted as soon as the
+// store is faster.
+func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
+	for name, allow := range map[string]func(*sash.Limiter) func(context.Context) (sash.Result, error){
+		"Allow": func(l *sash.Limiter) func(context.Context) (sash.Result, error) {
+			return func(ctx context.Context) (sash.Result, error) { return l.Allow(ctx, "k") }
+		},
+		"AllowAll": func(l *sash.Limiter) func(context.Context) (sash.Result, error) {
+			return func(ctx context.Context) (sash.Result, error) {
+				return l.AllowAll(ctx, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "other", Cost: 1})
+			}
+		},
+		"Allow of a limiter with other limits": func(l *sash.Limiter) func(context.Context) (sash.Result, error) {
+			return func(ctx context.Context) (sash.Result, error) {
+				other, err := l.With(l.Limits()...)
+				if err != nil {
+					return sash.Result{}, err
+				}
+				return other.Allow(ctx, "k")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var takes atomic.Int64
+				store := &pacedStore{memstore.New(nil), func(string) time.Duration { return time.Duration(takes.Load()) }}
+				l := newLimiter(t, store, nil, sash.PerDay(100_000))
+				charged := func() int64 { return 100_000 - remaining(t, l, "k") }
+
+				takes.Store(int64(2 * time.Millisecond))
+				_, admitted := callers(t, 1500*time.Microsecond, time.Second, allow(l))
+				time.Sleep(time.Second)
+				learned := charged()
+				if admitted != 0 || learned > 60 {
+					t.Errorf("%d were admitted, and %d charged until the limiter knew the store", admitted, learned)
+				}
+				_, admitted = callers(t, 1500*time.Microsecond, 2*time.Second, allow(l))
+				time.Sleep(time.Second)
+				if more := charged() - learned; admitted != 0 || more != 0 {
+					t.Errorf("then %d were admitted and %d charged", admitted, more)
+				}
+				// Other callers, who can wait, are not kept back.
+				for range 100 {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+					if res, err := allow(l)(ctx); err != nil || !res.Allowed {
+						t.Errorf("%+v, %v", res, err)
+					}
+					cancel()
+				}
+				takes.Store(int64(100 * time.Microsecond))
+				if made, admitted := callers(t, 1500*time.Microsecond, 100*time.Millisecond, allow(l)); admitted < made*8/10 {
+					t.Errorf("the store is fast, and %d of %d were admitted", admitted, made)
+				}
+			})
+		})
+	}
+}
+
+// However near the deadlines are, about as many calls are admitted as charged in vain.
+func TestHalfOfTheCallsThatAreSentAreAdmitted(t *testing.T) {
+	for patience := 500 * time.Microsecond; patience < 4*time.Millisecond; patience *= 2 {
+		synctest.Test(t, func(t *testing.T) {
+			store := &pacedStore{memstore.New(nil), func(string) time.Duration {
+				return 100*time.Microsecond + rand.N(1900*time.Microsecond)
+			}}
+			l := newLimiter(t, store, nil, sash.PerDay(100_000))
+			_, admitted := callers(t, patience, 500*time.Millisecond, func(ctx context.Context) (sash.Result, error) { return l.Allow(ctx, "k") })
+			if lost := 100_000 - remaining(t, l, "k") - admitted; lost > admitted*5/4+50 {
+				t.Errorf("deadlines of up to %v: %d were admitted, and %d charged in vain", patience, admitted, lost)
+			}
+		})
+	}
+}
+
+// A third of the calls are on a key that hangs. The others are not kept back, though every late call takes its callers'
+// whole patience.
+func TestAKeyThatHangsKeepsNoOtherCallsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &pacedStore{memstore.New(nil), func(key string) time.Duration {
+			if key == "hangs" {
+				return time.Hour
+			}
+			return time.Millisecond
+		}}
+		l := newLimiter(t, store, nil, sash.PerDay(100_000))
+		for i := range 3000 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			if i%3 == 0 {
+				_, _ = l.Allow(ctx, "hangs")
+			} else if _, err := l.Allow(ctx, "k"); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+			cancel()
+		}
+	})
+}
+
+func TestACallThatIsNotSentSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &pacedStore{memstore.New(nil), func(string) time.Duration { return 2 * time.Millisecond }}
+		l := newLimiter(t, store, nil, sash.PerDay(100_000))
+		allow := func(patience time.Duration) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			began := time.Now()
+			_, err := l.Allow(ctx, "k")
+			return time.Since(began), err
+		}
+		if _, err := allow(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		took, err := allow(time.Millisecond)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sash.ErrUnavailable) || took != time.Millisecond {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if !strings.Contains(err.Error(), "not sent, so nothing is charged: the store usually takes 2ms, and the deadline left it 1ms") {
+			t.Error(err)
+		}
+		time.Sleep(time.Second) // for the look that it left behind
+		if left := remaining(t, l, "k"); left != 99_999 {
+			t.Errorf("%d left", left)
+		}
+	})
+}
