@@ -195,15 +195,54 @@ func TestServeStartsWithoutRedisAndUsesFailureModes(t *testing.T) {
 	server.Stop()
 	p := servePolicies(t, "--redis", server.Addr())
 	p.degraded(t, 0) // instances are not counted yet: no share
+	servePolicies(t, "--redis", server.Addr(), "--instances", "4").degraded(t, 5)
 	server.Restart()
 	p.recovered(t)
-	servertest.Wait(t, "the instances are not counted", func() bool { return p.health(t).Instances == 1 })
+	servertest.Wait(t, "the instances are not counted", func() bool { return p.health(t).Instances == 2 })
 	other := servePolicies(t, "--redis", server.Addr())
-	servertest.Wait(t, "the other instance is not counted", func() bool { return p.health(t).Instances == 2 && other.health(t).Instances == 2 })
+	servertest.Wait(t, "the other instance is not counted", func() bool { return p.health(t).Instances == 3 && other.health(t).Instances == 3 })
 	p.stopped(t)
 }
 
 // A Redis that refuses the password is logged, and failure modes answer.
+// What was admitted locally is written to Redis when the service stops, or the log says how much was lost.
+func TestServeWritesLocalAdmissionsWhenItStops(t *testing.T) {
+	for name, back := range map[string]bool{"Redis is back": true, "Redis is gone": false} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
+			server.Stop()
+			p.decide(t, "closed", 1) // finds the broken connection: a call on it may have been charged
+			for range 7 {
+				if o := p.decide(t, "local", 1); o.status != 200 || o.Source != "local" {
+					t.Fatalf("%+v", o)
+				}
+			}
+			if back {
+				server.Restart()
+			}
+			began := time.Now()
+			if err := p.stop(t); err != nil {
+				t.Errorf("the service ended with %v", err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("the service took %v to stop", took)
+			}
+			logs := p.logs.String()
+			if lost := strings.Contains(logs, "lost=7"); lost == back {
+				t.Errorf("lost: %v; logs: %s", lost, logs)
+			}
+			if !back {
+				return
+			}
+			next := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
+			if o := next.decide(t, "local", 1); o.Source != "store" || o.Remaining != 20-7-1 {
+				t.Errorf("the next instance finds %+v, want 12 of 20 units left; logs: %s", o, logs)
+			}
+		})
+	}
+}
+
 func TestServeWithTheWrongPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	p := servePolicies(t, "--redis", "redis://:secret@"+server.Addr(), "--instances", "1")

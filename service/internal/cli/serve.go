@@ -78,21 +78,23 @@ The configuration is loaded again when its files change. A wrong one is logged, 
 Redis may be away, at the start too. If it does not decide within --budget, the rule's
 on_unavailable does: closed answers 503 and is the default; open lets the call through; local
 decides by this instance's share, which is each limit's units divided by the number of instances.
-Heart-beats on Redis count the instances, or --instances gives the number; while it is unknown,
-local admits nothing. When Redis answers again it decides again, and receives what was admitted
-locally. Each answer has its source: store; cache, for a refusal of Redis that still holds; or local
-or policy, with the cause: budget (no answer in time), down (it failed before and is not called for
-now), busy, misconfigured or error. If one node of a Cluster is away the others decide as before,
-and /healthz reports degraded.
+Heart-beats on Redis count the instances. --instances is the least number, and holds until Redis
+has counted: without it, local admits nothing on an instance that starts while Redis is away. When
+Redis answers again it decides again, and receives what was admitted locally. Each answer has its
+source: store; cache, for a refusal of Redis that still holds; or local or policy, with the cause:
+budget (no answer in time), down (it failed before and is not called for now), busy, misconfigured
+or error. If one node of a Cluster is away the others decide as before, and /healthz reports
+degraded.
 
 Without Redis a restart forgets what was charged, unless --snapshot names a file. A crash forgets
 the charges of the last ten seconds. A snapshot has no bans and overrides.
 
 SIGTERM or an interrupt ends the service. For --drain-delay health is down (/healthz 503,
 /healthcheck 500, NOT_SERVING over gRPC) and requests are answered as before, so that load balancers
-stop sending first. Then calls in flight have ten seconds. A second signal ends the service at once.
-Behind load balancers, and on Kubernetes, set --drain-delay to 5s, or to the time they take to
-notice. The service has no authentication: everyone who reaches its addresses may send requests.`,
+stop sending first. Then calls in flight have ten seconds, and what was admitted locally is written
+to Redis within five more, or logged as lost. A second signal ends the service at once. Behind load
+balancers, and on Kubernetes, set --drain-delay to 5s, or to the time they take to notice. The
+service has no authentication: everyone who reaches its addresses may send requests.`,
 		Example: `  sash serve
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
@@ -125,7 +127,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, even if another refuses the request")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision; then on_unavailable answers")
 	f.DurationVar(&o.DrainDelay, "drain-delay", 0, "how long to answer after SIGTERM, with health down, before connections are refused")
-	f.IntVar(&o.Instances, "instances", 0, "number of instances that share the limits, for on_unavailable: local (default: counted on Redis)")
+	f.IntVar(&o.Instances, "instances", 0, "least number of instances that share the limits, for on_unavailable: local; used until Redis has counted them")
 	f.IntVar(&o.Replicas, "replicas", 0, "number of replicas that must confirm an admission within half of the budget; otherwise on_unavailable answers")
 	f.StringVar(&s.level, "log-level", "info", "lowest level to log to standard error: debug, info, warn or error")
 	f.BoolVar(&o.Telemetry.Refusals, "log-refusals", false, "log refusals with the limit that refused: the first of each rule in each second, at level info")

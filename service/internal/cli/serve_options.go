@@ -117,7 +117,7 @@ func (s *serving) check() error {
 	case o.Budget <= 0:
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", o.Budget)
 	case o.Instances < 0:
-		return fmt.Errorf("--instances %d: give how many instances share the limits, or 0 to count them on Redis", o.Instances)
+		return fmt.Errorf("--instances %d: give the least number of instances that share the limits, or 0 if Redis alone counts them", o.Instances)
 	case o.Replicas < 0:
 		return fmt.Errorf("--replicas %d: give how many replicas must confirm an admission, or 0 to wait for none", o.Replicas)
 	case o.DrainDelay < 0:

@@ -22,7 +22,8 @@ import (
 type Options struct {
 	// Budget is the most time that Redis gets for one decision. Zero is failover.DefaultBudget.
 	Budget time.Duration
-	// Instances is how many processes share the limits. Zero counts them by heart-beats on Redis.
+	// Instances is the least number of processes that share the limits. Heart-beats on Redis count them, and until
+	// Redis has counted this number holds. If it is zero too, mode local admits nothing until then.
 	Instances int
 	// Cluster says that keys are spread over the nodes of a Redis Cluster, which can fail by themselves.
 	Cluster bool
@@ -36,6 +37,7 @@ type Guard struct {
 	Store   *failover.Store
 	fleet   *fleet
 	outages *outages
+	log     *slog.Logger
 }
 
 // New returns a guard before a store on Redis, which stays the caller's. It does no I/O: a service can start
@@ -44,7 +46,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	g := &Guard{outages: newOutages(opts.Log), fleet: &fleet{fixed: opts.Instances, log: opts.Log}}
+	g := &Guard{log: opts.Log, outages: newOutages(opts.Log), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
 	id := rand.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	refusals, err := denials.New(coalesce.New(redis), nil)
@@ -77,6 +79,26 @@ const (
 
 // Run counts instances until the context ends. It returns nil.
 func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
+
+// closing bounds Close: it is part of the time that an orchestrator gives a service to end.
+const closing = 5 * time.Second
+
+// Close writes to Redis what mode local admitted and Redis does not count yet, and logs how much was written and lost.
+// It tries for a few seconds. The service must not decide any more.
+func (g *Guard) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	before := g.Store.Stats()
+	err := g.Store.Close(ctx)
+	after := g.Store.Stats()
+	units := []any{"written", after.Written - before.Written, "lost", after.Lost - before.Lost, "doubtful", after.Doubtful - before.Doubtful}
+	switch {
+	case err != nil:
+		g.log.Warn("Redis does not count all units that were admitted locally", units...)
+	case after.Written > before.Written:
+		g.log.Info("Redis counts the units that were admitted locally", units...)
+	}
+}
 
 // A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, is down: then it answers by
 // failure modes, and restarting it would not help.

@@ -93,6 +93,34 @@ func TestARejectedKeyIsLoggedAndRedisIsUp(t *testing.T) {
 	})
 }
 
+// A service that ends says how many units Redis will never count.
+func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, out := guardOf(t, &scripts{errors.New("LOADING Redis is loading the dataset in memory")})
+		store, err := g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := sash.New(store, nil, sash.PerHour(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := l.AllowN(t.Context(), "k", 7); err != nil || !res.Allowed {
+			t.Fatal(res, err)
+		}
+		began := time.Now()
+		g.Close()
+		if took := time.Since(began); took > closing+failover.DefaultBudget || !strings.Contains(out.String(), "written=0 lost=7 doubtful=0") {
+			t.Errorf("after %v:\n%s", took, out)
+		}
+		logged := out.Len()
+		g.Close()
+		if out.Len() != logged {
+			t.Errorf("nothing was waiting:\n%s", out)
+		}
+	})
+}
+
 func TestHealthIsThatOfTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripts{errors.New("connection reset by peer")}

@@ -14,12 +14,13 @@ const (
 	patience = time.Second     // for the answer to one
 )
 
-// A fleet is the number of instances that share the limits: given, or counted by heart-beats.
+// A fleet is the number of instances that share the limits, counted by heart-beats, and at least the number that was
+// given. An instance that starts while Redis is away knows no other.
 //
 // What counts is the greatest number of the last while. A Redis that has lost its state, or has just come back,
 // knows of few instances until all have called, and a share that is too large would admit too much.
 type fleet struct {
-	fixed int // 0 is to count
+	floor int // 0 if no number was given
 	beat  func(context.Context) (int, error)
 	log   *slog.Logger
 	count atomic.Int64
@@ -33,19 +34,10 @@ type sighting struct {
 }
 
 // instances returns the number, or 0 while it is not known.
-func (f *fleet) instances() int {
-	if f.fixed > 0 {
-		return f.fixed
-	}
-	return int(f.count.Load())
-}
+func (f *fleet) instances() int { return max(f.floor, int(f.count.Load())) }
 
 // run sends heart-beats until the context ends. Instances that start together do not stay together.
 func (f *fleet) run(ctx context.Context) error {
-	if f.fixed > 0 {
-		<-ctx.Done()
-		return nil
-	}
 	for {
 		f.once(ctx)
 		select {
@@ -64,8 +56,8 @@ func (f *fleet) once(ctx context.Context) {
 	case err == nil:
 		f.note(time.Now(), n)
 	case ctx.Err() != nil:
-	case f.count.Load() == 0:
-		f.log.Warn("the number of instances is not known: rules with on_unavailable: local admit nothing until Redis has counted them; or set --instances", "error", err)
+	case f.instances() == 0:
+		f.log.Warn("the number of instances is not known: rules with on_unavailable: local admit nothing until Redis has counted them; --instances sets the number until then", "error", err)
 	default:
 		f.log.Debug("a heart-beat failed", "error", err)
 		f.note(time.Now(), int(f.count.Load())) // it holds for a while after the failure

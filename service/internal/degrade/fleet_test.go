@@ -35,9 +35,9 @@ func (c *counter) beat(context.Context) (int, error) {
 }
 
 // start runs a fleet until the test ends.
-func start(t *testing.T, c *counter) *fleet {
+func start(t *testing.T, c *counter, floor int) *fleet {
 	t.Helper()
-	f := &fleet{beat: c.beat, log: quiet}
+	f := &fleet{floor: floor, beat: c.beat, log: quiet}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.run(ctx) }()
@@ -62,7 +62,7 @@ func (f *fleet) is(t *testing.T, want int, when string) {
 func TestAFleetIsCountedAtOnceAndThenAFewTimesInEachLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counter{n: 3}
-		f := start(t, c)
+		f := start(t, c, 0)
 		f.is(t, 3, "at the start")
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -82,7 +82,7 @@ func TestAFleetIsCountedAtOnceAndThenAFewTimesInEachLife(t *testing.T) {
 func TestTheGreatestNumberOfAWhileCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counter{err: errors.New("connection refused")}
-		f := start(t, c)
+		f := start(t, c, 0)
 		f.is(t, 0, "nobody has counted")
 		c.says(5, nil)
 		time.Sleep(every)
@@ -101,14 +101,20 @@ func TestTheGreatestNumberOfAWhileCounts(t *testing.T) {
 	})
 }
 
-func TestANumberThatIsGivenIsNotCounted(t *testing.T) {
+// A number that is given counts before Redis has counted, and as the least afterwards.
+func TestANumberThatIsGivenIsTheFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &counter{n: 3}
-		f := &fleet{fixed: 4, beat: c.beat, log: quiet}
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-		defer stop()
-		if err := f.run(ctx); err != nil || f.instances() != 4 || len(c.beats) > 0 {
-			t.Errorf("%d instances, %d beats, %v", f.instances(), len(c.beats), err)
-		}
+		c := &counter{err: errors.New("connection refused")}
+		f := start(t, c, 4)
+		f.is(t, 4, "an instance that starts during an outage")
+		c.says(2, nil)
+		time.Sleep(every)
+		f.is(t, 4, "Redis knows of fewer")
+		c.says(6, nil)
+		time.Sleep(every)
+		f.is(t, 6, "Redis knows of more")
+		c.says(6, errors.New("connection refused"))
+		time.Sleep(time.Hour)
+		f.is(t, 6, "Redis is gone for an hour")
 	})
 }

@@ -42,7 +42,7 @@ type Options struct {
 	RedisPrefix string
 	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.
 	Budget time.Duration
-	// Instances is how many instances share the limits. Zero counts them on Redis.
+	// Instances is the least number of instances that share the limits; Redis counts the rest. Zero is none known.
 	Instances int
 	// Replicas is how many replicas of Redis must confirm a charge, within half of the budget. Zero waits for none.
 	Replicas int

@@ -49,17 +49,22 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 		client.Close()
 		return nil, err
 	}
-	out := &store{where: "redis at " + client.String(), client: others, close: func() {
+	disconnect := func() {
 		client.Close()
 		_ = others.Close()
-	}}
+	}
+	out := &store{where: "redis at " + client.String(), client: others}
 	log := s.Log.With("store", out.where)
 	redisclient.Log(s.Log)
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
 	guard, err := degrade.New(detached, degrade.Options{Budget: s.Budget, Instances: s.Instances, Cluster: client.Cluster(), Log: log})
 	if err != nil {
-		out.close()
+		disconnect()
 		return nil, err
+	}
+	out.close = func() {
+		guard.Close()
+		disconnect()
 	}
 	ping := func(ctx context.Context) error { return ping(ctx, client) }
 	if err := ping(ctx); err != nil && ctx.Err() == nil {
