@@ -69,7 +69,7 @@ func appendRequest(b []byte, req *driver.Request, now int64) []byte {
 		b0, _ := l.Bounds(b1 - 1)
 		_, b3 := l.Bounds(b2)
 		for _, bound := range [...]int64{b0, b1, b2, b3} {
-			b = appendUint(b, 7, bound)
+			b = appendUint(b, 7, max(1, bound)) // a clock near 1970: the instant before it counts from is not negative
 		}
 	}
 	return b

@@ -1,38 +1,81 @@
 package modeltest
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 	"example.com/sash/redistest"
 )
 
-// A server whose clock is within a window of 1970, as that of a board without a battery is, decides like any other.
+// A server whose clock is within a window of 1970, as that of a board without a battery is, decides like any other: with
+// sliding limits, and with those of the calendar, whose periods began before 1970. So does memory, also after a restart.
 func TestAClockNear1970(t *testing.T) {
 	server := redistest.Start(t)
-	for _, a := range sash.Algorithms() {
-		t.Run(a.String(), func(t *testing.T) {
-			store, clock, _ := virtual(t, server.Addr(), nil)
-			clock.Advance(time.Unix(10, 0).Sub(clock.Now()))
-			policy, err := sash.NewPolicy(options(a), sash.Every(3, time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range 8 {
-				res, err := store.Decide(t.Context(), driver.Request{Key: "1970", Cost: 1, Policy: policy})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want := i%4 < 3; res.Allowed() != want {
-					t.Errorf("call %d: allowed is %v, want %v", i, res.Allowed(), want)
-				}
-				clock.Advance(time.Second)
-				if i == 3 {
-					clock.Advance(2 * time.Hour)
-				}
-			}
-		})
+	limits := []sash.Limit{sash.Every(3, time.Hour)}
+	for _, zone := range []string{"UTC", "America/Los_Angeles", "Pacific/Auckland", "Asia/Kolkata"} {
+		in, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, sash.PerCalendar(3, sash.CalendarHour, in),
+			sash.PerCalendar(3, sash.CalendarDay, in), sash.PerCalendar(3, sash.CalendarMonth, in))
 	}
+	for _, a := range sash.Algorithms() {
+		for _, limit := range limits {
+			policy, err := sash.NewPolicy(options(a), limit)
+			if err != nil {
+				continue // the algorithm has no calendar
+			}
+			t.Run(a.String()+" "+limit.String(), func(t *testing.T) {
+				redis, clock, _ := virtual(t, server.Addr(), nil)
+				clock.Advance(time.Unix(10, 0).Sub(clock.Now()))
+				memory := memstore.New(&memstore.Options{Now: clock.Now})
+				key := "1970" + limit.String()
+				window := 2 * time.Hour
+				if limit.Period != 0 {
+					_, end := policy.Limits[0].Bounds(clock.Now().UnixMicro())
+					window = time.UnixMicro(end).Sub(clock.Now())
+				}
+				for i := range 8 {
+					var answers [2]driver.Answer
+					for j, store := range []driver.Store{redis, memory} {
+						answers[j], err = store.Decide(t.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
+						if err != nil {
+							t.Fatal(err)
+						}
+						if want := i%4 < 3; answers[j].Allowed() != want {
+							t.Errorf("call %d: allowed is %v, want %v", i, answers[j].Allowed(), want)
+						}
+					}
+					if !slices.Equal(answers[0].Statuses(), answers[1].Statuses()) {
+						t.Errorf("call %d: Redis says %+v, memory %+v", i, answers[0].Statuses(), answers[1].Statuses())
+					}
+					clock.Advance(time.Second)
+					if i == 3 {
+						clock.Advance(window)
+					}
+					memory = restarted(t, memory, clock.Now)
+				}
+			})
+		}
+	}
+}
+
+// restarted returns a store that is restored from the snapshot of another.
+func restarted(t *testing.T, store *memstore.Store, now func() time.Time) *memstore.Store {
+	t.Helper()
+	var file bytes.Buffer
+	if err := store.Snapshot(&file); err != nil {
+		t.Fatal(err)
+	}
+	again := memstore.New(&memstore.Options{Now: now})
+	if err := again.Restore(&file); err != nil {
+		t.Fatal(err)
+	}
+	return again
 }
