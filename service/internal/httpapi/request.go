@@ -6,18 +6,43 @@ import (
 	"net/http"
 	"strings"
 
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
 // A request is the body of POST /v1/allow, /v1/peek, /v1/reserve and /v1/explain.
 type request struct {
-	wire.Subject
+	Domain  string  `json:"domain"`
+	Entries []entry `json:"entries"`
 	// Cost is the units asked for; without one it is the matching rule's, which is 1 by default.
 	Cost *int64 `json:"cost"`
 	// ID names the request, so that it can be repeated and is charged once. Nil is none. What charges nothing
 	// ignores it.
 	ID *string `json:"id"`
+}
+
+// An entry is one of a subject's. A value that is left out is empty, and that of all callers.
+type entry struct {
+	Key   string  `json:"key"`
+	Value *string `json:"value"`
+}
+
+// subject returns the subject of a request, or what is wrong with it. An empty value is most likely a variable that its
+// program did not set, so that all callers without one would share a limit.
+func (r *request) subject() (wire.Subject, error) {
+	s := wire.Subject{Domain: r.Domain, Entries: make([]config.Entry, len(r.Entries))}
+	for i, e := range r.Entries {
+		s.Entries[i].Key = e.Key
+		if e.Value == nil {
+			continue
+		}
+		if s.Entries[i].Value = *e.Value; strings.TrimSpace(*e.Value) == "" {
+			return s, fmt.Errorf("entry %d: the value of %q is empty or blank, and every caller without one would share a limit; "+
+				"set it, or leave the value out to count all callers together", i+1, wire.Clip(e.Key))
+		}
+	}
+	return s, s.Check()
 }
 
 // read reads a request. It answers one that is wrong, and returns false.
@@ -26,11 +51,12 @@ func read(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) 
 	if body == nil {
 		return req, false
 	}
-	if err := body.Check(); err != nil {
+	subject, err := body.subject()
+	if err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error())
 		return req, false
 	}
-	req = decide.One(body.Domain, body.Entries, body.Cost)
+	req = decide.One(subject.Domain, subject.Entries, body.Cost)
 	if body.ID != nil {
 		if req.ID = *body.ID; req.ID == "" || len(req.ID) > decide.MaxIDLength {
 			wire.Fail(w, http.StatusBadRequest, fmt.Sprintf("the id has %d bytes: it must have 1 to %d", len(req.ID), decide.MaxIDLength))

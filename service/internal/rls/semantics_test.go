@@ -84,6 +84,8 @@ func TestWhichRuleIsMeant(t *testing.T) {
 		{"a key without a limit lets all pass", "listed=x", "OK: OK"},
 		{"no limit at all", "ldap=x", "OK: OK"},
 		{"each value of a bare key has its own units", "to=2", "OK: OK 3/DAY 2 left 24h0m0s"},
+		{"the protocol allows empty values", "to=", "OK: OK 3/DAY 2 left 24h0m0s"},
+		{"and all count together", "to", "OK: OK 3/DAY 1 left 24h0m0s"},
 	})
 }
 
