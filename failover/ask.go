@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -26,6 +27,8 @@ type attempt[T any] struct {
 	done  chan struct{} // closed when value and err are set
 	value T
 	err   error
+
+	cancel context.CancelFunc // ends the call on a store that heeds its context
 
 	mu   sync.Mutex
 	over bool           // guarded by mu
@@ -65,37 +68,81 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f f
 	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
 		return outcome[T]{err: err}
 	}
-	if g.slots.Add(1) > g.most {
-		g.slots.Add(-1)
-		return outcome[T]{err: &sash.StoreError{Err: ErrBusy}, failed: true, kind: Unsent}
-	}
-	t, err := g.enter(b)
-	if err != nil {
-		g.slots.Add(-1)
+	t, waited, err := g.admit(ctx, b)
+	switch {
+	case err != nil && ctx.Err() != nil: // the caller left while it waited
+		return outcome[T]{err: err}
+	case err != nil:
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.budget)
-	a := &attempt[T]{own: own, done: make(chan struct{})}
+	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*g.budget)
+	a := &attempt[T]{own: own, done: make(chan struct{}), cancel: cancel}
 	go func() {
 		value, err := attend(timed, f)
-		g.slots.Add(-1)
+		<-g.slots
 		a.finish(value, err)
-		cancel() // after done is closed, because waiters check done again
+		cancel()
 	}()
-	select {
-	case <-a.done:
-	case <-ctx.Done():
-	case <-timed.Done():
-	}
+	w := g.watch(g.budget - waited)
+	w.wait(a.done, ctx.Done())
 	select {
 	case <-a.done:
 	default:
-		if err := ctx.Err(); err != nil { // the caller left: only the rest of the budget shows whether the store works
-			context.AfterFunc(timed, func() { after(g, b, a, t) })
+		err := ctx.Err()
+		if err == nil && waited == 0 {
+			break
+		}
+		go func() { // only the rest of the budget shows whether the store works
+			w.wait(a.done, nil)
+			g.watch(waited).wait(a.done, nil)
+			after(g, b, a, t, w)
+		}()
+		if err != nil { // the caller left
 			return outcome[T]{err: err}
 		}
+		return outcome[T]{err: &sash.StoreError{Err: g.late()}, failed: true, late: a}
 	}
-	return after(g, b, a, t)
+	w.timer.Stop()
+	return after(g, b, a, t, w)
+}
+
+// admit takes a place among the calls under way and asks the breaker. While the store is up a call waits for a place, one
+// after the other and within the budget; waited is how long it did. If err is nil the caller has to empty the place.
+func (g *guard) admit(ctx context.Context, b *breaker) (t ticket, waited time.Duration, err error) {
+	select {
+	case g.slots <- struct{}{}:
+	default:
+		if waited, err = g.queue(ctx, b); err != nil {
+			return 0, 0, err
+		}
+	}
+	if t, err = g.enter(b); err != nil {
+		<-g.slots
+	}
+	return t, waited, err
+}
+
+// inBackground is the context of calls that write local admissions. They leave every place to callers.
+var inBackground = context.WithValue(context.Background(), backgroundKey{}, true)
+
+type backgroundKey struct{}
+
+func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
+	if b.now() != Up || ctx.Value(backgroundKey{}) != nil {
+		return 0, &sash.StoreError{Err: ErrBusy}
+	}
+	began := time.Now()
+	timer := time.NewTimer(g.budget)
+	defer timer.Stop()
+	select {
+	case g.slots <- struct{}{}:
+		return min(time.Since(began), g.budget), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-timer.C:
+		b.crowd()
+		return 0, &sash.StoreError{Err: ErrBusy}
+	}
 }
 
 // attend calls f and turns a panic of the store into an error: in this goroutine no caller could recover it, and it
@@ -110,14 +157,15 @@ func attend[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 }
 
 // after returns the outcome of a call when the store has answered or the budget is over.
-func after[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
+func after[T any](g *guard, b *breaker, a *attempt[T], t ticket, w *watch) outcome[T] {
 	select {
 	case <-a.done:
-		return judge(g, b, a, t)
+		return judge(g, b, a, t, w)
 	default:
 	}
 	err := g.late()
-	b.fail(t, err)
+	a.cancel()
+	b.fail(t, err, w.wasLate())
 	g.report(err, Unknown)
 	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, late: a}
 }
@@ -135,7 +183,7 @@ func (g *guard) late() error {
 }
 
 // judge returns whether the store answered or failed.
-func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
+func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket, w *watch) outcome[T] {
 	switch {
 	case a.err == nil && (a.own == nil || a.own(a.value)):
 		b.succeed(t)
@@ -156,7 +204,7 @@ func judge[T any](g *guard, b *breaker, a *attempt[T], t ticket) outcome[T] {
 	case errors.Is(err, context.Canceled):
 		err = errors.New(err.Error())
 	}
-	b.fail(t, err)
+	b.fail(t, err, w.wasLate())
 	g.report(err, kind)
 	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
 }

@@ -120,12 +120,12 @@ func (b *breaker) succeed(t ticket) {
 	}
 }
 
-// fail records a failure.
-func (b *breaker) fail(t ticket, err error) {
+// fail records a failure. late says that this process was late, so that it may be no failure of the store.
+func (b *breaker) fail(t ticket, err error, late bool) {
 	b.mu.Lock()
 	down := b.mine(t)
 	if t == 0 && b.now() == Up {
-		down = b.run.fail(&b.trip, time.Now(), b.answers.Load())
+		down = b.run.fail(&b.trip, time.Now(), b.answers.Load(), late)
 	}
 	if down {
 		b.cause = &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrDown, err)}
@@ -135,6 +135,16 @@ func (b *breaker) fail(t ticket, err error) {
 	b.mu.Unlock()
 	if down {
 		b.notify(Down, cause)
+	}
+}
+
+// crowd records a call that found no place within its budget. It is a failure if no answer comes between others.
+func (b *breaker) crowd() {
+	b.mu.Lock()
+	silent := b.run.failures > 0 && b.answers.Load() == b.run.before
+	b.mu.Unlock()
+	if silent {
+		b.fail(0, ErrBusy, false)
 	}
 }
 

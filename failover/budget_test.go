@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -75,7 +76,7 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 					defer mu.Unlock()
 					if errors.Is(err, failover.ErrBusy) {
 						busy++
-						if time.Since(start) != 0 {
+						if time.Since(start) != failover.DefaultBudget && store.State() == failover.Up {
 							t.Errorf("a call that had no place waited %v", time.Since(start))
 						}
 					}
@@ -95,6 +96,82 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 		synctest.Wait()
 		if got := store.Stats().InFlight; got != 0 {
 			t.Errorf("%d are under way when the store has let go of all", got)
+		}
+	})
+}
+
+// A store that is well answers all of more calls than it gets at once, in the order in which they came.
+func TestCallsWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		inner.becomes(hangs(10 * time.Millisecond))
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
+		l := newLimiter(t, store, nil, sash.PerHour(90_000))
+		var calls traffic
+		for range 2000 {
+			calls.call(t, l)
+		}
+		calls.group.Wait()
+		if calls.store.Load() != 2000 {
+			t.Errorf("%d of 2000 were answered by the failure mode", calls.policy.Load())
+		}
+		if _, most := inner.seen(); most != failover.DefaultMaxInFlight {
+			t.Errorf("%d calls at once", most)
+		}
+	})
+}
+
+func TestCallsThatWaitKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		inner.becomes(hangs(2 * time.Millisecond))
+		l := newLimiter(t, guarded(t, inner, failover.Options{MaxInFlight: 1}), nil, sash.PerHour(90_000))
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		var order []int
+		for i := range 20 {
+			group.Go(func() {
+				allow(t, l, "k", 1)
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+			})
+			synctest.Wait()
+		}
+		group.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("the order is %v", order)
+		}
+	})
+}
+
+// A caller that leaves while it waits for its turn, or whose budget ends then, is not charged.
+func TestACallWithoutATurnIsNotCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		inner.becomes(hangs(time.Minute))
+		store := guarded(t, inner, failover.Options{MaxInFlight: 1})
+		l := newLimiter(t, store, nil, sash.PerHour(90_000))
+		var group sync.WaitGroup
+		defer group.Wait()
+		group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		for _, c := range []struct {
+			ctx  context.Context
+			want error
+			took time.Duration
+		}{{ctx, context.DeadlineExceeded, 20 * time.Millisecond}, {t.Context(), failover.ErrBusy, failover.DefaultBudget}} {
+			began := time.Now()
+			_, err := l.Allow(c.ctx, "k")
+			if took := time.Since(began); !errors.Is(err, c.want) || took != c.took {
+				t.Errorf("%v after %v, want %v after %v", err, took, c.want, c.took)
+			}
+		}
+		time.Sleep(time.Minute) // the store lets go
+		if calls, _ := inner.seen(); calls != 1 || store.State() != failover.Up {
+			t.Errorf("the store got %d calls and is %v", calls, store.State())
 		}
 	})
 }

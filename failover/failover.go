@@ -51,7 +51,6 @@ package failover
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -67,11 +66,12 @@ const (
 type Options struct {
 	// Modes say what to answer when the store is unavailable. The zero Modes are Closed.
 	Modes Modes
-	// Budget is the most time that the store gets for one call. Zero is DefaultBudget. It should be shorter than
-	// the deadlines of callers: a caller whose deadline comes first gets the error of its context.
+	// Budget is the most time that a call waits. Zero is DefaultBudget. It should be shorter than the deadlines of
+	// callers: a caller whose deadline comes first gets the error of its context. If this process has no processor
+	// meanwhile, the budget lasts longer by that time, up to twice its length, to read a reply that is there.
 	Budget time.Duration
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
-	// At that number the store counts as unavailable. Zero is DefaultMaxInFlight.
+	// Further calls wait for their turn within the budget. Zero is DefaultMaxInFlight.
 	MaxInFlight int
 	// Trip says which failures take the store down. The zero Trip is the default.
 	Trip Trip
@@ -120,7 +120,7 @@ const (
 var (
 	// ErrBudget means that no answer came within the budget.
 	ErrBudget = errors.New("failover: no answer within the budget")
-	// ErrBusy means that MaxInFlight calls were under way.
+	// ErrBusy means that MaxInFlight calls were under way, for the whole budget or while the store was down.
 	ErrBusy = errors.New("failover: too many calls are under way")
 	// ErrDown means that the store failed before and gets no calls for now.
 	ErrDown = errors.New("failover: the store is down")
@@ -165,7 +165,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if o.MaxInFlight == 0 {
 		o.MaxInFlight = DefaultMaxInFlight
 	}
-	g := &guard{store: store, budget: o.Budget, most: int64(o.MaxInFlight), classify: o.Classify, silent: o.Silent, onError: o.OnError}
+	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, silent: o.Silent, onError: o.OnError}
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
@@ -218,7 +218,7 @@ type Stats struct {
 
 // Stats returns the counts of all stores that were made of one by With.
 func (s *Store) Stats() Stats {
-	stats := Stats{InFlight: int(s.slots.Load())}
+	stats := Stats{InFlight: len(s.slots)}
 	if l := s.local; l != nil {
 		stats.Backlog = int(l.accounts.Load())
 		stats.Written, stats.Lost, stats.Doubtful = l.written.Load(), l.lost.Load(), l.doubtful.Load()
@@ -230,14 +230,14 @@ func (s *Store) Stats() Stats {
 type guard struct {
 	store    driver.Store
 	budget   time.Duration
-	most     int64
 	classify func(error) Kind
 	silent   func(time.Duration) string
 	onError  func(error, Kind)
-	slots    atomic.Int64 // calls in flight
-	breakers []breaker    // of each part
+	slots    chan struct{} // holds the calls in flight
+	breakers []breaker     // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
+	woke     func()                         // of every watch; nil but in tests
 	local    *local                         // nil without a local store
 }
 

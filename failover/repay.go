@@ -86,7 +86,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account, d *debt) bool {
 	}
 	units := min(d.units(), driver.MaxUnits)
 	req := driver.Request{Key: of.key, Cost: units, Policy: holding(d.policy, units)}
-	out := ask(context.Background(), g, store, decided, func(ctx context.Context) (driver.Answer, error) {
+	out := ask(inBackground, g, store, decided, func(ctx context.Context) (driver.Answer, error) {
 		if of.id != "" {
 			return g.store.(driver.Deduplicator).DecideOnce(ctx, of.id, req)
 		}
@@ -108,7 +108,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account, d *debt) bool {
 // look calls the store for an account without charging anything, and reports whether the store itself answered.
 func (g *guard) look(store *breaker, of account, d *debt) bool {
 	req := driver.Request{Key: of.key, Policy: d.policy}
-	out := ask(context.Background(), g, store, decided, func(ctx context.Context) (driver.Answer, error) {
+	out := ask(inBackground, g, store, decided, func(ctx context.Context) (driver.Answer, error) {
 		return g.store.Decide(ctx, req)
 	})
 	return !out.failed && (out.err != nil || decided(out.value))

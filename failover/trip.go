@@ -16,7 +16,8 @@ import (
 // So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. In
 // between, each call waits for the whole budget: at the defaults, 5 calls at 1 and at 10 calls/s, and 250 at 1,000. A store
 // that stalls for less than Budget + Blip stays up, and the failure mode answers the calls that were late and no others.
-// The first run of a store that has come back needs no Blip: it begins with the answer to the probe.
+// If this process had no processor for a fifth of the budget or longer, the failure may be its own, and Blip is five
+// times as long. The first run of a store that has come back needs no Blip: it begins with the answer to the probe.
 type Trip struct {
 	// Blip is the time for which a store may fail. Zero is DefaultBlip, in which TCP sends a lost packet again. It
 	// should be longer for a Redis that stalls at each fork of a large data set.
@@ -38,6 +39,7 @@ const (
 const (
 	fewestFailures = 5           // that take the store down
 	longestRun     = time.Second // with answers in between
+	blipsIfLate    = 5           // for a failure while this process was late
 )
 
 func (t *Trip) setDefaults() error {
@@ -63,13 +65,18 @@ type run struct {
 	before   int64 // answers of the store before the run
 }
 
-// fail adds a failure and reports whether it takes the store down. answers counts all answers of the store.
-func (r *run) fail(t *Trip, now time.Time, answers int64) bool {
+// fail adds a failure and reports whether it takes the store down. answers counts all answers of the store. late says
+// that this process was late itself.
+func (r *run) fail(t *Trip, now time.Time, answers int64, late bool) bool {
 	if r.began.IsZero() || answers > r.before && now.Sub(r.began) > longestRun {
 		*r = run{began: now, before: answers}
 	}
 	r.failures++
-	if r.failures < fewestFailures || now.Sub(r.began) < t.Blip {
+	blip := t.Blip
+	if late {
+		blip *= blipsIfLate
+	}
+	if r.failures < fewestFailures || now.Sub(r.began) < blip {
 		return false
 	}
 	calls := r.failures + answers - r.before

@@ -1,0 +1,94 @@
+package failover
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+)
+
+// A slowStore answers after a while.
+type slowStore struct {
+	*memstore.Store
+	takes time.Duration
+}
+
+func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	select {
+	case <-time.After(s.takes):
+		return s.Store.Decide(ctx, req)
+	case <-ctx.Done():
+		return driver.Answer{}, ctx.Err()
+	}
+}
+
+// late returns a store in front of another, in a process that wakes late from each of its timers, and a limiter on it.
+func late(t *testing.T, inner driver.Store, by time.Duration) (*Store, *sash.Limiter) {
+	t.Helper()
+	store, err := New(inner, &Options{Modes: Modes{Rules: []Rule{{Mode: Open}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.woke = func() { time.Sleep(by) }
+	l, err := sash.New(store, nil, sash.PerHour(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, l
+}
+
+func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes, late time.Duration // the store's time, and how late each of five steps ends
+		by          sash.Source
+		after       time.Duration
+	}{
+		"on time":                     {49 * time.Millisecond, 0, driver.FromStore, 49 * time.Millisecond},
+		"on time, too slow":           {51 * time.Millisecond, 0, driver.FromPolicy, 50 * time.Millisecond},
+		"late":                        {85 * time.Millisecond, 8 * time.Millisecond, driver.FromStore, 90 * time.Millisecond},
+		"late, too slow":              {95 * time.Millisecond, 8 * time.Millisecond, driver.FromPolicy, 90 * time.Millisecond},
+		"very late":                   {99 * time.Millisecond, 60 * time.Millisecond, driver.FromStore, 160 * time.Millisecond},
+		"very late, and a dead store": {time.Hour, 60 * time.Millisecond, driver.FromPolicy, 160 * time.Millisecond},
+		"the scheduler's usual delay": {52 * time.Millisecond, time.Millisecond, driver.FromPolicy, 51 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, l := late(t, &slowStore{memstore.New(nil), c.takes}, c.late)
+				began := time.Now()
+				res, err := l.Allow(t.Context(), "k")
+				if took := time.Since(began); err != nil || res.Source != c.by || took > c.after {
+					t.Errorf("from %v after %v, want %v after %v: %v", res.Source, took, c.by, c.after, err)
+				}
+			})
+		})
+	}
+}
+
+// A process that is late takes the store down later: only when nothing was answered for five blips.
+func TestALateProcessIsSlowToTakeTheStoreDown(t *testing.T) {
+	for name, c := range map[string]struct {
+		late, soon, at time.Duration
+	}{
+		"on time": {0, 250 * time.Millisecond, 300 * time.Millisecond},
+		"late":    {8 * time.Millisecond, time.Second, 1300 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, l := late(t, &slowStore{memstore.New(nil), time.Hour}, c.late)
+				began := time.Now()
+				for store.State() == Up && time.Since(began) < time.Minute {
+					if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromPolicy {
+						t.Fatal(res, err)
+					}
+				}
+				if took := time.Since(began); took < c.soon || took > c.at {
+					t.Errorf("down after %v, want %v to %v", took, c.soon, c.at)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package faulttest
+
+import (
+	"os/exec"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/redistest"
+)
+
+// A process that has to share its processors with others is late itself. That is no failure of a Redis that is well.
+func TestAProcessWithoutProcessorTime(t *testing.T) {
+	for name, spin := range map[string]func(*testing.T) (stop func()){
+		"4 goroutines": func(*testing.T) func() { return spinGoroutines(4) },
+		"10 processes": func(t *testing.T) func() { return spinProcesses(t, 10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, a := range adapters { // one after the other
+				t.Run(a.name, func(t *testing.T) { askStarved(t, a, spin) })
+			}
+		})
+	}
+}
+
+func askStarved(t *testing.T, a adapter, spin func(*testing.T) (stop func())) {
+	t.Helper()
+	var downs atomic.Int64
+	store, err := failover.New(a.open(t, to(redistest.Start(t).Addr(), time.Second)), &failover.Options{
+		Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}},
+		OnChange: func(now failover.State, _ error) {
+			if now == failover.Down {
+				downs.Add(1)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter(t, store, sash.Every(100_000, time.Hour))
+	if _, err := l.Allow(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	stop := spin(t)
+	defer stop()
+	var all, policy, late atomic.Int64
+	var callers sync.WaitGroup
+	for range 12 {
+		callers.Go(func() {
+			for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(3 * time.Millisecond) {
+				began := time.Now()
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+				}
+				all.Add(1)
+				if res.Source != driver.FromStore {
+					policy.Add(1)
+				}
+				if time.Since(began) > promised {
+					late.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if policy.Load() > all.Load()*15/100 {
+		t.Errorf("%d of %d answers are by the failure mode", policy.Load(), all.Load())
+	}
+	t.Logf("%d of %d answers (%.1f %%) by the failure mode, %d later than %v, %d times down; GOMAXPROCS %d",
+		policy.Load(), all.Load(), float64(100*policy.Load())/float64(all.Load()), late.Load(), promised, downs.Load(), runtime.GOMAXPROCS(0))
+}
+
+// More calls at once than a server that is well gets at once are decided one after the other.
+func TestManyCallsAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		store, err := failover.New(a.open(t, to(redistest.Start(t).Addr(), 10*time.Second)), &failover.Options{
+			Budget: 10 * time.Second,
+			Modes:  failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter(t, store, sash.Every(100_000, time.Hour))
+		if _, err := l.Allow(t.Context(), "first"); err != nil {
+			t.Fatal(err)
+		}
+		var policy atomic.Int64
+		var callers sync.WaitGroup
+		began := time.Now()
+		for range 2000 {
+			callers.Go(func() {
+				if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromStore {
+					policy.Add(1)
+				}
+			})
+		}
+		callers.Wait()
+		t.Logf("2000 answers after %v", time.Since(began).Round(time.Millisecond))
+		if policy.Load() > 0 {
+			t.Errorf("%d of 2000 answers are by the failure mode", policy.Load())
+		}
+	})
+}
+
+func spinGoroutines(n int) (stop func()) {
+	var over atomic.Bool
+	var group sync.WaitGroup
+	for range n {
+		group.Go(func() {
+			for !over.Load() {
+			}
+		})
+	}
+	return func() { over.Store(true); group.Wait() }
+}
+
+func spinProcesses(t *testing.T, n int) (stop func()) {
+	t.Helper()
+	var all []*exec.Cmd
+	for range n {
+		spin := exec.Command("sh", "-c", "while :; do :; done")
+		if err := spin.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, spin)
+	}
+	return func() {
+		for _, spin := range all {
+			_ = spin.Process.Kill()
+			_ = spin.Wait()
+		}
+	}
+}
