@@ -265,7 +265,7 @@ func TestServeWaitsForReplicas(t *testing.T) {
 	})
 	replica.Pause()
 	for range 3 {
-		if o := p.decide(t, "closed", 1); o.status != 503 || o.Source != "policy" || o.Cause != "error" && o.Cause != "budget" {
+		if o := p.decide(t, "closed", 1); o.status != 503 || o.Source != "policy" || o.Cause != "replicas" && o.Cause != "budget" {
 			t.Errorf("without the replica: %+v", o)
 		}
 	}

@@ -82,9 +82,9 @@ Heart-beats on Redis count the instances. --instances is the least number, and h
 has counted: without it, local admits nothing on an instance that starts while Redis is away. When
 Redis answers again it decides again, and receives what was admitted locally. Each answer has its
 source: store; cache, for a refusal of Redis that still holds; or local or policy, with the cause:
-budget (no answer in time), down (it failed before and is not called for now), busy, misconfigured
-or error. If one node of a Cluster is away the others decide as before, and /healthz reports
-degraded.
+budget (no answer in time), down (it failed before and is not called for now), busy, or why Redis
+failed, such as refused, tls, auth or memory. If one node of a Cluster is away the others decide as
+before, and /healthz reports degraded.
 
 Without Redis a restart forgets what was charged, unless --snapshot names a file. A crash forgets
 the charges of the last ten seconds. A snapshot has no bans and overrides.

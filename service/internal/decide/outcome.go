@@ -2,12 +2,9 @@ package decide
 
 import (
 	"cmp"
-	"context"
 	"errors"
 
 	"example.com/sash"
-	"example.com/sash/failover"
-	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
 )
 
@@ -165,25 +162,4 @@ func (o *Observation) RefusedBy(i int) string {
 		}
 	}
 	return ""
-}
-
-// Cause returns why the store did not decide, in a word that does not disclose where the store is:
-//
-//	budget          no answer came in time
-//	busy            too many calls were under way
-//	down            it failed before, and gets no calls until it answers a probe
-//	misconfigured   it rejects the calls of this service
-//	error           it answered with another error, or could not be reached
-func Cause(err error) string {
-	switch {
-	case errors.Is(err, failover.ErrDown):
-		return "down"
-	case errors.Is(err, failover.ErrBusy):
-		return "busy"
-	case errors.Is(err, failover.ErrBudget), errors.Is(err, context.DeadlineExceeded):
-		return "budget"
-	case redisstore.Misconfigured(err):
-		return "misconfigured"
-	}
-	return "error"
 }

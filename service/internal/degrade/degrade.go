@@ -27,6 +27,8 @@ type Options struct {
 	Instances int
 	// Cluster says that keys are spread over the nodes of a Redis Cluster, which can fail by themselves.
 	Cluster bool
+	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
+	Failed func(error)
 	// Log gets outages and misconfigurations of Redis. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -46,7 +48,10 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	g := &Guard{log: opts.Log, outages: newOutages(opts.Log), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
+	if opts.Failed == nil {
+		opts.Failed = func(error) {}
+	}
+	g := &Guard{log: opts.Log, outages: newOutages(opts.Log, opts.Failed), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
 	id := rand.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	refusals, err := denials.New(coalesce.New(redis), nil)

@@ -17,6 +17,7 @@ import (
 // rejected key, which need an operator.
 type outages struct {
 	log           *slog.Logger
+	failed        func(error)
 	misconfigured throttle.Log
 	rejected      throttle.Log
 
@@ -26,9 +27,9 @@ type outages struct {
 	why   string    // guarded by mu: the last failure, in a word
 }
 
-func newOutages(log *slog.Logger) *outages {
+func newOutages(log *slog.Logger, failed func(error)) *outages {
 	const every = 10 * time.Second
-	return &outages{log: log, misconfigured: throttle.Log{To: log, Every: every}, rejected: throttle.Log{To: log, Every: every}}
+	return &outages{log: log, failed: failed, misconfigured: throttle.Log{To: log, Every: every}, rejected: throttle.Log{To: log, Every: every}}
 }
 
 // change logs a change of the breaker. Every failed probe is a change too, so only the first counts.
@@ -47,8 +48,9 @@ func (o *outages) change(now failover.State, cause error) {
 	}
 }
 
-// failure logs an error of Redis.
+// failure counts and logs an error of Redis.
 func (o *outages) failure(err error, kind failover.Kind) {
+	o.failed(err)
 	if errors.Is(err, driver.ErrRejected) {
 		o.rejected.Log(slog.LevelError, "Redis works and rejects calls on one key; other keys are decided: see sash inspect", "error", err)
 		return

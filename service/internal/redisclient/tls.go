@@ -58,6 +58,9 @@ func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string)
 	if err == nil {
 		return over, nil
 	}
+	if errors.Is(err, context.DeadlineExceeded) { // of dialing, not of a caller
+		err = os.ErrDeadlineExceeded
+	}
 	_ = conn.Close()
 	var wrong *tls.CertificateVerificationError
 	var alert tls.AlertError

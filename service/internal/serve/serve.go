@@ -31,6 +31,10 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	s.stats = stats.New(&stats.Options{
+		NearLimitRatio: s.NearLimit,
+		Subjects:       s.Access != (admin.Access{}), // otherwise nobody may read them
+	})
 	if s.store, err = s.openStore(ctx); err != nil {
 		return err
 	}
@@ -66,19 +70,15 @@ func Run(ctx context.Context, opts Options) error {
 type instance struct {
 	Options
 	loading    *admin.Loading
+	stats      *stats.Registry
 	store      *store
 	decider    *decide.Decider
 	exceptions *exceptions.Book
-	stats      *stats.Registry
 	telemetry  *telemetry.Telemetry
 }
 
 // observe counts, logs and exports what the decider decides.
 func (s *instance) observe(ctx context.Context) (err error) {
-	s.stats = stats.New(&stats.Options{
-		NearLimitRatio: s.NearLimit,
-		Subjects:       s.Access != (admin.Access{}), // otherwise nobody may read them
-	})
 	s.decider.Observe(s.stats.Observe)
 	s.stats.Service.ConfigLoaded.Add(1)
 	s.Telemetry.Log = s.Log

@@ -117,10 +117,10 @@ func (r *Registry) eachRule(f func(name string, rule *Rule)) {
 	}
 }
 
-// Counters calls f for every counter, under the names of Envoy's rate limit service, without characters that would end
+// Counters calls f for every counter, under the names of Envoy's rate limit service where it has them, without characters that would end
 // a line of text or of statsd.
 func (r *Registry) Counters(f func(name string, count uint64)) {
-	for _, v := range r.Service.values() {
+	for _, v := range append(r.Service.values(), r.failureValues()...) {
 		f(v.name, v.count)
 	}
 	r.eachRule(func(name string, rule *Rule) {

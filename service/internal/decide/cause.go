@@ -1,0 +1,101 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/redisstore"
+)
+
+// Causes are the words of Cause: why the store did not decide. They do not disclose where the store is.
+var Causes = [...]string{
+	"budget",        // no answer came in time
+	"busy",          // too many calls were under way
+	"down",          // it failed before, and gets no calls until it answers a probe
+	"rejected",      // it works, and rejects this call, because of its key or its ID
+	"refused",       // it does not accept connections
+	"lost",          // the connection ended
+	"dns",           // its name has no address
+	"tls",           // one side uses TLS and the other does not, or a certificate is not trusted
+	"protocol",      // the server is not a Redis
+	"auth",          // it rejects the user, the password, or the user's rights
+	"loading",       // it reads its data set
+	"readonly",      // it is a replica
+	"replicas",      // it has too few replicas to write, or too few confirmed
+	"script",        // another client's script has been running for too long
+	"memory",        // it has no memory left, or cannot write its data to disk
+	"cluster",       // the slot has no node now
+	"misconfigured", // it rejects all calls of this service for another reason
+	"error",         // another error
+}
+
+// Cause returns one of Causes.
+func Cause(err error) string {
+	switch {
+	case errors.Is(err, failover.ErrDown):
+		return "down"
+	case errors.Is(err, failover.ErrBusy):
+		return "busy"
+	case errors.Is(err, driver.ErrRejected):
+		return "rejected"
+	case errors.Is(err, failover.ErrBudget), errors.Is(err, context.DeadlineExceeded):
+		return "budget"
+	}
+	if cause := ofServer(err.Error()); cause != "" {
+		return cause
+	}
+	if cause := ofConnection(err); cause != "" {
+		return cause
+	}
+	if redisstore.Misconfigured(err) {
+		return "misconfigured"
+	}
+	return "error"
+}
+
+// ofServer returns the cause of an error that begins with a word of Redis, which clients and scripts wrap, or "".
+func ofServer(text string) string {
+	for _, c := range [...]struct{ word, cause string }{
+		{"NOAUTH ", "auth"}, {"WRONGPASS ", "auth"}, {"NOPERM ", "auth"}, {"DENIED ", "auth"}, {"invalid password", "auth"},
+		{"called without any password", "auth"},
+		{"LOADING ", "loading"}, {"READONLY ", "readonly"}, {"MASTERDOWN ", "readonly"}, {"NOREPLICAS ", "replicas"},
+		{"replicas confirmed", "replicas"}, {"BUSY ", "script"}, {"OOM ", "memory"}, {"MISCONF ", "memory"},
+		{"CLUSTERDOWN ", "cluster"}, {"TRYAGAIN ", "cluster"},
+	} {
+		if strings.Contains(text, c.word) {
+			return c.cause
+		}
+	}
+	return ""
+}
+
+// ofConnection returns the cause of an error of the network, or "".
+func ofConnection(err error) string {
+	var name *net.DNSError
+	var foreign *redisstore.ForeignError
+	var timed net.Error
+	text := err.Error()
+	switch {
+	case errors.As(err, &name):
+		return "dns"
+	case strings.Contains(text, "TLS"), errors.As(err, &foreign) && strings.HasPrefix(foreign.Said, "\x15\x03"):
+		return "tls"
+	case foreign != nil:
+		return "protocol"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH),
+		strings.Contains(text, "max number of clients"):
+		return "refused"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timed) && timed.Timeout():
+		return "budget"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return "lost"
+	}
+	return ""
+}

@@ -1,0 +1,98 @@
+package degrade
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/redistest"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/redisclient"
+)
+
+// Every fault of a real server is counted under its cause.
+func TestFaultsHaveTheirCause(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	run := func(commands ...[]string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			server := redistest.Start(t)
+			for _, command := range commands {
+				server.Must(t, command...)
+			}
+			return "redis://" + server.Addr()
+		}
+	}
+	for _, c := range []struct {
+		cause string
+		url   func(*testing.T) string
+	}{
+		{"budget", func(t *testing.T) string {
+			server := redistest.Start(t)
+			server.Pause()
+			t.Cleanup(server.Resume)
+			return "redis://" + server.Addr()
+		}},
+		{"refused", func(t *testing.T) string {
+			server := redistest.Start(t)
+			server.Stop()
+			return "redis://" + server.Addr()
+		}},
+		{"protocol", func(*testing.T) string { return "redis://" + web.Listener.Addr().String() }},
+		{"tls", func(t *testing.T) string { return "rediss://" + redistest.Start(t).Addr() }},
+		{"tls", func(t *testing.T) string {
+			secure, _ := redistest.StartTLS(t)
+			return "redis://" + secure.Addr()
+		}},
+		{"auth", func(t *testing.T) string { return "redis://" + redistest.Start(t, "--requirepass", "secret").Addr() }},
+		{"auth", run([]string{"ACL", "SETUSER", "default", "-evalsha", "-eval"})},
+		{"readonly", run([]string{"REPLICAOF", "127.0.0.1", "1"})},
+		{"replicas", run([]string{"CONFIG", "SET", "min-replicas-to-write", "1"})},
+		{"memory", run([]string{"CONFIG", "SET", "maxmemory", "1"})},
+		{"cluster", func(t *testing.T) string { return "redis://" + redistest.Start(t, "--cluster-enabled", "yes").Addr() }},
+		{"misconfigured", func(t *testing.T) string {
+			return "redis://" + redistest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "").Addr()
+		}},
+		{"rejected", run([]string{"LPUSH", "sash:log:k", "x"})},
+		{"script", func(t *testing.T) string {
+			server := redistest.Start(t, "--lua-time-limit", "5")
+			go func() { _, _ = redistest.Dial(server.Addr()).Do("EVAL", "while true do end", "0") }()
+			for busy := false; !busy; {
+				_, err := server.Do("PING")
+				busy = err != nil
+			}
+			t.Cleanup(func() { server.Must(t, "SCRIPT", "KILL") })
+			return "redis://" + server.Addr()
+		}},
+	} {
+		t.Run(c.cause, func(t *testing.T) {
+			client, err := redisclient.New(c.url(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			var failures []error
+			budget := 2 * time.Second // enough for a connection
+			if c.cause == "budget" {
+				budget = 50 * time.Millisecond
+			}
+			g, err := New(client.Detached(nil), Options{
+				Budget: budget, Instances: 1, Log: quiet, Failed: func(err error) { failures = append(failures, err) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := sash.New(g.Store, nil, sash.PerMinute(10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = l.Allow(t.Context(), "k")
+			if !errors.Is(err, sash.ErrUnavailable) || len(failures) != 1 || decide.Cause(failures[0]) != c.cause || decide.Cause(err) != c.cause {
+				t.Errorf("%v is %q; counted: %v", err, decide.Cause(err), failures)
+			}
+		})
+	}
+}
