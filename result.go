@@ -35,7 +35,8 @@ type Result struct {
 	RetryAfter time.Duration
 	// ResetAfter is the time until every unit of every limit is free, if no other call comes.
 	ResetAfter time.Duration
-	// At is the store's clock when it decided.
+	// At is the store's clock when it decided. Subjects in different places are charged one after the other, and At is the
+	// time of the last: their own are in the results of ReserveAll.
 	At time.Time
 
 	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple

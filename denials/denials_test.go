@@ -145,6 +145,34 @@ func TestARefusalIsNotKeptLongerThanMaxAge(t *testing.T) {
 	})
 }
 
+// A refund takes units from a charge that nobody had reserved, so it is no settlement that the store expected.
+func TestARefundByAnotherProcessIsSeenWithinMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memstore.New(nil)
+		here := newLimiter(t, newStore(t, inner, nil), sash.PerHour(2))
+		there := newStore(t, inner, nil)
+		charged := ask(t, here, "k", 2)
+		if ask(t, here, "k", 1).Allowed || ask(t, newLimiter(t, there, sash.PerHour(2)), "k", 1).Allowed {
+			t.Fatal("a third unit of 2 was admitted")
+		}
+		refund := driver.Settlement{Request: driver.Request{Key: "k", Cost: 2, Policy: here.Policy()}, At: charged.At.UnixMicro(), Units: 1}
+		if err := there.Settle(t.Context(), refund); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := newLimiter(t, there, sash.PerHour(2)).Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
+			t.Errorf("where the refund was made %d are left, %v", res.Remaining, err)
+		}
+		time.Sleep(denials.DefaultMaxAge - time.Nanosecond)
+		if res := ask(t, here, "k", 1); res.Allowed || res.Source != sash.FromCache {
+			t.Error("the refusal was not kept for MaxAge")
+		}
+		time.Sleep(time.Nanosecond)
+		if res := ask(t, here, "k", 1); !res.Allowed {
+			t.Error("refused after MaxAge, though another process gave a unit back")
+		}
+	})
+}
+
 func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New(nil)
