@@ -77,22 +77,31 @@ func (b *backlog) add(id string, req driver.Request, at int64) {
 // room. The caller holds mu.
 func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) bool {
 	d := b.debts[of]
-	if d != nil && of.id != "" {
-		return true
-	}
-	if d == nil {
-		if b.accounts.Add(1) > b.mostAccounts && !b.makeRoom() {
-			b.accounts.Add(-1)
-			return false
-		}
+	switch {
+	case d == nil && !b.room():
+		return false
+	case d == nil:
 		d = &debt{leave: make(map[int64]*charge)}
+		if of.id != "" {
+			d.sent = c.first
+		}
 		b.debts[of] = d
-	}
-	if len(d.leave) > 2*steps {
+	case of.id != "":
+		return true
+	case len(d.leave) > 2*steps:
 		b.drop(d)
 	}
 	d.policy = policy
 	d.add(c, end)
+	return true
+}
+
+// room counts another account, and reports whether there was room for it. The caller holds mu.
+func (b *backlog) room() bool {
+	if b.accounts.Add(1) > b.mostAccounts && !b.makeRoom() {
+		b.accounts.Add(-1)
+		return false
+	}
 	return true
 }
 
@@ -116,9 +125,7 @@ func (b *backlog) makeRoom() (made bool) {
 
 // remove forgets an account. The caller holds mu.
 func (b *backlog) remove(of account) {
-	for _, c := range b.debts[of].leave {
-		b.settled.Add(-int64(len(c.settled)))
-	}
+	b.settled.Add(-int64(b.debts[of].ids()))
 	delete(b.debts, of)
 	b.accounts.Add(-1)
 }
@@ -138,17 +145,25 @@ func (b *backlog) take() (account, *debt, bool) {
 	return account{}, nil, false
 }
 
-// putBack restores a debt that was taken and not charged.
+// putBack restores a debt that was taken and perhaps not charged.
 func (b *backlog) putBack(of account, d *debt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for end, c := range d.leave {
-		if !b.put(of, d.policy, c, end) {
-			b.lost.Add(c.units)
-			continue
+	since := b.debts[of]
+	switch {
+	case since == nil && !b.room():
+		b.giveUp(d)
+		return
+	case since == nil:
+		b.debts[of] = d
+	case of.id == "":
+		for end, c := range d.leave {
+			since.add(c, end)
 		}
-		b.settled.Add(int64(len(c.settled)))
+	default:
+		return
 	}
+	b.settled.Add(int64(d.ids()))
 }
 
 // correct applies the settlement of a local charge that is waiting, once for each ID. If the charge is not waiting any
@@ -206,13 +221,22 @@ func (b *backlog) close() (done <-chan struct{}) {
 	return b.done
 }
 
-// abandon drops every debt, and counts it as lost.
+// abandon gives up every debt.
 func (b *backlog) abandon() {
 	for {
 		_, d, ok := b.take()
 		if !ok {
 			return
 		}
-		b.lost.Add(d.units())
+		b.giveUp(d)
 	}
+}
+
+// giveUp counts a debt that will not be written any more.
+func (b *backlog) giveUp(d *debt) {
+	if d.sent != 0 {
+		b.doubtful.Add(d.units())
+		return
+	}
+	b.lost.Add(d.units())
 }

@@ -2,7 +2,6 @@ package failover
 
 import (
 	"maps"
-	"math"
 	"slices"
 
 	"example.com/sash/driver"
@@ -19,6 +18,7 @@ const (
 type debt struct {
 	policy *driver.Policy // of the last charge
 	leave  map[int64]*charge
+	sent   int64 // when the account's ID was first sent to the store; 0 is never
 }
 
 // A charge is units that leave at the same time.
@@ -77,18 +77,17 @@ func (d *debt) drop(now int64) (ids int) {
 	return ids
 }
 
-// since returns the instant of the first charge.
-func (d *debt) since() int64 {
-	first := int64(math.MaxInt64)
+// ids returns how many IDs of settlements are remembered.
+func (d *debt) ids() (n int) {
 	for _, c := range d.leave {
-		first = min(first, c.first)
+		n += len(c.settled)
 	}
-	return first
+	return n
 }
 
-func (d *debt) units() (units int64) {
+func (d *debt) units() (n int64) {
 	for _, c := range d.leave {
-		units += c.units
+		n += c.units
 	}
-	return units
+	return n
 }

@@ -211,8 +211,8 @@ type Stats struct {
 	// subjects, the store rejected the write, or the Store was closed.
 	Lost int64
 	// Doubtful counts the units admitted locally that the store may have charged, and that are not charged again: the
-	// call or the write had no answer, and no ID. It also counts by how much settlements changed local admissions that
-	// were not waiting any more, or when there was no room for the settlement's ID.
+	// call had no answer and no ID, or its ID is too old. It also counts by how much settlements changed local
+	// admissions that were not waiting any more, or when there was no room for the settlement's ID.
 	Doubtful int64
 }
 

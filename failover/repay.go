@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"time"
@@ -76,26 +77,33 @@ func (g *guard) rest(store *breaker, pause time.Duration) bool {
 	return over.Err() == nil
 }
 
-// pay writes what an account owes, and reports whether the store worked. A debt that was certainly not charged is put
-// back. One that may have been charged is not written again, unless it has an ID, and neither is one that the store
-// rejects: it would fail again and again.
+// pay writes what an account owes, and reports whether the store worked. A write has an ID if the store knows IDs, so one
+// that may have been charged can be repeated. What the store rejects is lost: it would fail again and again.
 func (g *guard) pay(b *backlog, store *breaker, of account, d *debt) bool {
-	if of.id != "" && time.Since(time.UnixMicro(d.since())) > driver.RepeatTime-2*g.budget {
-		b.doubtful.Add(d.units()) // the store may have forgotten the ID
+	units := min(d.units(), driver.MaxUnits)
+	if d.sent != 0 && time.Since(time.UnixMicro(d.sent)) > driver.RepeatTime-2*g.budget {
+		b.giveUp(d) // the store may have forgotten the ID
 		return true
 	}
-	units := min(d.units(), driver.MaxUnits)
+	once, repeats := g.store.(driver.Deduplicator)
+	from := of
+	if repeats && of.id == "" {
+		of.id, d.sent = rand.Text(), time.Now().UnixMicro()
+	}
 	req := driver.Request{Key: of.key, Cost: units, Policy: holding(d.policy, units)}
 	out := ask(inBackground, g, store, decided, func(ctx context.Context) (driver.Answer, error) {
-		if of.id != "" {
-			return g.store.(driver.Deduplicator).DecideOnce(ctx, of.id, req)
+		if repeats {
+			return once.DecideOnce(ctx, of.id, req)
 		}
 		return g.store.Decide(ctx, req)
 	})
 	switch {
 	case !out.failed && out.err == nil:
 		b.written.Add(units)
-	case out.failed && (out.kind == Unsent || of.id != "" && out.kind == Unknown): // Unsent also for a call too many
+	case out.failed && out.kind == Unsent && from.id == "": // also if too many calls are under way
+		d.sent = 0
+		b.putBack(from, d)
+	case out.failed && out.kind != Misconfigured && repeats:
 		b.putBack(of, d)
 	case out.failed && out.kind == Unknown:
 		b.doubtful.Add(units)

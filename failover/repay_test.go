@@ -274,14 +274,28 @@ type payments struct {
 	tried atomic.Int64
 }
 
-func (s *payments) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (s *payments) fails(req driver.Request) error {
 	if req.Policy.CountRefused { // as no call of these tests does
 		s.tried.Add(1)
 		if err := s.wrong.Load(); err != nil {
-			return driver.Answer{}, *err
+			return *err
 		}
 	}
+	return nil
+}
+
+func (s *payments) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if err := s.fails(req); err != nil {
+		return driver.Answer{}, err
+	}
 	return s.fake.Decide(ctx, req)
+}
+
+func (s *payments) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	if err := s.fails(req); err != nil {
+		return driver.Answer{}, err
+	}
+	return s.fake.DecideOnce(ctx, id, req)
 }
 
 var (
@@ -293,18 +307,25 @@ var (
 func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
+		noIDs bool // in the store
 		want  failover.Stats
 		tries int64 // at most, in ten seconds with a thousand answers
 	}{
-		"misconfigured: lost":         {errKey, failover.Stats{Lost: 7}, 1},
-		"who knows: doubtful":         {errBroken, failover.Stats{Doubtful: 7}, 1},
-		"certainly not charged: kept": {errFull, failover.Stats{Written: 7}, 15},
+		"misconfigured: lost":           {errKey, false, failover.Stats{Lost: 7}, 1},
+		"who knows: repeated":           {errBroken, false, failover.Stats{Written: 7}, 15},
+		"who knows, no IDs: doubtful":   {errBroken, true, failover.Stats{Doubtful: 7}, 1},
+		"not charged: kept":             {errFull, false, failover.Stats{Written: 7}, 15},
+		"not charged, and no IDs: kept": {errFull, true, failover.Stats{Written: 7}, 15},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := &payments{fake: newFake()}
 				inner.wrong.Store(&c.err)
-				store := guarded(t, inner, failover.Options{
+				var behind driver.Store = inner
+				if c.noIDs {
+					behind = struct{ driver.Store }{inner}
+				}
+				store := guarded(t, behind, failover.Options{
 					Modes: always(failover.Local),
 					Classify: func(err error) failover.Kind {
 						switch err {

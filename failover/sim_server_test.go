@@ -34,6 +34,7 @@ type server struct {
 	until   time.Time // of the weather
 	charges map[string][]simCharge
 	settled map[string]bool
+	once    map[string]driver.Answer // of a call or a write with an ID
 
 	executions map[uint64]int     // of each call that a caller made
 	admissions map[uint64]simTime // when such a call was admitted
@@ -77,10 +78,26 @@ func (s *server) use(key string, l driver.Limit, now int64) (used int64) {
 	return used
 }
 
-// decide decides over requests for a process, all or nothing.
+// decideOnce decides once for each ID.
+func (s *server) decideOnce(process string, call uint64, id string, req driver.Request) driver.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer, known := s.once[id]
+	if !known {
+		answer = s.decideNow(process, call, []driver.Request{req})[0]
+		s.once[id] = answer
+	}
+	return answer
+}
+
 func (s *server) decide(process string, call uint64, reqs []driver.Request) []driver.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.decideNow(process, call, reqs)
+}
+
+// decideNow decides over requests for a process, all or nothing. The caller holds mu.
+func (s *server) decideNow(process string, call uint64, reqs []driver.Request) []driver.Answer {
 	now := s.clock()
 	results := make([]driver.Answer, len(reqs))
 	allowed := true
@@ -269,10 +286,25 @@ func (l *link) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 }
 
 func (l *link) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	return l.receive(ctx, func() []driver.Answer { return l.decide(l.process, callOf(ctx), reqs) })
+}
+
+func (l *link) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	results, err := l.receive(ctx, func() []driver.Answer {
+		return []driver.Answer{l.decideOnce(l.process, callOf(ctx), id, req)}
+	})
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	return results[0], nil
+}
+
+// receive has f done by the server and returns its results when the reply is there.
+func (l *link) receive(ctx context.Context, f func() []driver.Answer) ([]driver.Answer, error) {
 	var mu sync.Mutex
 	var results []driver.Answer
 	err := l.send(ctx, func() {
-		decided := l.decide(l.process, callOf(ctx), reqs)
+		decided := f()
 		mu.Lock()
 		defer mu.Unlock()
 		results = decided

@@ -71,10 +71,18 @@ func (s forgets) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 	return s.LocalStore.Decide(ctx, req)
 }
 
+// renames is a store that takes every repetition for a new call.
+type renames struct{ *link }
+
+func (s renames) DecideOnce(ctx context.Context, _ string, req driver.Request) (driver.Answer, error) {
+	return s.Decide(ctx, req)
+}
+
 // The simulation finds what is put in on purpose.
 func TestTheSimulationFindsBugs(t *testing.T) {
 	for name, b := range map[string]bug{
 		"a call is sent again and charged twice": {store: func(s driver.Store) driver.Store { return retries{s.(*link)} }, found: "times"},
+		"a write is repeated and charged twice":  {store: func(s driver.Store) driver.Store { return renames{s.(*link)} }, found: "were written to the store; "},
 		"the share is not divided":               {instances: func() int { return 1 }, found: "its share is"},
 		"everyone probes": {found: "two probes at a time", guard: func(g *guard) {
 			g.enter = func(b *breaker) (ticket, error) {
