@@ -36,8 +36,8 @@ type ClientOptions struct {
 	// Timeout is the longest that a decision may take; a slower store has failed. Waiting for room
 	// does not count. Zero is DefaultTimeout, negative is as long as the call's context allows.
 	Timeout time.Duration
-	// UnavailableRetry is the RetryInfo of a call that was not sent because the store failed. Zero is
-	// DefaultUnavailableRetry.
+	// UnavailableRetry is the least RetryInfo of a call that was not sent because the store failed, which is a random
+	// time of up to twice as long. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
 	// OnError receives the same errors as ServerOptions.OnError.
 	OnError func(ctx context.Context, call Call, err error)

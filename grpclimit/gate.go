@@ -123,5 +123,6 @@ func (g *gate) fail(ctx context.Context, call Call, err error) *status.Status {
 	if g.onUnavailable == FailOpen {
 		return nil
 	}
-	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+g.retry.String()), retryInfo(g.retry))
+	retry := middleware.RetryAfter(g.retry).Round(time.Millisecond)
+	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String()), retryInfo(retry))
 }

@@ -166,6 +166,14 @@ func wantRetryAfter(t testing.TB, err error, want time.Duration) {
 	}
 }
 
+// wantRetryFrom is wantRetryAfter for a random time from least to twice that.
+func wantRetryFrom(t testing.TB, err error, least time.Duration) {
+	t.Helper()
+	if got, ok := grpclimit.RetryAfter(err); !ok || got < least || got > 2*least {
+		t.Errorf("retry after %v, %v; want %v to %v: %v", got, ok, least, 2*least, err)
+	}
+}
+
 // violations returns what a real client finds in an error's details.
 func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
 	t.Helper()

@@ -33,7 +33,8 @@ type ServerOptions struct {
 	// Timeout is the longest that a decision may take; a slower store has failed. Zero is
 	// DefaultTimeout, negative is as long as the call's context allows.
 	Timeout time.Duration
-	// UnavailableRetry is the RetryInfo of Unavailable. Zero is DefaultUnavailableRetry.
+	// UnavailableRetry is the least RetryInfo of Unavailable, which is a random time of up to twice as long, so that
+	// clients do not return together. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
 	// OnError receives every error: the store's, also when FailOpen hides it from the client, and those of
 	// wrong keys, costs and limits. It does not receive refusals, ErrNoKey, statuses that the key function

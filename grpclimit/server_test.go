@@ -197,7 +197,7 @@ func TestStoreFailure(t *testing.T) {
 			err := call(t.Context(), client)
 			wantCode(t, err, c.want)
 			if c.want != codes.OK {
-				wantRetryAfter(t, err, c.retry)
+				wantRetryFrom(t, err, c.retry)
 				if strings.Contains(err.Error(), "proxy") {
 					t.Errorf("the status names the store: %v", err)
 				}

@@ -95,7 +95,7 @@ func TestStreamWhileTheStoreFails(t *testing.T) {
 	closed := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
 	_, err := echo(t, closed, 1)
 	wantCode(t, err, codes.Unavailable)
-	wantRetryAfter(t, err, grpclimit.DefaultUnavailableRetry)
+	wantRetryFrom(t, err, grpclimit.DefaultUnavailableRetry)
 
 	open := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"),
 		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen, Messages: true})))

@@ -63,8 +63,9 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 	case o.OnUnavailable == FailOpen:
 		next.ServeHTTP(w, r)
 	default:
-		setRetryAfter(w.Header(), o.UnavailableRetry)
-		o.Denied(w, r, Denial{Status: http.StatusServiceUnavailable, RetryAfter: o.UnavailableRetry, Err: err})
+		retry := middleware.RetryAfter(o.UnavailableRetry)
+		setRetryAfter(w.Header(), retry)
+		o.Denied(w, r, Denial{Status: http.StatusServiceUnavailable, RetryAfter: retry, Err: err})
 	}
 }
 

@@ -38,7 +38,8 @@ type Options struct {
 	// that a response waits for the release of a charge. Zero is DefaultTimeout, negative is as long as the
 	// request's context allows, and DefaultTimeout for a release.
 	Timeout time.Duration
-	// UnavailableRetry is the Retry-After of a 503. Zero is DefaultUnavailableRetry.
+	// UnavailableRetry is the least Retry-After of a 503, which is a random time of up to twice as long, so that
+	// clients do not return together. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.

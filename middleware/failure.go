@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"example.com/sash"
@@ -26,9 +27,14 @@ const (
 const (
 	// DefaultTimeout is the longest that a decision may take.
 	DefaultTimeout = time.Second
-	// DefaultUnavailableRetry is when clients should retry after a failure of the store.
+	// DefaultUnavailableRetry is the least time after which clients should retry after a failure of the store: see
+	// RetryAfter.
 	DefaultUnavailableRetry = 5 * time.Second
 )
+
+// RetryAfter returns when a client should retry after a failure of the store: a random time from least to twice that, so
+// that clients that failed together do not return together.
+func RetryAfter(least time.Duration) time.Duration { return least + rand.N(least+1) }
 
 // Within calls decide with a context that ends after timeout. Zero is DefaultTimeout; a negative timeout sets
 // no bound of its own. A decision that takes longer is a failure of the store, a [*sash.StoreError]. When ctx

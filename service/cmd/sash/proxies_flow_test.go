@@ -150,7 +150,7 @@ func (s *site) wantRefused(a reply, limit string, most int) time.Duration {
 func (s *site) wantUndecided() {
 	s.t.Helper()
 	before := s.requests.Load()
-	if a := s.send("GET", "/", ""); a.status != 503 || a.header.Get("Retry-After") != "1" {
+	if a := s.send("GET", "/", ""); a.status != 503 || a.header.Get("Retry-After") == "" {
 		s.t.Errorf("without Sash: %v, want 503", a)
 	}
 	if s.requests.Load() != before {

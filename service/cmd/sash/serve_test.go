@@ -66,7 +66,7 @@ func TestServeWithoutItsRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" {
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
 		t.Errorf("%d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
 	}
 	if err := p.stop(t); err != nil {

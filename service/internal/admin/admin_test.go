@@ -258,7 +258,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))
 	})
 	res, text := w.send("GET", "/", "")
-	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || strings.Contains(text, "10.0.0.1") {
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || strings.Contains(text, "10.0.0.1") {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }

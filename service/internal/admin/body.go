@@ -76,7 +76,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
 		h.Log.Error("a request to the admin port failed", "path", r.URL.Path, "error", err)
 	}
-	w.Header().Set("Retry-After", "1")
+	wire.SetRetryAfter(w.Header())
 	if r.Method == http.MethodGet {
 		wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer")
 		return

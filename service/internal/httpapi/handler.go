@@ -159,10 +159,13 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 		if r.Context().Err() == nil { // otherwise the client went away
 			h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
 		}
-		w.Header().Set("Retry-After", "1")
+		wire.SetRetryAfter(w.Header())
 		text, cause := silent.unknown, decide.Cause(err)
-		if cause == "down" || cause == "busy" {
+		switch cause {
+		case "down", "busy":
 			text = silent.notAsked
+		case "rejected":
+			text = decide.Rejected
 		}
 		wire.Write(w, http.StatusServiceUnavailable, wire.Error{Error: text, Source: sash.FromPolicy.String(), Cause: cause})
 	}

@@ -232,7 +232,7 @@ func TestStoreThatDoesNotAnswerIs503(t *testing.T) {
 	for _, store := range []broken{{hangs: false}, {hangs: true}} {
 		h := newHandler(t, store, &Options{Timeout: 10 * time.Millisecond})
 		w := allow(h, `{"domain":"d","entries":[{"key":"user","value":"a"}]}`)
-		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || strings.Contains(w.Body.String(), "10.0.0.1") {
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || strings.Contains(w.Body.String(), "10.0.0.1") {
 			t.Errorf("%+v: %d, Retry-After %q, %s", store, w.Code, w.Header().Get("Retry-After"), w.Body)
 		}
 	}

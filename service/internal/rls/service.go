@@ -113,8 +113,11 @@ func (s *Service) failure(ctx context.Context, err error) error {
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
 	s.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-	if cause := decide.Cause(err); cause == "down" || cause == "busy" {
+	switch decide.Cause(err) {
+	case "down", "busy":
 		return status.Error(codes.Unavailable, "the store was not asked: there is no decision, and nothing was charged")
+	case "rejected":
+		return status.Error(codes.Unavailable, decide.Rejected)
 	}
 	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")
 }

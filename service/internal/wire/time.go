@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +35,10 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 func (s Seconds) RoundUp() int64 {
 	return int64((time.Duration(s) + time.Second - 1) / time.Second)
 }
+
+// SetRetryAfter sets the Retry-After of an answer without a decision: 1 to 5 seconds at random, so that callers that
+// failed together do not return together.
+func SetRetryAfter(h http.Header) { h.Set("Retry-After", strconv.Itoa(1+rand.N(5))) }
 
 // Instant is a time that JSON has as RFC 3339 in UTC with six decimals.
 type Instant time.Time

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -43,5 +44,23 @@ func TestInstantKeepsMicroseconds(t *testing.T) {
 	var back Instant
 	if err := json.Unmarshal(b, &back); err != nil || !time.Time(back).Equal(at) {
 		t.Error(time.Time(back), err)
+	}
+}
+
+// Callers that failed together do not return together.
+func TestRetryAfterVaries(t *testing.T) {
+	seen := make(map[string]bool)
+	for range 200 {
+		h := http.Header{}
+		SetRetryAfter(h)
+		seen[h.Get("Retry-After")] = true
+	}
+	for _, seconds := range []string{"1", "2", "3", "4", "5"} {
+		if !seen[seconds] {
+			t.Errorf("%s s did not occur: %v", seconds, seen)
+		}
+	}
+	if len(seen) != 5 {
+		t.Errorf("%v", seen)
 	}
 }
