@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -68,6 +69,35 @@ func TestOnRedis(t *testing.T) {
 func TestOnACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
 	allOrNothing(t, onRedis(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaxRedirects: 3}), hours))
+}
+
+// Two requests want the last unit of two subjects in different slots: one of them is admitted.
+func TestTwoRequestsOnAClusterDoNotRefuseEachOther(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaxRedirects: 3})
+	d := onRedis(t, client, "domain: d\ndescriptors: [{key: a, limits: [1/6h]}, {key: b, limits: [1/6h]}]\n")
+	const rounds = 300
+	var admitted [3]int
+	for round := range rounds {
+		a, b := part(fmt.Sprint("a=", round), 1), part(fmt.Sprint("b=", round), 1)
+		var answers [2]string
+		var callers sync.WaitGroup
+		for i, parts := range [][]Part{{a, b}, {b, a}} {
+			callers.Go(func() { answers[i] = ask(t, d, Together, parts...) })
+		}
+		callers.Wait()
+		n := 0
+		for _, answer := range answers {
+			if !strings.Contains(answer, "OVER") {
+				n++
+			}
+		}
+		admitted[n]++
+	}
+	t.Logf("of %d rounds %d admitted no request, %d one, %d both", rounds, admitted[0], admitted[1], admitted[2])
+	if admitted[1] != rounds {
+		t.Error("a round admitted none or both")
+	}
 }
 
 func TestRefundsOnRedis(t *testing.T) {
