@@ -53,6 +53,7 @@ type breaker struct {
 
 	state   atomic.Uint32 // a State; written under mu
 	answers atomic.Int64  // of the store
+	probed  atomic.Int64  // the answers at the last Probe
 
 	mu     sync.Mutex
 	run    run           // guarded by mu: failures while Up
@@ -70,6 +71,12 @@ func (b *breaker) init(trip Trip, budget time.Duration, onChange func(State, err
 	b.patience = 2 * budget
 	b.onChange = onChange
 	b.random = rand.Float64
+}
+
+// idle reports whether Probe has to ask: the store is not up, or has not answered since the last Probe.
+func (b *breaker) idle() bool {
+	answers := b.answers.Load()
+	return b.probed.Swap(answers) == answers || b.now() != Up
 }
 
 func (b *breaker) now() State { return State(b.state.Load()) }

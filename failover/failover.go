@@ -51,6 +51,7 @@ package failover
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"example.com/sash/driver"
@@ -238,7 +239,9 @@ type guard struct {
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	woke     func()                         // of every watch; nil but in tests
-	local    *local                         // nil without a local store
+	findKeys sync.Once
+	keys     []string // of findKeys: see probeKeys
+	local    *local   // nil without a local store
 }
 
 // Decide implements [driver.Store].

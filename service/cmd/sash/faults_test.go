@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -187,6 +188,44 @@ func TestServeWhenRedisHangs(t *testing.T) {
 	server.Resume()
 	p.recovered(t)
 	p.stopped(t)
+}
+
+// Without a single call, /healthz follows a Redis that hangs from the start, comes back, and hangs again; and so it does
+// where connections are accepted and nobody ever answers.
+func TestHealthFollowsRedisWithoutCalls(t *testing.T) {
+	follows := func(t *testing.T, p *service, status string) {
+		t.Helper()
+		began := time.Now()
+		servertest.Wait(t, "/healthz does not say "+status, func() bool { return p.health(t).Status == status })
+		took := time.Since(began)
+		t.Logf("%s after %v", status, took.Round(10*time.Millisecond))
+		if took > 6*time.Second { // the promise is 3 s; a busy machine takes its time
+			t.Errorf("%s after %v", status, took)
+		}
+	}
+	t.Run("hangs", func(t *testing.T) {
+		server := redistest.Start(t)
+		server.Pause()
+		p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
+		follows(t, p, "degraded")
+		server.Resume()
+		follows(t, p, "ok")
+		server.Pause()
+		follows(t, p, "degraded")
+		server.Resume()
+		follows(t, p, "ok")
+		p.stopped(t)
+	})
+	t.Run("black hole", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = listener.Close() }()
+		p := servePolicies(t, "--redis", listener.Addr().String(), "--instances", "2")
+		follows(t, p, "degraded")
+		p.stopped(t)
+	})
 }
 
 // Without Redis from the start failure modes answer too, and later Redis counts the instances.

@@ -6,8 +6,10 @@ package degrade
 
 import (
 	"context"
-	"crypto/rand"
+	secret "crypto/rand"
 	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"example.com/sash/coalesce"
@@ -52,7 +54,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		opts.Failed = func(error) {}
 	}
 	g := &Guard{log: opts.Log, outages: newOutages(opts.Log, opts.Failed), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
-	id := rand.Text()
+	id := secret.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	refusals, err := denials.New(coalesce.New(redis), nil)
 	if err != nil {
@@ -82,8 +84,33 @@ const (
 	parts = 64
 )
 
-// Run counts instances until the context ends. It returns nil.
-func (g *Guard) Run(ctx context.Context) error { return g.fleet.run(ctx) }
+// Run counts instances, and asks Redis while nobody else does, until the context ends. It returns nil.
+func (g *Guard) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	group.Go(func() { g.probe(ctx) })
+	defer group.Wait()
+	return g.fleet.run(ctx)
+}
+
+// How often Redis is asked while nobody calls it: each time half to all of the pause.
+const (
+	idle   = 2 * time.Second
+	absent = time.Second
+)
+
+// probe asks the parts of Redis that no call reaches, so that their state is right without traffic.
+func (g *Guard) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause := idle
+		if err := g.Store.Probe(ctx); err != nil { // OnError and OnChange log it
+			pause = absent
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		}
+	}
+}
 
 // closing bounds Close: it is part of the time that an orchestrator gives a service to end.
 const closing = 5 * time.Second

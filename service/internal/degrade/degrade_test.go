@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,9 +21,30 @@ import (
 func TestMain(m *testing.M) { servertest.NoLeak(m) }
 
 // scripts is a Redis that does what a test says.
-type scripts struct{ err error }
+type scripts struct {
+	err error
 
-func (s *scripts) Run(context.Context, *redisstore.Script, []string, string) (string, error) {
+	mu    sync.Mutex
+	hangs bool // guarded by mu: it answers nothing, and otherwise that a key is wrong
+}
+
+func (s *scripts) hang(hangs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = hangs
+}
+
+func (s *scripts) Run(ctx context.Context, _ *redisstore.Script, _ []string, _ string) (string, error) {
+	s.mu.Lock()
+	hangs := s.hangs
+	s.mu.Unlock()
+	switch {
+	case hangs:
+		<-ctx.Done()
+		return "", ctx.Err()
+	case s.err == nil:
+		return "", driver.ErrRejected
+	}
 	return "", s.err
 }
 func (s *scripts) Cluster() bool { return false }
@@ -59,7 +81,7 @@ func TestWhatIsLogged(t *testing.T) {
 	} {
 		t.Run(text[:6], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, out := guardOf(t, &scripts{errors.New(text)})
+				g, out := guardOf(t, &scripts{err: errors.New(text)})
 				for range 60 { // a minute
 					ask(t, g, 20)
 					time.Sleep(time.Second)
@@ -79,7 +101,7 @@ func TestWhatIsLogged(t *testing.T) {
 // An error about one key is logged too, and Redis stays up.
 func TestARejectedKeyIsLoggedAndRedisIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, out := guardOf(t, &scripts{errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})
+		g, out := guardOf(t, &scripts{err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})
 		for range 60 { // a minute
 			if err := ask(t, g, 20); !errors.Is(err, driver.ErrRejected) || !errors.Is(err, sash.ErrUnavailable) {
 				t.Fatal(err)
@@ -96,7 +118,7 @@ func TestARejectedKeyIsLoggedAndRedisIsUp(t *testing.T) {
 // A service that ends says how many units Redis will never count.
 func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, out := guardOf(t, &scripts{errors.New("LOADING Redis is loading the dataset in memory")})
+		g, out := guardOf(t, &scripts{err: errors.New("LOADING Redis is loading the dataset in memory")})
 		store, err := g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}})
 		if err != nil {
 			t.Fatal(err)
@@ -121,9 +143,54 @@ func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
 	})
 }
 
+// Without a single call the health follows Redis: one that does not answer at the start, one that comes back, and one
+// that stops in between.
+func TestHealthWithoutCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripts{hangs: true}
+		g, out := guardOf(t, s)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		for _, step := range []struct {
+			what   string
+			hangs  bool
+			status string
+			within time.Duration
+		}{
+			{"Redis never answered", true, "degraded", 500 * time.Millisecond},
+			{"it is back after a minute", false, "ok", 3 * time.Second},
+			{"it stops after a minute", true, "degraded", 3 * time.Second},
+			{"it is back again", false, "ok", 3 * time.Second},
+		} {
+			s.hang(step.hangs)
+			began := time.Now()
+			for g.Health().Status != step.status && time.Since(began) < time.Minute {
+				time.Sleep(10 * time.Millisecond)
+			}
+			took := time.Since(began)
+			t.Logf("%s: %s after %v", step.what, g.Health().Status, took)
+			if took > step.within {
+				t.Errorf("%s: %s after %v, want %s within %v", step.what, g.Health().Status, took, step.status, step.within)
+			}
+			time.Sleep(time.Minute)
+			if h := g.Health(); h.Status != step.status || (h.Store == "up") != (h.Status == "ok") {
+				t.Errorf("%s: a minute later %+v", step.what, h)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if down, back := strings.Count(out.String(), "Redis is down"), strings.Count(out.String(), "Redis is back"); down != 2 || back != 2 {
+			t.Errorf("the log says %d times that it is down, and %d times that it is back:\n%s", down, back, out)
+		}
+	})
+}
+
 func TestHealthIsThatOfTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripts{errors.New("connection reset by peer")}
+		s := &scripts{err: errors.New("connection reset by peer")}
 		g, _ := guardOf(t, s)
 		if h := g.Health(); h != (Health{Status: "ok", Store: "up", Instances: 2}) {
 			t.Errorf("at the start: %+v", h)

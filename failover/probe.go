@@ -1,0 +1,75 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"example.com/sash/driver"
+)
+
+// Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part
+// that no call has reached since the last Probe, as a caller's Peek would: State, Stats, OnChange and OnError follow, and
+// nothing is charged. A part that fails is asked again until it has answered or is down, which takes Budget + Blip. A part
+// that is down is asked once its pause is over. The error is that of a part that does not work, or the context's.
+//
+// The package has no goroutine that calls it. Call it every second or so; calls may overlap.
+func (s *Store) Probe(ctx context.Context) error {
+	errs := make([]error, len(s.breakers))
+	var group sync.WaitGroup
+	for i, key := range s.probeKeys() {
+		if b := &s.breakers[i]; key != "" && b.idle() {
+			group.Go(func() { errs[i] = s.probe(ctx, b, key) })
+		}
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// probe asks a part until its state is certain.
+func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
+	req := driver.Request{Key: key, Policy: probed}
+	for before := b.answers.Load(); ; {
+		out := ask(ctx, s.guard, b, decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+		now := b.answers.Load()
+		b.probed.Store(now)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !out.failed, now > before:
+			return nil
+		case b.now() != Up:
+			return out.err
+		}
+		select {
+		case <-time.After(b.trip.Blip / (fewestFailures - 1)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// probed is the policy of probes.
+var probed = &driver.Policy{Limits: []driver.Limit{{Units: 1, Window: int64(time.Second / time.Microsecond)}}}
+
+// probeKeys returns a subject of each part, or "" for a part that has none of many.
+func (g *guard) probeKeys() []string {
+	g.findKeys.Do(func() {
+		g.keys = make([]string, len(g.breakers))
+		left := len(g.keys)
+		for i := 0; left > 0 && i < 1000*len(g.keys); i++ {
+			key := fmt.Sprint("probe ", i)
+			if at := g.index(key, probed); g.keys[at] == "" {
+				g.keys[at] = key
+				left--
+			}
+		}
+	})
+	return g.keys
+}

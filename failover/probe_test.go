@@ -1,0 +1,131 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+// One call of Probe finds out what callers would have to find out.
+func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
+	for name, c := range map[string]struct {
+		does func(context.Context) error
+		want failover.State
+	}{
+		"a store that works":       {nil, failover.Up},
+		"one that hangs":           {stalls, failover.Down},
+		"one that heeds nothing":   {hangs(time.Hour), failover.Down},
+		"one that refuses at once": {fails(errRefused), failover.Down},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{})
+				inner.becomes(c.does)
+				began := time.Now()
+				err := store.Probe(t.Context())
+				took := time.Since(began)
+				if (err == nil) != (c.want == failover.Up) || err != nil && !errors.Is(err, sash.ErrUnavailable) || store.State() != c.want {
+					t.Errorf("the store is %v: %v", store.State(), err)
+				}
+				if took > 2*(failover.DefaultBudget+failover.DefaultBlip) {
+					t.Errorf("it took %v", took)
+				}
+				inner.becomes(nil)
+				time.Sleep(2 * time.Hour)
+				if err := store.Probe(t.Context()); err != nil || store.State() != failover.Up {
+					t.Errorf("a store that works again is %v: %v", store.State(), err)
+				}
+			})
+		})
+	}
+}
+
+func TestAProbeWaitsForAStoreThatStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{})
+		inner.becomes(stall(100 * time.Millisecond))
+		if err := store.Probe(t.Context()); err != nil || store.State() != failover.Up {
+			t.Errorf("the store is %v: %v", store.State(), err)
+		}
+	})
+}
+
+// A probe charges nothing and asks no part that a call has reached since the last one.
+func TestAProbeAsksTheIdlePartsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &counted{divided: &divided{Store: memstore.New(nil)}}
+		store := guarded(t, inner, failover.Options{Parts: 3, Part: func(key string, _ *driver.Policy) int { return int(key[len(key)-1]) }})
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		expect := func(when string, want int) {
+			t.Helper()
+			if err := store.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if inner.calls != want {
+				t.Errorf("%s: %d calls, want %d", when, inner.calls, want)
+			}
+			inner.calls = 0
+		}
+		expect("at first", 3)
+		expect("nobody called", 3)
+		allow(t, l, "a", 1)
+		expect("one part was called, and that call counts here", 3)
+		expect("nobody called again", 3)
+	})
+}
+
+// A counted store counts the calls that it gets.
+type counted struct {
+	*divided
+	calls int // guarded by mu
+}
+
+func (s *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	s.mu.Lock()
+	s.calls++
+	s.mu.Unlock()
+	return s.divided.Decide(ctx, req)
+}
+
+// A part that nobody calls any more comes back too, and one that hangs does not delay the others.
+func TestAProbeBringsEachPartBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &divided{Store: memstore.New(nil)}
+		store := guarded(t, inner, failover.Options{Parts: 2, Part: func(key string, _ *driver.Policy) int { return int(key[len(key)-1]) }})
+		inner.fail("p") // the first letter of every probe
+		if err := store.Probe(t.Context()); !errors.Is(err, errRefused) || store.State() != failover.Down {
+			t.Fatalf("the store is %v: %v", store.State(), err)
+		}
+		if err := store.Probe(t.Context()); !errors.Is(err, failover.ErrDown) {
+			t.Errorf("in the pause: %v", err)
+		}
+		inner.fail("")
+		for store.State() != failover.Up {
+			time.Sleep(100 * time.Millisecond)
+			_ = store.Probe(t.Context())
+		}
+	})
+}
+
+func TestAProbeEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Trip: failover.Trip{Blip: time.Hour}})
+		inner.becomes(stalls)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := store.Probe(ctx); err == nil || time.Since(began) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
