@@ -78,14 +78,17 @@ func (s *server) use(key string, l driver.Limit, now int64) (used int64) {
 	return used
 }
 
-// decideOnce decides once for each ID.
+// decideOnce decides once for each ID. A refusal that charged nothing is decided again.
 func (s *server) decideOnce(process string, call uint64, id string, req driver.Request) driver.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer, known := s.once[id]
-	if !known {
-		answer = s.decideNow(process, call, []driver.Request{req})[0]
+	if answer, known := s.once[id]; known {
+		return answer
+	}
+	answer := s.decideNow(process, call, []driver.Request{req})[0]
+	if answer.Allowed() || req.Policy.CountRefused {
 		s.once[id] = answer
+		s.executions[call]++
 	}
 	return answer
 }
@@ -93,6 +96,7 @@ func (s *server) decideOnce(process string, call uint64, id string, req driver.R
 func (s *server) decide(process string, call uint64, reqs []driver.Request) []driver.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.executions[call]++
 	return s.decideNow(process, call, reqs)
 }
 
@@ -115,11 +119,8 @@ func (s *server) decideNow(process string, call uint64, reqs []driver.Request) [
 		allowed = allowed && refusals == 0
 		results[i] = driver.NewAnswer(now, refusals, statuses)
 	}
-	if call != 0 {
-		s.executions[call]++
-		if allowed {
-			s.admissions[call] = simTime{when: time.Now()}
-		}
+	if call != 0 && allowed {
+		s.admissions[call] = simTime{when: time.Now()}
 	}
 	for _, req := range reqs {
 		if allowed || req.Policy.CountRefused {
