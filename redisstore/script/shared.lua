@@ -38,7 +38,7 @@ end
 -- earlier charge does nothing: a reset has removed it. The register is a field of a hash; zset.lua replaces these
 -- functions.
 local register = {}
-function register.read(key) return call('HGET', key, 'register') end
+function register.read(key) return call('HMGET', key, 'register')[1] end
 function register.write(key, value) call('HSET', key, 'register', value) end
 
 -- begin writes down that the first charge was no later than now.
