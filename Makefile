@@ -9,6 +9,7 @@ MODULES  = $(shell go list -m -f '{{.Dir}}')
 # The race detector needs a C compiler, and so do the tests that move a server's clock.
 RACE     = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 FUZZTIME = 20s
+SOAK     = 50
 TIMEOUT  = 20m
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -135,6 +136,10 @@ fuzz: ## run every fuzz test for FUZZTIME (FUZZTIME=20s)
 			echo "$$name in $$(dirname "$$file")"; \
 			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
 		done
+
+.PHONY: soak
+soak: redis cc ## search for calls that break a promise, SOAK times as long as the tests do (SOAK=50: an hour)
+	cd internal/modeltest && go test -timeout 0 -run 'SmallWorld$$|ByTheDefinition' . -small.times $(SOAK) -rapid.checks $$((100 * $(SOAK)))
 
 .PHONY: bench
 bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 14 minutes)

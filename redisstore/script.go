@@ -38,7 +38,7 @@ var files embed.FS
 
 var (
 	log       = load("log_search.lua", "log_grow.lua", "log.lua")
-	logSettle = load("log_settle.lua")
+	logSettle = load("log_search.lua", "log_grow.lua", "log_settle.lua")
 	logOnce   = once(log)
 	zset      = load("shared.lua", "zset.lua")
 

@@ -15,7 +15,7 @@ import (
 func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
 	server := redistest.Start(t)
 	store, clock, _ := virtualSmall(t, server.Addr(), nil)
-	policy, err := sash.NewPolicy(nil, sash.Every(40, time.Hour))
+	policy, err := sash.NewPolicy(nil, sash.Every(60, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,14 +26,14 @@ func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
 		if err := store.Reset(t.Context(), req.Key, policy); err != nil {
 			t.Fatal(err)
 		}
-		for n := range int64(2 * smallSlots) {
+		for n := range int64(2 * smallEntries) {
 			clock.Advance(time.Millisecond)
 			charge(t, store, req)
 			if err := store.Settle(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
-			if left := remaining(t, store, req); left != 40-2*(n+1) {
-				t.Fatalf("%d of 40 remain after %d calls of 2 and a settlement of before them", left, n+1)
+			if left := remaining(t, store, req); left != 60-2*(n+1) {
+				t.Fatalf("%d of 60 remain after %d calls of 2 and a settlement of before them", left, n+1)
 			}
 		}
 	}

@@ -1,8 +1,8 @@
 package modeltest
 
 import (
+	"flag"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -10,22 +10,30 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/threshold"
+	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
+	"example.com/sash/storetest"
 	"example.com/sash/storetest/oracle"
 )
 
-// In the small world a log is full at 8 entries, blocks have 4, an entry holds less than 2^8 units, and sums are modulo
-// 2^10. So chance meets what takes months of traffic elsewhere.
-var small = threshold.Scripts.But(threshold.Table{
-	"MOST_ENTRIES": smallSlots, "MOST_OF_ENTRY": mostOfEntry,
-	"SUM_MODULUS": 1 << 10, "MOST_SUM": 1<<9 - 1, "BLOCK": 4,
-	"LOOK_NEAR": 1, "WALK_NEAR": 1, "WALK_FAR": 3, "FOURFOLD_RING": 1, "QUARTERS_RING": 5, "SMALL_RING": 5,
+// In the small world a log is full at 12 entries, blocks have 4, an entry holds less than 400 units, and sums are modulo
+// 4,000. So chance meets what takes months of traffic elsewhere.
+var small = smallSteps.But(threshold.Table{
+	"MOST_ENTRIES": smallEntries, "MOST_OF_ENTRY": mostOfEntry,
+	"SUM_MODULUS": 4000, "MOST_SUM": 801,
+	"SET_MODULUS": 2500, "SET_MOST_SUM": 500, "SET_LATER": 6,
+})
+
+// smallSteps are thresholds of the way that a call takes, which do not show in its answer.
+var smallSteps = threshold.Scripts.But(threshold.Table{
+	"BLOCK": 4, "LOOK_NEAR": 1, "WALK_NEAR": 1, "WALK_FAR": 3,
+	"FOURFOLD_RING": 4, "QUARTERS_RING": 5, "SMALL_RING": 5, "SET_OLD": 3, "SET_TRIM": 2,
 })
 
 const (
-	smallSlots  = 8
-	mostOfEntry = 1<<8 - 1
+	smallEntries = 12
+	mostOfEntry  = 399
 )
 
 // virtualSmall is virtual in the small world.
@@ -33,6 +41,96 @@ func virtualSmall(t testing.TB, addr string, edit func(name, text string) string
 	store, clock, scripts := virtual(t, addr, edit)
 	scripts.thresholds = small
 	return store, clock, scripts
+}
+
+// times is how much longer than in CI the walks go on.
+var times = flag.Int("small.times", 1, "how many times as many walks in the small world")
+
+// exacts are the algorithms with a log.
+var exacts = []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets, sash.SortedSetLog}
+
+// walkSmall makes walks, each of which gets a seed and whether to keep a trace. It repeats one that fails to return its
+// trace.
+func walkSmall(walks int, walk func(seed uint64, traced bool) error) error {
+	for seed := range uint64(walks * *times) {
+		if walk(seed, false) != nil {
+			return fmt.Errorf("walk %d: %w", seed, walk(seed, true))
+		}
+	}
+	return nil
+}
+
+// A million calls in memory, which meet everything that a log does seldom.
+func TestMemoryInTheSmallWorld(t *testing.T) {
+	before := threshold.Log
+	threshold.Log.Entries, threshold.Log.Units = smallEntries, mostOfEntry
+	t.Cleanup(func() { threshold.Log = before })
+	for _, a := range exacts {
+		t.Run(a.String(), func(t *testing.T) {
+			t.Parallel()
+			seen := make(map[string]int)
+			calls := 0
+			err := walkSmall(350, func(seed uint64, traced bool) error {
+				clock := oracle.NewClock(start)
+				store := memstore.New(&memstore.Options{Now: clock.Now, MaxKeys: 1})
+				w, err := newSmallWalk(store, clock, seed, a, smallWorld{most: mostOfEntry, entries: smallEntries}, seen)
+				if err != nil {
+					return err
+				}
+				w.traced = traced
+				err = w.run(1000)
+				calls += w.calls
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, event := range smallEvents {
+				if seen[event] == 0 {
+					t.Errorf("it never happened that %s", event)
+				}
+			}
+			t.Logf("%d calls, %v", calls, seen)
+		})
+	}
+}
+
+// A hundred thousand calls on Redis, which take every path of the scripts that few calls take.
+func TestRedisInTheSmallWorld(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range exacts {
+		t.Run(a.String(), func(t *testing.T) {
+			seen := make(map[string]int)
+			calls := 0
+			err := walkSmall(85, func(seed uint64, traced bool) error {
+				w, err := walkRedis(t, server.Addr(), seed, a, seen, counted(t))
+				if err != nil {
+					return err
+				}
+				w.traced = traced
+				err = w.run(400)
+				calls += w.calls
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d calls, %v", calls, seen)
+		})
+	}
+	checkPaths(t, server)
+}
+
+// walkRedis returns the walk of a seed on Redis.
+func walkRedis(
+	t testing.TB, addr string, seed uint64, a sash.Algorithm, seen map[string]int, edit func(name, text string) string,
+) (*smallWalk, error) {
+	store, clock, _ := virtualSmall(t, addr, edit)
+	world := smallWorld{most: mostOfEntry, entries: smallEntries, sum: small["MOST_SUM"] / 2, mistakes: true}
+	if a == sash.SortedSetLog {
+		world.set, world.mistakes, world.later, world.sum = true, false, int(small["SET_LATER"]), small["SET_MOST_SUM"]
+	}
+	return newSmallWalk(store, clock, seed, a, world, seen)
 }
 
 // replaced returns an edit that replaces one text of a script, with the names of its thresholds.
@@ -49,156 +147,57 @@ func replaced(t testing.TB, script, is, becomes string) func(name, text string) 
 	}
 }
 
-// A smallCharge is an admitted call.
-type smallCharge struct {
-	set   driver.Settlement
-	at    time.Time
-	units int64
-	entry *smallEntry
-}
-
-// A smallEntry is what one entry of a log holds.
-type smallEntry struct {
-	at    time.Time
-	units int64
-}
-
-// A smallLog is the definition of a log that forgets nothing but, when it is full, when its oldest units came.
-type smallLog struct {
-	charges []*smallCharge
-	entries []*smallEntry
-	keep    time.Duration
-}
-
-// used returns the units within a window: what was admitted less what was given back, and what the log may count.
-func (l *smallLog) used(now time.Time, window time.Duration) (truth, most int64) {
-	for _, c := range l.charges {
-		if c.at.After(now.Add(-window)) {
-			truth += c.units
-		}
-	}
-	for _, e := range l.entries {
-		if e.at.After(now.Add(-window)) {
-			most += e.units
-		}
-	}
-	return truth, most
-}
-
-func (l *smallLog) charge(now time.Time, req driver.Request, res driver.Answer) *smallCharge {
-	if n := len(l.entries); n == 0 || !l.entries[n-1].at.Equal(now) {
-		if n == smallSlots {
-			if l.entries[0].at.After(now.Add(-l.keep)) {
-				l.join()
+// Chance finds in the small world what it does not find in the large one.
+func TestTheSmallWorldCatches(t *testing.T) {
+	server := redistest.Start(t)
+	for _, m := range []struct {
+		script    string
+		algorithm sash.Algorithm
+		mutant
+	}{
+		{"log.lua", sash.SlidingLog, mutant{
+			"what joins is forgotten", "math.min(next + u, MOST_OF_ENTRY)", "next"}},
+		{"log.lua", sash.SlidingLog, mutant{
+			"a full log drops its oldest entry", "if time <= cut then return false, false end", "if true then return false, true end"}},
+		{"log.lua", sash.SlidingLog, mutant{
+			"hints outlive what joined", "void = void or joined\n", "\n"}},
+		{"log.lua", sash.SlidingLog, mutant{
+			"hints of other limits outlive what joined", "anew and limits or hinted) end", "limits) end"}},
+		{"log.lua", sash.SlidingLog, mutant{
+			"the sums wrap", "% SUM_MODULUS > MOST_SUM then", "< 0 then"}},
+		{"log.lua", sash.SlidingLog, mutant{
+			"what fills the sums is forgotten", "pack('>I5', math.min(units, MOST_OF_ENTRY))) end", "pack('>I5', 1)) end"}},
+		{"log.lua", sash.SlidingLog, mutant{
+			"hints outlive what fills the sums", "oldest), true", "oldest), false"}},
+		{"log.lua", sash.SlidingBuckets, mutant{
+			"a full entry takes more into the total", "added = entry_units - there", ""}},
+		{"log_settle.lua", sash.SlidingLog, mutant{
+			"a full entry gives back", "units >= MOST_OF_ENTRY or units", "units"}},
+		{"zset.lua", sash.SortedSetLog, mutant{
+			"a full set drops its oldest member", "math.min(first.units + next.units, MOST_OF_ENTRY)", "next.units"}},
+		{"zset.lua", sash.SortedSetLog, mutant{
+			"what many units follow is forgotten", "if units > 0 then", "if false then"}},
+		{"zset.lua", sash.SortedSetLog, mutant{
+			"a full member gives back", "(e.units >= MOST_OF_ENTRY or ", "("}},
+	} {
+		t.Run(m.script+"/"+m.name, func(t *testing.T) {
+			if _, err := server.Do("FLUSHALL"); err != nil {
+				t.Fatal(err)
 			}
-			l.entries = l.entries[1:]
-		}
-		l.entries = append(l.entries, &smallEntry{at: now})
-	}
-	last := l.entries[len(l.entries)-1]
-	last.units += req.Cost
-	c := &smallCharge{driver.Settlement{Request: req, At: res.At, Source: res.Source}, now, req.Cost, last}
-	l.charges = append(l.charges, c)
-	return c
-}
-
-// join adds the oldest entry to the next.
-func (l *smallLog) join() {
-	first, next := l.entries[0], l.entries[1]
-	next.units = min(next.units+first.units, mostOfEntry)
-	for _, c := range l.charges {
-		if c.entry == first {
-			c.entry = next
-		}
-	}
-}
-
-func (l *smallLog) settle(c *smallCharge, units int64) {
-	c.units = units
-	n := len(l.entries)
-	if units < c.set.Request.Cost && c.entry.at != c.at && n < smallSlots {
-		return // it has joined another, and is not looked for in a log that is not full: it leaves by itself
-	}
-	c.entry.units += units - c.set.Request.Cost
-	if c.entry != l.entries[n-1] || c.entry.units > 0 {
-		return
-	}
-	gone := c.entry.at.Add(-l.keep)
-	for n > 0 && l.entries[n-1].units == 0 {
-		n--
-	}
-	l.entries = l.entries[:n]
-	for n > 0 && !l.entries[0].at.After(gone) {
-		l.entries, n = l.entries[1:], n-1
-	}
-}
-
-// smallWalk makes random calls on one key, under limits that differ from call to call, and settles some of them. It
-// returns an error when a window holds more than its limit or a call is refused that has room.
-func smallWalk(t testing.TB, server string, seed uint64, steps int, edit func(name, text string) string) error {
-	rng := rand.New(rand.NewPCG(seed, 11))
-	store, clock, _ := virtualSmall(t, server, edit)
-	limits := []sash.Limit{
-		sash.Every(40, 100*time.Second), sash.Every(12, 20*time.Second), sash.Every(6, 5*time.Second), sash.Every(25, 60*time.Second),
-	}
-	key := fmt.Sprint("small ", seed)
-	log := &smallLog{keep: 100 * time.Second}
-	var held []*smallCharge
-	for step := range steps {
-		clock.Advance(time.Duration(rng.IntN(4000)*rng.IntN(2)) * time.Millisecond)
-		now := clock.Now()
-		if n := len(held); n > 0 && rng.IntN(3) == 0 {
-			i := rng.IntN(n)
-			c := held[i]
-			held[i] = held[n-1]
-			held = held[:n-1]
-			if now.Before(time.UnixMicro(c.set.Expires())) {
-				c.set.Units = []int64{0, 0, 0, 1, c.set.Request.Cost + 2}[rng.IntN(5)]
-				if err := store.Settle(t.Context(), c.set); err != nil {
-					return fmt.Errorf("step %d: %w", step, err)
+			for seed := range uint64(300) {
+				w, err := walkRedis(t, server.Addr(), seed, m.algorithm, make(map[string]int), replaced(t, m.script, m.old, m.new))
+				if err != nil {
+					t.Fatal(err)
 				}
-				log.settle(c, c.set.Units)
+				if err := w.run(400); err != nil {
+					what, _, _ := strings.Cut(err.Error(), "\n")
+					t.Log(seed, what)
+					return
+				}
 			}
-		}
-		chosen := limits
-		if step > 0 {
-			rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
-			chosen = limits[:1+rng.IntN(len(limits))]
-		}
-		policy, err := sash.NewPolicy(nil, chosen...)
-		if err != nil {
-			return err
-		}
-		req := driver.Request{Key: key, Cost: int64(rng.IntN(4)), Policy: policy, MaySettle: true}
-		if step == 0 {
-			req.Cost = 1 // from now on the log keeps what the longest window needs
-		}
-		res, err := store.Decide(t.Context(), req)
-		if err != nil {
-			return fmt.Errorf("step %d: %w", step, err)
-		}
-		for i, l := range limitsIn(policy) {
-			truth, most := log.used(now, l.Window)
-			switch refused := res.Refusals&(1<<i) != 0; {
-			case !refused && res.Allowed() && req.Cost > 0 && truth+req.Cost > l.Units:
-				return fmt.Errorf("step %d: %d are admitted under %v, which holds %d", step, req.Cost, l, truth)
-			case refused && most+req.Cost <= l.Units:
-				return fmt.Errorf("step %d: %d are refused under %v, which holds %d, or %d in a full log", step, req.Cost, l, truth, most)
-			}
-			if res.Allowed() {
-				most += req.Cost
-			}
-			if left := res.Statuses()[i].Remaining; left != max(0, l.Units-most) {
-				return fmt.Errorf("step %d: %d remain under %v, of which %d are in use", step, left, l, most)
-			}
-		}
-		if req.Cost > 0 && res.Allowed() {
-			if c := log.charge(now, req, res); rng.IntN(3) > 0 {
-				held = append(held, c)
-			}
-		}
+			t.Error("nothing was found wrong with it")
+		})
 	}
-	return nil
 }
 
 // limitsIn returns a policy's limits in its order.
@@ -210,54 +209,32 @@ func limitsIn(p *driver.Policy) []sash.Limit {
 	return limits
 }
 
-// Chance finds in the small world what it does not find in the large one.
-func TestTheSmallWorldCatches(t *testing.T) {
-	server := redistest.Start(t)
-	for _, m := range []mutant{
-		{"hints of other limits outlive what joined", "math.max(limits, hinted)) end", "limits) end"},
-		{"what joins is forgotten", "math.min(next + u, MOST_OF_ENTRY)", "next"},
-		{"a full log drops its oldest entry", "if time <= cut then return false, false end", "if true then return false, true end"},
-	} {
-		t.Run(m.name, func(t *testing.T) {
-			if _, err := server.Do("FLUSHALL"); err != nil {
-				t.Fatal(err)
-			}
-			for seed := range uint64(100) {
-				if err := smallWalk(t, server.Addr(), seed, 400, replaced(t, "log.lua", m.old, m.new)); err != nil {
-					t.Log(err)
-					return
-				}
-			}
-			t.Error("nothing was found wrong with it")
-		})
-	}
-}
-
-func TestTheSmallWorld(t *testing.T) {
-	server := redistest.Start(t)
-	for seed := range uint64(50) {
-		if err := smallWalk(t, server.Addr(), seed, 400, nil); err != nil {
-			t.Fatalf("walk %d: %v", seed, err)
-		}
-	}
-}
-
 // However many charges are settled upwards, the sums do not wrap: a log that holds too much is full.
 func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 	server := redistest.Start(t)
-	store, clock, _ := virtualSmall(t, server.Addr(), nil)
+	if left := settledToTheModulus(t, server.Addr(), nil); left != 0 {
+		t.Errorf("%d of 40 remain after settlements of %d", left, small["SUM_MODULUS"])
+	}
+	broken := replaced(t, "log_settle.lua", "+ left - units > MOST_SUM then", "< 0 then")
+	if left := settledToTheModulus(t, server.Addr(), broken); left == 0 {
+		t.Error("this test cannot fail")
+	}
+}
+
+// settledToTheModulus returns what remains of 40 units when charges are settled to as many as the sums count.
+func settledToTheModulus(t *testing.T, addr string, edit func(name, text string) string) int64 {
+	t.Helper()
+	store, clock, _ := virtualSmall(t, addr, edit)
 	policy, err := sash.NewPolicy(nil, sash.Every(40, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := driver.Request{Key: "wraps", Cost: 1, Policy: policy, MaySettle: true}
+	req := driver.Request{Key: fmt.Sprint("wraps ", walks.Add(1)), Cost: 1, Policy: policy, MaySettle: true}
 	var sets []driver.Settlement
-	for _, units := range []int64{mostOfEntry, mostOfEntry, mostOfEntry, mostOfEntry, 4} { // 2^10 in all
-		res, err := store.Decide(t.Context(), req)
-		if err != nil || !res.Allowed() {
-			t.Fatalf("%v, %v", res.Allowed(), err)
-		}
-		sets = append(sets, driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: units})
+	for left := small["SUM_MODULUS"]; left > 0; left -= mostOfEntry {
+		set := charge(t, store, req)
+		set.Units = min(left, mostOfEntry)
+		sets = append(sets, set)
 		clock.Advance(time.Millisecond)
 	}
 	for _, set := range sets {
@@ -265,8 +242,31 @@ func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	res, err := store.Decide(t.Context(), req)
-	if err != nil || res.Allowed() || res.Remaining() != 0 {
-		t.Errorf("allowed is %v, and %d of 40 remain after settlements of 1,024 (%v)", res.Allowed(), res.Remaining(), err)
+	return remaining(t, store, req)
+}
+
+// Whatever the thresholds are, the sums of a log have room for what two blocks add.
+func TestSumsHaveRoom(t *testing.T) {
+	for _, table := range []threshold.Table{threshold.Scripts, small} {
+		if room := table["SUM_MODULUS"] - table["MOST_SUM"]; room < 2*table["BLOCK"]*table["MOST_OF_ENTRY"] {
+			t.Errorf("there is room for %d units", room)
+		}
+		if table["MOST_SUM"]/2 <= table["MOST_OF_ENTRY"] {
+			t.Error("what joins because the sums are full may not fill a limit")
+		}
 	}
+}
+
+// The promises of a store hold where rings have other sizes and searches take other ways. The suite needs the real
+// thresholds of what a log holds.
+func TestRedisPassesTheSuiteWithSmallThresholds(t *testing.T) {
+	server := redistest.Start(t)
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		if _, err := server.Do("FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+		store, clock, scripts := virtual(t, server.Addr(), nil)
+		scripts.thresholds = smallSteps
+		return storetest.Harness{Store: store, Now: clock.Now, Advance: clock.Advance}
+	}, exacts...)
 }

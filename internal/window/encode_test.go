@@ -22,8 +22,8 @@ func TestALogComesBack(t *testing.T) {
 		t.Fatal(err, rest)
 	}
 	got := s.(*Log)
-	want := []int64{l.Resolution, l.keep, l.units, l.joined, int64(l.head - l.lo), l.Expires()}
-	have := []int64{got.Resolution, got.keep, got.units, got.joined, int64(got.head - got.lo), got.Expires()}
+	want := []int64{l.Resolution, l.keep, l.units, l.joined, l.from, l.to, int64(l.head - l.lo), l.Expires()}
+	have := []int64{got.Resolution, got.keep, got.units, got.joined, got.from, got.to, int64(got.head - got.lo), got.Expires()}
 	if !reflect.DeepEqual(have, want) {
 		t.Errorf("%v came back as %v", want, have)
 	}
@@ -44,7 +44,7 @@ func TestDecodeRefusesWhatIsNoState(t *testing.T) {
 			t.Errorf("the first %d bytes: %v", n, err)
 		}
 	}
-	if _, _, err := Decode([]byte{kindLog, 2, 2, 2, 0, 4, 2, 2, 0, 2}); !errors.Is(err, ErrEncoding) {
+	if _, _, err := Decode([]byte{kindLog, 2, 2, 2, 0, 0, 0, 4, 2, 2, 0, 2}); !errors.Is(err, ErrEncoding) {
 		t.Errorf("two entries of one instant: %v", err)
 	}
 }

@@ -24,6 +24,9 @@ import (
 // oldest entry of a full log, which has [driver.MaxEntries], joins the next one: its units count for longer than they
 // should, never shorter. A valid limit has at most that many units, or at most that many steps of the resolution in its
 // window. So this matters only if units are given back: then many empty entries can follow one that still holds units.
+//
+// An entry holds at most [driver.MaxUnits], which fill any limit. One that holds so many may stand for more, so nothing is
+// given back from it: it leaves by itself.
 type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
@@ -36,12 +39,18 @@ type Log struct {
 	units int64   // the most units of a limit it was ever used with
 
 	joined int64 // the time of the latest entry that has joined the oldest; zero when none has
+
+	// A clock that went back has moved what was charged after from, up to and with to. Both are zero if none has.
+	from, to int64
 }
 
 type entry struct {
 	at  int64
 	sum uint64 // units of all entries up to this one, modulo 2^64
 }
+
+// full returns the units of an entry that so many are charged to.
+func full(units uint64) uint64 { return min(units, uint64(threshold.Log.Units)) }
 
 func (l *Log) slot(p int) *entry { return &l.ring[p&(len(l.ring)-1)] }
 
@@ -135,7 +144,8 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 	if l.joins(now, limits) {
 		last := l.slot(l.head - 1)
 		plain = last.at == now
-		last.at, last.sum = now, last.sum+uint64(cost)
+		before := l.before(l.head - 1)
+		last.at, last.sum = now, before+full(last.sum-before+uint64(cost))
 		return plain
 	}
 	sum := l.gone
@@ -152,6 +162,8 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 		}
 		if oldest.at > now-l.keep && !outweighed {
 			l.joined, plain = oldest.at, false
+			next := l.slot(l.lo + 1)
+			l.gone = next.sum - full(next.sum-l.gone)
 		} else {
 			l.gone, l.joined = oldest.sum, 0
 		}
@@ -166,22 +178,25 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 }
 
 // Settle implements State. The charge is in the entry of its time or, joined, of the latest time within
-// the same step. If a clock that went back has moved it, it cannot be found: additional units are then charged to
-// a later entry, and units to give back stay until they leave.
+// the same step. If a clock that went back has moved it, or the entry is full, it cannot be found: additional units are
+// then charged to a later entry, and units to give back stay until they leave.
 func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	if l.head == l.lo {
 		return
 	}
 	p := l.after(at - 1)
+	moved := l.from < at && at <= l.to
 	switch {
-	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution:
-	case p == l.lo && at <= l.joined: // it is part of the oldest entry now
+	case p < l.head && l.slot(p).at == at:
+	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution && !moved:
+	case p == l.lo && at <= l.joined && !moved: // it is part of the oldest entry now
 	case more < 0:
 		return
 	case p == l.head:
 		p--
 	}
-	if units := int64(l.slot(p).sum - l.before(p)); units+more < 0 {
+	units := int64(l.slot(p).sum - l.before(p))
+	if more = min(more, threshold.Log.Units-units); units+more < 0 || more < 0 && units >= threshold.Log.Units {
 		return
 	}
 	for q := p; q < l.head; q++ {
@@ -241,13 +256,17 @@ func (l *Log) redate(now int64) {
 	if l.head == l.lo || l.slot(l.head-1).at <= now {
 		return
 	}
-	sum := l.slot(l.head - 1).sum
-	if p := l.after(l.slot(l.head-1).at - l.keep); p > l.lo {
+	last := *l.slot(l.head - 1)
+	if p := l.after(last.at - l.keep); p > l.lo {
 		l.gone, l.lo = l.before(p), p
 	}
 	p := l.after(now - 1)
-	*l.slot(p) = entry{now, sum}
+	*l.slot(p) = entry{now, l.before(p) + full(last.sum-l.before(p))}
 	l.head = p + 1
+	if l.to <= last.at-l.keep { // nothing that was moved before can be settled any more
+		l.from = now
+	}
+	l.from, l.to = min(l.from, now), max(l.to, last.at)
 }
 
 func (l *Log) grow() {

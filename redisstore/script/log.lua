@@ -91,7 +91,7 @@ while true do
 
     -- Join: the charge is an entry of its own, at the head, or joins the last one when that is of the same step of
     -- the resolution. Entries never join across a calendar boundary.
-    local position, entry_units = head, cost
+    local position, entry_units, added = head, cost, cost
     if charges and head > oldest
       and (now == last or resolution > 1 and math.floor(now / resolution) == math.floor(last / resolution)) then
       local joins, offset = true, at
@@ -105,8 +105,9 @@ while true do
       end
       if joins then
         offset = entries + (head - 1) % slots * 12 + 7
-        entry_units = cost + unpack('>I5', call('GETRANGE', key, offset, offset + 4))
-        if entry_units <= MOST_OF_ENTRY then position = head - 1 else entry_units = cost end
+        local there = unpack('>I5', call('GETRANGE', key, offset, offset + 4))
+        position, entry_units = head - 1, math.min(there + cost, MOST_OF_ENTRY)
+        added = entry_units - there
       end
     end
 
@@ -205,25 +206,35 @@ while true do
     end
 
     if charges and (room or charge_refused) then
+      local begins, void = position == head and position % BLOCK == 0, false
+      if begins and head > oldest then -- a block adds no more to the sums than they have left
+        local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
+        if (total - unpack('>I6', call('GETRANGE', key, offset, offset + 5))) % SUM_MODULUS > MOST_SUM then
+          log = log or open(key, slots, entries, head, total)
+          oldest, void = steps().saturate(log, key, slots, entries, head, total, oldest), true
+        end
+      end
       local full = position == head and head - oldest == slots
       local grow, rare = full and needed <= oldest, nil
       if grow and slots > 0 then
-        local void
+        local joined
         rare, log = steps(), charge_refused and (log or open(key, slots, entries, head, total))
-        grow, void = rare.make_room(key, slots, entries, oldest, now - keep, log, total + cost, keep_units)
-        if void then hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), math.max(limits, hinted)) end
+        grow, joined = rare.make_room(key, slots, entries, oldest, now - keep, log, total + cost, keep_units)
+        void = void or joined
       end
+      local anew = header == '' or grow or limits > hinted
+      if void then hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), anew and limits or hinted) end
       if position < head and limits < hinted then -- the hints of other limits may have the entry's old time
         if hints == '' then hints = string.sub(header, 52, 51 + 26 * limits) end
         hints = hints .. string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), hinted - limits)
       end
       local entry = pack('>I7I5', now, entry_units)
-      local hot = pack('>I6I6I7', position + 1, (total + cost) % SUM_MODULUS, now) .. hints
+      local hot = pack('>I6I6I7', position + 1, (total + added) % SUM_MODULUS, now) .. hints
       if last == 0 and now < expires - 2 * old_keep then steps().reborn(key, slots, entries, now) end
-      if header ~= '' and not grow and limits <= hinted then
+      if not anew then
         -- Write: the entry, the sum before it where a block begins, and the header.
         call('SETRANGE', key, string.format('%d', entries + position % slots * 12), entry)
-        if position % BLOCK == 0 and position == head then
+        if begins then
           local block, blocks = position / BLOCK, math.ceil(slots / BLOCK) + 1
           call('SETRANGE', key, entries + slots * 12 + 6 * (block % blocks), pack('>I6', total))
         end
@@ -245,11 +256,11 @@ while true do
         if #hints < 26 * limits then hot = hot .. string.sub(header, 52, 51 + 26 * limits) end
         if mode == 3 then marked = 128 end
         local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, keep, keep_units, now + 2 * keep)
-        local anew, lives = cold .. hot, math.ceil(2 * keep / 1000)
+        local value, lives = cold .. hot, math.ceil(2 * keep / 1000)
         if slots == 0 then -- the sum before the first entry is zero, as is what follows
-          call('SET', key, anew .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size) .. pack('>I7I7', now, 0), 'PX', lives)
+          call('SET', key, value .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size) .. pack('>I7I7', now, 0), 'PX', lives)
         else
-          rare.rewrite(key, slots, entries, head, total, oldest, anew, size, position, entry, lives)
+          rare.rewrite(key, slots, entries, head, total, oldest, value, size, position, entry, lives)
         end
       end
     end

@@ -48,6 +48,23 @@ local function steps()
     return false, true
   end
 
+  -- saturate keeps sums from wrapping. If the entries hold more than half of MOST_SUM, the oldest join the last one
+  -- from which on that is so: all together hold more than any limit, before and after, so nobody can tell until units
+  -- are given back. It returns the oldest position. Hints may name what went.
+  function rare.saturate(log, key, slots, entries, head, total, oldest)
+    local call, pack = redis.call, struct.pack
+    local position, last = oldest, head - 1
+    while position < last do
+      local mid = math.ceil((position + last) / 2)
+      if (total - log.sum_before(mid)) % SUM_MODULUS > MOST_SUM / 2 then position = mid else last = mid - 1 end
+    end
+    local units = (log.sum_before(position + 1) - log.sum_before(oldest)) % SUM_MODULUS
+    local offset = entries + position % slots * 12 + 7
+    if position > oldest then call('SETRANGE', key, offset, pack('>I5', math.min(units, MOST_OF_ENTRY))) end
+    call('SETRANGE', key, '6', pack('>I6', position))
+    return position
+  end
+
   -- larger returns the slots of a ring that grows. Small rings grow fast, to be rewritten seldom; then by
   -- quarters, to take little more than they need; and then at once to the full size, because copying is what costs.
   function rare.larger(slots, keep_units)

@@ -71,22 +71,19 @@ if position == head or not joined and math.floor(time_there / resolution) ~= mat
     time_there, units = read(position)
   end
 end
-local left = math.min(units + becomes - cost, MOST_OF_ENTRY)
-if left < 0 then return '' end
+-- A full entry may stand for more than it holds: nothing is given back from it.
+if becomes < cost and (units >= MOST_OF_ENTRY or units + becomes < cost) then return '' end
+local left, saturated = math.min(units + becomes - cost, MOST_OF_ENTRY), false
 if left > units then
-  -- All entries together hold at most MOST_SUM units, which fill any limit: so the sums cannot wrap.
-  local stop, before = (math.floor(oldest / BLOCK) + 1) * BLOCK, total
-  if stop >= head then
-    stop = head
-  else
-    local offset = entries + slots * 12 + 6 * (stop / BLOCK % blocks)
-    before = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
+  local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % blocks)
+  local sum = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
+  if (total - sum) % SUM_MODULUS + left - units > MOST_SUM then
+    local log = open(key, slots, entries, head, total)
+    oldest, saturated = steps().saturate(log, key, slots, entries, head, total, oldest), true
+    position = math.max(position, oldest)
+    time_there, units = read(position)
+    left = math.min(units + becomes - cost, MOST_OF_ENTRY)
   end
-  for p = oldest, stop - 1 do
-    local _, u = read(p)
-    before = before - u
-  end
-  left = math.max(units, math.min(left, units + MOST_SUM - (total - before) % SUM_MODULUS))
 end
 local change = left - units
 
@@ -103,7 +100,7 @@ local hints, void = '', pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0)
 local old = call('GETRANGE', key, '51', entries - 1)
 for offset = 1, #old, 26 do
   local hint = unpack('>I6', old, offset)
-  if hint < position or hint == position and left > 0 then
+  if not saturated and (hint < position or hint == position and left > 0) then
     hints = hints .. string.sub(old, offset, offset + 25)
   else
     hints = hints .. void

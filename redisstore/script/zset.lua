@@ -8,7 +8,7 @@
 --          the register   score: minus infinity, so that it is the first member
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
--- window stay, but the oldest of more than MOST_ENTRIES joins the next one, and those go that SET_MOST_SUM units
+-- window stay, but the oldest of more than MOST_ENTRIES joins the next one, and so do those that SET_MOST_SUM units
 -- follow; a refusal writes nothing, but a clock that went back re-dates later members to now, once; a call removes
 -- at most SET_OLD old members; the key lives at least the longest window after the last member.
 
@@ -41,7 +41,9 @@ local function read(subject)
     local gone = last.at + tonumber(call('ZSCORE', key, 'keep') or 0) -- the score is minus the longest window
     local from = int(math.max(now, gone + 1))
     local first = entry(call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-    local member = name(last.sum, (last.sum - first.sum + first.units) % SET_MODULUS)
+    local before = first.sum - first.units
+    local units = math.min((last.sum - before) % SET_MODULUS, MOST_OF_ENTRY)
+    local member = name((before + units) % SET_MODULUS, units)
     call('ZADD', key, int(now), member)
     call('ZREMRANGEBYSCORE', key, '(' .. int(now), '+inf')
     call('ZREMRANGEBYSCORE', key, '0', int(math.min(gone, now - 1)))
@@ -95,23 +97,35 @@ local function look(l, cost)
   return over > 0, remaining, retry, release, reset
 end
 
--- trim removes up to SET_TRIM of the oldest members, from first on, while more than some units follow the oldest.
-local function trim(key, first, sum, most)
+-- trim joins up to SET_TRIM of the oldest members, while more than most units follow the oldest: these fill any limit, so
+-- nobody can tell until units are given back. Where refused calls are charged too, nothing is, and the members go.
+local function trim(key, sum, most, cut)
+  local first, units = entry(call('ZRANGE', key, '3', '3', 'WITHSCORES')), 0
   for _ = 1, SET_TRIM do
-    if (sum - first.sum) % SET_MODULUS <= most then return end
+    if (sum - first.sum) % SET_MODULUS <= most then break end
     call('ZREM', key, first.member)
+    if first.at > cut and not charge_refused then units = units + first.units end
     first = entry(call('ZRANGE', key, '3', '3', 'WITHSCORES'))
+  end
+  if units > 0 then
+    call('ZREM', key, first.member)
+    call('ZADD', key, int(first.at), name(first.sum, math.min(first.units + units, MOST_OF_ENTRY)))
   end
 end
 
 local function charge(subject)
   local key, last, sum, units = subject.key, subject.last, subject.cost, subject.cost
   if last then
-    sum = (last.sum + subject.cost) % SET_MODULUS
-    if last.at == now then units = units + last.units end
+    sum = last.sum
+    if last.at == now then
+      units = math.min(units + last.units, MOST_OF_ENTRY)
+      sum = sum - last.units
+    end
+    sum = (sum + units) % SET_MODULUS
   end
-  call('ZADD', key, int(now), name(sum, units))
-  if last and last.at == now then call('ZREM', key, last.member) end
+  local member = name(sum, units)
+  call('ZADD', key, int(now), member)
+  if last and last.at == now and last.member ~= member then call('ZREM', key, last.member) end
 
   -- The key keeps what any call so far has needed.
   local keep = math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))
@@ -126,9 +140,10 @@ local function charge(subject)
   elseif call('ZCARD', key) > MOST_ENTRIES + 3 then -- three hold no charge
     local next = entry({oldest[3], oldest[4]})
     call('ZREM', key, first.member, next.member)
-    call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, SET_MOST_SUM)))
+    call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, MOST_OF_ENTRY)))
   end
-  trim(key, first, sum, charge_refused and most or SET_MOST_SUM)
+  local enough = charge_refused and most or SET_MOST_SUM
+  if (sum - first.sum) % SET_MODULUS > enough then trim(key, sum, enough, now - keep) end
   expire(key, keep)
 end
 
@@ -144,7 +159,8 @@ local function settle(subject, at, change)
     later = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
     e = entry(later)
   end
-  if not e or e.units + change < 0 then return end
+  -- A full member may stand for more than it holds: nothing is given back from it.
+  if not e or change < 0 and (e.units >= MOST_OF_ENTRY or e.units + change < 0) then return end
   change = math.min(change, math.max(0, MOST_OF_ENTRY - e.units))
   -- All are removed before any is added: a new name may be another's old one.
   for i = 1, #later, 2 do call('ZREM', key, later[i]) end
@@ -155,7 +171,8 @@ local function settle(subject, at, change)
   end
   if change > 0 then
     local sum = (entry({later[#later - 1], later[#later]}).sum + change) % SET_MODULUS
-    trim(key, entry(call('ZRANGE', key, '3', '3', 'WITHSCORES')), sum, SET_MOST_SUM)
+    local cut = tonumber(later[#later]) + (tonumber(call('ZSCORE', key, 'keep')) or 0) -- the score is minus that
+    trim(key, sum, SET_MOST_SUM, cut)
   end
 end
 
