@@ -71,7 +71,7 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 	if err != nil {
 		return nil, err
 	}
-	v.topology(ctx)
+	v.topology(ctx, nodes)
 	v.clocks(ctx, nodes)
 	v.scripts(ctx)
 	v.waits(ctx)

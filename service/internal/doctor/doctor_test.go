@@ -205,10 +205,19 @@ func TestTopology(t *testing.T) {
 	if got := worst(run(t, w.URL()), "sentinel"); got.Level != Warn || !strings.Contains(got.Seen, "2 of 3 Sentinels answer") {
 		t.Errorf("without one Sentinel: %+v", got)
 	}
-	_, url := servertest.StartCluster(t)
+	cluster, url := servertest.StartCluster(t)
 	servertest.Wait(t, "the doctor does not see all replicas", func() bool { return worst(run(t, url), "cluster").Level == OK })
 	if got := worst(run(t, url), "scripts"); got.Level != OK {
 		t.Errorf("%+v", got)
+	}
+	if got := worst(run(t, url), "coverage"); got.Level != Warn || !strings.Contains(got.Do, "cluster-require-full-coverage no") {
+		t.Errorf("with Redis's default: %+v", got)
+	}
+	for _, node := range cluster.Nodes() {
+		node.Must(t, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	if got := worst(run(t, url), "coverage"); got.Level != OK {
+		t.Errorf("without full coverage: %+v", got)
 	}
 	clocks = 0
 	for _, f := range run(t, url) {

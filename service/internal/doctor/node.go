@@ -18,7 +18,9 @@ type node struct {
 }
 
 // settings are those that INFO does not contain.
-var settings = []string{"save", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "stop-writes-on-bgsave-error"}
+var settings = []string{
+	"save", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "stop-writes-on-bgsave-error", "cluster-require-full-coverage",
+}
 
 // inspect reads what a server reports about itself.
 func inspect(ctx context.Context, c *redis.Client) node {

@@ -14,9 +14,12 @@ import (
 )
 
 // topology checks a Cluster, or the Sentinels of a primary.
-func (v *visit) topology(ctx context.Context) {
+func (v *visit) topology(ctx context.Context, nodes []node) {
 	if c, ok := v.client.(*redis.ClusterClient); ok {
 		v.cluster(ctx, c)
+		v.coverage(nodes)
+		v.note("parts", OK, "sash serve has a breaker for each part of the slots, and reads the nodes every second; a program of "+
+			"your own needs failover.Options.Parts, Part and Classify, and a client that Tune set up, as README shows", "")
 	}
 	sentinels, master, err := redisclient.Sentinels(v.url)
 	if err == nil && len(sentinels) > 0 {
@@ -57,6 +60,21 @@ func (v *visit) cluster(ctx context.Context, c *redis.ClusterClient) {
 		v.note("cluster", Warn, seen, "a failover needs a majority of primaries: use at least three")
 	default:
 		v.note("cluster", OK, seen+", each with a replica", "")
+	}
+}
+
+// coverage checks whether nodes that work refuse their keys while another one is down.
+func (v *visit) coverage(nodes []node) {
+	for _, n := range nodes {
+		switch setting := n.config["cluster-require-full-coverage"]; setting {
+		case "no":
+			v.add("coverage", n, OK, "it decides its keys while another primary is down", "")
+		case "":
+			v.add("coverage", n, Unchecked, "the user may not read cluster-require-full-coverage", "run sash doctor once as a user that may run CONFIG GET")
+		default:
+			v.add("coverage", n, Warn, "cluster-require-full-coverage is "+setting+": from when a primary counts as down until its replica is promoted, "+
+				"this node refuses its keys too", "CONFIG SET cluster-require-full-coverage no on every node, and in its redis.conf")
+		}
 	}
 }
 
