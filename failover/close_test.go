@@ -22,9 +22,10 @@ func TestCloseWritesTheBacklog(t *testing.T) {
 		least, most int64                       // units that are written
 	}{
 		"the store is back":           {nil, 2 * time.Second, 2 * keys, 2 * keys},
-		"the store is gone":           {fails(errRefused), 2 * time.Second, 0, 0},
-		"the store hangs":             {stalls, 2*time.Second + failover.DefaultBudget, 0, 0},
-		"the store ignores contexts":  {hangs(time.Minute), 2*time.Second + failover.DefaultBudget, 0, 0},
+		"the store is gone":           {fails(errRefused), 4 * time.Second, 0, 0},
+		"the store hangs":             {stalls, 4*time.Second + failover.DefaultBudget, 0, 0},
+		"the store ignores contexts":  {hangs(time.Minute), 4*time.Second + failover.DefaultBudget, 0, 0},
+		"the store is back soon":      {backAfter(time.Second), 4 * time.Second, 2 * keys, 2 * keys},
 		"the store is back, and slow": {hangs(40 * time.Millisecond), 4*time.Second + failover.DefaultBudget, 2 * 50, 2 * 100},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,6 +61,20 @@ func TestCloseWritesTheBacklog(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// backAfter refuses connections for a while.
+func backAfter(d time.Duration) func(context.Context) error {
+	var first time.Time
+	return func(context.Context) error {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		if time.Since(first) < d {
+			return errRefused
+		}
+		return nil
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -24,7 +23,6 @@ type local struct {
 	instances func() int
 	ledger
 	backlogs []backlog       // of each part
-	closing  atomic.Bool     // Close was called
 	over     context.Context // ends, by end, when Close does not wait any longer
 	end      context.CancelFunc
 

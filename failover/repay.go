@@ -40,12 +40,11 @@ func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driv
 
 // repay writes the backlog of a part, one account at a time, until it is empty. Each round begins with a pause and a
 // look, and ends with the first failure. So a store that hangs gets no charge whose fate is unknown, and one that
-// rejects only these writes does not get one after the other. Once Close was called, a failure is the last.
+// rejects only these writes does not get one after the other.
 func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 	defer close(done)
 	pause, works := firstPause, false
 	for g.rest(store, pause) {
-		last := g.local.closing.Load()
 		of, d, ok := b.take()
 		if !ok {
 			return
@@ -55,9 +54,6 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 		} else if works = g.pay(b, store, of, d); works {
 			pause = 0
 			continue
-		}
-		if last {
-			break
 		}
 		pause = min(longestPause, max(firstPause, 2*pause))
 	}
@@ -132,17 +128,16 @@ func holding(policy *driver.Policy, units int64) *driver.Policy {
 	return &holds
 }
 
-// Close writes the units that were admitted locally and not written yet. It waits until they are written, the store has
-// failed once more, or the context has ended, and for no longer than the budget after that. What it could not write is
-// lost: it is counted in [Stats], and the error says how much. Close does not end the store, which still decides, but
-// what is admitted locally from then on is lost. A program that ends without Close loses the backlog.
+// Close writes the units that were admitted locally and not written yet. It tries until they are written or the context
+// ends, and returns within the budget after that, so give it a deadline of a few seconds. What it could not write is lost:
+// it is counted in [Stats], and the error says how much. Close does not end the store, which still decides, but what is
+// admitted locally from then on is lost. A program that ends without Close loses the backlog.
 func (s *Store) Close(ctx context.Context) error {
 	l := s.local
 	if l == nil {
 		return nil
 	}
 	lost, doubtful := l.lost.Load(), l.doubtful.Load()
-	l.closing.Store(true)
 	stop := context.AfterFunc(ctx, l.end)
 	defer stop()
 	for i := range l.backlogs {

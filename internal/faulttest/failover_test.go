@@ -131,6 +131,9 @@ func TestFailover(t *testing.T) {
 					await(t, "what was admitted locally is written, without a call", func() bool {
 						return store.Stats().Backlog == 0 && store.Stats().InFlight == 0
 					})
+					if err := store.Close(t.Context()); err != nil { // its goroutine has ended
+						t.Error(err)
+					}
 					after := clients(t, server)
 					if after > connections+mostInFlight {
 						t.Errorf("%d connections, %d before", after, connections)

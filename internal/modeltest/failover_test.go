@@ -85,6 +85,9 @@ func TestFailoverWhileTheServerIsStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := store.Close(t.Context()); err != nil { // its goroutine has ended
+			t.Error(err)
+		}
 		stats := store.Stats()
 		all := int64(admitted[driver.FromStore] + admitted[driver.FromLocal])
 		t.Logf("admitted %v; %d are charged; %+v; the slowest answer took %v", admitted, 1000-res.Remaining, stats, slowest)

@@ -243,7 +243,6 @@ func TestServeStartsWithoutRedisAndUsesFailureModes(t *testing.T) {
 	p.stopped(t)
 }
 
-// A Redis that refuses the password is logged, and failure modes answer.
 // What was admitted locally is written to Redis when the service stops, or the log says how much was lost.
 func TestServeWritesLocalAdmissionsWhenItStops(t *testing.T) {
 	for name, back := range map[string]bool{"Redis is back": true, "Redis is gone": false} {
@@ -282,6 +281,7 @@ func TestServeWritesLocalAdmissionsWhenItStops(t *testing.T) {
 	}
 }
 
+// A Redis that refuses the password is logged, and failure modes answer.
 func TestServeWithTheWrongPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	p := servePolicies(t, "--redis", "redis://:secret@"+server.Addr(), "--instances", "1")
