@@ -56,7 +56,11 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	g := &Guard{log: opts.Log, outages: newOutages(opts.Log, opts.Failed), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
 	id := secret.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
-	refusals, err := denials.New(coalesce.New(redis), nil)
+	part := func(string, *driver.Policy) int { return 0 }
+	if opts.Cluster {
+		part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
+	}
+	refusals, err := denials.New(coalesce.New(newClocked(redis, part, opts.Log)), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +75,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	}
 	if opts.Cluster {
 		behind.Parts = parts
-		behind.Part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
+		behind.Part = part
 	}
 	g.Store, err = failover.New(refusals, behind)
 	return g, err
