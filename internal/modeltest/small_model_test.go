@@ -15,7 +15,7 @@ type smallModel struct {
 	keep, units int64 // the longest window and the most units of any limit so far
 	charges     []*smallCharge
 	entries     []*smallEntry
-	from, to    int64          // clocks that went back have moved what was charged after from, up to and with to
+	back        int64          // the latest time from which a clock went back
 	seen        map[string]int // how often something rare happened
 
 	definition, logged reading
@@ -166,10 +166,7 @@ func (m *smallModel) redate(now int64) {
 	m.seen["the clock went back"]++
 	last := m.entries[n-1].at
 	m.forget(last - m.keep)
-	if m.to == 0 {
-		m.from = now
-	}
-	m.from, m.to = min(m.from, now), max(m.to, last)
+	m.back = max(m.back, last)
 	merged := &smallEntry{at: now}
 	kept := m.entries[:0]
 	for _, e := range m.entries {
@@ -337,7 +334,7 @@ func (m *smallModel) finds(c *smallCharge) bool {
 	if c.entry.at == at {
 		return true
 	}
-	if m.from < at && at <= m.to {
+	if at <= m.back && !m.mistakes {
 		return false
 	}
 	if c.entry.at/m.resolution == at/m.resolution {

@@ -29,7 +29,7 @@ func AppendState(b []byte, s State) []byte {
 	switch s := s.(type) {
 	case *Log:
 		b = append(b, kindLog)
-		for _, v := range [...]int64{s.Resolution, s.keep, s.units, s.joined, s.from, s.to, int64(s.head - s.lo)} {
+		for _, v := range [...]int64{s.Resolution, s.keep, s.units, s.joined, s.moved, int64(s.head - s.lo)} {
 			b = binary.AppendVarint(b, v)
 		}
 		at, sum := int64(0), s.gone
@@ -123,7 +123,7 @@ func Decode(b []byte) (State, []byte, error) {
 }
 
 func (r *reader) log() *Log {
-	l := &Log{Resolution: r.length(), keep: r.length(), units: r.int(), joined: r.int(), from: r.int(), to: r.int()}
+	l := &Log{Resolution: r.length(), keep: r.length(), units: r.int(), joined: r.int(), moved: r.int()}
 	n := r.count(2)
 	if n > threshold.Log.Entries {
 		r.fail(ErrEncoding)

@@ -15,15 +15,15 @@ func TestALogComesBack(t *testing.T) {
 	for at := int64(1); at < 4000; at += 30 {
 		l.Charge(at, at%7+1, limits)
 	}
-	l.joined = 17
+	l.joined, l.moved = 17, 18
 	b := AppendState([]byte{1, 2}, l)
 	s, rest, err := Decode(append(b[2:], 9))
 	if err != nil || len(rest) != 1 {
 		t.Fatal(err, rest)
 	}
 	got := s.(*Log)
-	want := []int64{l.Resolution, l.keep, l.units, l.joined, l.from, l.to, int64(l.head - l.lo), l.Expires()}
-	have := []int64{got.Resolution, got.keep, got.units, got.joined, got.from, got.to, int64(got.head - got.lo), got.Expires()}
+	want := []int64{l.Resolution, l.keep, l.units, l.joined, l.moved, int64(l.head - l.lo), l.Expires()}
+	have := []int64{got.Resolution, got.keep, got.units, got.joined, got.moved, int64(got.head - got.lo), got.Expires()}
 	if !reflect.DeepEqual(have, want) {
 		t.Errorf("%v came back as %v", want, have)
 	}
@@ -44,7 +44,7 @@ func TestDecodeRefusesWhatIsNoState(t *testing.T) {
 			t.Errorf("the first %d bytes: %v", n, err)
 		}
 	}
-	if _, _, err := Decode([]byte{kindLog, 2, 2, 2, 0, 0, 0, 4, 2, 2, 0, 2}); !errors.Is(err, ErrEncoding) {
+	if _, _, err := Decode([]byte{kindLog, 2, 2, 2, 0, 0, 4, 2, 2, 0, 2}); !errors.Is(err, ErrEncoding) {
 		t.Errorf("two entries of one instant: %v", err)
 	}
 }

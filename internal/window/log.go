@@ -39,9 +39,7 @@ type Log struct {
 	units int64   // the most units of a limit it was ever used with
 
 	joined int64 // the time of the latest entry that has joined the oldest; zero when none has
-
-	// A clock that went back has moved what was charged after from, up to and with to. Both are zero if none has.
-	from, to int64
+	moved  int64 // the latest time from which a clock that went back has moved entries; zero when none has
 }
 
 type entry struct {
@@ -178,18 +176,19 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 }
 
 // Settle implements State. The charge is in the entry of its time or, joined, of the latest time within
-// the same step. If a clock that went back has moved it, or the entry is full, it cannot be found: additional units are
-// then charged to a later entry, and units to give back stay until they leave.
+// the same step. After a clock that went back, one from before it has caught up is found in an entry of its time only. If
+// the charge is not found, additional units are charged to a later entry, and units to give back stay until they leave; so
+// do those of a full entry.
 func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	if l.head == l.lo {
 		return
 	}
 	p := l.after(at - 1)
-	moved := l.from < at && at <= l.to
+	sure := at > l.moved // no clock that went back has moved the charge, or another one there
 	switch {
 	case p < l.head && l.slot(p).at == at:
-	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution && !moved:
-	case p == l.lo && at <= l.joined && !moved: // it is part of the oldest entry now
+	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution && sure:
+	case p == l.lo && at <= l.joined && sure: // it is part of the oldest entry now
 	case more < 0:
 		return
 	case p == l.head:
@@ -263,10 +262,7 @@ func (l *Log) redate(now int64) {
 	p := l.after(now - 1)
 	*l.slot(p) = entry{now, l.before(p) + full(last.sum-l.before(p))}
 	l.head = p + 1
-	if l.to <= last.at-l.keep { // nothing that was moved before can be settled any more
-		l.from = now
-	}
-	l.from, l.to = min(l.from, now), max(l.to, last.at)
+	l.moved = max(l.moved, last.at)
 }
 
 func (l *Log) grow() {
