@@ -116,7 +116,7 @@ func (g *guard) admit(ctx context.Context, b *breaker) (t ticket, waited time.Du
 			return 0, 0, err
 		}
 	}
-	if t, err = g.enter(b); err != nil {
+	if t, err = g.let(b); err != nil {
 		<-g.slots
 	}
 	return t, waited, err
@@ -128,7 +128,7 @@ var inBackground = context.WithValue(context.Background(), backgroundKey{}, true
 type backgroundKey struct{}
 
 func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
-	if b.now() != Up || ctx.Value(backgroundKey{}) != nil {
+	if g.state(b) != Up || ctx.Value(backgroundKey{}) != nil {
 		return 0, &sash.StoreError{Err: ErrBusy}
 	}
 	began := time.Now()

@@ -52,6 +52,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -196,8 +197,14 @@ func (s *Store) Unwrap() driver.Store { return s.store }
 // Substitutes implements [driver.Substitute].
 func (s *Store) Substitutes() {}
 
-// State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down.
-func (s *Store) State() State { return s.now() }
+// State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down; or
+// what is forced.
+func (s *Store) State() State {
+	if f, ok := s.force(); ok {
+		return f.State
+	}
+	return s.now()
+}
 
 // Stats count the calls in flight and the local admissions of a Store.
 type Stats struct {
@@ -238,6 +245,7 @@ type guard struct {
 	breakers []breaker     // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
+	forced   atomic.Pointer[Forced]         // nil is nothing
 	woke     func()                         // of every watch; nil but in tests
 	findKeys sync.Once
 	keys     []string // of findKeys: see probeKeys

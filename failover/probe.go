@@ -12,10 +12,17 @@ import (
 // Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part
 // that no call has reached since the last Probe, as a caller's Peek would: State, Stats, OnChange and OnError follow, and
 // nothing is charged. A part that fails is asked again until it has answered or is down, which takes Budget + Blip. A part
-// that is down is asked once its pause is over. The error is that of a part that does not work, or the context's.
+// that is down is asked once its pause is over, and none while a state is forced. The error is that of a part that does
+// not work, or the context's.
 //
 // The package has no goroutine that calls it. Call it every second or so; calls may overlap.
 func (s *Store) Probe(ctx context.Context) error {
+	if f, ok := s.force(); ok {
+		if f.State == Down {
+			return errForced
+		}
+		return nil
+	}
 	errs := make([]error, len(s.breakers))
 	var group sync.WaitGroup
 	for i, key := range s.probeKeys() {
@@ -44,7 +51,7 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 			return ctx.Err()
 		case !out.failed, now > before:
 			return nil
-		case b.now() != Up:
+		case s.state(b) != Up:
 			return out.err
 		}
 		select {

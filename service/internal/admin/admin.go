@@ -52,6 +52,8 @@ type Options struct {
 	Charges func(ctx context.Context, key string, policy *driver.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
 	Store func() degrade.Report
+	// Forcing forces a state of the store. Nil forces none, as for a store in memory.
+	Forcing Forcing
 	// Log receives every change with its author, and failures. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -89,6 +91,8 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("POST /logout", h.logout)
 	mux.HandleFunc("GET /admin/v1/config", h.config)
 	mux.HandleFunc("GET /admin/v1/store", h.store)
+	mux.HandleFunc("POST /admin/v1/store", h.private(h.force))
+	mux.HandleFunc("DELETE /admin/v1/store", h.private(h.lift))
 	mux.HandleFunc("GET /admin/v1/events", h.events)
 	mux.HandleFunc("GET /admin/v1/charges", h.private(h.charges))
 	mux.HandleFunc("GET /admin/v1/top", h.private(h.top))

@@ -73,6 +73,9 @@ func (h *handler) state() wire.Store {
 		Overrides: len(h.Exceptions.List(exceptions.Override)), Bans: len(h.Exceptions.List(exceptions.Ban)),
 		ExceptionsReadAt: wire.When(status.Read), ExceptionsCurrent: status.Err == nil,
 	}
+	if f := report.Forced; f != nil {
+		store.Forced = &wire.Forced{State: f.State.String(), Until: wire.When(f.Until)}
+	}
 	if report.Cause != "" {
 		store.Cause = &report.Cause
 	}

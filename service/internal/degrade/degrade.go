@@ -155,6 +155,9 @@ func (g *Guard) Health() Health {
 	if g.Store.State() != failover.Up {
 		h.Status, h.Cause = "degraded", g.outages.cause()
 	}
+	if _, forced := g.Store.Forced(); forced && h.Status == "degraded" {
+		h.Cause = "down" // by an operator, whatever failed before
+	}
 	return h
 }
 

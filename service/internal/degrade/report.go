@@ -11,6 +11,8 @@ type Report struct {
 	Health
 	// Since is when the store went down or came back; zero when neither happened since the start.
 	Since time.Time
+	// Forced is the state that an operator forced; nil is none.
+	Forced *failover.Forced
 	// Stats are those of the store that answers while Redis does not.
 	Stats failover.Stats
 }
@@ -18,6 +20,9 @@ type Report struct {
 // Report returns the state now. It sends nothing.
 func (g *Guard) Report() Report {
 	r := Report{Health: g.Health(), Stats: g.Store.Stats()}
+	if f, ok := g.Store.Forced(); ok {
+		r.Forced = &f
+	}
 	g.outages.mu.Lock()
 	defer g.outages.mu.Unlock()
 	if r.Since = g.outages.since; r.Since.IsZero() {

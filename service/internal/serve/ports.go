@@ -112,7 +112,7 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler
 func (s *instance) admin() http.Handler {
 	return admin.New(s.decider, &admin.Options{
 		Access: s.Access, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
-		Charges: s.store.charges, Store: s.store.report, Log: s.Log,
+		Charges: s.store.charges, Store: s.store.report, Forcing: s.store.forcing, Log: s.Log,
 	})
 }
 

@@ -28,6 +28,7 @@ type store struct {
 	health  func() degrade.Health
 	ready   func(context.Context) error
 	report  func() degrade.Report
+	forcing admin.Forcing // nil in memory
 	charges func(ctx context.Context, key string, policy *driver.Policy) (admin.Charges, error)
 }
 
@@ -74,6 +75,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 		out.ready = ping
 	}
 	out.decides, out.run, out.health, out.report = guard.Store, guard.Run, guard.Health, guard.Report
+	out.forcing = guard.Store
 	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}))
 	return out, nil
 }

@@ -23,6 +23,8 @@ type Store struct {
 	// Since is when it went down or came back, and For how long ago; null when neither happened.
 	Since *Instant `json:"since"`
 	For   *Seconds `json:"for"`
+	// Forced is the state that an operator forced on this instance; null is none.
+	Forced *Forced `json:"forced"`
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int   `json:"instances"`
 	InFlight  int   `json:"in_flight"`
@@ -32,6 +34,12 @@ type Store struct {
 	Bans              int      `json:"bans"`
 	ExceptionsReadAt  *Instant `json:"exceptions_read_at"`
 	ExceptionsCurrent bool     `json:"exceptions_current"`
+}
+
+// Forced is a state that an operator forced: up or down.
+type Forced struct {
+	State string   `json:"state"`
+	Until *Instant `json:"until"` // null is until it is lifted
 }
 
 // Local is what was admitted locally while the store was unavailable: see failover.Stats.
