@@ -12,8 +12,9 @@ const RepeatTime = driver.RepeatTime
 
 // AllowOnce is AllowN for a call that may be repeated because its answer was lost. The ID names the call: 1 to
 // [MaxIDLength] bytes, chosen by the caller, such as the name of a job or a message. An admitted call is charged once:
-// repeated with the same ID and key within [RepeatTime], it gets the same Result and charges nothing, even with another
-// cost and however often and concurrently it is repeated.
+// repeated with the same ID and key within [RepeatTime], it is admitted again and charges nothing, even with another cost
+// or under other limits, and however often and concurrently it is repeated. The Result of a repetition has the At of the
+// first, and what remains and the times to wait as of now.
 //
 //	res, err := limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	if errors.Is(err, sash.ErrUnavailable) {
@@ -22,9 +23,9 @@ const RepeatTime = driver.RepeatTime
 //
 // A refusal charges nothing and is not remembered: a repeated call is decided anew, and may be admitted. With
 // Options.CountRefused a refusal is charged and remembered: retry it with another ID. The same ID on another key, or
-// under another algorithm or resolution, is another call. Under other limits a remembered answer is still that of the
-// limits it was given under, or an error if the store cannot know them; so an ID should not outlive its limits. After
-// RepeatTime a call is charged again, like any new one.
+// under another algorithm or resolution, is another call. After RepeatTime or a Reset a call is charged again, like any
+// new one. A store remembers about 10,000 IDs of a key at a time, on Redis about 600 unless it keeps a compact log, and
+// forgets the oldest first.
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {

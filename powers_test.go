@@ -74,7 +74,7 @@ func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := l.Reserve(t.Context(), "k", 4)
+			r, err := l.Reserve(t.Context(), name, 4)
 			if err != nil || !r.Allowed() {
 				t.Fatal(r, err)
 			}
@@ -82,17 +82,17 @@ func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
 				t.Error(err)
 			}
 			for range 3 {
-				if res, err := l.AllowOnce(t.Context(), "id", "k", 2); err != nil || !res.Allowed || res.Remaining != 5 {
+				if res, err := l.AllowOnce(t.Context(), "id", name, 2); err != nil || !res.Allowed || res.Remaining != 5 {
 					t.Errorf("%+v, %v; want 5 of 10 left", res, err)
 				}
 			}
-			if err := l.Reset(t.Context(), "k"); err != nil {
+			if err := l.Reset(t.Context(), name); err != nil {
 				t.Error(err)
 			}
-			if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 10 {
+			if res, err := l.Peek(t.Context(), name); err != nil || res.Remaining != 10 {
 				t.Errorf("%d of 10 are left: %v", res.Remaining, err)
 			}
-			two := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
+			two := []sash.Subject{{Key: name, Cost: 1}, {Key: name + " two", Cost: 1}}
 			if res, err := l.AllowAll(t.Context(), two...); err != nil || !res.Allowed {
 				t.Errorf("%+v, %v", res, err)
 			}

@@ -28,8 +28,10 @@ type MultiStore interface {
 type Deduplicator interface {
 	// DecideOnce is Decide for a request that may be repeated. The ID has 1 to MaxIDLength bytes, and
 	// names the request among those of its key, algorithm and resolution. A decision that charged is
-	// remembered for RepeatTime: within it a repetition charges nothing and gets the same Answer. Any other
-	// is not remembered. Charging and remembering are one atomic step. It may be repeated after an error.
+	// remembered for RepeatTime, or until a reset: within it a repetition charges nothing, whatever its cost and
+	// its limits. It gets the same decision, which is the Refusals and At of the first Answer, and the statuses
+	// of its own limits as of now. Any other decision is not remembered. Charging and remembering are one atomic
+	// step. It may be repeated after an error. A store may bound how many IDs a key remembers.
 	DecideOnce(ctx context.Context, id string, req Request) (Answer, error)
 }
 
@@ -37,9 +39,10 @@ type Deduplicator interface {
 type Settler interface {
 	// Settle makes a request's charge worth the settlement's units, at the instant at which it was
 	// made: less at once makes room; more is charged whether or not there is room. It does nothing when
-	// the charge has left the window or the store has applied the settlement already, and may be repeated
-	// after an error. After a clock that went back, what is more is charged at a later instant than the
-	// request was, and less may be given back by another call of the same key, or not at all.
+	// the charge has left the window or was removed by a reset, or when the store has applied the settlement
+	// already, and may be repeated after an error. After a clock that went back, what is more is charged at a
+	// later instant than the request was, and less may be given back by another call of the same key, or not at
+	// all. A store may bound how many IDs a key remembers; what it may have forgotten gives no units back.
 	Settle(ctx context.Context, s Settlement) error
 }
 
@@ -57,8 +60,8 @@ var (
 	// different places, such as slots of a Redis Cluster. A limiter then decides them one by one.
 	ErrApart = errors.New("sash: the subjects live in different places of the store")
 	// ErrRejected means that the store works and cannot decide this call: what it holds under the key was not
-	// written by it, or the call repeats an ID under other limits. A decorator passes the error on, and it says
-	// nothing about calls on other keys. Repeating the call does not help.
+	// written by it. A decorator passes the error on, and it says nothing about calls on other keys. Repeating the
+	// call does not help.
 	ErrRejected = errors.New("sash: the store works and rejects this call")
 )
 
@@ -104,7 +107,7 @@ type Settlement struct {
 }
 
 // Expires returns the instant from which the charge no longer counts and settling does nothing. Stores
-// remember the ID until then.
+// remember the ID until then, unless there are too many.
 func (s *Settlement) Expires() int64 {
 	lives := s.Request.Policy.Longest()
 	if s.Request.Policy.Algorithm == SlidingCounter {

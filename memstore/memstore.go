@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // DefaultMaxKeys is the cap on keys when Options do not give one.
@@ -71,7 +72,6 @@ func New(opts *Options) *Store {
 		s.shards[i].store = s
 		s.shards[i].clock = newClock(opts.Now, start)
 		s.shards[i].subjects = make(map[uint64]*subject)
-		s.shards[i].calls.most = max(1, int(s.most)/n)
 	}
 	return s
 }
@@ -104,16 +104,19 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (dr
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
-	c := call{subject: identify(req.Key, req.Policy), name: id}
-	if answer, ok := sh.calls.find(now, c); ok {
-		return answer, nil
+	name, statuses := window.CallName(id), sh.statuses[:len(req.Policy.Limits)]
+	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
+		if m, ok := sub.ids.find(now, name); ok {
+			sub.state.Look(now, 0, req.Policy.Limits, statuses)
+			at := m.until - driver.RepeatTime.Microseconds()
+			return driver.NewAnswer(at, window.Again(m.refusals, statuses), statuses), nil
+		}
 	}
-	statuses := sh.statuses[:len(req.Policy.Limits)]
 	refusals, firm := sh.decide(now, hash, req, statuses)
 	answer := driver.NewAnswer(now, refusals, statuses)
 	answer.Firm = firm
-	if answer.Allowed() || req.Policy.CountRefused {
-		sh.calls.add(now, c, answer)
+	if req.Cost > 0 && (answer.Allowed() || req.Policy.CountRefused) {
+		sh.find(hash, req.Key, req.Policy).charged(now, name, refusals)
 	}
 	return answer, nil
 }

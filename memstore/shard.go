@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"container/heap"
-	"maps"
 	"sync"
 
 	"example.com/sash/driver"
@@ -15,7 +14,6 @@ type shard struct {
 	clock    clock
 	subjects map[uint64]*subject // by hash; those with the same hash are chained
 	queue    queue
-	calls    calls
 	store    *Store
 	evicted  uint64
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
@@ -34,9 +32,8 @@ type subject struct {
 	due   int64  // when the queue visits it
 	index int    // in the queue; -1 after it has left
 
-	until   int64            // when no charge can be settled any more, nor a settlement be repeated
-	settled map[string]int64 // IDs of settlements, and until when a repetition could do harm
-	most    int              // how many of them to hold before the expired ones are dropped
+	until int64 // when no charge can be settled any more, and no call be repeated
+	ids   *ids  // nil until there is one
 }
 
 // begin gives a new subject its state.
@@ -65,26 +62,6 @@ func (s *subject) hold(now int64, req *driver.Request) {
 	}
 	set := driver.Settlement{Request: *req, At: now}
 	s.loose, s.until = true, max(s.until, set.Expires())
-}
-
-// first reports whether a settlement is applied for the first time, and records it.
-func (s *subject) first(now int64, set *driver.Settlement) bool {
-	if set.ID == "" {
-		return true
-	}
-	if _, again := s.settled[set.ID]; again {
-		return false
-	}
-	if s.settled == nil {
-		s.settled = make(map[string]int64)
-	}
-	if len(s.settled) >= s.most {
-		maps.DeleteFunc(s.settled, func(_ string, until int64) bool { return until <= now })
-		s.most = max(16, 2*len(s.settled))
-	}
-	s.settled[set.ID] = set.Expires()
-	s.until = max(s.until, set.Expires())
-	return true
 }
 
 // look fills statuses without charging.

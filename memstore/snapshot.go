@@ -19,8 +19,8 @@ import (
 // CRC-32C, big endian, of all bytes before it.
 const snapshotHeader = "sash memstore snapshot 2\n"
 
-// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled and until when, when
-// it was first charged, IDs of settlements, and the state. Strings follow their length; all numbers are varints.
+// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, until when the subject is
+// held, when it was first charged, IDs, and the state. Strings follow their length; all numbers are varints.
 const (
 	snapshotStep = 128     // subjects encoded while a shard is locked
 	mostRecord   = 1 << 30 // bytes; a full log has about two million
@@ -30,8 +30,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Snapshot writes the contents of the store, for Restore of another one. Decisions go on meanwhile: Snapshot locks one of
 // up to 64 shards for 128 keys at a time. It contains every charge from before the call, and perhaps charges made during
-// it. It does not contain the answers to calls with an ID ([sash.Limiter.AllowOnce]): such a call is a new one for the
-// other store. Errors are the writer's.
+// it. Errors are the writer's.
 func (s *Store) Snapshot(w io.Writer) error {
 	sum := crc32.New(castagnoli)
 	out := bufio.NewWriter(io.MultiWriter(w, sum))
@@ -95,19 +94,69 @@ func (s *subject) append(b []byte, now int64) []byte {
 	}
 	b = binary.AppendVarint(append(b, loose), s.until)
 	b = binary.AppendVarint(b, s.born)
-	settled := 0
-	for _, until := range s.settled {
-		if until > now {
-			settled++
-		}
-	}
-	b = binary.AppendUvarint(b, uint64(settled))
-	for id, until := range s.settled {
-		if until > now {
-			b = binary.AppendVarint(appendText(b, id), until)
-		}
-	}
+	b = s.ids.append(b, now)
 	return window.AppendState(b, s.state)
+}
+
+// append writes the floor, how many IDs are still remembered, and for each its name, until when, and its refusals.
+func (i *ids) append(b []byte, now int64) []byte {
+	if i == nil {
+		i = new(ids)
+	}
+	b = binary.AppendVarint(b, i.floor)
+	held := 0
+	for _, m := range i.known {
+		if m.until > now {
+			held++
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(held))
+	for _, name := range i.order {
+		if m := i.known[name]; m.until > now {
+			b = binary.AppendVarint(append(b, name[:]...), m.until)
+			b = binary.AppendUvarint(b, m.refusals)
+		}
+	}
+	return b
+}
+
+// cut reads what append has written from the front.
+func (i *ids) cut(b []byte) (rest []byte, ok bool) {
+	var n int
+	if i.floor, n = binary.Varint(b); n <= 0 {
+		return nil, false
+	}
+	b = b[n:]
+	held, n := binary.Uvarint(b)
+	if n <= 0 || held > uint64(len(b)) {
+		return nil, false
+	}
+	b = b[n:]
+	if held > 0 {
+		i.known = make(map[window.Name]memo, held)
+	}
+	for range held {
+		var name window.Name
+		var m memo
+		if len(b) < len(name) {
+			return nil, false
+		}
+		b = b[copy(name[:], b):]
+		if m.until, n = binary.Varint(b); n <= 0 {
+			return nil, false
+		}
+		b = b[n:]
+		if m.refusals, n = binary.Uvarint(b); n <= 0 {
+			return nil, false
+		}
+		b = b[n:]
+		if _, twice := i.known[name]; twice {
+			return nil, false
+		}
+		i.known[name] = m
+		i.order = append(i.order, name)
+	}
+	return b, true
 }
 
 func appendText(b []byte, text string) []byte {
@@ -193,21 +242,13 @@ func (s *Store) put(record []byte) error {
 		}
 		record = record[n:]
 	}
-	settled, n := binary.Uvarint(record)
-	if n <= 0 || settled > uint64(len(record)) {
+	sub.ids = new(ids)
+	record, ok3 := sub.ids.cut(record)
+	if !ok3 {
 		return ErrSnapshot
 	}
-	record = record[n:]
-	if settled > 0 {
-		sub.settled, sub.most = make(map[string]int64, settled), max(16, 2*int(settled))
-	}
-	for range settled {
-		id, rest, ok := cutText(record)
-		until, n := binary.Varint(rest)
-		if !ok || n <= 0 {
-			return ErrSnapshot
-		}
-		sub.settled[id], sub.until, record = until, max(sub.until, until), rest[n:]
+	if len(sub.ids.order) == 0 && sub.ids.floor == 0 {
+		sub.ids = nil
 	}
 	state, rest, err := window.Decode(record)
 	if err != nil {

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"example.com/sash/driver"
 )
@@ -19,8 +20,7 @@ func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (dr
 		guessed = 1
 	}
 	arg := appendUint(appendUint(nil, 7, max(0, c.Length)), 1, guessed)
-	beside := s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog})
-	reply, err := s.send(ctx, coolDown, []string{s.mark("cooldown", beside, key)}, string(arg))
+	reply, err := s.send(ctx, coolDown, []string{s.coolDownKey(key)}, string(arg))
 	if err != nil || reply == "" {
 		return driver.CoolDown{}, err
 	}
@@ -29,4 +29,15 @@ func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (dr
 	}
 	first := number(reply) // length and guessed
 	return driver.CoolDown{Length: int64(first >> 8), Left: int64(number(reply[8:])), Guessed: first&1 != 0}, nil
+}
+
+// coolDownKey returns the name of the key of a subject's cool-down. Braces in keys or prefixes that are not from sash.Key
+// can make it take a few thousand tries to find one in the slot of the log.
+func (s *Store) coolDownKey(key string) string {
+	log := s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog})
+	name := s.prefix + "cooldown:{" + hashTag(log) + "}:" + key
+	for n := 0; slot(name) != slot(log); n++ {
+		name = s.prefix + "cooldown:{" + strconv.Itoa(n) + "}:" + key
+	}
+	return name
 }

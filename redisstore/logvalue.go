@@ -39,10 +39,13 @@ const (
 	block       = 64 // entries a sum
 	mostHints   = 127
 	mostSlots   = 1 << 20 // more than any log has
+	mostIDs     = 1 << 16 // more than any log has
+	idBytes     = 16
 )
 
 // mostLogBytes is longer than any value of a log.
-const mostLogBytes = headerBytes + mostHints*hintBytes + mostSlots*entryBytes + (mostSlots/block+1)*sumBytes
+const mostLogBytes = headerBytes + mostHints*hintBytes + mostSlots*entryBytes + (mostSlots/block+1)*sumBytes +
+	mostIDs*idBytes
 
 var errNoLog = errors.New("redisstore: the value is not a log of this version")
 

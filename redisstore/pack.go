@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // The modes of a script: the first byte of its argument.
@@ -40,7 +41,7 @@ func pack(reqs []driver.Request, countRefused bool, now int64) string {
 }
 
 // packSettlement writes the argument of a settlement: that of a decision, followed by the instant of the charge, its
-// units, and the instant from which settling does nothing.
+// units, the instant from which settling does nothing, and the settlement's name.
 func packSettlement(set *driver.Settlement) string {
 	at := set.At
 	var usual [usualSize]byte
@@ -49,7 +50,12 @@ func packSettlement(set *driver.Settlement) string {
 	b = appendRequest(b, &set.Request, at)
 	b = appendUint(b, 7, at)
 	b = appendUint(b, 5, set.Units)
-	return string(appendUint(b, 7, set.Expires()))
+	b = appendUint(b, 7, set.Expires())
+	var name window.Name
+	if set.ID != "" {
+		name = window.SettlementName(set.ID)
+	}
+	return string(append(b, name[:]...))
 }
 
 func appendRequest(b []byte, req *driver.Request, now int64) []byte {

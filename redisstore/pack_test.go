@@ -3,6 +3,8 @@ package redisstore
 import (
 	"strings"
 	"testing"
+
+	"example.com/sash/driver"
 )
 
 // Slots as a Redis server gives them for CLUSTER KEYSLOT.
@@ -26,17 +28,16 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-func TestAMarkIsInTheSlotOfItsKey(t *testing.T) {
+func TestACoolDownIsInTheSlotOfItsLog(t *testing.T) {
 	for _, prefix := range []string{"sash:", "{app}:", "odd{:", "odd}:", "{}:"} {
 		s := &Store{prefix: prefix}
 		for _, key := range []string{"user:42", "{t1}:user:42", "a}b", "a{b", "{}", "}{", "{{a}}"} {
-			key := prefix + "log:" + key
-			mark := s.mark("settled", key, "ID")
-			if slot(mark) != slot(key) {
-				t.Errorf("%q is in slot %d, and the mark %q in %d", key, slot(key), mark, slot(mark))
+			log, name := s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog}), s.coolDownKey(key)
+			if slot(name) != slot(log) {
+				t.Errorf("%q is in slot %d, and its cool-down %q in %d", log, slot(log), name, slot(name))
 			}
-			if !strings.HasPrefix(mark, prefix+"settled:") || !strings.HasSuffix(mark, ":ID") {
-				t.Errorf("the mark of %q is called %q", key, mark)
+			if !strings.HasPrefix(name, prefix+"cooldown:") || !strings.HasSuffix(name, ":"+key) {
+				t.Errorf("the cool-down of %q is called %q", key, name)
 			}
 		}
 	}

@@ -10,11 +10,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // DefaultPrefix is the prefix of every key unless Options give another.
@@ -104,8 +103,10 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	return s.decideOne(ctx, req, "")
 }
 
-// DecideOnce implements [driver.Deduplicator]. The answer is kept in a key of its own, in the slot of the subject's key.
-// Repeating a call under another number of limits is [driver.ErrRejected].
+// DecideOnce implements [driver.Deduplicator]. IDs are part of the subject's key. A compact log remembers about 10,000 IDs
+// of calls and settlements, 16 bytes each or, with what Redis reserves, up to 40; under the other algorithms a key
+// remembers about 600. Beyond that it forgets first what it would forget first anyway: such a call is a new one when it is
+// repeated, and a settlement that may be such a one gives no units back.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	return s.decideOne(ctx, req, id)
 }
@@ -143,22 +144,23 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, an
 		keys[i] = s.Key(req.Key, policy)
 	}
 	script := scripts[policy.Algorithm]
+	name := ""
 	if id != "" {
-		script = onces[policy.Algorithm]
-		keys = append(keys, s.mark("once", keys[0], sash.Key(keys[0], id)))
+		n := window.CallName(id)
+		name = string(n[:])
+		if compact(policy.Algorithm) {
+			script = logOnce
+		}
 	}
 	// Calendar limits are sent as boundaries around this process's clock. If the server's clock is more than a period
 	// away, the script replies with its time and decides nothing, and the store sends boundaries around that.
 	now := calendarNow(reqs)
 	for range 3 {
-		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused, now))
+		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused, now)+name)
 		if err != nil {
 			return err
 		}
 		decided, at, err := unpack(reqs, reply, answers)
-		if err != nil && id != "" {
-			err = fmt.Errorf("%w; was the call of this ID charged under other limits? %w", err, driver.ErrRejected)
-		}
 		if err != nil || decided {
 			return err
 		}
@@ -169,27 +171,12 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, an
 
 // Settle implements [driver.Settler].
 func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	algorithm := set.Request.Policy.Algorithm
-	script := scripts[algorithm]
-	if settle := settles[algorithm]; settle != nil {
-		script = settle
+	script := scripts[set.Request.Policy.Algorithm]
+	if compact(set.Request.Policy.Algorithm) {
+		script = logSettle
 	}
-	keys := []string{s.Key(set.Request.Key, set.Request.Policy)}
-	if set.ID != "" {
-		keys = append(keys, s.mark("settled", keys[0], set.ID))
-	}
-	_, err := s.send(ctx, script, keys, packSettlement(&set))
+	_, err := s.send(ctx, script, []string{s.Key(set.Request.Key, set.Request.Policy)}, packSettlement(&set))
 	return err
-}
-
-// mark returns the name of a key that records that something was done once, such as a settlement. It is in the slot of
-// the subject's key. Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries.
-func (s *Store) mark(kind, key, id string) string {
-	mark := s.prefix + kind + ":{" + hashTag(key) + "}:" + id
-	for n := 0; slot(mark) != slot(key); n++ {
-		mark = s.prefix + kind + ":{" + strconv.Itoa(n) + "}:" + id
-	}
-	return mark
 }
 
 // Reset implements [driver.Resetter].
@@ -198,8 +185,11 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 	return err
 }
 
-// unsettled is the bit of the refusals that is set if a charge may still be settled.
-const unsettled = 1 << 40
+// Bits of the refusals in a reply.
+const (
+	unsettled = 1 << 40 // a charge may still be settled
+	repeated  = 1 << 41 // the call was charged before, perhaps under other limits
+)
 
 // unpack reads a script's reply into answers, one for each request. If the calendar boundaries did not surround the
 // server's time, decided is false and at is that time. After an error the answers are invalid.
@@ -222,9 +212,10 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		return int64(n)
 	}
 	refusals, at := uint64(next()), next()
+	again := refusals&repeated != 0
 	// Only the log knows whether a charge may still be settled.
-	firm := refusals&unsettled == 0 && settles[reqs[0].Policy.Algorithm] != nil
-	refusals &^= unsettled
+	firm := refusals&unsettled == 0 && !again && compact(reqs[0].Policy.Algorithm)
+	refusals &^= unsettled | repeated
 	unknown := refusals >> limits
 	var room [driver.MaxLimits]driver.Status
 	for i := range reqs {
@@ -232,7 +223,11 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		for j := range k {
 			room[j] = driver.Status{Remaining: next(), Retry: next(), Release: next(), Reset: next()}
 		}
-		answers[i].Set(at, refusals&(1<<k-1), room[:k])
+		refused := refusals & (1<<k - 1)
+		if again {
+			refused, unknown = window.Again(refusals, room[:k]), 0
+		}
+		answers[i].Set(at, refused, room[:k])
 		answers[i].Firm = firm && !answers[i].Allowed()
 		refusals >>= k
 	}

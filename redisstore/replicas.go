@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"example.com/sash"
@@ -90,7 +89,7 @@ func (e *waitError) Unwrap() error {
 }
 
 // admitted reports whether a reply is an admission: no limit refused.
-func admitted(reply string) bool { return strings.HasPrefix(reply, "\x00\x00\x00\x00\x00\x00\x00\x00") }
+func admitted(reply string) bool { return len(reply) >= 8 && number(reply)&^repeated == 0 }
 
 func (o *Options) wait() Wait {
 	w := Wait{Replicas: o.Replicas, Timeout: o.ReplicaTimeout, For: admitted}

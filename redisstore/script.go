@@ -38,29 +38,16 @@ var files embed.FS
 
 var (
 	log       = load("log_search.lua", "log_grow.lua", "log.lua")
-	logSettle = load("log_search.lua", "log_grow.lua", "log_settle.lua")
+	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_settle.lua")
 	logOnce   = once(log)
-	zset      = load("shared.lua", "zset.lua")
 
 	scripts = [...]*Script{
 		driver.SlidingLog:     log,
-		driver.SortedSetLog:   zset,
+		driver.SortedSetLog:   load("register.lua", "shared.lua", "zset.lua"),
 		driver.SlidingBuckets: log,
-		driver.SlidingCounter: load("shared.lua", "counter.lua"),
-		driver.FixedWindow:    load("shared.lua", "fixed.lua"),
-		driver.GCRA:           load("shared.lua", "gcra.lua"),
-	}
-	settles = [len(scripts)]*Script{
-		driver.SlidingLog:     logSettle,
-		driver.SlidingBuckets: logSettle,
-	}
-	onces = [len(scripts)]*Script{
-		driver.SlidingLog:     logOnce,
-		driver.SortedSetLog:   once(zset),
-		driver.SlidingBuckets: logOnce,
-		driver.SlidingCounter: once(scripts[driver.SlidingCounter]),
-		driver.FixedWindow:    once(scripts[driver.FixedWindow]),
-		driver.GCRA:           once(scripts[driver.GCRA]),
+		driver.SlidingCounter: load("register.lua", "shared.lua", "counter.lua"),
+		driver.FixedWindow:    load("register.lua", "shared.lua", "fixed.lua"),
+		driver.GCRA:           load("register.lua", "shared.lua", "gcra.lua"),
 	}
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
@@ -80,14 +67,19 @@ func load(names ...string) *Script {
 	return NewScript(names[len(names)-1], text).With(threshold.Scripts)
 }
 
-// once returns a script that runs another one once for each ID, by once.lua.
+// once returns the script that makes a decision of the log once for each ID, by once.lua.
 func once(script *Script) *Script {
-	source := strings.Replace(load("once.lua").source, "-- DECIDE\n", script.source, 1)
-	return NewScript(strings.TrimSuffix(script.Name, ".lua")+"_once.lua", source).With(threshold.Scripts)
+	source := strings.Replace(load("register.lua", "once.lua").source, "-- DECIDE\n", script.source, 1)
+	return NewScript("log_once.lua", source).With(threshold.Scripts)
 }
+
+// compact reports whether an algorithm keeps the compact log, which has scripts of its own for settlements and IDs.
+func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == driver.SlidingBuckets }
 
 // Scripts returns every script of the store, so that a program can load them ahead of time.
 func Scripts() []*Script {
-	all := []*Script{log, zset, scripts[driver.SlidingCounter], scripts[driver.FixedWindow], scripts[driver.GCRA], logSettle, reset, instances, coolDown}
-	return append(all, logOnce, onces[driver.SortedSetLog], onces[driver.SlidingCounter], onces[driver.FixedWindow], onces[driver.GCRA])
+	return []*Script{
+		log, logSettle, logOnce, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
+		scripts[driver.GCRA], reset, instances, coolDown,
+	}
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +14,7 @@ import (
 var onceCases = []testCase{
 	{
 		name:    "a repeated call is charged once",
-		promise: "an admitted call that is repeated with its ID gets the same result, and charges nothing",
+		promise: "an admitted call that is repeated with its ID is admitted as of the same instant, and charges nothing",
 		run: func(s *suite) {
 			s.deduplicating(func(l *sash.Limiter) {
 				first := s.once(l, "id", "k", 4)
@@ -24,16 +23,31 @@ var onceCases = []testCase{
 				}
 				s.fill(l, "k", 6)
 				s.Advance(time.Millisecond)
-				for range 3 {
-					if again := s.once(l, "id", "k", 4); !reflect.DeepEqual(again, first) {
-						s.broken("the first result was %+v, the repeated one %+v", first, again)
+				now := s.peek(l, "k")
+				for _, cost := range []int64{4, 4, 1, 9} {
+					again := s.once(l, "id", "k", cost)
+					if !again.Allowed || !again.At.Equal(first.At) || again.Remaining != 0 || again.ResetAfter != now.ResetAfter {
+						s.broken("the first result was %+v, a peek gets %+v, and repeated with cost %d it is %+v", first, now, cost, again)
 					}
-				}
-				if again := s.once(l, "id", "k", 9); !again.Allowed || again.Remaining != 6 {
-					s.broken("repeated with another cost: %+v", again)
 				}
 				if left := s.peek(l, "k").Remaining; left != 0 {
 					s.broken("%d of 10 remain after 4 and 6", left)
+				}
+			})
+		},
+	},
+	{
+		name:    "a call is repeated under other limits",
+		promise: "a repeated call is admitted under any limits, charges nothing to them, and gets what they hold now",
+		run: func(s *suite) {
+			s.deduplicating(func(l *sash.Limiter) {
+				first := s.once(l, "id", "k", 4)
+				more := s.limiter(sash.Every(20, window), sash.Every(30, 2*window))
+				for _, l := range []*sash.Limiter{more, s.limiter(sash.Every(5, window)), l} {
+					again, peek := s.once(l, "id", "k", 4), s.peek(l, "k")
+					if !again.Allowed || !again.At.Equal(first.At) || again.Remaining != peek.Remaining {
+						s.broken("repeated under %v: %+v, and a peek gets %+v", l.Limits(), again, peek)
+					}
 				}
 			})
 		},
@@ -69,7 +83,8 @@ var onceCases = []testCase{
 			s.fill(l, "k", 8)
 			s.Advance(window / 2)
 			first := s.once(l, "id", "k", 3)
-			if again := s.once(l, "id", "k", 3); first.Allowed || !reflect.DeepEqual(again, first) {
+			again := s.once(l, "id", "k", 3)
+			if first.Allowed || again.Allowed || !again.At.Equal(first.At) || again.RetryAfter <= 0 {
 				s.broken("the first result was %+v, the repeated one %+v", first, again)
 			}
 			s.Advance(window/2 + resolution)
@@ -80,17 +95,12 @@ var onceCases = []testCase{
 	},
 	{
 		name:    "an ID is remembered for its time",
-		promise: "a charge is remembered for RepeatTime, even after its key was forgotten, and not for ever",
+		promise: "a charge is remembered for RepeatTime, even after it has left its window, and not for ever",
 		run: func(s *suite) {
 			s.deduplicating(func(l *sash.Limiter) {
 				first := s.once(l, "id", "k", 4)
-				if store, ok := s.Store.(driver.Resetter); ok {
-					if err := l.Reset(s.Context(), "k"); err != nil {
-						s.Fatalf("%T: %v", store, err)
-					}
-				}
 				s.Advance(driver.RepeatTime - time.Microsecond)
-				if again := s.once(l, "id", "k", 4); !reflect.DeepEqual(again, first) {
+				if again := s.once(l, "id", "k", 4); !again.Allowed || !again.At.Equal(first.At) {
 					s.broken("just before RepeatTime had passed the result was %+v, the first one %+v", again, first)
 				}
 				s.Advance(2 * time.Second)
@@ -99,6 +109,93 @@ var onceCases = []testCase{
 				}
 				if left := s.peek(l, "k").Remaining; left != 6 {
 					s.broken("%d of 10 remain after a new call of 4", left)
+				}
+			})
+		},
+	},
+	{
+		name:    "calls come after one with an ID",
+		promise: "a call is remembered for RepeatTime, whatever other calls bring and however a log grows",
+		run: func(s *suite) {
+			s.deduplicating(func(*sash.Limiter) {
+				short, long := s.limiter(sash.Every(200, time.Second)), s.limiter(sash.Every(400, 2*time.Second), sash.Every(500, 3*time.Second))
+				first := s.once(short, "id", "k", 1)
+				for i := range 150 {
+					s.Advance(time.Second / 128)
+					s.fill([]*sash.Limiter{short, short, long}[i/50], "k", 1)
+				}
+				s.Advance(driver.RepeatTime - 5*time.Second)
+				s.fill(short, "k", 1)
+				s.Advance(time.Second)
+				if again := s.once(long, "id", "k", 1); !again.At.Equal(first.At) {
+					s.broken("the first result was %+v, the repeated one %+v", first, again)
+				}
+			})
+		},
+	},
+	{
+		name:    "a reset forgets IDs",
+		promise: "after a reset a repeated call is a new one",
+		run: func(s *suite) {
+			if _, ok := s.Store.(driver.Resetter); !ok {
+				return
+			}
+			s.deduplicating(func(l *sash.Limiter) {
+				s.once(l, "id", "k", 4)
+				if err := l.Reset(s.Context(), "k"); err != nil {
+					s.Fatal(err)
+				}
+				s.Advance(time.Second)
+				if again := s.once(l, "id", "k", 3); !again.At.Equal(s.Now()) || again.Remaining != 7 {
+					s.broken("after a reset the result was %+v", again)
+				}
+			})
+		},
+	},
+	{
+		name:    "many IDs",
+		promise: "a subject remembers hundreds of calls and of settlements, and applies each once",
+		run: func(s *suite) {
+			s.deduplicating(func(*sash.Limiter) {
+				store, settles := s.Store.(driver.Settler)
+				l := s.limiter(sash.Every(1000, 100*window))
+				policy, err := sash.NewPolicy(s.options(), l.Limits()...)
+				if err != nil {
+					s.Fatal(err)
+				}
+				req := driver.Request{Key: "k", Cost: 3, Policy: policy, MaySettle: true}
+				const many = 100
+				at := make(map[string]time.Time)
+				var sets []driver.Settlement
+				for i := range many {
+					at[fmt.Sprint(i)] = s.once(l, fmt.Sprint(i), "k", 1).At
+					s.Advance(time.Millisecond)
+					if !settles {
+						continue
+					}
+					res, err := s.Store.Decide(s.Context(), req)
+					if err != nil {
+						s.Fatal(err)
+					}
+					set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: int64(1 + i%2*4), ID: fmt.Sprint(i)}
+					sets = append(sets, set)
+					s.settle(store, set)
+				}
+				left := s.peek(l, "k").Remaining
+				for id, at := range at {
+					if res := s.once(l, id, "k", 1); !res.At.Equal(at) {
+						s.broken("the call %q of %v got %+v when it was repeated", id, at, res)
+					}
+				}
+				for _, set := range sets {
+					s.settle(store, set)
+				}
+				want := int64(1000 - many)
+				if settles {
+					want -= many / 2 * (1 + 5)
+				}
+				if again := s.peek(l, "k").Remaining; left != want || again != want {
+					s.broken("%d remain, and %d after all was repeated, want %d", left, again, want)
 				}
 			})
 		},

@@ -13,8 +13,7 @@ import (
 	"example.com/sash/storetest/oracle"
 )
 
-// A restarted store continues in a new one from a snapshot, every third call. It does not support IDs of calls, which
-// a snapshot omits.
+// A restarted store continues in a new one from a snapshot, every third call.
 type restarted struct {
 	t    *testing.T
 	opts memstore.Options
@@ -50,6 +49,12 @@ func (r *restarted) DecideAll(ctx context.Context, reqs []driver.Request) ([]dri
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.store().DecideAll(ctx, reqs)
+}
+
+func (r *restarted) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store().DecideOnce(ctx, id, req)
 }
 
 func (r *restarted) Settle(ctx context.Context, set driver.Settlement) error {

@@ -38,7 +38,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.firm, b.cooled, b.long, b.deep, b.moved} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.cooled, b.long, b.deep, b.moved} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -193,6 +193,61 @@ func (b *bench) walks() error {
 		})
 		if err != nil {
 			return fmt.Errorf("walk %d: %w", seed, err)
+		}
+	}
+	return nil
+}
+
+// repeated: a call with an ID is remembered although its window is short and its log grows, with a ring that has turned.
+func (b *bench) repeated() error {
+	ctx, def := context.Background(), oracle.New()
+	short, err := b.request("repeated", 1, sash.Every(200, time.Second))
+	if err != nil {
+		return err
+	}
+	more, err := b.request("repeated", 1, sash.Every(400, 2*time.Second), sash.Every(500, 3*time.Second))
+	if err != nil {
+		return err
+	}
+	calls := func(n int, req driver.Request, gap time.Duration) error {
+		for range n {
+			b.clock.Advance(gap)
+			res, err := b.store.Decide(ctx, req)
+			if err == nil {
+				err = def.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := calls(6, short, 300*time.Millisecond); err != nil {
+		return err
+	}
+	b.clock.Advance(time.Millisecond)
+	first, err := b.store.DecideOnce(ctx, "id", short)
+	if err == nil {
+		err = def.Check(b.clock.Now(), []driver.Request{short}, []driver.Answer{first})
+	}
+	if err != nil {
+		return err
+	}
+	made := b.clock.Now()
+	for _, after := range []time.Duration{0, driver.RepeatTime - time.Microsecond} {
+		if err := calls(80, short, 5*time.Millisecond); err != nil {
+			return err
+		}
+		if err := calls(10, more, time.Millisecond); err != nil {
+			return err
+		}
+		b.clock.Advance(max(0, after-b.clock.Now().Sub(made)))
+		again, err := b.store.DecideOnce(ctx, "id", more)
+		if err != nil {
+			return err
+		}
+		if again.At != first.At || !again.Allowed() {
+			return fmt.Errorf("%v after a call of %d its repetition is decided at %d", b.clock.Now().Sub(made), first.At, again.At)
 		}
 	}
 	return nil

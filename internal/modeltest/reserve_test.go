@@ -57,37 +57,3 @@ func TestReservationsShareALimit(t *testing.T) {
 		})
 	}
 }
-
-// A mark goes when its charge has left the longest window, and a correction that does nothing leaves none.
-func TestMarksGo(t *testing.T) {
-	l := startLive(t)
-	for _, a := range sash.Algorithms() {
-		limiter := l.limiter(t, a, sash.Every(100, time.Minute), sash.Every(200, time.Hour))
-		for _, actual := range []int64{0, 5, 10, 30} {
-			r, err := limiter.Reserve(t.Context(), "k", 10)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Settle(t.Context(), actual); err != nil {
-				t.Fatal(err)
-			}
-		}
-		marks, err := l.client.Keys(t.Context(), "sash:settled:*").Result()
-		if err != nil || len(marks) != 3 {
-			t.Fatalf("%v: there are the marks %v, want 3 (%v)", a, marks, err)
-		}
-		most := time.Hour
-		if a == sash.SlidingCounter {
-			most *= 2
-		}
-		for _, mark := range marks {
-			left, err := l.client.PTTL(t.Context(), mark).Result()
-			if err != nil || left > most+2*time.Millisecond || left < most-time.Minute {
-				t.Errorf("%v: a mark lives for %v (%v)", a, left, err)
-			}
-		}
-		if err := l.client.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

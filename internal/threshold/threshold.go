@@ -41,6 +41,11 @@ var Scripts = Table{
 	"SET_OLD":      500,     // old members that a call removes
 	"SET_TRIM":     100,     // members that a call removes since enough units follow
 
+	// IDs of calls and settlements that a subject remembers: powers of two.
+	"BUCKET":   32,      // places that one ID can have
+	"LOG_IDS":  1 << 14, // places in the compact log
+	"HASH_IDS": 1 << 10, // places in a hash or a sorted set
+
 	"REPEAT_MS": int64(driver.RepeatTime / time.Millisecond), // that a call with an ID can be repeated
 }
 
@@ -49,6 +54,9 @@ var Log = struct {
 	Entries int   // of a log
 	Units   int64 // in one entry
 }{driver.MaxEntries, driver.MaxUnits}
+
+// IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
+var IDs = 1 << 14
 
 // Put returns a text with literals in place of the names.
 func (t Table) Put(text string) string {

@@ -40,3 +40,20 @@ func spend(now, cost int64, limits []driver.Limit, out []driver.Status) {
 		}
 	}
 }
+
+// Again returns the refusals of a call that is repeated with its ID, from those of the first time and the statuses of a
+// call of no cost now, perhaps under other limits. It sets how long such a call waits.
+func Again(first uint64, out []driver.Status) (refusals uint64) {
+	refusals = first & (1<<len(out) - 1)
+	if first != 0 && refusals == 0 {
+		refusals = 1 // of another limit
+	}
+	for i := range out {
+		if refusals&(1<<i) != 0 {
+			out[i].Retry = max(out[i].Retry, out[i].Release)
+		} else {
+			out[i].Retry = 0
+		}
+	}
+	return refusals
+}

@@ -4,7 +4,7 @@
 -- Fields  <window>:start     start of the current bucket, a multiple of the window, in microseconds
 --         <window>:current   units charged since then
 --         <window>:previous  units charged in the previous bucket
---         register           see shared.lua
+--         register           see register.lua
 --
 -- used = current + ceil(previous * (window - elapsed) / window), in double precision and in this order.
 --

@@ -3,7 +3,7 @@
 -- KEYS, ARGV, returns: see shared.lua
 -- Fields  <window>:start  start of the latest window with a charge, in microseconds
 --         <window>:count  units charged since then
---         register        see shared.lua
+--         register        see register.lua
 --
 -- Invariants: a window's count only grows, unless a charge is settled; the key lives until its latest
 -- window ends; a refusal writes nothing, but a clock that went back moves the count to the window of now, once.

@@ -4,7 +4,7 @@
 -- KEYS, ARGV, returns: see shared.lua
 -- Fields  <window>:at    instant of the last charge, in microseconds
 --         <window>:debt  the debt at that instant, in microseconds of the limit's rate, as a double
---         register       see shared.lua
+--         register       see register.lua
 --
 -- A call adds cost * window / units to the debt and is admitted if the debt then fits the window; half a
 -- microsecond of slack absorbs the rounding.

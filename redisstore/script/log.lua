@@ -23,7 +23,7 @@
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
 --   entry  I7 time  I5 units              position p is in slot p % slots
 --   sum    I6 units before position BLOCK * b  in slot b % (slots / BLOCK, rounded up, + 1)
---   register  I7 time of the first charge since the key was made  I7 zero
+--   register  see register.lua
 -- Positions count entries since the key was made; the head is the next one. Sums are modulo SUM_MODULUS: only
 -- differences are used. Hint i is where the window of limit i began. It is believed when nothing before its position
 -- can count (as of <= cut); otherwise the log is searched. So calls may bring any limits in any order.
@@ -241,8 +241,9 @@ while true do
         call('SETRANGE', key, '32', hot)
         if mode == 3 and marked == 0 then call('SETRANGE', key, '1', string.char(hinted + 128)) end
         if expires < now + keep or keep ~= old_keep or keep_units ~= old_units then
-          call('PEXPIRE', key, math.ceil(2 * keep / 1000))
-          call('SETRANGE', key, '12', pack('>I7I6I7', keep, keep_units, now + 2 * keep))
+          expires = math.max(expires, now + 2 * keep) -- an ID may be remembered for longer
+          call('PEXPIRE', key, math.ceil((expires - now) / 1000))
+          call('SETRANGE', key, '12', pack('>I7I6I7', keep, keep_units, expires))
         end
       else
         -- Grow: the value is written anew, with a longer ring or room for more hints.
@@ -255,10 +256,12 @@ while true do
         end
         if #hints < 26 * limits then hot = hot .. string.sub(header, 52, 51 + 26 * limits) end
         if mode == 3 then marked = 128 end
-        local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, keep, keep_units, now + 2 * keep)
-        local value, lives = cold .. hot, math.ceil(2 * keep / 1000)
+        expires = math.max(expires, now + 2 * keep)
+        local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, keep, keep_units, expires)
+        local value, lives = cold .. hot, math.ceil((expires - now) / 1000)
         if slots == 0 then -- the sum before the first entry is zero, as is what follows
-          call('SET', key, value .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size) .. pack('>I7I7', now, 0), 'PX', lives)
+          value = value .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size)
+          call('SET', key, value .. pack('>I7I7', now, 0), 'PX', lives)
         else
           rare.rewrite(key, slots, entries, head, total, oldest, value, size, position, entry, lives)
         end

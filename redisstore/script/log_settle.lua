@@ -1,9 +1,9 @@
 -- log_settle.lua: corrects a charge in the log that log.lua keeps.
 --
--- KEYS     1: the subject's log   2: the mark that this settlement was applied; absent if it is never repeated
+-- KEYS     1: the subject's log
 -- ARGV     1: packed like a request of log.lua for one subject with the cost that was charged, but I1 2 first,
 --             and at the end I7 instant of the charge   I5 units it becomes   I7 instant from which the
---             settlement does nothing
+--             settlement does nothing   8 bytes ID, zeros if it is never repeated
 -- Returns  an empty string
 --
 -- The charge is in the entry of its instant or, where calls share entries, of the latest instant within the
@@ -11,11 +11,9 @@
 -- longer hold are voided. If a clock that went back has moved the charge, more units are charged to a later
 -- entry, and fewer are not given back: the charge leaves by itself.
 --
--- A charge from before the first of the register was removed by a reset: the settlement does nothing.
---
--- Invariants: those of log.lua. The mark is the first write, which Redis may refuse for memory; then nothing has
--- changed. It lives until a repetition would do nothing anyway. An entry holds at most MOST_OF_ENTRY units, which
--- fill any limit; what exceeds that is dropped.
+-- Invariants: those of log.lua. The ID is the first write, which Redis may refuse for memory; then nothing has
+-- changed. It is remembered until a repetition would do nothing anyway. An entry holds at most MOST_OF_ENTRY
+-- units, which fill any limit; what exceeds that is dropped.
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 
@@ -23,7 +21,8 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local key, request = KEYS[1], ARGV[1]
 local _, resolution, cost = unpack('>I1I7I5', request)
-local at, becomes, ends = unpack('>I7I5I7', request, #request - 18)
+local at, becomes, ends = unpack('>I7I5I7', request, #request - 26)
+local id = string.sub(request, -8)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
@@ -34,7 +33,7 @@ local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 local register = entries + slots * 12 + blocks * 6
-local born = unpack('>I7', call('GETRANGE', key, register, register + 6))
+local born, floor = unpack('>I7I7', call('GETRANGE', key, register, register + 13))
 if at < born then return '' end
 
 -- read returns the time and the units of the entry at a position.
@@ -53,9 +52,10 @@ local function search(time)
   return from
 end
 
-if KEYS[2] then
-  local lives = string.format('%.0f', math.ceil((ends - now) / 1000) + 1)
-  if not call('SET', KEYS[2], '', 'NX', 'PX', lives) then return '' end
+if id ~= '\0\0\0\0\0\0\0\0' then
+  local ids = of_log(key, register)
+  if ids.find(id) > now or becomes < cost and ends <= floor then return '' end
+  ids.put(id, ends, 0, now)
 end
 
 -- Find the entry of the charge.

@@ -1,28 +1,54 @@
--- once.lua: one decision on one subject, made once for each ID. The store puts the script of the decision
--- where it says DECIDE.
+-- once.lua: one decision on one log, made once for each ID. It follows register.lua. The store puts log.lua where
+-- it says DECIDE.
 --
--- KEYS     1: the subject's key   2: the mark of this ID: the answer to its call
--- ARGV     1: the request, as in log.lua
--- Returns  the answer of the decision, or the one of the call that charged
+-- KEYS     1: the subject's log
+-- ARGV     1: the request, as in log.lua, and at the end the 8 bytes of the ID
+-- Returns  the answer of the decision. Of a repetition, the refusals, with bit 41, and the time of the call that was
+--          charged, and the rest as of a call of no cost now.
 --
--- Invariants: the answer to a call that charged is stored in the same step, with an expiry; no other answer is. The
--- mark is the last write: by then Redis no longer refuses a write for memory. A repetition writes too, so that
--- a client that waits for replicas after it waits for the charge.
+-- Invariants: a call that charged is remembered in the same step; no other is. The ID is written last: by then Redis no
+-- longer refuses a write for memory. A repetition writes too, so that a client that waits for replicas after it waits
+-- for the charge.
 
-local known = redis.call('GET', KEYS[2])
-if known then
-  redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- the same expiry
-  return known
-end
-
-local function decide(KEYS)
+local function decide()
 -- DECIDE
 end
 
-local reply = decide({KEYS[1]})
+local key, request, repeats = KEYS[1], ARGV[1], REPEAT_MS * 1000
+local id = string.sub(request, -8)
+
+-- remembered returns the functions over the IDs of the log, and when its key expires; nothing without a log.
+local function remembered()
+  local header = redis.call('GETRANGE', key, '0', '50')
+  if #header < 51 or string.byte(header) ~= 2 then return nil end
+  local _, hinted, slots, _, _, _, expires = struct.unpack('>I1I1I4I6I7I6I7', header)
+  return of_log(key, 51 + 26 * (hinted % 128) + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1)), expires
+end
+
+local ids, reply, expires = remembered(), nil, nil
+if ids then
+  local ends, refusals = ids.find(id)
+  if ends > 0 then
+    ARGV[1] = string.sub(request, 1, 8) .. '\0\0\0\0\0' .. string.sub(request, 14) -- at no cost
+    reply = decide()
+    if type(reply) ~= 'string' or struct.unpack('>i8', reply) < 0 then return reply end
+    if ends > struct.unpack('>I8', reply, 9) then
+      redis.call('PEXPIRE', key, redis.call('PTTL', key)) -- as it is
+      return struct.pack('>i8I8', refusals + 2^41, ends - repeats) .. string.sub(reply, 17)
+    end
+    ARGV[1] = request
+  end
+end
+
+reply = decide()
 if type(reply) ~= 'string' then return reply end -- an error
-local refusals = struct.unpack('>i8', reply)
-if refusals == 0 or refusals > 0 and string.byte(ARGV[1]) == 1 then
-  redis.call('SET', KEYS[2], reply, 'PX', 'REPEAT_MS')
+local refusals, now = struct.unpack('>i8I8', reply)
+if refusals == 0 or refusals > 0 and string.byte(request) == 1 then
+  ids, expires = remembered()
+  ids.put(id, now + repeats, refusals % 256, now)
+  if expires < now + repeats then
+    redis.call('PEXPIRE', key, 2 * REPEAT_MS)
+    redis.call('SETRANGE', key, '25', struct.pack('>I7', now + 2 * repeats))
+  end
 end
 return reply

@@ -1,24 +1,23 @@
--- shared.lua: the first part of every script of a decision but log.lua. It reads the request, makes the decision in
--- order, and writes the answer.
+-- shared.lua: what every script of a decision but log.lua has between register.lua and its own part. It reads the
+-- request, makes the decision in order, and writes the answer.
 --
--- KEYS     one a subject; of a settlement 1: the subject   2: the mark that it was applied; absent if it is never
---          repeated
--- ARGV     1: as in log.lua and, of a settlement, in log_settle.lua. Mode 3, for a charge that may be settled, is the
---          same as 0.
--- Returns  as in log.lua; of a settlement an empty string
+-- KEYS     one a subject
+-- ARGV     1: as in log.lua and, of a settlement, in log_settle.lua; of a call with an ID, the 8 bytes of that at the
+--             end. Mode 3, for a charge that may be settled, is the same as 0.
+-- Returns  as in log.lua, or for a repetition in once.lua; of a settlement an empty string
 --
 -- The second part defines four functions over a subject {key, cost, limits, keep, units} and ends with
 -- `return run(read, look, charge, settle)`:
 --   read(subject)                reads the state of every limit; writes only after a clock that went back
 --   look(limit, cost)            returns refused, remaining, retry, release, reset
---   charge(subject)              writes the cost, to the state that read found
---                                It ends with begin(key).
+--   charge(subject)              writes the cost, to the state that read found, and calls begin
 --   settle(subject, at, change)  adds units to the charge of an earlier instant, or takes some away if change is
 --                                negative; read was not called
 -- A limit is {units, window, cut, stop, start, id}: what is later than cut counts; stop is the end of a calendar
 -- period, or nil; id names the window in a field. keep is the longest window of the subject, units the most.
 --
--- Invariant: the mark of a settlement is its first write, and lives as long as a repetition would do something.
+-- Invariant: the ID of a settlement is its first write, and that of a call its last. Redis refuses a write for memory
+-- only until the script has made one.
 
 local call, unpack = redis.call, struct.unpack
 local time = call('TIME')
@@ -34,9 +33,7 @@ local function expire(key, micros)
   if call('PTTL', key) < ms then call('PEXPIRE', key, int(ms)) end
 end
 
--- The register of a subject has I7 the time of its first charge since the key was made, and I7 zero. A settlement of an
--- earlier charge does nothing: a reset has removed it. The register is a field of a hash; zset.lua replaces these
--- functions.
+-- The register of a subject is a field of a hash. zset.lua replaces these functions.
 local register = {}
 function register.read(key) return call('HMGET', key, 'register')[1] end
 function register.write(key, value) call('HSET', key, 'register', value) end
@@ -51,11 +48,21 @@ local function begin(key)
   end
 end
 
+-- remembered returns the functions over the IDs of a register.
+local function remembered(key, value)
+  return memory(#value, HASH_IDS, function(from, to)
+    return string.sub(value, from + 1, to + 1)
+  end, function(from, bytes)
+    value = string.sub(value, 1, from) .. bytes .. string.sub(value, from + #bytes + 1)
+    register.write(key, value)
+  end)
+end
+
 local function run(read, look, charge, settle)
   local request = ARGV[1]
   local mode, _, at = unpack('>I1I7', request)
   local instant, subjects, becomes, ends = now, {}, nil, nil
-  if mode == 2 then instant, becomes, ends = unpack('>I7I5I7', request, #request - 18) end
+  if mode == 2 then instant, becomes, ends = unpack('>I7I5I7', request, #request - 26) end
   for s = 1, mode == 2 and 1 or #KEYS do
     local subject, k = {key = KEYS[s], keep = 0, units = 0, limits = {}}, nil
     subject.cost, k, at = unpack('>I5I1', request, at)
@@ -80,11 +87,17 @@ local function run(read, look, charge, settle)
   end
 
   if mode == 2 then
-    local value = register.read(KEYS[1])
-    if now >= ends or not value or instant < unpack('>I7', value) then return '' end
-    local lives = int(math.ceil((ends - now) / 1000) + 1)
-    if KEYS[2] and not call('SET', KEYS[2], '', 'NX', 'PX', lives) then return '' end
-    settle(subjects[1], instant, becomes - subjects[1].cost)
+    local value, change = register.read(KEYS[1]), becomes - subjects[1].cost
+    if now >= ends or not value then return '' end
+    local born, floor = unpack('>I7I7', value)
+    if instant < born then return '' end
+    local id = string.sub(request, -8)
+    if id ~= '\0\0\0\0\0\0\0\0' then
+      local ids = remembered(KEYS[1], value)
+      if ids.find(id) > now or change < 0 and ends <= floor then return '' end
+      ids.put(id, ends, 0, now)
+    end
+    settle(subjects[1], instant, change)
     return ''
   end
 
@@ -104,6 +117,18 @@ local function run(read, look, charge, settle)
   end
 
   local function cost(subject) return subject.cost end
+  local function nothing() return 0 end
+  local id = string.sub(request, at)
+  if id ~= '' then
+    local value, ends, refusals = register.read(KEYS[1]), 0, nil
+    if value then ends, refusals = remembered(KEYS[1], value).find(id) end
+    if ends > now then
+      call('PEXPIRE', KEYS[1], int(call('PTTL', KEYS[1]))) -- as it is; see once.lua
+      local _, out = answer(nothing)
+      return struct.pack('>i8I8', refusals + 2^41, ends - REPEAT_MS * 1000) .. out
+    end
+  end
+
   local refusals, out = answer(cost)
   if refusals == 0 or charge_refused then
     local charged = false
@@ -113,11 +138,14 @@ local function run(read, look, charge, settle)
         charged = true
       end
     end
+    if charged and id ~= '' then
+      remembered(KEYS[1], register.read(KEYS[1])).put(id, now + REPEAT_MS * 1000, refusals, now)
+      expire(KEYS[1], REPEAT_MS * 1000)
+    end
     if charged then
       local _
-      _, out = answer(refusals > 0 and cost or function() return 0 end)
+      _, out = answer(refusals > 0 and cost or nothing)
     end
   end
   return struct.pack('>i8I8', refusals, now) .. out
 end
-

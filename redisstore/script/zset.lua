@@ -5,7 +5,7 @@
 --                         SET_MODULUS, which makes members unique and the units in any window one subtraction
 --          keep           score: minus the longest window of any call so far
 --          units          score: minus the most units of any limit so far
---          the register   score: minus infinity, so that it is the first member
+--          the register   score: minus infinity, so that it is the first member; see register.lua
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
 -- window stay, but the oldest of more than MOST_ENTRIES joins the next one, and so do those that SET_MOST_SUM units
@@ -30,8 +30,8 @@ end
 
 function register.write(key, value)
   local old = register.read(key)
-  if old then call('ZREM', key, old) end
-  call('ZADD', key, '-inf', value)
+  call('ZADD', key, '-inf', value) -- before ZREM, which Redis never refuses for memory
+  if old and old ~= value then call('ZREM', key, old) end
 end
 
 local function read(subject)

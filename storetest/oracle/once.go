@@ -3,7 +3,6 @@ package oracle
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -55,17 +54,42 @@ func (w *walk) once() error {
 	}
 	req := before.req
 	req.Cost = int64(1 + w.Choose(int(req.Cost))) // only the first counts
-	w.note("%q again, with cost %d", before.id, req.Cost)
+	other := w.Choose(3) == 0
+	if other {
+		req.Policy = w.plans[w.Choose(len(w.plans))]
+		req.Cost = min(req.Cost, req.Policy.MostUnits())
+	}
+	w.note("%q again, with cost %d under %v", before.id, req.Cost, limitsOf(req.Policy))
 	res, err := store.DecideOnce(context.Background(), before.id, req)
 	if err != nil {
 		return fmt.Errorf("DecideOnce: %w", err)
 	}
-	if !reflect.DeepEqual(res, before.res) {
+	if res.Allowed() != before.res.Allowed() || res.At != before.res.At || !other && res.Refusals != before.res.Refusals {
 		return fmt.Errorf("the call %q got %+v, and repeated %+v", before.id, before.res, res)
 	}
 	look := req
 	look.Cost = 0
-	return w.call(look)
+	if err := w.call(look); err != nil {
+		return err
+	}
+	return compareRepeated(&res, w.last.Statuses())
+}
+
+// compareRepeated compares the statuses of a repeated call with those of a look.
+func compareRepeated(res *driver.Answer, look []driver.Status) error {
+	if n := len(res.Statuses()); n != len(look) {
+		return fmt.Errorf("a repeated call got %d statuses for %d limits", n, len(look))
+	}
+	for i, got := range res.Statuses() {
+		want := look[i]
+		if want.Retry = 0; res.Refusals&(1<<i) != 0 {
+			want.Retry = max(look[i].Retry, want.Release)
+		}
+		if got != want {
+			return fmt.Errorf("a repeated call got %+v for limit %d, want %+v", got, i, want)
+		}
+	}
+	return nil
 }
 
 // callOnce makes a call with an ID that the store does not remember.

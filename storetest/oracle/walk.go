@@ -262,8 +262,13 @@ func (w *walk) reset() error {
 		}
 	}
 	w.admitted, w.again = nil, nil
+	for i := range w.onces {
+		if w.onces[i].req.Key == key {
+			w.onces[i].remembered = false
+		}
+	}
 	w.move(time.Microsecond) // a charge of the instant of the reset may be of before or after it
-	return nil
+	return w.call(driver.Request{Key: key, Policy: w.plans[0]})
 }
 
 // settleBefore corrects a charge from before a reset, which does nothing.

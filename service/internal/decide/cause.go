@@ -37,7 +37,7 @@ var Causes = [...]string{
 }
 
 // Rejected says to a caller why a call with the cause rejected has no decision.
-const Rejected = "the store works and rejects this call, because the key holds something else or the ID was used under other limits: " +
+const Rejected = "the store works and rejects this call, because the key holds something else: " +
 	"there is no decision, and other keys are decided"
 
 // Cause returns one of Causes.

@@ -14,8 +14,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// MaxIDLength is the most bytes of a request's ID. The ID that the store gets begins with a verb, a number of limits,
-// and units.
+// MaxIDLength is the most bytes of a request's ID. The ID that the store gets begins with a verb and units.
 const MaxIDLength = sash.MaxIDLength - 28
 
 // settleTime bounds a settlement whose caller may have left.
@@ -127,11 +126,10 @@ func (d *Decider) chargeOnce(ctx context.Context, req *Request, a *Answer) error
 }
 
 // askOnce has the store decide a part once for an ID, and fills in the answer. It returns the ID that the store gets. That
-// has the number of limits, because a store may fail to answer a repetition under another one, which would look as if
-// the store was broken, and the units, because the store would repeat its answer whatever they are: an ID that was
-// charged for 1 would let 1,000 through. Such a request is a new one.
+// has the units, because the store admits a repetition whatever they are: an ID that was charged for 1 would let 1,000
+// through. Such a request is a new one.
 func (a *Answer) askOnce(ctx context.Context, verb, id string, maySettle bool) (string, error) {
-	name := verb + strconv.Itoa(len(a.limits.named)) + ":" + strconv.FormatInt(a.need, 10) + ":" + id
+	name := verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
 	store, ok := a.limits.store.(driver.Deduplicator)
 	if !ok {
 		return "", fmt.Errorf("%w: an ID", sash.ErrUnsupported)

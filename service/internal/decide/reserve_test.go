@@ -151,14 +151,16 @@ func repeated(t *testing.T, store driver.Store) {
 	}
 	expectLeft(t, here, "a call without one", "k=a", 3)
 
-	// Under another number of limits it is a new call, and no failure of the store.
+	// With another cost it is a new call. Under another number of limits it is not.
 	more := over(t, store, "domain: d\ndescriptors:\n- {key: k, limits: [10/6h, 9/5h]}\n")
 	cost = 1
-	if _, err := one(t.Context(), more, named("job", One("d", part("k=a", 0).Entries, &cost))); err != nil {
-		t.Error(err)
+	for _, d := range []*Decider{more, here, more} {
+		if _, err := one(t.Context(), d, named("job", One("d", part("k=a", 0).Entries, &cost))); err != nil {
+			t.Error(err)
+		}
 	}
 	reserve(t, more, strings.Repeat("x", MaxIDLength), "k=a", 1)
-	expectLeft(t, here, "under another number of limits", "k=a", 1)
+	expectLeft(t, here, "under other limits", "k=a", 1)
 }
 
 func TestARequestWithAnIDIsChargedOnce(t *testing.T) { repeated(t, memstore.New(nil)) }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 )
@@ -24,11 +25,11 @@ const (
 // A trial is a limiter on temporary keys.
 type trial struct {
 	limiter *sash.Limiter
+	store   driver.Cooler
 	keys    map[string]string // by the address of the primary that holds them
 }
 
-// window is the window of trials. Trials do not remove heartbeats, which expire after one window, the marks of
-// settlements, which expire after two, and the marks of IDs, which expire after sash.RepeatTime.
+// window is the window of trials. Trials do not remove heartbeats, which expire after one window.
 const window = 5 * time.Second
 
 // try returns a limiter with one key on every primary.
@@ -50,7 +51,7 @@ func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) 
 	if err != nil {
 		return nil, err
 	}
-	return &trial{limiter: limiter, keys: keys}, nil
+	return &trial{limiter: limiter, store: store, keys: keys}, nil
 }
 
 // clean removes the keys, even after an interrupt.
@@ -120,6 +121,9 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 		if _, err := t.limiter.AllowOnce(ctx, "doctor", key, 1); err != nil {
 			return err
 		}
+	}
+	if _, err := t.store.CoolDown(ctx, key, driver.CoolDown{}); err != nil {
+		return err
 	}
 	return t.limiter.Reset(ctx, key)
 }

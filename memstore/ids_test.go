@@ -7,12 +7,14 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 )
 
-// What is remembered of calls with an ID is bounded, and goes with time.
+// What a subject remembers of calls with an ID is bounded, and goes with time.
 func TestIDsAreBounded(t *testing.T) {
+	few(t, 50)
 	now := time.UnixMicro(1_700_000_000_000_000)
-	s := New(&Options{MaxKeys: 50, Now: func() time.Time { return now }})
+	s := New(&Options{Now: func() time.Time { return now }})
 	l, err := sash.New(s, nil, sash.PerDay(10_000))
 	if err != nil {
 		t.Fatal(err)
@@ -24,16 +26,16 @@ func TestIDsAreBounded(t *testing.T) {
 		}
 	}
 	held := func() int {
-		c := &s.shards[0].calls
-		if len(c.answers) != len(c.order) {
-			t.Fatalf("%d answers, and %d in the order", len(c.answers), len(c.order))
+		ids := subjectOf(s, "k").ids
+		if len(ids.known) != len(ids.order) {
+			t.Fatalf("%d IDs, and %d in the order", len(ids.known), len(ids.order))
 		}
-		return len(c.answers)
+		return len(ids.known)
 	}
 	for i := range 200 {
 		ask(fmt.Sprint(i))
 		if held() > 50 {
-			t.Fatalf("%d IDs are remembered in a store of 50", held())
+			t.Fatalf("%d IDs are remembered, of 50", held())
 		}
 	}
 	ask("199") // the newest are there
@@ -48,4 +50,16 @@ func TestIDsAreBounded(t *testing.T) {
 	if held() != 17 {
 		t.Errorf("%d IDs are remembered, want the last 17", held())
 	}
+}
+
+// few sets how many IDs a subject remembers during a test.
+func few(t *testing.T, n int) {
+	before := threshold.IDs
+	threshold.IDs = n
+	t.Cleanup(func() { threshold.IDs = before })
+}
+
+func subjectOf(s *Store, key string) *subject {
+	hash := s.hash(key)
+	return s.shard(hash).subjects[hash]
 }
