@@ -44,8 +44,8 @@ func (p *pace) begin(ctx context.Context, store driver.Store, req *driver.Reques
 	}
 	p.look(ctx, store, *req, now)
 	<-ctx.Done()
-	return now, storeError(ctx, fmt.Errorf("not sent, so nothing is charged: the store usually takes %v, and the deadline left it %v",
-		usual.Round(time.Microsecond), had.Round(time.Microsecond)))
+	return now, storeError(ctx, fmt.Errorf("not sent, so nothing is charged: the store usually takes %v, "+
+		"and the deadline left it %v", usual.Round(time.Microsecond), had.Round(time.Microsecond)))
 }
 
 // look measures how long the store takes, at most until the caller leaves; the store may take a second more.
