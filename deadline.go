@@ -15,11 +15,12 @@ import (
 // sent. Half of the recent calls took longer than that, so of the calls that are sent at most about half are late,
 // however near the deadlines are; and a part of the store that hangs keeps no other calls back.
 //
-// The estimate must not keep callers back when the store has become faster. So while calls are kept back, the limiter
-// looks at the store now and then, which charges nothing, and measures that.
+// The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them
+// looks at the store again and again, which charges nothing, and measures that. If the estimate falls far enough before
+// its deadline, it is sent after all.
 
 // lookEvery is the least time between two such looks. One is under way at a time.
-const lookEvery = 10 * time.Millisecond
+const lookEvery = time.Millisecond
 
 const looking = math.MaxInt64 // in place of the instant at which the last look ended
 
@@ -37,30 +38,36 @@ func (p *pace) begin(ctx context.Context, store driver.Store, req *driver.Reques
 	if !ok {
 		return time.Time{}, nil
 	}
-	now := time.Now()
-	had, usual := deadline.Sub(now), time.Duration(p.usual.Load())
-	if had >= usual {
-		return now, nil
+	for {
+		now := time.Now()
+		had, usual := deadline.Sub(now), time.Duration(p.usual.Load())
+		if had >= usual {
+			return now, nil
+		}
+		if p.look(ctx, store, *req, now) && sleep(ctx, lookEvery) == nil {
+			continue
+		}
+		<-ctx.Done()
+		return now, storeError(ctx, fmt.Errorf("not sent, so nothing is charged: the store usually takes %v, "+
+			"and the deadline left it %v", usual.Round(time.Microsecond), had.Round(time.Microsecond)))
 	}
-	p.look(ctx, store, *req, now)
-	<-ctx.Done()
-	return now, storeError(ctx, fmt.Errorf("not sent, so nothing is charged: the store usually takes %v, "+
-		"and the deadline left it %v", usual.Round(time.Microsecond), had.Round(time.Microsecond)))
 }
 
-// look measures how long the store takes, at most until the caller leaves; the store may take a second more.
-func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request, now time.Time) {
+// look measures how long the store takes, unless another call does, and reports whether it did. It returns when the
+// caller leaves; the store may take a second more.
+func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request, now time.Time) bool {
 	last := p.looked.Load()
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
-		return
+		return false
 	}
 	req.Cost = 0
-	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err := driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
 		defer func() { p.looked.Store(time.Now().UnixNano()) }()
 		_, err := store.Decide(ctx, req)
 		p.end(ctx, now, err)
 		return struct{}{}, err
 	}, func(struct{}) {})
+	return err == nil
 }
 
 // end measures a call that has ended. A call whose context ended first took longer than it had; one that failed says

@@ -182,3 +182,43 @@ func TestACallThatIsNotSentSaysSo(t *testing.T) {
 		}
 	})
 }
+
+// The store hangs for a minute, and calls with deadlines of 50 ms come once a second. When it is back, the first or the
+// second of them is sent.
+func TestCallersAreNotKeptBackAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		store := &pacedStore{memstore.New(nil), func(string) time.Duration {
+			if hangs.Load() {
+				return time.Hour
+			}
+			return 300 * time.Microsecond
+		}}
+		l := newLimiter(t, store, nil, sash.PerDay(100_000))
+		allow := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := l.Allow(ctx, "k")
+			time.Sleep(time.Second)
+			return err
+		}
+		for range 5 {
+			if err := allow(); err != nil {
+				t.Error(err)
+			}
+		}
+		hangs.Store(true)
+		for range 120 {
+			if err := allow(); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		}
+		hangs.Store(false)
+		_ = allow()
+		for range 5 {
+			if err := allow(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -92,8 +92,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // otherwise nothing is charged. A refusal is a Result that is not Allowed, never an error.
 //
 // A call whose deadline is nearer than the store usually takes is not sent, because it would most likely be charged
-// without being admitted: it waits for its deadline. Such calls make the limiter look at the store now and then, which
-// may take up to a second longer than they do.
+// without being admitted: it waits for its deadline. Meanwhile the limiter looks at the store, in case it is faster now;
+// the last look may take up to a second longer than the call.
 //
 // Errors are [ErrInvalidKey], [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the context's.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Result, err error) {
