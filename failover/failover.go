@@ -68,6 +68,10 @@ const (
 type Options struct {
 	// Modes say what to answer when the store is unavailable. The zero Modes are Closed.
 	Modes Modes
+	// OpenPerSecond is the most units that mode Open lets through in any second, for all limits and keys of this process
+	// together. It protects what is behind the limits while nothing is counted. Beyond it the answer is that of Closed,
+	// with ErrCeiling. A call over several subjects counts with its highest cost. Zero is no ceiling.
+	OpenPerSecond int64
 	// Budget is the most time that a call waits. Zero is DefaultBudget. It should be shorter than the deadlines of
 	// callers: a caller whose deadline comes first gets the error of its context. If this process has no processor
 	// meanwhile, the budget lasts longer by that time, up to twice its length, to read a reply that is there.
@@ -126,6 +130,8 @@ var (
 	ErrBusy = errors.New("failover: too many calls are under way")
 	// ErrDown means that the store failed before and gets no calls for now.
 	ErrDown = errors.New("failover: the store is down")
+	// ErrCeiling means that mode Open let OpenPerSecond units through already.
+	ErrCeiling = errors.New("failover: mode open lets no more through in this second")
 )
 
 // A Store answers for another store while that is unavailable. It is safe for concurrent use. Only in mode Local it has
@@ -155,8 +161,8 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Budget < 0 || o.MaxInFlight < 0 || o.Parts < 0 {
-		return nil, errors.New("failover: Budget, MaxInFlight and Parts must not be negative")
+	if o.Budget < 0 || o.MaxInFlight < 0 || o.Parts < 0 || o.OpenPerSecond < 0 {
+		return nil, errors.New("failover: Budget, MaxInFlight, Parts and OpenPerSecond must not be negative")
 	}
 	if err := o.Trip.setDefaults(); err != nil {
 		return nil, err
@@ -168,6 +174,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 		o.MaxInFlight = DefaultMaxInFlight
 	}
 	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, silent: o.Silent, onError: o.OnError}
+	g.ceiling.most, g.ceiling.born = o.OpenPerSecond, time.Now()
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
@@ -245,6 +252,7 @@ type guard struct {
 	breakers []breaker     // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
+	ceiling  ceiling                        // of mode Open
 	forced   atomic.Pointer[Forced]         // nil is nothing
 	woke     func()                         // of every watch; nil but in tests
 	findKeys sync.Once

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/driver"
 )
 
@@ -18,7 +19,7 @@ const (
 	Closed Mode = iota
 	// Local lets this process decide over its share of each limit.
 	Local
-	// Open admits the call and counts nothing: no limit holds while the store is unavailable.
+	// Open admits the call and counts nothing: no limit holds while the store is unavailable, but for OpenPerSecond.
 	Open
 )
 
@@ -94,14 +95,18 @@ func (m *Modes) validate(hasLocal bool) error {
 
 // answer answers requests by their mode. With an ID there is one request, which may be repeated.
 func (s *Store) answer(ctx context.Context, id string, reqs []driver.Request, cause error) ([]driver.Answer, error) {
-	mode := Open
+	mode, cost := Open, int64(0)
 	for _, req := range reqs {
 		mode = min(mode, s.modes.Mode(req.Cost))
+		cost = max(cost, req.Cost)
 	}
 	switch mode {
 	case Local:
 		return s.local.decide(ctx, id, reqs, cause, s.part(reqs[0]).wait())
 	case Open:
+		if !s.ceiling.admits(cost) {
+			return nil, &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrCeiling, cause)}
+		}
 		results := make([]driver.Answer, len(reqs))
 		for i, req := range reqs {
 			results[i] = open(req, cause)

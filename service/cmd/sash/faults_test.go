@@ -228,6 +228,28 @@ func TestHealthFollowsRedisWithoutCalls(t *testing.T) {
 	})
 }
 
+// With --open-per-second, on_unavailable: open lets so many units through in a second, and is closed beyond.
+func TestServeHasACeilingForOpen(t *testing.T) {
+	server := redistest.Start(t)
+	server.Stop()
+	p := servePolicies(t, "--redis", server.Addr(), "--open-per-second", "2500")
+	admitted, closed := 0, 0
+	for began := time.Now(); closed == 0 && time.Since(began) < 10*time.Second; {
+		switch o := p.decide(t, "open", 1000); {
+		case o.status == 200 && o.Source == "policy":
+			admitted++
+		case o.status == 503 && o.Cause != "":
+			closed++
+		default:
+			t.Fatalf("%+v", o)
+		}
+	}
+	if admitted < 2 || closed == 0 {
+		t.Errorf("%d calls of 1000 units were let through, %d were not", admitted, closed)
+	}
+	p.stopped(t)
+}
+
 // Without Redis from the start failure modes answer too, and later Redis counts the instances.
 func TestServeStartsWithoutRedisAndUsesFailureModes(t *testing.T) {
 	server := redistest.Start(t)

@@ -126,6 +126,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.adminClientCA, "admin-client-ca", "", "`file` of authorities: only clients with their certificates may use the admin address")
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, even if another refuses the request")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision; then on_unavailable answers")
+	f.Int64Var(&o.OpenPerSecond, "open-per-second", 0, "most units that this instance lets through in a second by on_unavailable: open; beyond it closed answers (default: no ceiling)")
 	f.DurationVar(&o.DrainDelay, "drain-delay", 0, "how long to answer after SIGTERM, with health down, before connections are refused")
 	f.IntVar(&o.Instances, "instances", 0, "least number of instances that share the limits, for on_unavailable: local; used until Redis has counted them")
 	f.IntVar(&o.Replicas, "replicas", 0, "number of replicas that must confirm an admission within half of the budget; otherwise on_unavailable answers")

@@ -116,6 +116,8 @@ func (s *serving) check() error {
 	switch {
 	case o.Budget <= 0:
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", o.Budget)
+	case o.OpenPerSecond < 0:
+		return fmt.Errorf("--open-per-second %d: give the most units of a second, or 0 for no ceiling", o.OpenPerSecond)
 	case o.Instances < 0:
 		return fmt.Errorf("--instances %d: give the least number of instances that share the limits, or 0 if Redis alone counts them", o.Instances)
 	case o.Replicas < 0:

@@ -24,6 +24,8 @@ import (
 type Options struct {
 	// Budget is the most time that Redis gets for one decision. Zero is failover.DefaultBudget.
 	Budget time.Duration
+	// OpenPerSecond is the most units that this instance lets through in a second by on_unavailable: open. Zero is all.
+	OpenPerSecond int64
 	// Instances is the least number of processes that share the limits. Heart-beats on Redis count them, and until
 	// Redis has counted this number holds. If it is zero too, mode local admits nothing until then.
 	Instances int
@@ -65,13 +67,15 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		return nil, err
 	}
 	behind := &failover.Options{
-		Budget:    opts.Budget,
-		Local:     memstore.New(nil),
-		Instances: g.fleet.instances,
-		Classify:  failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
-		Silent:    redisstore.Silent,
-		OnChange:  g.outages.change,
-		OnError:   g.outages.failure,
+		Budget: opts.Budget,
+
+		OpenPerSecond: opts.OpenPerSecond,
+		Local:         memstore.New(nil),
+		Instances:     g.fleet.instances,
+		Classify:      failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
+		Silent:        redisstore.Silent,
+		OnChange:      g.outages.change,
+		OnError:       g.outages.failure,
 	}
 	if opts.Cluster {
 		behind.Parts = parts

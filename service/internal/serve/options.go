@@ -42,6 +42,8 @@ type Options struct {
 	RedisPrefix string
 	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.
 	Budget time.Duration
+	// OpenPerSecond is the most units that on_unavailable: open lets through in a second. Zero is all.
+	OpenPerSecond int64
 	// Instances is the least number of instances that share the limits; Redis counts the rest. Zero is none known.
 	Instances int
 	// Replicas is how many replicas of Redis must confirm a charge, within half of the budget. Zero waits for none.
