@@ -37,7 +37,57 @@ func TestSlotsAreMoved(t *testing.T) {
 			all.where(func(c call) bool { return c.key == key }).isExact(t, used(t, l, key), limits...)
 		}
 		all.log(t, "%d slots were moved", 3*len(keys))
+		heldOpen(t, cluster, store)
 	})
+}
+
+// heldOpen makes calls with IDs, settlements, and a log of more than 8,192 entries while slots are moving, then moves them.
+// Some subjects are new, so that both nodes say that the other one has the key.
+func heldOpen(t *testing.T, cluster *redistest.Cluster, store *redisstore.Store) {
+	t.Helper()
+	const large, calls = 8_300, 80
+	l := limiter(t, store, sash.PerHour(20_000))
+	from, to := cluster.Primaries[1], cluster.Primaries[2]
+	keys := subjectsOn(t, cluster, store, 1, 3) // one with a large log, one with a small one, and a new one
+	used := make([]int64, len(keys))
+	charge := func(i int, ask func() (sash.Result, error)) {
+		t.Helper()
+		used[i]++
+		if res, err := ask(); err != nil || !res.Allowed || res.Remaining != 20_000-used[i] {
+			t.Fatalf("call %d on subject %d: %d left, %v", used[i], i, res.Remaining, err)
+		}
+	}
+	for n := range large {
+		charge(0, func() (sash.Result, error) { return l.Allow(t.Context(), keys[0]) })
+		if n == 0 {
+			charge(1, func() (sash.Result, error) { return l.Allow(t.Context(), keys[1]) })
+		}
+	}
+	for i, key := range keys {
+		slot := fmt.Sprint(cluster.Slot(t, redisKey(t, store, key)))
+		to.Must(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ID(t))
+		from.Must(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ID(t))
+		for n := range calls {
+			id := fmt.Sprint("call ", n)
+			charge(i, func() (sash.Result, error) { return l.AllowOnce(t.Context(), id, key, 1) })
+			if res, err := l.AllowOnce(t.Context(), id, key, 1); err != nil || !res.Allowed || res.Remaining != 20_000-used[i] {
+				t.Fatalf("call %d on subject %d, repeated: %+v, %v", n, i, res, err)
+			}
+			charge(i, func() (sash.Result, error) { return l.Allow(t.Context(), key) })
+			r, err := l.Reserve(t.Context(), key, 3)
+			if err != nil {
+				t.Fatalf("reservation %d on subject %d: %v", n, i, err)
+			}
+			if err := r.Settle(t.Context(), int64(n%2)); err != nil {
+				t.Fatalf("settlement %d on subject %d: %v", n, i, err)
+			}
+			used[i] += int64(n % 2)
+		}
+		cluster.MoveSlot(t, cluster.Slot(t, redisKey(t, store, key)), from, to)
+		if res, err := l.AllowOnce(t.Context(), "call 0", key, 1); err != nil || res.Remaining != 20_000-used[i] {
+			t.Errorf("subject %d after its slot was moved: %d of 20,000 are left, want %d (%v)", i, res.Remaining, 20_000-used[i], err)
+		}
+	}
 }
 
 // A log grows to its full size while its slot is moving and the node it leaves still has it: no call fails and no
