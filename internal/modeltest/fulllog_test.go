@@ -34,7 +34,7 @@ func TestAFullLogForgetsNothingThatIsHeld(t *testing.T) {
 		for range (slots + 63) / 64 {
 			value = fields(value, 6, 1)
 		}
-		value = fields(value, 7, made, 7, 0)
+		value = fields(value, 7, 0, 7, made, 7, 0)
 		if err := scripts.client.Set(t.Context(), store.Key(req.Key, policy), value, time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}

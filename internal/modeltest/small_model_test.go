@@ -29,7 +29,6 @@ type smallWorld struct {
 	entries      int   // of a log that is full
 	sum          int64 // units of all entries from which on old ones may join; 0 is never
 	set          bool  // a sorted set: it has no entries without units, and finds nothing that has joined
-	mistakes     bool  // a charge that a clock moved may be taken for another
 	later        int   // entries after a charge from which on it is not found; 0 is any number
 }
 
@@ -334,7 +333,7 @@ func (m *smallModel) finds(c *smallCharge) bool {
 	if c.entry.at == at {
 		return true
 	}
-	if at <= m.back && !m.mistakes {
+	if at <= m.back {
 		return false
 	}
 	if c.entry.at/m.resolution == at/m.resolution {

@@ -169,7 +169,7 @@ func (w *smallWalk) settle(now int64) error {
 	c := w.held[i]
 	w.held[i] = w.held[len(w.held)-1]
 	w.held = w.held[:len(w.held)-1]
-	if now >= c.set.Expires() || c.moved && w.model.mistakes {
+	if now >= c.set.Expires() {
 		return nil
 	}
 	set := c.set

@@ -16,13 +16,14 @@
 --          make room before that. Refusals are -1, and nothing was decided, when the boundaries of a calendar
 --          limit do not surround the server's time. Times in microseconds.
 --
--- The value is one string: cold header, hot header, hints, ring of entries, ring of sums, register.
+-- The value is one string: cold header, hot header, hints, ring of entries, ring of sums, moved, register.
 --   cold   I1 version  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
 --          I7 keep  I6 keep units  I7 expires
 --   hot    I6 head  I6 total  I7 time of the last entry
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
 --   entry  I7 time  I5 units              position p is in slot p % slots
 --   sum    I6 units before position BLOCK * b  in slot b % (slots / BLOCK, rounded up, + 1)
+--   moved  I7 the latest time from which a clock that went back has moved entries
 --   register  see register.lua
 -- Positions count entries since the key was made; the head is the next one. Sums are modulo SUM_MODULUS: only
 -- differences are used. Hint i is where the window of limit i began. It is believed when nothing before its position
@@ -261,7 +262,7 @@ while true do
         local value, lives = cold .. hot, math.ceil((expires - now) / 1000)
         if slots == 0 then -- the sum before the first entry is zero, as is what follows
           value = value .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size)
-          call('SET', key, value .. pack('>I7I7', now, 0), 'PX', lives)
+          call('SET', key, value .. pack('>I7I7I7', 0, now, 0), 'PX', lives)
         else
           rare.rewrite(key, slots, entries, head, total, oldest, value, size, position, entry, lives)
         end

@@ -18,13 +18,16 @@ local function steps()
     call('SETRANGE', key, '6', pack('>I6', oldest)) -- the slots before it hold nothing of use
     call('SETRANGE', key, '32', pack('>I6I6I7', position + 1, total, now)
       .. string.rep(pack('>I6I6I7I7', 0, 0, last + keep, 0), hinted))
+    local offset = entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1)
+    local moved = struct.unpack('>I7', call('GETRANGE', key, offset, offset + 6))
+    call('SETRANGE', key, offset, pack('>I7', math.max(moved, last)))
     rare.reborn(key, slots, entries, now)
     return oldest, position + 1, total
   end
 
   -- reborn keeps the first charge from being later than now, after a clock that went back.
   function rare.reborn(key, slots, entries, now)
-    local call, offset = redis.call, entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1)
+    local call, offset = redis.call, entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1) + 7
     if struct.unpack('>I7', call('GETRANGE', key, offset, offset + 6)) > now then
       call('SETRANGE', key, offset, struct.pack('>I7', now))
     end
@@ -79,7 +82,7 @@ local function steps()
   end
 
   -- rewrite writes the value anew: a header, and a ring of size slots with the entries from oldest up to a
-  -- position, a new entry there, the sums of their blocks, and the register.
+  -- position, a new entry there, the sums of their blocks, and what follows.
   function rare.rewrite(key, slots, entries, head, total, oldest, header, size, position, entry, lives)
     local call, rep, sub = redis.call, string.rep, string.sub
 

@@ -32,8 +32,8 @@ end
 local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
-local register = entries + slots * 12 + blocks * 6
-local born, floor = unpack('>I7I7', call('GETRANGE', key, register, register + 13))
+local register = entries + slots * 12 + blocks * 6 + 7
+local moved, born, floor = unpack('>I7I7I7', call('GETRANGE', key, register - 7, register + 13))
 if at < born then return '' end
 
 -- read returns the time and the units of the entry at a position.
@@ -62,9 +62,13 @@ end
 if head == oldest then return '' end
 local position, time_there, units = search(at), nil, nil
 if position < head then time_there, units = read(position) end
--- Charges older than the oldest entry of a full log have joined it.
-local joined = position == oldest and slots >= MOST_ENTRIES and head - oldest == slots
-if position == head or not joined and math.floor(time_there / resolution) ~= math.floor(at / resolution) then
+-- Charges older than the oldest entry of a full log have joined it. After a clock that went back, a charge from before
+-- it has caught up is only sure to be in an entry of its time.
+local sure = at > moved
+local joined = sure and position == oldest and slots >= MOST_ENTRIES and head - oldest == slots
+local same = time_there == at
+  or sure and time_there and math.floor(time_there / resolution) == math.floor(at / resolution)
+if position == head or not joined and not same then
   if becomes < cost then return '' end
   if position == head then
     position = head - 1

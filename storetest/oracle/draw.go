@@ -16,7 +16,7 @@ var windows = []time.Duration{
 
 var (
 	units       = []int64{1, 2, 3, 5, 7, 10, 20, 33, 100, 1000}
-	bigUnits    = []int64{1_000_000, sash.MaxUnits}
+	bigUnits    = []int64{1_000_000, sash.MaxUnits / 2} // an entry of a log counts no more than MaxUnits
 	resolutions = []time.Duration{time.Second, 250 * time.Millisecond, 10 * time.Second, 3_333 * time.Microsecond, 2 * time.Microsecond}
 	zones       = []string{"UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"}
 )

@@ -38,6 +38,7 @@ type walk struct {
 	lastReq  driver.Request
 	admitted []admitted          // can still be settled
 	again    []driver.Settlement // applied, and may be repeated
+	back     int64               // until when a store need not find a charge that shares an entry: the clock went back
 	before   []driver.Settlement // of charges from before a reset: they do nothing
 	onces    []onceCall          // calls with an ID
 }
@@ -104,6 +105,7 @@ func (w *walk) step() error {
 			return nil
 		}
 		w.passed()
+		w.back = max(w.back, w.Now().UnixMicro())
 		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
 		// A store need not find charges that a clock that went back has moved.
 		w.admitted, w.again, w.before = nil, nil, nil
@@ -162,7 +164,7 @@ func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 		return err
 	}
 	for i, req := range reqs {
-		if allowed && req.Cost > 0 && !w.joined() {
+		if allowed && req.Cost > 0 && !w.joined() && (w.Algorithm != sash.SlidingBuckets || results[i].At > w.back) {
 			w.admitted = append(w.admitted, admitted{req, results[i]})
 		}
 	}
