@@ -111,6 +111,7 @@ func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 				if made, admitted := callers(t, 1500*time.Microsecond, 100*time.Millisecond, allow(l)); admitted < made*8/10 {
 					t.Errorf("the store is fast, and %d of %d were admitted", admitted, made)
 				}
+				time.Sleep(time.Second) // for looks that outlive their callers
 			})
 		})
 	}
