@@ -131,7 +131,7 @@ func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
 	if g.state(b) != Up || ctx.Value(backgroundKey{}) != nil {
 		return 0, &sash.StoreError{Err: ErrBusy}
 	}
-	began := time.Now()
+	began, t := time.Now(), ticket(b.epoch.Load())
 	timer := time.NewTimer(g.budget)
 	defer timer.Stop()
 	select {
@@ -140,7 +140,7 @@ func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-timer.C:
-		b.crowd()
+		b.crowd(t)
 		return 0, &sash.StoreError{Err: ErrBusy}
 	}
 }

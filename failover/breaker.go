@@ -52,18 +52,19 @@ type breaker struct {
 	random   func() float64 // called under mu
 
 	state   atomic.Uint32 // a State; written under mu
+	epoch   atomic.Uint64 // counts the probes; written under mu
 	answers atomic.Int64  // of the store
 	probed  atomic.Int64  // the answers at the last Probe
 
-	mu     sync.Mutex
-	run    run           // guarded by mu: failures while Up
-	pause  time.Duration // guarded by mu: the last pause; 0 while Up
-	until  time.Time     // guarded by mu: end of the pause, or of the probe's patience
-	probes uint64        // guarded by mu: numbers the probes
-	cause  error         // guarded by mu: why calls do not go to the store
+	mu    sync.Mutex
+	run   run           // guarded by mu: failures while Up
+	pause time.Duration // guarded by mu: the last pause; 0 while Up
+	until time.Time     // guarded by mu: end of the pause, or of the probe's patience
+	cause error         // guarded by mu: why calls do not go to the store
 }
 
-// A ticket is the result of enter for a call: zero while Up, otherwise the number of the probe.
+// A ticket is the epoch in which a call entered: that of the probe that it is, or of the one that brought the store up.
+// What calls of an earlier epoch find out is about a store that was another then.
 type ticket uint64
 
 func (b *breaker) init(trip Trip, budget time.Duration, onChange func(State, error)) {
@@ -83,8 +84,8 @@ func (b *breaker) now() State { return State(b.state.Load()) }
 
 // enter admits a call to the store, or returns an error that is ErrUnavailable and ErrDown.
 func (b *breaker) enter() (ticket, error) {
-	if b.now() == Up {
-		return 0, nil
+	if t := ticket(b.epoch.Load()); b.now() == Up { // in this order: t is not that of a later probe
+		return t, nil
 	}
 	b.mu.Lock()
 	now := time.Now()
@@ -92,17 +93,16 @@ func (b *breaker) enter() (ticket, error) {
 		b.fall(b.until)
 	}
 	if b.now() == Up {
-		b.mu.Unlock()
-		return 0, nil
+		defer b.mu.Unlock()
+		return ticket(b.epoch.Load()), nil
 	}
 	if b.now() == Probing || now.Before(b.until) {
 		defer b.mu.Unlock()
 		return 0, b.cause
 	}
-	b.probes++
 	b.until = now.Add(b.patience)
+	t, cause := ticket(b.epoch.Add(1)), b.cause
 	b.state.Store(uint32(Probing))
-	t, cause := ticket(b.probes), b.cause
 	b.mu.Unlock()
 	b.notify(Probing, cause)
 	return t, nil
@@ -111,7 +111,7 @@ func (b *breaker) enter() (ticket, error) {
 // succeed records an answer of the store.
 func (b *breaker) succeed(t ticket) {
 	b.answers.Add(1)
-	if t == 0 {
+	if b.now() == Up {
 		return
 	}
 	b.mu.Lock()
@@ -131,7 +131,7 @@ func (b *breaker) succeed(t ticket) {
 func (b *breaker) fail(t ticket, err error, late bool) {
 	b.mu.Lock()
 	down := b.mine(t)
-	if t == 0 && b.now() == Up {
+	if b.now() == Up && t.of(b) {
 		down = b.run.fail(&b.trip, time.Now(), b.answers.Load(), late)
 	}
 	if down {
@@ -146,18 +146,18 @@ func (b *breaker) fail(t ticket, err error, late bool) {
 }
 
 // crowd records a call that found no place within its budget. It is a failure if no answer comes between others.
-func (b *breaker) crowd() {
+func (b *breaker) crowd(t ticket) {
 	b.mu.Lock()
 	silent := b.run.failures > 0 && b.answers.Load() == b.run.before
 	b.mu.Unlock()
 	if silent {
-		b.fail(0, ErrBusy, false)
+		b.fail(t, ErrBusy, false)
 	}
 }
 
 // skip records a call that did not show whether the store works: the next call may probe instead.
 func (b *breaker) skip(t ticket) {
-	if t == 0 {
+	if b.now() == Up {
 		return
 	}
 	b.mu.Lock()
@@ -174,9 +174,10 @@ func (b *breaker) skip(t ticket) {
 }
 
 // mine reports whether a ticket is that of the current probe. The caller holds mu.
-func (b *breaker) mine(t ticket) bool {
-	return t != 0 && uint64(t) == b.probes && b.now() == Probing
-}
+func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) }
+
+// of reports whether a ticket is of the current epoch.
+func (t ticket) of(b *breaker) bool { return uint64(t) == b.epoch.Load() }
 
 // fall begins a pause. The caller holds mu.
 func (b *breaker) fall(from time.Time) {

@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,4 +146,38 @@ func TestMoreThanALimitHasIsWritten(t *testing.T) {
 			t.Errorf("%d of 100 are left, want 70: %v", left, err)
 		}
 	})
+}
+
+// Calls that were sent before the store came back, and whose budget ends after that, do not take it down again.
+func TestFailuresFromBeforeTheRecoveryDoNotCount(t *testing.T) {
+	for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {
+		t.Run(budget.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				var back, again atomic.Int64
+				store := guarded(t, inner, failover.Options{Budget: budget, Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {
+					switch {
+					case now == failover.Up:
+						back.Add(1)
+					case now == failover.Down && back.Load() > 0:
+						again.Add(1)
+					}
+				}})
+				l := newLimiter(t, store, nil, sash.PerHour(90_000))
+				works := time.Now().Add(budget + failover.DefaultBlip + 50*time.Millisecond)
+				inner.becomes(func(ctx context.Context) error { // swallows what comes before
+					if time.Now().Before(works) {
+						return stalls(ctx)
+					}
+					return nil
+				})
+				var calls traffic
+				calls.run(t, l, 100, 5*time.Second)
+				calls.group.Wait()
+				if back.Load() != 1 || again.Load() != 0 || store.State() != failover.Up {
+					t.Errorf("it was back %d times and then down %d times, and is %v", back.Load(), again.Load(), store.State())
+				}
+			})
+		})
+	}
 }

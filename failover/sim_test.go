@@ -102,7 +102,7 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 				if b.now() != Up {
 					return 0, b.cause
 				}
-				return 0, nil
+				return b.enter()
 			}
 		}},
 		"local charges wait for a later call": {found: "waits for a call before", guard: func(g *guard) {
