@@ -15,6 +15,7 @@ type onceCall struct {
 	req        driver.Request
 	res        driver.Answer
 	remembered bool
+	forgotten  bool // by the store's clock: one that goes back may bring it back
 }
 
 // leeway is how much longer than required a store may remember an ID in a walk.
@@ -46,7 +47,7 @@ func (w *walk) once() error {
 		if age <= driver.RepeatTime+leeway {
 			return nil
 		}
-		before.remembered = false
+		before.remembered, before.forgotten = false, true
 	}
 	if !before.remembered {
 		w.onces = append(w.onces[:i:i], w.onces[i+1:]...)
@@ -100,6 +101,7 @@ func (w *walk) callOnce(store driver.Deduplicator, c onceCall) error {
 		return fmt.Errorf("DecideOnce: %w", err)
 	}
 	c.remembered = c.res.Allowed() || c.req.Policy.CountRefused
+	c.forgotten = c.forgotten && !c.remembered
 	w.onces = append(w.onces, c)
 	return w.check([]driver.Request{c.req}, []driver.Answer{c.res})
 }
@@ -107,6 +109,6 @@ func (w *walk) callOnce(store driver.Deduplicator, c onceCall) error {
 // passed forgets the calls that a store may have forgotten, before the clock goes back.
 func (w *walk) passed() {
 	w.onces = slices.DeleteFunc(w.onces, func(c onceCall) bool {
-		return c.remembered && w.Now().Sub(time.UnixMicro(c.res.At)) >= driver.RepeatTime
+		return c.forgotten || c.remembered && w.Now().Sub(time.UnixMicro(c.res.At)) >= driver.RepeatTime
 	})
 }
