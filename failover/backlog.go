@@ -32,10 +32,11 @@ type backlog struct {
 	*ledger
 	write func(done chan<- struct{}) // writes the debts, and closes done at its end
 
-	mu     sync.Mutex
-	debts  map[account]*debt // guarded by mu
-	done   chan struct{}     // guarded by mu: closed when write has ended; nil if it does not run
-	closed bool              // guarded by mu: what is admitted from now on is lost
+	mu      sync.Mutex
+	debts   map[account]*debt    // guarded by mu
+	flights map[*flight]struct{} // guarded by mu: one write, and calls, of which MaxInFlight are under way
+	done    chan struct{}        // guarded by mu: closed when write has ended; nil if it does not run
+	closed  bool                 // guarded by mu: what is admitted from now on is lost
 }
 
 // An account is a subject, or one call on it with an ID.
@@ -63,10 +64,15 @@ func (b *backlog) add(id string, req driver.Request, at int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	of := account{subjectOf(req.Key, req.Policy), id}
-	if b.closed || !b.put(of, req.Policy, &charge{units: req.Cost, first: at}, end(req.Policy, at)) {
+	if b.closed || !b.put(of, req.Policy, newCharge(req.Cost, at), end(req.Policy, at)) {
 		b.lost.Add(req.Cost)
 		return
 	}
+	b.start()
+}
+
+// start writes the debts, unless they are being written. The caller holds mu.
+func (b *backlog) start() {
 	if b.done == nil {
 		b.done = make(chan struct{})
 		go b.write(b.done)
@@ -130,28 +136,27 @@ func (b *backlog) remove(of account) {
 	b.accounts.Add(-1)
 }
 
-// take removes an account that owes units and returns its debt. If none does, write has to end.
-func (b *backlog) take() (account, *debt, bool) {
+// next returns an account that owes units, and the policy of its last charge. If none does, write has to end.
+func (b *backlog) next() (account, *driver.Policy, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for of, d := range b.debts {
-		b.drop(d)
-		b.remove(of)
-		if d.units() > 0 {
-			return of, d, true
+		if b.drop(d); d.units() > 0 {
+			return of, d.policy, true
 		}
+		b.remove(of)
 	}
 	b.done = nil
 	return account{}, nil, false
 }
 
-// putBack restores a debt that was taken and perhaps not charged.
+// putBack restores a debt that was taken back and perhaps not charged.
 func (b *backlog) putBack(of account, d *debt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	since := b.debts[of]
 	switch {
-	case since == nil && !b.room():
+	case since == nil && (b.closed && b.done == nil || !b.room()):
 		b.giveUp(d)
 		return
 	case since == nil:
@@ -164,53 +169,7 @@ func (b *backlog) putBack(of account, d *debt) {
 		return
 	}
 	b.settled.Add(int64(d.ids()))
-}
-
-// correct applies the settlement of a local charge that is waiting, once for each ID. If the charge is not waiting any
-// more, or there is no room for another ID, the difference is doubtful.
-func (b *backlog) correct(set driver.Settlement) {
-	req, more := set.Request, set.Units-set.Request.Cost
-	leaves := end(req.Policy, set.At)
-	if more == 0 || leaves <= time.Now().UnixMicro() {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var c *charge
-	if d := b.debts[account{subject: subjectOf(req.Key, req.Policy)}]; d != nil {
-		c = d.leave[leaves]
-	}
-	if c == nil || set.At < c.first {
-		b.doubtful.Add(max(more, -more))
-		return
-	}
-	if _, again := c.settled[set.ID]; again {
-		return
-	}
-	if set.ID != "" {
-		if b.settled.Add(1) > b.mostSettled {
-			b.settled.Add(-1)
-			b.doubtful.Add(max(more, -more))
-			return
-		}
-		if c.settled == nil {
-			c.settled = make(map[string]struct{})
-		}
-		c.settled[set.ID] = struct{}{}
-	}
-	c.units = max(0, c.units+more)
-}
-
-// forget drops a subject, and the calls on it that have an ID.
-func (b *backlog) forget(key string, policy *driver.Policy) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	name := subjectOf(key, policy)
-	for of := range b.debts {
-		if of.subject == name {
-			b.remove(of)
-		}
-	}
+	b.start()
 }
 
 // close loses what is admitted from now on, and returns what is closed when write has ended; nil if it does not run.
@@ -223,13 +182,14 @@ func (b *backlog) close() (done <-chan struct{}) {
 
 // abandon gives up every debt.
 func (b *backlog) abandon() {
-	for {
-		_, d, ok := b.take()
-		if !ok {
-			return
-		}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for of, d := range b.debts {
+		b.drop(d)
 		b.giveUp(d)
+		b.remove(of)
 	}
+	b.done = nil
 }
 
 // giveUp counts a debt that will not be written any more.

@@ -25,8 +25,14 @@ type debt struct {
 type charge struct {
 	units   int64
 	first   int64               // the instant of the first of them
+	last    int64               // and of the last
 	settled map[string]struct{} // the IDs of settlements that were applied; nil is none
 }
+
+func newCharge(units, at int64) *charge { return &charge{units: units, first: at, last: at} }
+
+// has reports whether a charge of an instant can be part of this one, which may be nil.
+func (c *charge) has(at int64) bool { return c != nil && c.first <= at && at <= c.last }
 
 // end returns the instant from which no limit counts a charge any more. For sliding windows it is rounded up to a part
 // of the longest window; the end of a calendar period is exact.
@@ -53,7 +59,7 @@ func (d *debt) add(c *charge, end int64) {
 		end = max(end, last)
 	}
 	if other != nil {
-		c = &charge{c.units + other.units, min(c.first, other.first), join(c.settled, other.settled)}
+		c = &charge{c.units + other.units, min(c.first, other.first), max(c.last, other.last), join(c.settled, other.settled)}
 	}
 	d.leave[end] = c
 }

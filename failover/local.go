@@ -56,7 +56,7 @@ func newLocal(store LocalStore, instances func() int, parts int) *local {
 	}
 	l.over, l.end = context.WithCancel(context.Background())
 	for i := range l.backlogs {
-		l.backlogs[i] = backlog{ledger: &l.ledger, debts: make(map[account]*debt)}
+		l.backlogs[i] = backlog{ledger: &l.ledger, debts: make(map[account]*debt), flights: make(map[*flight]struct{})}
 	}
 	return l
 }

@@ -34,7 +34,12 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	}
 	res := results[0]
 	if res.Source == driver.FromLocal && charges(req, res.Allowed()) {
-		s.owed(req.Key, req.Policy).add(id, req, res.At)
+		b := s.owed(req.Key, req.Policy)
+		b.add(id, req, res.At)
+		if out.late != nil {
+			f := b.call(id, req, res.At)
+			out.late.ends(func(driver.Answer, error) { b.end(f) })
+		}
 	}
 	return res, nil
 }

@@ -16,24 +16,34 @@ func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driv
 	if results[0].Source != driver.FromLocal || !admitted(results) && !reqs[0].Policy.CountRefused {
 		return
 	}
-	note := func() {
+	if out.kind != Unknown {
 		for i, req := range reqs {
 			g.owed(req.Key, req.Policy).add("", req, results[i].At)
 		}
-	}
-	if out.kind != Unknown {
-		note()
 		return
 	}
+	flights := make([]*flight, len(reqs))
+	for i, req := range reqs {
+		if req.Cost > 0 {
+			flights[i] = g.owed(req.Key, req.Policy).call("", req, results[i].At)
+		}
+	}
 	out.late.ends(func(value T, err error) {
-		switch {
-		case err == nil && charged(value): // do not charge it again
-		case err == nil, answers(err), g.kind(err) != Unknown:
-			note()
-		default:
-			for _, req := range reqs {
-				g.local.ledger.doubtful.Add(req.Cost)
+		for i, req := range reqs {
+			b, f := g.owed(req.Key, req.Policy), flights[i]
+			if f == nil {
+				continue
 			}
+			d := b.takeBack(f)
+			switch {
+			case err == nil && charged(value): // do not charge it again
+				b.doubtful.Add(f.moved)
+			case d != nil && (err == nil || answers(err) || g.kind(err) != Unknown):
+				b.putBack(f.of, d)
+			case d != nil:
+				b.doubtful.Add(max(f.units, d.units()))
+			}
+			b.end(f)
 		}
 	})
 }
@@ -45,13 +55,12 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 	defer close(done)
 	pause, works := firstPause, false
 	for g.rest(store, pause) {
-		of, d, ok := b.take()
+		of, policy, ok := b.next()
 		if !ok {
 			return
 		}
-		if !works && !g.look(store, of, d) {
-			b.putBack(of, d)
-		} else if works = g.pay(b, store, of, d); works {
+		works = (works || g.look(store, of.key, policy)) && g.pay(b, store, of)
+		if works {
 			pause = 0
 			continue
 		}
@@ -75,43 +84,58 @@ func (g *guard) rest(store *breaker, pause time.Duration) bool {
 
 // pay writes what an account owes, and reports whether the store worked. A write has an ID if the store knows IDs, so one
 // that may have been charged can be repeated. What the store rejects is lost: it would fail again and again.
-func (g *guard) pay(b *backlog, store *breaker, of account, d *debt) bool {
-	units := min(d.units(), driver.MaxUnits)
-	if d.sent != 0 && time.Since(time.UnixMicro(d.sent)) > driver.RepeatTime-2*g.budget {
-		b.giveUp(d) // the store may have forgotten the ID
+func (g *guard) pay(b *backlog, store *breaker, of account) bool {
+	f := b.claim(of)
+	if f == nil { // forgotten, or it has left
+		return true
+	}
+	sent, policy := f.debt.sent, f.debt.policy
+	if sent != 0 && time.Since(time.UnixMicro(sent)) > driver.RepeatTime-2*g.budget { // the store may have forgotten the ID
+		if d := b.takeBack(f); d != nil {
+			b.giveUp(d)
+		}
+		b.end(f)
 		return true
 	}
 	once, repeats := g.store.(driver.Deduplicator)
-	from := of
 	if repeats && of.id == "" {
-		of.id, d.sent = rand.Text(), time.Now().UnixMicro()
+		of.id, sent = rand.Text(), time.Now().UnixMicro()
 	}
-	req := driver.Request{Key: of.key, Cost: units, Policy: holding(d.policy, units)}
+	req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
 	out := ask(inBackground, g, store, decided, func(ctx context.Context) (driver.Answer, error) {
 		if repeats {
 			return once.DecideOnce(ctx, of.id, req)
 		}
 		return g.store.Decide(ctx, req)
 	})
+	d := b.takeBack(f)
 	switch {
 	case !out.failed && out.err == nil:
-		b.written.Add(units)
-	case out.failed && out.kind == Unsent && from.id == "": // also if too many calls are under way
-		d.sent = 0
-		b.putBack(from, d)
+		b.written.Add(f.units)
+		b.doubtful.Add(f.moved)
+	case d == nil: // forgotten
+	case out.failed && out.kind == Unsent && f.of.id == "": // also if too many calls are under way
+		b.putBack(f.of, d)
 	case out.failed && out.kind != Misconfigured && repeats:
+		d.sent = sent
+		b.doubtful.Add(f.moved)
 		b.putBack(of, d)
 	case out.failed && out.kind == Unknown:
-		b.doubtful.Add(units)
+		b.doubtful.Add(max(f.units, d.units()))
 	default:
-		b.lost.Add(units)
+		b.lost.Add(d.units())
 	}
+	if out.late == nil {
+		b.end(f)
+		return !out.failed
+	}
+	out.late.ends(func(driver.Answer, error) { b.end(f) })
 	return !out.failed
 }
 
-// look calls the store for an account without charging anything, and reports whether the store itself answered.
-func (g *guard) look(store *breaker, of account, d *debt) bool {
-	req := driver.Request{Key: of.key, Policy: d.policy}
+// look calls the store for a key without charging anything, and reports whether the store itself answered.
+func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
+	req := driver.Request{Key: key, Policy: policy}
 	out := ask(inBackground, g, store, decided, func(ctx context.Context) (driver.Answer, error) {
 		return g.store.Decide(ctx, req)
 	})

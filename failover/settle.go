@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"time"
 
 	"example.com/sash/driver"
 )
@@ -44,20 +45,102 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 }
 
 // Reset implements [driver.Resetter]. It forgets the subject locally at once. The error is nil if the store has forgotten
-// it too.
+// it too, after everything that this process admitted locally before and that the store may be working on. Only a request
+// that the network delivers after its call has ended can still be charged later.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	store, ok := s.store.(driver.Resetter)
 	if !ok {
 		return driver.ErrUnsupported
 	}
+	var before []<-chan struct{}
 	if s.local != nil {
-		s.owed(key, policy).forget(key, policy)
+		before = s.owed(key, policy).forget(key, policy)
 		if err := s.local.store.Reset(ctx, key, policy); err != nil {
 			return err
 		}
 	}
 	out := ask(ctx, s.guard, s.of(key, policy), nil, func(ctx context.Context) (struct{}, error) {
+		for _, over := range before {
+			select {
+			case <-over:
+			case <-ctx.Done():
+				return struct{}{}, ctx.Err()
+			}
+		}
 		return struct{}{}, store.Reset(ctx, key, policy)
 	})
 	return out.err
+}
+
+// correct applies the settlement of a local charge that is waiting, once for each ID. If the charge is not waiting any
+// more, or there is no room for another ID, the difference is doubtful.
+func (b *backlog) correct(set driver.Settlement) {
+	req, more := set.Request, set.Units-set.Request.Cost
+	leaves := end(req.Policy, set.At)
+	if more == 0 || leaves <= time.Now().UnixMicro() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c, f := b.find(subjectOf(req.Key, req.Policy), set.At, leaves)
+	if c == nil {
+		b.doubtful.Add(max(more, -more))
+		return
+	}
+	if _, again := c.settled[set.ID]; again {
+		return
+	}
+	if set.ID != "" {
+		if b.settled.Add(1) > b.mostSettled {
+			b.settled.Add(-1)
+			b.doubtful.Add(max(more, -more))
+			return
+		}
+		if c.settled == nil {
+			c.settled = make(map[string]struct{})
+		}
+		c.settled[set.ID] = struct{}{}
+	}
+	c.units = max(0, c.units+more)
+	if f != nil {
+		f.moved += max(more, -more)
+	}
+}
+
+// find returns the charge of a subject that was made at an instant and leaves at another, and its flight if it has one.
+// The caller holds mu.
+func (b *backlog) find(name subject, at, leaves int64) (*charge, *flight) {
+	for f := range b.flights {
+		if f.of.subject == name && f.debt != nil {
+			if c := f.debt.leave[leaves]; c.has(at) {
+				return c, f
+			}
+		}
+	}
+	if d := b.debts[account{subject: name}]; d != nil {
+		if c := d.leave[leaves]; c.has(at) {
+			return c, nil
+		}
+	}
+	return nil, nil
+}
+
+// forget drops a subject, and the calls on it that have an ID. It returns channels that are closed when the store cannot
+// charge any of that any more.
+func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name := subjectOf(key, policy)
+	for of := range b.debts {
+		if of.subject == name {
+			b.remove(of)
+		}
+	}
+	for f := range b.flights {
+		if f.of.subject == name {
+			f.forgotten = true
+			over = append(over, f.over)
+		}
+	}
+	return over
 }
