@@ -22,7 +22,8 @@ func Example() {
 
 	addr := server.Addr()
 	client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: addr}))
-	defer client.Close() // the store does not close it
+	defer client.Close()       // the store does not close it
+	goredisstore.Greet(client) // errors name servers that are silent or not a Redis
 	store := goredisstore.New(client, nil)
 	limiter, err := sash.New(store, nil, sash.Every(25, 5*time.Second), sash.PerMinute(300))
 	if err != nil {

@@ -2,10 +2,11 @@
 // [github.com/redis/go-redis/v9]: a single node, Sentinel, a Cluster or a Ring.
 //
 // The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is
-// never closed. [Tune] sets the options of a client that recovers quickly. Only one of its habits is set
-// aside. go-redis sends a command again whose reply did not come in time; a decision that may have been
-// made is not sent again, so a call is charged at most once whatever MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a
-// cluster is followed, and a connection that cannot be made is tried again.
+// never closed. [Tune] sets the options of a client that recovers quickly, and [Greet] makes errors say which server
+// is silent or is not a Redis. Only one of the client's habits is set aside. go-redis sends a command again whose reply
+// did not come in time; a decision that may have been made is not sent again, so a call is charged at most once whatever
+// MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a cluster is followed, and a
+// connection that cannot be made is tried again.
 //
 // A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and
 // closes the connection. On other clients the store waits beside go-redis, which takes a goroutine for a

@@ -57,6 +57,7 @@ func TestServersThatAreNotARedis(t *testing.T) {
 	adaptertest.RunForeign(t, func(t testing.TB, addr string) error {
 		client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: addr}))
 		defer client.Close()
+		goredisstore.Greet(client)
 		l, err := sash.New(goredisstore.New(client, nil), nil, sash.PerHour(1))
 		if err != nil {
 			t.Fatal(err)

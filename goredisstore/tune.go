@@ -11,6 +11,7 @@ import (
 // opts:
 //
 //	client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: "localhost:6379"}))
+//	goredisstore.Greet(client)
 //
 // It keeps every timeout, number and interval that is not zero, and touches nothing else, such as addresses, TLS and
 // credentials. Options from [redis.ParseURL] or [redis.UniversalOptions] (its methods Simple, Failover and Cluster) can
@@ -26,10 +27,8 @@ import (
 //     replaced. The default is a minute.
 //   - MaintNotificationsConfig, where nil, turns these notifications off, because of the data race that [New] describes.
 //     With Redis Enterprise set it.
-//   - Dialer, where nil, connects through [redisstore.Dial], with the TLSConfig that opts have then: the error of a wrong
-//     address says what answers there, and [redisstore.Silent] names servers that do not answer.
 //
-// MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision that may have been made.
+// The result can be copied and changed. MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision that may have been made.
 func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis.RingOptions](opts *O) *O {
 	if opts == nil {
 		opts = new(O)
@@ -38,22 +37,18 @@ func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis
 	case *redis.Options:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 		quiet(&o.MaintNotificationsConfig)
 	case *redis.FailoverOptions:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 	case *redis.ClusterOptions:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 		quiet(&o.MaintNotificationsConfig)
 		set(&o.ClusterStateReloadInterval, time.Second)
 	case *redis.RingOptions:
 		o.ContextTimeoutEnabled = true
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
-		dialing(&o.Dialer, &o.DialTimeout, &o.TLSConfig)
 	}
 	return opts
 }

@@ -86,6 +86,7 @@ func openGoRedis(t testing.TB, at target) *redisstore.Store {
 		client = redis.NewClient(goredisstore.Tune(simple))
 	}
 	t.Cleanup(func() { client.Close() })
+	goredisstore.Greet(client)
 	return goredisstore.New(client, at.options)
 }
 

@@ -64,6 +64,7 @@ func Example_cluster() {
 	addrs := []string{"10.0.0.7:7000", "10.0.0.8:7000"}
 	client := redis.NewClusterClient(goredisstore.Tune(&redis.ClusterOptions{Addrs: addrs}))
 	defer client.Close()
+	goredisstore.Greet(client)
 	shared := goredisstore.New(client, nil)
 	const slots, parts = 16384, 64 // a run of slots is short, so that few lie on two nodes
 	store, err := failover.New(shared, &failover.Options{
