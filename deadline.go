@@ -53,27 +53,27 @@ func (p *pace) begin(ctx context.Context, store driver.Store, req *driver.Reques
 	}
 }
 
-// look measures how long the store takes, unless another call does, and reports whether it did. It returns when the
-// caller leaves; the store may take a second more.
+// look measures how long the store takes, unless another call does, and reports whether it did in time. It returns when
+// the caller leaves; the store may take a second more.
 func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request, now time.Time) bool {
 	last := p.looked.Load()
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
 		return false
 	}
 	req.Cost = 0
-	_, err := driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
+	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
 		defer func() { p.looked.Store(time.Now().UnixNano()) }()
 		_, err := store.Decide(ctx, req)
 		p.end(ctx, now, err)
 		return struct{}{}, err
 	}, func(struct{}) {})
-	return err == nil
+	return ctx.Err() == nil
 }
 
-// end measures a call that has ended. A call whose context ended first took longer than it had; one that failed says
-// nothing.
+// end measures a call that has ended, with an answer or an error of the store. A call whose context ended first took
+// longer than it had.
 func (p *pace) end(ctx context.Context, began time.Time, err error) {
-	if began.IsZero() || err != nil && ctx.Err() == nil {
+	if began.IsZero() {
 		return
 	}
 	took, usual := int64(time.Since(began)), p.usual.Load()
@@ -82,7 +82,7 @@ func (p *pace) end(ctx context.Context, began time.Time, err error) {
 		p.usual.Store(took)
 	case took > usual:
 		p.usual.Store(usual + step)
-	case err == nil:
+	case err == nil || ctx.Err() == nil:
 		p.usual.Store(usual - step)
 	}
 }

@@ -225,3 +225,41 @@ func TestCallersAreNotKeptBackAfterAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A brokenStore fails at once when it is gone.
+type brokenStore struct {
+	pacedStore
+	gone *atomic.Bool
+}
+
+func (s *brokenStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if s.gone.Load() {
+		return driver.Answer{}, errors.New("connection refused")
+	}
+	return s.pacedStore.Decide(ctx, req)
+}
+
+// The store hangs, and then fails at once. Callers get its error, as they would without deadlines, not that of their own.
+func TestAStoreThatFailsAtOnceKeepsNoCallersBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone atomic.Bool
+		store := pacedStore{memstore.New(nil), func(string) time.Duration { return time.Hour }}
+		l := newLimiter(t, &brokenStore{store, &gone}, nil, sash.PerDay(100_000))
+		call := func(patience time.Duration) (failed int) {
+			for range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				if _, err := l.Allow(ctx, "k"); errors.Is(err, sash.ErrUnavailable) {
+					failed++
+				}
+				cancel()
+			}
+			return failed
+		}
+		_ = call(50 * time.Millisecond)
+		gone.Store(true)
+		if failed := call(20 * time.Millisecond); failed < 98 {
+			t.Errorf("%d of 100 calls got the store's error", failed)
+		}
+		time.Sleep(time.Second) // for looks that outlive their callers
+	})
+}
