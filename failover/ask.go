@@ -113,7 +113,7 @@ func (g *guard) admit(ctx context.Context, b *breaker) (t ticket, waited time.Du
 	case g.slots <- struct{}{}:
 	default:
 		if waited, err = g.queue(ctx, b); err != nil {
-			return 0, 0, err
+			return ticket{}, 0, err
 		}
 	}
 	if t, err = g.let(b); err != nil {
@@ -131,7 +131,7 @@ func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
 	if g.state(b) != Up || ctx.Value(backgroundKey{}) != nil {
 		return 0, &sash.StoreError{Err: ErrBusy}
 	}
-	began, t := time.Now(), ticket(b.epoch.Load())
+	began, t := time.Now(), ticket{epoch: b.epoch.Load()}
 	timer := time.NewTimer(g.budget)
 	defer timer.Stop()
 	select {

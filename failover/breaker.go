@@ -52,7 +52,7 @@ type breaker struct {
 	random   func() float64 // called under mu
 
 	state   atomic.Uint32 // a State; written under mu
-	epoch   atomic.Uint64 // counts the probes; written under mu
+	epoch   atomic.Uint64 // counts the probes and what is forced; written under mu
 	answers atomic.Int64  // of the store
 	probed  atomic.Int64  // the answers at the last Probe
 
@@ -63,9 +63,11 @@ type breaker struct {
 	cause error         // guarded by mu: why calls do not go to the store
 }
 
-// A ticket is the epoch in which a call entered: that of the probe that it is, or of the one that brought the store up.
-// What calls of an earlier epoch find out is about a store that was another then.
-type ticket uint64
+// A ticket says when a call entered. What calls of an earlier epoch find out is about a store that was another then.
+type ticket struct {
+	epoch  uint64 // that of the probe that the call is, or of the last one before it
+	forced bool   // the breaker was overruled: failures do not count
+}
 
 func (b *breaker) init(trip Trip, budget time.Duration, onChange func(State, error)) {
 	b.trip = trip
@@ -84,8 +86,8 @@ func (b *breaker) now() State { return State(b.state.Load()) }
 
 // enter admits a call to the store, or returns an error that is ErrUnavailable and ErrDown.
 func (b *breaker) enter() (ticket, error) {
-	if t := ticket(b.epoch.Load()); b.now() == Up { // in this order: t is not that of a later probe
-		return t, nil
+	if epoch := b.epoch.Load(); b.now() == Up { // in this order: it is not that of a later probe
+		return ticket{epoch: epoch}, nil
 	}
 	b.mu.Lock()
 	now := time.Now()
@@ -94,14 +96,14 @@ func (b *breaker) enter() (ticket, error) {
 	}
 	if b.now() == Up {
 		defer b.mu.Unlock()
-		return ticket(b.epoch.Load()), nil
+		return ticket{epoch: b.epoch.Load()}, nil
 	}
 	if b.now() == Probing || now.Before(b.until) {
 		defer b.mu.Unlock()
-		return 0, b.cause
+		return ticket{}, b.cause
 	}
 	b.until = now.Add(b.patience)
-	t, cause := ticket(b.epoch.Add(1)), b.cause
+	t, cause := ticket{epoch: b.epoch.Add(1)}, b.cause
 	b.state.Store(uint32(Probing))
 	b.mu.Unlock()
 	b.notify(Probing, cause)
@@ -115,7 +117,7 @@ func (b *breaker) succeed(t ticket) {
 		return
 	}
 	b.mu.Lock()
-	back := b.mine(t)
+	back := b.mine(t) || t.forced && t.of(b) && b.now() != Up
 	if back {
 		b.pause, b.cause = 0, nil
 		b.run = run{began: time.Now().Add(-b.trip.Blip), before: b.answers.Load()}
@@ -131,7 +133,7 @@ func (b *breaker) succeed(t ticket) {
 func (b *breaker) fail(t ticket, err error, late bool) {
 	b.mu.Lock()
 	down := b.mine(t)
-	if b.now() == Up && t.of(b) {
+	if b.now() == Up && t.of(b) && !t.forced {
 		down = b.run.fail(&b.trip, time.Now(), b.answers.Load(), late)
 	}
 	if down {
@@ -173,11 +175,23 @@ func (b *breaker) skip(t ticket) {
 	}
 }
 
+// renew begins an epoch: calls under way do not count.
+func (b *breaker) renew() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.epoch.Add(1)
+	b.run = run{}
+	if b.now() == Probing {
+		b.until = time.Now()
+		b.state.Store(uint32(Down))
+	}
+}
+
 // mine reports whether a ticket is that of the current probe. The caller holds mu.
-func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) }
+func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) && !t.forced }
 
 // of reports whether a ticket is of the current epoch.
-func (t ticket) of(b *breaker) bool { return uint64(t) == b.epoch.Load() }
+func (t ticket) of(b *breaker) bool { return t.epoch == b.epoch.Load() }
 
 // fall begins a pause. The caller holds mu.
 func (b *breaker) fall(from time.Time) {

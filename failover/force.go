@@ -9,22 +9,27 @@ import (
 
 // A Forced is a state that an operator has forced.
 type Forced struct {
-	State State     // Up or Down; otherwise nothing is forced
+	State State     // Up or Down
+	Since time.Time // when it was forced
 	Until time.Time // zero is until Lift
 }
 
-// Force overrules the breakers of all parts. With Down no call goes to the store, and the failure mode answers at once.
-// With Up every call goes to the store, whatever it answered before. The zero time forces until Lift. Any other state is
-// an error. A call under way is not affected, and OnChange is not called.
+// Force overrules the breakers of all parts. With Down no decision calls the store, and the failure mode answers at once.
+// With Up every decision does, whatever the store answered before; an answer brings its part up, and failures do not take
+// one down. The zero time forces until Lift. Any other state is an error. Calls under way go on, and do not count for the
+// breakers. Force and Lift do not call OnChange, and nothing calls it with another state than that forced.
 func (s *Store) Force(state State, until time.Time) error {
 	if state != Up && state != Down {
 		return fmt.Errorf("failover: a store cannot be forced to be %v: use Up or Down", state)
 	}
-	s.forced.Store(&Forced{state, until})
+	s.forced.Store(&Forced{state, time.Now(), until})
+	for i := range s.breakers {
+		s.breakers[i].renew()
+	}
 	return nil
 }
 
-// Lift ends what Force began: the breakers decide again, by what the last calls found.
+// Lift ends what Force began. The breakers decide again: a part is as it was, or up if it answered while Up was forced.
 func (s *Store) Lift() { s.forced.Store(nil) }
 
 // Forced returns what is forced now, and whether anything is.
@@ -52,9 +57,9 @@ func (g *guard) let(b *breaker) (ticket, error) {
 	case !ok:
 		return g.enter(b)
 	case f.State == Down:
-		return 0, errForced
+		return ticket{}, errForced
 	}
-	return 0, nil
+	return ticket{epoch: b.epoch.Load(), forced: true}, nil
 }
 
 var errForced error = &sash.StoreError{Err: fmt.Errorf("%w: an operator forced it", ErrDown)}

@@ -74,7 +74,7 @@ func (h *handler) state() wire.Store {
 		ExceptionsReadAt: wire.When(status.Read), ExceptionsCurrent: status.Err == nil,
 	}
 	if f := report.Forced; f != nil {
-		store.Forced = &wire.Forced{State: f.State.String(), Until: wire.When(f.Until)}
+		store.Forced = &wire.Forced{State: f.State.String(), Since: wire.When(f.Since), Until: wire.When(f.Until)}
 	}
 	if report.Cause != "" {
 		store.Cause = &report.Cause

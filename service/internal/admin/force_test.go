@@ -28,14 +28,14 @@ func TestForceTheStore(t *testing.T) {
 	type answer struct {
 		Store  string
 		Forced *struct {
-			State string
-			Until *time.Time
+			State        string
+			Since, Until *time.Time
 		}
 	}
 	for _, state := range []string{"down", "up"} {
 		var now answer
 		w.says(&now, 200, "POST", "/admin/v1/store", `{"state":"`+state+`","expires":"10m","reason":"a migration"}`)
-		if now.Store != state || now.Forced == nil || now.Forced.State != state || time.Until(*now.Forced.Until) < 9*time.Minute {
+		if now.Store != state || now.Forced == nil || now.Forced.State != state || time.Until(*now.Forced.Until) < 9*time.Minute || now.Forced.Since == nil {
 			t.Errorf("%s: %+v", state, now)
 		}
 		if _, text := w.send("GET", "/metrics", ""); !strings.Contains(text, "\nsash_store_forced{state=\""+state+"\"} 1\n") {

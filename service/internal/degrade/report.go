@@ -9,7 +9,7 @@ import (
 // A Report is the state of a service's store, for its operators.
 type Report struct {
 	Health
-	// Since is when the store went down or came back; zero when neither happened since the start.
+	// Since is when the store went down, came back or was forced; zero when none of these happened since the start.
 	Since time.Time
 	// Forced is the state that an operator forced; nil is none.
 	Forced *failover.Forced
@@ -21,7 +21,8 @@ type Report struct {
 func (g *Guard) Report() Report {
 	r := Report{Health: g.Health(), Stats: g.Store.Stats()}
 	if f, ok := g.Store.Forced(); ok {
-		r.Forced = &f
+		r.Forced, r.Since = &f, f.Since
+		return r
 	}
 	g.outages.mu.Lock()
 	defer g.outages.mu.Unlock()

@@ -75,7 +75,10 @@ const (
 )
 
 func (p *page) head(s *wire.Event) {
-	store := fmt.Sprintf("store %s", s.Store.Store)
+	store := "store " + s.Store.Store
+	if s.Store.Forced != nil {
+		store += ", forced"
+	}
 	if s.Store.Status != "ok" {
 		if s.Store.Cause != nil {
 			store += " (" + *s.Store.Cause + ")"

@@ -20,7 +20,7 @@ type Store struct {
 	Status string  `json:"status"` // ok, degraded or draining
 	Store  string  `json:"store"`  // up, down, probing, or memory
 	Cause  *string `json:"cause"`  // why it is not up: see decide.Cause
-	// Since is when it went down or came back, and For how long ago; null when neither happened.
+	// Since is when it went down, came back or was forced, and For how long ago; null when none of these happened.
 	Since *Instant `json:"since"`
 	For   *Seconds `json:"for"`
 	// Forced is the state that an operator forced on this instance; null is none.
@@ -39,6 +39,7 @@ type Store struct {
 // Forced is a state that an operator forced: up or down.
 type Forced struct {
 	State string   `json:"state"`
+	Since *Instant `json:"since"`
 	Until *Instant `json:"until"` // null is until it is lifted
 }
 

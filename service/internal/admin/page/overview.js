@@ -92,7 +92,7 @@ const words = { up: 'Redis up', down: 'Redis down', probing: 'Probing Redis', me
 const store = (s) => {
   const ago = s.for == null ? 'since startup' : `for ${span(s.for)}`;
   const facts = [
-    ['State', `${words[s.store] ?? s.store} ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
+    ['State', `${words[s.store] ?? s.store}${s.forced ? ', forced,' : ''} ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
     ['Instances', s.instances === 0 ? 'unknown' : count(s.instances)],
     ['Overrides', count(s.overrides)],
     ['Bans', count(s.bans)],
