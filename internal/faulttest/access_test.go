@@ -14,7 +14,7 @@ import (
 // leastRights is all that a user has to be allowed: to run scripts, and what they call.
 var leastRights = []string{
 	"~sash:*", "-@all", "+hello", "+ping", "+evalsha", "+eval", "+time",
-	"+getrange", "+set", "+setrange", "+exists", "+del", "+unlink", "+pexpire", "+pttl",
+	"+getrange", "+strlen", "+set", "+setrange", "+exists", "+del", "+unlink", "+pexpire", "+pttl",
 	"+hmget", "+hset",
 	"+zadd", "+zcard", "+zcount", "+zrange", "+zrangebyscore", "+zrank", "+zscore",
 	"+zrem", "+zremrangebyrank", "+zremrangebyscore",
