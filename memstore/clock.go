@@ -10,14 +10,15 @@ import "time"
 //
 // If the wall clock is set, the clock follows within a second. If it is slewed, the monotonic clock is slewed too.
 //
-// While it stands still at an instant at which a subject was removed, the clock returns the next one. So a charge of the
-// subject from before is earlier than every charge after it.
+// Until it has passed the instant at which a subject was removed, the clock returns the next one. So a charge of the
+// subject from before is earlier than every charge after it, however many are removed while the clock stands still.
 type clock struct {
 	custom func() time.Time // Options.Now, or nil
 	start  time.Time
 	ahead  int64         // the wall clock minus the time since start
 	look   time.Duration // when to read the wall clock next, since start
 	closed int64         // when a subject was last removed; 0 once the clock has moved on
+	stood  int64         // what the clock would show without removals, when closed was set first
 }
 
 const (
@@ -35,12 +36,21 @@ func newClock(custom func() time.Time, start time.Time) clock {
 func (c *clock) now() int64 {
 	now := c.read()
 	if c.closed != 0 {
-		if now == c.closed {
-			return now + 1
+		if c.stood <= now && now <= c.closed {
+			return c.closed + 1
 		}
 		c.closed = 0
 	}
 	return now
+}
+
+// close makes every later reading later than now, the last one, at which a subject is removed. A clock that is set back
+// is followed nevertheless.
+func (c *clock) close(now int64) {
+	if c.closed == 0 {
+		c.stood = now
+	}
+	c.closed = now
 }
 
 func (c *clock) read() int64 {

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,34 +60,79 @@ func TestTheDateIsLookedAtOnceASecond(t *testing.T) {
 	})
 }
 
-// A subject can be removed and charged again within a microsecond.
-func TestAnInstantDoesNotComeAgainAfterAReset(t *testing.T) {
-	for _, a := range sash.Algorithms() {
-		at := time.UnixMicro(1_700_000_000_000_000)
-		s := New(&Options{Now: func() time.Time { return at }})
-		opts := &sash.Options{Algorithm: a}
-		if a == sash.SlidingBuckets {
-			opts.Resolution = time.Second
+// A subject can be removed and charged again within a microsecond, any number of times. What was charged before cannot
+// be settled any more.
+func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
+	for _, removal := range []struct {
+		name   string
+		remove func(*testing.T, *sash.Limiter)
+	}{
+		{"reset", func(t *testing.T, l *sash.Limiter) {
+			if err := l.Reset(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"eviction", func(t *testing.T, l *sash.Limiter) {
+			if _, err := l.Reserve(t.Context(), "another", 1); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		for _, a := range sash.Algorithms() {
+			for _, times := range []int{1, 2, 3, 100} {
+				t.Run(fmt.Sprint(removal.name, ", ", a, ", ", times, " times"), func(t *testing.T) {
+					at := time.UnixMicro(1_700_000_000_000_000)
+					s := New(&Options{Now: func() time.Time { return at }, MaxKeys: 1})
+					opts := &sash.Options{Algorithm: a}
+					if a == sash.SlidingBuckets {
+						opts.Resolution = time.Second
+					}
+					l, err := sash.New(s, opts, sash.PerHour(10))
+					if err != nil {
+						t.Fatal(err)
+					}
+					reserve := func() *sash.Reservation {
+						r, err := l.Reserve(t.Context(), "k", 4)
+						if err != nil || !r.Allowed() {
+							t.Fatal(r, err)
+						}
+						return r
+					}
+					var before []*sash.Reservation
+					for range times {
+						before = append(before, reserve())
+						removal.remove(t, l)
+					}
+					reserve()
+					for i, r := range before {
+						if err := r.Cancel(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+						if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 6 {
+							t.Fatalf("charge %d was cancelled: %d of 10 remain, and 4 were charged since (%v)", i, res.Remaining, err)
+						}
+					}
+				})
+			}
 		}
-		l, err := sash.New(s, opts, sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// A clock that is set back is followed, also right after a removal, and one that stood still goes on.
+func TestTheClockGoesOnAfterARemoval(t *testing.T) {
+	date := int64(1_700_000_000_000_000)
+	c := newClock(func() time.Time { return time.UnixMicro(date) }, time.Now())
+	for i := range int64(3) {
+		now := c.now()
+		if now != date+i {
+			t.Errorf("after %d removals it shows %d, want %d", i, now-date, i)
 		}
-		before, err := l.Reserve(t.Context(), "k", 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.AllowN(t.Context(), "k", 4); err != nil {
-			t.Fatal(err)
-		}
-		if err := before.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 6 {
-			t.Errorf("%v: %d of 10 remain, and 4 were charged after a reset (%v)", a, res.Remaining, err)
+		c.close(now)
+	}
+	for _, step := range []struct{ by, want int64 }{{1, 3}, {1, 3}, {1, 3}, {1, 4}, {-10, -6}, {3, -3}} {
+		date += step.by
+		if got := c.now() - 1_700_000_000_000_000; got != step.want {
+			t.Errorf("at %d it shows %d, want %d", date-1_700_000_000_000_000, got, step.want)
 		}
 	}
 }

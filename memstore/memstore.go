@@ -182,7 +182,7 @@ func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) erro
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sub := sh.find(hash, key, policy); sub != nil {
-		sh.clock.closed = sh.clock.now()
+		sh.clock.close(sh.clock.now())
 		sh.drop(sub)
 	}
 	return nil

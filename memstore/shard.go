@@ -160,7 +160,7 @@ func (sh *shard) evict(now int64) {
 	}
 	sub := sh.queue[0]
 	if sub.loose {
-		sh.clock.closed = now
+		sh.clock.close(now)
 	}
 	sh.drop(sub)
 	sh.evicted++
