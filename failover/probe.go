@@ -11,8 +11,8 @@ import (
 
 // Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part
 // that no call has reached since the last Probe, as a caller's Peek would: State, Stats, OnChange and OnError follow, and
-// nothing is charged. A part that fails is asked again until it has answered or is down, which takes Budget + Blip. A part
-// that is down is asked once its pause is over, and none while a state is forced. The error is that of a part that does
+// nothing is charged. A part that fails is asked again until it has answered or is down, which takes Budget + Blip, or
+// longer while this process is late. A part that is down is asked once its pause is over, and none while a state is forced. The error is that of a part that does
 // not work, or the context's.
 //
 // The package has no goroutine that calls it. Call it every second or so; calls may overlap.
@@ -39,25 +39,42 @@ func (s *Store) Probe(ctx context.Context) error {
 	return nil
 }
 
-// probe asks a part until its state is certain.
+// probe asks a part until its state is certain: every Blip / 4, as many calls at a time as take a store down.
 func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	req := driver.Request{Key: key, Policy: probed}
-	for before := b.answers.Load(); ; {
-		out := ask(ctx, s.guard, b, decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
-		now := b.answers.Load()
-		b.probed.Store(now)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !out.failed, now > before:
-			return nil
-		case s.state(b) != Up:
-			return out.err
-		}
+	ended, underWay := make(chan outcome[driver.Answer], fewestFailures), 0
+	call := func() {
+		underWay++
+		go func() {
+			ended <- ask(ctx, s.guard, b, decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+		}()
+	}
+	next := time.NewTicker(max(time.Millisecond, b.trip.Blip/(fewestFailures-1)))
+	defer next.Stop()
+	before := b.answers.Load()
+	call()
+	for {
 		select {
-		case <-time.After(b.trip.Blip / (fewestFailures - 1)):
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-next.C:
+			if underWay == 0 || underWay < fewestFailures && s.state(b) == Up {
+				call()
+			}
+		case out := <-ended:
+			underWay--
+			now := b.answers.Load()
+			b.probed.Store(now)
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case !out.failed, now > before:
+				return nil
+			case s.state(b) != Up:
+				return out.err
+			}
 		}
 	}
 }

@@ -13,39 +13,61 @@ import (
 	"example.com/sash/memstore"
 )
 
-// One call of Probe finds out what callers would have to find out.
+// One call of Probe finds out what callers would have to find out, within Budget + Blip.
 func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 	for name, c := range map[string]struct {
-		does func(context.Context) error
-		want failover.State
+		does      func(context.Context) error
+		want      failover.State
+		in, after time.Duration // budgets, and the time besides
 	}{
-		"a store that works":       {nil, failover.Up},
-		"one that hangs":           {stalls, failover.Down},
-		"one that heeds nothing":   {hangs(time.Hour), failover.Down},
-		"one that refuses at once": {fails(errRefused), failover.Down},
+		"a store that works":       {nil, failover.Up, 0, 0},
+		"one that is slow":         {hangs(40 * time.Millisecond), failover.Up, 0, 40 * time.Millisecond},
+		"one that hangs":           {stalls, failover.Down, 1, failover.DefaultBlip},
+		"one that heeds nothing":   {hangs(time.Hour), failover.Down, 1, failover.DefaultBlip},
+		"one that refuses at once": {fails(errRefused), failover.Down, 0, failover.DefaultBlip},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{})
-				inner.becomes(c.does)
-				began := time.Now()
-				err := store.Probe(t.Context())
-				took := time.Since(began)
-				if (err == nil) != (c.want == failover.Up) || err != nil && !errors.Is(err, sash.ErrUnavailable) || store.State() != c.want {
-					t.Errorf("the store is %v: %v", store.State(), err)
-				}
-				if took > 2*(failover.DefaultBudget+failover.DefaultBlip) {
-					t.Errorf("it took %v", took)
-				}
-				inner.becomes(nil)
-				time.Sleep(2 * time.Hour)
-				if err := store.Probe(t.Context()); err != nil || store.State() != failover.Up {
-					t.Errorf("a store that works again is %v: %v", store.State(), err)
-				}
+		for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+			t.Run(name+"/"+budget.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					inner := newFake()
+					store := guarded(t, inner, failover.Options{Budget: budget})
+					inner.becomes(c.does)
+					began := time.Now()
+					err := store.Probe(t.Context())
+					took := time.Since(began)
+					if (err == nil) != (c.want == failover.Up) || err != nil && !errors.Is(err, sash.ErrUnavailable) || store.State() != c.want {
+						t.Errorf("the store is %v: %v", store.State(), err)
+					}
+					if want := time.Duration(c.in)*budget + c.after; took != want {
+						t.Errorf("it took %v, want %v", took, want)
+					}
+					if _, most := inner.seen(); most > 10 { // five, and as many after those that failed
+						t.Errorf("%d calls at a time", most)
+					}
+					inner.becomes(nil)
+					time.Sleep(2 * time.Hour)
+					if err := store.Probe(t.Context()); err != nil || store.State() != failover.Up {
+						t.Errorf("a store that works again is %v: %v", store.State(), err)
+					}
+				})
 			})
-		})
+		}
 	}
+}
+
+// A part that is down is asked once at a time, and Probe waits for that answer.
+func TestAProbeOfAStoreThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Budget: time.Second})
+		bringDown(t, inner, store)
+		time.Sleep(5 * time.Second)
+		inner.becomes(hangs(900 * time.Millisecond))
+		err := store.Probe(t.Context())
+		if calls, _ := inner.seen(); err != nil || calls != 1 || store.State() != failover.Up {
+			t.Errorf("the store is %v after %d calls: %v", store.State(), calls, err)
+		}
+	})
 }
 
 func TestAProbeWaitsForAStoreThatStalls(t *testing.T) {
