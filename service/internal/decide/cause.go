@@ -2,6 +2,7 @@ package decide
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -21,9 +22,9 @@ var Causes = [...]string{
 	"down",          // it failed before, and gets no calls until it answers a probe
 	"rejected",      // it works, and rejects this call, because of its key or its ID
 	"refused",       // it does not accept connections
-	"lost",          // the connection ended
+	"lost",          // the connection ended, perhaps because only the server uses TLS
 	"dns",           // its name has no address
-	"tls",           // one side uses TLS and the other does not, or a certificate is not trusted
+	"tls",           // the handshake failed, such as for a certificate that is missing or not trusted
 	"protocol",      // the server is not a Redis
 	"auth",          // it rejects the user, the password, or the user's rights
 	"loading",       // it reads its data set
@@ -85,14 +86,21 @@ func ofConnection(err error) string {
 	var name *net.DNSError
 	var foreign *redisstore.ForeignError
 	var timed net.Error
+	var alert tls.AlertError
+	var unverified *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
 	text := err.Error()
 	switch {
 	case errors.As(err, &name):
 		return "dns"
-	case strings.Contains(text, "TLS"), errors.As(err, &foreign) && strings.HasPrefix(foreign.Said, "\x15\x03"):
-		return "tls"
-	case foreign != nil:
+	case errors.As(err, &foreign):
+		if strings.HasPrefix(foreign.Said, "\x15\x03") {
+			return "tls"
+		}
 		return "protocol"
+	case errors.As(err, &alert), errors.As(err, &unverified), errors.As(err, &record),
+		strings.Contains(text, "tls: "): // crypto/tls has no type for the others, such as a version that is not supported
+		return "tls"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH),
 		strings.Contains(text, "max number of clients"):
 		return "refused"

@@ -42,11 +42,16 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 			return "redis://" + server.Addr()
 		}},
 		{"protocol", func(*testing.T) string { return "redis://" + web.Listener.Addr().String() }},
-		{"tls", func(t *testing.T) string { return "rediss://" + redistest.Start(t).Addr() }},
 		{"tls", func(t *testing.T) string {
+			secure, _ := redistest.StartTLS(t)
+			return "rediss://" + secure.Addr() // with a certificate that nobody trusts
+		}},
+		// Where only one side uses TLS, a Redis says nothing: it ends the connection, or waits for more.
+		{"lost", func(t *testing.T) string {
 			secure, _ := redistest.StartTLS(t)
 			return "redis://" + secure.Addr()
 		}},
+		{"budget", func(t *testing.T) string { return "rediss://" + redistest.Start(t).Addr() }},
 		{"auth", func(t *testing.T) string { return "redis://" + redistest.Start(t, "--requirepass", "secret").Addr() }},
 		{"auth", run([]string{"ACL", "SETUSER", "default", "-evalsha", "-eval"})},
 		{"readonly", run([]string{"REPLICAOF", "127.0.0.1", "1"})},
