@@ -94,7 +94,7 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f f
 		}
 		go func() { // only the rest of the budget shows whether the store works
 			w.wait(a.done, nil)
-			g.watch(waited).wait(a.done, nil)
+			w.extend(g, waited, a.done)
 			after(g, b, a, t, w)
 		}()
 		if err != nil { // the caller left

@@ -12,7 +12,8 @@ type watch struct {
 	due   time.Time // of this step
 	last  time.Time // the end at the latest
 	late  time.Duration
-	woke  func() // called when the timer has fired; tests replace it
+	much  time.Duration // of late: a fifth of the whole budget
+	woke  func()        // called when the timer has fired; tests replace it
 }
 
 const (
@@ -20,10 +21,10 @@ const (
 	onTime        = 2 * time.Millisecond // within which a step is not late
 )
 
-// watch starts a watch over a budget.
-func (g *guard) watch(budget time.Duration) *watch {
+// watch starts a watch over the budget, or what is left of it.
+func (g *guard) watch(left time.Duration) *watch {
 	now := time.Now()
-	w := &watch{step: budget / stepsOfBudget, steps: stepsOfBudget, last: now.Add(2 * budget), woke: g.woke}
+	w := &watch{step: left / stepsOfBudget, steps: stepsOfBudget, last: now.Add(2 * left), much: g.budget / stepsOfBudget, woke: g.woke}
 	w.due = now.Add(w.step)
 	w.timer = time.NewTimer(w.step)
 	return w
@@ -41,6 +42,13 @@ func (w *watch) wait(done, left <-chan struct{}) {
 			w.next()
 		}
 	}
+}
+
+// extend waits longer than the budget of the watch.
+func (w *watch) extend(g *guard, by time.Duration, done <-chan struct{}) {
+	more := g.watch(by)
+	more.wait(done, nil)
+	w.late += more.late
 }
 
 // next starts the next step if there is one.
@@ -65,5 +73,5 @@ func (w *watch) next() {
 	w.timer.Reset(w.due.Sub(now))
 }
 
-// wasLate reports whether this process was late by a step or more, so that a failure may be its own.
-func (w *watch) wasLate() bool { return w.late >= w.step }
+// wasLate reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
+func (w *watch) wasLate() bool { return w.late >= w.much }

@@ -92,3 +92,41 @@ func TestALateProcessIsSlowToTakeTheStoreDown(t *testing.T) {
 		})
 	}
 }
+
+// A call that waited for a place is late by the measure of the whole budget, and over all of it.
+func TestACallThatWaitedIsLateByTheWholeBudget(t *testing.T) {
+	for name, c := range map[string]struct {
+		late time.Duration // of each of five steps
+		want bool
+	}{
+		"on time":       {0, false},
+		"a little late": {3 * time.Millisecond, false},
+		"late":          {5 * time.Millisecond, true},
+	} {
+		for _, waited := range []time.Duration{0, 50 * time.Millisecond, 95 * time.Millisecond, 100 * time.Millisecond} {
+			t.Run(name+"/"+waited.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					g := &guard{budget: 100 * time.Millisecond, woke: func() { time.Sleep(c.late) }}
+					w := g.watch(g.budget - waited)
+					w.wait(nil, nil)
+					if want := c.want && waited <= 50*time.Millisecond; w.wasLate() != want { // else there is too little left
+						t.Errorf("late by %v: %v", w.late, w.wasLate())
+					}
+				})
+			})
+		}
+	}
+}
+
+// The lateness of both watches of a call that waited counts.
+func TestBothWatchesOfACallCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guard{budget: 100 * time.Millisecond, woke: func() { time.Sleep(3 * time.Millisecond) }}
+		w := g.watch(50 * time.Millisecond)
+		w.wait(nil, nil)
+		w.extend(g, 50*time.Millisecond, nil)
+		if w.late != 30*time.Millisecond || !w.wasLate() {
+			t.Errorf("late by %v: %v", w.late, w.wasLate())
+		}
+	})
+}

@@ -113,7 +113,8 @@ func spinGoroutines(n int) (stop func()) {
 	var group sync.WaitGroup
 	for range n {
 		group.Go(func() {
-			for !over.Load() {
+			for i := 0; !over.Load(); {
+				i++
 			}
 		})
 	}
@@ -124,7 +125,7 @@ func spinProcesses(t *testing.T, n int) (stop func()) {
 	t.Helper()
 	var all []*exec.Cmd
 	for range n {
-		spin := exec.Command("sh", "-c", "while :; do :; done")
+		spin := exec.Command("sh", "-c", "ulimit -t 10 && while :; do :; done") // it ends also if this process is killed
 		if err := spin.Start(); err != nil {
 			t.Fatal(err)
 		}
