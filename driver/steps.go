@@ -14,10 +14,11 @@ const mostTries = 3
 // DecideInSteps decides requests that a store cannot decide in one step, all or nothing. Each step holds requests for one
 // DecideAll. Those that the store cannot decide together (ErrApart) become steps of their own.
 //
-// All callers charge in the order of the keys, so that two calls over the same subjects do not refuse each other. A call
-// looks at the later subjects first, and begins with one that has no room. So a call that will be refused charges
-// nothing: its charge would refuse other calls until it is given back, with a retry time that is a whole window. If
-// another call takes the room in between, the charges are given back and the call begins again.
+// All callers charge the steps in the order of their least keys, so that two calls over the same subjects do not refuse
+// each other. (Steps of several keys have no common order with all others: "a z" before "m", and "m" before "z".) A call
+// looks at the later steps first, and begins with one that has no room. So a call that will be refused charges nothing:
+// its charge would refuse other calls until it is given back, with a retry time that is a whole window. If another call
+// takes the room in between, the charges are given back and the call begins again.
 //
 // What was charged is also given back when the store fails, or when the caller leaves (see [Outlive]). If the process ends
 // in between, it stays charged until it leaves the window: at most one charge for each request.
@@ -81,19 +82,23 @@ func (s *step) key() string {
 }
 
 func (p *plan) decide(ctx context.Context) (bool, error) {
-	for try := 1; ; try++ {
+	p.sort()
+	for try := 1; ; {
 		for _, s := range p.steps {
 			clear(s.answers)
 		}
-		slices.SortFunc(p.steps, func(a, b *step) int { return strings.Compare(a.key(), b.key()) })
 		order, err := p.order(ctx)
 		if err != nil {
 			return false, err
 		}
 		charged, admitted, err := p.charge(ctx, order)
+		if err == nil && len(p.steps) > len(order) { // a step was split, so another may come first now
+			continue
+		}
 		if err != nil || admitted || charged == 0 || try == mostTries {
 			return admitted, err
 		}
+		try++
 	}
 }
 
@@ -125,19 +130,17 @@ func (p *plan) order(ctx context.Context) ([]*step, error) {
 }
 
 // charge charges the steps in an order, and reports whether all were admitted. If not, it has given back those that were,
-// and returns how many.
+// and returns how many. It stops in the same way when it has split a step.
 func (p *plan) charge(ctx context.Context, order []*step) (charged int, admitted bool, err error) {
-	for i := 0; i < len(order); i++ {
-		s := order[i]
+	for i, s := range order {
 		reqs := slices.Clone(s.reqs)
 		for j := range reqs {
 			reqs[j].MaySettle = true
 		}
 		answers, err := p.ask(ctx, reqs)
 		if errors.Is(err, ErrApart) && len(reqs) > 1 {
-			order = slices.Replace(slices.Clone(order), i, i+1, p.split(s)...)
-			i--
-			continue
+			p.split(s)
+			return i, false, p.giveBack(ctx, order[:i])
 		}
 		copy(s.answers, answers)
 		if err != nil || !allAdmitted(answers) {
@@ -186,15 +189,20 @@ func (p *plan) ask(ctx context.Context, reqs []Request) ([]Answer, error) {
 	return answers, err
 }
 
-// split replaces a step by one for each of its requests, and returns those.
-func (p *plan) split(s *step) []*step {
+// sort puts the steps into the order of their keys.
+func (p *plan) sort() {
+	slices.SortFunc(p.steps, func(a, b *step) int { return strings.Compare(a.key(), b.key()) })
+}
+
+// split replaces a step by one for each of its requests. They come where it was, or later.
+func (p *plan) split(s *step) {
 	i := slices.Index(p.steps, s)
 	single := make([]*step, len(s.reqs))
 	for j := range s.reqs {
 		single[j] = &step{s.reqs[j : j+1], s.answers[j : j+1]}
 	}
 	p.steps = slices.Replace(slices.Clone(p.steps), i, i+1, single...)
-	return single
+	p.sort()
 }
 
 func allAdmitted(answers []Answer) bool {

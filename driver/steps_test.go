@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,98 @@ func TestSeveralStepsAreAllOrNothing(t *testing.T) {
 	}
 	if admissions < 500 || refusals < 500 {
 		t.Errorf("%d admissions and %d refusals", admissions, refusals)
+	}
+}
+
+// A recording store records the least key of the requests that it charges together, and notifies of settlements.
+type recording struct {
+	placed
+	charged []string
+	settled func()
+}
+
+func (s *recording) record(answers []driver.Answer, err error, reqs ...driver.Request) {
+	least, allowed := reqs[0].Key, err == nil
+	for i := range reqs {
+		least = min(least, reqs[i].Key)
+		allowed = allowed && reqs[i].Cost > 0 && answers[i].Allowed()
+	}
+	if allowed {
+		s.charged = append(s.charged, least)
+	}
+}
+
+func (s *recording) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	answer, err := s.placed.Decide(ctx, req)
+	s.record([]driver.Answer{answer}, err, req)
+	return answer, err
+}
+
+func (s *recording) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	answers, err := s.placed.DecideAll(ctx, reqs)
+	s.record(answers, err, reqs...)
+	return answers, err
+}
+
+func (s *recording) Settle(ctx context.Context, set driver.Settlement) error {
+	err := s.placed.Settle(ctx, set)
+	if s.settled != nil {
+		s.settled()
+	}
+	return err
+}
+
+// Steps are charged in the order of their least keys, also those that the store could not decide together.
+func TestStepsAreChargedInTheOrderOfTheKeys(t *testing.T) {
+	policy, err := sash.NewPolicy(nil, sash.PerDay(6))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, steps := range []string{"a z, m", "z, m", "b, c z, d", "c z, b", "b a, z c, d", "d, c z b, a2 a"} {
+		t.Run(steps, func(t *testing.T) {
+			var reqs [][]driver.Request
+			for step := range strings.SplitSeq(steps, ", ") {
+				var together []driver.Request
+				for key := range strings.FieldsSeq(step) {
+					together = append(together, driver.Request{Key: key, Cost: 1, Policy: policy})
+				}
+				reqs = append(reqs, together)
+			}
+			store := &recording{placed: placed{Store: memstore.New(nil)}}
+			if _, admitted, err := driver.DecideInSteps(t.Context(), store, reqs); !admitted || err != nil {
+				t.Fatalf("%v, %v", admitted, err)
+			}
+			if !slices.IsSorted(store.charged) {
+				t.Errorf("charged in the order %v", store.charged)
+			}
+		})
+	}
+}
+
+// Another call takes the room of "b" after the look. The call gives "a" back and begins again, three times in all.
+func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
+	policy, err := sash.NewPolicy(nil, sash.PerDay(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := func(key string) driver.Request { return driver.Request{Key: key, Cost: 1, Policy: policy} }
+	for returned, want := range map[int]bool{1: true, 2: true, 3: false} { // when the other call gives "b" back
+		store := &recording{placed: placed{Store: memstore.New(nil), free: memstore.New(nil)}}
+		if _, err := store.Store.Decide(t.Context(), req("b")); err != nil {
+			t.Fatal(err)
+		}
+		tries := 0
+		store.settled = func() {
+			if tries++; tries == returned {
+				if err := store.Reset(t.Context(), "b", policy); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		_, admitted, err := driver.DecideInSteps(t.Context(), store, [][]driver.Request{{req("a")}, {req("b")}})
+		if err != nil || admitted != want {
+			t.Errorf("the room is back after %d tries: admitted is %v after %v, %v", returned, admitted, store.charged, err)
+		}
 	}
 }
 
