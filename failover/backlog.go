@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,10 +40,34 @@ type backlog struct {
 	closed  bool                 // guarded by mu: what is admitted from now on is lost
 }
 
-// An account is a subject, or one call on it with an ID.
+// An account is a subject under some limits, or one call on it with an ID. Other limits have another account, because a
+// charge is written under the limits that admitted it: under a shorter window the store would forget it sooner, and some
+// algorithms keep a count for each window.
 type account struct {
 	subject
-	id string
+	limits string // empty for a call with an ID, which is charged once whatever the limits
+	id     string
+}
+
+func accountOf(id, key string, policy *driver.Policy) account {
+	of := account{subject: subjectOf(key, policy), id: id}
+	if id == "" {
+		of.limits = limitsOf(policy)
+	}
+	return of
+}
+
+// limitsOf returns the same for two policies with the same limits: a service makes a policy for each request.
+func limitsOf(policy *driver.Policy) string {
+	if len(policy.Limits) == 1 {
+		return policy.Limits[0].String()
+	}
+	var all strings.Builder
+	for i := range policy.Limits {
+		all.WriteString(policy.Limits[i].String())
+		all.WriteByte(' ')
+	}
+	return all.String()
 }
 
 // A subject is a key under an algorithm and a resolution. Each combination is counted apart.
@@ -63,7 +88,7 @@ func (b *backlog) add(id string, req driver.Request, at int64) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	of := account{subjectOf(req.Key, req.Policy), id}
+	of := accountOf(id, req.Key, req.Policy)
 	if b.closed || !b.put(of, req.Policy, newCharge(req.Cost, at), end(req.Policy, at)) {
 		b.lost.Add(req.Cost)
 		return
@@ -87,7 +112,7 @@ func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) b
 	case d == nil && !b.room():
 		return false
 	case d == nil:
-		d = &debt{leave: make(map[int64]*charge)}
+		d = &debt{policy: policy, leave: make(map[int64]*charge)}
 		if of.id != "" {
 			d.sent = c.first
 		}
@@ -97,7 +122,6 @@ func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) b
 	case len(d.leave) > 2*steps:
 		b.drop(d)
 	}
-	d.policy = policy
 	d.add(c, end)
 	return true
 }
@@ -136,7 +160,7 @@ func (b *backlog) remove(of account) {
 	b.accounts.Add(-1)
 }
 
-// next returns an account that owes units, and the policy of its last charge. If none does, write has to end.
+// next returns an account that owes units, and the policy of its charges. If none does, write has to end.
 func (b *backlog) next() (account, *driver.Policy, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

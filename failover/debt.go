@@ -10,13 +10,13 @@ import (
 // Bounds of a debt.
 const (
 	steps    = 8  // parts of the longest window; charges that leave in the same part are added up
-	mostEnds = 64 // ends of a debt; only calls that each bring other limits need more than a few
+	mostEnds = 64 // ends of a debt; only a local clock that jumps or runs ahead needs more than a few
 )
 
 // A debt is the local charges of one account, by the instant at which they have left, in microseconds since the
 // epoch. So settlements find their charge in any order.
 type debt struct {
-	policy *driver.Policy // of the last charge
+	policy *driver.Policy // of the charges
 	leave  map[int64]*charge
 	sent   int64 // when the account's ID was first sent to the store; 0 is never
 }

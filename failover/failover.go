@@ -217,8 +217,8 @@ func (s *Store) State() State {
 type Stats struct {
 	// InFlight is the number of calls that the store works on.
 	InFlight int
-	// Backlog is the number of subjects, and of calls with an ID, whose local charges are waiting to be written to
-	// the store.
+	// Backlog is the number of subjects, each under the same limits, and of calls with an ID, whose local charges
+	// are waiting to be written to the store.
 	Backlog int
 	// Written counts the units admitted locally that were written to the store later.
 	Written int64

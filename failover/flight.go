@@ -34,7 +34,7 @@ func (b *backlog) claim(of account) *flight {
 // call begins the flight of a call that was admitted locally at an instant. It has a debt if it has no ID: with one the
 // account owes it already.
 func (b *backlog) call(id string, req driver.Request, at int64) *flight {
-	f := &flight{of: account{subjectOf(req.Key, req.Policy), id}, units: req.Cost}
+	f := &flight{of: accountOf(id, req.Key, req.Policy), units: req.Cost}
 	if id == "" {
 		f.debt = &debt{policy: req.Policy, leave: map[int64]*charge{end(req.Policy, at): newCharge(req.Cost, at)}}
 	}

@@ -66,6 +66,7 @@ func TestAResetForgetsWhatIsOwed(t *testing.T) {
 		l := newLimiter(t, store, nil, sash.PerHour(40))
 		bringDown(t, inner, store)
 		allow(t, l, "k", 7)
+		allow(t, newLimiter(t, store, nil, sash.PerDay(40)), "k", 2)
 		if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
 			t.Fatal(err)
 		}

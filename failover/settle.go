@@ -82,7 +82,7 @@ func (b *backlog) correct(set driver.Settlement) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c, f := b.find(subjectOf(req.Key, req.Policy), set.At, leaves)
+	c, f := b.find(accountOf("", req.Key, req.Policy), set.At, leaves)
 	if c == nil {
 		b.doubtful.Add(max(more, -more))
 		return
@@ -107,17 +107,17 @@ func (b *backlog) correct(set driver.Settlement) {
 	}
 }
 
-// find returns the charge of a subject that was made at an instant and leaves at another, and its flight if it has one.
+// find returns the charge of an account that was made at an instant and leaves at another, and its flight if it has one.
 // The caller holds mu.
-func (b *backlog) find(name subject, at, leaves int64) (*charge, *flight) {
+func (b *backlog) find(of account, at, leaves int64) (*charge, *flight) {
 	for f := range b.flights {
-		if f.of.subject == name && f.debt != nil {
+		if f.of.subject == of.subject && f.of.limits == of.limits && f.debt != nil {
 			if c := f.debt.leave[leaves]; c.has(at) {
 				return c, f
 			}
 		}
 	}
-	if d := b.debts[account{subject: name}]; d != nil {
+	if d := b.debts[of]; d != nil {
 		if c := d.leave[leaves]; c.has(at) {
 			return c, nil
 		}
@@ -125,7 +125,7 @@ func (b *backlog) find(name subject, at, leaves int64) (*charge, *flight) {
 	return nil, nil
 }
 
-// forget drops a subject, and the calls on it that have an ID. It returns channels that are closed when the store cannot
+// forget drops a subject under all limits, and the calls on it that have an ID. It returns channels that are closed when the store cannot
 // charge any of that any more.
 func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struct{}) {
 	b.mu.Lock()

@@ -90,3 +90,44 @@ func TestRedisCountsWhatWasAdmittedLocally(t *testing.T) {
 		})
 	}
 }
+
+// Redis counts for each limiter of a key what that one admitted, also if another with a shorter window admitted last.
+func TestRedisCountsWhatEachLimiterAdmittedLocally(t *testing.T) {
+	l := startLive(t)
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			redis := &absent{Store: l.store}
+			redis.gone.Store(true)
+			store, err := failover.New(redis, &failover.Options{
+				Modes:    failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}},
+				Budget:   5 * time.Second, // a machine that is slow is not what is tested here
+				Local:    memstore.New(nil),
+				Classify: classify,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, limit := range []sash.Limit{sash.PerHour(50), sash.Every(60, time.Second)} {
+				limiter, err := sash.New(store, options(a), limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res, err := limiter.AllowN(t.Context(), a.String(), limit.Units-45); err != nil || !res.Allowed {
+					t.Fatal(res, err)
+				}
+			}
+			redis.gone.Store(false)
+			if err := store.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			res, err := l.limiter(t, a, sash.PerHour(50)).Peek(t.Context(), a.String())
+			if err != nil || res.Remaining > 45 {
+				t.Errorf("%d of 50 are left in Redis, want 45 at most: %v; %+v", res.Remaining, err, store.Stats())
+			}
+			lives, err := l.client.PTTL(t.Context(), l.key(t, a.String(), a)).Result()
+			if err != nil || a.Exact() && lives < time.Hour-time.Minute {
+				t.Errorf("Redis forgets the key after %v, want an hour: %v", lives, err)
+			}
+		})
+	}
+}
