@@ -118,6 +118,12 @@ func (s *serving) check() error {
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", o.Budget)
 	case o.OpenPerSecond < 0:
 		return fmt.Errorf("--open-per-second %d: give the most units of a second, or 0 for no ceiling", o.OpenPerSecond)
+	case o.Trip.Blip <= 0:
+		return fmt.Errorf("--trip-after %v: give a time above zero, such as 200ms", o.Trip.Blip)
+	case o.Trip.Calls < 1:
+		return fmt.Errorf("--trip-calls %d: give the least number of calls, from 1 on", o.Trip.Calls)
+	case !(o.Trip.Share > 0 && o.Trip.Share <= 1):
+		return fmt.Errorf("--trip-share %v: give a share above 0 and up to 1, such as 0.5", o.Trip.Share)
 	case o.Instances < 0:
 		return fmt.Errorf("--instances %d: give the least number of instances that share the limits, or 0 if Redis alone counts them", o.Instances)
 	case o.Replicas < 0:

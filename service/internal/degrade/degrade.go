@@ -26,6 +26,8 @@ type Options struct {
 	Budget time.Duration
 	// OpenPerSecond is the most units that this instance lets through in a second by on_unavailable: open. Zero is all.
 	OpenPerSecond int64
+	// Trip says which failures take Redis down. The zero Trip is the default.
+	Trip failover.Trip
 	// Instances is the least number of processes that share the limits. Heart-beats on Redis count them, and until
 	// Redis has counted this number holds. If it is zero too, mode local admits nothing until then.
 	Instances int
@@ -67,8 +69,8 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		return nil, err
 	}
 	behind := &failover.Options{
-		Budget: opts.Budget,
-
+		Budget:        opts.Budget,
+		Trip:          opts.Trip,
 		OpenPerSecond: opts.OpenPerSecond,
 		Local:         memstore.New(nil),
 		Instances:     g.fleet.instances,

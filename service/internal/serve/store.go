@@ -58,7 +58,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	log := s.Log.With("store", out.where)
 	redisclient.Log(s.Log)
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
-	guard, err := degrade.New(detached, degrade.Options{Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Instances: s.Instances, Cluster: client.Cluster(), Failed: s.stats.StoreFailed, Log: log})
+	guard, err := degrade.New(detached, degrade.Options{Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Instances: s.Instances, Cluster: client.Cluster(), Failed: s.stats.StoreFailed, Log: log})
 	if err != nil {
 		disconnect()
 		return nil, err
