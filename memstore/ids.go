@@ -1,6 +1,9 @@
 package memstore
 
 import (
+	"cmp"
+	"container/heap"
+
 	"example.com/sash/driver"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/internal/window"
@@ -9,7 +12,8 @@ import (
 // IDs are the calls and settlements that a subject remembers. The zero value and nil are none.
 type ids struct {
 	known map[window.Name]memo
-	order []window.Name // in order of arrival
+	ends  ends   // of all that are known
+	added uint64 // how many there have been
 	// floor is the latest end of a settlement that was forgotten before it. One that ends no later may have been applied.
 	floor int64
 }
@@ -29,34 +33,63 @@ func (i *ids) find(now int64, name window.Name) (memo, bool) {
 	return m, ok && m.until > now
 }
 
-// add remembers an ID that is not known. It forgets a few that have expired, and the oldest if there are too many.
+// add remembers an ID that is not known or no longer remembered. It forgets a few that have expired, and the one that
+// ends first if there are too many.
 func (i *ids) add(now int64, name window.Name, m memo) {
-	for range 4 {
-		if len(i.order) == 0 || i.known[i.order[0]].until > now {
+	for n := 0; len(i.ends) > 0 && i.ends[0].until <= now; n++ {
+		if _, again := i.known[name]; n >= 4 && !again {
 			break
 		}
 		i.drop()
 	}
-	if _, expired := i.known[name]; expired {
-		i.known[name] = m
-		return
-	}
-	if len(i.order) >= threshold.IDs {
-		if oldest := i.order[0]; oldest.Settles() {
-			i.floor = max(i.floor, i.known[oldest].until)
+	if len(i.ends) >= threshold.IDs {
+		if first := i.ends[0]; first.name.Settles() {
+			i.floor = max(i.floor, first.until)
 		}
 		i.drop()
 	}
+	i.put(name, m)
+}
+
+func (i *ids) put(name window.Name, m memo) {
 	if i.known == nil {
 		i.known = make(map[window.Name]memo)
 	}
 	i.known[name] = m
-	i.order = append(i.order, name)
+	i.added++
+	heap.Push(&i.ends, ending{name, m.until, i.added})
 }
 
-func (i *ids) drop() {
-	delete(i.known, i.order[0])
-	i.order = i.order[1:]
+// drop forgets the ID that ends first.
+func (i *ids) drop() { delete(i.known, heap.Pop(&i.ends).(ending).name) }
+
+// An ending is until when an ID is remembered.
+type ending struct {
+	name  window.Name
+	until int64
+	nth   uint64 // of all: the older of two that end together is the first
+}
+
+func (e ending) compare(other ending) int {
+	return cmp.Or(cmp.Compare(e.until, other.until), cmp.Compare(e.nth, other.nth))
+}
+
+// Ends are a heap of endings, the first on top.
+type ends []ending
+
+func (e ends) Len() int           { return len(e) }
+func (e ends) Less(i, j int) bool { return e[i].compare(e[j]) < 0 }
+func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+
+// Push implements heap.Interface.
+func (e *ends) Push(x any) { *e = append(*e, x.(ending)) }
+
+// Pop implements heap.Interface.
+func (e *ends) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
 }
 
 // first reports whether a settlement is applied for the first time, and remembers it. Of two that are possible it takes the

@@ -27,8 +27,8 @@ func TestIDsAreBounded(t *testing.T) {
 	}
 	held := func() int {
 		ids := subjectOf(s, "k").ids
-		if len(ids.known) != len(ids.order) {
-			t.Fatalf("%d IDs, and %d in the order", len(ids.known), len(ids.order))
+		if len(ids.known) != len(ids.ends) {
+			t.Fatalf("%d IDs, and %d endings", len(ids.known), len(ids.ends))
 		}
 		return len(ids.known)
 	}
@@ -49,6 +49,65 @@ func TestIDsAreBounded(t *testing.T) {
 	}
 	if held() != 17 {
 		t.Errorf("%d IDs are remembered, want the last 17", held())
+	}
+}
+
+// The ID that ends first is forgotten first, whenever it came: one that has expired, before any other.
+func TestIDsThatHaveExpiredAreForgottenFirst(t *testing.T) {
+	few(t, 10)
+	now := time.UnixMicro(1_700_000_000_000_000)
+	s := New(&Options{Now: func() time.Time { return now }})
+	l, err := sash.New(s, nil, sash.PerDay(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func() int64 {
+		res, err := l.Peek(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Remaining
+	}
+	ask := func(id string) {
+		t.Helper()
+		if res, err := l.AllowOnce(t.Context(), id, "k", 1); err != nil || !res.Allowed {
+			t.Fatal(res.Allowed, err)
+		}
+	}
+	reserve := func() *sash.Reservation {
+		r, err := l.Reserve(t.Context(), "k", 100)
+		if err != nil || !r.Allowed() {
+			t.Fatal(err)
+		}
+		return r
+	}
+	open, settled := reserve(), reserve()
+	if err := settled.Cancel(t.Context()); err != nil { // remembered for a day, in front of all others
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		ask(fmt.Sprint(i))
+		now = now.Add(time.Minute)
+	}
+	if settled := reserve(); settled.Cancel(t.Context()) != nil {
+		t.Fatal("not settled")
+	}
+	if err := open.Cancel(t.Context()); err != nil || left() != 1000-40 {
+		t.Errorf("%d left, want %d, %v", left(), 1000-40, err)
+	}
+
+	now = now.Add(time.Hour)
+	ask("again")
+	now = now.Add(driver.RepeatTime) // "again" has expired
+	for i := range 7 {
+		ask(fmt.Sprint("before ", i))
+	}
+	for _, id := range []string{"again", "second last", "last", "very last"} {
+		ask(id)
+	}
+	before := left()
+	if ask("again"); left() != before {
+		t.Error("a call is charged again after three other calls")
 	}
 }
 

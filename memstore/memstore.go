@@ -2,7 +2,7 @@
 // replaying traffic on a virtual clock. It answers as redisstore does.
 //
 // Keys are spread over shards with a lock each. A key is dropped once none of its charges can count or be settled any
-// more. There is no goroutine and nothing to close: every charge sweeps a few keys.
+// more, and no ID of its calls is remembered. There is no goroutine and nothing to close: every charge sweeps a few keys.
 package memstore
 
 import (
@@ -29,8 +29,8 @@ type Options struct {
 	// MaxKeys caps the keys held, to within 2 %. When the store is full, a new key evicts the key of its shard that
 	// would expire first: the evicted subject may be admitted again for the units it was charged, at most its
 	// limit. Stats counts evictions. Zero is DefaultMaxKeys. A key takes about 300 bytes, plus 16 to 32 for each
-	// charge that its window has held at once and about 100 for each settled one. The store also remembers up to
-	// MaxKeys IDs of DecideOnce, about 500 bytes each; a further one replaces the oldest.
+	// charge that its window has held at once, and about 70 for each ID of a call or a settlement that it
+	// remembers, at most 16,384 of them: then a further one replaces the one that ends first.
 	MaxKeys int
 	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
 	// or more, the store follows within a second.
@@ -190,7 +190,7 @@ func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) erro
 
 // Stats count the keys of a store.
 type Stats struct {
-	// Keys is the number of keys with charges that still count or may still be settled.
+	// Keys is the number of keys with charges that still count or may still be settled, or with IDs of calls.
 	Keys int
 	// Evicted counts the keys that were dropped before they expired because the store was full.
 	Evicted uint64

@@ -111,9 +111,9 @@ func (i *ids) append(b []byte, now int64) []byte {
 		}
 	}
 	b = binary.AppendUvarint(b, uint64(held))
-	for _, name := range i.order {
-		if m := i.known[name]; m.until > now {
-			b = binary.AppendVarint(append(b, name[:]...), m.until)
+	for _, e := range slices.SortedFunc(slices.Values(i.ends), ending.compare) {
+		if m := i.known[e.name]; m.until > now {
+			b = binary.AppendVarint(append(b, e.name[:]...), m.until)
 			b = binary.AppendUvarint(b, m.refusals)
 		}
 	}
@@ -132,9 +132,6 @@ func (i *ids) cut(b []byte) (rest []byte, ok bool) {
 		return nil, false
 	}
 	b = b[n:]
-	if held > 0 {
-		i.known = make(map[window.Name]memo, held)
-	}
 	for range held {
 		var name window.Name
 		var m memo
@@ -153,8 +150,7 @@ func (i *ids) cut(b []byte) (rest []byte, ok bool) {
 		if _, twice := i.known[name]; twice {
 			return nil, false
 		}
-		i.known[name] = m
-		i.order = append(i.order, name)
+		i.put(name, m)
 	}
 	return b, true
 }
@@ -247,7 +243,7 @@ func (s *Store) put(record []byte) error {
 	if !ok3 {
 		return ErrSnapshot
 	}
-	if len(sub.ids.order) == 0 && sub.ids.floor == 0 {
+	if len(sub.ids.ends) == 0 && sub.ids.floor == 0 {
 		sub.ids = nil
 	}
 	state, rest, err := window.Decode(record)
