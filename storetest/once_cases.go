@@ -53,6 +53,27 @@ var onceCases = []testCase{
 		},
 	},
 	{
+		name:    "a look with an ID is not remembered",
+		promise: "a call of no cost charges nothing and is not remembered, so a later call with its ID is charged",
+		run: func(s *suite) {
+			s.deduplicating(func(l *sash.Limiter) {
+				store := s.Store.(driver.Deduplicator)
+				for _, key := range []string{"new", "k"} {
+					if key == "k" {
+						s.fill(l, key, 2)
+					}
+					if res, err := store.DecideOnce(s.Context(), "id", driver.Request{Key: key, Policy: l.Policy()}); err != nil || !res.Allowed() {
+						s.broken("a look with an ID got %+v, %v", res, err)
+					}
+					before := s.peek(l, key).Remaining
+					if s.once(l, "id", key, 3); s.peek(l, key).Remaining != before-3 {
+						s.broken("of %d remaining, a call of 3 with the ID of a look left %d", before, s.peek(l, key).Remaining)
+					}
+				}
+			})
+		},
+	},
+	{
 		name:    "a refused call is decided anew",
 		promise: "a refusal charges nothing and is not remembered: the same call is admitted once there is room",
 		run: func(s *suite) {

@@ -75,7 +75,7 @@ while true do
         version, hinted, slots, first, keep, keep_units, expires, head, total, last =
           unpack('>I1I1I4I6I7I6I7I6I6I7', header)
       end
-      if version ~= 2 then
+      if version ~= 2 or slots > 2^20 then -- no log has as many
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
       if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end

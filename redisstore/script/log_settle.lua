@@ -26,10 +26,11 @@ local id = string.sub(request, -8)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
-if #header < 51 or string.byte(header) ~= 2 then
+if #header < 51 then header = string.rep('\0', 51) end -- of another program
+local version, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+if version ~= 2 or slots > 2^20 then -- no log has as many
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
-local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 local register = entries + slots * 12 + blocks * 6 + 7

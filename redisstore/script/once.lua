@@ -33,7 +33,7 @@ if ids then
     reply = decide()
     if type(reply) ~= 'string' or struct.unpack('>i8', reply) < 0 then return reply end
     if ends > struct.unpack('>I8', reply, 9) then
-      redis.call('PEXPIRE', key, redis.call('PTTL', key)) -- as it is
+      write_again(key)
       return struct.pack('>i8I8', refusals + 2^41, ends - repeats) .. string.sub(reply, 17)
     end
     ARGV[1] = request
@@ -43,7 +43,8 @@ end
 reply = decide()
 if type(reply) ~= 'string' then return reply end -- an error
 local refusals, now = struct.unpack('>i8I8', reply)
-if refusals == 0 or refusals > 0 and string.byte(request) == 1 then
+local charges = struct.unpack('>I5', request, 9) > 0
+if charges and (refusals == 0 or refusals > 0 and string.byte(request) == 1) then
   ids, expires = remembered()
   ids.put(id, now + repeats, refusals % 256, now)
   if expires < now + repeats then

@@ -87,6 +87,12 @@ local function memory(size, most, get, set)
   return ids
 end
 
+-- write_again writes the expiry of a key as it is. A key that has none, which another program has taken away, stays.
+local function write_again(key)
+  local ms = redis.call('PTTL', key)
+  if ms >= 0 then redis.call('PEXPIRE', key, math.max(1, ms)) end -- 0 would delete it
+end
+
 -- of_log returns the functions over the IDs of a log whose register begins at an offset.
 local function of_log(key, register)
   local call = redis.call

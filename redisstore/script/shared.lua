@@ -123,7 +123,7 @@ local function run(read, look, charge, settle)
     local value, ends, refusals = register.read(KEYS[1]), 0, nil
     if value then ends, refusals = remembered(KEYS[1], value).find(id) end
     if ends > now then
-      call('PEXPIRE', KEYS[1], int(call('PTTL', KEYS[1]))) -- as it is; see once.lua
+      write_again(KEYS[1]) -- see once.lua
       local _, out = answer(nothing)
       return struct.pack('>i8I8', refusals + 2^41, ends - REPEAT_MS * 1000) .. out
     end

@@ -1,0 +1,59 @@
+package modeltest
+
+import (
+	"strings"
+	"testing"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/redistest"
+)
+
+// A string of another program is rejected as fast as a log is decided on, even if it begins as a log does.
+func TestAStringThatBeginsAsALogIsRejected(t *testing.T) {
+	server := redistest.Start(t)
+	store, _, scripts := virtual(t, server.Addr(), nil)
+	policy, err := sash.NewPolicy(nil, sash.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := driver.Request{Key: "k", Cost: 1, Policy: policy, MaySettle: true}
+	for _, value := range []string{strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60)} {
+		if err := scripts.client.Set(t.Context(), store.Key("k", policy), value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, decided := store.Decide(t.Context(), req)
+		_, once := store.DecideOnce(t.Context(), "id", req)
+		settled := store.Settle(t.Context(), driver.Settlement{Request: req, At: start.UnixMicro(), ID: "id"})
+		for what, err := range map[string]error{"Decide": decided, "DecideOnce": once, "Settle": settled} {
+			if err == nil || !strings.Contains(err.Error(), "holds something that is not a log of this version") {
+				t.Errorf("%s on %.4q: %v", what, value, err)
+			}
+		}
+		if got := scripts.client.Get(t.Context(), store.Key("k", policy)).Val(); got != value {
+			t.Errorf("%.4q was overwritten", value)
+		}
+	}
+}
+
+// A repetition leaves its subject as it is when another program has taken the key's expiry away.
+func TestARepetitionKeepsItsSubject(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range sash.Algorithms() {
+		store, _, scripts := virtual(t, server.Addr(), nil)
+		policy, err := sash.NewPolicy(options(a), sash.PerHour(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			res, err := store.DecideOnce(t.Context(), "id", driver.Request{Key: "k", Cost: 4, Policy: policy})
+			if err != nil || res.Remaining() != 6 {
+				t.Errorf("%v: %+v, %v", a, res, err)
+			}
+			scripts.client.Persist(t.Context(), store.Key("k", policy))
+		}
+		if look, err := store.Decide(t.Context(), driver.Request{Key: "k", Policy: policy}); err != nil || look.Remaining() != 6 {
+			t.Errorf("%v: then %+v, %v", a, look, err)
+		}
+	}
+}
