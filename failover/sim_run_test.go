@@ -2,7 +2,6 @@ package failover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -37,6 +36,7 @@ type simulation struct {
 
 	mu       sync.Mutex
 	calls    []simCall // guarded by mu
+	resets   []simCall // guarded by mu: of the key c
 	problems []string  // guarded by mu: the first hundred
 }
 
@@ -53,6 +53,9 @@ type simCall struct {
 	timeout time.Duration
 	res     sash.Result
 	err     error
+
+	settled time.Time // when it was settled; zero is never
+	back    int64     // units that the settlement gave back
 }
 
 func (s *simulation) broken(format string, args ...any) {
@@ -101,11 +104,12 @@ func newSimulation(rng *rand.Rand) *simulation {
 	s := &simulation{
 		server: &server{
 			charges: make(map[string][]simCharge), settled: make(map[string]bool), once: make(map[string]driver.Answer), written: make(map[string]int64),
-			executions: make(map[uint64]int), admissions: make(map[uint64]simTime),
+			executions: make(map[uint64]int), admissions: make(map[uint64]simTime), resets: make(map[uint64]time.Time),
+			writes: make(map[string][]*simWrite), asked: make(map[uint64]bool),
 		},
 		limits:    []sash.Limit{sash.Every(4+rng.Int64N(12), time.Second+time.Duration(rng.IntN(3000))*time.Millisecond)},
 		instances: 1 + rng.IntN(4),
-		keys:      []string{"a", "b"},
+		keys:      []string{"a", "b", "c"}, // c is for reservations and resets
 	}
 	if rng.IntN(2) == 0 {
 		s.limits = append(s.limits, sash.Every(20+rng.Int64N(20), 6*time.Second))
@@ -182,7 +186,7 @@ func (s *simulation) makeWeather(rng *rand.Rand) {
 }
 
 // work makes the calls of one caller.
-func (s *simulation) work(t *testing.T, store driver.Store, process, worker int, rng *rand.Rand) {
+func (s *simulation) work(t *testing.T, store *Store, process, worker int, rng *rand.Rand) {
 	limiter, err := sash.New(store, nil, s.limits...)
 	if err != nil {
 		t.Error(err)
@@ -204,9 +208,14 @@ func (s *simulation) work(t *testing.T, store driver.Store, process, worker int,
 		}
 		switch rng.IntN(12) {
 		case 0, 1:
-			c.keys = s.keys
+			c.keys = s.keys[:2]
 		case 2, 3, 4:
 			c.once = true
+		}
+		if rng.IntN(2) == 0 {
+			c.keys, c.once = s.keys[2:], false
+			s.hold(t, store, limiter, &c, rng)
+			continue
 		}
 		for tries := 1 + rng.IntN(3); tries > 0; tries-- {
 			s.call(t, limiter, &c)
@@ -238,6 +247,45 @@ func (s *simulation) call(t *testing.T, limiter *sash.Limiter, c *simCall) {
 	s.calls = append(s.calls, *c)
 }
 
+// hold reserves units and settles them, perhaps, and resets the subject now and then.
+func (s *simulation) hold(t *testing.T, store *Store, limiter *sash.Limiter, c *simCall, rng *rand.Rand) {
+	ctx := context.WithValue(t.Context(), callKey{}, c.id)
+	c.began, c.timeout = time.Now(), time.Hour
+	if rng.IntN(4) == 0 {
+		s.mu.Lock()
+		at := len(s.resets)
+		s.resets = append(s.resets, *c)
+		s.mu.Unlock()
+		err := limiter.Reset(ctx, "c")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.resets[at].ended, s.resets[at].err = time.Now(), err
+		return
+	}
+	var r *sash.Reservation
+	if r, c.err = limiter.Reserve(ctx, "c", c.cost); c.err == nil {
+		c.res = r.Result()
+	}
+	c.ended = time.Now()
+	s.mu.Lock()
+	s.calls = append(s.calls, *c)
+	at := len(s.calls) - 1
+	s.mu.Unlock()
+	if c.err != nil || !c.res.Allowed || rng.IntN(4) == 0 {
+		return
+	}
+	time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
+	units, before := rng.Int64N(c.cost+1), store.Stats()
+	if err := r.Settle(ctx, units); err != nil && c.res.Source == driver.FromLocal {
+		s.broken("call %x was admitted locally and cannot be settled: %v", c.id, err)
+	}
+	c.settled, c.back = time.Now(), c.cost-units
+	s.judgeSettlement(c, before, store.Stats())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[at].settled, s.calls[at].back = c.settled, c.back
+}
+
 // rest looks at what a process holds when nobody called for a while, lets it find the server working again, and closes
 // it.
 func (s *simulation) rest(t *testing.T, i int, store *Store) {
@@ -261,146 +309,4 @@ func (s *simulation) rest(t *testing.T, i int, store *Store) {
 		s.broken("process %d has nothing to write when it is closed: %v", i, err)
 	}
 	s.judgeStats(i, store.Stats())
-}
-
-// judgeStats compares what a process counts with what it admitted and with what the server received.
-func (s *simulation) judgeStats(process int, stats Stats) {
-	var admitted, received int64
-	for _, c := range s.calls {
-		if c.process == fmt.Sprintf("p%d ", process) && c.err == nil && c.res.Allowed && c.res.Source == driver.FromLocal {
-			admitted += c.cost * int64(len(c.keys))
-			if c.once { // the server can have charged it before, and a repetition is written again: the ID says so
-				received += c.cost
-			}
-		}
-	}
-	for _, key := range s.keys {
-		received += s.server.written[fmt.Sprintf("p%d ", process)+key]
-	}
-	if stats.Written > received { // what has left before its reply came is counted as nothing
-		s.broken("process %d wrote %d units, and counts %+v", process, received, stats)
-	}
-	if counted := stats.Written + stats.Lost + stats.Doubtful; counted > admitted {
-		s.broken("process %d admitted %d units locally and counts %d", process, admitted, counted)
-	}
-}
-
-// judge looks at everything that was done.
-func (s *simulation) judge() {
-	for i := range s.calls {
-		s.judgeCall(&s.calls[i])
-	}
-	for call, n := range s.server.executions {
-		if n > 1 && call != 0 {
-			s.broken("call %x was charged or refused %d times", call, n)
-		}
-	}
-	for _, key := range s.keys {
-		s.judgeStore(key)
-		for i := range s.instances {
-			s.judgeLocal(fmt.Sprintf("p%d ", i), key)
-		}
-	}
-}
-
-// judgeCall looks at one answer: in time, from where the policy says, and charged where it says.
-func (s *simulation) judgeCall(c *simCall) {
-	took := c.ended.Sub(c.began)
-	if took > min(DefaultBudget, c.timeout)+10*time.Millisecond {
-		s.broken("call %x: the answer took %v", c.id, took)
-	}
-	admission, charged := s.server.admissions[c.id]
-	mode := s.modes.Mode(c.cost)
-	switch {
-	case c.err != nil:
-		if gaveUp := errors.Is(c.err, context.DeadlineExceeded); gaveUp && took < c.timeout || !gaveUp && !errors.Is(c.err, sash.ErrUnavailable) {
-			s.broken("call %x: %v after %v", c.id, c.err, took)
-		} else if !gaveUp && mode != Closed {
-			s.broken("call %x has an error under mode %v: %v", c.id, mode, c.err)
-		}
-	case c.res.Source == driver.FromStore:
-		wrong := c.res.Allowed != charged
-		if c.once { // another try can be charged, or this process can have written the call
-			wrong = c.res.Allowed && !charged && !c.repeats
-		}
-		if wrong || c.res.Cause != nil {
-			s.broken("call %x: the store's answer is %v, and it admitted: %v %v", c.id, c.res.Allowed, charged, admission)
-		}
-	case mode == Closed,
-		mode == Open && (c.res.Source != driver.FromPolicy || !c.res.Allowed),
-		mode == Local && c.res.Source != driver.FromLocal,
-		!errors.Is(c.res.Cause, sash.ErrUnavailable):
-		s.broken("call %x under mode %v: %v from the %v because of %v", c.id, mode, c.res.Allowed, c.res.Source, c.res.Cause)
-	}
-}
-
-// judgeStore checks the bound of what the store admitted, as callers saw it: N in every window, what
-// was lost besides, and N for a clock that jumped ahead.
-func (s *simulation) judgeStore(key string) {
-	type admission struct {
-		when  time.Time
-		units int64
-	}
-	var all []admission
-	for _, c := range s.calls {
-		if a := s.server.admissions[c.id]; c.has(key) && c.admitted(driver.FromStore) && !a.lost {
-			all = append(all, admission{a.when, c.cost})
-		}
-	}
-	for _, l := range s.limits {
-		for _, last := range all {
-			from, units, bound := last.when.Add(-l.Window), int64(0), l.Units
-			for _, a := range all {
-				if a.when.After(from) && !a.when.After(last.when) {
-					units += a.units
-				}
-			}
-			for _, jump := range s.server.jumps {
-				if jump.After(from) && !jump.After(last.when) {
-					bound += l.Units
-				}
-			}
-			if units > bound {
-				s.broken("%d units of %s were admitted by the store in %v, at most %d", units, key, l.Window, bound)
-			}
-		}
-	}
-}
-
-// judgeLocal checks that a process admitted locally no more than its share, with what it knew of, and that
-// nothing was written to the store twice.
-func (s *simulation) judgeLocal(process, key string) {
-	var owed int64
-	for i, c := range s.calls {
-		if c.process != process || !c.has(key) || !c.admitted(driver.FromLocal) {
-			continue
-		}
-		if _, charged := s.server.admissions[c.id]; !charged {
-			owed += c.cost
-		}
-		for _, l := range s.limits {
-			share, units := l.Units/int64(s.instances), int64(0)
-			for j, d := range s.calls {
-				if d.process != process || !d.has(key) || !d.ended.Truncate(time.Microsecond).After(c.ended.Truncate(time.Microsecond).Add(-l.Window)) {
-					continue
-				}
-				known := d.admitted(driver.FromLocal) && j <= i || d.admitted(driver.FromStore) && d.ended.Before(c.ended)
-				if known {
-					units += d.cost
-				}
-			}
-			if units > share {
-				s.broken("%s admitted %d units of %s locally in %v: its share is %d", process, units, key, l.Window, share)
-			}
-		}
-	}
-	if written := s.server.written[process+key]; written > owed {
-		s.broken("%d units of %s that %s admitted locally were written to the store; %d were owed", written, key, process, owed)
-	}
-}
-
-func (c *simCall) has(key string) bool { return c.keys[0] == key || len(c.keys) > 1 }
-
-func (c *simCall) admitted(by sash.Source) bool {
-	return c.err == nil && c.res.Allowed && c.res.Source == by && !c.repeats
 }

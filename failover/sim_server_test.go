@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +41,18 @@ type server struct {
 	admissions map[uint64]simTime // when such a call was admitted
 	written    map[string]int64   // units charged without a caller, by process and key
 	lost       []simCharge
-	jumps      []time.Time // forward
+	jumps      []time.Time            // forward
+	resets     map[uint64]time.Time   // when each reset was done
+	writes     map[string][]*simWrite // without a caller, by process and key
+	asked      map[uint64]bool        // calls that were sent
+}
+
+// A simWrite is units that a process sent without a caller.
+type simWrite struct {
+	id         string
+	units      int64
+	sent, done time.Time // done is zero if the server did not charge them
+	answered   bool
 }
 
 type simCharge struct {
@@ -136,7 +148,8 @@ func (s *server) decideNow(process string, call uint64, reqs []driver.Request) [
 	return results
 }
 
-func (s *server) settle(process string, set driver.Settlement) {
+// settle settles a call's charge, once for each ID.
+func (s *server) settle(call uint64, set driver.Settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.settled[set.ID] {
@@ -144,13 +157,17 @@ func (s *server) settle(process string, set driver.Settlement) {
 	}
 	s.settled[set.ID] = true
 	for i := range s.charges[set.Request.Key] {
-		c := &s.charges[set.Request.Key][i]
-		if c.call == 0 && c.at == set.At && c.units == set.Request.Cost {
+		if c := &s.charges[set.Request.Key][i]; c.call == call {
 			c.units = set.Units
-			s.written[process+c.key] += set.Units - set.Request.Cost
-			return
 		}
 	}
+}
+
+func (s *server) reset(call uint64, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.charges, key)
+	s.resets[call] = time.Now()
 }
 
 // lose makes the server what it was a while ago, as a replica that takes over is.
@@ -244,6 +261,9 @@ func (l *link) send(ctx context.Context, f func()) error {
 	defer l.watch()()
 	l.mu.Lock()
 	w, until := l.weather, l.until
+	if w != refused {
+		l.asked[callOf(ctx)] = true
+	}
 	l.mu.Unlock()
 	if w == refused {
 		return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
@@ -290,11 +310,11 @@ func (l *link) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 }
 
 func (l *link) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return l.receive(ctx, func() []driver.Answer { return l.decide(l.process, callOf(ctx), reqs) })
+	return l.receive(ctx, "", reqs, func() []driver.Answer { return l.decide(l.process, callOf(ctx), reqs) })
 }
 
 func (l *link) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	results, err := l.receive(ctx, func() []driver.Answer {
+	results, err := l.receive(ctx, id, []driver.Request{req}, func() []driver.Answer {
 		return []driver.Answer{l.decideOnce(l.process, callOf(ctx), id, req)}
 	})
 	if err != nil {
@@ -304,15 +324,24 @@ func (l *link) DecideOnce(ctx context.Context, id string, req driver.Request) (d
 }
 
 // receive has f done by the server and returns its results when the reply is there.
-func (l *link) receive(ctx context.Context, f func() []driver.Answer) ([]driver.Answer, error) {
+func (l *link) receive(ctx context.Context, id string, reqs []driver.Request, f func() []driver.Answer) ([]driver.Answer, error) {
 	var mu sync.Mutex
 	var results []driver.Answer
+	write := l.note(callOf(ctx), id, reqs[0])
 	err := l.send(ctx, func() {
 		decided := f()
+		l.mu.Lock()
+		if write.done.IsZero() {
+			write.done = time.Now()
+		}
+		l.mu.Unlock()
 		mu.Lock()
 		defer mu.Unlock()
 		results = decided
 	})
+	l.mu.Lock()
+	write.answered = write.answered || err == nil
+	l.mu.Unlock()
 	mu.Lock()
 	defer mu.Unlock()
 	if err != nil {
@@ -321,6 +350,25 @@ func (l *link) receive(ctx context.Context, f func() []driver.Answer) ([]driver.
 	return results, nil
 }
 
+// note notes that a request is sent. A write that is repeated is one write.
+func (l *link) note(call uint64, id string, req driver.Request) *simWrite {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &simWrite{id: id, units: req.Cost, sent: time.Now()}
+	name := l.process + req.Key
+	if i := slices.IndexFunc(l.writes[name], func(w *simWrite) bool { return id != "" && w.id == id }); i >= 0 {
+		return l.writes[name][i]
+	}
+	if call == 0 && req.Cost > 0 {
+		l.writes[name] = append(l.writes[name], w)
+	}
+	return w
+}
+
 func (l *link) Settle(ctx context.Context, set driver.Settlement) error {
-	return l.send(ctx, func() { l.settle(l.process, set) })
+	return l.send(ctx, func() { l.settle(callOf(ctx), set) })
+}
+
+func (l *link) Reset(ctx context.Context, key string, _ *driver.Policy) error {
+	return l.send(ctx, func() { l.reset(callOf(ctx), key) })
 }

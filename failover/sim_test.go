@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"example.com/sash/driver"
 )
@@ -78,11 +79,44 @@ func (s renames) DecideOnce(ctx context.Context, _ string, req driver.Request) (
 	return s.Decide(ctx, req)
 }
 
+// hides keeps a debt out of the backlog while it looks at the store and writes.
+func hides(g *guard) {
+	for i := range g.local.backlogs {
+		b, store := &g.local.backlogs[i], &g.breakers[i]
+		b.write = func(done chan<- struct{}) {
+			defer close(done)
+			for g.rest(store, firstPause) {
+				of, policy, ok := b.next()
+				if !ok {
+					return
+				}
+				f := b.claim(of)
+				if f == nil {
+					continue
+				}
+				d := b.takeBack(f)
+				b.end(f)
+				req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
+				works := g.look(store, of.key, policy)
+				time.Sleep(20 * time.Millisecond)
+				if !works {
+					b.putBack(of, d)
+				} else if _, err := g.store.Decide(inBackground, req); err != nil {
+					b.putBack(of, d)
+				}
+			}
+			b.abandon()
+		}
+	}
+}
+
 // The simulation finds what is put in on purpose.
 func TestTheSimulationFindsBugs(t *testing.T) {
 	for name, b := range map[string]bug{
 		"a call is sent again and charged twice": {store: func(s driver.Store) driver.Store { return retries{s.(*link)} }, found: "times"},
 		"a write is repeated and charged twice":  {store: func(s driver.Store) driver.Store { return renames{s.(*link)} }, found: "were written to the store; "},
+		"a reset misses what is written":         {guard: hides, found: "were written afterwards"},
+		"a settlement misses what is looked at":  {guard: hides, found: "units are doubtful for nothing"},
 		"the share is not divided":               {instances: func() int { return 1 }, found: "its share is"},
 		"everyone probes": {found: "two probes at a time", guard: func(g *guard) {
 			g.enter = func(b *breaker) (ticket, error) {
