@@ -12,8 +12,9 @@ import (
 
 // A caller whose deadline is nearer than the store's answer is charged and admits nothing, and callers who come again
 // at once would fill the limit with such charges. So a call whose deadline is nearer than the store usually takes is not
-// sent. Half of the recent calls took longer than that, so of the calls that are sent at most about half are late,
-// however near the deadlines are; and a part of the store that hangs keeps no other calls back.
+// sent. Half of the recent calls took longer than that, so of the calls that are sent at most about half are late. (Where
+// nearly all deadlines are nearer than the store usually takes, few calls are sent, and most of those are late.) And a
+// part of the store that hangs keeps no other calls back.
 //
 // The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them
 // looks at the store again and again, which charges nothing, and measures that. If the estimate falls far enough before

@@ -38,10 +38,11 @@ func callers(t *testing.T, patience, during time.Duration, allow func(context.Co
 	var all, ok atomic.Int64
 	var running sync.WaitGroup
 	until := time.Now().Add(during)
-	for range 8 {
+	for caller := range uint64(8) {
 		running.Go(func() {
+			random := rand.New(rand.NewPCG(caller, 1))
 			for time.Now().Before(until) {
-				ctx, cancel := context.WithTimeout(t.Context(), 1+rand.N(patience))
+				ctx, cancel := context.WithTimeout(t.Context(), 1+time.Duration(random.Int64N(int64(patience))))
 				res, err := allow(ctx)
 				cancel()
 				all.Add(1)
@@ -117,18 +118,23 @@ func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 	}
 }
 
-// However near the deadlines are, about as many calls are admitted as charged in vain.
+// However near the deadlines are, not many more calls are charged in vain than admitted: 1 in 40 of all that are made.
+// It is 1 in 80 where most deadlines are nearer than the median answer, with a standard deviation of 1 in 500 between
+// seeds.
 func TestHalfOfTheCallsThatAreSentAreAdmitted(t *testing.T) {
 	for patience := 500 * time.Microsecond; patience < 4*time.Millisecond; patience *= 2 {
 		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Uint64
 			store := &pacedStore{memstore.New(nil), func(string) time.Duration {
-				return 100*time.Microsecond + rand.N(1900*time.Microsecond)
+				random := rand.New(rand.NewPCG(asked.Add(1), 2))
+				return 100*time.Microsecond + time.Duration(random.Int64N(int64(1900*time.Microsecond)))
 			}}
 			l := newLimiter(t, store, nil, sash.PerDay(100_000))
-			_, admitted := callers(t, patience, 500*time.Millisecond, func(ctx context.Context) (sash.Result, error) { return l.Allow(ctx, "k") })
+			made, admitted := callers(t, patience, time.Second, func(ctx context.Context) (sash.Result, error) { return l.Allow(ctx, "k") })
 			time.Sleep(time.Second) // for looks that outlive their callers
-			if lost := 100_000 - remaining(t, l, "k") - admitted; lost > admitted*5/4+100 {
-				t.Errorf("deadlines of up to %v: %d were admitted, and %d charged in vain", patience, admitted, lost)
+			lost := 100_000 - remaining(t, l, "k") - admitted
+			if lost > admitted+made/40 {
+				t.Errorf("deadlines of up to %v: %d of %d were admitted, and %d charged in vain", patience, admitted, made, lost)
 			}
 		})
 	}
