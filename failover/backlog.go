@@ -86,9 +86,9 @@ func (b *backlog) add(id string, req driver.Request, at int64) {
 	if req.Cost == 0 {
 		return
 	}
+	of := accountOf(id, req.Key, req.Policy)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	of := accountOf(id, req.Key, req.Policy)
 	if b.closed || !b.put(of, req.Policy, newCharge(req.Cost, at), end(req.Policy, at)) {
 		b.lost.Add(req.Cost)
 		return

@@ -23,10 +23,15 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	out := ask(ctx, s.guard, s.part(set.Request), nil, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, store.Settle(ctx, set)
 	})
-	// Units that are given back stay charged in this process's share, which does not know which charge they were.
-	if more := set.Units - set.Request.Cost; out.err == nil && more > 0 {
+	// Units that are given back stay charged in this process's share, which does not know which charge they were. The
+	// modes do not matter: those of the charge may be others.
+	if more := set.Units - set.Request.Cost; out.err == nil && more > 0 && s.local != nil {
+		id := set.ID
+		if id != "" {
+			id = "settle:" + id // the call may have the same
+		}
 		set.Request.Cost = more
-		s.mirror(ctx, "", set.Request, true)
+		s.local.mirror(ctx, id, set.Request)
 	}
 	return out.err
 }
@@ -125,8 +130,8 @@ func (b *backlog) find(of account, at, leaves int64) (*charge, *flight) {
 	return nil, nil
 }
 
-// forget drops a subject under all limits, and the calls on it that have an ID. It returns channels that are closed when the store cannot
-// charge any of that any more.
+// forget drops a subject under all limits, and the calls on it that have an ID. It returns channels that are closed when
+// the store cannot charge any of that any more.
 func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

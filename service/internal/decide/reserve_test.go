@@ -1,8 +1,10 @@
 package decide
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -282,6 +284,34 @@ func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
 		t.Errorf("open: %+v", r)
 	}
 	settle(t, there, r, 0)
+}
+
+// What is settled above its estimate counts in this instance's share when the store goes away.
+func TestWhatIsSettledHigherCountsInTheShare(t *testing.T) {
+	inner := &leaves{Store: memstore.New(nil)}
+	store, err := failover.New(inner, &failover.Options{Local: memstore.New(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := over(t, store, "domain: d\ndescriptors:\n- {key: local, limits: [100/6h], on_unavailable: local}\n")
+	_, r := reserve(t, d, "", "local=a", 1)
+	settle(t, d, r, 90)
+	settle(t, d, r, 90)
+	inner.gone.Store(true)
+	expectLeft(t, d, "of this instance's share", "local=a", 10)
+}
+
+// A leaves store is one that goes away.
+type leaves struct {
+	*memstore.Store
+	gone atomic.Bool
+}
+
+func (s *leaves) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if s.gone.Load() {
+		return driver.Answer{}, errors.New("connection refused")
+	}
+	return s.Store.Decide(ctx, req)
 }
 
 // An instance that keeps refusals in memory admits again as soon as another one has settled.
