@@ -25,7 +25,7 @@ var Scripts = Table{
 
 	// The compact log.
 	"SUM_MODULUS":   1 << 48,   // of sums
-	"MOST_SUM":      1<<47 - 1, // units that settlements leave in all entries together
+	"MOST_SUM":      1<<47 - 1, // units in all entries together, beyond which the oldest join
 	"BLOCK":         64,        // entries a sum
 	"LOOK_NEAR":     8,         // entries that are looked at before the sums are
 	"WALK_NEAR":     8,         // entries that a hint is moved past at once
