@@ -38,7 +38,7 @@ func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 					if (err == nil) != (c.want == failover.Up) || err != nil && !errors.Is(err, sash.ErrUnavailable) || store.State() != c.want {
 						t.Errorf("the store is %v: %v", store.State(), err)
 					}
-					if want := time.Duration(c.in)*budget + c.after; took != want {
+					if want := c.in*budget + c.after; took != want {
 						t.Errorf("it took %v, want %v", took, want)
 					}
 					if _, most := inner.seen(); most > 10 { // five, and as many after those that failed
