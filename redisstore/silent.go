@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"net"
@@ -12,9 +13,10 @@ import (
 	"time"
 )
 
-// Silent names the servers that have owed this process an answer for at least d, on a connection that [Dial] made or is
-// making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. It makes the error of a
-// call without an answer say which node of a Cluster is silent: see failover.Options.Silent.
+// Silent names the servers that have owed this process the answer to a script for at least d, on a connection that [Dial]
+// made or is making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. It makes the error
+// of a call without an answer say which node of a Cluster is silent: see failover.Options.Silent. Other commands do not
+// count, since Redis may answer them late, as it does BLPOP.
 func Silent(d time.Duration) string {
 	longest := owing.servers(clock(), d)
 	const most = 3
@@ -123,7 +125,8 @@ func (w *watched) over(conn net.Conn) net.Conn {
 	return c
 }
 
-// A connection notes what the server owes: an answer from the first write after the last read on.
+// A connection notes what the server owes: an answer from the first script after the last read on. Redis answers other
+// commands when it likes, such as BLPOP, WAIT and SUBSCRIBE of a client that is not for decisions alone.
 type connection struct {
 	net.Conn
 	watched *watched
@@ -131,7 +134,7 @@ type connection struct {
 
 // Write implements net.Conn.
 func (c *connection) Write(b []byte) (int, error) {
-	if c.watched.since.Load() == 0 {
+	if c.watched.since.Load() == 0 && (bytes.Contains(b, []byte("EVAL")) || bytes.Contains(b, []byte("eval"))) {
 		c.watched.since.Store(int64(clock()))
 	}
 	return c.Conn.Write(b)

@@ -41,10 +41,18 @@ func TestASilentServerOwesAnAnswer(t *testing.T) {
 	}
 	conn := <-connected
 	await("it owes nothing, and is named", false)
-	go func() { _, _ = far.Read(buffer) }()
-	if _, err := conn.Write([]byte("x")); err != nil {
-		t.Fatal(err)
+	send := func(command string) {
+		go func() { _, _ = far.Read(buffer) }()
+		if _, err := conn.Write([]byte(command)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	send("*3\r\n$5\r\nblpop\r\n$4\r\njobs\r\n$1\r\n0\r\n")
+	time.Sleep(5 * time.Millisecond) // as long as Redis likes
+	if named() {
+		t.Error("it works, has nothing for BLPOP, and is named")
+	}
+	send("*4\r\n$7\r\nevalsha\r\n")
 	await("it owes an answer, and is not named", true)
 	_ = conn.Close()
 	if !named() {
