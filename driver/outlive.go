@@ -20,7 +20,7 @@ const afterwards = time.Second
 // decide is returned as an error.
 func Outlive[T any](ctx context.Context, decide func(context.Context) (T, error), giveBack func(T)) (T, error) {
 	if ctx.Done() == nil || ctx.Err() != nil {
-		return decide(ctx)
+		return safely(ctx, decide)
 	}
 	type outcome struct {
 		value T
@@ -50,7 +50,7 @@ func Outlive[T any](ctx context.Context, decide func(context.Context) (T, error)
 	}
 }
 
-// safely calls f in a goroutine of this package, in which a panic of a store would end the process.
+// safely calls f, and returns a panic as an error: in a goroutine of this package it would end the process.
 func safely[T any](ctx context.Context, f func(context.Context) (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

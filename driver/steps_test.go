@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -230,12 +231,29 @@ func TestSeveralStepsNeedAStoreThatSettles(t *testing.T) {
 	}
 }
 
-// Outlive returns a panic of the store as an error, also when the caller can leave.
+// Outlive returns a panic of the store as an error, whatever the caller's context. After the caller has left it ends
+// nothing.
 func TestAPanicOfAStoreIsAnError(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	ends, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := driver.Outlive(ctx, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
-	if err == nil || !strings.Contains(err.Error(), "a bug") {
-		t.Errorf("the error is %v", err)
+	for name, ctx := range map[string]context.Context{
+		"cannot end": context.Background(), "can end": ends, "has ended": ended,
+	} {
+		_, err := driver.Outlive(ctx, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
+		if err == nil || !strings.Contains(err.Error(), "a bug") {
+			t.Errorf("a context that %s: the error is %v", name, err)
+		}
 	}
+	synctest.Test(t, func(t *testing.T) { // it returns when every goroutine has ended
+		for _, late := range []func() int{func() int { panic("a bug") }, func() int { return 1 }} {
+			ctx, leave := context.WithCancel(t.Context())
+			_, err := driver.Outlive(ctx, func(context.Context) (int, error) { leave(); synctest.Wait(); return late(), nil },
+				func(int) { panic("another bug") })
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("the caller has left: %v", err)
+			}
+		}
+	})
 }
