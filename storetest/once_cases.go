@@ -112,6 +112,14 @@ var onceCases = []testCase{
 			if left := s.peek(l, "k").Remaining; left != 7 {
 				s.broken("%d of 10 remain in a window with one refused call of 3", left)
 			}
+			two := s.limiterWith(opts, sash.Every(100, window), sash.Every(10, 2*window))
+			s.fill(two, "other", 5)
+			if res := s.once(two, "id", "other", 6); res.Allowed {
+				s.broken("6 of 5: %+v", res)
+			}
+			if res := s.once(s.limiterWith(opts, sash.Every(100, window)), "id", "other", 6); res.Allowed {
+				s.broken("a refused call that is repeated without the limit that refused it: %+v", res)
+			}
 		},
 	},
 	{
@@ -150,6 +158,23 @@ var onceCases = []testCase{
 				s.Advance(time.Second)
 				if again := s.once(long, "id", "k", 1); !again.At.Equal(first.At) {
 					s.broken("the first result was %+v, the repeated one %+v", first, again)
+				}
+			})
+		},
+	},
+	{
+		name:    "other limits come after a call with an ID",
+		promise: "a call is remembered for RepeatTime, whatever limits the next calls bring",
+		run: func(s *suite) {
+			s.deduplicating(func(*sash.Limiter) {
+				for i, next := range []*sash.Limiter{s.limiter(sash.Every(300, time.Second)), s.limiter(sash.Every(200, 2*time.Second))} {
+					key := fmt.Sprint("k", i)
+					first := s.once(s.limiter(sash.Every(200, time.Second)), "id", key, 1)
+					s.fill(next, key, 1)
+					s.Advance(5 * time.Second)
+					if again := s.once(next, "id", key, 1); !again.At.Equal(first.At) {
+						s.broken("the first result was %+v, the one repeated under %v %+v", first, next.Limits(), again)
+					}
 				}
 			})
 		},
