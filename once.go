@@ -25,7 +25,7 @@ const RepeatTime = driver.RepeatTime
 // Options.CountRefused a refusal is charged and remembered: retry it with another ID. The same ID on another key, or
 // under another algorithm or resolution, is another call. After RepeatTime or a Reset a call is charged again, like any
 // new one. A store remembers about 10,000 IDs of a key at a time, on Redis about 600 unless it keeps a compact log.
-// Beyond that it forgets first what it would forget first anyway.
+// Beyond that it forgets some early, those that end first.
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {

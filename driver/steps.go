@@ -20,6 +20,8 @@ const mostTries = 3
 // its charge would refuse other calls until it is given back, with a retry time that is a whole window. If another call
 // takes the room in between, the charges are given back and the call begins again.
 //
+// Where refused calls are charged too, a refusal is charged to the requests of the step that refuses, and to no others.
+//
 // What was charged is also given back when the store fails, or when the caller leaves (see [Outlive]). If the process ends
 // in between, it stays charged until it leaves the window: at most one charge for each request.
 //

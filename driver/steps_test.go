@@ -215,6 +215,28 @@ func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
 	}
 }
 
+// Where refused calls are charged too, a refusal is charged to the step that refuses only.
+func TestARefusalIsChargedToTheStepThatRefuses(t *testing.T) {
+	policy, err := sash.NewPolicy(&sash.Options{CountRefused: true}, sash.PerDay(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := func(key string, cost int64) driver.Request { return driver.Request{Key: key, Cost: cost, Policy: policy} }
+	store := memstore.New(nil)
+	if _, err := store.Decide(t.Context(), req("b", 4)); err != nil {
+		t.Fatal(err)
+	}
+	_, admitted, err := driver.DecideInSteps(t.Context(), placed{Store: store}, [][]driver.Request{{req("a", 2)}, {req("b", 2)}})
+	if err != nil || admitted {
+		t.Fatal(admitted, err)
+	}
+	for key, left := range map[string]int64{"a": 5, "b": 0} {
+		if answer, err := store.Decide(t.Context(), req(key, 0)); err != nil || answer.Remaining() != left {
+			t.Errorf("%s has %d left, want %d, %v", key, answer.Remaining(), left, err)
+		}
+	}
+}
+
 // A store that cannot give back decides one step only.
 func TestSeveralStepsNeedAStoreThatSettles(t *testing.T) {
 	policy, err := sash.NewPolicy(nil, sash.PerDay(1))
