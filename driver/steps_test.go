@@ -221,7 +221,9 @@ func TestARefusalIsChargedToTheStepThatRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := func(key string, cost int64) driver.Request { return driver.Request{Key: key, Cost: cost, Policy: policy} }
+	req := func(key string, cost int64) driver.Request {
+		return driver.Request{Key: key, Cost: cost, Policy: policy}
+	}
 	store := memstore.New(nil)
 	if _, err := store.Decide(t.Context(), req("b", 4)); err != nil {
 		t.Fatal(err)
