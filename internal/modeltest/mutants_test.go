@@ -96,9 +96,9 @@ var mutants = []struct {
 	{"log_once.lua", sash.SlidingLog, []mutant{
 		{"a repetition is decided again", "if ends > 0 then\n", "if false then\n"},
 		{"a repetition is charged", "string.sub(request, 1, 8) .. '\\0\\0\\0\\0\\0'", "string.sub(request, 1, 13)"},
-		{"a refusal is remembered", "if refusals == 0 or refusals > 0 and string.byte(request) == 1 then", "if refusals >= 0 then"},
-		{"a refusal that was charged is not remembered", "or refusals > 0 and string.byte(request) == 1 then", "then"},
-		{"nothing is remembered", "if refusals == 0 or refusals > 0 and", "if refusals > 0 and"},
+		{"a refusal is remembered", "(refusals == 0 or refusals > 0 and string.byte(request) == 1)", "refusals >= 0"},
+		{"a refusal that was charged is not remembered", "or refusals > 0 and string.byte(request) == 1)", ")"},
+		{"nothing is remembered", "(refusals == 0 or refusals > 0 and", "(refusals > 0 and"},
 		{"the key goes before the ID", "if expires < now + repeats then", "if false then"},
 		{"it is forgotten early", "ARGV[1], 300000 * 1000", "ARGV[1], 290000 * 1000"},
 		{"it is remembered for too long", "ARGV[1], 300000 * 1000", "ARGV[1], 303000 * 1000"},
