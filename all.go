@@ -28,7 +28,8 @@ type Subject struct {
 // the keys, whatever the order of the subjects; units are given back if another call takes the room of a later subject
 // in between, the store fails, or the caller leaves. No limit is ever exceeded, but until they are given back those units
 // are missing to other callers. If the store fails then or the caller's process ends in between, they stay charged until
-// they leave the window. The result of a refusal is that of the subject that refused, and another subject may refuse after its RetryAfter.
+// they leave the window. The result of a refusal is that of the subject that refused, and another subject may refuse
+// after its RetryAfter.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].

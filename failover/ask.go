@@ -64,11 +64,21 @@ func (a *attempt[T]) finish(value T, err error) {
 // store ignores its context. The store gets the whole budget even if the caller's deadline is earlier: otherwise
 // callers with less time than the budget would never find that it is down. b is the breaker of the call's part of the
 // store. Answers for which own is false, such as those of a cache, do not count for the store's health.
-func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) (out outcome[T]) {
+func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
+	return askWith(ctx, g, b, true, own, f)
+}
+
+// askIfRoom is ask for a write of local admissions, which does not queue: it leaves every place to callers.
+func askIfRoom[T any](g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
+	return askWith(context.Background(), g, b, false, own, f)
+}
+
+// askWith is ask. A call that waits queues for a place if there is none.
+func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
 	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
 		return outcome[T]{err: err}
 	}
-	t, waited, err := g.admit(ctx, b)
+	t, waited, err := g.admit(ctx, b, waits)
 	switch {
 	case err != nil && ctx.Err() != nil: // the caller left while it waited
 		return outcome[T]{err: err}
@@ -106,12 +116,15 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f f
 	return after(g, b, a, t, w)
 }
 
-// admit takes a place among the calls under way and asks the breaker. While the store is up a call waits for a place, one
-// after the other and within the budget; waited is how long it did. If err is nil the caller has to empty the place.
-func (g *guard) admit(ctx context.Context, b *breaker) (t ticket, waited time.Duration, err error) {
+// admit takes a place among the calls under way and asks the breaker. While the store is up a call that waits does so one
+// after the other and within the budget; waited is for how long it did. If err is nil the caller has to empty the place.
+func (g *guard) admit(ctx context.Context, b *breaker, waits bool) (t ticket, waited time.Duration, err error) {
 	select {
 	case g.slots <- struct{}{}:
 	default:
+		if !waits || g.state(b) != Up {
+			return ticket{}, 0, &sash.StoreError{Err: ErrBusy}
+		}
 		if waited, err = g.queue(ctx, b); err != nil {
 			return ticket{}, 0, err
 		}
@@ -122,15 +135,8 @@ func (g *guard) admit(ctx context.Context, b *breaker) (t ticket, waited time.Du
 	return t, waited, err
 }
 
-// inBackground is the context of calls that write local admissions. They leave every place to callers.
-var inBackground = context.WithValue(context.Background(), backgroundKey{}, true)
-
-type backgroundKey struct{}
-
+// queue waits for a place, and takes it. It returns how long that took.
 func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
-	if g.state(b) != Up || ctx.Value(backgroundKey{}) != nil {
-		return 0, &sash.StoreError{Err: ErrBusy}
-	}
 	began, t := time.Now(), ticket{epoch: b.epoch.Load()}
 	timer := time.NewTimer(g.budget)
 	defer timer.Stop()

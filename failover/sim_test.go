@@ -101,7 +101,7 @@ func hides(g *guard) {
 				time.Sleep(20 * time.Millisecond)
 				if !works {
 					b.putBack(of, d)
-				} else if _, err := g.store.Decide(inBackground, req); err != nil {
+				} else if _, err := g.store.Decide(context.Background(), req); err != nil {
 					b.putBack(of, d)
 				}
 			}
