@@ -107,7 +107,7 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 		mux.HandleFunc("POST "+of.path, h.private(h.put(of.kind)))
 		mux.HandleFunc("DELETE "+of.path+"/{id}", h.private(h.remove(of.kind)))
 	}
-	return sameSite(mux)
+	return guarded(mux)
 }
 
 func (h *handler) defaults() {
@@ -129,17 +129,13 @@ func (h *handler) defaults() {
 	}
 }
 
-// sameSite refuses requests from pages of other sites, to which a browser would add its cookies and certificates.
-func sameSite(next http.Handler) http.Handler {
-	guard := http.NewCrossOriginProtection()
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		wire.Fail(w, http.StatusForbidden, "the request comes from a page of another site")
-	}))
-	guarded := guard.Handler(next)
+// guarded refuses requests from pages of other origins, to which a browser would add its cookies and certificates.
+func guarded(next http.Handler) http.Handler {
+	next = wire.SameOrigin(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		guarded.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -39,5 +39,5 @@ func BenchmarkAllow(b *testing.B) {
 }
 
 func BenchmarkForwardAuth(b *testing.B) {
-	benchPort(b, "/v1/forward-auth?domain=d&descriptor=user%3Dann", "", http.Header{})
+	benchPort(b, "/v1/forward-auth?domain=d&descriptor=user%3Dann", "", http.Header{"X-Forwarded-For": {"192.0.2.7"}})
 }

@@ -15,6 +15,8 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
+const forwardAuthPath = "/v1/forward-auth"
+
 // forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the
 // proxy gives its client. The parameters of the URL are the proxy's configuration, and the X-Forwarded
 // headers describe the client's request.
@@ -22,6 +24,9 @@ import (
 // A proxy that asks wrongly gets 400, and the mistake is logged, because nginx keeps the answer to itself.
 func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	question, err := parseQuestion(r.URL.RawQuery)
+	if err == nil && !fromProxy(r.Header) {
+		err = errDirect
+	}
 	if err == nil {
 		_, err = h.decider.Config().Find(question.domain, nil) // whether there is such a domain
 	}

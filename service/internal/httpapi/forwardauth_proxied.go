@@ -24,6 +24,21 @@ const (
 	forwardedHost   = "X-Forwarded-Host"
 )
 
+// errDirect means that no proxy sent the request.
+var errDirect = errors.New("there is no X-Forwarded header: the proxy has to send one, such as " + forwardedFor +
+	", because a page in a browser cannot")
+
+// fromProxy reports whether a request has an X-Forwarded header. A page of another origin cannot send one without a
+// preflight request, which is refused here: otherwise it could charge any subject.
+func fromProxy(header http.Header) bool {
+	for name := range header {
+		if strings.HasPrefix(name, "X-Forwarded-") {
+			return true
+		}
+	}
+	return false
+}
+
 // A proxied is a client's request as its proxy describes it.
 type proxied struct{ header http.Header }
 

@@ -286,6 +286,7 @@ func TestForwardAuthRefusesARepeatedHeader(t *testing.T) {
 	h := proxyHandler(t, memstore.New(nil), &log)
 	r := httptest.NewRequest("GET", "/v1/forward-auth?domain=edge&descriptor=header:X-Api-Key", nil)
 	r.Header["X-Api-Key"] = []string{"a", "b"}
+	r.Header.Set("X-Forwarded-For", "192.0.2.7")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if w.Code != 400 || !strings.Contains(w.Body.String(), "X-Api-Key is there 2 times") || log.Len() != 0 {

@@ -23,6 +23,7 @@ import (
 // A Handler answers requests.
 type Handler struct {
 	mux     mux
+	guarded http.Handler // mux, for callers that may use it
 	decider *decide.Decider
 	opts    Options
 	tokens  tokens
@@ -57,7 +58,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h := prepare(decider, opts)
 	h.mux.HandleFunc("/openapi.yaml", serveDocument)
 	h.mux.HandleFunc("/v1/allow", h.allow)
-	h.mux.HandleFunc("/v1/forward-auth", h.forwardAuth)
+	h.mux.HandleFunc(forwardAuthPath, h.forwardAuth)
 	h.mux.HandleFunc("/v1/peek", h.peek)
 	h.mux.HandleFunc("/v1/explain", h.explain)
 	h.mux.HandleFunc("/v1/reserve", h.reserve)
@@ -71,6 +72,8 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
 	})
+	// A proxy hands the Origin and Sec-Fetch-Site of its client on to forward-auth.
+	h.guarded = wire.SameOrigin(&h.mux, forwardAuthPath)
 	return h
 }
 
@@ -103,7 +106,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.draining() {
 		w.Header().Set("Connection", "close")
 	}
-	h.mux.ServeHTTP(w, r)
+	h.guarded.ServeHTTP(w, r)
 }
 
 func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {

@@ -185,6 +185,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 			{body: `{"domain":"d","entries":[{"key":"watched","value":null}]}`, status: 200},
 			{body: `{"domain":"d","entries":[{"key":"watched"}]}`, status: 200},
 			{body: `{"domain":"d","entries":[{"key":"day","value":"` + path + `"}],"cost":2}`, status: 200},
+			{body: subject + `}`, header: []string{"Sec-Fetch-Site", "cross-site"}, status: 403},
 			{body: subject + `,"id":""}`, wrong: true, status: 400},
 			{body: subject + `,"id":"` + strings.Repeat("x", decide.MaxIDLength+1) + `"}`, wrong: true, status: 400},
 			{body: subject + `,"cost":0}`, wrong: true, status: 400},
@@ -279,16 +280,18 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		{path: "/v1/forward-auth?domain=d", wrong: true, status: 400},
 		{path: strings.Replace(forward, "=d", "=", 1) + "heavy%3Da", wrong: true, status: 400},
 	} {
-		x.method = http.MethodGet
+		x.method, x.header = http.MethodGet, []string{"X-Forwarded-For", "192.0.2.7"}
 		s.do(t, x)
 	}
-	down.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", status: 503})
+	s.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", status: 400})
+	down.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", header: []string{"X-Forwarded-For", "192.0.2.7"}, status: 503})
 
 	const envoy = `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"json"}]}],"hitsAddend":3}`
 	for _, x := range []exchange{
 		{method: http.MethodPost, path: "/json", body: envoy, status: 200},
 		{method: http.MethodPost, path: "/json", body: envoy, status: 429},
 		{method: http.MethodPost, path: "/json", body: `{}`, status: 400},
+		{method: http.MethodPost, path: "/json", body: envoy, header: []string{"Origin", "https://page.example"}, status: 403},
 		{method: http.MethodPost, path: "/json", body: envoy + strings.Repeat(" ", 8<<20), status: 413},
 		{method: http.MethodGet, path: "/json", status: 405},
 		{method: http.MethodGet, path: "/healthz", status: 200},
