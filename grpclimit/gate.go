@@ -106,6 +106,8 @@ func (g *gate) fail(ctx context.Context, call Call, err error) *status.Status {
 	switch failure {
 	case middleware.NoKey:
 		return status.New(codes.InvalidArgument, "the call does not identify its caller")
+	case middleware.BadKey:
+		return status.New(codes.InvalidArgument, "the call identifies its caller more than once, or in a form that is not valid")
 	case middleware.TooCostly:
 		return status.New(codes.InvalidArgument, "the call costs more than a limit ever allows; make it smaller: waiting does not help")
 	case middleware.Fault:

@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/metadata"
 
@@ -28,10 +29,10 @@ type Call struct {
 
 // A KeyFunc returns the key of the subject that a call is charged to. It may be called concurrently. Build
 // keys with [sash.Key], which keeps different parts apart. The error [ErrExempt] means that the call is not
-// limited, and [ErrNoKey] that it does not identify its subject (InvalidArgument). An error that carries a
-// gRPC status, such as Unauthenticated, ends the call with that status, and any other is Internal. The
-// KeyFuncs of this package start a key with a word for its kind, so that an address and a metadata value
-// with the same text are different subjects.
+// limited, [ErrNoKey] that it does not identify its subject, and [ErrBadKey] that it does so twice or malformed
+// (both InvalidArgument). An error that carries a gRPC status, such as Unauthenticated, ends the call with that
+// status, and any other is Internal. The KeyFuncs of this package start a key with a word for its kind, so that
+// an address and a metadata value with the same text are different subjects.
 type KeyFunc func(ctx context.Context, call Call) (string, error)
 
 var (
@@ -40,6 +41,10 @@ var (
 	// ErrNoKey is the error of a KeyFunc for a call without the parts of the key. [FirstOf] goes on to its
 	// next function.
 	ErrNoKey = middleware.ErrNoKey
+	// ErrBadKey is the error of a KeyFunc for a call whose key is ambiguous or malformed, such as two API keys.
+	// The handler may accept such a call, so [FirstOf] does not go on: the caller would choose where it is
+	// charged.
+	ErrBadKey = middleware.ErrBadKey
 )
 
 // A request is the arguments of a KeyFunc as one value, for package middleware.
@@ -85,19 +90,24 @@ func Target(_ context.Context, call Call) (string, error) {
 
 // Metadata returns a metadata value as the key: of the incoming metadata on a server, of the outgoing on
 // a client. Whoever can choose the value can choose the key, so it has to come from a trusted peer, such as
-// your gateway. A call with no value, or with more than one, has no key.
+// your gateway, which replaces what the client sent. A call without a value, or with a blank one, has no key;
+// several values are [ErrBadKey]. A comma is part of the value.
 func Metadata(name string) KeyFunc { return ours(field(name).Key()) }
 
 // APIKey returns the HMAC of the API key in a metadata value, see [sash.Secret]: neither the store nor a
 // log sees the API key. Of "authorization" it takes the token of the scheme Bearer. A call without an API
-// key has no key. An empty hmacKey is an error on every call.
+// key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that a handler could
+// read in more than one way: with a comma, which is how proxies join several, with bytes that are not printable
+// ASCII (unless the name ends in "-bin"), or, in "authorization", without a scheme. An empty hmacKey is an error
+// on every call.
 //
 // A client that invents API keys invents subjects. Authenticate first, or add a second interceptor
 // with a limit per address before this one.
 func APIKey(name string, hmacKey []byte) KeyFunc { return ours(field(name).APIKey(hmacKey)) }
 
 func field(name string) middleware.Field[request] {
-	return middleware.Field[request]{Kind: "metadata", Name: name, Values: func(r request) []string {
+	binary := strings.HasSuffix(strings.ToLower(name), "-bin")
+	return middleware.Field[request]{Kind: "metadata", Name: name, Binary: binary, Values: func(r request) []string {
 		if r.call.client {
 			md, _ := metadata.FromOutgoingContext(r.ctx)
 			return md.Get(name)
@@ -118,5 +128,5 @@ func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 func Join(keys ...KeyFunc) KeyFunc { return ours(middleware.Join(theirs(keys...)...)) }
 
 // FirstOf returns the first key that the call has. It goes on to the next function on [ErrNoKey], and on
-// no other error. No function at all, or a nil one, is an error on every call.
+// no other error, such as [ErrBadKey]. No function at all, or a nil one, is an error on every call.
 func FirstOf(keys ...KeyFunc) KeyFunc { return ours(middleware.FirstOf(theirs(keys...)...)) }

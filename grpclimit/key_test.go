@@ -45,7 +45,7 @@ func TestKeys(t *testing.T) {
 		name string
 		key  grpclimit.KeyFunc
 		ctx  context.Context
-		want string // empty is ErrNoKey
+		want string // empty is ErrNoKey; "bad" is ErrBadKey
 	}{
 		{"IPv4", grpclimit.PeerAddress, from(tcp("203.0.113.9:4711")), "addr:203.0.113.9"},
 		{"IPv4 in IPv6", grpclimit.PeerAddress, from(tcp("[::ffff:203.0.113.9]:4711")), "addr:203.0.113.9"},
@@ -61,12 +61,13 @@ func TestKeys(t *testing.T) {
 		{"metadata", grpclimit.Metadata("Tenant"), carrying("tenant", "t1"), "metadata:tenant:t1"},
 		{"no metadata", grpclimit.Metadata("tenant"), carrying("other", "t1"), ""},
 		{"blank metadata", grpclimit.Metadata("tenant"), carrying("tenant", " "), ""},
-		{"metadata twice", grpclimit.Metadata("tenant"), carrying("tenant", "t1", "tenant", "t2"), ""},
+		{"metadata twice", grpclimit.Metadata("tenant"), carrying("tenant", "t1", "tenant", "t2"), "bad"},
 
 		{"an API key, hashed", apiKey, carrying("x-api-key", "k-1"), hashed},
 		{"a bearer token, hashed", bearer, carrying("authorization", "bearer k-1"), hashed},
 		{"another scheme", bearer, carrying("authorization", "Basic k-1"), ""},
-		{"no token", bearer, carrying("authorization", "Bearer "), ""},
+		{"no token", bearer, carrying("authorization", "Bearer "), "bad"},
+		{"a binary API key", grpclimit.APIKey("key-bin", hmacKey), carrying("key-bin", "\x00,\xff"), "apikey:" + sash.Secret(hmacKey, "\x00,\xff")},
 
 		{"a user", user, context.WithValue(context.Background(), ctxKey{}, "ann"), "user:ann"},
 		{"no user", user, context.Background(), ""},
@@ -82,6 +83,9 @@ func TestKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := c.key(c.ctx, grpclimit.Call{FullMethod: "/s/m"})
+			if c.want == "bad" && errors.Is(err, grpclimit.ErrBadKey) {
+				return
+			}
 			if got != c.want || errors.Is(err, grpclimit.ErrNoKey) != (c.want == "") {
 				t.Errorf("got %q, %v; want %q", got, err, c.want)
 			}
@@ -130,6 +134,7 @@ func TestErrorsOfAKeyFunction(t *testing.T) {
 	}{
 		{"exempt", grpclimit.ErrExempt, codes.OK, false},
 		{"no key", grpclimit.ErrNoKey, codes.InvalidArgument, false},
+		{"a bad key", grpclimit.ErrBadKey, codes.InvalidArgument, false},
 		{"a status of its own", status.Error(codes.Unauthenticated, "who are you?"), codes.Unauthenticated, false},
 		{"another error", errors.New("the database of users is down"), codes.Internal, true},
 		{"an empty key", nil, codes.Internal, true},

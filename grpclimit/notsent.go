@@ -11,7 +11,7 @@ import (
 
 // A NotSentError means that a [ClientInterceptor] did not send a call. errors.Is and errors.As find the
 // reason: a [*sash.LimitedError] when there is no room, sash.ErrUnavailable when the store failed,
-// context.Canceled or context.DeadlineExceeded, ErrNoKey, or the error of the key function.
+// context.Canceled or context.DeadlineExceeded, ErrNoKey, ErrBadKey, or the error of the key function.
 //
 // Its gRPC status is what a server would answer, so that code which looks at codes works as usual:
 // ResourceExhausted (DeadlineExceeded where room comes only after the deadline) and Unavailable have

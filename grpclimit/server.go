@@ -37,7 +37,7 @@ type ServerOptions struct {
 	// clients do not return together. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
 	// OnError receives every error: the store's, also when FailOpen hides it from the client, and those of
-	// wrong keys, costs and limits. It does not receive refusals, ErrNoKey, statuses that the key function
+	// wrong keys, costs and limits. It does not receive refusals, ErrNoKey, ErrBadKey, statuses that the key function
 	// chose, and the errors of callers that gave up.
 	OnError func(ctx context.Context, call Call, err error)
 }

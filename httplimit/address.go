@@ -55,7 +55,8 @@ type AddressOptions struct {
 // read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
 // trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
 // address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
-// reported it, and [ClientAddress.In] treats its client as unknown.
+// reported it, and [ClientAddress.In] treats its client as unknown. X-Real-IP has one address: several are
+// [ErrBadKey], because the proxy may have passed on the client's.
 type ClientAddress struct {
 	header    Forwarding
 	trusted   []netip.Prefix
@@ -106,7 +107,8 @@ func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 }
 
 // Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
-// it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket.
+// it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket, and
+// [ErrBadKey] when there are several in X-Real-IP.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	addr, _, err := c.find(r)
 	return addr, err
@@ -124,7 +126,11 @@ func (c *ClientAddress) find(r *http.Request) (addr netip.Addr, known bool, err 
 	if ok && (c.header == NotForwarded || !contains(c.trusted, addr)) {
 		return addr, true, nil
 	}
-	addr, known = c.walk(r.Header.Values(c.header.String()), addr)
+	lines := r.Header.Values(c.header.String())
+	if c.header == XRealIP && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
+		return netip.Addr{}, false, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
+	}
+	addr, known = c.walk(lines, addr)
 	if !addr.IsValid() {
 		return addr, false, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
 	}
@@ -137,8 +143,7 @@ func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] =
 // walk follows the hops, starting at a trusted peer.
 func (c *ClientAddress) walk(lines []string, client netip.Addr) (addr netip.Addr, known bool) {
 	if c.header == XRealIP && len(lines) > 0 {
-		hop, ok := parseHop(strings.Trim(lines[0], " \t"))
-		if ok && len(lines) == 1 {
+		if hop, ok := parseHop(strings.Trim(lines[0], " \t")); ok {
 			return hop, true
 		}
 		return client, false

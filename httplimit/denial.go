@@ -19,7 +19,7 @@ const (
 // A Denial says why a request does not go on to the handler.
 type Denial struct {
 	// Status is 429 for a refusal, 503 for a store that failed, 403 for a blocked request, 400 for one
-	// without a key or with a cost above a limit, and 500 for a key, a cost or limits that are wrong.
+	// without a key, with a bad one or with a cost above a limit, and 500 for a key, a cost or limits that are wrong.
 	Status int
 	// Result is the decision behind a 429, and zero otherwise.
 	Result sash.Result
@@ -59,6 +59,8 @@ func (d Denial) Write(w http.ResponseWriter) {
 		p.Detail = "Send it again in " + inSeconds(d.RetryAfter) + "."
 	case errors.Is(d.Err, sash.ErrCostAboveLimit):
 		p.Detail = "The request costs more than a quota ever allows. Make it smaller; waiting does not help."
+	case errors.Is(d.Err, ErrBadKey):
+		p.Detail = "The request identifies its caller more than once, or in a form that is not valid."
 	case errors.Is(d.Err, ErrNoKey):
 		p.Detail = "The request does not identify its caller."
 	}

@@ -52,7 +52,8 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 		return
 	}
 	failure := middleware.FailureOf(err)
-	if failure == middleware.NoKey || failure == middleware.TooCostly {
+	switch failure {
+	case middleware.NoKey, middleware.BadKey, middleware.TooCostly:
 		o.Denied(w, r, Denial{Status: http.StatusBadRequest, Err: err})
 		return
 	}

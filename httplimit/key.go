@@ -13,9 +13,10 @@ import (
 
 // A KeyFunc returns the key of the subject that a request is charged to. It may be called concurrently. Build
 // keys with [sash.Key], which keeps different parts apart. The error [ErrExempt] means that the layer does
-// not apply to this request, and [ErrNoKey] that the request does not identify its subject (an answer of
-// 400); any other error is answered with 500. The KeyFuncs of this package start a key with a word for its
-// kind, so that an address and a header with the same text are different subjects.
+// not apply to this request, [ErrNoKey] that the request does not identify its subject, and [ErrBadKey] that it
+// does so twice or malformed (both an answer of 400); any other error is answered with 500. The KeyFuncs of this
+// package start a key with a word for its kind, so that an address and a header with the same text are different
+// subjects.
 type KeyFunc = middleware.KeyFunc[*http.Request]
 
 var (
@@ -24,6 +25,10 @@ var (
 	// ErrNoKey is the error of a KeyFunc for a request without the parts of the key. [FirstOf] goes on to
 	// its next function.
 	ErrNoKey = middleware.ErrNoKey
+	// ErrBadKey is the error of a KeyFunc for a request whose key is ambiguous or malformed, such as two API
+	// keys. The handler may accept such a request, so [FirstOf] does not go on: the caller would choose where
+	// it is charged.
+	ErrBadKey = middleware.ErrBadKey
 )
 
 // invalid returns a KeyFunc that fails every request.
@@ -52,8 +57,9 @@ func field(name string) middleware.Field[*http.Request] {
 func Shared(name string) KeyFunc { return middleware.Shared[*http.Request](name) }
 
 // Header returns the value of a header as the key. Whoever can choose the header can choose the key, so it
-// has to come from a trusted peer, such as your gateway. A request with no value, or with more than one, has
-// no key. net/http does not keep Host among the headers: that name is an error on every request, and so is
+// has to come from a trusted peer, such as your gateway, which replaces what the client sent. A request
+// without a value, or with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the
+// value. net/http does not keep Host among the headers: that name is an error on every request, and so is
 // an empty one.
 func Header(name string) KeyFunc {
 	if why, is := absent(name); is {
@@ -64,8 +70,10 @@ func Header(name string) KeyFunc {
 
 // APIKey returns the HMAC of the API key in a header, see [sash.Secret]: neither the store nor a log
 // sees the API key. Of the header Authorization it takes the token of the scheme Bearer. A request
-// without an API key has no key. An empty hmacKey is an error on every request, and so is a name that [Header]
-// does not take.
+// without an API key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that a
+// handler could read in more than one way: with a comma, which is how proxies join several, with bytes that
+// are not printable ASCII, or, in Authorization, without a scheme. An empty hmacKey is an error on every request,
+// and so is a name that [Header] does not take.
 //
 // A client that invents API keys invents subjects. Authenticate first, or add a [Layer] per address.
 func APIKey(header string, hmacKey []byte) KeyFunc {
@@ -112,7 +120,7 @@ func PatternOf(mux *http.ServeMux) KeyFunc {
 func Join(keys ...KeyFunc) KeyFunc { return middleware.Join(keys...) }
 
 // FirstOf returns the first key that the request has. It goes on to the next function on [ErrNoKey],
-// and on no other error. No function at all, or a nil one, is an error on every request.
+// and on no other error, such as [ErrBadKey]. No function at all, or a nil one, is an error on every request.
 func FirstOf(keys ...KeyFunc) KeyFunc { return middleware.FirstOf(keys...) }
 
 // Reads reports whether the request's method promises to change nothing (GET, HEAD, OPTIONS, TRACE):

@@ -46,7 +46,7 @@ type Options struct {
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the
 	// request has been answered already, and those of wrong keys, costs and limits. It does not receive
-	// refusals, ErrNoKey and the errors of clients that left. The package logs nothing: without OnError a
+	// refusals, ErrNoKey, ErrBadKey and the errors of clients that left. The package logs nothing: without OnError a
 	// mistake in a key function shows only as answers of 500.
 	OnError func(r *http.Request, err error)
 }

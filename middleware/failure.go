@@ -75,6 +75,7 @@ type Failure uint8
 const (
 	Fault       Failure = iota // a key function, a cost or a limit is wrong: the application has to be fixed
 	NoKey                      // the request does not identify its subject: the client has to change it
+	BadKey                     // it does so more than once, or malformed: the client has to change it
 	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
 	StoreFailed                // the store failed: FailClosed or FailOpen decides
 )
@@ -84,6 +85,8 @@ func FailureOf(err error) Failure {
 	var ofFunc *FuncError
 	isFunc := errors.As(err, &ofFunc)
 	switch {
+	case errors.Is(err, ErrBadKey):
+		return BadKey
 	case errors.Is(err, ErrNoKey):
 		return NoKey
 	case isFunc:

@@ -18,6 +18,7 @@ func TestFailures(t *testing.T) {
 		want middleware.Failure
 	}{
 		"no key":                               {&middleware.FuncError{Err: middleware.ErrNoKey}, middleware.NoKey},
+		"a bad key":                            {&middleware.FuncError{Err: middleware.ErrBadKey}, middleware.BadKey},
 		"a cost above the limit":               {sash.ErrCostAboveLimit, middleware.TooCostly},
 		"a store that failed":                  {down, middleware.StoreFailed},
 		"a wrong cost":                         {sash.ErrInvalidCost, middleware.Fault},

@@ -13,9 +13,9 @@ import (
 
 // A KeyFunc returns the key of the subject that a request is charged to. It may be called concurrently.
 // Build keys with [sash.Key], which keeps different parts apart. A KeyFunc returns [ErrExempt] for a request
-// that is not limited and [ErrNoKey] for one that does not identify its subject; any other error is a fault
-// of the application. The KeyFuncs of this package start a key with a word for its kind, so that an address
-// and a header with the same text are different subjects.
+// that is not limited, [ErrNoKey] for one that does not identify its subject, and [ErrBadKey] for one that does so
+// twice or malformed; any other error is a fault of the application. The KeyFuncs of this package start a key with
+// a word for its kind, so that an address and a header with the same text are different subjects.
 type KeyFunc[R any] func(R) (string, error)
 
 var (
@@ -24,6 +24,10 @@ var (
 	// ErrNoKey is the error of a KeyFunc for a request without the parts of the key. [FirstOf] goes on to
 	// its next function.
 	ErrNoKey = errors.New("sash: the request does not identify its subject")
+	// ErrBadKey is the error of a KeyFunc for a request whose key is ambiguous or malformed, such as two API
+	// keys. The application may accept such a request, so [FirstOf] does not go on: the caller would choose
+	// where it is charged.
+	ErrBadKey = errors.New("sash: the request identifies its subject more than once, or in a form that is not valid")
 )
 
 // Resolve calls the function. Limited is false for a request that is exempt. An empty key is an error. Every
@@ -77,10 +81,13 @@ type Field[R any] struct {
 	Name string
 	// Values returns all values of the field.
 	Values func(R) []string
+	// Binary says that values are bytes rather than text, as in gRPC metadata whose name ends in "-bin".
+	Binary bool
 }
 
 // Key returns the field's value as the key. Whoever can choose the value can choose the key, so it has to
-// come from a trusted peer, such as a gateway. A request with no value, or with more than one, has no key.
+// come from a trusted peer, such as a gateway, which replaces what the client sent. A request without a value,
+// or with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the value.
 func (f Field[R]) Key() KeyFunc[R] {
 	name := strings.ToLower(f.Name)
 	return func(r R) (string, error) {
@@ -94,7 +101,9 @@ func (f Field[R]) Key() KeyFunc[R] {
 
 // APIKey returns the HMAC of the API key in the field, see [sash.Secret]: neither the store nor a log sees
 // the API key. Of a field "authorization" it takes the token of the scheme Bearer. A request without an API
-// key has no key. An empty hmacKey fails every request.
+// key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that an application
+// could read in more than one way: with a comma, which is how proxies join several, with bytes that are not
+// printable ASCII (unless Binary), or without a scheme. An empty hmacKey fails every request.
 func (f Field[R]) APIKey(hmacKey []byte) KeyFunc[R] {
 	if len(hmacKey) == 0 {
 		return Invalid[R]("sash: APIKey needs an HMAC key, such as 32 random bytes that all instances share")
@@ -106,11 +115,12 @@ func (f Field[R]) APIKey(hmacKey []byte) KeyFunc[R] {
 			return "", err
 		}
 		if bearer {
-			scheme, token, _ := strings.Cut(value, " ")
-			value = strings.TrimSpace(token)
-			if !strings.EqualFold(scheme, "Bearer") || value == "" {
-				return "", fmt.Errorf("%w: the %s %s has no bearer token", ErrNoKey, f.Kind, f.Name)
-			}
+			value, err = f.bearerToken(value)
+		} else if !f.Binary && !unambiguous(value) {
+			err = fmt.Errorf("%w: the %s %s has a comma or a character that is not printable ASCII", ErrBadKey, f.Kind, f.Name)
+		}
+		if err != nil {
+			return "", err
 		}
 		return sash.Key("apikey", sash.Secret(hmacKey, value)), nil
 	}
@@ -119,13 +129,32 @@ func (f Field[R]) APIKey(hmacKey []byte) KeyFunc[R] {
 // single returns the field's only value. Of several, it cannot know which the application uses.
 func (f Field[R]) single(r R) (string, error) {
 	values := f.Values(r)
+	if len(values) > 1 {
+		return "", fmt.Errorf("%w: the %s %s has %d values", ErrBadKey, f.Kind, f.Name, len(values))
+	}
 	if len(values) == 0 || strings.TrimSpace(values[0]) == "" {
 		return "", fmt.Errorf("%w: no %s %s", ErrNoKey, f.Kind, f.Name)
 	}
-	if len(values) > 1 {
-		return "", fmt.Errorf("%w: the %s %s has %d values", ErrNoKey, f.Kind, f.Name, len(values))
-	}
 	return strings.TrimSpace(values[0]), nil
+}
+
+// bearerToken returns the token of "Bearer token". Another scheme with its parameters is no key. Everything that
+// a lenient application could take for a bearer token is a bad one.
+func (f Field[R]) bearerToken(value string) (string, error) {
+	words := strings.FieldsFunc(value, func(c rune) bool { return c == ' ' || c == '\t' || c == ',' })
+	isBearer := func(word string) bool { return strings.EqualFold(word, "Bearer") }
+	switch {
+	case len(words) == 2 && isBearer(words[0]) && unambiguous(value):
+		return words[1], nil
+	case len(words) < 2 || slices.ContainsFunc(words, isBearer):
+		return "", fmt.Errorf("%w: the %s %s is not a scheme and one token, such as Bearer abc", ErrBadKey, f.Kind, f.Name)
+	}
+	return "", fmt.Errorf("%w: the %s %s has no bearer token", ErrNoKey, f.Kind, f.Name)
+}
+
+// unambiguous reports whether value has only printable ASCII, and no comma.
+func unambiguous(value string) bool {
+	return !strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' || c == ',' })
 }
 
 // DefaultIPv6Bits is the part of an IPv6 address that counts as one client: the network that a provider
@@ -168,7 +197,7 @@ func Join[R any](keys ...KeyFunc[R]) KeyFunc[R] {
 }
 
 // FirstOf returns the first key that the request has. It goes on to the next function on [ErrNoKey], and on
-// no other error. No function at all, or a nil one, fails every request.
+// no other error, such as [ErrBadKey]. No function at all, or a nil one, fails every request.
 func FirstOf[R any](keys ...KeyFunc[R]) KeyFunc[R] {
 	if missing(keys) {
 		return Invalid[R]("sash: FirstOf needs key functions, and none of them nil")
