@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -45,12 +46,7 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	if strings.Count(out, "\nwarn ") != 1 || !strings.Contains(out, "\nwarn       acl ") {
 		t.Errorf("as an administrator: %s", out)
 	}
-	_, line, found := strings.Cut(out, "the limiter its own user: ")
-	if !found {
-		t.Fatalf("no ACL line in %s", out)
-	}
-	line, _, _ = strings.Cut(line, "\n")
-	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
+	server.Must(t, aclLine(t, out)...)
 	code, out, err := sash(t, nil, "doctor", "--strict", "--json", "--redis", "redis://limiter:secret@"+server.Addr())
 	var v struct {
 		Findings                  []struct{ Check, Level, Seen string }
@@ -65,17 +61,85 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 func TestServeNeedsNoMoreThanTheDoctorSays(t *testing.T) {
 	server := redistest.Start(t)
 	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
-	_, line, found := strings.Cut(out, "the limiter its own user: ")
-	if !found {
-		t.Fatalf("no ACL line in %s", out)
-	}
-	line, _, _ = strings.Cut(line, "\n")
-	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
+	server.Must(t, aclLine(t, out)...)
 	p := servePolicies(t, "--redis", "redis://limiter:secret@"+server.Addr())
 	p.normal(t)
 	servertest.Wait(t, "the instance is not counted", func() bool { return p.health(t).Instances == 1 })
 	if logs := p.stopped(t); strings.Contains(logs, "level=ERROR") || strings.Contains(logs, "level=WARN") {
 		t.Errorf("logs: %s", logs)
+	}
+}
+
+// aclLine returns the line that the doctor prints, with the password secret.
+func aclLine(t *testing.T, out string) []string {
+	t.Helper()
+	_, line, found := strings.Cut(out, "ACL SETUSER ")
+	if !found {
+		t.Fatalf("no ACL line in %s", out)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	return append([]string{"ACL", "SETUSER"}, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
+}
+
+// The doctor looks at the keys of sash serve in the same environment: a user who may use others only is not fine.
+func TestDoctorChecksTheKeysOfServe(t *testing.T) {
+	for _, prefix := range []string{"edge:", "d*[?]\\:", "doctor"} {
+		server := redistest.Start(t)
+		_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
+		server.Must(t, aclLine(t, out)...)
+		server.Must(t, "FLUSHALL")
+		env := []string{
+			"RUNTIME_ROOT=" + t.TempDir(), "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + server.Addr(),
+			"REDIS_AUTH=limiter:secret", "CACHE_KEY_PREFIX=" + prefix,
+		}
+		code, out, _ := sash(t, env, "doctor")
+		if code != 1 || !strings.Contains(out, "fail       scripts") || !strings.Contains(out, "fail       acl") {
+			t.Errorf("a user for other keys: exit %d, %s", code, out)
+		}
+		server.Must(t, aclLine(t, out)...)
+		if code, out, err := sash(t, env, "doctor"); code != 0 || !strings.Contains(out, "ok         acl") {
+			t.Errorf("prefix %s: exit %d, %s%s", prefix, code, out, err)
+		}
+		if code, out, err := sash(t, env, "allow", "--limit", "3/1m", "k"); code != 0 {
+			t.Errorf("allow: exit %d, %s%s", code, out, err)
+		}
+		if code, out, err := sash(t, env, "inspect", "--json", "k"); code != 0 || !strings.Contains(out, `"exists":true`) {
+			t.Errorf("inspect: exit %d, %s%s", code, out, err)
+		}
+		if code, out, err := sash(t, env, "verify", "--for", "1s", "--workers", "2"); code != 0 {
+			t.Errorf("verify: exit %d, %s%s", code, out, err)
+		}
+		for _, key := range server.Must(t, "KEYS", "*").([]any) {
+			if name := key.(string); !strings.HasPrefix(name, prefix) {
+				t.Errorf("the key %s does not begin with %s", name, prefix)
+			}
+		}
+	}
+}
+
+// The line takes away what the user had before.
+func TestTheDoctorsLineLeavesNothingOfAnEarlierUser(t *testing.T) {
+	server := redistest.Start(t)
+	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
+	line := aclLine(t, out)
+	server.Must(t, "ACL", "SETUSER", "limiter", "on", "nopass", ">old", "allkeys", "allchannels", "allcommands", "(~other:* +get)")
+	server.Must(t, line...)
+	before := fmt.Sprint(server.Must(t, "ACL", "GETUSER", "limiter"))
+	server.Must(t, "ACL", "DELUSER", "limiter")
+	server.Must(t, line...)
+	if fresh := fmt.Sprint(server.Must(t, "ACL", "GETUSER", "limiter")); before != fresh {
+		t.Errorf("over an earlier user the line gives\n%s, and a new one\n%s", before, fresh)
+	}
+	for _, command := range [][]string{{"GET", "other:1"}, {"GET", "sash:1", "x"}, {"CONFIG", "GET", "*"}, {"FLUSHALL"}, {"EVALSHA", "x", "1", "other"}, {"PUBLISH", "c", "m"}} {
+		dry := append([]string{"ACL", "DRYRUN", "limiter"}, command...)
+		if answer, err := server.Do(dry...); err == nil && fmt.Sprint(answer) == "OK" {
+			t.Errorf("the user may %v", command)
+		}
+	}
+	p := servePolicies(t, "--redis", "redis://limiter:secret@"+server.Addr())
+	p.normal(t)
+	if _, err := server.Do("ACL", "DRYRUN", "limiter", "GETRANGE", "sash:x", "0", "1"); err != nil {
+		t.Error(err)
 	}
 }
 

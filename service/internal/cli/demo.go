@@ -51,7 +51,7 @@ func (a *app) boundary(ctx context.Context, url string) (demo.Boundary, error) {
 	if url == "" {
 		return demo.VirtualBoundary(ctx)
 	}
-	to, err := connect(url)
+	to, err := connect(url, "")
 	if err != nil {
 		return demo.Boundary{}, err
 	}

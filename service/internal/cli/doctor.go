@@ -33,6 +33,8 @@ finding says what was seen and what to do.
   warn        a promise is weaker than it could be
   fail        a promise does not hold, or calls fail
 
+The keys are those of sash serve in the same environment: see sash help redis.
+
 The last finding has the ACL line of a user with the rights that a limiter needs and no others. That
 user may not read the configuration: run doctor as an administrator once, and as the limiter's user
 in CI.
@@ -66,7 +68,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	findings, err := doctor.Run(ctx, to.url, client, doctor.Options{Budget: c.budget})
+	findings, err := doctor.Run(ctx, to.url, client, doctor.Options{Prefix: to.prefix, Budget: c.budget})
 	if err != nil {
 		return to.explain(redisclient.Remedy(err))
 	}
@@ -75,18 +77,18 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		count[f.Level]++
 	}
 	answer := map[string]any{
-		"redis": to.address, "findings": findings,
+		"redis": to.address, "prefix": to.prefix, "findings": findings,
 		"ok": count[doctor.OK], "unchecked": count[doctor.Unchecked], "warn": count[doctor.Warn], "fail": count[doctor.Fail],
 	}
-	err = a.print(c.json, answer, func(t *text) { doctorText(t, to.address, findings, count) })
+	err = a.print(c.json, answer, func(t *text) { doctorText(t, to, findings, count) })
 	if err == nil && (count[doctor.Fail] > 0 || c.strict && count[doctor.Warn] > 0) {
 		return errFound
 	}
 	return err
 }
 
-func doctorText(t *text, address string, findings []doctor.Finding, count map[doctor.Level]int) {
-	t.say("redis at %s", address)
+func doctorText(t *text, to *remote, findings []doctor.Finding, count map[doctor.Level]int) {
+	t.say("redis at %s, keys under %s*", to.address, to.prefix)
 	for _, f := range findings {
 		if f.Node != "" {
 			f.Seen = f.Node + ": " + f.Seen

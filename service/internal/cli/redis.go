@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/redisclient"
 )
 
@@ -23,32 +24,41 @@ func redisFlag(f *pflag.FlagSet, into *string) {
 }
 
 // redisURL returns the flag's URL, or else the environment's.
-func (a *app) redisURL(flag string) string { return cmp.Or(flag, a.env(redisVariable)) }
+func (a *app) redisURL(flag string, env *envoy.Settings) string {
+	return cmp.Or(flag, a.env(redisVariable), env.Redis)
+}
 
 // A remote is a store on Redis and its client.
 type remote struct {
 	url     string
+	prefix  string // of all keys
 	store   *redisstore.Store
 	client  *redisclient.Client
 	address string // without the password
 }
 
-// connect returns a store on Redis. It does no I/O.
-func connect(url string) (*remote, error) {
+// connect returns a store on Redis. An empty prefix is that of package redisstore. It does no I/O.
+func connect(url, prefix string) (*remote, error) {
 	client, err := redisclient.New(url)
 	if err != nil {
 		return nil, err
 	}
-	return &remote{url, client.Store(nil), client, client.String()}, nil
+	prefix = cmp.Or(prefix, redisstore.DefaultPrefix)
+	return &remote{url, prefix, client.Store(&redisstore.Options{Prefix: prefix}), client, client.String()}, nil
 }
 
-// shared returns the store of a command whose charges must outlive it.
+// shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
+// environment.
 func (a *app) shared(flag string) (*remote, error) {
-	url := a.redisURL(flag)
+	env, err := envoy.Read(a.env)
+	if err != nil {
+		return nil, err
+	}
+	url := a.redisURL(flag, env)
 	if url == "" {
 		return nil, errors.New("give --redis or set " + redisVariable + ": without Redis the charges would be in this process, and forgotten when it exits")
 	}
-	return connect(url)
+	return connect(url, env.RedisPrefix)
 }
 
 // explain adds the address to an error.
@@ -97,6 +107,10 @@ each server, on which concurrent decisions travel together.
 A failover is noticed within five seconds. The client tries to reconnect after 50 ms at first and a
 second at most, with jitter; calls fail at once meanwhile. It sends a PING on a connection that is
 silent for half a second. It never sends a call again that may have been charged.
+
+Keys begin with ` + redisstore.DefaultPrefix + `, or with CACHE_KEY_PREFIX in the environment of Envoy's rate limit
+service, whose variables name the Redis too (see docs/envoy.md). All commands read them as sash
+serve does.
 
 sash doctor checks a Redis and says what to change.`,
 		Example: `  redis://limiter:secret@10.0.0.7:6379

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,7 +29,7 @@ func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, 
 	if err != nil {
 		return s.opts, err
 	}
-	s.opts.Redis = cmp.Or(a.redisURL(s.opts.Redis), env.Redis)
+	s.opts.Redis = a.redisURL(s.opts.Redis, env)
 	s.opts.Telemetry.Env = a.env
 	if err := s.fromEnvoy(env, given); err != nil {
 		return s.opts, err

@@ -5,11 +5,14 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/sash/goredisstore"
+	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
 )
 
@@ -35,6 +38,8 @@ type Finding struct {
 
 // Options for Run.
 type Options struct {
+	// Prefix begins all keys of the limiter. Empty is that of package redisstore.
+	Prefix string
 	// Budget is the time that the store has for one decision.
 	Budget time.Duration
 }
@@ -43,6 +48,7 @@ type Options struct {
 type visit struct {
 	url      string
 	client   redis.UniversalClient
+	prefix   string // of all keys
 	budget   time.Duration
 	many     bool // there is more than one primary
 	watched  bool // Sentinels name the primary
@@ -52,7 +58,7 @@ type visit struct {
 // Run checks the Redis of a URL through a client for that URL. On a server that answers it takes a few seconds at most.
 // It returns an error if the server does not answer or does not accept the user.
 func Run(ctx context.Context, url string, client redis.UniversalClient, opts Options) ([]Finding, error) {
-	v := &visit{url: url, client: client, budget: opts.Budget}
+	v := &visit{url: url, client: client, prefix: cmp.Or(opts.Prefix, redisstore.DefaultPrefix), budget: opts.Budget}
 	if err := client.Ping(ctx).Err(); err != nil && !forbidden(err) {
 		return nil, err
 	}
@@ -78,6 +84,11 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 	v.latency(ctx)
 	v.rights(ctx)
 	return v.findings, ctx.Err()
+}
+
+// store is the limiter's store, through the client of this visit.
+func (v *visit) store() *redisstore.Store {
+	return goredisstore.New(v.client, &redisstore.Options{Prefix: v.prefix})
 }
 
 // add records a finding on a node, which it names if there are several.

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
@@ -109,10 +110,10 @@ func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 		url     string
 		way     Way
 	}{
-		"one server":       {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/0", Way{}},
-		"another database": {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/1", Way{Database: true}},
-		"by Sentinel":      {[]*redistest.Server{watched.Primary, watched.Replica}, strings.Replace(watched.URL(), "://", "://limiter:PASSWORD@", 1), Way{Sentinel: true}},
-		"a cluster":        {cluster.Nodes(), strings.Replace(clusterURL, "://", "://limiter:PASSWORD@", 1), Way{Cluster: true}},
+		"one server":       {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/0", Way{Prefix: redisstore.DefaultPrefix}},
+		"another database": {[]*redistest.Server{single}, "redis://limiter:PASSWORD@" + single.Addr() + "/1", Way{Database: true, Prefix: redisstore.DefaultPrefix}},
+		"by Sentinel":      {[]*redistest.Server{watched.Primary, watched.Replica}, strings.Replace(watched.URL(), "://", "://limiter:PASSWORD@", 1), Way{Sentinel: true, Prefix: redisstore.DefaultPrefix}},
+		"a cluster":        {cluster.Nodes(), strings.Replace(clusterURL, "://", "://limiter:PASSWORD@", 1), Way{Cluster: true, Prefix: redisstore.DefaultPrefix}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			line := Line("limiter", c.way)
@@ -149,7 +150,7 @@ func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 
 func TestEveryRightThatIsPrintedIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
-	line := strings.Fields(Line("limiter", Way{}))
+	line := strings.Fields(Line("limiter", Way{Prefix: redisstore.DefaultPrefix}))
 	for _, right := range line {
 		// Only after a clock that went back, after a long time, or of many entries: not within a doctor's visit.
 		rare := []string{"+del", "+zremrangebyrank", "+zrank"}

@@ -7,8 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/sash/goredisstore"
-	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
 )
 
@@ -46,13 +44,13 @@ func (v *visit) everywhere(ctx context.Context, name string, key func(name strin
 // that works. The heartbeat expires by itself.
 func (v *visit) beats(ctx context.Context) bool {
 	groups, err := v.everywhere(ctx, "doctor-"+crand.Text(), func(group string) string {
-		return redisstore.DefaultPrefix + "instances:" + group
+		return v.prefix + "instances:" + group
 	})
 	if err != nil {
 		v.note("scripts", Fail, "heartbeats: "+err.Error(), "see the error; without the nodes of the cluster there are no decisions")
 		return false
 	}
-	store, worked := goredisstore.New(v.client, nil), true
+	store, worked := v.store(), true
 	for _, address := range sorted(groups) {
 		n, err := store.Instances(ctx, groups[address], "doctor", window)
 		if err == nil && n != 1 {

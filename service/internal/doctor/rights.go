@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"example.com/sash/redisstore"
 )
 
 // forbidden reports whether the server denied the user permission.
@@ -17,12 +15,16 @@ func forbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 type Way struct {
 	Cluster, Sentinel bool
 	Database          bool // a database other than 0
+	Prefix            string
 }
 
-// Line returns the ACL rules of a user with exactly the permissions that a limiter needs.
+// glob escapes what a pattern of keys does not mean literally.
+var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
+
+// Line returns the ACL rules of a user with exactly the permissions that a limiter needs, whatever it had before.
 func Line(user string, way Way) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ACL SETUSER %s on >PASSWORD ~%s* -@all +ping +eval +evalsha +wait", user, redisstore.DefaultPrefix)
+	fmt.Fprintf(&b, "ACL SETUSER %s reset on >PASSWORD ~%s* +ping +eval +evalsha +wait", user, glob.Replace(way.Prefix))
 	if way.Cluster {
 		b.WriteString(" +cluster|slots +cluster|shards") // the client uses the second one since version 8
 	}
@@ -47,7 +49,7 @@ func (v *visit) rights(ctx context.Context) {
 			user = name
 		}
 	}
-	way := Way{Cluster: v.many, Sentinel: v.watched}
+	way := Way{Cluster: v.many, Sentinel: v.watched, Prefix: v.prefix}
 	if c, ok := v.client.(*redis.Client); ok {
 		way.Database = c.Options().DB != 0
 	}
@@ -57,8 +59,8 @@ func (v *visit) rights(ctx context.Context) {
 	if may(v.client.Do(ctx, "CONFIG", "GET", "maxmemory").Err()) {
 		more = append(more, "read the configuration")
 	}
-	if may(v.client.Do(ctx, "EXISTS", "doctor-outside").Err()) {
-		more = append(more, "use keys outside "+redisstore.DefaultPrefix+"*")
+	if may(v.client.Do(ctx, "EXISTS", outside(v.prefix)).Err()) {
+		more = append(more, "use keys outside "+v.prefix+"*")
 	}
 	if may(v.client.Do(ctx, "ACL", "LIST").Err()) {
 		more = append(more, "list all users")
@@ -81,6 +83,14 @@ func (v *visit) rights(ctx context.Context) {
 		level = Warn
 	}
 	v.note("acl", level, fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "give the limiter its own user: "+line)
+}
+
+// outside returns a key that does not begin with a prefix.
+func outside(prefix string) string {
+	if strings.HasPrefix(prefix, "d") {
+		return "outside-doctor"
+	}
+	return "doctor-outside"
 }
 
 // may reports whether an answer shows that a command was permitted.

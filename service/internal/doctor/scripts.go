@@ -12,7 +12,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 )
 
@@ -34,7 +33,7 @@ const window = 5 * time.Second
 
 // try returns a limiter with one key on every primary.
 func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) (*trial, error) {
-	store := goredisstore.New(v.client, nil)
+	store := v.store()
 	opts := &sash.Options{Algorithm: algorithm, Prefix: "doctor-" + crand.Text()}
 	if algorithm == sash.SlidingBuckets {
 		opts.Resolution = time.Second
