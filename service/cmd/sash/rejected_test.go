@@ -51,7 +51,7 @@ func TestARejectedKeyAtThePorts(t *testing.T) {
 		t.Errorf("the key was deleted: %+v", o)
 	}
 	if _, metrics := get(t, p.admin+"/metrics"); !strings.Contains(metrics, `sash_store_failures_total{cause="rejected"} 150`) ||
-		!strings.Contains(metrics, "sash_uncounted_admissions_total 0") {
+		!strings.Contains(metrics, "sash_requests_total{outcome=\"uncounted\"} 0") {
 		t.Errorf("not 150 rejected calls:\n%s", metrics)
 	}
 	if logs := p.stopped(t); !strings.Contains(logs, "rejects calls on one key") || strings.Contains(logs, "Redis is down") {

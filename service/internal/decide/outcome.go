@@ -11,9 +11,11 @@ import (
 // An Outcome is what became of a request, or of one part of it.
 type Outcome uint8
 
-// Outcomes. A part that had room is Allowed, also when another part refused the request.
+// Outcomes. A part that had room is Allowed, also when another part refused the request. A part that the store did not
+// decide, and that goes ahead without being counted, is Uncounted: by on_unavailable: open, or because it does not bind.
 const (
 	Allowed Outcome = iota
+	Uncounted
 	Refused
 	Shadowed // a part had no room, and does not bind
 	Failed   // there is no decision
@@ -21,9 +23,9 @@ const (
 	Outcomes // how many there are
 )
 
-var outcomeNames = [Outcomes]string{Allowed: "allowed", Refused: "refused", Shadowed: "shadow", Failed: "error", Invalid: "invalid"}
+var outcomeNames = [Outcomes]string{Allowed: "allowed", Uncounted: "uncounted", Refused: "refused", Shadowed: "shadow", Failed: "error", Invalid: "invalid"}
 
-// String returns "allowed", "refused", "shadow", "error" or "invalid".
+// String returns "allowed", "uncounted", "refused", "shadow", "error" or "invalid".
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // An Origin is where an answer came from: a sash.Source, or FromConfig.
@@ -43,11 +45,16 @@ func (o Origin) String() string {
 	return sash.Source(o).String()
 }
 
-// Outcome is what became of the request: Allowed, Refused, Failed or Invalid. Units that can never fit are
-// Refused, also where the protocol calls them an error.
+// Outcome is what became of the request: Allowed, Uncounted, Refused, Failed or Invalid. It is Uncounted if a part that
+// binds is. Units that can never fit are Refused, also where the protocol calls them an error.
 func (o *Observation) Outcome() Outcome {
 	switch {
 	case o.Err == nil && o.Allowed:
+		for i := range o.Answers {
+			if a := &o.Answers[i]; a.uncounted() && !a.Soft() {
+				return Uncounted
+			}
+		}
 		return Allowed
 	case o.Err == nil, errors.Is(o.Err, sash.ErrCostAboveLimit):
 		return Refused
@@ -67,8 +74,15 @@ func (o *Observation) OutcomeOf(i int) Outcome {
 		return Shadowed
 	case a.Refused:
 		return Refused
+	case a.uncounted():
+		return Uncounted
 	}
 	return Allowed
+}
+
+// uncounted reports whether nothing counts the units of a part that goes ahead, because the store did not answer.
+func (a *Answer) uncounted() bool {
+	return a.Source == sash.FromPolicy && a.Cost > 0 && a.Limited() && !a.Refused
 }
 
 // Origin is where the answer came from: of several parts that which is furthest from the store.

@@ -45,14 +45,17 @@ descriptors:
 			t.Errorf("no %q in:\n%s", line, &text)
 		}
 	}
-	err = testutil.GatherAndCompare(r.Prometheus, strings.NewReader(`
-# HELP sash_uncounted_admissions_total Requests that were let through by on_unavailable: open, and that nothing counts.
-# TYPE sash_uncounted_admissions_total counter
-sash_uncounted_admissions_total 1
-`), "sash_uncounted_admissions_total")
-	if err != nil {
-		t.Error(err)
-	}
+	is(t, r, "sash_requests_total", `
+allowed 4
+uncounted 1
+error 1
+`)
+	is(t, r, "sash_decisions_total", `
+d error closed policy 1
+d allowed free config 3
+d uncounted open policy 1
+d uncounted soft policy 1
+`)
 	if n := testutil.CollectAndCount(r, "sash_store_failures_total"); n != len(decide.Causes) {
 		t.Errorf("%d causes, want %d, also those that did not occur", n, len(decide.Causes))
 	}

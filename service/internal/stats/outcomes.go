@@ -3,6 +3,7 @@ package stats
 import (
 	"sync/atomic"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -49,5 +50,12 @@ func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
 // counts returns the counts by outcome.
 func (c *outcomes) counts() Counts[int64] {
 	n := func(outcome decide.Outcome) int64 { return int64(c.of(outcome)) }
-	return Counts[int64]{n(decide.Allowed), n(decide.Refused), n(banned), n(decide.Shadowed), n(decide.Failed), n(decide.Invalid)}
+	counts := Counts[int64]{
+		Allowed: n(decide.Allowed), Uncounted: n(decide.Uncounted), Refused: n(decide.Refused), Banned: n(banned),
+		Shadow: n(decide.Shadowed), Failed: n(decide.Failed), Invalid: n(decide.Invalid),
+	}
+	for outcome := range c {
+		counts.Local += int64(c[outcome][sash.FromLocal].Load())
+	}
+	return counts
 }

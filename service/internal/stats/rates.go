@@ -32,24 +32,27 @@ const (
 // Counts has one number for each outcome: of requests, or of the parts of requests that a rule applied to. A part that
 // had room is Allowed, also when another part refused the request.
 type Counts[N int64 | float64] struct {
-	Allowed N `json:"allowed"`
-	Refused N `json:"refused"`
-	Banned  N `json:"banned"`
-	Shadow  N `json:"shadow"`  // no room, and allowed because the rule is in shadow mode
-	Failed  N `json:"error"`   // no decision: the store did not answer
-	Invalid N `json:"invalid"` // a wrong request; of no rule
+	Allowed   N `json:"allowed"`
+	Uncounted N `json:"uncounted"` // let through while the store did not answer; nothing counts it
+	Refused   N `json:"refused"`
+	Banned    N `json:"banned"`
+	Shadow    N `json:"shadow"`  // no room, and allowed because the rule is in shadow mode
+	Failed    N `json:"error"`   // no decision: the store did not answer
+	Invalid   N `json:"invalid"` // a wrong request; of no rule
+	// Local is how many of these this instance decided over its share, while the store did not answer.
+	Local N `json:"local"`
 }
 
 // Sum returns the sum of all outcomes.
 func (c Counts[N]) Sum() N {
-	return c.Allowed + c.Refused + c.Banned + c.Shadow + c.Failed + c.Invalid
+	return c.Allowed + c.Uncounted + c.Refused + c.Banned + c.Shadow + c.Failed + c.Invalid
 }
 
 // combine applies f to each outcome of x and y.
 func combine[N, M int64 | float64](x, y Counts[N], f func(x, y N) M) Counts[M] {
 	return Counts[M]{
-		f(x.Allowed, y.Allowed), f(x.Refused, y.Refused), f(x.Banned, y.Banned),
-		f(x.Shadow, y.Shadow), f(x.Failed, y.Failed), f(x.Invalid, y.Invalid),
+		f(x.Allowed, y.Allowed), f(x.Uncounted, y.Uncounted), f(x.Refused, y.Refused), f(x.Banned, y.Banned),
+		f(x.Shadow, y.Shadow), f(x.Failed, y.Failed), f(x.Invalid, y.Invalid), f(x.Local, y.Local),
 	}
 }
 
@@ -63,6 +66,26 @@ type Series struct {
 	Rule   string          `json:"rule"` // its name in statistics; empty for all requests
 	Count  Counts[int64]   `json:"count"`
 	Rate   Counts[float64] `json:"rate"` // a second, over the last ten seconds
+	Share  Share           `json:"share"`
+}
+
+// A Share is the parts of a Rate, from 0 to 1. A part is null when there is nothing that it would be a part of.
+type Share struct {
+	Refused   *float64 `json:"refused"`   // of the decisions, bans included. Without a decision nothing is refused or allowed
+	Uncounted *float64 `json:"uncounted"` // of all
+	Failed    *float64 `json:"error"`     // of all
+}
+
+func shareOf(rate Counts[float64]) Share {
+	part := func(n, of float64) *float64 {
+		if of <= 0 {
+			return nil
+		}
+		n /= of
+		return &n
+	}
+	refused, all := rate.Refused+rate.Banned, rate.Sum()
+	return Share{Refused: part(refused, refused+rate.Allowed+rate.Shadow), Uncounted: part(rate.Uncounted, all), Failed: part(rate.Failed, all)}
 }
 
 // A Snapshot is the state of the counters at an instant.
@@ -207,7 +230,7 @@ func (s *samples) add(now time.Time, counts Counts[int64]) Series {
 		}
 		return math.Round(100*float64(x-y)/seconds) / 100
 	})
-	return Series{Count: counts, Rate: rate}
+	return Series{Count: counts, Rate: rate, Share: shareOf(rate)}
 }
 
 // series returns the domain and the name of a rule's series.

@@ -2,12 +2,15 @@ package stats
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -144,5 +147,55 @@ func TestSeriesAreBounded(t *testing.T) {
 		if lines := len(counter.Now().Rules); lines != 1001 || sum != n {
 			t.Errorf("%d series with %d requests, want 1001 and %d", lines, sum, n)
 		}
+	})
+}
+
+// While the store does not answer, what nobody counted is not allowed, what this instance decided over its share is
+// named, and a rule without decisions has no refused share.
+func TestAnOutageIsNotCountedAsDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := failover.New(broken{errors.New("connection refused")}, &failover.Options{Local: memstore.New(nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		decider, r := counting(t, `
+domain: d
+descriptors:
+- {key: open, limits: [2/1h], on_unavailable: open}
+- {key: closed, limits: [2/1h]}
+- {key: local, limits: [2/1h], on_unavailable: local}
+- {key: soft, limits: [2/1h], shadow_mode: true}
+`, store)
+		w := &world{t, r, decider}
+		for range 8 {
+			for _, key := range []string{"open", "closed", "local", "soft"} {
+				w.ask("d", key, "ann", 1)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { _ = r.Run(ctx) }()
+		synctest.Wait()
+		snap := r.Now()
+		if want := (Counts[int64]{Allowed: 2 + 8, Uncounted: 8, Refused: 6, Failed: 8, Local: 8}); snap.Requests.Count != want {
+			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
+		}
+		want := map[string]string{
+			"d.open":   `{"allowed":0,"uncounted":8,"refused":0,"banned":0,"shadow":0,"error":0,"invalid":0,"local":0} {"refused":null,"uncounted":1,"error":0}`,
+			"d.closed": `{"allowed":0,"uncounted":0,"refused":0,"banned":0,"shadow":0,"error":8,"invalid":0,"local":0} {"refused":null,"uncounted":0,"error":1}`,
+			"d.local":  `{"allowed":2,"uncounted":0,"refused":6,"banned":0,"shadow":0,"error":0,"invalid":0,"local":8} {"refused":0.75,"uncounted":0,"error":0}`,
+			"d.soft":   `{"allowed":0,"uncounted":8,"refused":0,"banned":0,"shadow":0,"error":0,"invalid":0,"local":0} {"refused":null,"uncounted":1,"error":0}`,
+		}
+		for _, line := range snap.Rules {
+			count, _ := json.Marshal(line.Count)
+			share, _ := json.Marshal(line.Share)
+			if got := string(count) + " " + string(share); got != want[line.Rule] {
+				t.Errorf("%s: %s, want %s", line.Rule, got, want[line.Rule])
+			}
+			delete(want, line.Rule)
+		}
+		if len(want) > 0 {
+			t.Errorf("there is no series of %v", want)
+		}
+		stop()
 	})
 }

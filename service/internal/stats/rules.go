@@ -32,10 +32,11 @@ var (
 func (r *Registry) collectRequests(to chan<- prometheus.Metric) {
 	r.duration.Collect(to)
 	for outcome, n := range map[decide.Outcome]uint64{
-		decide.Allowed: r.requests.of(decide.Allowed) + r.requests.of(decide.Shadowed),
-		decide.Refused: r.requests.of(decide.Refused) + r.requests.of(banned),
-		decide.Failed:  r.requests.of(decide.Failed),
-		decide.Invalid: r.requests.of(decide.Invalid),
+		decide.Allowed:   r.requests.of(decide.Allowed) + r.requests.of(decide.Shadowed),
+		decide.Uncounted: r.requests.of(decide.Uncounted),
+		decide.Refused:   r.requests.of(decide.Refused) + r.requests.of(banned),
+		decide.Failed:    r.requests.of(decide.Failed),
+		decide.Invalid:   r.requests.of(decide.Invalid),
 	} {
 		to <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(n), outcome.String())
 	}

@@ -31,16 +31,15 @@ type Registry struct {
 	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and what others register.
 	Prometheus *prometheus.Registry
 
-	requests  outcomes
-	uncounted atomic.Uint64
-	failures  [len(decide.Causes)]atomic.Uint64
-	rules     *Bounded[ruleID, outcomes]
-	units     *Bounded[string, Rule] // by the name of a rule in Envoy's statistics
-	near      float64
-	duration  *prometheus.HistogramVec
-	took      [decide.Origins]prometheus.Observer // the histograms of duration
-	subjects  *subjects                           // nil without Options.Subjects
-	rates     rates
+	requests outcomes
+	failures [len(decide.Causes)]atomic.Uint64
+	rules    *Bounded[ruleID, outcomes]
+	units    *Bounded[string, Rule] // by the name of a rule in Envoy's statistics
+	near     float64
+	duration *prometheus.HistogramVec
+	took     [decide.Origins]prometheus.Observer // the histograms of duration
+	subjects *subjects                           // nil without Options.Subjects
+	rates    rates
 }
 
 // Service counts calls and configurations.
@@ -85,9 +84,6 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	r.requests[requestOutcome(o)][origin].Add(1)
 	r.took[origin].Observe(o.Took.Seconds())
 	request := o.Outcome()
-	if request == decide.Allowed && uncounted(o) {
-		r.uncounted.Add(1)
-	}
 	if request == decide.Invalid {
 		return
 	}

@@ -154,7 +154,7 @@ func TestRequestsWithoutADecision(t *testing.T) {
 	wrong := part("user", "ann")
 	wrong.Cost = -1
 	_, _ = d.Decide(t.Context(), decide.One("d", wrong.Entries, &wrong.Cost))
-	is(t, r, "sash_decisions_total", "d error user policy 2\nd allowed soft policy 2")
+	is(t, r, "sash_decisions_total", "d error user policy 2\nd uncounted soft policy 2")
 	is(t, r, "sash_requests_total", "error 2\nallowed 3\ninvalid 2")
 	if rule := r.Rule("d.user"); rule.Total.Load() != 0 {
 		t.Errorf("%d units of no decision", rule.Total.Load())

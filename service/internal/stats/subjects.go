@@ -45,7 +45,7 @@ type Subject struct {
 	// Count is what the subject is ordered by. It is too high by AtMostOver at most.
 	Count      int64 `json:"count"`
 	AtMostOver int64 `json:"at_most_over"`
-	// Last is the outcome of its last request: allowed, refused, banned, shadow or error. LastAt is
+	// Last is the outcome of its last request: allowed, uncounted, refused, banned, shadow or error. LastAt is
 	// its time, and RefusedBy the limit that refused it, or null.
 	Last      string    `json:"last"`
 	LastAt    time.Time `json:"last_at"`
@@ -73,7 +73,7 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	if a.Key == "" || a.Cost <= 0 {
 		return
 	}
-	if outcome == decide.Allowed && !o.Allowed {
+	if (outcome == decide.Allowed || outcome == decide.Uncounted) && !o.Allowed {
 		outcome = decide.Refused // because of another part of the request
 	}
 	s := &c.shards[maphash.String(c.seed, a.Key)%shards]

@@ -46,6 +46,8 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 		return
 	}
 	switch rule := r.Rule(a.Metric); outcome {
+	case decide.Uncounted: // how near it is to the limit is not known
+		rule.admit(a.Cost)
 	case decide.Allowed:
 		rule.admit(a.Cost)
 		if tightest, ok := a.Tightest(); ok {

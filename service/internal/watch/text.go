@@ -98,28 +98,32 @@ func (p *page) head(s *wire.Event) {
 	r, n := s.Requests.Rate, s.Requests.Count
 	p.add("")
 	rows := [][]string{
-		{"", "allowed", "refused", "banned", "would be refused", "no decision", "invalid"},
-		{"requests/s", per(r.Allowed), per(r.Refused), per(r.Banned), per(r.Shadow), per(r.Failed), per(r.Invalid)},
-		{"total", whole(n.Allowed), whole(n.Refused), whole(n.Banned), whole(n.Shadow), whole(n.Failed), whole(n.Invalid)},
+		{"", "allowed", "uncounted", "refused", "banned", "would be refused", "no decision", "invalid"},
+		{"requests/s", per(r.Allowed), per(r.Uncounted), per(r.Refused), per(r.Banned), per(r.Shadow), per(r.Failed), per(r.Invalid)},
+		{"total", whole(n.Allowed), whole(n.Uncounted), whole(n.Refused), whole(n.Banned), whole(n.Shadow), whole(n.Failed), whole(n.Invalid)},
 	}
 	p.grid(rows)
 }
 
 func (p *page) rules(s *wire.Event) {
 	p.title("Rules", "rates over the last 10 s, totals since "+clock(s.Since))
-	rows := [][]string{{"rule", "decisions/s", "refused/s", "share", "allowed", "refused", "would refuse", "banned", "errors"}}
+	rows := [][]string{{"rule", "calls/s", "refused %", "uncounted %", "no decision %", "allowed", "uncounted", "refused", "would refuse", "banned", "no decision"}}
 	for _, l := range s.Rules[:min(len(s.Rules), p.most)] {
-		decisions, refused := l.Rate.Sum(), l.Rate.Refused+l.Rate.Banned
-		share := "-"
-		if decisions > 0 {
-			share = fmt.Sprintf("%.1f%%", 100*refused/decisions)
-		}
+		n := &l.Count
 		rows = append(rows, []string{
-			clean(l.Rule), per(decisions), per(refused), share,
-			whole(l.Count.Allowed), whole(l.Count.Refused), whole(l.Count.Shadow), whole(l.Count.Banned), whole(l.Count.Failed),
+			clean(l.Rule), per(l.Rate.Sum()), percent(l.Share.Refused), percent(l.Share.Uncounted), percent(l.Share.Failed),
+			whole(n.Allowed), whole(n.Uncounted), whole(n.Refused), whole(n.Shadow), whole(n.Banned), whole(n.Failed),
 		})
 	}
 	p.grid(rows)
+}
+
+// percent formats a share; nil is none.
+func percent(share *float64) string {
+	if share == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", 100**share)
 }
 
 func (p *page) subjects(s *wire.Event) {

@@ -4,7 +4,7 @@ import { $, el, say, svg } from './dom.js';
 import { rate } from './format.js';
 
 export const outcomes = [
-  ['allowed', 'allowed'], ['shadow', 'would be refused'], ['refused', 'refused'], ['banned', 'banned'], ['error', 'no decision'],
+  ['allowed', 'allowed'], ['uncounted', 'uncounted'], ['shadow', 'would be refused'], ['refused', 'refused'], ['banned', 'banned'], ['error', 'no decision'],
 ];
 
 const most = 300;
@@ -15,6 +15,8 @@ export const begin = () => {
   $('flow').setAttribute('viewBox', `0 0 ${most} 100`);
   $('flow').setAttribute('preserveAspectRatio', 'none');
   $('flow').append(
+    svg('pattern', { id: 'stripes', width: 4, height: 5, patternUnits: 'userSpaceOnUse' },
+      svg('rect', { width: 4, height: 5, class: 'pale' }), svg('rect', { width: 4, height: 3 })),
     svg('path', { class: 'grid', d: `M0 50H${most}M0 25H${most}M0 75H${most}` }),
     ...outcomes.map(([name]) => svg('path', { 'data-outcome': name })),
   );

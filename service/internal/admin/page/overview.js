@@ -14,11 +14,11 @@ export const configured = (config) => {
 
 export const history = (h) => flow.history(h.seconds);
 
-const sum = (by) => by.allowed + by.refused + by.banned + by.shadow + by.error + by.invalid;
+const sum = (by) => by.allowed + by.uncounted + by.refused + by.banned + by.shadow + by.error + by.invalid;
 
 export const state = (s, fresh) => {
   if (fresh) flow.add(s.second);
-  for (const name of ['allowed', 'refused', 'banned', 'shadow', 'error']) {
+  for (const [name] of flow.outcomes) {
     say($(`rate-${name}`), rate(s.requests.rate[name]));
     say($(`count-${name}`), count(s.requests.count[name]));
     $('tiles').querySelector(`[data-outcome=${name}]`).classList.toggle('quiet', s.requests.rate[name] === 0);
@@ -33,25 +33,39 @@ export const state = (s, fresh) => {
 const rules = (all) => {
   $('no-rules').hidden = all.length > 0;
   rows($('rules'), all, (r) => `${r.domain} ${r.rule}`, () => {
-    const row = cells('name', 'n', 'n wide', 'share', 'n wide', 'n wide', 'n wide', 'n wide', 'n wide');
+    const row = cells('name', 'n', 'n wide', 'share', ...columns.map(() => 'n wide'));
     row.cells[0].append(el('span', { class: 'main' }), el('span', { class: 'sub' }));
-    row.cells[3].append(el('span', { class: 'meter' }, el('i')), el('span'));
+    row.cells[3].append(el('span', { class: 'meter' }, ...shares.map(([name]) => el('i', { 'data-outcome': name }))), el('span'));
     return row;
   }, (row, r) => {
     const [name, text] = row.cells[0].children;
     say(name, r.rule);
     say(text, described.get(`${r.domain} ${r.rule}`) ?? '');
-    const decisions = sum(r.rate);
+    const calls = sum(r.rate);
     const refused = r.rate.refused + r.rate.banned;
-    say(row.cells[1], rate(decisions));
-    say(row.cells[2], rate(refused));
-    row.cells[3].firstChild.firstChild.style.width = decisions > 0 ? `${100 * refused / decisions}%` : '0';
-    say(row.cells[3].lastChild, percent(refused, decisions) || '–');
-    ['allowed', 'refused', 'shadow', 'banned', 'error'].forEach((o, i) => {
+    say(row.cells[1], rate(calls));
+    say(row.cells[2], r.share.refused === null ? '–' : rate(refused));
+    [refused, r.rate.uncounted, r.rate.error].forEach((n, i) => {
+      row.cells[3].firstChild.children[i].style.width = calls > 0 ? `${100 * n / calls}%` : '0';
+    });
+    say(row.cells[3].lastChild, share(r));
+    columns.forEach((o, i) => {
       say(row.cells[4 + i], count(r.count[o]));
       row.cells[4 + i].classList.toggle('zero', r.count[o] === 0);
     });
   });
+};
+
+const columns = ['allowed', 'uncounted', 'refused', 'shadow', 'banned', 'error'];
+const shares = flow.outcomes.filter(([name]) => ['refused', 'uncounted', 'error'].includes(name))
+  .sort(([a]) => (a === 'refused' ? -1 : 1));
+
+// share says what part of the calls was refused, of those that were decided, and what part nobody counted or decided.
+const share = (r) => {
+  const parts = shares.filter(([name]) => (name === 'refused' ? r.share.refused !== null : r.share[name] > 0))
+    .map(([name, text]) => `${percent(r.share[name], 1)} ${text}`);
+  if (r.rate.local > 0) parts.push('by this instance’s share');
+  return parts.join(', ') || '–';
 };
 
 // subjectURL returns the fragment that opens a subject.
@@ -68,8 +82,9 @@ const subjects = (top) => {
     return;
   }
   for (const t of document.getElementsByClassName('top-since')) say(t, moment(Date.parse(top.since)));
-  table($('top-units'), top.units, (s) => s.last);
-  table($('top-refused'), top.refused, (s) => s.refused_by ?? s.last);
+  const last = (s) => flow.outcomes.find(([name]) => name === s.last)?.[1] ?? s.last;
+  table($('top-units'), top.units, last);
+  table($('top-refused'), top.refused, (s) => s.refused_by ?? last(s));
 };
 
 const table = (table, lines, last) => {
