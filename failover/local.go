@@ -111,7 +111,7 @@ func forced(policy *driver.Policy) *driver.Policy {
 func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
 	s := l.share(req.Policy)
 	req.Cost, req.Policy = min(req.Cost, s.most), s.forced
-	_, _ = l.ask(ctx, id, []driver.Request{req}) // a local store does not fail
+	_, _ = l.ask(ctx, id, []driver.Request{req}) // what a full store does not hold starts anew when the mode is local
 }
 
 // decide decides over this process's share. A call that costs more than the share is refused until the store may be

@@ -41,8 +41,8 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 				}
 			}
 			var got, want [1]driver.Status
-			refusals, _ := chained.decide(now, hash, req, got[:])
-			wanted, _ := alone[of].decide(now, hash, req, want[:])
+			refusals, _, _ := chained.decide(now, hash, req, got[:])
+			wanted, _, _ := alone[of].decide(now, hash, req, want[:])
 			if refusals != wanted || got != want {
 				t.Fatalf("seed %d, key %s, cost %d: %b %+v, alone %b %+v", seed, req.Key, req.Cost, refusals, got, wanted, want)
 			}
@@ -51,8 +51,8 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 		for sub := chained.subjects[hash]; sub != nil; sub = sub.next {
 			held++
 		}
-		if held != len(chained.queue) || int64(held) != chained.store.keys.Load() {
-			t.Fatalf("seed %d: %d are chained, %d in the queue, %d counted", seed, held, len(chained.queue), chained.store.keys.Load())
+		if held != chained.held() || int64(held) != chained.store.keys.Load() {
+			t.Fatalf("seed %d: %d are chained, %d in the queue, %d counted", seed, held, chained.held(), chained.store.keys.Load())
 		}
 	}
 }

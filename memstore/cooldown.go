@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"container/heap"
 	"context"
 
 	"example.com/sash/driver"
@@ -14,7 +13,8 @@ var cooling = &driver.Policy{Algorithm: 255}
 
 var _ driver.Cooler = (*Store)(nil)
 
-// CoolDown implements [driver.Cooler]. A cool-down counts as a key for Options.MaxKeys.
+// CoolDown implements [driver.Cooler]. A cool-down counts as a key for Options.MaxKeys,
+// and is not evicted before it has ended.
 func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
 	hash := s.hash(key)
 	sh := s.shard(hash)
@@ -26,14 +26,21 @@ func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (driv
 		if c.Length <= 0 {
 			return driver.CoolDown{}, nil
 		}
-		sub = sh.add(now, hash, driver.Request{Key: key, Policy: cooling})
+		if sub = sh.add(now, hash, driver.Request{Key: key, Policy: cooling}); sub == nil {
+			return driver.CoolDown{}, ErrFull
+		}
 		sub.state = new(window.CoolDown)
 	}
 	state := sub.state.(*window.CoolDown)
 	if c.Length > 0 {
 		state.Begin(now, c)
-		sub.due = state.Expires()
-		heap.Fix(&sh.queue, sub.index)
 	}
-	return state.At(now), nil
+	at := state.At(now)
+	if at.Left > 0 {
+		sh.bar(sub, now+at.Left)
+	}
+	if sub.index < 0 {
+		sh.enqueue(sub)
+	}
+	return at, nil
 }

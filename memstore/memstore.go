@@ -2,13 +2,13 @@
 // replaying traffic on a virtual clock. It answers as redisstore does.
 //
 // Keys are spread over shards with a lock each. A key is dropped once none of its charges can count or be settled any
-// more, and no ID of its calls is remembered. There is no goroutine and nothing to close: every charge sweeps a few keys.
+// more, and no ID of its calls is remembered. There is no goroutine and nothing to close: a new key sweeps a few others. A
+// full store evicts keys, but none that refuses calls: see [Options].
 package memstore
 
 import (
 	"context"
 	"hash/maphash"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,12 +26,15 @@ const (
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxKeys caps the keys held, to within 2 %. When the store is full, a new key evicts the key of its shard that
-	// would expire first: the evicted subject may be admitted again for the units it was charged, at most its
-	// limit. Stats counts evictions. Zero is DefaultMaxKeys. A key takes about 300 bytes, plus 16 to 32 for each
-	// charge that its window has held at once, and about 70 for each ID of a call or a settlement that it
-	// remembers, at most 16,384 of them: then a further one replaces the one that ends first.
+	// MaxKeys caps the keys held, to within 2 %. When the store is full, a new key evicts the least used of eight keys
+	// that refuse no call: the evicted subject may be admitted again for the units it was charged. A key with no unit
+	// left, or that has refused a call whose RetryAfter is not over, is never evicted: if all keys of a shard are such,
+	// calls of new keys get [ErrFull]. Stats counts both. Zero is DefaultMaxKeys. A key takes about 350 bytes, plus 16
+	// to 32 for each charge that its window has held at once, and about 70 for each ID of a call or a settlement that
+	// it remembers, at most 16,384 of them: then a further one replaces the one that ends first.
 	MaxKeys int
+	// NoEviction keeps every key until it expires: calls of new keys get [ErrFull] as long as the store is full.
+	NoEviction bool
 	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
 	// or more, the store follows within a second.
 	Now func() time.Time
@@ -40,10 +43,13 @@ type Options struct {
 // A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore],
 // [driver.Deduplicator], [driver.Settler], [driver.Resetter] and [driver.Cooler].
 type Store struct {
-	seed   maphash.Seed
-	most   int64
-	keys   atomic.Int64 // held in all shards
-	shards []shard      // a power of two
+	seed    maphash.Seed
+	most    int64
+	keepAll bool          // evict nothing
+	keys    atomic.Int64  // held in all shards
+	evicted atomic.Uint64 // before they expired
+	full    atomic.Uint64 // calls that got ErrFull
+	shards  []shard       // a power of two
 }
 
 var (
@@ -58,7 +64,7 @@ func New(opts *Options) *Store {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys)}
+	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys), keepAll: opts.NoEviction}
 	if s.most <= 0 {
 		s.most = DefaultMaxKeys
 	}
@@ -83,7 +89,7 @@ func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
 
-// Decide implements [driver.Store]. It does not block and ignores the context.
+// Decide implements [driver.Store]. It does not block and ignores the context. The only error is [ErrFull].
 func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
 	hash := s.hash(req.Key)
 	sh := s.shard(hash)
@@ -91,7 +97,10 @@ func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Ans
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
 	statuses := sh.statuses[:len(req.Policy.Limits)]
-	refusals, firm := sh.decide(now, hash, req, statuses)
+	refusals, firm, ok := sh.decide(now, hash, req, statuses)
+	if !ok {
+		return driver.Answer{}, ErrFull
+	}
 	answer.Set(now, refusals, statuses)
 	answer.Firm = firm
 	return answer, nil
@@ -112,52 +121,16 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (dr
 			return driver.NewAnswer(at, window.Again(m.refusals, statuses), statuses), nil
 		}
 	}
-	refusals, firm := sh.decide(now, hash, req, statuses)
+	refusals, firm, ok := sh.decide(now, hash, req, statuses)
+	if !ok {
+		return driver.Answer{}, ErrFull
+	}
 	answer := driver.NewAnswer(now, refusals, statuses)
 	answer.Firm = firm
 	if req.Cost > 0 && (answer.Allowed() || req.Policy.CountRefused) {
 		sh.find(hash, req.Key, req.Policy).charged(now, name, refusals)
 	}
 	return answer, nil
-}
-
-// DecideAll implements [driver.MultiStore].
-func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	defer s.lock(reqs)()
-	answers := make([]driver.Answer, len(reqs))
-	var room [driver.MaxLimits]driver.Status
-	charge := true
-	for i, req := range reqs {
-		statuses := room[:len(req.Policy.Limits)]
-		hash := s.hash(req.Key)
-		sh := s.shard(hash)
-		now := sh.clock.now()
-		refusals := sh.look(now, hash, req, statuses)
-		answers[i] = driver.NewAnswer(now, refusals, statuses)
-		charge = charge && refusals == 0
-	}
-	if !charge && !reqs[0].Policy.CountRefused {
-		return answers, nil
-	}
-	for i, req := range reqs {
-		if req.Cost == 0 {
-			continue
-		}
-		hash := s.hash(req.Key)
-		sh, now := s.shard(hash), answers[i].At
-		statuses := room[:len(req.Policy.Limits)]
-		sh.charge(now, hash, req)
-		after := req
-		if charge {
-			after.Cost = 0
-		}
-		refusals := sh.look(now, hash, after, statuses)
-		if !charge {
-			refusals = answers[i].Refusals
-		}
-		answers[i] = driver.NewAnswer(now, refusals, statuses)
-	}
-	return answers, nil
 }
 
 // Settle implements [driver.Settler].
@@ -170,7 +143,9 @@ func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
 	now := sh.clock.now()
 	sub := sh.find(hash, req.Key, req.Policy)
 	if sub != nil && set.At >= sub.born && now < set.Expires() && sub.first(now, &set) {
-		sub.state.Settle(now, set.At, set.Units-req.Cost, req.Policy.Limits)
+		more := set.Units - req.Cost
+		sub.state.Settle(now, set.At, more, req.Policy.Limits)
+		sh.settled(now, sub, more, req.Policy.Limits)
 	}
 	return nil
 }
@@ -192,40 +167,28 @@ func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) erro
 type Stats struct {
 	// Keys is the number of keys with charges that still count or may still be settled, or with IDs of calls.
 	Keys int
+	// MaxKeys is the most keys that the store holds: see Options.
+	MaxKeys int
 	// Evicted counts the keys that were dropped before they expired because the store was full.
 	Evicted uint64
+	// Full counts the calls of new keys that got ErrFull.
+	Full uint64
 }
 
 // Stats drops every expired key and returns what is left. It takes time in proportion to the keys.
 func (s *Store) Stats() Stats {
-	var stats Stats
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sh.sweep(sh.clock.now(), len(sh.queue))
-		stats.Keys += len(sh.queue)
-		stats.Evicted += sh.evicted
+		sh.sweep(sh.clock.now(), sh.held())
 		sh.mu.Unlock()
 	}
-	return stats
+	return s.Occupancy()
 }
 
-// lock locks the shards of all requests, in order, so that two calls cannot deadlock.
-func (s *Store) lock(reqs []driver.Request) (unlock func()) {
-	shards := make([]int, len(reqs))
-	for i, req := range reqs {
-		shards[i] = s.index(s.hash(req.Key))
-	}
-	slices.Sort(shards)
-	shards = slices.Compact(shards)
-	for _, i := range shards {
-		s.shards[i].mu.Lock()
-	}
-	return func() {
-		for _, i := range shards {
-			s.shards[i].mu.Unlock()
-		}
-	}
+// Occupancy returns the same counts at once. Its Keys include those that have expired and were not dropped yet.
+func (s *Store) Occupancy() Stats {
+	return Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.most), Evicted: s.evicted.Load(), Full: s.full.Load()}
 }
 
 // An id names a state: each algorithm and each resolution counts on its own.

@@ -8,18 +8,18 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// A shard owns part of the keys. Everything below mu is guarded by it.
+// A shard owns part of the keys. Everything below mu is guarded by it. Each subject is in one of the two queues.
 type shard struct {
 	mu       sync.Mutex
 	clock    clock
 	subjects map[uint64]*subject // by hash; those with the same hash are chained
-	queue    queue
+	free     queue               // those that may be evicted
+	barred   queue               // those that refuse calls
 	store    *Store
-	evicted  uint64
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
 }
 
-// A subject is a key's charges and its place in the queue.
+// A subject is a key's charges and its place in a queue.
 type subject struct {
 	id    id
 	next  *subject // with the same hash
@@ -27,10 +27,15 @@ type subject struct {
 	log   window.Log // the state under most algorithms: here, to avoid a pointer
 	loose bool       // a charge may still be settled; once true, it stays true until the subject is dropped
 
+	barred   bool  // it is in the queue of those that refuse calls
+	deciding bool  // the current decision needs it
+	refuses  int64 // until when it refuses a call
+	used     int64 // units, by its last decision: of several limits, the most
+
 	born  int64  // when it was first charged, or the instant to which the clock went back since
 	hash  uint64 // of its key
 	due   int64  // when the queue visits it
-	index int    // in the queue; -1 after it has left
+	index int    // in its queue; -1 before and after
 
 	until int64 // when no charge can be settled any more, and no call be repeated
 	ids   *ids  // nil until there is one
@@ -67,7 +72,9 @@ func (s *subject) hold(now int64, req *driver.Request) {
 // look fills statuses without charging.
 func (sh *shard) look(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64) {
 	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
-		return sub.state.Look(now, req.Cost, req.Policy.Limits, statuses)
+		refusals = sub.state.Look(now, req.Cost, req.Policy.Limits, statuses)
+		sh.note(now, sub, req.Policy.Limits, refusals, statuses)
+		return refusals
 	}
 	for i, l := range req.Policy.Limits {
 		statuses[i] = driver.Status{Remaining: l.Units}
@@ -75,35 +82,28 @@ func (sh *shard) look(now int64, hash uint64, req driver.Request, statuses []dri
 	return 0
 }
 
-// charge records a request, and drops expired keys.
-func (sh *shard) charge(now int64, hash uint64, req driver.Request) {
-	sub := sh.find(hash, req.Key, req.Policy)
-	if sub == nil {
-		sub = sh.add(now, hash, req)
-	}
-	sub.hold(now, &req)
-	sub.state.Charge(now, req.Cost, req.Policy.Limits)
-}
-
-// decide looks, and charges when there is room. It reports whether a refusal is firm.
-func (sh *shard) decide(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64, firm bool) {
+// decide looks, and charges when there is room. It reports whether a refusal is firm, and false if there is no place for a
+// new subject.
+func (sh *shard) decide(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64, firm, ok bool) {
 	sub := sh.find(hash, req.Key, req.Policy)
 	fresh := sub == nil
 	if fresh {
 		if req.Cost == 0 {
-			return sh.look(now, hash, req, statuses), false
+			return sh.look(now, hash, req, statuses), false, true
 		}
-		sub = sh.add(now, hash, req)
+		if sub = sh.add(now, hash, req); sub == nil {
+			return 0, false, false
+		}
 	}
 	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Limits, req.Policy.CountRefused, statuses)
 	if refusals == 0 && req.Cost > 0 {
 		sub.hold(now, &req)
 	}
+	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
 	if fresh {
-		sub.due = sub.expires()
-		heap.Fix(&sh.queue, sub.index)
+		sh.enqueue(sub)
 	}
-	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused
+	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused, true
 }
 
 // find returns the subject of a key with this hash under a policy, or nil.
@@ -118,53 +118,25 @@ func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 	return sub
 }
 
-// add creates a subject, and makes room for it.
+// add creates a subject, or returns nil if there is no place for it. The caller puts it into a queue.
 func (sh *shard) add(now int64, hash uint64, req driver.Request) *subject {
-	sh.sweep(now, 4)
-	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
-		sh.evict(now)
+	if !sh.room(now) {
+		return nil
 	}
-	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, born: now, due: now + driver.Longest(req.Policy.Limits)}
+	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, born: now, index: -1}
 	sub.begin(req.Policy)
-	sub.next = sh.subjects[hash]
-	sh.subjects[hash] = sub
-	sh.store.keys.Add(1)
-	heap.Push(&sh.queue, sub)
+	sh.link(sub)
 	return sub
 }
 
-// sweep visits up to n subjects that are due and drops the expired ones. A charge does not move its subject's due time:
-// sweep corrects it.
-func (sh *shard) sweep(now int64, n int) {
-	for ; n > 0 && len(sh.queue) > 0 && sh.queue[0].due <= now; n-- {
-		sub := sh.queue[0]
-		if expires := sub.expires(); expires > now {
-			sub.due = expires
-			heap.Fix(&sh.queue, 0)
-		} else {
-			sh.drop(sub)
-		}
-	}
+func (sh *shard) link(sub *subject) {
+	sub.next = sh.subjects[sub.hash]
+	sh.subjects[sub.hash] = sub
+	sh.store.keys.Add(1)
 }
 
-// evict drops the subject that expires first, or nearly so: it corrects a few due times and drops the first subject.
-func (sh *shard) evict(now int64) {
-	for range 16 {
-		sub := sh.queue[0]
-		expires := sub.expires()
-		if expires == sub.due {
-			break
-		}
-		sub.due = expires
-		heap.Fix(&sh.queue, 0)
-	}
-	sub := sh.queue[0]
-	if sub.loose {
-		sh.clock.close(now)
-	}
-	sh.drop(sub)
-	sh.evicted++
-}
+// held returns how many subjects the shard holds.
+func (sh *shard) held() int { return len(sh.free) + len(sh.barred) }
 
 func (sh *shard) drop(sub *subject) {
 	if first := sh.subjects[sub.hash]; first != sub {
@@ -178,7 +150,9 @@ func (sh *shard) drop(sub *subject) {
 		delete(sh.subjects, sub.hash)
 	}
 	sh.store.keys.Add(-1)
-	heap.Remove(&sh.queue, sub.index)
+	if sub.index >= 0 {
+		heap.Remove(sh.queueOf(sub), sub.index)
+	}
 }
 
 // A queue orders subjects by due time.

@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"bufio"
-	"container/heap"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,10 +16,10 @@ import (
 
 // A snapshot is the line below, then records, each after its length as a uvarint, then a length of zero and the
 // CRC-32C, big endian, of all bytes before it.
-const snapshotHeader = "sash memstore snapshot 2\n"
+const snapshotHeader = "sash memstore snapshot 3\n"
 
 // A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, until when the subject is
-// held, when it was first charged, IDs, and the state. Strings follow their length; all numbers are varints.
+// held, when it was first charged, until when it refuses calls, the units used, IDs, and the state. Strings follow their length; all numbers are varints.
 const (
 	snapshotStep = 128     // subjects encoded while a shard is locked
 	mostRecord   = 1 << 30 // bytes; a full log has about two million
@@ -55,7 +54,7 @@ func (s *Store) Snapshot(w io.Writer) error {
 // snapshot writes a shard's subjects, a few at a time.
 func (sh *shard) snapshot(out *bufio.Writer) error {
 	sh.mu.Lock()
-	subjects := slices.Clone([]*subject(sh.queue))
+	subjects := slices.Concat(sh.free, sh.barred)
 	sh.mu.Unlock()
 	var records []byte
 	for step := range slices.Chunk(subjects, snapshotStep) {
@@ -92,8 +91,10 @@ func (s *subject) append(b []byte, now int64) []byte {
 	if s.loose {
 		loose = 1
 	}
-	b = binary.AppendVarint(append(b, loose), s.until)
-	b = binary.AppendVarint(b, s.born)
+	b = append(b, loose)
+	for _, number := range [...]int64{s.until, s.born, s.refuses, s.used} {
+		b = binary.AppendVarint(b, number)
+	}
 	b = s.ids.append(b, now)
 	return window.AppendState(b, s.state)
 }
@@ -163,8 +164,8 @@ func appendText(b []byte, text string) []byte {
 var ErrSnapshot = errors.New("memstore: this is not a whole snapshot of a memory store")
 
 // Restore reads a Snapshot into a store that is empty and not yet in use. It leaves out charges that have left their
-// window since, and beyond MaxKeys the keys that expire first. After an error, which is [ErrSnapshot] or the reader's,
-// the store is empty.
+// window since, and beyond MaxKeys those that a full store evicts or does not take. After an error, which is
+// [ErrSnapshot] or the reader's, the store is empty.
 func (s *Store) Restore(r io.Reader) error {
 	err := s.restore(r)
 	if err != nil {
@@ -214,7 +215,7 @@ func (s *Store) restore(r io.Reader) error {
 
 // put adds the subject of a record, unless it has expired.
 func (s *Store) put(record []byte) error {
-	sub := &subject{}
+	sub := &subject{index: -1}
 	name, record, ok1 := cutText(record)
 	resolution, n := binary.Varint(record)
 	if name == cooling.Algorithm.String() {
@@ -232,7 +233,7 @@ func (s *Store) put(record []byte) error {
 	}
 	sub.id.key, sub.loose = key, record[0] != 0
 	record = record[1:]
-	for _, number := range []*int64{&sub.until, &sub.born} {
+	for _, number := range []*int64{&sub.until, &sub.born, &sub.refuses, &sub.used} {
 		if *number, n = binary.Varint(record); n <= 0 {
 			return ErrSnapshot
 		}
@@ -268,25 +269,23 @@ func (sh *shard) restore(sub *subject) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
-	if sub.due = sub.expires(); sub.due <= now {
+	if sub.expires() <= now {
 		return
 	}
-	if sh.store.keys.Load() >= sh.store.most && len(sh.queue) > 0 {
-		sh.evict(now)
+	if sh.room(now) {
+		sub.barred = sub.refuses > now
+		sh.link(sub)
+		sh.enqueue(sub)
 	}
-	sub.next = sh.subjects[sub.hash]
-	sh.subjects[sub.hash] = sub
-	sh.store.keys.Add(1)
-	heap.Push(&sh.queue, sub)
 }
 
 // clear drops all subjects.
 func (sh *shard) clear() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.store.keys.Add(-int64(len(sh.queue)))
+	sh.store.keys.Add(-int64(sh.held()))
 	clear(sh.subjects)
-	sh.queue = nil
+	sh.free, sh.barred = nil, nil
 }
 
 // cutText removes a string from the front.

@@ -1,0 +1,153 @@
+package memstore
+
+import (
+	"container/heap"
+	"errors"
+	"math/rand/v2"
+
+	"example.com/sash/driver"
+)
+
+// ErrFull is the error of a call of a new key when the store is full and evicts no other key for it: see
+// Options.MaxKeys. Nothing was charged. A limiter returns it as sash.ErrUnavailable.
+var ErrFull = errors.New("memstore: the store is full, and every key of its shard refuses calls: let it hold more keys (MaxKeys), or wait")
+
+// A full shard evicts the least used of this many subjects, taken from a random place on.
+const candidates = 8
+
+// note records what a decision says about later ones: how much the subject has used, and until when it refuses a call:
+// one of a unit, or a larger one that it has refused. It is called by each decision, so it only compares, unless the
+// subject becomes one that refuses.
+func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals uint64, statuses []driver.Status) {
+	var used, wait int64
+	for i := range statuses {
+		s := &statuses[i]
+		used = max(used, limits[i].Units-s.Remaining)
+		if refusals&(1<<i) != 0 {
+			wait = max(wait, s.Retry)
+		} else if s.Remaining == 0 {
+			wait = max(wait, s.Release)
+		}
+	}
+	sub.used = used
+	if wait > 0 && now+wait > sub.refuses {
+		sh.bar(sub, now+wait)
+	}
+}
+
+// bar keeps a subject from being evicted until an instant.
+func (sh *shard) bar(sub *subject, until int64) {
+	sub.refuses = until
+	if !sub.barred {
+		sh.move(sub, true)
+	}
+}
+
+// settled records that units were charged later, or given back.
+func (sh *shard) settled(now int64, sub *subject, more int64, limits []driver.Limit) {
+	switch {
+	case more > 0:
+		statuses := sh.statuses[:len(limits)]
+		sh.note(now, sub, limits, sub.state.Look(now, 0, limits, statuses), statuses)
+	case sub.barred && sub.state.Expires() <= now: // nothing is charged
+		sub.refuses = now
+		sh.move(sub, false)
+	}
+}
+
+// queueOf returns the queue that a subject is in.
+func (sh *shard) queueOf(sub *subject) *queue {
+	if sub.barred {
+		return &sh.barred
+	}
+	return &sh.free
+}
+
+// enqueue puts a subject into its queue: one that refuses calls until that is over, and others until they expire.
+func (sh *shard) enqueue(sub *subject) {
+	sub.due = sub.expires()
+	if sub.barred {
+		sub.due = sub.refuses
+	}
+	heap.Push(sh.queueOf(sub), sub)
+}
+
+// move puts a subject into the other queue. One that is new is in none yet.
+func (sh *shard) move(sub *subject, barred bool) {
+	if sub.index < 0 {
+		sub.barred = barred
+		return
+	}
+	heap.Remove(sh.queueOf(sub), sub.index)
+	sub.barred = barred
+	sh.enqueue(sub)
+}
+
+// room makes room for a new subject, and reports whether there is some.
+func (sh *shard) room(now int64) bool {
+	sh.sweep(now, 4)
+	if sh.store.keys.Load() < sh.store.most {
+		return true
+	}
+	if !sh.store.keepAll {
+		if sh.held() == 0 {
+			return true // its share of the keys is above what it holds
+		}
+		if sub := sh.victim(now); sub != nil {
+			sh.evict(now, sub)
+			return true
+		}
+	}
+	sh.store.full.Add(1)
+	return false
+}
+
+// victim returns the least used of some subjects that refuse nothing, or nil if there are none. The subjects of the current
+// decision are not among them.
+func (sh *shard) victim(now int64) (least *subject) {
+	if len(sh.free) == 0 {
+		sh.sweep(now, 16) // perhaps some refuse nothing any more
+	}
+	n := len(sh.free)
+	if n == 0 {
+		return nil
+	}
+	first := rand.IntN(n)
+	for i := range min(n, candidates) {
+		sub := sh.free[(first+i)%n]
+		if !sub.deciding && (least == nil || sub.used < least.used) {
+			least = sub
+		}
+	}
+	return least
+}
+
+// evict drops a subject that has not expired.
+func (sh *shard) evict(now int64, sub *subject) {
+	if sub.loose {
+		sh.clock.close(now)
+	}
+	sh.drop(sub)
+	sh.store.evicted.Add(1)
+}
+
+// sweep visits up to n subjects of each queue that are due: it drops the expired ones, and lets those be evicted that
+// refuse nothing any more. A charge does not move its subject's due time: sweep corrects it.
+func (sh *shard) sweep(now int64, n int) {
+	for _, q := range [...]*queue{&sh.free, &sh.barred} {
+		for visits := n; visits > 0 && len(*q) > 0 && (*q)[0].due <= now && !(*q)[0].deciding; visits-- {
+			sub := (*q)[0]
+			switch expires := sub.expires(); {
+			case expires <= now:
+				sh.drop(sub)
+			case sub.barred && sub.refuses <= now:
+				sh.move(sub, false)
+			default:
+				if sub.due = expires; sub.barred {
+					sub.due = sub.refuses
+				}
+				heap.Fix(q, 0)
+			}
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package memstore_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest/oracle"
+)
+
+// A judge holds decisions against what a full store promises: a call that was refused, or that found no unit left, is not
+// admitted before its time because of calls of other keys.
+type judge struct {
+	barred map[string][]bar
+}
+
+// A bar says until when calls of a key that cost at least so much are refused.
+type bar struct{ cost, until int64 }
+
+// learn notes what an answer says about later calls of the key, and returns what it contradicts.
+func (j *judge) learn(req driver.Request, answer driver.Answer) error {
+	statuses := answer.Statuses()
+	if answer.Allowed() && req.Cost > 0 {
+		for _, b := range j.barred[req.Key] {
+			if req.Cost >= b.cost && answer.At < b.until {
+				return fmt.Errorf("%s is admitted at cost %d, %d µs before a call of cost %d may be", req.Key, req.Cost, b.until-answer.At, b.cost)
+			}
+		}
+	}
+	for i, s := range statuses {
+		if answer.Refusals&(1<<i) != 0 {
+			j.barred[req.Key] = append(j.barred[req.Key], bar{req.Cost, answer.At + s.Retry})
+		}
+		if s.Remaining == 0 {
+			j.barred[req.Key] = append(j.barred[req.Key], bar{1, answer.At + s.Release})
+		}
+	}
+	return nil
+}
+
+// fullWorld is a small store with more callers than it holds.
+type fullWorld struct {
+	store    *memstore.Store
+	clock    *oracle.Clock
+	policies []*driver.Policy
+	random   *rand.Rand
+}
+
+func newFullWorld(t *testing.T, seed uint64, a sash.Algorithm, opts memstore.Options) *fullWorld {
+	t.Helper()
+	w := &fullWorld{clock: oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)), random: rand.New(rand.NewPCG(seed, 5))}
+	opts.Now = w.clock.Now
+	w.store = memstore.New(&opts)
+	options := &sash.Options{Algorithm: a}
+	if a == sash.SlidingBuckets {
+		options.Resolution = 5 * time.Millisecond
+	}
+	for _, limits := range [][]sash.Limit{
+		{sash.Every(1, 50*time.Millisecond)}, {sash.Every(10, 20*time.Millisecond)},
+		{sash.Every(3, 10*time.Millisecond), sash.Every(5, 100*time.Millisecond)},
+	} {
+		policy, err := sash.NewPolicy(options, limits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.policies = append(w.policies, policy)
+	}
+	return w
+}
+
+// request returns a call of one of n keys, each of which has its own limits.
+func (w *fullWorld) request(n int) driver.Request {
+	key := w.random.IntN(n)
+	policy := w.policies[key%len(w.policies)]
+	cost := 1 + w.random.Int64N(policy.Limits[0].Units)
+	if w.random.IntN(2) == 0 {
+		cost = 1
+	}
+	return driver.Request{Key: fmt.Sprint("k", key), Cost: cost, Policy: policy}
+}
+
+// decide decides by each of the ways of a store.
+func (w *fullWorld) decide(t *testing.T, step int) (reqs []driver.Request, answers []driver.Answer, err error) {
+	reqs = []driver.Request{w.request(40)}
+	var answer driver.Answer
+	switch w.random.IntN(4) {
+	case 0:
+		if other := w.request(40); other.Key != reqs[0].Key {
+			reqs = append(reqs, other)
+		}
+		answers, err = w.store.DecideAll(t.Context(), reqs)
+		return reqs, answers, err
+	case 1:
+		answer, err = w.store.DecideOnce(t.Context(), fmt.Sprint(step), reqs[0])
+	default:
+		answer, err = w.store.Decide(t.Context(), reqs[0])
+	}
+	return reqs, []driver.Answer{answer}, err
+}
+
+func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
+	for _, a := range sash.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			evicted, full, refused := uint64(0), 0, 0
+			for seed := range uint64(60) {
+				w := newFullWorld(t, seed, a, memstore.Options{MaxKeys: 12})
+				j := judge{make(map[string][]bar)}
+				for step := range 1500 {
+					w.clock.Advance(time.Duration(w.random.IntN(2)*w.random.IntN(3000)) * time.Microsecond)
+					reqs, answers, err := w.decide(t, step)
+					if errors.Is(err, memstore.ErrFull) {
+						full++
+						continue
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range answers {
+						if answers[i].Refusals != 0 {
+							refused++
+						}
+						if len(answers) > 1 && answers[i].Refusals == 0 && !allAllowed(answers) {
+							continue // it has room, and is not admitted
+						}
+						if err := j.learn(reqs[i], answers[i]); err != nil {
+							t.Fatalf("seed %d, step %d: %v", seed, step, err)
+						}
+					}
+				}
+				stats := w.store.Stats()
+				evicted += stats.Evicted
+				if stats.Keys > stats.MaxKeys {
+					t.Fatalf("%+v", stats)
+				}
+			}
+			if evicted == 0 || full == 0 || refused == 0 {
+				t.Errorf("%d evicted, %d errors, %d refused: this test shows nothing", evicted, full, refused)
+			}
+		})
+	}
+}
+
+func allAllowed(answers []driver.Answer) bool {
+	for i := range answers {
+		if !answers[i].Allowed() {
+			return false
+		}
+	}
+	return true
+}
+
+// A new key is turned away only while every key of its shard is refused.
+func TestAFullStoreTakesNewKeysWhileOneHasRoom(t *testing.T) {
+	const most = 60 // in one shard
+	store, clock := newStore(t, most)
+	two, one := newLimiter(t, store, sash.SlidingLog, sash.Every(2, time.Minute)), newLimiter(t, store, sash.SlidingLog, sash.Every(1, time.Minute))
+	allow(t, two, "has room")
+	for i := range most - 1 {
+		allow(t, one, fmt.Sprint("refused ", i))
+	}
+	allow(t, one, "takes the place")
+	if _, err := one.Allow(t.Context(), "one more"); !errors.Is(err, memstore.ErrFull) || !errors.Is(err, sash.ErrUnavailable) {
+		t.Errorf("all are refused: %v", err)
+	}
+	if res, err := two.Peek(t.Context(), "one more"); err != nil || res.Remaining != 2 {
+		t.Errorf("a look at a key that is not held: %+v, %v", res, err)
+	}
+	for i := range most - 1 {
+		if allow(t, one, fmt.Sprint("refused ", i)).Allowed {
+			t.Fatal("a refused key was freed")
+		}
+	}
+	want := memstore.Stats{Keys: most, MaxKeys: most, Evicted: 1, Full: 1}
+	if got := store.Stats(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	clock.Advance(time.Minute)
+	allow(t, one, "one more")
+}
+
+// The victim is the least used of a few: many that use little do not free one that uses much.
+func TestAFullStoreEvictsTheLeastUsed(t *testing.T) {
+	store, clock := newStore(t, 60)
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(100, time.Hour))
+	for range 50 {
+		allow(t, l, "heavy")
+	}
+	for i := range 20_000 {
+		clock.Advance(time.Microsecond)
+		allow(t, l, fmt.Sprint(i))
+	}
+	if res := allow(t, l, "heavy"); res.Remaining != 49 {
+		t.Errorf("%d remain of 100 after 51 were used", res.Remaining)
+	}
+}
+
+func TestNoEviction(t *testing.T) {
+	clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+	store := memstore.New(&memstore.Options{MaxKeys: 100, NoEviction: true, Now: clock.Now})
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Minute))
+	turned := 0
+	for i := range 1000 {
+		if _, err := l.Allow(t.Context(), fmt.Sprint(i)); errors.Is(err, memstore.ErrFull) {
+			turned++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := memstore.Stats{Keys: 100, MaxKeys: 100, Full: 900}
+	if got := store.Stats(); got != want || turned != 900 {
+		t.Errorf("%d turned away, %+v", turned, got)
+	}
+	for i := range 100 {
+		if res := allow(t, l, fmt.Sprint(i)); res.Remaining != 3 {
+			t.Fatalf("key %d has %d left", i, res.Remaining)
+		}
+	}
+	clock.Advance(time.Minute)
+	allow(t, l, "new")
+}
+
+// A call over several keys that finds no room for one of them charges none.
+func TestACallOverSeveralKeysThatAFullStoreTurnsAwayChargesNothing(t *testing.T) {
+	store := memstore.New(&memstore.Options{MaxKeys: 1, NoEviction: true})
+	l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(5))
+	allow(t, l, "held")
+	for _, keys := range [][2]string{{"held", "new"}, {"new", "held"}} {
+		_, err := l.AllowAll(t.Context(), sash.Subject{Key: keys[0], Cost: 1}, sash.Subject{Key: keys[1], Cost: 1})
+		if !errors.Is(err, memstore.ErrFull) {
+			t.Errorf("%v: %v", keys, err)
+		}
+	}
+	if res, err := l.Peek(t.Context(), "held"); err != nil || res.Remaining != 4 {
+		t.Errorf("%d remain, %v", res.Remaining, err)
+	}
+	if got := store.Stats().Keys; got != 1 {
+		t.Errorf("%d keys", got)
+	}
+}
+
+// A call over several keys evicts none of them for the others.
+func TestACallOverSeveralKeysEvictsNoneOfThem(t *testing.T) {
+	store, _ := newStore(t, 4)
+	l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(5))
+	for i := range 500 {
+		subjects := []sash.Subject{{Key: "stays", Cost: 1}}
+		for k := range 3 {
+			subjects = append(subjects, sash.Subject{Key: fmt.Sprint(i, " ", k), Cost: 1})
+		}
+		if err := l.Reset(t.Context(), "stays"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.AllowAll(t.Context(), subjects...); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range subjects {
+			if res, err := l.Peek(t.Context(), s.Key); err != nil || res.Remaining != 4 {
+				t.Fatalf("round %d: %q has %d left, %v", i, s.Key, res.Remaining, err)
+			}
+		}
+	}
+}
