@@ -58,6 +58,45 @@ func TestABan(t *testing.T) {
 	}
 }
 
+// A ban of a network is shown with each subject that it refuses, and says why it has no effect once nothing can match it.
+func TestABanOfANetwork(t *testing.T) {
+	w := begin(t, Access{Token: token})
+	var made exception
+	w.says(&made, 200, "POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"user","value":"::ffff:192.0.2.9/120"}],"expires":"2h"}`)
+	if made.Subject != "d:user:192.0.2.0/24" || made.Entries[0].Value != "192.0.2.0/24" || !made.InEffect || made.Why != nil {
+		t.Errorf("set %+v", made)
+	}
+	if w.asks("user", "192.0.2.7") || !w.asks("user", "192.0.3.7") {
+		t.Error("not the network is refused, or not only it")
+	}
+	var look struct{ Ban *exception }
+	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:192.0.2.7", "")
+	if look.Ban == nil || look.Ban.ID != made.ID {
+		t.Errorf("a subject of the network: %+v", look)
+	}
+	var said wire.Explanation
+	w.says(&said, 200, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"user","value":"192.0.2.7"}]}`)
+	if said.Summary != "refused: an operator has banned d:user:192.0.2.0/24" {
+		t.Errorf("explained: %s", said.Summary)
+	}
+	if res, body := w.send("POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"usr","value":"ann"}],"expires":"2h"}`); res.StatusCode != 422 ||
+		!strings.Contains(body, `no descriptor has the key \"usr\": there are day, free, user`) {
+		t.Errorf("a key that is nowhere: %d %s", res.StatusCode, body)
+	}
+	cfg, err := config.Parse("y.yaml", []byte("domain: d\ndescriptors:\n- {key: name, limits: [3/1h]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.decider.Use(cfg); err != nil {
+		t.Fatal(err)
+	}
+	var all struct{ Bans []exception }
+	w.says(&all, 200, "GET", "/admin/v1/bans", "")
+	if len(all.Bans) != 1 || all.Bans[0].InEffect || all.Bans[0].Why == nil || !strings.Contains(*all.Bans[0].Why, "there is name") {
+		t.Errorf("without its key: %+v", all)
+	}
+}
+
 func TestAnOverrideAndAReset(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	for range 3 {

@@ -60,6 +60,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}{
 		{config.ErrUnknownDomain, http.StatusNotFound},
 		{decide.ErrNotLimited, http.StatusUnprocessableEntity},
+		{config.ErrNoDescriptor, http.StatusUnprocessableEntity},
 		{exceptions.ErrInvalid, http.StatusUnprocessableEntity},
 		{sash.ErrInvalidLimit, http.StatusUnprocessableEntity},
 		{exceptions.ErrFull, http.StatusConflict},

@@ -25,16 +25,22 @@ type exception struct {
 	By        string         `json:"by"`
 	Reason    string         `json:"reason"`
 	// InEffect is false for an override if the configuration in use has no rule for it, or one whose algorithm cannot
-	// count its limits.
-	InEffect bool `json:"in_effect"`
+	// count its limits; and for a ban if no request that the configuration counts can match it. Why says so.
+	InEffect bool    `json:"in_effect"`
+	Why      *string `json:"why"`
 }
 
 func (h *handler) exception(e exceptions.Exception) exception {
-	return exception{
+	out := exception{
 		ID: e.ID(), Subject: e.Subject(), Domain: e.Domain, Entries: e.Entries, Limits: e.Limits,
 		Since: wire.Instant(e.Since), Expires: wire.Instant(e.Until), ExpiresIn: wire.Seconds(time.Until(e.Until)),
-		By: e.By, Reason: e.Reason, InEffect: h.Exceptions.InEffect(e),
+		By: e.By, Reason: e.Reason, InEffect: true,
 	}
+	if err := h.Exceptions.Effect(e); err != nil {
+		why := strings.TrimPrefix(err.Error(), "sash: ")
+		out.InEffect, out.Why = false, &why
+	}
+	return out
 }
 
 // exceptions returns all exceptions of a kind.

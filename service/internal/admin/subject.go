@@ -37,7 +37,13 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{
 		"subject": state.Found.Key, "domain": of.Domain, "entries": of.Entries, "rule": nil,
 		"limits": wire.UsageOf(state.Answer.Limits), "at": wire.When(state.Answer.At), "source": nil,
-		"override": h.one(exceptions.Override, of, state.Found.Key), "ban": h.one(exceptions.Ban, of, state.Found.Key),
+		"override": nil, "ban": nil,
+	}
+	if e := h.one(exceptions.Override, config.Key(of.Domain, of.Entries), state.Found.Key); e != nil {
+		answer["override"] = e
+	}
+	if ban := state.Ban; ban != nil { // of a network, or of the first entries
+		answer["ban"] = h.one(exceptions.Ban, config.Key(ban.Domain, ban.Entries))
 	}
 	if state.Found.Key == "" {
 		answer["subject"] = config.Key(of.Domain, of.Entries)
@@ -51,19 +57,18 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, answer)
 }
 
-// one returns the exception of a kind for a subject, or nil.
-func (h *handler) one(kind exceptions.Kind, of wire.Subject, key string) any {
-	own := config.Key(of.Domain, of.Entries)
-	var found any
-	for _, e := range h.Exceptions.List(kind) {
-		switch e.Subject() {
-		case own:
-			return h.exception(e)
-		case key:
-			found = h.exception(e)
+// one returns the exception of a kind on the first of some subjects that has one, or nil.
+func (h *handler) one(kind exceptions.Kind, subjects ...string) *exception {
+	all := h.Exceptions.List(kind)
+	for _, subject := range subjects {
+		for i := range all {
+			if all[i].Subject() == subject {
+				e := h.exception(all[i])
+				return &e
+			}
 		}
 	}
-	return found
+	return nil
 }
 
 // reset removes the charges of a subject.

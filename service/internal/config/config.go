@@ -46,6 +46,7 @@ type Config struct {
 type domain struct {
 	name        string
 	descriptors *level
+	paths       map[string]bool // the keyPath of each descriptor
 }
 
 // A level is the descriptors below one descriptor. A bare key has the value "".

@@ -14,6 +14,8 @@ type Found struct {
 	Rule *Rule
 	// Key is the subject that the request is charged to.
 	Key string
+	// Charged is the request's entries; values that a rule charges together (share_threshold) are the rule's, with its *.
+	Charged []Entry
 	// Metric names the rule in statistics, as Envoy's rate limit service does: the domain and the keys with the values
 	// that the configuration specifies, and values of requests only where it asks for them.
 	Metric string
@@ -22,50 +24,47 @@ type Found struct {
 // Find returns the rule for a request, and the subject and statistics that it counts under. The error is
 // ErrUnknownDomain.
 func (c *Config) Find(domain string, entries []Entry) (Found, error) {
-	d := c.domains[domain]
-	if d == nil {
-		return Found{}, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(domain), strings.Join(c.names, ", "))
+	d, err := c.domain(domain)
+	if err != nil {
+		return Found{}, err
 	}
 	here := d.descriptors
 	var last *descriptor
 	path := make([]*descriptor, 0, maxDepth)
-	for _, e := range entries {
+	found := Found{Charged: entries}
+	for i, e := range entries {
 		if last = here.find(e); last == nil {
-			return Found{}, nil
+			return found, nil
+		}
+		if last.share {
+			found.Charged = slices.Concat(found.Charged[:i], []Entry{last.entry}, entries[i+1:])
 		}
 		here = last.children
 		path = append(path, last)
 	}
 	if last == nil || last.rule == nil {
-		return Found{}, nil
+		return found, nil
 	}
 	charged := len(path)
 	if last.rule.Reserve > 0 {
 		charged-- // the limits are those of the descriptor above
 	}
-	return Found{Rule: last.rule, Key: subject(domain, entries[:charged], path[:charged]), Metric: metric(domain, entries, path)}, nil
+	found.Rule, found.Key, found.Metric = last.rule, Key(domain, found.Charged[:charged]), metric(domain, entries, path)
+	return found, nil
+}
+
+// domain returns a domain, or ErrUnknownDomain.
+func (c *Config) domain(name string) (*domain, error) {
+	if d := c.domains[name]; d != nil {
+		return d, nil
+	}
+	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(name), strings.Join(c.names, ", "))
 }
 
 // Match returns the rule for a request, or nil if nothing limits it. The error is ErrUnknownDomain.
 func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
 	found, err := c.Find(domain, entries)
 	return found.Rule, err
-}
-
-// subject returns the key of a request that matched along a path.
-func subject(domain string, entries []Entry, path []*descriptor) string {
-	for i, d := range path {
-		if d.share {
-			entries = slices.Clone(entries)
-			for j := i; j < len(path); j++ {
-				if path[j].share {
-					entries[j] = path[j].entry
-				}
-			}
-			break
-		}
-	}
-	return Key(domain, entries)
 }
 
 // metric returns the name of the statistics of a request that matched along a path.

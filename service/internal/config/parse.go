@@ -86,7 +86,7 @@ func (p *parser) document(n *yaml.Node) error {
 	if root.ShortTag() == "!!null" { // only comments
 		return nil
 	}
-	d := &domain{descriptors: newLevel()}
+	d := &domain{descriptors: newLevel(), paths: make(map[string]bool)}
 	var descriptors *yaml.Node
 	domainLine := root
 	err := p.mapping(root, "a document", map[string]field{
@@ -160,6 +160,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 		d.rule = rule
 	}
 	into.add(d)
+	p.config.domains[domain].paths[keyPath(path)] = true
 	if children == nil {
 		return nil
 	}

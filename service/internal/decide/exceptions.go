@@ -13,9 +13,10 @@ const Ban = "ban"
 
 // An Exception is what an operator puts in the place of one subject's rule for a while: other limits, or a ban.
 type Exception struct {
-	// Domain and Entries are those of the requests that are meant: these entries and no others. Values that a
-	// rule charges together (share_threshold) are meant together where the value is that of the rule, with
-	// its *, and one by one otherwise.
+	// Domain and Entries are those of the requests that are meant. An override means requests with these entries and no
+	// others; a ban means all that begin with them, and a network among its values means every address and network
+	// within it. Values that a rule charges together (share_threshold) are meant together where the value is that of
+	// the rule, with its *, and one by one otherwise.
 	Domain  string
 	Entries []config.Entry
 	// Limits are what holds instead of the rule's. None is a ban.
@@ -24,19 +25,10 @@ type Exception struct {
 	Until time.Time
 }
 
-// Exceptions are those of one subject: at most one of each kind.
-type exceptions struct {
-	banned   time.Time // until when; zero is not at all
-	override *limits
-	until    time.Time // of the override
-}
-
-// left returns for how much longer the subject is banned.
-func (e *exceptions) left(now time.Time) time.Duration {
-	if e.banned.IsZero() {
-		return 0
-	}
-	return max(0, e.banned.Sub(now))
+// An override is the limits of one subject until an instant.
+type override struct {
+	limits *limits
+	until  time.Time
 }
 
 // Except makes these exceptions hold from now on, and no others. One that ends need not be taken away.
@@ -50,24 +42,25 @@ func (d *Decider) Except(all []Exception) {
 }
 
 // except puts exceptions into rules that are not in use yet. An override that no longer fits, because the
-// configuration changed, leaves its subject to the rule: see CheckException.
+// configuration changed, leaves its subject to the rule: see CheckException. A ban holds under every configuration.
 func (d *Decider) except(r *rules, all []Exception) {
-	r.exceptions = nil
-	if len(all) > 0 {
-		r.exceptions = make(map[string]*exceptions, len(all))
-	}
-	for _, e := range all {
-		key := config.Key(e.Domain, e.Entries)
-		of := r.exceptions[key]
-		if of == nil {
-			of = &exceptions{}
-			r.exceptions[key] = of
-		}
+	r.overrides, r.bans = nil, nil
+	for i := range all {
+		e := &all[i]
 		if len(e.Limits) == 0 {
-			of.banned = e.Until
-		} else if l, err := d.compileOverride(r, e); err == nil {
-			of.override, of.until = l, e.Until
+			tree := child(&r.bans, e.Domain)
+			tree.insert(e, false)
+			tree.insert(e, true)
+			continue
 		}
+		l, err := d.compileOverride(r, *e)
+		if err != nil {
+			continue
+		}
+		if r.overrides == nil {
+			r.overrides = make(map[string]override)
+		}
+		r.overrides[config.Key(e.Domain, e.Entries)] = override{l, e.Until}
 	}
 }
 
@@ -95,24 +88,25 @@ func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 }
 
 // CheckException returns what is wrong with an exception under the configuration in use: errors are
-// config.ErrUnknownDomain, and for an override ErrNotLimited, and sash.ErrInvalidLimit for limits that the
-// rule's algorithm cannot count. An override that no longer passes has no effect.
+// config.ErrUnknownDomain; for a ban config.ErrNoDescriptor, if no request that the configuration counts can begin with
+// its entries; for an override ErrNotLimited, and sash.ErrInvalidLimit for limits that the rule's algorithm cannot
+// count. An override that no longer passes has no effect.
 func (d *Decider) CheckException(e Exception) error {
 	r := d.rules.Load()
 	if len(e.Limits) > 0 {
 		_, err := d.compileOverride(r, e)
 		return err
 	}
-	_, err := r.config.Find(e.Domain, e.Entries)
-	return err
+	return r.config.Reach(e.Domain, e.Entries)
 }
 
-// ban fills in the answer to a subject that is banned for so much longer.
-func (a *Answer) ban(left time.Duration) {
-	left = max(left.Truncate(time.Microsecond), time.Microsecond)
-	by := sash.LimitResult{
+// ban fills in the answer to a request that a ban refuses.
+func (a *Answer) ban(by *Exception) {
+	a.BannedBy = by
+	left := max(time.Until(by.Until).Truncate(time.Microsecond), time.Microsecond)
+	refusal := sash.LimitResult{
 		Key: a.Key, Limit: sash.Limit{Name: Ban}, Refused: true,
 		RetryAfter: left, ReleaseAfter: left, ResetAfter: left,
 	}
-	a.Banned, a.never, a.Refused, a.RefusedBy, a.Limits = true, true, true, by, []sash.LimitResult{by}
+	a.Banned, a.never, a.Refused, a.RefusedBy, a.Limits = true, true, true, refusal, []sash.LimitResult{refusal}
 }

@@ -182,7 +182,8 @@ func TestExceptionsAreChecked(t *testing.T) {
 		fail error
 	}{
 		"a ban":                 {exception("user=a", time.Hour), nil},
-		"a ban without a rule":  {exception("stranger=a", time.Hour), nil},
+		"a ban without a rule":  {exception("file=priv/a", time.Hour), nil},
+		"a ban of no key":       {exception("stranger=a", time.Hour), config.ErrNoDescriptor},
 		"another domain":        {Exception{Domain: "e", Entries: part("user=a", 1).Entries}, config.ErrUnknownDomain},
 		"an override":           {exception("user=a", time.Hour, limitsFrom(t, "1/1m")...), nil},
 		"without a rule":        {exception("stranger=a", time.Hour, limitsFrom(t, "1/1m")...), ErrNotLimited},
@@ -222,14 +223,14 @@ func TestResetAndLook(t *testing.T) {
 	ann := part("user=ann", 1).Entries
 	ask(t, d, Together, part("user=ann", 3))
 	state, err := d.State(t.Context(), "d", ann)
-	if err != nil || remaining(state.Answer) != 0 || state.Found.Rule == nil || state.Banned != 0 {
+	if err != nil || remaining(state.Answer) != 0 || state.Found.Rule == nil || state.Ban != nil {
 		t.Errorf("%+v, %v", state, err)
 	}
 	if err := d.Reset(t.Context(), "d", ann); err != nil {
 		t.Fatal(err)
 	}
 	d.Except([]Exception{exception("user=ann", time.Hour)})
-	if state, err = d.State(t.Context(), "d", ann); err != nil || remaining(state.Answer) != 3 || state.Banned == 0 {
+	if state, err = d.State(t.Context(), "d", ann); err != nil || remaining(state.Answer) != 3 || state.Ban == nil {
 		t.Errorf("after the reset: %+v, %v", state, err)
 	}
 	if err := d.Reset(t.Context(), "d", part("stranger=a", 1).Entries); !errors.Is(err, ErrNotLimited) {

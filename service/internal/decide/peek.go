@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -61,8 +60,8 @@ func (d *Decider) Explain(ctx context.Context, req Request) (Explanation, error)
 type State struct {
 	// Found is the rule of the subject; its Rule is nil where none matches.
 	Found config.Found
-	// Banned is for how much longer the subject is banned; zero is not at all.
-	Banned time.Duration
+	// Ban is the ban that refuses the subject, of several the last to end; nil is none.
+	Ban *Exception
 	// Limits are what holds it now, of its rule or of an override; none is unlimited. Policy is how they are
 	// counted; nil where nothing is.
 	Limits []sash.Limit
@@ -80,7 +79,7 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 		return State{}, err
 	}
 	held, banned := r.limitsOf(domain, entries, found)
-	s := State{Found: found, Banned: banned, Answer: Answer{Rule: found.Rule, Metric: found.Metric, Key: found.Key}}
+	s := State{Found: found, Ban: banned, Answer: Answer{Rule: found.Rule, Metric: found.Metric, Key: found.Key}}
 	if held == nil {
 		return s, nil
 	}

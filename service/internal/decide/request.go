@@ -74,6 +74,8 @@ type Answer struct {
 	RefusedBy sash.LimitResult
 	// Banned says that an operator has banned the subject: RefusedBy is called Ban, and nothing was charged.
 	Banned bool
+	// BannedBy is the ban, of several the last to end. The caller must not change it.
+	BannedBy *Exception
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
 	// Limits is each limit's part of the answer; empty when nothing limits the part, or the store was not asked.

@@ -17,8 +17,9 @@ import (
 type rules struct {
 	config *config.Config
 	limits map[*config.Rule]*limits // of rules that have some
-	// exceptions are by the key of their subject. Nil, which costs a request nothing, is none.
-	exceptions map[string]*exceptions
+	// overrides are by the key of their subject, and bans by their domain. Nil, which costs a request nothing, is none.
+	overrides map[string]override
+	bans      map[string]*banTree
 }
 
 // Limits are the limits that apply to a subject, checked and ready for the store.
@@ -145,7 +146,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	}
 	held, banned := r.limitsOf(req.Domain, part.Entries, found)
 	switch {
-	case banned > 0 && !part.Refund:
+	case banned != nil && !part.Refund:
 		a.Key = cmp.Or(found.Key, config.Key(req.Domain, part.Entries))
 		a.ban(banned)
 		return nil
@@ -192,24 +193,22 @@ func (d *Decider) override(domain string, part *Part, a *Answer) error {
 	return nil
 }
 
-// limitsOf returns the limits that apply to a subject, nil for none, and for how much longer it is banned. Without
+// limitsOf returns the limits that apply to a subject, nil for none, and the ban that refuses it, nil for none. Without
 // exceptions it looks up the rule's limits and no more.
-func (r *rules) limitsOf(domain string, entries []config.Entry, found config.Found) (held *limits, banned time.Duration) {
+func (r *rules) limitsOf(domain string, entries []config.Entry, found config.Found) (held *limits, banned *Exception) {
 	held = r.limits[found.Rule]
-	if len(r.exceptions) == 0 {
-		return held, 0
+	if r.overrides == nil && r.bans == nil {
+		return held, nil
 	}
-	now, overridden := time.Now(), false
-	keys := [2]string{config.Key(domain, entries), found.Key} // they differ where values are charged together
-	for i, key := range keys {
-		e := r.exceptions[key]
-		if e == nil || i == 1 && key == keys[0] {
-			continue
+	now := time.Now()
+	if r.overrides != nil && found.Rule != nil {
+		// The two keys differ where values are charged together. An override of the value itself comes first.
+		for _, key := range [2]string{config.Key(domain, entries), found.Key} {
+			if o, ok := r.overrides[key]; ok && now.Before(o.until) {
+				held = o.limits
+				break
+			}
 		}
-		if !overridden && found.Rule != nil && now.Before(e.until) {
-			held, overridden = e.override, true
-		}
-		banned = max(banned, e.left(now))
 	}
-	return held, banned
+	return held, r.bans[domain].find(entries, found.Charged, now, nil)
 }

@@ -180,6 +180,9 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 	if life < Shortest || life > Longest {
 		return e, fmt.Errorf("%w: it would expire after %v, which must be at least %v and at most %v", ErrInvalid, life, Shortest, Longest)
 	}
+	if e.Kind == Ban {
+		e.Entries = decide.Canonical(e.Entries) // so that two spellings of an address are one ban
+	}
 	checked, err := e.decided()
 	if err != nil {
 		return e, err
@@ -251,8 +254,11 @@ func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, 
 	return errors.New("other instances keep changing overrides and bans: try again")
 }
 
-// InEffect reports whether an exception applies under the configuration in use.
-func (b *Book) InEffect(e Exception) bool {
+// Effect returns nil for an exception that applies under the configuration in use, or why it has no effect.
+func (b *Book) Effect(e Exception) error {
 	checked, err := e.decided()
-	return err == nil && b.decider.CheckException(checked) == nil
+	if err != nil {
+		return err
+	}
+	return b.decider.CheckException(checked)
 }

@@ -147,6 +147,37 @@ func TestForwardAuthOfABannedClient(t *testing.T) {
 	wantAuth(t, "another client", auth(h, "domain=edge&descriptor=remote_address", "X-Forwarded-For", "192.0.2.8"), 200, "", `"2/10s";r=1;t=10`)
 }
 
+// A ban names an address as its operator knows it, and a proxy's client is its address or the network that counts for it.
+func TestForwardAuthOfBannedNetworks(t *testing.T) {
+	for _, c := range []struct {
+		ban, client string
+		banned      bool
+	}{
+		{"192.0.2.0/24", "192.0.2.7", true},
+		{"192.0.2.9/24", "192.0.2.7", true}, // the bits of the host do not count
+		{"192.0.2.0/24", "192.0.3.7", false},
+		{"::ffff:192.0.2.7", "192.0.2.7", true},
+		{"::ffff:192.0.2.0/120", "192.0.2.7", true},
+		{"2001:db8::1", "2001:db8::1", true}, // forward-auth sees 2001:db8::/64
+		{"2001:db8::1", "2001:db8::2", true}, // the same client
+		{"2001:db8::1", "2001:db8:0:1::1", false},
+		{"2001:db8::/64", "2001:db8::1", true},
+		{"2001:DB8::/32", "2001:db8:0:1::1", true},
+		{"2001:db8::/32", "2001:db9::1", false},
+	} {
+		h, _ := edge(t)
+		h.decider.Except([]decide.Exception{{
+			Domain: "edge", Entries: []config.Entry{{Key: "remote_address", Value: c.ban}}, Until: time.Now().Add(time.Hour),
+		}})
+		for _, query := range []string{"domain=edge&descriptor=remote_address", "domain=edge&descriptor=remote_address,path"} {
+			w := auth(h, query, "X-Forwarded-For", c.client)
+			if want := map[bool]int{true: 429, false: 200}[c.banned]; w.Code != want {
+				t.Errorf("%s banned, %s at %s: %d, want %d", c.ban, c.client, query, w.Code, want)
+			}
+		}
+	}
+}
+
 // Two requests that are charged to one subject: the second finds the limit of 1 used up.
 func TestForwardAuthCountsTogether(t *testing.T) {
 	for _, c := range []struct {

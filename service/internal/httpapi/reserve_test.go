@@ -145,7 +145,7 @@ func TestABanIsExplained(t *testing.T) {
 	entries := []config.Entry{{Key: "user", Value: "ann"}}
 	h.decider.Except([]decide.Exception{{Domain: "d", Entries: entries, Until: time.Now().Add(time.Hour)}})
 	said := post(t, h, "/v1/explain", ann, 200)
-	if said["summary"] != "refused: an operator has banned the subject" || len(said["usage"].([]any)) != 0 {
+	if said["summary"] != "refused: an operator has banned d:user:ann" || len(said["usage"].([]any)) != 0 {
 		t.Errorf("%v", said)
 	}
 	if said := post(t, h, "/v1/reserve", ann, 429); said["token"] != nil || said["refused_by"] != "ban" {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -72,7 +73,7 @@ func summary(e *decide.Explanation) string {
 	case e.Never != nil:
 		return "never allowed: " + e.Never.Error()
 	case a.Banned:
-		return "refused: an operator has banned the subject"
+		return "refused: an operator has banned " + config.Key(a.BannedBy.Domain, a.BannedBy.Entries)
 	case a.Refused && a.Soft() && len(a.Limits) > 0:
 		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", a.RefusedBy.Limit.Name, a.Cost)
 	case a.Refused && !a.Soft():

@@ -129,7 +129,7 @@ const show = () => {
   $('found').hidden = false;
   say($('h-window'), s.subject);
   const badges = [];
-  if (s.ban) badges.push(['bad', `banned until ${moment(Date.parse(s.ban.expires))}${s.ban.reason ? `: ${s.ban.reason}` : ''}`]);
+  if (s.ban) badges.push(['bad', `banned until ${moment(Date.parse(s.ban.expires))}${s.ban.subject === s.subject ? '' : ` as ${s.ban.subject}`}${s.ban.reason ? `: ${s.ban.reason}` : ''}`]);
   if (s.override) badges.push(['warn', `override until ${moment(Date.parse(s.override.expires))}${s.override.reason ? `: ${s.override.reason}` : ''}`]);
   if (s.source && s.source !== 'store') badges.push(['warn', `answered by ${s.source}`]);
   if (s.rule?.shadow_mode) badges.push(['', 'shadow mode']);

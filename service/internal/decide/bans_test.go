@@ -1,0 +1,190 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/service/internal/config"
+)
+
+const banRules = `
+domain: d
+descriptors:
+- {key: addr, limits: [9/1h], descriptors: [{key: path, limits: [9/1h]}]}
+- {key: user, limits: [9/1h], descriptors: [{key: path, limits: [9/1h], descriptors: [{key: addr, limits: [9/1h]}]}]}
+- {key: file, value: "pub/*", limits: [9/1h], share_threshold: true, descriptors: [{key: path, limits: [9/1h]}]}
+- {key: each, value: "pub/*", limits: [9/1h]}
+`
+
+// A ban refuses the requests that begin with its entries, in their order and of its domain.
+func TestABanRefusesWhatBeginsWithItsEntries(t *testing.T) {
+	for _, c := range []struct {
+		ban, request string
+		banned       bool
+	}{
+		{"user=a", "user=a", true},
+		{"user=a", "user=a path=/x", true},
+		{"user=a", "user=a path=/x addr=192.0.2.7", true},
+		{"user=a", "user=a whatever=b", true},
+		{"user=a", "user=ab path=/x", false},
+		{"user=a path=/x", "user=a", false},
+		{"user=a path=/x", "user=a path=/y", false},
+		{"user=a path=/x", "user=a path=/x addr=192.0.2.7", true},
+		{"path=/x", "user=a path=/x", false},
+		{"user=a path=/x addr=192.0.2.0/24", "user=a path=/x addr=192.0.2.7", true},
+		{"user=a path=/x addr=192.0.2.0/24", "user=a path=/y addr=192.0.2.7", false},
+		{"addr=192.0.2.0/24 path=/x", "addr=192.0.2.7 path=/x", true},
+		{"addr=192.0.2.0/24 path=/x", "addr=192.0.2.7 path=/y", false},
+		{"addr=192.0.2.0/24", "user=192.0.2.7", false},
+		{"file=pub/*", "file=pub/a path=/x", true},
+		{"file=pub/*", "file=pub/a whatever=b", true},
+		{"file=pub/a", "file=pub/b", false},
+	} {
+		d := live(t, banRules)
+		d.Except([]Exception{{Domain: "d", Entries: part(c.ban, 1).Entries, Until: time.Now().Add(time.Hour)}})
+		if a := decideOne(t, d, c.request); a.Banned != c.banned {
+			t.Errorf("%s is banned: %s is banned: %v", c.ban, c.request, a.Banned)
+		}
+		if state, err := d.State(t.Context(), "d", part(c.request, 1).Entries); err != nil || (state.Ban != nil) != c.banned {
+			t.Errorf("%s is banned: the state of %s is %+v, %v", c.ban, c.request, state.Ban, err)
+		}
+	}
+}
+
+// Of several bans that match, the one that ends last counts.
+func TestTheLastBanToEndCounts(t *testing.T) {
+	d := live(t, banRules)
+	var all []Exception
+	for i, entries := range []string{"addr=192.0.2.0/24", "addr=192.0.0.0/16", "addr=192.0.2.7", "addr=192.0.2.7 path=/x"} {
+		all = append(all, Exception{Domain: "d", Entries: part(entries, 1).Entries, Until: time.Now().Add(time.Duration([]int{1, 3, 2, 4}[i]) * time.Hour)})
+	}
+	d.Except(all)
+	for request, want := range map[string]string{"addr=192.0.2.7": "192.0.0.0/16", "addr=192.0.2.7 path=/x": "192.0.2.7", "addr=192.0.9.1 path=/x": "192.0.0.0/16"} {
+		a := decideOne(t, d, request)
+		if !a.Banned || a.BannedBy.Entries[0].Value != want {
+			t.Errorf("%s: %+v, want %s", request, a.BannedBy, want)
+		}
+	}
+}
+
+// Bans on random networks match exactly the addresses and networks that netip says they contain, and the /64 of IPv6
+// addresses, which is the client that a proxy's limit counts.
+func TestBannedNetworksAreThoseOfNetip(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	hits := 0
+	for range 300 {
+		d := live(t, banRules)
+		var all []Exception
+		var banned []netip.Prefix
+		for range 1 + random.IntN(8) {
+			p := randomNetwork(random, random.IntN(3) == 0)
+			all = append(all, Exception{Domain: "d", Entries: []config.Entry{{Key: "addr", Value: written(random, p)}}, Until: time.Now().Add(time.Hour)})
+			banned = append(banned, p)
+		}
+		d.Except(all)
+		for range 40 {
+			asked := randomNetwork(random, random.IntN(3) > 0)
+			want := false
+			for _, p := range banned {
+				inside := p.Bits() <= asked.Bits() && p.Masked().Contains(asked.Addr())
+				client := asked.Addr().Is6() && asked.Bits() == 64 && p.Bits() > 64 && asked.Masked().Contains(p.Addr())
+				want = want || inside || client
+			}
+			text := written(random, asked)
+			a := decideOne(t, d, "addr="+text)
+			if a.Banned != want {
+				t.Fatalf("seed %d: %s under %v: banned %v, want %v", seed, text, banned, a.Banned, want)
+			}
+			if want {
+				hits++
+			}
+		}
+	}
+	if hits < 1000 {
+		t.Errorf("seed %d: only %d of 12,000 requests were banned: the test shows little", seed, hits)
+	}
+}
+
+// randomNetwork returns a network, or a single address, from a space so small that they often overlap.
+func randomNetwork(random *rand.Rand, single bool) netip.Prefix {
+	if random.IntN(2) == 0 {
+		a := netip.AddrFrom4([4]byte{192, 0, byte(random.IntN(3)), byte(random.IntN(256))})
+		bits := 32
+		if !single {
+			bits = 12 + random.IntN(21)
+		}
+		return netip.PrefixFrom(a, bits)
+	}
+	raw := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, byte(random.IntN(3))}
+	raw[8], raw[15] = byte(random.IntN(2)<<7), byte(random.IntN(4))
+	bits := 128
+	if !single {
+		bits = []int{32, 48, 56, 63, 64, 64, 65, 96, 127}[random.IntN(9)]
+	}
+	return netip.PrefixFrom(netip.AddrFrom16(raw), bits)
+}
+
+// written writes a network in one of the ways that mean it.
+func written(random *rand.Rand, p netip.Prefix) string {
+	addr, bits := p.Addr(), p.Bits()
+	if addr.Is4() && random.IntN(3) == 0 {
+		addr, bits = netip.AddrFrom16(addr.As16()), bits+96
+	}
+	text := addr.String()
+	if random.IntN(3) == 0 {
+		text = addr.StringExpanded()
+	}
+	if bits < addr.BitLen() || random.IntN(4) == 0 {
+		text += "/" + strconv.Itoa(bits)
+	}
+	return text
+}
+
+// Without the configuration's help nobody sees that a ban matches nothing: its error names the keys that there are.
+func TestABanThatNothingCanMatchIsRejected(t *testing.T) {
+	d := live(t, banRules)
+	for entries, say := range map[string]string{
+		"usr=a":          `no descriptor has the key "usr": there are addr, each, file, user`,
+		"path=/x":        `no descriptor has the key "path": there are`,
+		"user=a role=b":  `no descriptor below user has the key "role": there is path`,
+		"user=a path=/x": "",
+		"user=stranger":  "",
+		"file=pub/*":     "",
+		"each=pub/*":     "counts each value by itself",
+		"each=pub/a":     "",
+	} {
+		err := d.CheckException(Exception{Domain: "d", Entries: part(entries, 1).Entries})
+		if (err == nil) != (say == "") || err != nil && !strings.Contains(err.Error(), say) {
+			t.Errorf("%s: %v, want %q", entries, err, say)
+		}
+	}
+}
+
+func BenchmarkDecideAmongBans(b *testing.B) {
+	for _, n := range []int{0, 1, 10_000} {
+		d := benchDecider(b)
+		var all []Exception
+		for i := range n { // of 13 lengths
+			value := fmt.Sprintf("10.%d.%d.0/%d", i/250, i%250, 20+i%13)
+			all = append(all, Exception{Domain: "d", Entries: []config.Entry{{Key: "user", Value: value}}, Until: time.Now().Add(time.Hour)})
+		}
+		d.Except(all)
+		for _, value := range []string{"ann", "192.0.2.7"} {
+			b.Run(fmt.Sprintf("%d/%s", n, value), func(b *testing.B) {
+				entries := []config.Entry{{Key: "user", Value: value}}
+				b.ReportAllocs()
+				for b.Loop() {
+					if a, err := one(b.Context(), d, One("d", entries, nil)); err != nil || a.Banned {
+						b.Fatal(a, err)
+					}
+				}
+			})
+		}
+	}
+}
