@@ -127,8 +127,8 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 
 // decideApart decides calls that the store cannot decide in one step.
 func (l *Limiter) decideApart(ctx context.Context, calls []call) ([]Result, error) {
-	if _, ok := l.settler(); !ok {
-		return nil, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
+	if _, err := l.settler("one decision over subjects in different places"); err != nil {
+		return nil, err
 	}
 	steps := make([][]driver.Request, len(calls))
 	for i := range calls {

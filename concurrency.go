@@ -54,8 +54,8 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 	if !l.policy.Algorithm.Exact() {
 		return nil, fmt.Errorf("%w: algorithm %v lets more than %d calls be in flight", ErrInvalidLimit, l.policy.Algorithm, n)
 	}
-	if _, ok := l.settler(); !ok {
-		return nil, fmt.Errorf("%w: a limit of calls in flight", ErrUnsupported)
+	if _, err := l.settler("a limit of calls in flight"); err != nil {
+		return nil, err
 	}
 	l.prefix += inFlight
 	return &Concurrency{limiter: l}, nil

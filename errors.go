@@ -27,9 +27,19 @@ var (
 	ErrInvalidKey = errors.New("sash: invalid key")
 	// ErrInvalidID means that the ID of a call is empty or longer than [MaxIDLength].
 	ErrInvalidID = errors.New("sash: invalid id")
-	// ErrUnsupported means that the store does not have the power that the call needs.
+	// ErrUnsupported means that the store does not have the power that the call needs, or that
+	// [Options].CountRefused rules the call out. The text says which.
 	ErrUnsupported = driver.ErrUnsupported
 )
+
+// A countedRefusals is the ErrUnsupported of a call that CountRefused rules out: the store is not the cause.
+type countedRefusals struct{ call string }
+
+func (e countedRefusals) Error() string {
+	return "sash: Options.CountRefused rules out " + e.call + ": the charge of a refused call cannot be settled; use a limiter without it"
+}
+
+func (e countedRefusals) Unwrap() error { return ErrUnsupported }
 
 // A LimitedError is a refusal: the call was right, the store answered, and there is no room.
 // It is ErrLimited.

@@ -52,15 +52,14 @@ type Reservation struct {
 // Errors are those of AllowN, and [ErrUnsupported] when the store does not settle or the limiter charges
 // refused calls.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
-	store, ok := l.settler()
-	if !ok {
-		return nil, fmt.Errorf("%w: Reserve", ErrUnsupported)
+	store, err := l.settler("Reserve")
+	if err != nil {
+		return nil, err
 	}
 	if err := l.policy.checkCost(estimate); err != nil {
 		return nil, err
 	}
-	key, err := l.key(key)
-	if err != nil {
+	if key, err = l.key(key); err != nil {
 		return nil, err
 	}
 	calls := []call{newCall(key, estimate, l.policy, true)}
@@ -78,9 +77,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 // Errors are those of AllowAll, and [ErrUnsupported], which comes first, when the store does not settle or
 // the limiter charges refused calls.
 func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, []*Reservation, error) {
-	store, ok := l.settler()
-	if !ok {
-		return Result{}, nil, fmt.Errorf("%w: ReserveAll", ErrUnsupported)
+	store, err := l.settler("ReserveAll")
+	if err != nil {
+		return Result{}, nil, err
 	}
 	calls, err := l.calls(subjects, true)
 	if err != nil {
@@ -101,10 +100,17 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	return res, reserved, nil
 }
 
-// settler returns the store if it can settle and the limiter does not charge refused calls, which cannot be settled.
-func (l *Limiter) settler() (driver.Settler, bool) {
+// settler returns the store for a call that settles. The error is ErrUnsupported if the store cannot, or if the limiter
+// charges refused calls, which cannot be settled.
+func (l *Limiter) settler(call string) (driver.Settler, error) {
+	if l.policy.CountRefused {
+		return nil, countedRefusals{call}
+	}
 	store, ok := driver.As[driver.Settler](l.store)
-	return store, ok && !l.policy.CountRefused
+	if !ok {
+		return nil, fmt.Errorf("%w: %s needs a driver.Settler", ErrUnsupported, call)
+	}
+	return store, nil
 }
 
 func newReservation(store driver.Settler, c call, res Result) *Reservation {

@@ -3,6 +3,7 @@ package sash_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -141,9 +142,15 @@ func TestReserveRefusesWhatItCannotDo(t *testing.T) {
 	if _, err := plain.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnsupported) {
 		t.Errorf("a store that cannot settle: %v", err)
 	}
-	counting := newLimiter(t, memstore.New(nil), &sash.Options{CountRefused: true}, sash.PerHour(10))
-	if _, err := counting.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnsupported) {
-		t.Errorf("a limiter that charges refused calls: %v", err)
+	countRefused := &sash.Options{CountRefused: true}
+	counting := newLimiter(t, memstore.New(nil), countRefused, sash.PerHour(10))
+	_, one := counting.Reserve(t.Context(), "k", 1)
+	_, _, all := counting.ReserveAll(t.Context(), sash.Subject{Key: "k", Cost: 1})
+	_, atOnce := sash.NewConcurrency(memstore.New(nil), countRefused, 1, time.Minute)
+	for _, err := range []error{one, all, atOnce} {
+		if !errors.Is(err, sash.ErrUnsupported) || !strings.Contains(err.Error(), "CountRefused") || strings.Contains(err.Error(), "this store") {
+			t.Errorf("the error of a limiter that charges refused calls blames something else: %v", err)
+		}
 	}
 	l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(10))
 	if _, err := l.Reserve(t.Context(), "k", 11); !errors.Is(err, sash.ErrCostAboveLimit) {

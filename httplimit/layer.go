@@ -96,7 +96,7 @@ func (g *gate) checkCharge(l *Layer) error {
 		return nil
 	}
 	if _, _, err := g.limiter.ReserveAll(context.Background()); errors.Is(err, sash.ErrUnsupported) {
-		return fmt.Errorf("releasing a charge needs a store that is a driver.Settler, and a limiter without CountRefused: %w", err)
+		return fmt.Errorf("a layer of %v releases its charges: %w", l.Charge, err)
 	}
 	if a := g.limiter.Algorithm(); !a.Exact() {
 		return fmt.Errorf("%w: algorithm %v admits more than the limit, and forgets when a request was charged; releasing a charge needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
