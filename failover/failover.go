@@ -51,6 +51,7 @@ package failover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,6 +122,16 @@ const (
 	Misconfigured             // the store rejected the call, such as for a wrong password, and did not charge it
 	Rejected                  // the store works and rejected only this call: no failure, and no failure mode answers
 )
+
+var kindNames = [...]string{Unknown: "unknown", Unsent: "unsent", Misconfigured: "misconfigured", Rejected: "rejected"}
+
+// String returns "unknown", "unsent", "misconfigured" or "rejected".
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
 
 // Causes of a missing answer, for errors.Is on Result.Cause and on errors.
 var (

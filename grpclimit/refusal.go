@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,16 @@ const (
 	SubjectHMAC                  // the HMAC of the key under ServerOptions.PartitionKey, see sash.Secret
 	SubjectKey                   // the key as the store has it, with the limiter's prefix, for clients that may know it
 )
+
+var subjectNames = [...]string{SubjectHidden: "hidden", SubjectHMAC: "hmac", SubjectKey: "key"}
+
+// String returns "hidden", "hmac" or "key".
+func (s Subject) String() string {
+	if int(s) < len(subjectNames) {
+		return subjectNames[s]
+	}
+	return fmt.Sprintf("Subject(%d)", uint8(s))
+}
 
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
 // limit that refused.

@@ -1,6 +1,9 @@
 package httplimit
 
-import "net/http"
+import (
+	"fmt"
+	"net/http"
+)
 
 // A Charge says what a layer counts.
 type Charge uint8
@@ -34,6 +37,16 @@ const (
 	InFlight
 )
 
+var chargeNames = [...]string{Requests: "requests", Failures: "failures", InFlight: "in-flight"}
+
+// String returns "requests", "failures" or "in-flight".
+func (c Charge) String() string {
+	if int(c) < len(chargeNames) {
+		return chargeNames[c]
+	}
+	return fmt.Sprintf("Charge(%d)", uint8(c))
+}
+
 // An Outcome is how a request ended.
 type Outcome uint8
 
@@ -43,6 +56,16 @@ const (
 	Failed                   // layers of Failures keep their charge
 	Succeeded                // layers of Failures release their charge; those with ResetOnSuccess reset the subject
 )
+
+var outcomeNames = [...]string{Neutral: "neutral", Failed: "failed", Succeeded: "succeeded"}
+
+// String returns "neutral", "failed" or "succeeded".
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
 
 // An OutcomeFunc returns the outcome of a request by its response: the status and the header fields that
 // the handler sent. The status of a handler that sent none is 200 when it returned, and 500 when it

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"fmt"
 	"time"
 
 	"example.com/sash"
@@ -68,6 +69,16 @@ const (
 	// ResetUnixMilli is milliseconds since 1970.
 	ResetUnixMilli
 )
+
+var resetFormNames = [...]string{ResetAny: "any", ResetSeconds: "seconds", ResetUnix: "unix", ResetUnixMilli: "unix-milli"}
+
+// String returns "any", "seconds", "unix" or "unix-milli".
+func (r ResetForm) String() string {
+	if int(r) < len(resetFormNames) {
+		return resetFormNames[r]
+	}
+	return fmt.Sprintf("ResetForm(%d)", uint8(r))
+}
 
 const (
 	unitRequests   = "requests"

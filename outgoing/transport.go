@@ -23,6 +23,16 @@ const (
 	Refuse
 )
 
+var modeNames = [...]string{Wait: "wait", Refuse: "refuse"}
+
+// String returns "wait" or "refuse".
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
 // DefaultMaxCoolDown is the longest cool-down when Options do not give one.
 const DefaultMaxCoolDown = time.Hour
 
