@@ -98,12 +98,17 @@ func Metadata(name string) KeyFunc { return ours(field(name).Key()) }
 // log sees the API key. Of "authorization" it takes the token of the scheme Bearer. A call without an API
 // key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that a handler could
 // read in more than one way: with a comma, which is how proxies join several, with bytes that are not printable
-// ASCII (unless the name ends in "-bin"), or, in "authorization", without a scheme. An empty hmacKey is an error
-// on every call.
+// ASCII (unless the name ends in "-bin"), or, in "authorization", without a scheme. An empty hmacKey is an error.
 //
 // A client that invents API keys invents subjects. Authenticate first, or add a second interceptor
 // with a limit per address before this one.
-func APIKey(name string, hmacKey []byte) KeyFunc { return ours(field(name).APIKey(hmacKey)) }
+func APIKey(name string, hmacKey []byte) (KeyFunc, error) {
+	key, err := field(name).APIKey(hmacKey)
+	if err != nil {
+		return nil, err
+	}
+	return ours(key), nil
+}
 
 func field(name string) middleware.Field[request] {
 	binary := strings.HasSuffix(strings.ToLower(name), "-bin")

@@ -37,8 +37,8 @@ func TestKeys(t *testing.T) {
 	hmacKey := []byte("a key of the application")
 	type ctxKey struct{}
 	user := grpclimit.User(func(ctx context.Context) (string, bool) { u, ok := ctx.Value(ctxKey{}).(string); return u, ok })
-	apiKey := grpclimit.APIKey("X-API-Key", hmacKey)
-	bearer := grpclimit.APIKey("Authorization", hmacKey)
+	xAPIKey := apiKey(t, "X-API-Key", hmacKey)
+	bearer := apiKey(t, "Authorization", hmacKey)
 	hashed := "apikey:" + sash.Secret(hmacKey, "k-1")
 
 	for _, c := range []struct {
@@ -63,11 +63,11 @@ func TestKeys(t *testing.T) {
 		{"blank metadata", grpclimit.Metadata("tenant"), carrying("tenant", " "), ""},
 		{"metadata twice", grpclimit.Metadata("tenant"), carrying("tenant", "t1", "tenant", "t2"), "bad"},
 
-		{"an API key, hashed", apiKey, carrying("x-api-key", "k-1"), hashed},
+		{"an API key, hashed", xAPIKey, carrying("x-api-key", "k-1"), hashed},
 		{"a bearer token, hashed", bearer, carrying("authorization", "bearer k-1"), hashed},
 		{"another scheme", bearer, carrying("authorization", "Basic k-1"), ""},
 		{"no token", bearer, carrying("authorization", "Bearer "), "bad"},
-		{"a binary API key", grpclimit.APIKey("key-bin", hmacKey), carrying("key-bin", "\x00,\xff"), "apikey:" + sash.Secret(hmacKey, "\x00,\xff")},
+		{"a binary API key", apiKey(t, "key-bin", hmacKey), carrying("key-bin", "\x00,\xff"), "apikey:" + sash.Secret(hmacKey, "\x00,\xff")},
 
 		{"a user", user, context.WithValue(context.Background(), ctxKey{}, "ann"), "user:ann"},
 		{"no user", user, context.Background(), ""},
@@ -75,11 +75,11 @@ func TestKeys(t *testing.T) {
 		{"all together", grpclimit.Shared("total"), context.Background(), "shared:total"},
 		{"a target on a server", grpclimit.Target, context.Background(), ""},
 
-		{"joined", grpclimit.Join(apiKey, grpclimit.Method), carrying("x-api-key", "k-1"), hashed + ":method:/s/m"},
-		{"joined with one missing", grpclimit.Join(apiKey, grpclimit.Method), context.Background(), ""},
-		{"the first of two", grpclimit.FirstOf(apiKey, grpclimit.PeerAddress), carrying("x-api-key", "k-1"), hashed},
-		{"the second of two", grpclimit.FirstOf(apiKey, grpclimit.PeerAddress), from(tcp("203.0.113.9:4711")), "addr:203.0.113.9"},
-		{"none of two", grpclimit.FirstOf(apiKey, grpclimit.PeerAddress), context.Background(), ""},
+		{"joined", grpclimit.Join(xAPIKey, grpclimit.Method), carrying("x-api-key", "k-1"), hashed + ":method:/s/m"},
+		{"joined with one missing", grpclimit.Join(xAPIKey, grpclimit.Method), context.Background(), ""},
+		{"the first of two", grpclimit.FirstOf(xAPIKey, grpclimit.PeerAddress), carrying("x-api-key", "k-1"), hashed},
+		{"the second of two", grpclimit.FirstOf(xAPIKey, grpclimit.PeerAddress), from(tcp("203.0.113.9:4711")), "addr:203.0.113.9"},
+		{"none of two", grpclimit.FirstOf(xAPIKey, grpclimit.PeerAddress), context.Background(), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := c.key(c.ctx, grpclimit.Call{FullMethod: "/s/m"})
@@ -93,6 +93,22 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+func apiKey(t *testing.T, name string, hmacKey []byte) grpclimit.KeyFunc {
+	t.Helper()
+	key, err := grpclimit.APIKey(name, hmacKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// A program whose configuration lacks the HMAC key does not start.
+func TestAnAPIKeyNeedsAnHMACKey(t *testing.T) {
+	if key, err := grpclimit.APIKey("x-api-key", nil); key != nil || err == nil || !strings.Contains(err.Error(), "32 random bytes") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestJoinedKeysFitTheStore(t *testing.T) {
 	long := grpclimit.Metadata("tenant")
 	key, err := grpclimit.Join(long, long, long, long)(carrying("tenant", strings.Repeat("x", 90)), grpclimit.Call{})
@@ -103,8 +119,7 @@ func TestJoinedKeysFitTheStore(t *testing.T) {
 
 func TestWrongKeyFunctionsAreNotErrNoKey(t *testing.T) {
 	for name, key := range map[string]grpclimit.KeyFunc{
-		"no HMAC key": grpclimit.APIKey("x-api-key", nil),
-		"129 bits":    grpclimit.PeerPrefix(129),
+		"129 bits": grpclimit.PeerPrefix(129),
 	} {
 		if got, err := key(context.Background(), grpclimit.Call{}); err == nil || errors.Is(err, grpclimit.ErrNoKey) {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -178,7 +193,6 @@ func TestAClientReadsTheOutgoingMetadata(t *testing.T) {
 // A constructor of a KeyFunc returns no error, so every call fails.
 func TestInvalidKeyFuncsSayWhatIsWrong(t *testing.T) {
 	for says, key := range map[string]grpclimit.KeyFunc{
-		"HMAC key":          grpclimit.APIKey("x-api-key", nil),
 		"User":              grpclimit.User(nil),
 		"Join needs":        grpclimit.Join(),
 		"Join needs key":    grpclimit.Join(grpclimit.PeerAddress, nil),

@@ -37,8 +37,9 @@ type ServerOptions struct {
 	// clients do not return together. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
 	// OnError receives every error: the store's, also when FailOpen hides it from the client, and those of
-	// wrong keys, costs and limits. It does not receive refusals, ErrNoKey, ErrBadKey, statuses that the key function
-	// chose, and the errors of callers that gave up.
+	// wrong keys, costs and limits. It does not receive what the caller has to change, which any caller can cause:
+	// refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that the key function chose and the
+	// errors of callers that gave up.
 	OnError func(ctx context.Context, call Call, err error)
 }
 

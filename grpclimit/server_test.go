@@ -146,7 +146,9 @@ func TestCostAndExempt(t *testing.T) {
 	value := func(ctx context.Context, name string) string {
 		return strings.Join(metadata.ValueFromIncomingContext(ctx, name), ",")
 	}
+	reported := make(chan error, 2)
 	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
+		OnError: func(_ context.Context, _ grpclimit.Call, err error) { reported <- err },
 		Cost: func(ctx context.Context, _ grpclimit.Call) int64 {
 			switch value(ctx, "size") {
 			case "large":
@@ -172,7 +174,13 @@ func TestCostAndExempt(t *testing.T) {
 	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
 	wantCode(t, call(with("probe", "1"), client), codes.OK)
 	wantCode(t, call(with("size", "huge"), client), codes.InvalidArgument)
+	if len(reported) > 0 {
+		t.Errorf("OnError received %v, which the caller has to change", <-reported)
+	}
 	wantCode(t, call(with("size", "negative"), client), codes.Internal)
+	if err := <-reported; !errors.Is(err, sash.ErrInvalidCost) {
+		t.Errorf("OnError received %v", err)
+	}
 }
 
 func TestStoreFailure(t *testing.T) {

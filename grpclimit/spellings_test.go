@@ -30,12 +30,12 @@ func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 		{"metadata", grpclimit.Metadata("tenant"), "tenant", "t1", map[string][]string{
 			"twice": {"t1", "t1"}, "two": {"t2", "t1"}, "blank before": {"", "t1"}, "blank after": {"t1", " "}, "padded": {" t1 "},
 		}},
-		{"a binary API key", grpclimit.APIKey("key-bin", hmacKey), "key-bin", "\x00k,", map[string][]string{"twice": {"\x00k,", "\x00k,"}}},
-		{"an API key", grpclimit.APIKey("X-API-Key", hmacKey), "x-api-key", "k1", map[string][]string{
+		{"a binary API key", apiKey(t, "key-bin", hmacKey), "key-bin", "\x00k,", map[string][]string{"twice": {"\x00k,", "\x00k,"}}},
+		{"an API key", apiKey(t, "X-API-Key", hmacKey), "x-api-key", "k1", map[string][]string{
 			"twice": {"k1", "k1"}, "two": {"k2", "k1"}, "blank before": {"", "k1"}, "blank after": {"k1", ""}, "padded": {" k1 "},
 			"joined": {"k1, k1"}, "joined with another": {"k2,k1"}, "NUL": {"k1\x00"}, "no-break space": {"k1\u00a0"}, "no text": {"k1\xff"},
 		}},
-		{"a bearer token", grpclimit.APIKey("authorization", hmacKey), "authorization", "Bearer k1", map[string][]string{
+		{"a bearer token", apiKey(t, "authorization", hmacKey), "authorization", "Bearer k1", map[string][]string{
 			"twice": {"Bearer k1", "Bearer k1"}, "another scheme first": {"Basic eDp5", "Bearer k1"}, "case": {"bEARER k1"},
 			"tab": {"Bearer\tk1"}, "two words": {"Bearer k1 x"}, "joined": {"Bearer k1, Bearer k1"},
 			"joined with another scheme": {"Basic eDp5, Bearer k1"}, "no scheme": {"k1"}, "a scheme alone": {"Bearer"},

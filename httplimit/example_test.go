@@ -56,7 +56,11 @@ func ExampleNewLayers() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	customer := httplimit.FirstOf(httplimit.APIKey("X-API-Key", hmacKey), client.Key)
+	apiKey, err := httplimit.APIKey("X-API-Key", hmacKey)
+	if err != nil {
+		log.Fatal(err)
+	}
+	customer := httplimit.FirstOf(apiKey, client.Key)
 
 	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "api"}, sash.PerSecond(500))
 	if err != nil {

@@ -72,13 +72,13 @@ func Header(name string) KeyFunc {
 // sees the API key. Of the header Authorization it takes the token of the scheme Bearer. A request
 // without an API key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that a
 // handler could read in more than one way: with a comma, which is how proxies join several, with bytes that
-// are not printable ASCII, or, in Authorization, without a scheme. An empty hmacKey is an error on every request,
-// and so is a name that [Header] does not take.
+// are not printable ASCII, or, in Authorization, without a scheme. The error is for an empty hmacKey, and for a
+// name that [Header] does not take.
 //
 // A client that invents API keys invents subjects. Authenticate first, or add a [Layer] per address.
-func APIKey(header string, hmacKey []byte) KeyFunc {
+func APIKey(header string, hmacKey []byte) (KeyFunc, error) {
 	if why, is := absent(header); is {
-		return invalid("APIKey(%q): %s", header, why)
+		return nil, fmt.Errorf("httplimit: APIKey(%q): %s", header, why)
 	}
 	return field(header).APIKey(hmacKey)
 }

@@ -43,12 +43,12 @@ func TestKeys(t *testing.T) {
 		{"no header", httplimit.Header("X-Tenant"), plain, "", httplimit.ErrNoKey},
 		{"an empty header", httplimit.Header("X-Tenant"), with("X-Tenant", " "), "", httplimit.ErrNoKey},
 		{"a header twice", httplimit.Header("X-Tenant"), with("X-Tenant", "t1", "t2"), "", httplimit.ErrBadKey},
-		{"an API key", httplimit.APIKey("X-Api-Key", secret), with("X-Api-Key", "k"), hashed("k"), nil},
-		{"a bearer token", httplimit.APIKey("Authorization", secret), with("Authorization", "Bearer k"), hashed("k"), nil},
-		{"the scheme's case does not matter", httplimit.APIKey("authorization", secret), with("Authorization", "bEARER  k"), hashed("k"), nil},
-		{"another scheme", httplimit.APIKey("Authorization", secret), with("Authorization", "Basic k"), "", httplimit.ErrNoKey},
-		{"a scheme alone", httplimit.APIKey("Authorization", secret), with("Authorization", "Bearer"), "", httplimit.ErrBadKey},
-		{"a scheme with a list of parameters", httplimit.APIKey("Authorization", secret), with("Authorization", `Digest username="a", realm="b"`), "", httplimit.ErrNoKey},
+		{"an API key", apiKey(t, "X-Api-Key", secret), with("X-Api-Key", "k"), hashed("k"), nil},
+		{"a bearer token", apiKey(t, "Authorization", secret), with("Authorization", "Bearer k"), hashed("k"), nil},
+		{"the scheme's case does not matter", apiKey(t, "authorization", secret), with("Authorization", "bEARER  k"), hashed("k"), nil},
+		{"another scheme", apiKey(t, "Authorization", secret), with("Authorization", "Basic k"), "", httplimit.ErrNoKey},
+		{"a scheme alone", apiKey(t, "Authorization", secret), with("Authorization", "Bearer"), "", httplimit.ErrBadKey},
+		{"a scheme with a list of parameters", apiKey(t, "Authorization", secret), with("Authorization", `Digest username="a", realm="b"`), "", httplimit.ErrNoKey},
 		{"a name with a comma", httplimit.Header("X-Client-Dn"), with("X-Client-Dn", "CN=ann,O=x"), "header:x-client-dn:CN=ann,O=x", nil},
 		{"a user", httplimit.User(userOf), asUser("42"), "user:42", nil},
 		{"no user", httplimit.User(userOf), plain, "", httplimit.ErrNoKey},
@@ -67,6 +67,31 @@ func TestKeys(t *testing.T) {
 		c.edit(r)
 		if key, err := c.key(r); key != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%s: %q, %v; want %q, %v", c.name, key, err, c.want, c.err)
+		}
+	}
+}
+
+func apiKey(t *testing.T, header string, hmacKey []byte) httplimit.KeyFunc {
+	t.Helper()
+	key, err := httplimit.APIKey(header, hmacKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// A program whose configuration lacks the HMAC key does not start.
+func TestAnAPIKeyNeedsAnHMACKeyAndAHeader(t *testing.T) {
+	for says, c := range map[string]struct {
+		header  string
+		hmacKey []byte
+	}{
+		"32 random bytes": {"X-Api-Key", nil},
+		`APIKey("host")`:  {"host", []byte("secret")},
+		`APIKey("")`:      {"", []byte("secret")},
+	} {
+		if key, err := httplimit.APIKey(c.header, c.hmacKey); key != nil || err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an error that contains %q", err, says)
 		}
 	}
 }
@@ -91,7 +116,6 @@ func TestMistakesInKeysDoNotBlameTheClient(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("X-Api-Key", "k")
 	for name, key := range map[string]httplimit.KeyFunc{
-		"an API key without an HMAC key":   httplimit.APIKey("X-Api-Key", nil),
 		"a pattern in front of the router": httplimit.Pattern,
 	} {
 		if _, err := key(r); err == nil || errors.Is(err, httplimit.ErrNoKey) {
@@ -115,8 +139,6 @@ func TestInvalidKeyFuncsSayWhatIsWrong(t *testing.T) {
 	for says, key := range map[string]httplimit.KeyFunc{
 		`Header("Host")`:      httplimit.Header("Host"),
 		`Header("")`:          httplimit.Header(""),
-		`APIKey("host")`:      httplimit.APIKey("host", []byte("secret")),
-		"HMAC key":            httplimit.APIKey("X-API-Key", nil),
 		"User":                httplimit.User(nil),
 		"PatternOf":           httplimit.PatternOf(nil),
 		"Join needs":          httplimit.Join(),

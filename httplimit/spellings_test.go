@@ -37,12 +37,12 @@ func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 			"twice": {"t1", "t1"}, "two": {"t1", "t2"}, "blank before": {"", "t1"}, "blank after": {"t1", " "}, "padded": {" t1\t"},
 		}},
 		{"a long header", httplimit.Header("X-Tenant"), "X-Tenant", long, map[string][]string{"twice": {long, long}, "padded": {long + " "}}},
-		{"an API key", httplimit.APIKey("X-Api-Key", secret), "X-Api-Key", "k1", map[string][]string{
+		{"an API key", apiKey(t, "X-Api-Key", secret), "X-Api-Key", "k1", map[string][]string{
 			"twice": {"k1", "k1"}, "two": {"k2", "k1"}, "blank before": {"", "k1"}, "blank after": {"k1", ""}, "padded": {" k1 "},
 			"joined": {"k1, k1"}, "joined with another": {"k2,k1"}, "joined with nothing": {"k1,"}, "NUL": {"k1\x00"},
 			"tab": {"k1\tx"}, "no-break space": {"k1\u00a0"}, "no text": {"k1\xff"},
 		}},
-		{"a bearer token", httplimit.APIKey("Authorization", secret), "Authorization", "Bearer k1", map[string][]string{
+		{"a bearer token", apiKey(t, "Authorization", secret), "Authorization", "Bearer k1", map[string][]string{
 			"twice": {"Bearer k1", "Bearer k1"}, "blank before": {"", "Bearer k1"}, "another scheme first": {"Basic eDp5", "Bearer k1"},
 			"case": {"bEARER k1"}, "spaces": {"Bearer   k1 "}, "tab": {"Bearer\tk1"}, "two words": {"Bearer k1 x"},
 			"joined": {"Bearer k1, Bearer k1"}, "joined with another scheme": {"Basic eDp5, Bearer k1"}, "joined with nothing": {"Bearer k1,"},
@@ -100,7 +100,7 @@ func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 func TestABadKeyIsTheClientsError(t *testing.T) {
 	var reported error
 	user := httplimit.User(func(context.Context) (string, bool) { return "", false })
-	key := httplimit.FirstOf(user, httplimit.APIKey("X-Api-Key", []byte("secret")), httplimit.PeerAddress)
+	key := httplimit.FirstOf(user, apiKey(t, "X-Api-Key", []byte("secret")), httplimit.PeerAddress)
 	h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(3)),
 		&httplimit.Options{OnError: func(_ *http.Request, err error) { reported = err }},
 		httplimit.Layer{Name: "all", Key: httplimit.Shared("all")}, httplimit.Layer{Name: "caller", Key: key})(ok)

@@ -103,10 +103,11 @@ func (f Field[R]) Key() KeyFunc[R] {
 // the API key. Of a field "authorization" it takes the token of the scheme Bearer. A request without an API
 // key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that an application
 // could read in more than one way: with a comma, which is how proxies join several, with bytes that are not
-// printable ASCII (unless Binary), or without a scheme. An empty hmacKey fails every request.
-func (f Field[R]) APIKey(hmacKey []byte) KeyFunc[R] {
+// printable ASCII (unless Binary), or without a scheme. An empty hmacKey is an error: an application often reads it
+// from its configuration.
+func (f Field[R]) APIKey(hmacKey []byte) (KeyFunc[R], error) {
 	if len(hmacKey) == 0 {
-		return Invalid[R]("sash: APIKey needs an HMAC key, such as 32 random bytes that all instances share")
+		return nil, errors.New("sash: APIKey needs an HMAC key, such as 32 random bytes that all instances share")
 	}
 	bearer := strings.EqualFold(f.Name, "authorization")
 	return func(r R) (string, error) {
@@ -123,7 +124,7 @@ func (f Field[R]) APIKey(hmacKey []byte) KeyFunc[R] {
 			return "", err
 		}
 		return sash.Key("apikey", sash.Secret(hmacKey, value)), nil
-	}
+	}, nil
 }
 
 // single returns the field's only value. Of several, it cannot know which the application uses.
