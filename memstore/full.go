@@ -43,13 +43,19 @@ func (sh *shard) bar(sub *subject, until int64) {
 	}
 }
 
-// settled records that units were charged later, or given back.
+// settled records that units were charged later, or given back. It does not look, because a look moves charges that are
+// later than now: a subject that may have no unit left refuses until all have left.
 func (sh *shard) settled(now int64, sub *subject, more int64, limits []driver.Limit) {
+	expires := sub.state.Expires()
 	switch {
 	case more > 0:
-		statuses := sh.statuses[:len(limits)]
-		sh.note(now, sub, limits, sub.state.Look(now, 0, limits, statuses), statuses)
-	case sub.barred && sub.state.Expires() <= now: // nothing is charged
+		sub.used += more
+		for i := range limits {
+			if sub.used >= limits[i].Units && expires > sub.refuses {
+				sh.bar(sub, expires)
+			}
+		}
+	case sub.barred && expires <= now: // nothing is charged
 		sub.refuses = now
 		sh.move(sub, false)
 	}

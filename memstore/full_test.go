@@ -107,7 +107,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 	for _, a := range sash.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			evicted, full, refused := uint64(0), 0, 0
-			for seed := range uint64(60) {
+			for seed := range uint64(15) {
 				w := newFullWorld(t, seed, a, memstore.Options{MaxKeys: 12})
 				j := judge{make(map[string][]bar)}
 				for step := range 1500 {
@@ -262,6 +262,25 @@ func TestACallOverSeveralKeysEvictsNoneOfThem(t *testing.T) {
 			if res, err := l.Peek(t.Context(), s.Key); err != nil || res.Remaining != 4 {
 				t.Fatalf("round %d: %q has %d left, %v", i, s.Key, res.Remaining, err)
 			}
+		}
+	}
+}
+
+// A key whose units are used up by a settlement is not evicted either, and one whose units were all given back is.
+func TestSettlementsInAFullStore(t *testing.T) {
+	for name, c := range map[string]struct{ reserved, settled int64 }{"used up": {1, 10}, "given back": {10, 0}} {
+		store, _ := newStore(t, 1)
+		l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(10))
+		r, err := l.Reserve(t.Context(), "k", c.reserved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Settle(t.Context(), c.settled); err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Allow(t.Context(), "new")
+		if stays := errors.Is(err, memstore.ErrFull); stays != (c.settled > 0) {
+			t.Errorf("%s: %v for a new key", name, err)
 		}
 	}
 }
