@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -125,6 +126,7 @@ func serveIn(t *testing.T, env []string, args ...string) *service {
 		close(s.ended)
 	}()
 	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections() // the service would wait for a request on them
 		stop()
 		<-s.ended
 	})
@@ -194,6 +196,7 @@ func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 // stop interrupts the service and returns how it ended.
 func (p *service) stop(t *testing.T) error {
 	t.Helper()
+	http.DefaultClient.CloseIdleConnections() // the service would wait for a request on them
 	if err := p.interrupt(); err != nil {
 		t.Fatal(err)
 	}

@@ -91,10 +91,12 @@ the charges of the last ten seconds. A snapshot has no bans and overrides.
 
 SIGTERM or an interrupt ends the service. For --drain-delay health is down (/healthz 503,
 /healthcheck 500, NOT_SERVING over gRPC) and requests are answered as before, so that load balancers
-stop sending first. Then calls in flight have ten seconds, and what was admitted locally is written
-to Redis within five more, or logged as lost. A second signal ends the service at once. Behind load
-balancers, and on Kubernetes, set --drain-delay to 5s, or to the time they take to notice. The
-service has no authentication: everyone who reaches its addresses may send requests.`,
+stop sending first. Then requests in flight have ten seconds. A client that keeps its connection
+learns with its next answer that the connection ends, or is disconnected after two seconds without a
+request. What was admitted locally is written to Redis within five seconds more, or logged as lost.
+A second signal ends the service at once. Behind load balancers, and on Kubernetes, set
+--drain-delay to 5s, or to the time they take to notice. The service has no authentication: everyone
+who reaches its addresses may send requests.`,
 		Example: `  sash serve
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
 		Args: cobra.NoArgs,

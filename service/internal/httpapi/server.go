@@ -2,12 +2,16 @@ package httpapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
+
+	"example.com/sash/service/internal/conns"
 )
 
 // Bounds of a connection. A decision takes milliseconds, so all of them are generous.
@@ -17,20 +21,48 @@ const (
 	writeTimeout  = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
+	maxStreams    = 100 // of HTTP/2
+	quietTime     = 2 * time.Second
 	graceTimeout  = 10 * time.Second
 )
 
-// Serve answers on a listener until the context ends. Then it takes no new connections, lets requests
-// in flight finish for up to ten seconds, and returns nil. The listener is closed in any case.
-func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+// A Server is how a port answers HTTP. The zero value answers without TLS, and logs nothing.
+type Server struct {
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// Log gets what an operator should know. Nil is none.
+	Log *slog.Logger
+}
+
+// Serve answers on a listener until the context ends. Then it takes no new connections. A client that keeps its
+// connection learns with its next answer that the connection ends; one that sends nothing for two seconds is
+// disconnected. Serve returns nil when all connections are closed, and an error if that takes more than ten seconds.
+// The listener is closed in any case.
+func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	known := conns.New(listener)
+	listener = known
+	if s.TLS != nil {
+		listener = tls.NewListener(known, s.TLS)
+	}
+	var stopping atomic.Bool
 	server := &http.Server{
-		Handler:           handler,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if stopping.Load() {
+				w.Header().Set("Connection", "close") // over HTTP/2, net/http sends GOAWAY instead
+			}
+			handler.ServeHTTP(w, r)
+		}),
+		ConnState:         follow,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -39,16 +71,39 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		return err
 	case <-ctx.Done():
 	}
-	log.Info("stopping: requests in flight may finish", "within", graceTimeout)
+	s.Log.Info("stopping: requests in flight may finish", "within", graceTimeout)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTimeout)
 	defer cancel()
-	if err := server.Shutdown(grace); err != nil {
+	stopping.Store(true)
+	known.Stop()
+	if err := <-failed; !errors.Is(err, net.ErrClosed) {
+		_ = server.Close()
+		return err
+	}
+	err := known.Finish(grace, quietTime)
+	if err == nil {
+		err = server.Shutdown(grace) // of HTTP/2. It would not answer what arrives over HTTP/1
+	}
+	if err != nil {
 		_ = server.Close()
 		return fmt.Errorf("stopped with requests in flight: %w", err)
 	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	log.Info("stopped")
+	s.Log.Info("stopped")
 	return nil
+}
+
+// follow tells a connection what it is used for.
+func follow(conn net.Conn, state http.ConnState) {
+	secure, ok := conn.(*tls.Conn)
+	if ok {
+		conn = secure.NetConn()
+	}
+	known, ok := conn.(*conns.Conn)
+	if !ok {
+		return
+	}
+	if secure != nil && secure.ConnectionState().NegotiatedProtocol == "h2" {
+		known.Streams()
+	}
+	known.Busy(state == http.StateActive)
 }

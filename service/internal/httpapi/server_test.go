@@ -1,12 +1,13 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"testing"
+	"time"
 )
 
 func TestServeLetsRequestsInFlightFinish(t *testing.T) {
@@ -22,7 +23,7 @@ func TestServeLetsRequestsInFlightFinish(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, listener, handler, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
+	go func() { served <- Server{}.Serve(ctx, listener, handler) }()
 
 	answered := make(chan string, 1)
 	go func() {
@@ -52,6 +53,43 @@ func TestServeLetsRequestsInFlightFinish(t *testing.T) {
 	close(finish)
 	if got := <-answered; got != "done" {
 		t.Errorf("the request in flight got %q", got)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that keeps its connection gets an answer to what it sends when the server stops, and learns that the
+// connection ends. A client that has connected and not been accepted yet is answered too.
+func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	queued, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = queued.Close() }()
+	served := make(chan error, 1)
+	go func() { served <- Server{}.Serve(ctx, listener, http.NotFoundHandler()) }()
+	for refused := false; !refused; {
+		c, err := net.DialTimeout("tcp", listener.Addr().String(), 50*time.Millisecond)
+		if refused = err != nil; !refused {
+			_ = c.Close()
+		}
+	}
+	if _, err := io.WriteString(queued, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(queued), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusNotFound || !res.Close {
+		t.Errorf("it answers %s, and closes the connection: %v", res.Status, res.Close)
 	}
 	if err := <-served; err != nil {
 		t.Error(err)

@@ -15,6 +15,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"example.com/sash/service/internal/conns"
 )
 
 // Bounds of a connection.
@@ -43,8 +45,9 @@ type Server struct {
 // HealthService is the name of the service in health checks, beside the empty one.
 const HealthService = "ratelimit"
 
-// Serve answers on a listener until the context ends. Then it is unhealthy, takes no new connections, lets
-// calls in flight finish for up to ten seconds, and returns nil. The listener is closed in any case.
+// Serve answers on a listener until the context ends. Then it is unhealthy, answers what has been sent over connections
+// that clients have begun, asks clients to go elsewhere (GOAWAY), lets calls in flight finish for up to ten seconds, and
+// returns nil. The listener is closed in any case.
 func (o Server) Serve(ctx context.Context, listener net.Listener, service *Service) error {
 	if o.MaxConnectionAge <= 0 {
 		o.MaxConnectionAge = 24 * time.Hour
@@ -78,7 +81,8 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	reflection.Register(server)
 
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	known := conns.New(listener)
+	go func() { failed <- server.Serve(known) }()
 	for draining := o.Draining; ctx.Err() == nil; {
 		select {
 		case err := <-failed:
@@ -90,6 +94,11 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		}
 	}
 	checks.Shutdown()
+	known.Stop()
+	if err := <-failed; !errors.Is(err, net.ErrClosed) {
+		server.Stop()
+		return err
+	}
 	stopped := make(chan struct{})
 	go func() { server.GracefulStop(); close(stopped) }()
 	timer := time.NewTimer(graceTimeout)
@@ -99,9 +108,6 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	case <-timer.C: // streams of health and reflection stay open as long as clients like
 		o.Log.Warn("stopped with gRPC calls in flight")
 		server.Stop()
-	}
-	if err := <-failed; !errors.Is(err, grpc.ErrServerStopped) { // which it is when it ends before it began
-		return err
 	}
 	return nil
 }

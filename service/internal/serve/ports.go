@@ -2,15 +2,12 @@ package serve
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/rls"
 )
@@ -44,7 +41,7 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 		if port.addr == "" && port.into != &p.http {
 			continue
 		}
-		listener, err := listen(ctx, port.addr)
+		listener, err := conns.Listen(ctx, port.addr)
 		if err != nil {
 			p.close()
 			return nil, fmt.Errorf("cannot listen on %s: %w (choose another address with %s)", port.addr, err, port.flag)
@@ -54,17 +51,6 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 	return p, nil
 }
 
-func listen(ctx context.Context, addr string) (net.Listener, error) {
-	path, local := strings.CutPrefix(addr, "unix://")
-	if !local {
-		return new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	}
-	if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-		_ = os.Remove(path) // left by a process that was killed; one that is alive keeps its connections
-	}
-	return new(net.ListenConfig).Listen(ctx, "unix", path)
-}
-
 // runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
 // When draining is closed, health is down and requests are answered as before.
 func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
@@ -72,7 +58,7 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	all := []func(context.Context) error{
 		s.exceptions.Run,
 		func(ctx context.Context) error {
-			return httpapi.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))), s.Log)
+			return httpapi.Server{Log: s.Log}.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
 		},
 	}
 	if s.store.run != nil {
@@ -85,7 +71,8 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	}
 	if ports.admin != nil {
 		all = append(all, s.stats.Run, func(ctx context.Context) error {
-			return httpapi.Serve(ctx, s.securing(ports.admin), s.recovering(s.admin()), slog.New(slog.DiscardHandler))
+			s.warnOfPlainText(ports.admin)
+			return httpapi.Server{TLS: s.AdminTLS}.Serve(ctx, ports.admin, s.recovering(s.admin()))
 		})
 	}
 	return all
@@ -116,16 +103,12 @@ func (s *instance) admin() http.Handler {
 	})
 }
 
-// securing returns the admin port with its TLS, and warns of a token that others can read on the way.
-func (s *instance) securing(port net.Listener) net.Listener {
-	if s.AdminTLS != nil {
-		return tls.NewListener(port, s.AdminTLS)
-	}
-	tcp, ok := port.Addr().(*net.TCPAddr)
-	if ok && !tcp.IP.IsLoopback() && s.Access.Token != "" {
+// warnOfPlainText warns of an admin's token that others can read on the way.
+func (s *instance) warnOfPlainText(admin net.Listener) {
+	tcp, ok := admin.Addr().(*net.TCPAddr)
+	if s.AdminTLS == nil && ok && !tcp.IP.IsLoopback() && s.Access.Token != "" {
 		s.Log.Warn("the admin's token crosses the network in plain text: give --admin-tls-cert and --admin-tls-key, or listen on loopback", "admin", tcp.String())
 	}
-	return port
 }
 
 // recovering counts and logs a panic of a handler, and answers 500.

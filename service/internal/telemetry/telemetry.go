@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
@@ -112,7 +112,7 @@ func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registr
 	if envoy.PrometheusAddr == "" {
 		return nil
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", envoy.PrometheusAddr)
+	listener, err := conns.Listen(ctx, envoy.PrometheusAddr)
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w (choose another with PROMETHEUS_ADDR)", envoy.PrometheusAddr, err)
 	}
@@ -120,7 +120,7 @@ func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registr
 	mux := http.NewServeMux()
 	mux.Handle(envoy.PrometheusPath, promhttp.HandlerFor(registry.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	t.running.Go(func() {
-		if err := httpapi.Serve(ctx, listener, mux, slog.New(slog.DiscardHandler)); err != nil {
+		if err := (httpapi.Server{}).Serve(ctx, listener, mux); err != nil {
 			t.log.Error("metrics for Prometheus are no longer served", "addr", envoy.PrometheusAddr, "error", err)
 		}
 	})

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash/redistest"
+)
+
+var stops = flag.Int("stops", 1, "how many times TestStoppingUnderLoadLosesNoRequest stops a service of each kind")
+
+// A request that a client has sent gets its answer, whatever the client sends when the service is stopped: over
+// connections that it keeps, over a new one for each request, and over gRPC. The clients send nothing twice. Redis
+// counts what the service decided, and the clients what they were told.
+func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
+	redis := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	limits := "domain: d\ndescriptors:\n  - {key: k, limits: [1000000000/1h], algorithm: fixed-window}\n"
+	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--config", file, "--redis", "redis://" + redis.Addr(), "--budget", "5s"}
+	clients := map[string]func(*load, *service){
+		"kept":     func(l *load, p *service) { l.clients(100, func(i int) { l.keeps(p, i) }) },
+		"new":      func(l *load, p *service) { l.clients(20, func(int) { l.dials(p) }) },
+		"grpc":     func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, false) }) },
+		"new grpc": func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, true) }) },
+	}
+	for _, delay := range []string{"0s", "300ms"} {
+		for name, send := range clients {
+			t.Run(name+" with a drain delay of "+delay, func(t *testing.T) {
+				for range *stops {
+					key := fmt.Sprint(name, delay, time.Now().UnixNano())
+					p := spawn(t, nil, append(args, "--drain-delay", delay)...)
+					l := &load{key: key}
+					send(l, p)
+					for deadline := time.Now().Add(20 * time.Second); l.answered.Load() < 500 && time.Now().Before(deadline); {
+						time.Sleep(10 * time.Millisecond)
+					}
+					err := p.stop(t)
+					l.running.Wait()
+					after := spawn(t, nil, args...)
+					decided := after.used(t, key)
+					_ = after.stop(t)
+					t.Logf("%d sent, %d answered, %d decided", l.sent.Load(), l.answered.Load(), decided)
+					failed := "nothing"
+					if first := l.failed.Load(); first != nil {
+						failed = (*first).Error()
+					}
+					if err != nil || failed != "nothing" || l.sent.Load() != l.answered.Load() || decided != l.answered.Load() {
+						t.Errorf("lost %d of %d, decided %d; the first client failed with: %v; the service ended with: %v",
+							l.sent.Load()-l.answered.Load(), l.sent.Load(), decided, failed, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// used returns the units that the service's limit holds for a key.
+func (p *service) used(t *testing.T, key string) int64 {
+	t.Helper()
+	res, err := http.Post(p.url+"/v1/peek", "application/json", strings.NewReader(fmt.Sprintf(question, key)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var o outcome
+	if err := json.NewDecoder(res.Body).Decode(&o); err != nil || res.StatusCode != http.StatusOK {
+		t.Fatal(res.Status, err)
+	}
+	return 1_000_000_000 - o.Remaining
+}
+
+const question = `{"domain":"d","entries":[{"key":"k","value":%q}]}`
+
+// A load is what clients send until the service refuses connections.
+type load struct {
+	key            string
+	sent, answered atomic.Int64
+	failed         atomic.Pointer[error] // the first
+	running        sync.WaitGroup
+}
+
+func (l *load) clients(n int, one func(i int)) {
+	for i := range n {
+		l.running.Go(func() { one(i) })
+	}
+}
+
+func (l *load) fail(err error) { l.failed.CompareAndSwap(nil, &err) }
+
+// keeps sends requests over a connection that it keeps while the service does. Some clients pause in between.
+func (l *load) keeps(p *service, i int) {
+	var c *client
+	for {
+		if c == nil || c.closed() {
+			if c.hangUp(); c != nil {
+				c = nil
+			}
+			var err error
+			if c, err = dial(p.url); err != nil {
+				l.refused(err)
+				return
+			}
+		}
+		if !l.ask(c) {
+			c.hangUp()
+			return
+		}
+		if c.last {
+			c.hangUp()
+			c = nil
+		}
+		time.Sleep(time.Duration(i%10) * 10 * time.Millisecond)
+	}
+}
+
+// dials sends each request over a connection of its own.
+func (l *load) dials(p *service) {
+	for {
+		c, err := dial(p.url)
+		if err != nil {
+			l.refused(err)
+			return
+		}
+		ok := l.ask(c)
+		c.hangUp()
+		if !ok {
+			return
+		}
+	}
+}
+
+func (l *load) ask(c *client) bool {
+	l.sent.Add(1)
+	if err := c.ask(fmt.Sprintf(question, l.key)); err != nil {
+		l.fail(err)
+		return false
+	}
+	l.answered.Add(1)
+	return true
+}
+
+// refused records any end but a refused connection.
+func (l *load) refused(err error) {
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		l.fail(err)
+	}
+}
+
+// calls sends calls one after the other, over one connection or each over a new one.
+func (l *load) calls(t *testing.T, p *service, fresh bool) {
+	var conn *grpc.ClientConn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}()
+	for {
+		if conn != nil && fresh {
+			_ = conn.Close()
+			conn = nil
+		}
+		if conn == nil {
+			var err error
+			conn, err = grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		if !l.call(conn) {
+			return
+		}
+	}
+}
+
+func (l *load) call(conn *grpc.ClientConn) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{
+		Domain: "d", Descriptors: []*common.RateLimitDescriptor{{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: l.key}},
+		}},
+	})
+	if status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "connection refused") {
+		return false // not sent
+	}
+	l.sent.Add(1)
+	if err != nil {
+		l.fail(err)
+		return false
+	}
+	l.answered.Add(1)
+	return true
+}
+
+// A client of HTTP keeps one connection, sends nothing twice, and looks before it sends, as curl does, whether the
+// server has closed the connection.
+type client struct {
+	conn net.Conn
+	in   *bufio.Reader
+	last bool // the server has announced to close the connection
+}
+
+func dial(url string) (*client, error) {
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), 20*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	return &client{conn: conn, in: bufio.NewReader(conn)}, nil
+}
+
+func (c *client) ask(body string) error {
+	_, err := fmt.Fprintf(c.conn, "POST /v1/allow HTTP/1.1\r\nHost: sash\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	if err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(res.Body)
+	if c.last = res.Close; err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, text)
+	}
+	return err
+}
+
+// closed reports whether the server has closed the connection.
+func (c *client) closed() bool {
+	raw, err := c.conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	var n int
+	_ = raw.Control(func(fd uintptr) {
+		n, _, err = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	})
+	return n == 0 && err == nil
+}
+
+func (c *client) hangUp() {
+	if c != nil {
+		_ = c.conn.Close()
+	}
+}

@@ -1,0 +1,109 @@
+package conns
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// lookTime is how long the last look for a request takes.
+const lookTime = time.Millisecond
+
+// A Conn is a connection of a Listener. It knows when something was last sent or received.
+type Conn struct {
+	net.Conn
+	from    *Listener
+	streams atomic.Bool
+
+	mu       sync.Mutex
+	last     time.Time // guarded by mu: when a byte was sent or received
+	busy     bool      // guarded by mu
+	retiring bool      // guarded by mu: the next Read without a byte is the last
+	deadline time.Time // guarded by mu: for Read, as the server chose it
+}
+
+// Busy says whether the server is answering a request. Then the connection is not closed to end the service.
+func (c *Conn) Busy(busy bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = busy
+}
+
+// Streams says that the connection has streams, as in HTTP/2. Their protocol ends it by itself.
+func (c *Conn) Streams() { c.streams.Store(true) }
+
+// retire ends the connection if it is not busy and nothing was sent or received since silent. A request that arrives
+// meanwhile prevents it: the server's Read fails only after a last look has found nothing.
+func (c *Conn) retire(silent time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.busy && !c.retiring && c.last.Before(silent) {
+		c.retiring = true
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// Read reads from the client.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retiring {
+		if n == 0 {
+			_ = c.Conn.SetReadDeadline(time.Now().Add(lookTime))
+			n, err = c.Conn.Read(p)
+		}
+		if n > 0 {
+			c.retiring = false
+			_ = c.Conn.SetReadDeadline(c.deadline)
+		}
+	}
+	if n > 0 {
+		c.last = time.Now()
+	}
+	return n, err
+}
+
+// Write writes to the client.
+func (c *Conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if n > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.last = time.Now()
+	}
+	return n, err
+}
+
+// SetReadDeadline sets the deadline of Read, unless the connection is about to end.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deadline = t; c.retiring {
+		return nil
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetDeadline sets the deadlines of Read and Write.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// CloseWrite ends what the client receives. The server may go on reading.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// Close ends the connection.
+func (c *Conn) Close() error {
+	c.from.forget(c)
+	return c.Conn.Close()
+}

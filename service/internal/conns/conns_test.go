@@ -1,0 +1,178 @@
+package conns
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open returns a listener with one connection, and its client.
+func open(t *testing.T) (*Listener, *Conn, net.Conn) {
+	t.Helper()
+	l := listen(t, "127.0.0.1:0")
+	client := connect(t, l)
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return l, server.(*Conn), client
+}
+
+func listen(t *testing.T, addr string) *Listener {
+	t.Helper()
+	inner, err := Listen(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(inner)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func connect(t *testing.T, l *Listener) net.Conn {
+	t.Helper()
+	client, err := net.Dial(l.Addr().Network(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func write(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A request arrives between the decision to close its connection and the close.
+func TestABytePreventsTheEndOfAnIdleConnection(t *testing.T) {
+	_, server, client := open(t)
+	deadline := time.Now().Add(time.Hour)
+	if err := server.SetReadDeadline(deadline); err != nil {
+		t.Fatal(err)
+	}
+	write(t, client, "request")
+	server.retire(time.Now().Add(time.Second))
+	got := make([]byte, 10)
+	if n, err := server.Read(got); err != nil || string(got[:n]) != "request" {
+		t.Fatalf("the server reads %q, %v", got[:n], err)
+	}
+	write(t, client, "body")
+	if n, err := server.Read(got); err != nil || string(got[:n]) != "body" {
+		t.Errorf("then it reads %q, %v: the deadline of the server no longer holds", got[:n], err)
+	}
+}
+
+func TestOnlySilentConnectionsEnd(t *testing.T) {
+	now, later := time.Now(), time.Now().Add(time.Hour)
+	for _, tt := range []struct {
+		what   string
+		use    func(*Conn)
+		silent time.Time
+		ends   bool
+	}{
+		{"silent", func(*Conn) {}, later, true},
+		{"used since", func(*Conn) {}, now, false},
+		{"busy", func(c *Conn) { c.Busy(true) }, later, false},
+		{"no longer busy", func(c *Conn) { c.Busy(true); c.Busy(false) }, later, true},
+		{"given a deadline at that moment", func(c *Conn) { _ = c.SetDeadline(later) }, later, true},
+	} {
+		_, server, _ := open(t)
+		tt.use(server)
+		server.retire(tt.silent)
+		_ = server.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_ = server.SetDeadline(time.Now().Add(50 * time.Millisecond))
+		began := time.Now()
+		_, err := server.Read(make([]byte, 1))
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) < 40*time.Millisecond != tt.ends {
+			t.Errorf("%s: it ends with %v after %v", tt.what, err, time.Since(began))
+		}
+	}
+}
+
+// A listener that stops hands out the connections in its queue. The system takes no others meanwhile.
+func TestStopAcceptsTheQueue(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0", "unix://" + filepath.Join(t.TempDir(), "socket")} {
+		l := listen(t, addr)
+		var clients []net.Conn
+		for range 20 {
+			c := connect(t, l)
+			write(t, c, "x")
+			clients = append(clients, c)
+		}
+		l.Stop()
+		dialer := net.Dialer{Timeout: 5 * time.Millisecond}
+		if c, err := dialer.Dial(l.Addr().Network(), l.Addr().String()); err == nil {
+			t.Errorf("%s: a client connects to a listener that stops", addr)
+			_ = c.Close()
+		}
+		time.Sleep(2 * nearby) // the deadline passes before the first look at the queue
+		for range clients {
+			server, err := l.Accept()
+			if err != nil {
+				t.Fatalf("%s: a connection in the queue: %v", addr, err)
+			}
+			write(t, server, "y")
+			_ = server.Close()
+		}
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: at the end %v", addr, err)
+		}
+		for _, c := range clients {
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				t.Errorf("%s: a client in the queue: %v", addr, err)
+			}
+		}
+		if _, err := net.Dial(l.Addr().Network(), l.Addr().String()); err == nil {
+			t.Errorf("%s: it still listens", addr)
+		}
+	}
+}
+
+func TestStopLeavesThePathToANewListener(t *testing.T) {
+	addr := "unix://" + filepath.Join(t.TempDir(), "socket")
+	first := listen(t, addr)
+	first.Stop()
+	second := listen(t, addr)
+	if _, err := first.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	connect(t, second)
+}
+
+func TestFinishWaitsForBusyConnections(t *testing.T) {
+	l, server, _ := open(t)
+	server.Busy(true)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if _, err := server.Read(make([]byte, 1)); err != nil {
+				_ = server.Close()
+				return
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := l.Finish(ctx, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a busy connection: %v", err)
+	}
+	server.Busy(false)
+	if err := l.Finish(t.Context(), time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}

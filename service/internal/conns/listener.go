@@ -1,0 +1,152 @@
+// Package conns ends the connections of a port without losing a request, and bounds how many are open.
+//
+// Closing a listener resets the connections that wait in its queue, and closing an idle connection fails a request
+// that a client sends at that moment. So a Listener that stops first takes what waits, while the system ignores new
+// connections, and closes an idle connection only when nothing has arrived on it for some time.
+package conns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Times of a listener that stops.
+const (
+	handshake = 300 * time.Millisecond // for a connection that a client has begun; it takes one round trip
+	nearby    = 20 * time.Millisecond  // the same, from this host
+	stopTime  = 2 * time.Second        // for all that wait
+	lookEvery = 20 * time.Millisecond
+)
+
+// A Listener hands out connections of type *Conn, which it knows while they are open.
+type Listener struct {
+	net.Listener
+
+	stopping atomic.Bool
+	until    time.Time // when a stopping listener is closed in any case; set before stopping
+
+	mu   sync.Mutex
+	open map[*Conn]struct{} // guarded by mu
+}
+
+// Listen listens on host:port, or on the path of unix:///path.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // Linux does not filter its packets as refuse wants
+	path, local := strings.CutPrefix(addr, "unix://")
+	if !local {
+		return config.Listen(ctx, "tcp", addr)
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		_ = os.Remove(path) // left by a process that was killed; one that is alive keeps its connections
+	}
+	return config.Listen(ctx, "unix", path)
+}
+
+// New returns a listener over one of Listen.
+func New(listener net.Listener) *Listener {
+	return &Listener{Listener: listener, open: make(map[*Conn]struct{})}
+}
+
+// Accept returns the next connection. After Stop it returns those that wait, and then net.ErrClosed.
+func (l *Listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if l.stopping.Load() {
+		if errors.Is(err, os.ErrDeadlineExceeded) { // which may have passed before the last look at the queue
+			l.within(lookTime)
+			conn, err = l.Listener.Accept()
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = l.Close()
+			return nil, net.ErrClosed
+		}
+		l.within(l.patience())
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{Conn: conn, from: l, last: time.Now()}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[c] = struct{}{}
+	return c, nil
+}
+
+// Stop takes no new connections. Accept returns those that clients have begun, and then closes the listener.
+func (l *Listener) Stop() {
+	refuse(l.Listener)
+	l.until = time.Now().Add(stopTime)
+	l.stopping.Store(true)
+	l.within(l.patience())
+}
+
+// patience is how long a client can be in the middle of connecting.
+func (l *Listener) patience() time.Duration {
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return nearby
+	}
+	return handshake
+}
+
+// within bounds the next Accept.
+func (l *Listener) within(d time.Duration) {
+	end := time.Now().Add(d)
+	if l.until.Before(end) {
+		end = l.until
+	}
+	timed, ok := l.Listener.(interface{ SetDeadline(time.Time) error })
+	if !ok || timed.SetDeadline(end) != nil {
+		_ = l.Close()
+	}
+}
+
+// Finish returns when no connection is open, and closes those on which nothing has been sent or received for quiet,
+// counted from now. It leaves those that are Busy or have Streams. It returns the context's error if that ends first.
+func (l *Listener) Finish(ctx context.Context, quiet time.Duration) error {
+	began := time.Now()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		silent := time.Now().Add(-quiet)
+		left := 0
+		for _, c := range l.conns() {
+			if !c.streams.Load() {
+				left++
+				if silent.After(began) {
+					c.retire(silent)
+				}
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *Listener) conns() []*Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*Conn, 0, len(l.open))
+	for c := range l.open {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (l *Listener) forget(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+}
