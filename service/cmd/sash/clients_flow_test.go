@@ -55,7 +55,11 @@ func serveWire(t *testing.T, env ...string) *service {
 		t.Fatal(err)
 	}
 	env = append(env, "LIMIT_RESPONSE_HEADERS_ENABLED=true")
-	return serveIn(t, env, "--config", file, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "")
+	access := filepath.Join(filepath.Dir(file), "access.yaml")
+	if err := os.WriteFile(access, []byte("anonymous: {allow: [decide, refund, override]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return serveIn(t, env, "--config", file, "--access", access, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "")
 }
 
 // descriptors is a request; each descriptor is "key=value", with other fields after a semicolon.

@@ -111,6 +111,10 @@ func TestServeDoesNotStartOnAMistake(t *testing.T) {
 	if err := os.WriteFile(file, []byte("domain: d\ndescriptors:\n- key: a\n  limits: [5]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	rights := filepath.Join(t.TempDir(), "rights.yaml")
+	if err := os.WriteFile(rights, []byte("anonymous:\n  allow: [admin]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		args []string
 		say  string
@@ -122,6 +126,8 @@ func TestServeDoesNotStartOnAMistake(t *testing.T) {
 		"unknown flag":            {[]string{"--port", "1"}, "unknown flag: --port (see sash serve --help)"},
 		"an argument that is not": {[]string{"limits.yaml"}, "limits.yaml"},
 		"bad level":               {[]string{"--log-level", "loud"}, "debug, info"},
+		"no right of that name":   {[]string{"--access", rights}, `rights.yaml:2: there is no right "admin"`},
+		"no file of rights":       {[]string{"--access", rights + "x"}, "--access: open"},
 	} {
 		code, out, err := sash(t, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, tt.args...)...)
 		if code != 2 || out != "" || !strings.Contains(err, tt.say) || strings.Contains(err, "secret") {

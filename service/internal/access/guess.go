@@ -1,4 +1,3 @@
-// Package access decides who a caller of a port is and what it may do.
 package access
 
 import (

@@ -105,7 +105,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.demo(), a.doctor(), a.verify(), a.replay(), a.suggest(), a.top(), redisTopic())
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.demo(), a.doctor(), a.verify(), a.replay(), a.suggest(), a.token(), a.top(), redisTopic())
 	a.addVersion(root)
 	return root
 }

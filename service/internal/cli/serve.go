@@ -95,8 +95,15 @@ stop sending first. Then requests in flight have ten seconds. A client that keep
 learns with its next answer that the connection ends, or is disconnected after two seconds without a
 request. What was admitted locally is written to Redis within five seconds more, or logged as lost.
 A second signal ends the service at once. Behind load balancers, and on Kubernetes, set
---drain-delay to 5s, or to the time they take to notice. The service has no authentication: everyone
-who reaches its addresses may send requests.`,
+--drain-delay to 5s, or to the time they take to notice.
+
+Everyone who reaches the HTTP and gRPC addresses may request decisions, and nobody may give units
+back (is_negative_hits) or bring a limit. --access names a file with other rights, for callers and
+for clients with tokens (see sash token) or certificates; docs/security.md describes it:
+
+  clients:
+    - {name: billing, tokens: [SHA-256], allow: [decide], domains: [shop]}
+  anonymous: {allow: [decide, refund, override]}`,
 		Example: `  sash serve
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
@@ -121,6 +128,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&o.Snapshot, "snapshot", "", "without Redis: a `file` to write the charges to, every ten seconds and at the end, and to restore them from at the start")
 	f.StringVar(&o.HTTP, "addr", ":8080", "`address` of HTTP; port 0 takes a free port")
 	f.StringVar(&o.GRPC, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty for none")
+	f.StringVar(&o.AccessFile, "access", "", "`file` of the clients of the HTTP and gRPC addresses, their tokens and rights; read again when it changes (default: everyone may decide, nobody may give units back or bring limits)")
 	f.StringVar(&o.Admin, "admin-addr", "127.0.0.1:6070", "`address` of the dashboard, counters and the configuration in use; empty for none")
 	f.StringVar(&s.adminTokenFile, "admin-token-file", "", "`file` with the token for changes and subjects at the admin address (default: $"+adminTokenVariable+"; without either, both are off)")
 	f.StringVar(&s.adminCert, "admin-tls-cert", "", "certificate `file` that makes the admin address HTTPS")

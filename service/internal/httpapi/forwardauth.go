@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/httplimit"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
@@ -24,6 +25,12 @@ const forwardAuthPath = "/v1/forward-auth"
 // A proxy that asks wrongly gets 400, and the mistake is logged, because nginx keeps the answer to itself.
 func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	question, err := parseQuestion(r.URL.RawQuery)
+	if err == nil {
+		if denied := h.opts.Access.Check(r.Context(), question.domain, access.Decide); denied != nil {
+			access.Fail(w, denied)
+			return
+		}
+	}
 	if err == nil && !fromProxy(r.Header) {
 		err = errDirect
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
@@ -36,6 +37,8 @@ type Options struct {
 	Timeout time.Duration
 	// Health is what GET /healthz answers. It must not wait for the store. Nil is degrade.Memory.
 	Health func() degrade.Health
+	// Access says which callers may decide. Nil is all.
+	Access *access.Gate
 	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
 	JSON http.Handler
 	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
@@ -73,7 +76,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 		wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
 	})
 	// A proxy hands the Origin and Sec-Fetch-Site of its client on to forward-auth.
-	h.guarded = wire.SameOrigin(&h.mux, forwardAuthPath)
+	h.guarded = wire.SameOrigin(h.identified(&h.mux), forwardAuthPath)
 	return h
 }
 
@@ -110,7 +113,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
-	req, ok := read(w, r)
+	req, ok := h.read(w, r)
 	if !ok {
 		return
 	}

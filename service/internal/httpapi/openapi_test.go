@@ -160,7 +160,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		}
 		opts.Log = slog.New(slog.DiscardHandler)
 		opts.Timeout = 100 * time.Millisecond
-		opts.JSON = rls.New(decider, &rls.Options{Log: opts.Log, Timeout: opts.Timeout})
+		opts.JSON = rls.New(decider, &rls.Options{Access: opts.Access, Log: opts.Log, Timeout: opts.Timeout})
 		h := New(decider, opts)
 		s := &server{doc, httptest.NewServer(withReset(h)), seen}
 		t.Cleanup(s.http.Close)
@@ -173,6 +173,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	fault, _ := over(panics{}, nil)
 	drained := make(chan struct{})
 	close(drained)
+	closed, _ := over(memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [decide], domains: [e]"))})
 	leaving, _ := over(memstore.New(nil), &Options{Draining: drained})
 
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/explain", "/v1/reserve"} {
@@ -207,6 +208,8 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		}
 		s.do(t, exchange{method: http.MethodPost, path: path, body: user + `,"cost":4}`, status: never})
 		down.do(t, exchange{method: http.MethodPost, path: path, body: user + `}`, status: 503})
+		closed.do(t, exchange{method: http.MethodPost, path: path, body: user + `}`, status: 401})
+		closed.do(t, exchange{method: http.MethodPost, path: path, body: user + `}`, header: []string{"Authorization", "Bearer TOKEN"}, status: 403})
 		refused := 429
 		if path == "/v1/peek" || path == "/v1/explain" {
 			s.do(t, exchange{method: http.MethodPost, path: "/v1/allow", body: subject + `,"cost":3}`, status: 200})
@@ -233,6 +236,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		settle(down, h.tokens.seal(&fresh), 503)
 		settle(s, h.tokens.seal(&decide.Reservation{}), 200)
 		settle(s, "guessed", 403)
+		settle(closed, "guessed", 401)
 		settle(s, newTokens(nil).seal(&fresh), 403)
 		settle(s, h.tokens.seal(&local), 409)
 		settle(s, h.tokens.seal(&old), 410)
@@ -286,6 +290,9 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	s.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", status: 400})
 	down.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", header: []string{"X-Forwarded-For", "192.0.2.7"}, status: 503})
 
+	closed.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", header: []string{"X-Forwarded-For", "192.0.2.7"}, status: 401})
+	closed.do(t, exchange{method: http.MethodGet, path: forward + "heavy%3Da", header: []string{"X-Sash-Token", "TOKEN"}, status: 403})
+
 	const envoy = `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"json"}]}],"hitsAddend":3}`
 	for _, x := range []exchange{
 		{method: http.MethodPost, path: "/json", body: envoy, status: 200},
@@ -306,6 +313,8 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	leaving.do(t, exchange{method: http.MethodGet, path: "/healthcheck", status: 500})
 	down.do(t, exchange{method: http.MethodGet, path: "/healthcheck", status: 500})
 	down.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, status: 503})
+	closed.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, status: 401})
+	closed.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, header: []string{"Authorization", "Bearer TOKEN"}, status: 403})
 	fault.do(t, exchange{method: http.MethodPost, path: "/json", body: envoy, status: 500})
 
 	for path, item := range doc.Paths.Map() {

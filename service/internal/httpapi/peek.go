@@ -14,7 +14,7 @@ var unseen = silence{
 
 // peek answers what a request would be answered now, always with 200: nothing was refused.
 func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
-	req, ok := read(w, r)
+	req, ok := h.read(w, r)
 	if !ok {
 		return
 	}
@@ -30,7 +30,7 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
 
 // explain answers which rule a request meets, and what it would be answered now.
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
-	req, ok := read(w, r)
+	req, ok := h.read(w, r)
 	if !ok {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
@@ -45,8 +46,8 @@ func (r *request) subject() (wire.Subject, error) {
 	return s, s.Check()
 }
 
-// read reads a request. It answers one that is wrong, and returns false.
-func read(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
+// read reads a request. It answers one that is wrong, or whose caller may not decide in its domain, and returns false.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
 	body := readAs[request](w, r, "domain and entries")
 	if body == nil {
 		return req, false
@@ -54,6 +55,10 @@ func read(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) 
 	subject, err := body.subject()
 	if err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error())
+		return req, false
+	}
+	if err := h.opts.Access.Check(r.Context(), subject.Domain, access.Decide); err != nil {
+		access.Fail(w, err)
 		return req, false
 	}
 	req = decide.One(subject.Domain, subject.Entries, body.Cost)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -13,7 +14,7 @@ import (
 const clockSlack = time.Minute
 
 func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
-	req, ok := read(w, r)
+	req, ok := h.read(w, r)
 	if !ok {
 		return
 	}
@@ -70,6 +71,10 @@ var unsettled = silence{
 func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string, used int64) {
 	if token == "" || len(token) > maxToken {
 		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
+		return
+	}
+	if err := h.opts.Access.Check(r.Context(), "", access.Decide); err != nil { // the token has the domain
+		access.Fail(w, err)
 		return
 	}
 	reservation, err := h.tokens.open(token)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -45,6 +48,23 @@ func (w *world) move(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
+// granted returns a gate by the text of a file.
+func granted(t testing.TB, text string) *access.Gate {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "access.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate
+}
+
+// everything lets every caller do all that the protocol has.
+const everything = "anonymous: {allow: [decide, refund, override]}"
+
 func begin(t *testing.T, text string, opts *Options) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Unix(1_800_000_000, 0)}
@@ -65,6 +85,9 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	}
 	if opts == nil {
 		opts = &Options{}
+	}
+	if opts.Access == nil {
+		opts.Access = granted(t, everything)
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))

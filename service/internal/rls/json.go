@@ -13,8 +13,8 @@ import (
 )
 
 // ServeHTTP answers POST with a RateLimitRequest in JSON: 200 when it is allowed and 429 when it is not,
-// both with the RateLimitResponse in JSON. 400 is a wrong request, 413 a large one, 503 a store that does
-// not answer, 504 one that did not in time, and 500 a fault; their bodies are text.
+// both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
+// large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -60,6 +60,10 @@ func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument:
 		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
 	case codes.Unavailable, codes.Canceled:
 		return http.StatusServiceUnavailable
 	case codes.DeadlineExceeded:

@@ -11,6 +11,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -55,6 +56,20 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 		part.Override = limit
 	}
 	return parts, nil
+}
+
+// needOf returns the rights that a request needs.
+func needOf(parts []decide.Part) access.Right {
+	need := access.Decide
+	for i := range parts {
+		if parts[i].Refund {
+			need |= access.Refund
+		}
+		if parts[i].Override != nil {
+			need |= access.Override
+		}
+	}
+	return need
 }
 
 // units are the windows of the protocol's units: a month is 30 days and a year 365.

@@ -72,7 +72,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
-	server := grpc.NewServer(options...)
+	server := grpc.NewServer(append(options, service.opts.Access.ServerOptions()...)...)
 	pb.RegisterRateLimitServiceServer(server, service)
 	checks := health.NewServer()
 	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)

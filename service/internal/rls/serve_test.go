@@ -201,7 +201,7 @@ func FuzzJSON(f *testing.F) {
 		f.Fatal(err)
 	}
 	counted := stats.New(nil)
-	h := New(decider, &Options{Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
+	h := New(decider, &Options{Access: granted(f, everything), Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
 	f.Fuzz(func(t *testing.T, body string) {
 		began := time.Now()
 		rec := post(h, body)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
@@ -32,6 +33,8 @@ type Options struct {
 	Headers *Headers
 	// Metadata describes the request in dynamic_metadata. Where a rule has quota_mode, it is always there.
 	Metadata bool
+	// Access says which callers may decide, give units back and bring limits. Nil is that all may decide only.
+	Access *access.Gate
 	// Stats counts calls; its observer counts decisions. Nil counts nowhere.
 	Stats *stats.Registry
 	// Log gets failures of the store, at most one a second, and faults. Nil is slog.Default.
@@ -66,8 +69,9 @@ func New(decider *decide.Decider, opts *Options) *Service {
 }
 
 // ShouldRateLimit implements the protocol. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
-// wrong, UNAVAILABLE for a store that does not answer, DEADLINE_EXCEEDED and CANCELLED for the caller's end,
-// and INTERNAL for a fault of this program, which is logged.
+// wrong, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE for a store that does not
+// answer, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL for a fault of this program, which is
+// logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
 	began := time.Now()
 	defer func() {
@@ -86,6 +90,9 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	if err != nil {
 		s.opts.Stats.Service.ServiceErrors.Add(1)
 		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if err := s.opts.Access.Check(ctx, req.GetDomain(), needOf(parts)); err != nil {
+		return nil, access.Status(err)
 	}
 	budget, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()

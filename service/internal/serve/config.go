@@ -85,6 +85,7 @@ func (s *instance) use(cfg *config.Config, err error) error {
 		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
 		return err
 	}
+	s.gate.WarnOfDomains()
 	s.stats.Service.ConfigLoaded.Add(1)
 	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
 	return nil

@@ -28,13 +28,16 @@ type Options struct {
 	// HTTP, GRPC and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
 	// Without GRPC or Admin that port is closed; without HTTP a free port is taken.
 	HTTP, GRPC, Admin string
+	// AccessFile lists the callers of the HTTP and gRPC addresses and their rights. Empty is none: everyone may decide,
+	// and nobody may give units back or bring limits.
+	AccessFile string
 	// AdminTLS makes the admin address HTTPS. Nil is plain HTTP.
 	AdminTLS *tls.Config
 	// Access says who may change things and see subjects at the admin address. The zero value lets nobody.
 	Access admin.Access
 	// Server configures the gRPC server; Run sets Draining and Log.
 	Server rls.Server
-	// Protocol configures answers to Envoy; Run sets Timeout, Stats and Log.
+	// Protocol configures answers to Envoy; Run sets Timeout, Access, Stats and Log.
 	Protocol rls.Options
 
 	// Redis is the URL of the store. Empty is this process's memory.

@@ -81,7 +81,7 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 // protocol answers Envoy, over gRPC and at /json.
 func (s *instance) protocol() *rls.Service {
 	opts := s.Protocol
-	opts.Timeout, opts.Stats, opts.Log = s.patience(), s.stats, s.Log
+	opts.Timeout, opts.Access, opts.Stats, opts.Log = s.patience(), s.gate, s.stats, s.Log
 	return rls.New(s.decider, &opts)
 }
 
@@ -91,7 +91,8 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler
 		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
 	}
 	return httpapi.New(s.decider, &httpapi.Options{
-		Timeout: s.patience(), Health: s.store.health, Ready: s.store.ready, JSON: json, Draining: draining, TokenKey: s.TokenKey, Log: s.Log,
+		Timeout: s.patience(), Health: s.store.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
+		TokenKey: s.TokenKey, Log: s.Log,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
@@ -43,6 +44,9 @@ func Run(ctx context.Context, opts Options) error {
 	if s.decider, err = decide.New(cfg, s.store.decides); err != nil {
 		return err
 	}
+	if err := s.openGate(); err != nil {
+		return err
+	}
 	s.exceptions = exceptions.New(s.decider, s.store.client, s.RedisPrefix, s.Log)
 	s.exceptions.Refresh(ctx) // bans hold from the first answer on
 	if err := s.observe(ctx); err != nil {
@@ -73,8 +77,19 @@ type instance struct {
 	stats      *stats.Registry
 	store      *store
 	decider    *decide.Decider
+	gate       *access.Gate
 	exceptions *exceptions.Book
 	telemetry  *telemetry.Telemetry
+}
+
+// openGate reads who may use the HTTP and gRPC addresses.
+func (s *instance) openGate() (err error) {
+	s.gate, err = access.Open(s.AccessFile, &access.Options{
+		Refused: s.stats.Denied,
+		Domains: func() []string { return s.decider.Config().Domains() },
+		Log:     s.Log,
+	})
+	return err
 }
 
 // observe counts, logs and exports what the decider decides.

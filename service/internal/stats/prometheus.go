@@ -17,6 +17,7 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.collectRequests(to)
 	r.collectRules(to)
 	r.collectFailures(to)
+	r.collectDenied(to)
 	for _, v := range r.Service.values() {
 		name := strings.NewReplacer(".", "_").Replace(v.name)
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, "See the documentation of the service.", nil, nil), prometheus.CounterValue, float64(v.count))

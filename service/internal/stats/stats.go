@@ -33,6 +33,7 @@ type Registry struct {
 
 	requests outcomes
 	failures [len(decide.Causes)]atomic.Uint64
+	denied   [len(deniedReasons)]atomic.Uint64
 	rules    *Bounded[ruleID, outcomes]
 	units    *Bounded[string, Rule] // by the name of a rule in Envoy's statistics
 	near     float64

@@ -122,7 +122,7 @@ func (r *Registry) eachRule(f func(name string, rule *Rule)) {
 // Counters calls f for every counter, under the names of Envoy's rate limit service where it has them, without characters that would end
 // a line of text or of statsd.
 func (r *Registry) Counters(f func(name string, count uint64)) {
-	for _, v := range append(r.Service.values(), r.failureValues()...) {
+	for _, v := range slices.Concat(r.Service.values(), r.failureValues(), r.deniedValues()) {
 		f(v.name, v.count)
 	}
 	r.eachRule(func(name string, rule *Rule) {

@@ -1,0 +1,141 @@
+// Package access decides what a caller of the data ports may do. A file lists clients, the tokens and certificates that
+// identify them, and their rights; what it says of anonymous callers holds for those that bring neither. Without a file
+// all callers are anonymous and may only decide.
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/sash/service/internal/wire"
+)
+
+// A Right is what a caller may do in a domain, or several such.
+type Right uint8
+
+// Rights.
+const (
+	// Decide asks for units, looks what is left, and settles what it reserved.
+	Decide Right = 1 << iota
+	// Refund gives back units that were charged by any caller: is_negative_hits of Envoy's protocol.
+	Refund
+	// Override brings a limit in the request, instead of the configuration's.
+	Override
+)
+
+// rights are all of them, under their names in the file.
+var rights = []struct {
+	name  string
+	right Right
+	means string
+}{
+	{"decide", Decide, "ask for decisions"},
+	{"refund", Refund, "give units back (is_negative_hits)"},
+	{"override", Override, "bring a limit in a request"},
+}
+
+// Errors of callers, with what to do in their text.
+var (
+	// ErrUnknown means that a caller without credentials may not do this, or that its token is wrong.
+	ErrUnknown = errors.New("not authenticated")
+	// ErrNotAllowed means that the caller is known, or that nobody has the right.
+	ErrNotAllowed = errors.New("not allowed")
+)
+
+// A withheld is the error of a caller from whose address too many wrong tokens came: whether its own is right, it does
+// not learn.
+type withheld struct{ wait time.Duration }
+
+func (w *withheld) Error() string {
+	return fmt.Sprintf("too many wrong tokens came from this address: send the right one in %d seconds", w.seconds())
+}
+
+// seconds are those to wait, rounded up.
+func (w *withheld) seconds() int64 { return int64((w.wait + time.Second - 1) / time.Second) }
+
+// A Caller is the sender of a request.
+type Caller struct {
+	// Name is that of a client in the file. Empty is anonymous.
+	Name string
+	// From is the address of the caller, for the log.
+	From string
+
+	grant
+}
+
+// A grant is what a client may do, and in which domains; nil is all.
+type grant struct {
+	allow   Right
+	domains []string
+}
+
+func (g *grant) in(domain string) bool {
+	return domain == "" || g.domains == nil || slices.Contains(g.domains, domain)
+}
+
+type key struct{}
+
+// With returns a context of a request from the caller.
+func With(ctx context.Context, caller *Caller) context.Context {
+	return context.WithValue(ctx, key{}, caller)
+}
+
+// Check returns nil if the sender of a request has all rights that it needs in a domain; an empty domain is any. Without
+// a Caller in the context the sender is anonymous. The error is ErrUnknown or ErrNotAllowed; it is counted and logged.
+func (g *Gate) Check(ctx context.Context, domain string, need Right) error {
+	caller, ok := ctx.Value(key{}).(*Caller)
+	if !ok {
+		caller = &Caller{grant: g.current().anonymous}
+	}
+	for _, r := range rights {
+		if need&r.right == 0 || caller.allow&r.right != 0 && caller.in(domain) {
+			continue
+		}
+		err := g.missing(caller, r.name, r.means, domain)
+		g.refuse(r.name, caller, domain, err)
+		return err
+	}
+	return nil
+}
+
+// missing is the error of a caller that has not the right, with what to put into the file.
+func (g *Gate) missing(caller *Caller, right, means, domain string) error {
+	in, domains := "", ""
+	if domain != "" {
+		in, domains = fmt.Sprintf(" in the domain %q", wire.Clip(domain)), fmt.Sprintf(", domains: [%q]", wire.Clip(domain))
+	}
+	switch {
+	case !g.listed():
+		return fmt.Errorf("%w: no caller may %s: start sash serve with --access FILE, and write into it anonymous: {allow: [%s]%s}, "+
+			"or a client with that right (sash token makes its token)", ErrNotAllowed, means, both(right), domains)
+	case caller.Name == "":
+		return fmt.Errorf("%w: callers without a token may not %s%s: send one of a client that may, as Authorization: Bearer TOKEN "+
+			"(X-Sash-Token to forward-auth), or write into the file of --access anonymous: {allow: [%s]%s}", ErrUnknown, means, in, both(right), domains)
+	case caller.in(domain):
+		return fmt.Errorf("%w: the client %s may not %s: add %s to its allow, in the file of --access", ErrNotAllowed, caller.Name, means, right)
+	}
+	return fmt.Errorf("%w: the client %s may not %s%s: add the domain to its domains, in the file of --access", ErrNotAllowed, caller.Name, means, in)
+}
+
+// both names a right together with the one to decide, which a caller of the ports needs in any case.
+func both(right string) string {
+	if right == "decide" {
+		return right
+	}
+	return "decide, " + right
+}
+
+// names returns the names of rights, for people.
+func (r Right) names() string {
+	var names []string
+	for _, one := range rights {
+		if r&one.right != 0 {
+			names = append(names, one.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,264 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func sum(token string) string {
+	s := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(s[:])
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A world is a gate over a file, with its log, its refusals and its clock.
+type world struct {
+	*Gate
+	file    string
+	log     strings.Builder
+	refused []string
+	now     time.Time
+}
+
+func begin(t *testing.T, text string) *world {
+	t.Helper()
+	w := &world{file: filepath.Join(t.TempDir(), "access.yaml"), now: time.Unix(1_800_000_000, 0)}
+	write(t, w.file, text)
+	var err error
+	w.Gate, err = Open(w.file, &Options{
+		Refused: func(reason string) { w.refused = append(w.refused, reason) },
+		Domains: func() []string { return []string{"d"} },
+		Log:     slog.New(slog.NewTextHandler(&w.log, nil)),
+		Now:     func() time.Time { return w.now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// may asks whether the sender of a header has rights; an empty token sends none.
+func (w *world) may(t *testing.T, token, domain string, need Right) error {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/allow", nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	known, err := w.Identify(r, "Authorization")
+	if err != nil {
+		return err
+	}
+	return w.Check(known.Context(), domain, need)
+}
+
+const listing = `
+clients:
+  - name: gateway
+    tokens: [` + "%GATEWAY%" + `]
+    allow: [decide, refund]
+    domains: [d, e]
+  - {name: batch, tokens: [` + "%BATCH%" + `, ` + "%NEXT%" + `], allow: [override]}
+anonymous: {allow: [decide], domains: [d]}
+`
+
+func file() string {
+	return strings.NewReplacer("%GATEWAY%", sum("gate"), "%BATCH%", strings.ToUpper(sum("batch")), "%NEXT%", sum("next")).Replace(listing)
+}
+
+func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
+	w := begin(t, file())
+	for _, c := range []struct {
+		token, domain string
+		need          Right
+		err           error
+		says          string
+	}{
+		{"gate", "d", Decide, nil, ""},
+		{"gate", "e", Decide | Refund, nil, ""},
+		{"gate", "", Refund, nil, ""},
+		{"gate", "f", Decide, ErrNotAllowed, `the client gateway may not ask for decisions in the domain "f": add the domain`},
+		{"gate", "d", Decide | Override, ErrNotAllowed, "add override to its allow"},
+		{"batch", "f", Override, nil, ""},
+		{"next", "f", Override, nil, ""}, // the other of its tokens
+		{"batch", "d", Decide, ErrNotAllowed, "add decide to its allow"},
+		{"", "d", Decide, nil, ""},
+		{"", "e", Decide, ErrUnknown, `anonymous: {allow: [decide], domains: ["e"]}`},
+		{"", "d", Refund, ErrUnknown, `anonymous: {allow: [decide, refund], domains: ["d"]}`},
+		{"guess", "d", Decide, ErrUnknown, "not one of those"},     // never anonymous
+		{sum("gate"), "d", Decide, ErrUnknown, "not one of those"}, // the digest in the file is no token
+	} {
+		err := w.may(t, c.token, c.domain, c.need)
+		if !errors.Is(err, c.err) || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q needs %s in %q: %v, want %v with %q", c.token, c.need.names(), c.domain, err, c.err, c.says)
+		}
+	}
+	if want := []string{"decide", "override", "decide", "decide", "refund", "unauthenticated", "unauthenticated"}; !slices.Equal(w.refused, want) {
+		t.Errorf("counted %v, want %v", w.refused, want)
+	}
+	if log := w.log.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "failure_mode_deny") {
+		t.Errorf("the log has not one line: %s", log) // the other six are in the same second
+	}
+	if log := w.log.String(); strings.Contains(log, "guess") || strings.Contains(log, sum("gate")) {
+		t.Errorf("a credential is in the log: %s", log)
+	}
+}
+
+// Ten wrong tokens of an address are answered in a minute. Then the right one waits too.
+func TestGuessesAreSlowedDown(t *testing.T) {
+	w := begin(t, file())
+	for i := range MostGuesses {
+		if err := w.may(t, strconv.Itoa(i), "d", Decide); !errors.Is(err, ErrUnknown) {
+			t.Fatalf("guess %d: %v", i, err)
+		}
+	}
+	for _, token := range []string{"guess", "gate"} {
+		rec, err := httptest.NewRecorder(), w.may(t, token, "d", Decide)
+		if Fail(rec, err); rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "60" {
+			t.Errorf("%s: %d, Retry-After %q, %v", token, rec.Code, rec.Header().Get("Retry-After"), err)
+		}
+		if status.Code(Status(err)) != codes.ResourceExhausted {
+			t.Errorf("%s over gRPC: %v", token, Status(err))
+		}
+	}
+	if err := w.may(t, "", "d", Decide); err != nil {
+		t.Errorf("without a token: %v", err)
+	}
+	w.now = w.now.Add(time.Minute)
+	if err := w.may(t, "gate", "d", Decide); err != nil {
+		t.Errorf("a minute later: %v", err)
+	}
+}
+
+// Without a file nobody is asked for credentials, and nobody gives units back or brings limits.
+func TestWithoutAFileEveryoneMayOnlyDecide(t *testing.T) {
+	gate, err := Open("", &Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*Gate{nil, gate} {
+		for need, want := range map[Right]error{Decide: nil, Refund: ErrNotAllowed, Override: ErrNotAllowed, Decide | Override: ErrNotAllowed} {
+			w := &world{Gate: g}
+			for _, token := range []string{"", "any"} {
+				if err := w.may(t, token, "d", need); !errors.Is(err, want) || err != nil && !strings.Contains(err.Error(), "--access FILE") {
+					t.Errorf("%s with the token %q: %v, want %v", need.names(), token, err, want)
+				}
+			}
+			if err := g.Check(context.Background(), "d", need); !errors.Is(err, want) {
+				t.Errorf("%s without a caller: %v, want %v", need.names(), err, want)
+			}
+		}
+	}
+}
+
+func TestACredentialThatIsThereTwiceIsWrong(t *testing.T) {
+	w := begin(t, file())
+	for _, values := range [][]string{{"Bearer gate", "Bearer gate"}, {"Bearer gate", "Basic x"}, {"Basic Z2F0ZQ=="}, {"Bearer"}, {"gate"}, {""}} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/allow", nil)
+		r.Header["Authorization"] = values
+		if _, err := w.Identify(r, "Authorization"); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%q: %v", values, err)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/forward-auth", nil)
+	r.Header.Set("Authorization", "Bearer of the client")
+	r.Header.Set(ProxyHeader, "gate")
+	known, err := w.Identify(r, ProxyHeader)
+	if err != nil || w.Check(known.Context(), "d", Refund) != nil {
+		t.Errorf("a proxy with its token: %v", err)
+	}
+}
+
+// A token that is taken out of the file works for a second at most, and a file that is wrong changes nothing.
+func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
+	w := begin(t, file())
+	change := func(text string) {
+		write(t, w.file, text)
+		w.now = w.now.Add(lookEvery)
+	}
+	change(strings.Replace(file(), sum("gate"), sum("new"), 1))
+	if old, now := w.may(t, "gate", "d", Decide), w.may(t, "new", "d", Decide); !errors.Is(old, ErrUnknown) || now != nil {
+		t.Errorf("the old token: %v, the new one: %v", old, now)
+	}
+	for _, wrong := range []string{"clients: [{name: x, allow: [all]}]", "\t", ""} {
+		w.log.Reset()
+		if wrong == "" {
+			if err := os.Remove(w.file); err != nil {
+				t.Fatal(err)
+			}
+			w.now = w.now.Add(lookEvery)
+		} else {
+			change(wrong)
+		}
+		for range 2 {
+			if err := w.may(t, "new", "d", Decide); err != nil {
+				t.Errorf("after %q: %v", wrong, err)
+			}
+			w.now = w.now.Add(lookEvery)
+		}
+		if log := w.log.String(); strings.Count(log, "the last valid one stays in use") != 1 {
+			t.Errorf("after %q the log has %s", wrong, log)
+		}
+	}
+	change("anonymous: {allow: []}")
+	if err := w.may(t, "", "d", Decide); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a caller without a token, of whom the file says nothing: %v", err)
+	}
+}
+
+func TestAWrongFileNamesTheLine(t *testing.T) {
+	one := "clients:\n  - name: a\n    tokens: [" + sum("a") + "]\n    allow: [decide]\n"
+	for text, says := range map[string]string{
+		one + "  - name: a\n    tokens: [" + sum("b") + "]\n    allow: [decide]\n":                  `access.yaml:5: the client "a" is there already, on line 2`,
+		one + "  - name: b\n    tokens: [" + strings.ToUpper(sum("a")) + "]\n    allow: [decide]\n": "access.yaml:6: the token",
+		strings.Replace(one, "decide", "admin", 1):                                                  `access.yaml:4: there is no right "admin": there are decide, refund, override`,
+		strings.Replace(one, "[decide]", "decide", 1):                                               "access.yaml:4: it must be a list",
+		strings.Replace(one, sum("a"), "secret", 1):                                                 "access.yaml:3: a token is listed by its SHA-256, which has 64 digits",
+		strings.Replace(one, "tokens", "token", 1):                                                  `access.yaml:3: unknown key "token"`,
+		strings.Replace(one, "tokens: ["+sum("a")+"]", "domains: [d]", 1):                           `access.yaml:2: the client "a" has no tokens and no certificates`,
+		strings.Replace(one, "    allow: [decide]\n", "", 1):                                        `access.yaml:2: the client "a" may do nothing`,
+		"clients:\n  - tokens: [x]\n":                                                               "access.yaml: client 1 has no name",
+		"anonymous:\n  allow: [decide]\n  allow: [refund]\n":                                        "access.yaml:3: mapping key \"allow\" already defined",
+		"anonymous: {allow: [[decide]]}":                                                            "access.yaml:1: it must be a text",
+		"anonymous: {allow: [decide]}\n---\nclients: []\n":                                          "must be one YAML document",
+		"clients: [\n": "access.yaml:1: ",
+	} {
+		_, err := parse("access.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s\n\tsays %v, want %s", text, err, says)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("a token in clear text is repeated: %v", err)
+		}
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "none.yaml"), nil); err == nil || !strings.Contains(err.Error(), "--access") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func TestADomainThatNobodyConfiguresIsAWarning(t *testing.T) {
+	w := begin(t, file())
+	if log := w.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "domain=e ") {
+		t.Errorf("the log: %s", log)
+	}
+}

@@ -1,0 +1,186 @@
+package access
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFile bounds the file in bytes. It has room for some thousand clients.
+const maxFile = 1 << 20
+
+// A digest is the SHA-256 of a token. A token is looked up by it, so that the time of the look-up says nothing about it.
+type digest [sha256.Size]byte
+
+// clients are the contents of a file. They do not change.
+type clients struct {
+	tokens       map[digest]*client
+	certificates map[string]*client // by DNS name, in small letters
+	anonymous    grant
+}
+
+type client struct {
+	name string
+	grant
+}
+
+// unlisted is what holds without a file.
+var unlisted = &clients{anonymous: grant{allow: Decide}}
+
+// A text is a scalar of the file, and the line that it is on.
+type text struct {
+	value string
+	line  int
+}
+
+func (t *text) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: it must be a text", n.Line)}}
+	}
+	t.value, t.line = n.Value, n.Line
+	return nil
+}
+
+// A document is a file as it is written.
+type document struct {
+	Clients []struct {
+		Name         text   `yaml:"name"`
+		Tokens       []text `yaml:"tokens"`
+		Certificates []text `yaml:"certificates"`
+		Grant        `yaml:",inline"`
+	} `yaml:"clients"`
+	Anonymous Grant `yaml:"anonymous"`
+}
+
+// A Grant is the part that clients and anonymous callers have in common. It is exported for package yaml alone.
+type Grant struct {
+	Allow   []text `yaml:"allow"`
+	Domains []text `yaml:"domains"`
+}
+
+// parse reads a file. Errors begin with its name and the line.
+func parse(name string, data []byte) (*clients, error) {
+	p := &parser{file: name, seen: make(map[string]int)}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: the file is larger than %d bytes", name, maxFile)
+	}
+	var doc document
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, p.explain(err)
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: the file must be one YAML document", name)
+	}
+	all := &clients{tokens: make(map[digest]*client), certificates: make(map[string]*client)}
+	for i := range doc.Clients {
+		given := &doc.Clients[i]
+		c := &client{name: given.Name.value}
+		if c.name == "" {
+			return nil, fmt.Errorf("%s: client %d has no name", name, i+1)
+		}
+		if err := p.once("the client", given.Name); err != nil {
+			return nil, err
+		}
+		if len(given.Tokens)+len(given.Certificates) == 0 {
+			return nil, p.errorf(given.Name, "the client %q has no tokens and no certificates: nobody could be it (sash token makes a token)", c.name)
+		}
+		if len(given.Allow) == 0 {
+			return nil, p.errorf(given.Name, "the client %q may do nothing: give it allow, such as [decide]", c.name)
+		}
+		for _, t := range given.Tokens {
+			sum, err := hex.DecodeString(t.value)
+			if err != nil || len(sum) != sha256.Size {
+				return nil, p.errorf(t, "a token is listed by its SHA-256, which has 64 digits in hex, and never in clear text: sash token prints both")
+			}
+			t.value = hex.EncodeToString(sum)
+			if err := p.once("the token", t); err != nil {
+				return nil, err
+			}
+			all.tokens[digest(sum)] = c
+		}
+		for _, t := range given.Certificates {
+			t.value = strings.ToLower(t.value)
+			if err := p.once("the certificate", t); err != nil {
+				return nil, err
+			}
+			all.certificates[t.value] = c
+		}
+		var err error
+		if c.grant, err = p.grant(given.Grant); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	all.anonymous, err = p.grant(doc.Anonymous)
+	return all, err
+}
+
+type parser struct {
+	file string
+	seen map[string]int // the line of each name, token and certificate
+}
+
+func (p *parser) errorf(at text, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s", p.file, at.line, fmt.Sprintf(format, args...))
+}
+
+// once rejects what is there a second time: who it is would depend on the order.
+func (p *parser) once(what string, t text) error {
+	if first, twice := p.seen[what+t.value]; twice {
+		return p.errorf(t, "%s %q is there already, on line %d", what, t.value, first)
+	}
+	p.seen[what+t.value] = t.line
+	return nil
+}
+
+func (p *parser) grant(given Grant) (g grant, err error) {
+next:
+	for _, t := range given.Allow {
+		for _, r := range rights {
+			if t.value == r.name {
+				g.allow |= r.right
+				continue next
+			}
+		}
+		return g, p.errorf(t, "there is no right %q: there are %s", t.value, (Decide | Refund | Override).names())
+	}
+	if given.Domains == nil {
+		return g, nil
+	}
+	g.domains = []string{}
+	for _, t := range given.Domains {
+		g.domains = append(g.domains, t.value)
+	}
+	return g, nil
+}
+
+var (
+	unknownField = regexp.MustCompile(`^field (\S+) not found in type .*`)
+	wrongKind    = regexp.MustCompile(`^cannot unmarshal .* into \[\].*`)
+)
+
+// explain puts an error of package yaml into the words of the file's author.
+func (p *parser) explain(err error) error {
+	said := strings.TrimPrefix(err.Error(), "yaml: ")
+	var wrong *yaml.TypeError
+	if errors.As(err, &wrong) && len(wrong.Errors) > 0 {
+		said = wrong.Errors[0]
+	}
+	rest, hasLine := strings.CutPrefix(said, "line ")
+	line, rest, cut := strings.Cut(rest, ": ")
+	if !hasLine || !cut {
+		return fmt.Errorf("%s: %s", p.file, said)
+	}
+	rest = unknownField.ReplaceAllString(rest, `unknown key "$1": there are clients (name, tokens, certificates, allow, domains) and anonymous (allow, domains)`)
+	rest = wrongKind.ReplaceAllString(rest, "it must be a list, such as [decide]")
+	return fmt.Errorf("%s:%s: %s", p.file, line, rest)
+}

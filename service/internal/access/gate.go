@@ -1,0 +1,214 @@
+package access
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/sash/service/internal/throttle"
+)
+
+// lookEvery is how often the file is looked at, and so how long a token still works after it was taken out.
+const lookEvery = time.Second
+
+// A Gate knows the clients of a file, which it reads again when it changes. A nil Gate has none. It is safe for
+// concurrent use.
+type Gate struct {
+	path    string
+	opts    Options
+	guesses *Guesses
+	log     throttle.Log
+	began   time.Time
+	due     atomic.Int64 // when to look at the file again, in nanoseconds since began
+	clients atomic.Pointer[clients]
+
+	reading sync.Mutex // held while the file is read
+	last    []byte     // guarded by reading: the text of the file, valid or not
+}
+
+// Options for Open. The zero value is the default.
+type Options struct {
+	// Refused is called for each request that is refused, with "unauthenticated" or the right that is missing. Nil is
+	// not called.
+	Refused func(reason string)
+	// Guesses bounds wrong tokens, together with other ports that have it. Nil is one of this gate's own.
+	Guesses *Guesses
+	// Domains returns the domains of the configuration, to warn of others in the file. Nil warns of none.
+	Domains func() []string
+	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
+	Log *slog.Logger
+	// Now is the clock by which the file is looked at. Nil is time.Now.
+	Now func() time.Time
+}
+
+// Open reads a file. An empty path is no file. A nil opts is the default.
+func Open(path string, opts *Options) (*Gate, error) {
+	g := &Gate{path: path}
+	if opts != nil {
+		g.opts = *opts
+	}
+	g.opts.Log = cmp.Or(g.opts.Log, slog.Default())
+	if g.opts.Now == nil {
+		g.opts.Now = time.Now
+	}
+	if g.guesses = g.opts.Guesses; g.guesses == nil {
+		g.guesses = NewGuesses(g.opts.Now)
+	}
+	g.log.To = g.opts.Log
+	g.began = g.opts.Now()
+	g.due.Store(int64(lookEvery))
+	g.clients.Store(unlisted)
+	if path == "" {
+		return g, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--access: %w", err)
+	}
+	all, err := parse(path, data)
+	if err != nil {
+		return nil, fmt.Errorf("--access: %w", err)
+	}
+	g.last = data
+	g.clients.Store(all)
+	g.WarnOfDomains()
+	return g, nil
+}
+
+// listed reports whether there is a file.
+func (g *Gate) listed() bool { return g != nil && g.path != "" }
+
+// current returns the clients, after a look at the file if one is due. The calls of other requests do not wait for it.
+func (g *Gate) current() *clients {
+	if !g.listed() {
+		return unlisted
+	}
+	now, due := int64(g.opts.Now().Sub(g.began)), g.due.Load()
+	if now >= due && g.due.CompareAndSwap(due, now+int64(lookEvery)) {
+		g.read()
+	}
+	return g.clients.Load()
+}
+
+// read uses a changed file. One that is wrong, as while it is being replaced, leaves the clients as they are.
+func (g *Gate) read() {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	data, err := os.ReadFile(g.path)
+	if err != nil {
+		data = []byte(err.Error()) // which is logged once
+	}
+	if bytes.Equal(data, g.last) {
+		return
+	}
+	g.last = data
+	all := (*clients)(nil)
+	if err == nil {
+		all, err = parse(g.path, data)
+	}
+	if err != nil {
+		g.opts.Log.Error("the changed file of --access is wrong: the last valid one stays in use", "error", err)
+		return
+	}
+	g.clients.Store(all)
+	g.opts.Log.Info("the file of --access was changed", "clients", len(all.names()))
+	g.WarnOfDomains()
+}
+
+// WarnOfDomains logs the domains of the file that the configuration does not have.
+func (g *Gate) WarnOfDomains() {
+	if !g.listed() || g.opts.Domains == nil {
+		return
+	}
+	have := g.opts.Domains()
+	for _, domain := range g.clients.Load().domains() {
+		if !slices.Contains(have, domain) {
+			g.opts.Log.Warn("the file of --access names a domain that the configuration does not have", "domain", domain, "configuration", strings.Join(have, ", "))
+		}
+	}
+}
+
+// identify returns the caller of a token, of which there may be several, or else of a certificate. A wrong token is
+// never anonymous: its sender expects more.
+func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*Caller, error) {
+	all := g.current()
+	if !g.listed() {
+		return &Caller{From: from, grant: all.anonymous}, nil
+	}
+	if len(tokens) > 0 {
+		c := all.tokens[sha256.Sum256([]byte(tokens[0]))]
+		right := c != nil && len(tokens) == 1
+		wait := g.guesses.Withhold(from, right)
+		if right && wait == 0 {
+			return &Caller{c.name, from, c.grant}, nil
+		}
+		err := error(&withheld{wait})
+		if wait == 0 {
+			err = fmt.Errorf("%w: the token is not one of those that the file of --access lists by their SHA-256", ErrUnknown)
+		}
+		g.refuse("unauthenticated", &Caller{From: from}, "", err)
+		return nil, err
+	}
+	if cert != nil {
+		for _, name := range cert.DNSNames {
+			if c := all.certificates[strings.ToLower(name)]; c != nil {
+				return &Caller{c.name, from, c.grant}, nil
+			}
+		}
+	}
+	caller := &Caller{From: from, grant: all.anonymous}
+	if caller.allow != 0 {
+		return caller, nil
+	}
+	err := fmt.Errorf("%w: send a token of a client of the file of --access, as Authorization: Bearer TOKEN (X-Sash-Token to forward-auth)", ErrUnknown)
+	g.refuse("unauthenticated", caller, "", err)
+	return nil, err
+}
+
+// refuse counts and logs a refusal. Envoy by default lets a request through on an error, so this is an error for the
+// operator too.
+func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
+	if g == nil {
+		return
+	}
+	if g.opts.Refused != nil {
+		g.opts.Refused(reason)
+	}
+	g.log.Log(slog.LevelError, "a caller was refused: Envoy, unless it has failure_mode_deny, lets such requests through",
+		"client", cmp.Or(caller.Name, "anonymous"), "from", caller.From, "domain", domain, "reason", reason, "error", err)
+}
+
+// names returns the names of all clients.
+func (c *clients) names() []string {
+	var names []string
+	for _, one := range c.tokens {
+		names = append(names, one.name)
+	}
+	for _, one := range c.certificates {
+		names = append(names, one.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// domains returns all domains that the file names.
+func (c *clients) domains() []string {
+	domains := slices.Clone(c.anonymous.domains)
+	for _, one := range c.tokens {
+		domains = append(domains, one.domains...)
+	}
+	for _, one := range c.certificates {
+		domains = append(domains, one.domains...)
+	}
+	slices.Sort(domains)
+	return slices.Compact(domains)
+}

@@ -1,0 +1,111 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/access"
+)
+
+// gateOf returns a gate by the text of a file. TOKEN is the token of the client in it.
+func gateOf(t *testing.T, text string) *access.Gate {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "access.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate
+}
+
+func clientWith(more string) string {
+	sum := sha256.Sum256([]byte("TOKEN"))
+	return "clients: [{name: a, tokens: [" + hex.EncodeToString(sum[:]) + "], " + more + "}]\n"
+}
+
+func sendFrom(from string, h http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
+	return send(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = from
+		h.ServeHTTP(w, r)
+	}), method, path, `{"domain":"d"}`, header...)
+}
+
+// No path answers a stranger but health and the document, and a path that is added later does not either.
+func TestNoPathAnswersAStranger(t *testing.T) {
+	touched, asked := 0, 0
+	h := newHandler(t, memstore.New(nil), &Options{
+		Access: gateOf(t, clientWith("allow: [decide]")),
+		JSON:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
+	})
+	for _, path := range h.mux.patterns {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			for _, header := range [][]string{
+				nil, {"Authorization", "Bearer guess"}, {"X-Sash-Token", "guess"}, {"Authorization", "Bearer "}, {"Authorization", "Basic VE9LRU4="},
+			} {
+				asked++ // each from an address of its own, so that it is not one that guesses
+				w := sendFrom(fmt.Sprintf("192.0.2.%d:1", asked), h, method, path, header...)
+				if open[path] {
+					if w.Code == http.StatusUnauthorized {
+						t.Errorf("%s %s needs credentials: %s", method, path, w.Body)
+					}
+				} else if w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") == "" {
+					t.Errorf("%s %s with %v: %d %s", method, path, header, w.Code, w.Body)
+				}
+			}
+		}
+	}
+	if len(open) != 3 || touched > 0 {
+		t.Errorf("%d open paths, and %d strangers at /json", len(open), touched)
+	}
+}
+
+// A client may decide in its domains only. What it reserved it may settle: the sealed token is proof enough.
+func TestAClientDecidesInItsDomains(t *testing.T) {
+	token := []string{"Authorization", "Bearer TOKEN"}
+	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
+	here := newHandler(t, memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [decide], domains: [d]"))})
+	elsewhere := newHandler(t, memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [decide], domains: [e]"))})
+	powerless := newHandler(t, memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [override]"))})
+	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/reserve"} {
+		for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} {
+			if w := send(h, http.MethodPost, path, body, token...); w.Code != want {
+				t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, want)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/settle", "/v1/cancel"} {
+		used := map[string]string{"/v1/settle": `,"used":0`}[path]
+		for h, want := range map[*Handler]int{here: 200, powerless: 403} {
+			var reserved struct{ Token string }
+			if err := json.Unmarshal(send(here, http.MethodPost, "/v1/reserve", body, token...).Body.Bytes(), &reserved); err != nil {
+				t.Fatal(err)
+			}
+			if w := send(h, http.MethodPost, path, `{"token":"`+reserved.Token+`"`+used+`}`, token...); w.Code != want {
+				t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, want)
+			}
+			send(here, http.MethodPost, "/v1/cancel", `{"token":"`+reserved.Token+`"}`, token...)
+		}
+	}
+	const auth = forwardAuthPath + "?domain=d&descriptor=user%3Db"
+	for h, want := range map[*Handler]int{here: 200, elsewhere: 403} {
+		w := send(h, http.MethodGet, auth, "", "X-Sash-Token", "TOKEN", "Authorization", "Bearer of the client", "X-Forwarded-For", "192.0.2.7")
+		if w.Code != want {
+			t.Errorf("forward-auth: %d %s, want %d", w.Code, w.Body, want)
+		}
+	}
+	if w := send(here, http.MethodGet, auth, "", append(token, "X-Forwarded-For", "192.0.2.7")...); w.Code != http.StatusUnauthorized {
+		t.Errorf("the token where the client's own is: %d %s", w.Code, w.Body)
+	}
+}

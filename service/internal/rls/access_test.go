@@ -1,0 +1,151 @@
+package rls
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash/service/internal/access"
+)
+
+// as returns the context of a call with a token.
+func as(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+func digest(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+func raised(req *pb.RateLimitRequest) *pb.RateLimitRequest {
+	req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1_000_000, Unit: typev3.RateLimitUnit_MINUTE}
+	return req
+}
+
+func givenBack(req *pb.RateLimitRequest) *pb.RateLimitRequest {
+	req.Descriptors[0].IsNegativeHits = true
+	return req
+}
+
+// Without a file nobody empties another's use or raises a limit, over gRPC or as JSON, and everyone is limited.
+func TestByDefaultNobodyGivesBackOrBringsALimit(t *testing.T) {
+	none, err := access.Open("", &access.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := begin(t, text, &Options{Access: none})
+	w.says("decide", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
+	for what, req := range map[string]*pb.RateLimitRequest{
+		"a refund": givenBack(request("ip=a")), "a limit": raised(request("ip=a")), "both, hidden": givenBack(raised(request("ip=a"))),
+	} {
+		req.Descriptors = append([]*common.RateLimitDescriptor{descriptor("ip=b")}, req.Descriptors...) // not only the first counts
+		_, err := w.client.ShouldRateLimit(as(t.Context(), "any"), req)
+		if status.Code(err) != codes.PermissionDenied || !strings.Contains(status.Convert(err).Message(), "sash serve with --access FILE") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	w.says("nothing was given back, charged or raised", request("ip=a"), "OK: OK 3/MINUTE 1 left 1m0s")
+	w.says("nor to the other", request("ip=b"), "OK: OK 3/MINUTE 2 left 1m0s")
+	body := `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}],"isNegativeHits":true}]}`
+	if rec := post(New(deciderOf(t), &Options{Access: none}), body); rec.Code != http.StatusForbidden {
+		t.Errorf("as JSON: %d %s", rec.Code, rec.Body)
+	}
+}
+
+func TestAClientMayDoWhatTheFileSays(t *testing.T) {
+	w := begin(t, text, &Options{Access: granted(t, `
+clients:
+  - {name: gateway, tokens: [`+digest("gate")+`], allow: [decide, refund], domains: [d]}
+  - {name: other, tokens: [`+digest("other")+`], allow: [decide, refund, override], domains: [e]}
+`)})
+	for _, c := range []struct {
+		what, token string
+		req         *pb.RateLimitRequest
+		want        codes.Code
+	}{
+		{"a decision", "gate", request("ip=a"), codes.OK},
+		{"a refund", "gate", givenBack(request("ip=a")), codes.OK},
+		{"a limit", "gate", raised(request("ip=a")), codes.PermissionDenied},
+		{"another domain", "other", request("ip=a"), codes.PermissionDenied},
+		{"a wrong token", "guess", request("ip=a"), codes.Unauthenticated},
+		{"no token", "", request("ip=a"), codes.Unauthenticated},
+	} {
+		ctx := t.Context()
+		if c.token != "" {
+			ctx = as(ctx, c.token)
+		}
+		if _, err := w.client.ShouldRateLimit(ctx, c.req); status.Code(err) != c.want {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+	}
+}
+
+// Load balancers check health without credentials. What the service is, and its messages, is for clients.
+func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
+	w := begin(t, text, &Options{Access: granted(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}]")})
+	checks := healthpb.NewHealthClient(w.conn)
+	if res, err := checks.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v %v", res, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watch, err := checks.Watch(ctx, &healthpb.HealthCheckRequest{})
+	if err == nil {
+		_, err = watch.Recv()
+	}
+	if err != nil {
+		t.Errorf("a stream of health: %v", err)
+	}
+	list := func(ctx context.Context) error {
+		stream, err := reflectionpb.NewServerReflectionClient(w.conn).ServerReflectionInfo(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stream.CloseSend() }()
+		if err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
+	if err := list(ctx); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("reflection without a token: %v", err)
+	}
+	if err := list(as(ctx, "a")); err != nil {
+		t.Errorf("reflection with one: %v", err)
+	}
+}
+
+func TestJSONHasTheRightsOfItsCaller(t *testing.T) {
+	gate := granted(t, "anonymous: {allow: [decide], domains: [e]}\nclients: [{name: a, tokens: ["+digest("a")+"], allow: [decide]}]")
+	h := New(deciderOf(t), &Options{Access: gate, Log: slog.New(slog.DiscardHandler)})
+	for token, want := range map[string]int{"": 401, "a": 200} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json",
+			strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`))
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		known, err := gate.Identify(r, "Authorization")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := httptest.NewRecorder()
+		if h.ServeHTTP(rec, known); rec.Code != want {
+			t.Errorf("with the token %q: %d %s", token, rec.Code, rec.Body)
+		}
+	}
+}
