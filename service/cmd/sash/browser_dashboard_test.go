@@ -11,9 +11,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-
-	"example.com/sash/redistest"
-	"example.com/sash/service/internal/servertest"
 )
 
 // The dashboard works by keyboard: a user logs in, opens a subject, runs a dry run, and sees the numbers of the API.
@@ -100,28 +97,4 @@ func TestBrowserDashboard(t *testing.T) {
 	page.until(`document.querySelectorAll('#axis .marks rect').length > 0`)
 	page.until(`document.documentElement.scrollWidth <= 360`)
 	page.shoot("subject-phone")
-}
-
-// The dashboard shows an alert while Redis is down.
-func TestBrowserDashboardShowsThatRedisIsDown(t *testing.T) {
-	server := redistest.Start(t)
-	p := serve(t, "--redis", "redis://"+server.Addr())
-	page := openTab(t, p.admin+"/dashboard")
-	page.until(`document.getElementById('store').textContent.includes('Redis up')`)
-	page.until(`document.getElementById('alert').hidden && !document.getElementById('unset').hidden`)
-	server.Stop()
-	servertest.Wait(t, "the service does not notice", func() bool {
-		allow(t, p, "192.0.2.1")
-		var is struct{ Status string }
-		administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/store", "", &is)
-		return is.Status == "degraded"
-	})
-	page.until(`document.getElementById('alert').textContent.startsWith('Redis is not deciding')`)
-	page.shoot("down")
-	server.Restart()
-	servertest.Wait(t, "the service does not come back", func() bool {
-		status, _ := allow(t, p, "192.0.2.1") // triggers a probe
-		return status == http.StatusOK
-	})
-	page.until(`document.getElementById('alert').hidden`)
 }

@@ -64,6 +64,7 @@ type handler struct {
 	decider      *decide.Decider
 	unauthorized throttle.Log
 	streams      chan struct{} // holds one element for each open stream
+	forced       atomic.Pointer[order]
 }
 
 // New returns a handler for a decider. A nil opts is the default.

@@ -240,7 +240,7 @@ func TestWrongRequests(t *testing.T) {
 func TestStore(t *testing.T) {
 	w := begin(t, Access{Token: token})
 	_, text := w.send("GET", "/admin/v1/store", "")
-	if want := `{"status":"ok","store":"memory","cause":null,"since":null,"for":null,"forced":null,"instances":1,"in_flight":0,` +
+	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"forced":null,"instances":1,"in_flight":0,` +
 		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_read_at":null,"exceptions_current":true}` + "\n"; text != want {
 		t.Errorf("in memory: %s", text)
 	}
@@ -248,24 +248,33 @@ func TestStore(t *testing.T) {
 	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_breaker_state") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
 		t.Error("in memory:", grep(text, "sash_"))
 	}
-	handler := New(w.decider, &Options{Store: func() degrade.Report {
+	handler := New(w.decider, &Options{Access: Access{Token: token}, Store: func() degrade.Report {
 		return degrade.Report{
-			Health: degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
-			Since:  time.Now().Add(-time.Minute),
-			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
+			Health:  degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
+			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
+			Since: time.Now().Add(-time.Minute),
+			Stats: failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
 		}
 	}})
 	w.server.Config.Handler = handler
 	var answer struct {
-		Status, Store, Cause string
-		For                  float64
-		Since                *time.Time
-		InFlight             int `json:"in_flight"`
-		Local                struct{ Backlog, Written, Lost, Doubtful int }
+		Status, Store, Cause, Address, Reason string
+		Error                                 *string
+		Uncounted                             int
+		For                                   float64
+		Since                                 *time.Time
+		InFlight                              int `json:"in_flight"`
+		Local                                 struct{ Backlog, Written, Lost, Doubtful int }
 	}
 	w.says(&answer, 200, "GET", "/admin/v1/store", "")
 	if answer.Status != "degraded" || answer.Cause != "budget" || answer.Since == nil || answer.For < 60 || answer.InFlight != 2 || answer.Local.Lost != 6 {
 		t.Errorf("%+v", answer)
+	}
+	if answer.Address != "redis.example:6379" || answer.Reason != "does not answer in time" || answer.Uncounted != 1240 || *answer.Error != "read tcp: i/o timeout" {
+		t.Errorf("%+v", answer)
+	}
+	if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"error":null`) {
+		t.Errorf("strangers read the error: %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
 	for _, want := range []string{

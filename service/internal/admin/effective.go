@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"time"
 
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/wire"
 )
@@ -58,14 +60,15 @@ func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 }
 
 // store answers the state of the store.
-func (h *handler) store(w http.ResponseWriter, _ *http.Request) {
-	wire.Write(w, http.StatusOK, h.state())
+func (h *handler) store(w http.ResponseWriter, r *http.Request) {
+	wire.Write(w, http.StatusOK, h.state(h.Access.caller(r) != ""))
 }
 
-func (h *handler) state() wire.Store {
+// state returns the state of the store, with free text only for a caller with access.
+func (h *handler) state(known bool) wire.Store {
 	report, status := h.Store(), h.Exceptions.Status()
 	store := wire.Store{
-		Status: report.Status, Store: report.Health.Store, Since: wire.When(report.Since),
+		Status: report.Status, Store: report.Health.Store, Since: wire.When(report.Since), Uncounted: report.Uncounted,
 		Instances: report.Instances, InFlight: report.Stats.InFlight,
 		Local: wire.Local{
 			Backlog: int64(report.Stats.Backlog), Written: report.Stats.Written, Lost: report.Stats.Lost, Doubtful: report.Stats.Doubtful,
@@ -75,9 +78,18 @@ func (h *handler) state() wire.Store {
 	}
 	if f := report.Forced; f != nil {
 		store.Forced = &wire.Forced{State: f.State.String(), Since: wire.When(f.Since), Until: wire.When(f.Until)}
+		if by := h.forced.Load(); by != nil && known {
+			store.Forced.By, store.Forced.Reason = &by.caller, wire.Text(by.reason)
+		}
 	}
-	if report.Cause != "" {
-		store.Cause = &report.Cause
+	if store.Address, store.Cause = wire.Text(report.Address), wire.Text(report.Cause); store.Cause != nil {
+		store.Reason = wire.Text(decide.Reasons[report.Cause])
+	}
+	if f := report.Forced; f != nil && f.State == failover.Down {
+		store.Reason = wire.Text("is not called, because an operator forced it down")
+	}
+	if report.Err != nil && known {
+		store.Error = wire.Text(report.Err.Error())
 	}
 	if store.Since != nil {
 		since := wire.Seconds(time.Since(report.Since))

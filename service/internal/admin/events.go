@@ -67,11 +67,12 @@ func (h *handler) enter(known bool) bool {
 
 // event returns the state of the service, with subjects for an authenticated caller.
 func (h *handler) event(r *http.Request, snap stats.Snapshot) wire.Event {
+	known := h.Access.caller(r) != "" // checked for every event: a session may end while the stream goes on
 	event := wire.Event{
-		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: h.Access.caller(r) != "",
-		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(),
+		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: known,
+		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(known),
 	}
-	if event.Authenticated { // checked for every event: a session may end while the stream goes on
+	if known {
 		units, since := h.Stats.Hottest(stats.ByUnits, eventTop)
 		refused, _ := h.Stats.Hottest(stats.ByRefused, eventTop)
 		event.Top = &wire.Top{Since: wire.Instant(since), Units: units, Refused: refused}

@@ -15,6 +15,9 @@ type Forcing interface {
 	Lift()
 }
 
+// An order is who forced a state, and why.
+type order struct{ caller, reason string }
+
 // A forceForm is the body of a request that forces a state.
 type forceForm struct {
 	State   string `json:"state"`
@@ -57,6 +60,7 @@ func (h *handler) force(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
+	h.forced.Store(&order{h.Access.caller(r), body.Reason})
 	h.Log.Warn("admin: the state of the store is forced", "state", body.State, "until", untilText(until), "reason", body.Reason, "by", h.Access.caller(r))
 	h.store(w, r)
 }

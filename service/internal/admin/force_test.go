@@ -30,6 +30,7 @@ func TestForceTheStore(t *testing.T) {
 		Forced *struct {
 			State        string
 			Since, Until *time.Time
+			By, Reason   *string
 		}
 	}
 	for _, state := range []string{"down", "up"} {
@@ -37,6 +38,12 @@ func TestForceTheStore(t *testing.T) {
 		w.says(&now, 200, "POST", "/admin/v1/store", `{"state":"`+state+`","expires":"10m","reason":"a migration"}`)
 		if now.Store != state || now.Forced == nil || now.Forced.State != state || time.Until(*now.Forced.Until) < 9*time.Minute || now.Forced.Since == nil {
 			t.Errorf("%s: %+v", state, now)
+		}
+		if now.Forced.By == nil || *now.Forced.By != "token" || *now.Forced.Reason != "a migration" {
+			t.Errorf("%s, by whom and why: %+v", state, now.Forced)
+		}
+		if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"by":null,"reason":null`) {
+			t.Errorf("strangers read by whom it is forced: %s", text)
 		}
 		if _, text := w.send("GET", "/metrics", ""); !strings.Contains(text, "\nsash_store_forced{state=\""+state+"\"} 1\n") {
 			t.Errorf("%s: %s", state, grep(text, "sash_store_forced"))

@@ -37,6 +37,28 @@ var Causes = [...]string{
 	"error",         // another error
 }
 
+// Reasons are Causes in words. The subject of each is the store.
+var Reasons = map[string]string{
+	"budget":        "does not answer in time",
+	"busy":          "is not called, because too many calls are under way",
+	"down":          "is not called, because it failed before",
+	"rejected":      "rejects a call because of its key or its ID",
+	"refused":       "accepts no connections",
+	"lost":          "ends connections",
+	"dns":           "has a name without an address",
+	"tls":           "fails the TLS handshake",
+	"protocol":      "is not a Redis",
+	"auth":          "rejects the user, the password or the user's rights",
+	"loading":       "is loading its data",
+	"readonly":      "is a replica, which takes no writes",
+	"replicas":      "has too few replicas, or too few confirmed",
+	"script":        "is busy with another client's script",
+	"memory":        "has no memory left, or cannot write to disk",
+	"cluster":       "has no node for a slot",
+	"misconfigured": "rejects all calls of this service",
+	"error":         "fails",
+}
+
 // Rejected says to a caller why a call with the cause rejected has no decision.
 const Rejected = "the store works and rejects this call, because the key holds something else: " +
 	"there is no decision, and other keys are decided"

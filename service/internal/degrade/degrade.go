@@ -33,6 +33,10 @@ type Options struct {
 	Instances int
 	// Cluster says that keys are spread over the nodes of a Redis Cluster, which can fail by themselves.
 	Cluster bool
+	// Address is where Redis is, for operators, without the password.
+	Address string
+	// Uncounted returns how many requests went ahead so far that nothing counts. Nil is none.
+	Uncounted func() int64
 	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
 	Failed func(error)
 	// Log gets outages and misconfigurations of Redis. Nil is slog.Default.
@@ -43,6 +47,7 @@ type Options struct {
 type Guard struct {
 	// Store answers no call while Redis is unavailable; its With makes those with the failure modes of rules.
 	Store   *failover.Store
+	address string
 	fleet   *fleet
 	outages *outages
 	log     *slog.Logger
@@ -57,7 +62,10 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Failed == nil {
 		opts.Failed = func(error) {}
 	}
-	g := &Guard{log: opts.Log, outages: newOutages(opts.Log, opts.Failed), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
+	if opts.Uncounted == nil {
+		opts.Uncounted = func() int64 { return 0 }
+	}
+	g := &Guard{log: opts.Log, address: opts.Address, outages: newOutages(&opts), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
 	id := secret.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	part := func(string, *driver.Policy) int { return 0 }

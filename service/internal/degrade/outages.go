@@ -21,15 +21,38 @@ type outages struct {
 	misconfigured throttle.Log
 	rejected      throttle.Log
 
-	mu    sync.Mutex
-	since time.Time // guarded by mu: when it went down; zero while it is up
-	back  time.Time // guarded by mu: when it last came back; zero is never
-	why   string    // guarded by mu: the last failure, in a word
+	uncounted func() int64 // so far
+
+	mu     sync.Mutex
+	since  time.Time // guarded by mu: when it went down; zero while it is up
+	back   time.Time // guarded by mu: when it last came back; zero is never
+	why    error     // guarded by mu: the last failure; nil is none
+	whyAt  time.Time // guarded by mu
+	before int64     // guarded by mu: uncounted before the failures that took it down
+	during int64     // guarded by mu: uncounted in the last outage
+	forced int64     // guarded by mu: uncounted when an operator forced a state
 }
 
-func newOutages(log *slog.Logger, failed func(error)) *outages {
+func newOutages(opts *Options) *outages {
 	const every = 10 * time.Second
-	return &outages{log: log, failed: failed, misconfigured: throttle.Log{To: log, Every: every}, rejected: throttle.Log{To: log, Every: every}}
+	log := opts.Log
+	return &outages{
+		log: log, failed: opts.Failed, uncounted: opts.Uncounted,
+		misconfigured: throttle.Log{To: log, Every: every}, rejected: throttle.Log{To: log, Every: every},
+	}
+}
+
+// apart is the time without a failure after which the next failure begins an outage, if there is one. It is longer than
+// the failures that take Redis down are apart.
+const apart = 2 * time.Second
+
+// fails notes a failure. The caller holds mu.
+func (o *outages) fails() {
+	now := time.Now()
+	if o.since.IsZero() && now.Sub(o.whyAt) > apart {
+		o.before = o.uncounted()
+	}
+	o.whyAt = now
 }
 
 // change logs a change of the breaker. Every failed probe is a change too, so only the first counts.
@@ -38,11 +61,12 @@ func (o *outages) change(now failover.State, cause error) {
 	defer o.mu.Unlock()
 	switch {
 	case now == failover.Down && o.since.IsZero():
+		o.fails()
 		o.since = time.Now()
 		o.log.Warn("Redis is down: calls are answered by the failure mode of their rule (on_unavailable)", "state", now.String(), "cause", cause)
 	case now == failover.Up && !o.since.IsZero():
 		o.log.Info("Redis is back", "state", now.String(), "after", time.Since(o.since).Round(time.Millisecond))
-		o.since, o.back = time.Time{}, time.Now()
+		o.since, o.back, o.during = time.Time{}, time.Now(), o.uncounted()-o.before
 	default:
 		o.log.Debug("Redis", "state", now.String(), "cause", cause)
 	}
@@ -56,7 +80,8 @@ func (o *outages) failure(err error, kind failover.Kind) {
 		return
 	}
 	o.mu.Lock()
-	o.why = decide.Cause(err)
+	o.fails()
+	o.why = err
 	o.mu.Unlock()
 	if kind != failover.Misconfigured && !redisstore.Misconfigured(err) {
 		o.log.Debug("Redis failed", "error", err)
@@ -69,5 +94,8 @@ func (o *outages) failure(err error, kind failover.Kind) {
 func (o *outages) cause() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.why
+	if o.why == nil {
+		return ""
+	}
+	return decide.Cause(o.why)
 }

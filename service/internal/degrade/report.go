@@ -9,8 +9,15 @@ import (
 // A Report is the state of a service's store, for its operators.
 type Report struct {
 	Health
+	// Address is where the store is, without the password; empty in memory.
+	Address string
 	// Since is when the store went down, came back or was forced; zero when none of these happened since the start.
 	Since time.Time
+	// Err is the last failure; nil while the store is up.
+	Err error
+	// Uncounted is how many requests went ahead that nothing counts: since Since while the store is down, and otherwise in
+	// the last outage.
+	Uncounted int64
 	// Forced is the state that an operator forced; nil is none.
 	Forced *failover.Forced
 	// Stats are those of the store that answers while Redis does not.
@@ -19,15 +26,29 @@ type Report struct {
 
 // Report returns the state now. It sends nothing.
 func (g *Guard) Report() Report {
-	r := Report{Health: g.Health(), Stats: g.Store.Stats()}
-	if f, ok := g.Store.Forced(); ok {
-		r.Forced, r.Since = &f, f.Since
-		return r
-	}
-	g.outages.mu.Lock()
-	defer g.outages.mu.Unlock()
-	if r.Since = g.outages.since; r.Since.IsZero() {
-		r.Since = g.outages.back
+	r := Report{Health: g.Health(), Address: g.address, Stats: g.Store.Stats()}
+	f, forced := g.Store.Forced()
+	o := g.outages
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case forced:
+		r.Forced, r.Since, r.Uncounted = &f, f.Since, o.uncounted()-o.forced
+	case o.since.IsZero():
+		r.Since, r.Uncounted = o.back, o.during
+	default:
+		r.Since, r.Err, r.Uncounted = o.since, o.why, o.uncounted()-o.before
 	}
 	return r
 }
+
+// Force makes Redis count as up or down: see failover.Store.Force.
+func (g *Guard) Force(state failover.State, until time.Time) error {
+	g.outages.mu.Lock()
+	g.outages.forced = g.outages.uncounted()
+	g.outages.mu.Unlock()
+	return g.Store.Force(state, until)
+}
+
+// Lift ends what Force began.
+func (g *Guard) Lift() { g.Store.Lift() }

@@ -58,7 +58,10 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	log := s.Log.With("store", out.where)
 	redisclient.Log(s.Log)
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
-	guard, err := degrade.New(detached, degrade.Options{Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Instances: s.Instances, Cluster: client.Cluster(), Failed: s.stats.StoreFailed, Log: log})
+	guard, err := degrade.New(detached, degrade.Options{
+		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Instances: s.Instances, Cluster: client.Cluster(),
+		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
+	})
 	if err != nil {
 		disconnect()
 		return nil, err
@@ -75,7 +78,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 		out.ready = ping
 	}
 	out.decides, out.run, out.health, out.report = guard.Store, guard.Run, guard.Health, guard.Report
-	out.forcing = guard.Store
+	out.forcing = guard
 	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}))
 	return out, nil
 }

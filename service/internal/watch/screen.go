@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -93,11 +94,16 @@ func (s *screen) View() tea.View {
 	p := &page{width: s.width, color: true}
 	text := "waiting for " + s.from
 	if s.state != nil {
-		text = Text(s.state, s.width, max(1, s.height-2), true)
+		text = Text(s.state, s.width, max(1, s.height-2), !s.lost)
 	}
 	foot := p.tint("q quits", 0)
-	if s.lost {
-		foot = p.tint("disconnected from "+s.from+", reconnecting", red) + "  " + foot
+	if s.lost { // the numbers are old: they are faint
+		lines := strings.Split(text, "\n")
+		for i := range lines {
+			lines[i] = p.tint(lines[i], 0)
+		}
+		text = strings.Join(lines, "\n")
+		foot = p.tint("no state from "+s.from+" since "+clock(s.state.At)+", reconnecting", red) + "  " + foot
 	}
 	v := tea.NewView(text + "\n\n" + foot)
 	v.AltScreen = true

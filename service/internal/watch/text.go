@@ -18,7 +18,7 @@ import (
 
 // Text renders an event for a terminal of a width and a height; 0 is unbounded. Without color it is plain text.
 func Text(s *wire.Event, width, height int, color bool) string {
-	p := &page{width: width, color: color, most: max(3, (height-15)/3)}
+	p := &page{width: width, color: color, most: max(3, (height-18)/3)}
 	if height == 0 {
 		p.most = math.MaxInt
 	}
@@ -79,19 +79,17 @@ func (p *page) head(s *wire.Event) {
 	if s.Store.Forced != nil {
 		store += ", forced"
 	}
+	color := green
 	if s.Store.Status != "ok" {
-		if s.Store.Cause != nil {
-			store += " (" + *s.Store.Cause + ")"
-		}
-		store = p.tint(store, red)
-	} else {
-		store = p.tint(store, green)
+		color = red
 	}
+	store = p.tint(store, color)
 	if s.Store.For != nil {
 		store += " for " + time.Duration(*s.Store.For).Round(time.Second).String()
 	}
 	p.add(fmt.Sprintf("sash  %s  %s, %d in flight, instances %s, overrides %d, bans %d",
 		clock(s.At), store, s.Store.InFlight, known(s.Store.Instances), s.Store.Overrides, s.Store.Bans))
+	p.outage(&s.Store)
 	if l := s.Store.Local; l.Backlog+l.Lost+l.Doubtful > 0 {
 		p.add(p.tint(fmt.Sprintf("local: %d subjects waiting to be written to Redis, %d units lost, %d possibly charged by Redis", l.Backlog, l.Lost, l.Doubtful), yellow))
 	}
@@ -103,6 +101,55 @@ func (p *page) head(s *wire.Event) {
 		{"total", whole(n.Allowed), whole(n.Uncounted), whole(n.Refused), whole(n.Banned), whole(n.Shadow), whole(n.Failed), whole(n.Invalid)},
 	}
 	p.grid(rows)
+}
+
+// outage says why the store does not decide, since when, and what went ahead meanwhile that nothing counts.
+func (p *page) outage(s *wire.Store) {
+	if f := s.Forced; f != nil {
+		p.add(p.tint(forced(f), yellow))
+	}
+	switch let := whole(s.Uncounted) + " requests went ahead uncounted"; {
+	case s.Status != "ok":
+		why, since := text(s.Reason), ""
+		if s.Cause != nil && s.Forced == nil {
+			why += " (" + *s.Cause + ")"
+		}
+		if s.Since != nil {
+			since = " since " + clock(*s.Since)
+		}
+		p.add(p.tint("Redis at "+clean(text(s.Address)+" "+why)+since+": on_unavailable of each rule answers", red))
+		if s.Error != nil {
+			p.add(p.tint(clean(*s.Error), 0))
+		}
+		p.add(p.tint(let+" since then", red))
+	case s.Uncounted > 0 && s.Since != nil:
+		p.add(p.tint("Redis is back since "+clock(*s.Since)+": "+let+" before", yellow))
+	}
+}
+
+// forced says who forced the store into a state, until when and why.
+func forced(f *wire.Forced) string {
+	say := "forced " + f.State
+	if f.By != nil {
+		say += " by " + *f.By
+	}
+	if f.Since != nil {
+		say += " since " + clock(*f.Since)
+	}
+	if f.Until != nil {
+		say += " until " + clock(*f.Until)
+	}
+	if f.Reason != nil {
+		say += ": " + *f.Reason
+	}
+	return clean(say)
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 func (p *page) rules(s *wire.Event) {

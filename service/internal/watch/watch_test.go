@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -93,6 +94,38 @@ func TestTextFitsTheTerminal(t *testing.T) {
 	}
 	if text := watch.Text(&wire.Event{}, 0, 0, false); !strings.Contains(text, "--token-file") {
 		t.Error("the text does not say how to show subjects")
+	}
+}
+
+// In an outage the text names the address, the cause, since when, and what nobody counted; a rule without decisions has no
+// refused share.
+func TestTextShowsAnOutage(t *testing.T) {
+	const down = `{"store":{"status":"degraded","store":"down","address":"redis.example:6379","cause":"refused",
+		"reason":"accepts no connections","error":"dial tcp: \u001b refused","uncounted":1240,"since":"2026-05-04T03:02:01Z"},
+		"rules":[{"rule":"d.closed","count":{"error":8},"rate":{"error":4},"share":{"refused":null,"uncounted":0,"error":1}},
+		{"rule":"d.open","count":{"uncounted":8},"rate":{"uncounted":4},"share":{"refused":null,"uncounted":1,"error":0}}]}`
+	const back = `{"store":{"status":"ok","store":"up","uncounted":1240,"since":"2026-05-04T03:02:01Z"}}`
+	const forced = `{"store":{"status":"degraded","store":"down","address":"redis.example:6379","reason":"is not called, because an operator forced it down",
+		"since":"2026-05-04T03:02:01Z","forced":{"state":"down","since":"2026-05-04T03:02:01Z","by":"token","reason":"a migration"}}}`
+	since := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC).Local().Format(time.TimeOnly)
+	for state, wants := range map[string][]string{
+		down: {
+			"Redis at redis.example:6379 accepts no connections (refused) since " + since + ":", "1240 requests went ahead uncounted since then",
+			"dial tcp: \ufffd refused", "d.closed      4.0          -          0.0          100.0", "d.open        4.0          -        100.0            0.0",
+		},
+		back:   {"Redis is back since " + since + ": 1240 requests went ahead uncounted before"},
+		forced: {"forced down by token since " + since + ": a migration", "because an operator forced it down since " + since},
+	} {
+		var s wire.Event
+		if err := json.Unmarshal([]byte(state), &s); err != nil {
+			t.Fatal(err)
+		}
+		text := watch.Text(&s, 0, 0, false)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("there is no %q in:\n%s", want, text)
+			}
+		}
 	}
 }
 

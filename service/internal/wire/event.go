@@ -17,9 +17,18 @@ type Event struct {
 
 // A Store is the state of a service's store.
 type Store struct {
-	Status string  `json:"status"` // ok, degraded or draining
-	Store  string  `json:"store"`  // up, down, probing, or memory
-	Cause  *string `json:"cause"`  // why it is not up: see decide.Cause
+	Status string `json:"status"` // ok, degraded or draining
+	Store  string `json:"store"`  // up, down, probing, or memory
+	// Address is where it is, without user and password; null in memory.
+	Address *string `json:"address"`
+	// Cause is why it is not up, as one of decide.Causes, Reason the same in words, and Error the last failure, which only
+	// callers with access get.
+	Cause  *string `json:"cause"`
+	Reason *string `json:"reason"`
+	Error  *string `json:"error"`
+	// Uncounted is how many requests went ahead that nothing counts: since Since while it is not up, and otherwise in the
+	// last outage.
+	Uncounted int64 `json:"uncounted"`
 	// Since is when it went down, came back or was forced, and For how long ago; null when none of these happened.
 	Since *Instant `json:"since"`
 	For   *Seconds `json:"for"`
@@ -41,6 +50,9 @@ type Forced struct {
 	State string   `json:"state"`
 	Since *Instant `json:"since"`
 	Until *Instant `json:"until"` // null is until it is lifted
+	// By and Reason are who forced it and why, for callers with access; null otherwise, and without a reason.
+	By     *string `json:"by"`
+	Reason *string `json:"reason"`
 }
 
 // Local is what was admitted locally while the store was unavailable: see failover.Stats.

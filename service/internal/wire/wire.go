@@ -139,3 +139,11 @@ func Clip(s string) string {
 	}
 	return s
 }
+
+// Text returns a text as JSON has it, or nil for the empty one.
+func Text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

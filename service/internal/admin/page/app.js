@@ -2,6 +2,7 @@
 
 import { $, say } from './dom.js';
 import { call, postForm } from './api.js';
+import { moment } from './format.js';
 import * as overview from './overview.js';
 import * as subject from './subject.js';
 
@@ -14,6 +15,31 @@ const connection = (state, text) => {
   say($('connection'), text);
 };
 
+let heard = 0; // when the last event came
+let opened = 0; // when the stream was opened
+const silence = 4000; // there is an event a second
+
+// stale dims the numbers of the page if the service has not sent any for a while, and says since when they stand.
+const stale = (is) => {
+  for (const id of ['alert', 'overview', 'found', 'dry-run']) $(id).classList.toggle('stale', is);
+  $('stale').hidden = !is;
+  if (is) say($('stale'), `No word from this sash since ${moment(heard)}. The numbers on this page are from then.`);
+};
+
+setInterval(() => {
+  if (stream && Date.now() - Math.max(heard, opened) > silence) lose(stream); // the service hangs
+}, 1000);
+
+const lose = (mine) => {
+  mine.close();
+  if (mine !== stream) return;
+  stream = null;
+  connection('lost', 'disconnected, reconnecting');
+  if (heard) stale(true);
+  clearTimeout(reconnect);
+  reconnect = setTimeout(listen, 2000);
+};
+
 // listen opens the event stream and reopens it when it ends. A hidden page has no stream.
 const listen = () => {
   clearTimeout(reconnect);
@@ -22,21 +48,19 @@ const listen = () => {
   if (document.hidden) return;
   const mine = new EventSource('/admin/v1/events');
   stream = mine;
+  opened = Date.now();
   let first = true;
   mine.addEventListener('history', (e) => overview.history(JSON.parse(e.data)));
   mine.addEventListener('state', (e) => {
+    heard = Date.now();
+    stale(false);
     connection('live', 'live');
     const s = JSON.parse(e.data);
     overview.state(s, !first);
     first = false;
     if (access && s.authenticated !== access.authenticated) configure(); // the session has expired
   });
-  mine.addEventListener('error', () => {
-    mine.close();
-    if (mine !== stream) return;
-    connection('lost', 'disconnected, reconnecting');
-    reconnect = setTimeout(listen, 2000);
-  });
+  mine.addEventListener('error', () => lose(mine));
 };
 
 const configure = async () => {

@@ -4,6 +4,8 @@ const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 
 export const count = (n) => whole.format(n);
 
+export const many = (n, what) => `${count(n)} ${what}${n === 1 ? '' : 's'}`;
+
 // rate keeps one decimal where it is significant.
 export const rate = (n) => (n === 0 ? '0' : n < 0.05 ? '<0.1' : n < 9.95 ? n.toFixed(1) : whole.format(n));
 

@@ -1,7 +1,7 @@
 // The overview: tiles, rules, subjects and the store.
 
 import { $, cells, el, rows, say } from './dom.js';
-import { count, moment, percent, rate, span } from './format.js';
+import { count, many, moment, percent, rate, span } from './format.js';
 import * as flow from './flow.js';
 
 let described = new Map(); // domain and rule -> its text in the configuration
@@ -35,7 +35,7 @@ const rules = (all) => {
   rows($('rules'), all, (r) => `${r.domain} ${r.rule}`, () => {
     const row = cells('name', 'n', 'n wide', 'share', ...columns.map(() => 'n wide'));
     row.cells[0].append(el('span', { class: 'main' }), el('span', { class: 'sub' }));
-    row.cells[3].append(el('span', { class: 'meter' }, ...shares.map(([name]) => el('i', { 'data-outcome': name }))), el('span'));
+    row.cells[3].append(el('span', { class: 'meter' }, ...shares.map((name) => el('i', { 'data-outcome': name }))), el('span'));
     return row;
   }, (row, r) => {
     const [name, text] = row.cells[0].children;
@@ -45,7 +45,7 @@ const rules = (all) => {
     const refused = r.rate.refused + r.rate.banned;
     say(row.cells[1], rate(calls));
     say(row.cells[2], r.share.refused === null ? '–' : rate(refused));
-    [refused, r.rate.uncounted, r.rate.error].forEach((n, i) => {
+    [r.rate.error, r.rate.uncounted, refused].forEach((n, i) => {
       row.cells[3].firstChild.children[i].style.width = calls > 0 ? `${100 * n / calls}%` : '0';
     });
     say(row.cells[3].lastChild, share(r));
@@ -57,14 +57,15 @@ const rules = (all) => {
 };
 
 const columns = ['allowed', 'uncounted', 'refused', 'shadow', 'banned', 'error'];
-const shares = flow.outcomes.filter(([name]) => ['refused', 'uncounted', 'error'].includes(name))
-  .sort(([a]) => (a === 'refused' ? -1 : 1));
+const shares = ['error', 'uncounted', 'refused'];
 
-// share says what part of the calls was refused, of those that were decided, and what part nobody counted or decided.
+// share says what part of the calls nobody decided or counted, and what part of the others was refused.
 const share = (r) => {
-  const parts = shares.filter(([name]) => (name === 'refused' ? r.share.refused !== null : r.share[name] > 0))
-    .map(([name, text]) => `${percent(r.share[name], 1)} ${text}`);
-  if (r.rate.local > 0) parts.push('by this instance’s share');
+  const parts = [];
+  if (r.share.error > 0) parts.push(`${percent(r.share.error, 1)} no decision`);
+  if (r.share.uncounted > 0) parts.push(`${percent(r.share.uncounted, 1)} uncounted`);
+  if (r.share.refused !== null) parts.push(`${percent(r.share.refused, 1)}${parts.length > 0 ? ' of the others' : ''} refused`);
+  if (r.rate.local > 0) parts.push('decided locally');
   return parts.join(', ') || '–';
 };
 
@@ -112,14 +113,20 @@ const store = (s) => {
     ['Overrides', count(s.overrides)],
     ['Bans', count(s.bans)],
   ];
-  if (s.cause) facts.splice(1, 0, ['Cause', s.cause, 'bad']);
+  const why = [];
+  if (s.address) why.push(['Address', s.address]);
+  if (s.reason) why.push(['Cause', cause(s), 'bad']);
+  if (s.error) why.push(['Last failure', s.error]);
+  if (s.status !== 'ok') why.push(['Uncounted since then', many(s.uncounted, 'request'), 'bad']);
+  else if (s.uncounted > 0) why.push(['Uncounted in the last outage', many(s.uncounted, 'request'), 'warn']);
+  facts.splice(1, 0, ...why);
   if (s.store !== 'memory') {
     facts.push(
       ['Calls in flight', count(s.in_flight)],
-      ['Waiting to be written to Redis', `${count(s.local.backlog)} subjects`, s.local.backlog > 0 ? 'warn' : ''],
-      ['Written to Redis later', `${count(s.local.written)} units`],
-      ['Lost', `${count(s.local.lost)} units`, s.local.lost > 0 ? 'warn' : ''],
-      ['Possibly charged by Redis', `${count(s.local.doubtful)} units`, s.local.doubtful > 0 ? 'warn' : ''],
+      ['Waiting to be written to Redis', many(s.local.backlog, 'subject'), s.local.backlog > 0 ? 'warn' : ''],
+      ['Written to Redis later', many(s.local.written, 'unit')],
+      ['Lost', many(s.local.lost, 'unit'), s.local.lost > 0 ? 'warn' : ''],
+      ['Possibly charged by Redis', many(s.local.doubtful, 'unit'), s.local.doubtful > 0 ? 'warn' : ''],
     );
   }
   if (!s.exceptions_current) facts.push(['Overrides and bans', 'last read failed', 'warn']);
@@ -128,9 +135,21 @@ const store = (s) => {
   if (!same) list.replaceChildren(...facts.map(([name]) => el('div', {}, el('dt', {}, name), el('dd'))));
   facts.forEach(([, text, how], i) => {
     say(list.children[i].lastChild, text);
+    list.children[i].classList.toggle('long', text.length > 60);
     list.children[i].dataset.how = how ?? '';
   });
-  const alert = $('alert');
-  alert.hidden = s.status === 'ok';
-  say(alert, s.status === 'ok' ? '' : `Redis is not deciding (${s.cause ?? s.store}). Each rule’s on_unavailable answers instead.`);
+  const down = s.status !== 'ok';
+  document.title = down ? 'Redis down · Sash' : 'Sash';
+  $('alert').hidden = !down && !s.forced;
+  $('alert').dataset.how = down ? 'bad' : 'warn';
+  say($('alert-what'), down ? `${unavailable(s)}${s.since ? ` since ${moment(Date.parse(s.since))}` : ''}.` : 'Every call goes to Redis, whatever it answers.');
+  say($('alert-forced'), s.forced ? forced(s.forced) : '');
+  say($('alert-meanwhile'), down ? `Each rule’s on_unavailable answers. ${many(s.uncounted, 'request')} went ahead uncounted since then.` : '');
 };
+
+// unavailable names the store and says why it does not decide.
+const unavailable = (s) => `Redis${s.address ? ` at ${s.address}` : ''} ${s.reason ? cause(s) : 'does not decide'}`;
+
+const cause = (s) => (s.forced ? s.reason : `${s.reason} (${s.cause})`);
+
+const forced = (f) => `Forced ${f.state}${f.by ? ` by ${f.by}` : ''} since ${moment(Date.parse(f.since))}${f.until ? ` until ${moment(Date.parse(f.until))}` : ''}${f.reason ? `: ${f.reason}` : '.'}`;

@@ -1,0 +1,163 @@
+//go:build browser
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"example.com/sash/redistest"
+	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/wire"
+)
+
+const outageRules = `
+domain: demo
+descriptors:
+- {key: closed, limits: [20/1h]}
+- {key: open, limits: [20/1h], on_unavailable: open}
+- {key: local, limits: [20/1h], on_unavailable: local}
+`
+
+// watched is a service on a real Redis, with a page that is logged in.
+type watched struct {
+	*service
+	t     *testing.T
+	redis *redistest.Server
+	page  *tab
+}
+
+func watchAnOutage(t *testing.T) *watched {
+	dir := t.TempDir()
+	token, rules := filepath.Join(dir, "token"), filepath.Join(dir, "limits.yaml")
+	put(t, rules, outageRules)
+	if err := os.WriteFile(token, []byte(adminToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{t: t, redis: redistest.Start(t, "--requirepass", "a-password")}
+	w.service = serve(t, "--redis", "redis://:a-password@"+w.redis.Addr(), "--config", rules, "--admin-token-file", token, "--instances", "2")
+	w.page = openTab(t, w.admin+"/dashboard")
+	w.page.shortcut('/')
+	w.page.until(`document.activeElement?.name === 'token'`)
+	w.page.press(adminToken + "\r")
+	w.page.until(`document.getElementById('locked').hidden`)
+	w.page.do(chromedp.Click(chromedp.CSS(`nav a[data-view=overview]`)))
+	return w
+}
+
+// calls asks for a unit of a subject of each rule, some times.
+func (w *watched) calls(times int, rules ...string) {
+	w.t.Helper()
+	for range times {
+		for _, key := range rules {
+			body := `{"domain":"demo","entries":[{"key":"` + key + `","value":"ann"}]}`
+			res, err := http.Post(w.url+"/v1/allow", "application/json", strings.NewReader(body))
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			_ = res.Body.Close()
+		}
+	}
+}
+
+// fails asks for units until the service has noticed that Redis is away.
+func (w *watched) fails() {
+	w.t.Helper()
+	servertest.Wait(w.t, "the service does not notice", func() bool {
+		w.calls(1, "open")
+		return w.store().Status == "degraded"
+	})
+}
+
+func (w *watched) store() (now wire.Store) {
+	w.t.Helper()
+	administer(w.t, http.DefaultClient, "GET", w.admin+"/admin/v1/store", "", &now)
+	return now
+}
+
+// share is a script for the share that the overview shows of a rule.
+func share(rule string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll('#rules tbody tr')].find(r => r.dataset.key === 'demo demo.%s')?.cells[3].textContent`, rule)
+}
+
+// alert waits until the banner says something.
+func (w *watched) alert(text string) {
+	w.t.Helper()
+	w.page.until(fmt.Sprintf(`!document.getElementById('alert').hidden && document.getElementById('alert').textContent.includes(%q)`, text))
+}
+
+// While Redis is killed or stopped, the dashboard names it, the cause and since when, and shows what nobody counted and
+// what nobody decided as such.
+func TestBrowserOverviewOfAnOutage(t *testing.T) {
+	w := watchAnOutage(t)
+	w.calls(3, "open", "local")
+	w.page.until(`document.getElementById('count-allowed').textContent === '6' && document.getElementById('alert').hidden`)
+	w.page.until(share("open") + ` === '0 % refused'`)
+	w.page.shoot("up")
+
+	w.redis.Stop() // SIGKILL
+	w.fails()
+	w.calls(30, "closed", "open", "local")
+	w.alert("Redis at " + w.redis.Addr() + " accepts no connections (refused) since ")
+	w.page.until(share("closed") + ` === '100.0 % no decision'`)
+	w.page.until(share("local") + `.endsWith('decided locally')`)
+	w.page.until(share("open") + `.includes(' % uncounted, 0 % of the others refused')`)
+	now := w.store()
+	if now.Uncounted < 30 {
+		t.Errorf("%d requests went ahead uncounted, want 30 and more", now.Uncounted)
+	}
+	w.alert(fmt.Sprintf("%d requests went ahead uncounted since then.", now.Uncounted))
+	w.page.until(fmt.Sprintf(`document.getElementById('count-uncounted').textContent === '%d'`, now.Uncounted))
+	w.page.until(`[...document.querySelectorAll('#top-units tbody tr')].some(r => r.cells[0].textContent === 'demo:open:ann' && r.cells[2].textContent === 'uncounted')`)
+	if text := w.page.text(`document.body.textContent`); strings.Contains(text, "a-password") {
+		t.Error("the page has the password")
+	}
+	w.page.shoot("killed")
+	w.page.scheme("dark")
+	w.page.shoot("killed-dark")
+	w.page.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+	w.page.until(`document.documentElement.scrollWidth <= 360`)
+	w.page.shoot("killed-phone")
+	w.page.scheme("light")
+	w.page.do(chromedp.EmulateViewport(1280, 900))
+
+	w.redis.Restart()
+	w.page.until(`document.getElementById('alert').hidden`)
+	w.page.until(fmt.Sprintf(`document.getElementById('store').textContent.includes('Uncounted in the last outage%d requests')`, now.Uncounted))
+
+	w.redis.Pause() // SIGSTOP
+	w.fails()
+	w.alert("Redis at " + w.redis.Addr() + " does not answer in time (budget) since ")
+	w.page.shoot("stopped")
+	w.redis.Resume()
+	w.page.until(`document.getElementById('alert').hidden`)
+
+	administer(t, http.DefaultClient, "POST", w.admin+"/admin/v1/store", `{"state":"down","expires":"10m","reason":"a migration"}`, nil)
+	w.alert("is not called, because an operator forced it down")
+	w.alert("Forced down by token since ")
+	w.alert(": a migration")
+	w.page.shoot("forced")
+	administer(t, http.DefaultClient, "DELETE", w.admin+"/admin/v1/store", "", nil)
+	w.page.until(`document.getElementById('alert').hidden`)
+}
+
+// A page that gets no word from the service dims its numbers and says since when they stand.
+func TestBrowserPageThatLostTheService(t *testing.T) {
+	w := watchAnOutage(t)
+	w.calls(3, "open")
+	w.page.until(`document.getElementById('count-allowed').textContent === '3' && document.getElementById('stale').hidden`)
+	if err := w.stop(t); err != nil {
+		t.Fatal(err)
+	}
+	w.page.until(`document.getElementById('stale').textContent.startsWith('No word from this sash since ')`)
+	w.page.until(`document.getElementById('overview').classList.contains('stale')`)
+	w.page.shoot("lost")
+	w.page.scheme("dark")
+	w.page.shoot("lost-dark")
+}
