@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +12,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 )
 
 // sash token makes a token, the file of --access lists its digest, and the client with the token may do what the file
@@ -76,5 +85,80 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 	}
 	if log := p.logs.String(); !strings.Contains(log, "a caller was refused") || !strings.Contains(log, "domain=shop") || strings.Contains(log, made.Token) {
 		t.Errorf("the log: %s", log)
+	}
+}
+
+// One certificate makes both data ports TLS, clients show one of the authority, and the file has its name's rights.
+func TestTheDataPortsWithCertificates(t *testing.T) {
+	dir := t.TempDir()
+	ca, key := certify(t, dir, "authority", nil, nil)
+	for _, name := range []string{"server", "edge.example.com", "other.example.com"} {
+		certify(t, dir, name, ca, key)
+	}
+	file := filepath.Join(dir, "access.yaml")
+	if err := os.WriteFile(file, []byte("clients: [{name: edge, certificates: [Edge.example.com], allow: [decide, refund]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, "--access", file, "--tls-cert", dir+"/server.pem", "--tls-key", dir+"/server.key", "--tls-client-ca", dir+"/authority.pem")
+	if !strings.HasPrefix(p.url, "https://") {
+		t.Errorf("it says %s", p.url)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	for name, want := range map[string]struct {
+		status int
+		code   codes.Code
+	}{"edge.example.com": {200, codes.OK}, "other.example.com": {401, codes.Unauthenticated}, "": {0, codes.Unavailable}} {
+		shown := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+		if name != "" {
+			pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown.Certificates = []tls.Certificate{pair}
+		}
+		for _, protocol := range []string{"h2", "http/1.1"} {
+			secured := shown.Clone()
+			secured.NextProtos = []string{protocol}
+			transport := &http.Transport{TLSClientConfig: secured, ForceAttemptHTTP2: protocol == "h2"}
+			got := 0
+			res, err := (&http.Client{Transport: transport}).Post(p.url+"/v1/allow", "application/json",
+				strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}]}`))
+			if err == nil {
+				got = res.StatusCode
+				_ = res.Body.Close()
+			}
+			transport.CloseIdleConnections()
+			if got != want.status {
+				t.Errorf("%q over %s: %d %v, want %d", name, protocol, got, err, want.status)
+			}
+		}
+		conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(shown)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "demo", Descriptors: []*common.RateLimitDescriptor{{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.8"}}, IsNegativeHits: true,
+		}}})
+		_ = conn.Close()
+		if status.Code(err) != want.code {
+			t.Errorf("%q over gRPC: %v, want %v", name, err, want.code)
+		}
+	}
+}
+
+func TestTLSIsSetUpWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		say  string
+	}{
+		"half a pair":         {[]string{"--tls-cert", "x.pem"}, "--tls-cert and --tls-key belong together"},
+		"an authority alone":  {[]string{"--tls-client-ca", "x.pem"}, "needs them"},
+		"no such certificate": {[]string{"--tls-cert", "x.pem", "--tls-key", "x.key"}, "TLS of HTTP and gRPC"},
+	} {
+		code, out, err := sash(t, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, c.args...)...)
+		if code != 2 || out != "" || !strings.Contains(err, c.say) {
+			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, c.say)
+		}
 	}
 }

@@ -158,15 +158,22 @@ rate_limits: [{actions: [{request_headers: {header_name: x-rule, descriptor_key:
 	}
 }
 
-// The filter in the documentation is valid, and works with the built-in example.
+// The file of rights and the filter in the documentation are valid, and the filter works with the built-in example.
 func TestTheDocumentedFilterOfEnvoy(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/envoy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, block, _ := strings.Cut(string(text), "```yaml\n")
-	block, _, _ = strings.Cut(block, "```")
-	res := through(serve(t).envoy(t, strings.Replace(block, "0.1s", "5s", 1)), "192.0.2.1")
+	var blocks []string
+	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		blocks = append(blocks, block)
+	}
+	rights, block := filepath.Join(t.TempDir(), "access.yaml"), blocks[1]
+	if err := os.WriteFile(rights, []byte(strings.ReplaceAll(blocks[0], "edge", "demo")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := through(serve(t, "--access", rights).envoy(t, strings.Replace(block, "0.1s", "5s", 1)), "192.0.2.1")
 	if res.Code != 200 || res.Header().Get("x-ratelimit-limit") == "" {
 		t.Errorf("%d with %v", res.Code, res.Header())
 	}

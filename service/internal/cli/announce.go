@@ -13,6 +13,9 @@ import (
 // announce prints where the service listens and a command to try it.
 func (a *app) announce(s *serving, on serve.Listening) error {
 	url := "http://" + reachable(on.HTTP)
+	if s.opts.TLS != nil {
+		url = "https://" + reachable(on.HTTP)
+	}
 	if s.json {
 		said := map[string]any{"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains()}
 		if on.GRPC != nil {

@@ -13,6 +13,7 @@ type serving struct {
 	level            string
 	json, chargeEach bool
 
+	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
 }
 
@@ -129,6 +130,9 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&o.HTTP, "addr", ":8080", "`address` of HTTP; port 0 takes a free port")
 	f.StringVar(&o.GRPC, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty for none")
 	f.StringVar(&o.AccessFile, "access", "", "`file` of the clients of the HTTP and gRPC addresses, their tokens and rights; read again when it changes (default: everyone may decide, nobody may give units back or bring limits)")
+	f.StringVar(&s.cert, "tls-cert", "", "certificate `file` that makes the HTTP address HTTPS and encrypts gRPC; read again when it changes")
+	f.StringVar(&s.key, "tls-key", "", "key `file` of that certificate")
+	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of authorities: only clients with their certificates may use the HTTP and gRPC addresses")
 	f.StringVar(&o.Admin, "admin-addr", "127.0.0.1:6070", "`address` of the dashboard, counters and the configuration in use; empty for none")
 	f.StringVar(&s.adminTokenFile, "admin-token-file", "", "`file` with the token for changes and subjects at the admin address (default: $"+adminTokenVariable+"; without either, both are off)")
 	f.StringVar(&s.adminCert, "admin-tls-cert", "", "certificate `file` that makes the admin address HTTPS")

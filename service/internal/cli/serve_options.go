@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/rls"
@@ -35,6 +36,9 @@ func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, 
 		return s.opts, err
 	}
 	if err := s.check(); err != nil {
+		return s.opts, err
+	}
+	if err := s.encryption(); err != nil {
 		return s.opts, err
 	}
 	if err := s.administration(a.env(adminTokenVariable)); err != nil {
@@ -77,7 +81,7 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 	}
 	o.Server = rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace}
 	if env.TLS {
-		files := rls.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN}
+		files := access.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN}
 		if o.Server.TLS, err = files.Config(); err != nil {
 			return fmt.Errorf("TLS of gRPC (GRPC_SERVER_TLS_CERT and related variables): %w", err)
 		}
@@ -133,11 +137,32 @@ func (s *serving) check() error {
 		return errors.New("--replicas: only Redis has replicas: give --redis too")
 	case o.Redis != "" && o.Snapshot != "":
 		return errors.New("--snapshot is for this process's memory: Redis keeps what was charged by itself")
+	case (s.cert == "") != (s.key == "") || s.clientCA != "" && s.cert == "":
+		return errors.New("--tls-cert and --tls-key belong together, and --tls-client-ca needs them")
 	case (s.adminCert == "") != (s.adminKey == "") || s.adminClientCA != "" && s.adminCert == "":
 		return errors.New("--admin-tls-cert and --admin-tls-key belong together, and --admin-client-ca needs them")
 	}
 	if s.chargeEach {
 		o.Protocol.Charging = decide.Each
+	}
+	return nil
+}
+
+// encryption reads the certificate of the HTTP and gRPC addresses. gRPC keeps that of Envoy's variables, if they name one.
+func (s *serving) encryption() (err error) {
+	if s.cert == "" {
+		return nil
+	}
+	files := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA}
+	if s.opts.Server.TLS == nil {
+		s.opts.Server.TLS, err = files.Config()
+	}
+	if err == nil {
+		files.Protocols = []string{"h2", "http/1.1"}
+		s.opts.TLS, err = files.Config()
+	}
+	if err != nil {
+		return fmt.Errorf("TLS of HTTP and gRPC (--tls-cert and related flags): %w", err)
 	}
 	return nil
 }
@@ -149,15 +174,15 @@ func (s *serving) administration(token string) (err error) {
 			return err
 		}
 	}
-	access := &s.opts.Access
-	access.Token, access.Certificates = token, s.adminClientCA != ""
+	who := &s.opts.Access
+	who.Token, who.Certificates = token, s.adminClientCA != ""
 	if s.adminCert != "" {
-		files := rls.TLSFiles{Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA, Protocols: []string{"h2", "http/1.1"}}
+		files := access.TLSFiles{Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA, Protocols: []string{"h2", "http/1.1"}}
 		if s.opts.AdminTLS, err = files.Config(); err != nil {
 			return fmt.Errorf("TLS of the admin address (--admin-tls-cert and related flags): %w", err)
 		}
 	}
-	return access.Check()
+	return who.Check()
 }
 
 // readToken reads an admin token from the file that a flag names.

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -81,7 +82,7 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	first, firstKey, _, _ := ca.sign(t, "ratelimit.example", 2, false)
 	save(t, dir+"/cert.pem", first, now)
 	save(t, dir+"/key.pem", firstKey, now)
-	config, err := TLSFiles{Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
+	config, err := access.TLSFiles{Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,8 @@ type Options struct {
 	// HTTP, GRPC and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
 	// Without GRPC or Admin that port is closed; without HTTP a free port is taken.
 	HTTP, GRPC, Admin string
+	// TLS makes the HTTP address HTTPS. Nil is plain HTTP. Server has that of gRPC.
+	TLS *tls.Config
 	// AccessFile lists the callers of the HTTP and gRPC addresses and their rights. Empty is none: everyone may decide,
 	// and nobody may give units back or bring limits.
 	AccessFile string

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -54,11 +55,12 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 // runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
 // When draining is closed, health is down and requests are answered as before.
 func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
+	s.warnOfPlainText(ports)
 	protocol := s.protocol()
 	all := []func(context.Context) error{
 		s.exceptions.Run,
 		func(ctx context.Context) error {
-			return httpapi.Server{Log: s.Log}.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
+			return httpapi.Server{TLS: s.TLS, Log: s.Log}.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
 		},
 	}
 	if s.store.run != nil {
@@ -71,7 +73,6 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	}
 	if ports.admin != nil {
 		all = append(all, s.stats.Run, func(ctx context.Context) error {
-			s.warnOfPlainText(ports.admin)
 			return httpapi.Server{TLS: s.AdminTLS}.Serve(ctx, ports.admin, s.recovering(s.admin()))
 		})
 	}
@@ -104,11 +105,24 @@ func (s *instance) admin() http.Handler {
 	})
 }
 
-// warnOfPlainText warns of an admin's token that others can read on the way.
-func (s *instance) warnOfPlainText(admin net.Listener) {
-	tcp, ok := admin.Addr().(*net.TCPAddr)
-	if s.AdminTLS == nil && ok && !tcp.IP.IsLoopback() && s.Access.Token != "" {
-		s.Log.Warn("the admin's token crosses the network in plain text: give --admin-tls-cert and --admin-tls-key, or listen on loopback", "admin", tcp.String())
+// warnOfPlainText warns of tokens that others can read on the way.
+func (s *instance) warnOfPlainText(ports *ports) {
+	for _, port := range []struct {
+		of     net.Listener
+		tls    *tls.Config
+		tokens bool
+		flag   string
+	}{
+		{ports.http, s.TLS, s.AccessFile != "", "--tls-cert"},
+		{ports.grpc, s.Server.TLS, s.AccessFile != "", "--tls-cert"},
+		{ports.admin, s.AdminTLS, s.Access.Token != "", "--admin-tls-cert"},
+	} {
+		if port.of == nil || port.tls != nil || !port.tokens {
+			continue
+		}
+		if tcp, ok := port.of.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+			s.Log.Warn("tokens cross the network in plain text: give "+port.flag+" and its key, or listen on loopback", "addr", tcp.String())
+		}
 	}
 }
 

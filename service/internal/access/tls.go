@@ -1,4 +1,4 @@
-package rls
+package access
 
 import (
 	"crypto/tls"
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TLSFiles are the files of a server's certificate, in PEM. They are read again when they change, so that
+// TLSFiles are the files of a port's certificate, in PEM. They are read again when they change, so that
 // certificates can be renewed without a restart.
 type TLSFiles struct {
 	// Cert and Key are the server's certificate chain and key.
