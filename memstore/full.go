@@ -104,7 +104,7 @@ func (sh *shard) room(now int64) bool {
 			return true
 		}
 	}
-	sh.store.full.Add(1)
+	sh.store.turned.Add(1)
 	return false
 }
 

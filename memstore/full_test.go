@@ -175,7 +175,7 @@ func TestAFullStoreTakesNewKeysWhileOneHasRoom(t *testing.T) {
 			t.Fatal("a refused key was freed")
 		}
 	}
-	want := memstore.Stats{Keys: most, MaxKeys: most, Evicted: 1, Full: 1}
+	want := memstore.Stats{Keys: most, MaxKeys: most, Evicted: 1, TurnedAway: 1}
 	if got := store.Stats(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -211,7 +211,7 @@ func TestNoEviction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := memstore.Stats{Keys: 100, MaxKeys: 100, Full: 900}
+	want := memstore.Stats{Keys: 100, MaxKeys: 100, TurnedAway: 900}
 	if got := store.Stats(); got != want || turned != 900 {
 		t.Errorf("%d turned away, %+v", turned, got)
 	}

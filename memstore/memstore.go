@@ -48,7 +48,7 @@ type Store struct {
 	keepAll bool          // evict nothing
 	keys    atomic.Int64  // held in all shards
 	evicted atomic.Uint64 // before they expired
-	full    atomic.Uint64 // calls that got ErrFull
+	turned  atomic.Uint64 // calls that got ErrFull
 	shards  []shard       // a power of two
 }
 
@@ -171,8 +171,8 @@ type Stats struct {
 	MaxKeys int
 	// Evicted counts the keys that were dropped before they expired because the store was full.
 	Evicted uint64
-	// Full counts the calls of new keys that got ErrFull.
-	Full uint64
+	// TurnedAway counts the calls of new keys that got ErrFull.
+	TurnedAway uint64
 }
 
 // Stats drops every expired key and returns what is left. It takes time in proportion to the keys.
@@ -188,7 +188,7 @@ func (s *Store) Stats() Stats {
 
 // Occupancy returns the same counts at once. Its Keys include those that have expired and were not dropped yet.
 func (s *Store) Occupancy() Stats {
-	return Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.most), Evicted: s.evicted.Load(), Full: s.full.Load()}
+	return Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.most), Evicted: s.evicted.Load(), TurnedAway: s.turned.Load()}
 }
 
 // An id names a state: each algorithm and each resolution counts on its own.

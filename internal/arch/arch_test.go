@@ -34,7 +34,7 @@ var layers = []layer{
 	{"internal/modeltest/...", []string{"./..."}},
 	{"internal/bench/...", []string{"./..."}},
 	{"service/internal/config", []string{".", "driver", "failover"}},
-	{"service/internal/decide", []string{".", "driver", "failover", "redisstore", "service/internal/config"}},
+	{"service/internal/decide", []string{".", "driver", "failover", "memstore", "redisstore", "service/internal/config"}},
 	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/decide"}},
 	{"service/internal/wire", []string{".", "service/internal/config", "service/internal/decide", "service/internal/stats"}},
 	{"service/...", []string{"./..."}},

@@ -126,7 +126,7 @@ func (h *handler) defaults() {
 		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)
 	}
 	if h.Store == nil {
-		h.Store = func() degrade.Report { return degrade.Report{Health: degrade.Memory()} }
+		h.Store = func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} }
 	}
 }
 

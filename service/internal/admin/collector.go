@@ -20,6 +20,10 @@ var (
 	written      = describe("sash_local_units_written_total", "Units admitted locally and written to Redis later.")
 	lost         = describe("sash_local_units_lost_total", "Units admitted locally that will never be written to Redis.")
 	doubtful     = describe("sash_local_units_doubtful_total", "Units admitted locally that Redis may have charged already.")
+	held         = describe("sash_memory_subjects", "Subjects in this process's memory.")
+	mostHeld     = describe("sash_memory_max_subjects", "Most subjects in this process's memory.")
+	evicted      = describe("sash_memory_evicted_total", "Subjects that made room for new ones in a full memory.")
+	turnedAway   = describe("sash_memory_turned_away_total", "Calls of new subjects for which a full memory had no place.")
 	instances    = describe("sash_instances", "Instances that share the limits; 0 while unknown.")
 	excepted     = describe("sash_exceptions", "Overrides and bans in effect.", "kind")
 	readAt       = describe("sash_exceptions_read_timestamp_seconds", "When overrides and bans were last read from the store.")
@@ -30,7 +34,7 @@ type collector struct{ *handler }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, breakerState, forced, inFlight, backlog, written, lost, doubtful, instances, excepted, readAt} {
+	for _, d := range []*prometheus.Desc{storeUp, breakerState, forced, inFlight, backlog, written, lost, doubtful, held, mostHeld, evicted, turnedAway, instances, excepted, readAt} {
 		to <- d
 	}
 }
@@ -42,7 +46,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	report := c.Store()
 	up := 0.0
-	if report.Status == "ok" {
+	if report.Status == "ok" || report.Health.Store == "memory" {
 		up = 1
 	}
 	gauge(storeUp, up)
@@ -66,6 +70,12 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		for d, units := range map[*prometheus.Desc]int64{written: report.Stats.Written, lost: report.Stats.Lost, doubtful: report.Stats.Doubtful} {
 			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(units))
 		}
+	}
+	if m := report.Memory; m != nil {
+		gauge(held, float64(m.Keys))
+		gauge(mostHeld, float64(m.MaxKeys))
+		to <- prometheus.MustNewConstMetric(evicted, prometheus.CounterValue, float64(m.Evicted))
+		to <- prometheus.MustNewConstMetric(turnedAway, prometheus.CounterValue, float64(m.TurnedAway))
 	}
 	gauge(instances, float64(report.Instances))
 	for _, kind := range []exceptions.Kind{exceptions.Override, exceptions.Ban} {

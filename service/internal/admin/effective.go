@@ -76,6 +76,9 @@ func (h *handler) state(known bool) wire.Store {
 		Overrides: len(h.Exceptions.List(exceptions.Override)), Bans: len(h.Exceptions.List(exceptions.Ban)),
 		ExceptionsReadAt: wire.When(status.Read), ExceptionsCurrent: status.Err == nil,
 	}
+	if m := report.Memory; m != nil {
+		store.Memory = &wire.Memory{Subjects: m.Keys, MaxSubjects: m.MaxKeys, Evicted: m.Evicted, TurnedAway: m.TurnedAway}
+	}
 	if f := report.Forced; f != nil {
 		store.Forced = &wire.Forced{State: f.State.String(), Since: wire.When(f.Since), Until: wire.When(f.Until)}
 		if by := h.forced.Load(); by != nil && known {

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/serve"
 )
 
@@ -87,6 +88,11 @@ budget (no answer in time), down (it failed before and is not called for now), b
 failed, such as refused, tls, auth or memory. If one node of a Cluster is away the others decide as
 before, and /healthz reports degraded.
 
+Without Redis all subjects are in this process's memory, up to --memory-max-subjects. When that is
+full, a new subject replaces one that has used little, and never one that is refused. Where all are
+refused, and always with --memory-no-eviction, on_unavailable answers for a new subject, with the
+cause full. /healthz is degraded then.
+
 Without Redis a restart forgets what was charged, unless --snapshot names a file. A crash forgets
 the charges of the last ten seconds. A snapshot has no bans and overrides.
 
@@ -127,6 +133,8 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.Config.Merge, "merge-domains", false, mergeUsage)
 	f.StringVar(&o.Redis, "redis", "", redisUsage+" (default: $"+redisVariable+", or this process's memory)")
 	f.StringVar(&o.Snapshot, "snapshot", "", "without Redis: a `file` to write the charges to, every ten seconds and at the end, and to restore them from at the start")
+	f.IntVar(&o.Memory.MaxKeys, "memory-max-subjects", memstore.DefaultMaxKeys, "most subjects in this process's memory, about 350 bytes each and more for long logs; without --redis all of them, otherwise those of on_unavailable: local")
+	f.BoolVar(&o.Memory.NoEviction, "memory-no-eviction", false, "when that many are held, answer new subjects by on_unavailable; by default they replace those that have used least and are not refused")
 	f.StringVar(&o.HTTP, "addr", ":8080", "`address` of HTTP; port 0 takes a free port")
 	f.StringVar(&o.GRPC, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty for none")
 	f.StringVar(&o.AccessFile, "access", "", "`file` of the clients of the HTTP and gRPC addresses, their tokens and rights; read again when it changes (default: everyone may decide, nobody may give units back or bring limits)")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoy"
@@ -131,6 +132,8 @@ func (s *serving) check() error {
 		return fmt.Errorf("--instances %d: give the least number of instances that share the limits, or 0 if Redis alone counts them", o.Instances)
 	case o.Replicas < 0:
 		return fmt.Errorf("--replicas %d: give how many replicas must confirm an admission, or 0 to wait for none", o.Replicas)
+	case o.Memory.MaxKeys < 1:
+		return fmt.Errorf("--memory-max-subjects %d: give the most subjects to hold in memory, such as %d", o.Memory.MaxKeys, memstore.DefaultMaxKeys)
 	case o.DrainDelay < 0:
 		return fmt.Errorf("--drain-delay %v: give a time such as 5s, or 0 for none", o.DrainDelay)
 	case o.Redis == "" && o.Replicas > 0:

@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 )
 
@@ -33,6 +34,7 @@ var Causes = [...]string{
 	"script",        // another client's script has been running for too long
 	"memory",        // it has no memory left, or cannot write its data to disk
 	"cluster",       // the slot has no node now
+	"full",          // the store in memory holds as many subjects as it may
 	"misconfigured", // it rejects all calls of this service for another reason
 	"error",         // another error
 }
@@ -55,6 +57,7 @@ var Reasons = map[string]string{
 	"script":        "is busy with another client's script",
 	"memory":        "has no memory left, or cannot write to disk",
 	"cluster":       "has no node for a slot",
+	"full":          "is full, and replaces the subjects that have used least, or takes no new ones",
 	"misconfigured": "rejects all calls of this service",
 	"error":         "fails",
 }
@@ -66,6 +69,8 @@ const Rejected = "the store works and rejects this call, because the key holds s
 // Cause returns one of Causes.
 func Cause(err error) string {
 	switch {
+	case errors.Is(err, memstore.ErrFull):
+		return "full"
 	case errors.Is(err, failover.ErrDown):
 		return "down"
 	case errors.Is(err, failover.ErrBusy):

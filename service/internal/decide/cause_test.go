@@ -18,6 +18,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 )
 
@@ -46,6 +47,7 @@ func TestCause(t *testing.T) {
 		{"script", errors.New("BUSY Redis is busy running a script")},
 		{"memory", errors.New("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk")},
 		{"cluster", errors.New("CLUSTERDOWN The cluster is down")},
+		{"full", memstore.ErrFull},
 		{"misconfigured", errors.New("ERR unknown command 'evalsha'")},
 		{"error", errors.New("something else")},
 	} {

@@ -71,7 +71,12 @@ func (d *Decider) compileLimits(opts *sash.Options, named []sash.Limit, modes fa
 
 // storeBy returns the store with failure modes, if it has any.
 func (d *Decider) storeBy(modes failover.Modes) (driver.Store, error) {
-	if store, ok := d.store.(*failover.Store); ok {
+	switch store := d.store.(type) {
+	case *failover.Store:
+		return store.With(modes)
+	case interface {
+		With(modes failover.Modes) (driver.Store, error)
+	}:
 		return store.With(modes)
 	}
 	return d.store, nil

@@ -37,6 +37,8 @@ type Options struct {
 	Address string
 	// Uncounted returns how many requests went ahead so far that nothing counts. Nil is none.
 	Uncounted func() int64
+	// Local is the size of the store of mode local, and what happens when it is full.
+	Local memstore.Options
 	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
 	Failed func(error)
 	// Log gets outages and misconfigurations of Redis. Nil is slog.Default.
@@ -50,6 +52,7 @@ type Guard struct {
 	address string
 	fleet   *fleet
 	outages *outages
+	local   *occupancy
 	log     *slog.Logger
 }
 
@@ -76,11 +79,13 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
+	local := memstore.New(&opts.Local)
+	g.local = newOccupancy(local, "what mode local knows of Redis", opts.Log)
 	behind := &failover.Options{
 		Budget:        opts.Budget,
 		Trip:          opts.Trip,
 		OpenPerSecond: opts.OpenPerSecond,
-		Local:         memstore.New(nil),
+		Local:         local,
 		Instances:     g.fleet.instances,
 		Classify:      failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 		Silent:        redisstore.Silent,
@@ -106,6 +111,7 @@ const (
 func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { g.probe(ctx) })
+	group.Go(func() { g.local.run(ctx) })
 	defer group.Wait()
 	return g.fleet.run(ctx)
 }
@@ -150,8 +156,8 @@ func (g *Guard) Close() {
 	}
 }
 
-// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, is down: then it answers by
-// failure modes, and restarting it would not help.
+// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, is down, and while a store in
+// memory is full: then it answers by failure modes, and restarting it would not help.
 type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
@@ -174,6 +180,3 @@ func (g *Guard) Health() Health {
 	}
 	return h
 }
-
-// Memory is the health of a service whose store is its own memory.
-func Memory() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 )
 
 // A Report is the state of a service's store, for its operators.
@@ -11,7 +12,8 @@ type Report struct {
 	Health
 	// Address is where the store is, without the password; empty in memory.
 	Address string
-	// Since is when the store went down, came back or was forced; zero when none of these happened since the start.
+	// Since is when the store went down, came back, was forced, or became full; zero when none of these happened since
+	// the start.
 	Since time.Time
 	// Err is the last failure; nil while the store is up.
 	Err error
@@ -20,13 +22,16 @@ type Report struct {
 	Uncounted int64
 	// Forced is the state that an operator forced; nil is none.
 	Forced *failover.Forced
+	// Memory is how full the store in memory is: the service's own, or that of mode local.
+	Memory *memstore.Stats
 	// Stats are those of the store that answers while Redis does not.
 	Stats failover.Stats
 }
 
 // Report returns the state now. It sends nothing.
 func (g *Guard) Report() Report {
-	r := Report{Health: g.Health(), Address: g.address, Stats: g.Store.Stats()}
+	memory := g.local.store.Occupancy()
+	r := Report{Health: g.Health(), Address: g.address, Stats: g.Store.Stats(), Memory: &memory}
 	f, forced := g.Store.Forced()
 	o := g.outages
 	o.mu.Lock()

@@ -35,7 +35,7 @@ type Handler struct {
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
-	// Health is what GET /healthz answers. It must not wait for the store. Nil is degrade.Memory.
+	// Health is what GET /healthz answers. It must not wait for the store. Nil is degrade.MemoryHealth.
 	Health func() degrade.Health
 	// Access says which callers may decide. Nil is all.
 	Access *access.Gate
@@ -93,7 +93,7 @@ func prepare(decider *decide.Decider, opts *Options) *Handler {
 		h.opts.Log = slog.Default()
 	}
 	if h.opts.Health == nil {
-		h.opts.Health = degrade.Memory
+		h.opts.Health = degrade.MemoryHealth
 	}
 	if h.opts.Now == nil {
 		h.opts.Now = time.Now
@@ -170,6 +170,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 		switch cause {
 		case "down", "busy":
 			text = silent.notAsked
+		case "full":
+			text = "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged"
 		case "rejected":
 			text = decide.Rejected
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/envoy"
@@ -59,6 +60,9 @@ type Options struct {
 	Replicas int
 	// ReadyNeedsRedis makes /healthcheck fail while Redis does not answer.
 	ReadyNeedsRedis bool
+	// Memory is the size of the store in memory, and what happens when it is full: of the one that decides without
+	// Redis, and of mode local's.
+	Memory memstore.Options
 	// Snapshot is the file that keeps what was charged in memory over a restart. Empty is none; Redis needs none.
 	Snapshot string
 

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
-	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/degrade"
@@ -59,7 +59,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	redisclient.Log(s.Log)
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
 	guard, err := degrade.New(detached, degrade.Options{
-		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Instances: s.Instances, Cluster: client.Cluster(),
+		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Local: s.Memory, Instances: s.Instances, Cluster: client.Cluster(),
 		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
 	})
 	if err != nil {
@@ -96,20 +96,29 @@ func ping(ctx context.Context, client *redisclient.Client) error {
 }
 
 func (s *instance) openMemory() (*store, error) {
-	memory := memstore.New(nil)
+	memory, err := degrade.NewMemory(degrade.MemoryOptions{Store: s.Memory, OpenPerSecond: s.OpenPerSecond, Failed: s.stats.StoreFailed, Log: s.Log})
+	if err != nil {
+		return nil, err
+	}
 	out := &store{
-		decides: memory, charges: chargesInMemory(memory), close: func() {},
+		decides: memory, charges: chargesInMemory(memory.Store), close: func() {},
+		run: memory.Run, health: memory.Health, report: memory.Report,
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}
 	if s.Snapshot == "" {
 		return out, nil
 	}
-	file := &snapshot{memory, s.Snapshot, s.Log}
+	file := &snapshot{memory.Store, s.Snapshot, s.Log}
 	if err := file.load(); err != nil {
 		return nil, err
 	}
 	out.where = "this process's memory, written to " + s.Snapshot + ", and not shared with other instances (--redis shares it)"
-	out.run = file.run
+	out.run = func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return memory.Run(ctx) })
+		group.Go(func() error { return file.run(ctx) })
+		return group.Wait()
+	}
 	out.close = func() {
 		if err := file.save(); err != nil {
 			s.Log.Error("the snapshot was not written: what was charged since the last one is forgotten", "error", err)

@@ -38,6 +38,8 @@ type Store struct {
 	Instances int   `json:"instances"`
 	InFlight  int   `json:"in_flight"`
 	Local     Local `json:"local"`
+	// Memory is how full the store in this process's memory is; null in tests without one.
+	Memory *Memory `json:"memory"`
 	// Overrides and Bans are how many hold; they were last read at ExceptionsReadAt.
 	Overrides         int      `json:"overrides"`
 	Bans              int      `json:"bans"`
@@ -53,6 +55,14 @@ type Forced struct {
 	// By and Reason are who forced it and why, for callers with access; null otherwise, and without a reason.
 	By     *string `json:"by"`
 	Reason *string `json:"reason"`
+}
+
+// Memory is how full a store in memory is: see memstore.Stats.
+type Memory struct {
+	Subjects    int    `json:"subjects"`
+	MaxSubjects int    `json:"max_subjects"`
+	Evicted     uint64 `json:"evicted"`
+	TurnedAway  uint64 `json:"turned_away"`
 }
 
 // Local is what was admitted locally while the store was unavailable: see failover.Stats.

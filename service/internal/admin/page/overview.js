@@ -139,16 +139,16 @@ const store = (s) => {
     list.children[i].dataset.how = how ?? '';
   });
   const down = s.status !== 'ok';
-  document.title = down ? 'Redis down · Sash' : 'Sash';
+  document.title = down ? `${s.store === 'memory' ? 'Store full' : 'Redis down'} · Sash` : 'Sash';
   $('alert').hidden = !down && !s.forced;
   $('alert').dataset.how = down ? 'bad' : 'warn';
   say($('alert-what'), down ? `${unavailable(s)}${s.since ? ` since ${moment(Date.parse(s.since))}` : ''}.` : 'Every call goes to Redis, whatever it answers.');
   say($('alert-forced'), s.forced ? forced(s.forced) : '');
-  say($('alert-meanwhile'), down ? `Each rule’s on_unavailable answers. ${many(s.uncounted, 'request')} went ahead uncounted since then.` : '');
+  say($('alert-meanwhile'), down ? `Each rule’s on_unavailable answers${s.store === 'memory' ? ' where a new subject has no place' : ''}. ${many(s.uncounted, 'request')} went ahead uncounted since then.` : '');
 };
 
 // unavailable names the store and says why it does not decide.
-const unavailable = (s) => `Redis${s.address ? ` at ${s.address}` : ''} ${s.reason ? cause(s) : 'does not decide'}`;
+const unavailable = (s) => `${s.store === 'memory' ? 'The store in memory' : 'Redis'}${s.address ? ` at ${s.address}` : ''} ${s.reason ? cause(s) : 'does not decide'}`;
 
 const cause = (s) => (s.forced ? s.reason : `${s.reason} (${s.cause})`);
 
