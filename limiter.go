@@ -216,7 +216,7 @@ func storeError(ctx context.Context, err error) error {
 		if cause := context.Cause(ctx); !errors.Is(gone, cause) {
 			gone = fmt.Errorf("%w: %w", gone, cause)
 		}
-		if errors.Is(err, ctx.Err()) {
+		if errors.Is(err, ctx.Err()) && strings.HasSuffix(err.Error(), ctx.Err().Error()) { // it adds nothing
 			return fmt.Errorf("sash: %w", gone)
 		}
 		return fmt.Errorf("sash: %w (%v)", gone, err)

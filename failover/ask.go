@@ -179,10 +179,7 @@ func after[T any](g *guard, b *breaker, a *attempt[T], t ticket, w *watch) outco
 // late returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the
 // budget.
 func (g *guard) late() error {
-	if g.silent == nil {
-		return ErrBudget
-	}
-	if servers := g.silent(g.budget / 2); servers != "" {
+	if servers := driver.Silent(g.store, g.budget/2); servers != "" {
 		return fmt.Errorf("%w: %s", ErrBudget, servers)
 	}
 	return ErrBudget

@@ -93,9 +93,6 @@ type Options struct {
 	// Redis: see ClassifyBy. If the call may have been charged, the kind must be Unknown even if a setting is wrong.
 	// Rejected is for errors that the breaker should ignore; errors that are driver.ErrRejected are so without Classify.
 	Classify func(error) Kind
-	// Silent names the servers that have owed an answer for at least d, for the error of a call that gets no answer
-	// within the budget. Nil names none. For Redis: redisstore.Silent. Silent must not block.
-	Silent func(d time.Duration) string
 	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Part
 	// returns which of them holds a subject, from 0 to Parts-1. Each part has its own breaker, so that the
 	// subjects of the other parts are still decided while it is down. Zero is one part. Part is called for every
@@ -135,7 +132,9 @@ func (k Kind) String() string {
 
 // Causes of a missing answer, for errors.Is on Result.Cause and on errors.
 var (
-	// ErrBudget means that no answer came within the budget.
+	// ErrBudget means that no answer came within the budget. The error names the servers that are silent or refuse
+	// connections, if the store is a [driver.Witness], as redisstore's is. A client that tries to connect for longer
+	// than the budget hides the cause, as go-redis does by default: see goredisstore.Tune and goredisstore.Greet.
 	ErrBudget = errors.New("failover: no answer within the budget")
 	// ErrBusy means that MaxInFlight calls were under way, for the whole budget or while the store was down.
 	ErrBusy = errors.New("failover: too many calls are under way")
@@ -184,7 +183,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if o.MaxInFlight == 0 {
 		o.MaxInFlight = DefaultMaxInFlight
 	}
-	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, silent: o.Silent, onError: o.OnError}
+	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError}
 	g.ceiling.most, g.ceiling.born = o.OpenPerSecond, time.Now()
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
@@ -257,7 +256,6 @@ type guard struct {
 	store    driver.Store
 	budget   time.Duration
 	classify func(error) Kind
-	silent   func(time.Duration) string
 	onError  func(error, Kind)
 	slots    chan struct{} // holds the calls in flight
 	breakers []breaker     // of each part

@@ -8,6 +8,10 @@
 // MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a cluster is followed, and a
 // connection that cannot be made is tried again.
 //
+// go-redis reports that it cannot connect only after DialerRetries attempts, 5 by default and 100 ms apart. That outlasts
+// most deadlines and the budget of failover, so a refused connection becomes "no answer". The error then says that the
+// client has no connection (but not that of a Cluster). With Tune, which sets DialerRetries to 1, or Greet, it says why.
+//
 // A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and
 // closes the connection. On other clients the store waits beside go-redis, which takes a goroutine for a
 // call that has a deadline, and leaves the connection open: it is free again when the reply comes or
@@ -59,6 +63,33 @@ type scripter struct {
 	cluster   bool
 	ring      bool
 	deadlines bool // the client heeds the deadlines of contexts
+}
+
+// Unconnected implements [redisstore.Connector]. It does not know about Clusters: go-redis may wait for their state.
+func (s *scripter) Unconnected() string {
+	var addr string
+	var attempts int
+	switch c := s.client.(type) {
+	case *redis.Client:
+		if addr, attempts = c.Options().Addr, c.Options().DialerRetries; addr == behindSentinels {
+			addr = "the primary"
+		}
+	case *redis.Ring:
+		addr, attempts = "any shard", c.Options().DialerRetries
+	default:
+		return ""
+	}
+	if s.client.PoolStats().TotalConns > 0 {
+		return ""
+	}
+	said := "the client has no connection to " + addr
+	if err := redisstore.Refused(addr); err != nil {
+		return said + ": " + err.Error()
+	}
+	if attempts > 1 {
+		said += fmt.Sprintf(" and says why only after %d attempts to connect (DialerRetries); see goredisstore.Tune", attempts)
+	}
+	return said
 }
 
 // Cluster reports whether the keys of one script must be in one slot.

@@ -10,7 +10,8 @@ import (
 )
 
 // Greet makes client connect through [redisstore.Dial] from now on: the error of a wrong address says what answers there,
-// and [redisstore.Silent] names servers that do not answer. It wraps the way in which client connects, TLS included.
+// [redisstore.Silent] names servers that do not answer, and [redisstore.Refused] says why one could not be reached. Errors
+// of calls without an answer quote both. It wraps the way in which client connects, TLS included.
 // Call it once, before client is used. It is not for clients of other types than those of go-redis, and does nothing to
 // them.
 //
@@ -31,6 +32,9 @@ func Greet(client redis.UniversalClient) {
 	}
 }
 
+// behindSentinels is what go-redis has in place of the address of a primary, which the Sentinels tell next.
+const behindSentinels = "FailoverClient"
+
 // A greeting is a hook of the client with these options.
 type greeting struct{ opts *redis.Options }
 
@@ -40,7 +44,7 @@ func (g greeting) DialHook(next redis.DialHook) redis.DialHook {
 		ctx, cancel := context.WithTimeout(ctx, g.opts.DialTimeout) // go-redis sets none for subscriptions
 		defer cancel()
 		connect := func(ctx context.Context) (net.Conn, error) { return next(ctx, network, addr) }
-		if addr == "FailoverClient" { // in place of an address, which the Sentinels tell next
+		if addr == behindSentinels {
 			conn, err := connect(ctx)
 			if err != nil {
 				return nil, err

@@ -23,15 +23,23 @@ func Dial(ctx context.Context, addr string, connect func(context.Context) (net.C
 	w := watch(addr)
 	conn, err := connect(ctx)
 	if err != nil {
-		w.end(ctx.Err() != nil)
-		return nil, err
+		return nil, w.unmade(ctx, err)
 	}
 	if err := greet(ctx, conn); err != nil {
-		w.end(ctx.Err() != nil)
 		_ = conn.Close()
-		return nil, &net.OpError{Op: "dial", Net: conn.RemoteAddr().Network(), Addr: conn.RemoteAddr(), Err: err}
+		return nil, w.unmade(ctx, &net.OpError{Op: "dial", Net: conn.RemoteAddr().Network(), Addr: conn.RemoteAddr(), Err: err})
 	}
 	return w.over(conn), nil
+}
+
+// unmade ends an attempt to connect, and returns its error.
+func (w *watched) unmade(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		w.end(true) // the server did not answer
+	} else {
+		w.fail(err)
+	}
+	return err
 }
 
 // greet sends PING on a new connection and returns an error unless a Redis answers.

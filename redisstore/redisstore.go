@@ -58,6 +58,7 @@ var (
 	_ driver.Deduplicator = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
+	_ driver.Witness      = (*Store)(nil)
 )
 
 // New returns a store over a client. A nil opts is the default. New does no I/O. It panics if scripts is nil.

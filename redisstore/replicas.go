@@ -68,6 +68,11 @@ func (s *Store) send(ctx context.Context, script *Script, keys []string, arg str
 	if err != nil {
 		err = rejected(err)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		if said := s.Silent(remembered); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+	}
 	return reply, err
 }
 

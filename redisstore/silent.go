@@ -14,9 +14,8 @@ import (
 )
 
 // Silent names the servers that have owed this process the answer to a script for at least d, on a connection that [Dial]
-// made or is making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. It makes the error
-// of a call without an answer say which node of a Cluster is silent: see failover.Options.Silent. Other commands do not
-// count, since Redis may answer them late, as it does BLPOP.
+// made or is making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. Other commands do not
+// count, since Redis may answer them late, as it does BLPOP. See also [Refused].
 func Silent(d time.Duration) string {
 	longest := owing.servers(clock(), d)
 	const most = 3
@@ -32,17 +31,44 @@ func Silent(d time.Duration) string {
 	return strings.Join(said, ", ")
 }
 
+// Refused returns the error with which [Dial] failed to connect to the server at addr, if it did so in the last second
+// and has not connected to it since. Otherwise it is nil.
+func Refused(addr string) error {
+	owing.mu.Lock()
+	defer owing.mu.Unlock()
+	owing.forget(clock())
+	return owing.refused[addr].err
+}
+
+// A Connector is a [Scripter] that knows whether its client is connected at all.
+type Connector interface {
+	// Unconnected says that the client has no connection, to what, and perhaps why. Otherwise it is empty. It must not
+	// block.
+	Unconnected() string
+}
+
+// Silent implements [driver.Witness]: what a [Connector] says, and then that of the package.
+func (s *Store) Silent(d time.Duration) string {
+	said := Silent(d)
+	if connector, ok := s.scripts.(Connector); ok {
+		if unconnected := connector.Unconnected(); unconnected != "" {
+			said = strings.TrimSuffix(unconnected+"; "+said, "; ")
+		}
+	}
+	return said
+}
+
 // owing holds the connections of this process. There is one, because clients copy their options, and so nothing else
 // leads from a store to the connections of its client.
-var owing = watches{open: make(map[*watched]struct{}), ended: make(map[string]ending)}
+var owing = watches{open: make(map[*watched]struct{}), ended: make(map[string]ending), refused: make(map[string]unreached)}
 
 // clock returns the time since the process began: never 0, and not that of a clock that can be set.
 func clock() time.Duration { return time.Since(began) + 1 }
 
 var began = time.Now()
 
-// remembered is for how long Silent names a server whose connection ended without an answer: clients close such a
-// connection at the deadline of the call that learns from Silent.
+// remembered is for how long Silent names a server whose connection ended without an answer, or was not made: clients
+// close such a connection at the deadline of the call that learns from Silent, and try to connect again.
 const remembered = time.Second
 
 // watches are the connections of a process, as many as it has open.
@@ -50,6 +76,14 @@ type watches struct {
 	mu    sync.Mutex
 	open  map[*watched]struct{} // guarded by mu
 	ended map[string]ending     // guarded by mu; by address, those that ended without an answer
+
+	refused map[string]unreached // guarded by mu; by address, the last attempt to connect, if it failed
+}
+
+// An unreached is when an attempt to connect failed, and why.
+type unreached struct {
+	at  time.Duration
+	err error
 }
 
 // An ending is when a connection ended without an answer, and for how long it had waited.
@@ -85,9 +119,20 @@ func (w *watched) end(owed bool) {
 	}
 }
 
+// fail forgets an attempt to connect that failed, and remembers why.
+func (w *watched) fail(err error) {
+	w.end(false)
+	now := clock()
+	owing.mu.Lock()
+	defer owing.mu.Unlock()
+	owing.forget(now)
+	owing.refused[w.addr] = unreached{now, err}
+}
+
 // forget drops what is no longer remembered. The caller holds mu.
 func (o *watches) forget(now time.Duration) {
 	maps.DeleteFunc(o.ended, func(_ string, e ending) bool { return now-e.at > remembered })
+	maps.DeleteFunc(o.refused, func(_ string, r unreached) bool { return now-r.at > remembered })
 }
 
 // servers returns the servers that have owed an answer for at least d, and for how long.
@@ -115,6 +160,9 @@ func (o *watches) servers(now, d time.Duration) map[string]time.Duration {
 // over returns the connection that was made. It offers system calls if conn does, which go-redis uses to test it.
 func (w *watched) over(conn net.Conn) net.Conn {
 	w.since.Store(0)
+	owing.mu.Lock()
+	delete(owing.refused, w.addr)
+	owing.mu.Unlock()
 	c := &connection{conn, w}
 	if raw, ok := conn.(syscall.Conn); ok {
 		return struct {

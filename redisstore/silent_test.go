@@ -72,12 +72,45 @@ func TestAServerThatTakesNoConnectionIsNamed(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(Silent(time.Millisecond), addr) {
 		t.Errorf("%v; silent: %q", err, Silent(0))
 	}
-	refused := errors.New("connection refused")
-	_, err = Dial(t.Context(), "198.51.100.3:6379", func(context.Context) (net.Conn, error) { return nil, refused })
-	if !errors.Is(err, refused) {
+}
+
+// The reason is remembered until a connection is made or a second has passed.
+func TestARefusedConnectionIsRemembered(t *testing.T) {
+	const addr = "198.51.100.3:6379"
+	reason := errors.New("connection refused")
+	refuse := func() {
+		t.Helper()
+		_, err := Dial(t.Context(), addr, func(context.Context) (net.Conn, error) { return nil, reason })
+		if !errors.Is(err, reason) || !errors.Is(Refused(addr), reason) || Refused("198.51.100.4:6379") != nil {
+			t.Errorf("%v; refused: %v", err, Refused(addr))
+		}
+		if said := Silent(0); strings.Contains(said, addr) {
+			t.Errorf("a server that refuses is not silent: %q", said)
+		}
+	}
+	refuse()
+	near, far := net.Pipe()
+	defer far.Close()
+	go func() {
+		_, _ = far.Read(make([]byte, 100))
+		_, _ = far.Write([]byte("+PONG\r\n"))
+	}()
+	conn, err := Dial(t.Context(), addr, func(context.Context) (net.Conn, error) { return near, nil })
+	if err != nil {
 		t.Fatal(err)
 	}
-	if said := Silent(0); strings.Contains(said, "100.3") {
-		t.Errorf("a server that refuses is not silent: %q", said)
+	defer conn.Close()
+	if err := Refused(addr); err != nil {
+		t.Errorf("it is connected, and refused: %v", err)
+	}
+	refuse()
+	owing.mu.Lock()
+	defer owing.mu.Unlock()
+	now := clock()
+	if owing.forget(now + remembered/2); owing.refused[addr].err == nil {
+		t.Error("half a second later it is forgotten")
+	}
+	if owing.forget(now + 2*remembered); owing.refused[addr].err != nil {
+		t.Error("two seconds later it is remembered")
 	}
 }

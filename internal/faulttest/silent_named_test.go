@@ -47,7 +47,7 @@ func firstFailure(t *testing.T, store *redisstore.Store, key string, fault func(
 	t.Helper()
 	var reported error
 	guarded, err := failover.New(store, &failover.Options{
-		Silent: redisstore.Silent, OnError: func(err error, _ failover.Kind) { reported = err },
+		OnError: func(err error, _ failover.Kind) { reported = err },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,6 @@ func Example() {
 		}},
 		Local:    memstore.New(nil),
 		Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
-		Silent:   redisstore.Silent,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -69,7 +68,6 @@ func Example_cluster() {
 	const slots, parts = 16384, 64 // a run of slots is short, so that few lie on two nodes
 	store, err := failover.New(shared, &failover.Options{
 		Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
-		Silent:   redisstore.Silent,
 		Parts:    parts,
 		Part: func(key string, policy *driver.Policy) int {
 			return shared.Slot(key, policy) * parts / slots

@@ -88,7 +88,6 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		Local:         local,
 		Instances:     g.fleet.instances,
 		Classify:      failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
-		Silent:        redisstore.Silent,
 		OnChange:      g.outages.change,
 		OnError:       g.outages.failure,
 	}

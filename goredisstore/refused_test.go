@@ -1,0 +1,76 @@
+package goredisstore_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/goredisstore"
+)
+
+// go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of a
+// call says so, or, of a client that is greeted or tuned, that the connection is refused.
+func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := lis.Addr().String()
+	_ = lis.Close()
+	const patient = "has no connection to "
+	const retries = "5 attempts to connect (DialerRetries)"
+	for _, c := range []struct {
+		name          string
+		tuned, greets bool
+		says          string
+	}{
+		{"the defaults", false, false, retries},
+		{"greeted", false, true, "connection refused"},
+		{"tuned", true, false, "connection refused"},
+		{"both", true, true, "connection refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opts := &redis.Options{Addr: addr}
+			if c.tuned {
+				goredisstore.Tune(opts)
+			}
+			client := redis.NewClient(opts)
+			defer client.Close()
+			if c.greets {
+				goredisstore.Greet(client)
+			}
+			store := goredisstore.New(client, nil)
+			guarded, err := failover.New(store, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, s := range map[string]driver.Store{"a deadline": store, "failover": guarded} {
+				l, err := sash.New(s, nil, sash.PerMinute(1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				_, err = l.Allow(ctx, "k")
+				t.Logf("%s: %v", name, err)
+				if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), addr) {
+					t.Errorf("%s: %v, want %q", name, err, c.says)
+				}
+				if c.says == retries && !strings.Contains(err.Error(), patient+addr) {
+					t.Errorf("%s: %v, want %q", name, err, patient+addr)
+				}
+				if name == "failover" && !errors.Is(err, sash.ErrUnavailable) {
+					t.Errorf("%s: %v is not ErrUnavailable", name, err)
+				}
+			}
+		})
+	}
+}
