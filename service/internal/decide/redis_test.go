@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -119,5 +120,39 @@ func TestRefundsOnRedis(t *testing.T) {
 			want(t, "more than is used", ask(t, d, Together, back(100)), "ok:10")
 			want(t, "nothing is owed", ask(t, d, Together, part(algorithm.String(), 10)), "ok:0")
 		})
+	}
+}
+
+// The refunds of a request cost Redis a few calls, whatever they ask for: 64 of subjects with many small charges took
+// 8,320, and kept it from everybody else.
+func TestRefundsCostRedisFewCalls(t *testing.T) {
+	server := redistest.Start(t)
+	d := onRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		"domain: d\ndescriptors:\n- {key: a, limits: [1000/6h]}\n- {key: tried, limits: [1000/6h], candidate: {limits: [900/6h]}}\n")
+	var refunds []Part
+	for i := range 64 {
+		name := fmt.Sprint([]string{"a=", "tried="}[i%2], i)
+		for range 100 {
+			ask(t, d, Together, part(name, 1))
+		}
+		back := part(name, 1000)
+		back.Refund = true
+		refunds = append(refunds, back)
+	}
+	for _, n := range []int{1, MaxRefunds, 64} { // 64 are rejected by the port
+		server.Must(t, "CONFIG", "RESETSTAT")
+		ask(t, d, Together, refunds[:n]...)
+		stats, _ := server.Must(t, "INFO", "commandstats").(string)
+		calls := 0
+		for _, command := range []string{"evalsha", "eval"} {
+			_, line, _ := strings.Cut(stats, "cmdstat_"+command+":calls=")
+			some, _, _ := strings.Cut(line, ",")
+			more, _ := strconv.Atoi(some)
+			calls += more
+		}
+		t.Logf("%d refunds: %d calls", n, calls)
+		if most := 2 * (2*refundSteps + 3*n); calls > most { // twice: a candidate counts apart
+			t.Errorf("%d refunds took %d calls of scripts, more than %d", n, calls, most)
+		}
 	}
 }

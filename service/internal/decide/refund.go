@@ -8,17 +8,33 @@ import (
 	"example.com/sash/driver"
 )
 
-// refundSteps bounds the calls of the store for one refund.
-const refundSteps = 64
+// MaxRefunds is the most parts of a request that give units back.
+const MaxRefunds = 8
+
+// refundSteps bounds the settlements of all refunds of a request, each of which has at least one.
+const refundSteps = 8
+
+// stepsOf returns the settlements that each refund of a request may take.
+func stepsOf(answers []Answer) int {
+	refunds := 0
+	for i := range answers {
+		if answers[i].refund {
+			refunds++
+		}
+	}
+	return max(1, refundSteps/max(1, refunds))
+}
 
 // giveBack gives units back to a subject: the oldest charges that still count, which are those that would
 // leave first. What is left afterwards is therefore never counted for a shorter time than it should be.
 //
-// The store takes back from one charge at a time. A refund of one unit is one step; a refund that spans many
-// small charges takes as many steps, and what is left after refundSteps stays charged until it leaves by itself.
-// So does what other requests change in between, and what only calendar limits count in an exact log: they
+// The store takes back from one charge at a time. A refund of no more than the oldest charge is one step. A refund that
+// spans many small charges takes more, and what is left after the steps stays charged until it leaves by itself. So
+// does what other requests change in between, and what only calendar limits count in an exact log: they
 // do not show when a charge was made. Refusals that other instances keep in memory hold for a second more.
-func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error {
+//
+// A step is two calls of the store, because a settlement does not report what it did.
+func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool, steps int) error {
 	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
 	if !admitted || a.limits.policy == nil || a.need == 0 {
 		return d.look(ctx, a)
@@ -27,15 +43,10 @@ func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error 
 	if !ok {
 		return fmt.Errorf("%w: a refund", sash.ErrUnsupported)
 	}
-	left := a.need
-	try := left
 	before, err := a.widest(ctx)
-	for step := 0; err == nil && step < refundSteps && left > 0; step++ {
-		used := before.used()
-		if used == 0 {
-			break
-		}
-		try = min(try, left, used)
+	left, try := a.need, a.need
+	for ; err == nil && steps > 0 && left > 0 && before.used() > 0; steps-- {
+		try = min(try, left, before.used())
 		req := driver.Request{Key: a.Key, Cost: try, Policy: a.limits.policy}
 		err = settler.Settle(ctx, driver.Settlement{Request: req, At: before.oldest, Source: before.source})
 		if err != nil {
@@ -45,19 +56,14 @@ func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error 
 		if after, err = a.widest(ctx); err != nil {
 			break
 		}
-		switch {
-		case after == before && try > 1: // the oldest charge is of fewer units
-			try = (try + 1) / 2
-		default: // it was given back, or somebody else changed something: not twice in any case
-			left -= try
-			try = left
+		if after == before && try > 1 {
+			try = (try + 1) / 2 // the oldest charge is of fewer units
+		} else {
+			left -= try // it was given back, or somebody else changed something: not twice in any case
 		}
 		before = after
 	}
-	if err != nil {
-		return err
-	}
-	return d.look(ctx, a)
+	return err
 }
 
 // A usage is what is used of a subject's widest limit.

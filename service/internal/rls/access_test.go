@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/decide"
 )
 
 // as returns the context of a call with a token.
@@ -146,6 +148,28 @@ func TestJSONHasTheRightsOfItsCaller(t *testing.T) {
 		rec := httptest.NewRecorder()
 		if h.ServeHTTP(rec, known); rec.Code != want {
 			t.Errorf("with the token %q: %d %s", token, rec.Code, rec.Body)
+		}
+	}
+}
+
+// A right is no licence to keep the store from others: refunds take several calls each, and limits may be decided one
+// after the other.
+func TestRefundsAndLimitsOfARequestAreBounded(t *testing.T) {
+	w := begin(t, text, nil)
+	for what, of := range map[string]struct {
+		with func(*pb.RateLimitRequest) *pb.RateLimitRequest
+		most int
+	}{"refunds": {givenBack, decide.MaxRefunds}, "limits": {raised, maxOverrides}} {
+		for _, n := range []int{of.most, of.most + 1} {
+			req := request("ip=x")
+			for i := range n {
+				one := of.with(request(fmt.Sprint("ip=", i)))
+				req.Descriptors = append(req.Descriptors, one.Descriptors...)
+			}
+			_, err := w.client.ShouldRateLimit(t.Context(), req)
+			if status.Code(err) == codes.InvalidArgument != (n > of.most) {
+				t.Errorf("%d %s: %v", n, what, err)
+			}
 		}
 	}
 }

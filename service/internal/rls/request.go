@@ -20,6 +20,7 @@ import (
 const (
 	maxDescriptors = 64
 	maxEntries     = 32
+	maxOverrides   = 8
 )
 
 // partsOf reads a request. The error says what to correct.
@@ -32,6 +33,9 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 		return nil, errors.New("rate limit descriptor list must not be empty")
 	case len(descriptors) > maxDescriptors:
 		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
+	}
+	if err := bounded(descriptors); err != nil {
+		return nil, err
 	}
 	usual := max(1, int64(req.GetHitsAddend())) // absent is 1
 	parts := make([]decide.Part, len(descriptors))
@@ -56,6 +60,27 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 		part.Override = limit
 	}
 	return parts, nil
+}
+
+// bounded returns what is wrong with a request that has too many refunds, each of which is several calls of the store, or
+// too many limits of its own, which the store may have to decide one after the other.
+func bounded(descriptors []*common.RateLimitDescriptor) error {
+	refunds, overrides := 0, 0
+	for _, d := range descriptors {
+		if d.GetIsNegativeHits() {
+			refunds++
+		}
+		if d.GetLimit() != nil {
+			overrides++
+		}
+	}
+	switch {
+	case refunds > decide.MaxRefunds:
+		return fmt.Errorf("%d descriptors with is_negative_hits: there may be at most %d; send several requests", refunds, decide.MaxRefunds)
+	case overrides > maxOverrides:
+		return fmt.Errorf("%d descriptors with a limit: there may be at most %d; send several requests", overrides, maxOverrides)
+	}
+	return nil
 }
 
 // needOf returns the rights that a request needs.
