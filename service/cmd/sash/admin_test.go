@@ -145,7 +145,7 @@ func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 			t.Errorf("logs: %s", logs)
 		}
 	}
-	if !strings.Contains(a.logs.String(), "kind=ban subject=demo:remote_address:192.0.2.9") || !strings.Contains(a.logs.String(), "by=token") {
+	if !strings.Contains(a.logs.String(), "kind=ban subject=demo:remote_address:192.0.2.9") || !strings.Contains(a.logs.String(), `by="token 1"`) {
 		t.Errorf("what was done is not logged: %s", a.logs)
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/stats"
-	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -41,7 +40,8 @@ func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
 // Options for New. The zero value shows an empty service.
 type Options struct {
-	Access Access
+	// Guard knows the callers with access. Nil knows none.
+	Guard *Guard
 	// Stats counts decisions. It must observe the decider, and run for rates. Nil is an empty registry.
 	Stats *stats.Registry
 	// Loading is the outcome of the last loading of the configuration. Nil is none.
@@ -61,10 +61,9 @@ type Options struct {
 // A handler answers requests.
 type handler struct {
 	Options
-	decider      *decide.Decider
-	unauthorized throttle.Log
-	streams      chan struct{} // holds one element for each open stream
-	forced       atomic.Pointer[order]
+	decider *decide.Decider
+	streams chan struct{} // holds one element for each open stream
+	forced  atomic.Pointer[order]
 }
 
 // New returns a handler for a decider. A nil opts is the default.
@@ -83,32 +82,32 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("GET /dashboard", dashboard)
 	mux.HandleFunc("GET /dashboard/", dashboard)
 
-	mux.HandleFunc("GET /debug/pprof/", h.near(pprof.Index))
-	mux.HandleFunc("GET /debug/pprof/profile", h.near(pprof.Profile))
-	mux.HandleFunc("GET /debug/pprof/trace", h.near(pprof.Trace))
-	mux.HandleFunc("GET /debug/pprof/symbol", h.near(pprof.Symbol))
+	mux.HandleFunc("GET /debug/pprof/", h.Guard.private(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", h.Guard.private(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", h.Guard.private(pprof.Trace))
+	mux.HandleFunc("GET /debug/pprof/symbol", h.Guard.private(pprof.Symbol))
 
-	mux.HandleFunc("POST /login", h.login)
-	mux.HandleFunc("POST /logout", h.logout)
+	mux.HandleFunc("POST /login", h.Guard.login)
+	mux.HandleFunc("POST /logout", h.Guard.logout)
 	mux.HandleFunc("GET /admin/v1/config", h.config)
 	mux.HandleFunc("GET /admin/v1/store", h.store)
-	mux.HandleFunc("POST /admin/v1/store", h.private(h.force))
-	mux.HandleFunc("DELETE /admin/v1/store", h.private(h.lift))
+	mux.HandleFunc("POST /admin/v1/store", h.Guard.private(h.force))
+	mux.HandleFunc("DELETE /admin/v1/store", h.Guard.private(h.lift))
 	mux.HandleFunc("GET /admin/v1/events", h.events)
-	mux.HandleFunc("GET /admin/v1/charges", h.private(h.charges))
-	mux.HandleFunc("GET /admin/v1/top", h.private(h.top))
-	mux.HandleFunc("GET /admin/v1/subject", h.private(h.subject))
-	mux.HandleFunc("POST /admin/v1/explain", h.private(h.explain))
-	mux.HandleFunc("POST /admin/v1/reset", h.private(h.reset))
+	mux.HandleFunc("GET /admin/v1/charges", h.Guard.private(h.charges))
+	mux.HandleFunc("GET /admin/v1/top", h.Guard.private(h.top))
+	mux.HandleFunc("GET /admin/v1/subject", h.Guard.private(h.subject))
+	mux.HandleFunc("POST /admin/v1/explain", h.Guard.private(h.explain))
+	mux.HandleFunc("POST /admin/v1/reset", h.Guard.private(h.reset))
 	for _, of := range []struct {
 		path string
 		kind exceptions.Kind
 	}{{"/admin/v1/overrides", exceptions.Override}, {"/admin/v1/bans", exceptions.Ban}} {
-		mux.HandleFunc("GET "+of.path, h.private(h.list(of.kind)))
-		mux.HandleFunc("POST "+of.path, h.private(h.put(of.kind)))
-		mux.HandleFunc("DELETE "+of.path+"/{id}", h.private(h.remove(of.kind)))
+		mux.HandleFunc("GET "+of.path, h.Guard.private(h.list(of.kind)))
+		mux.HandleFunc("POST "+of.path, h.Guard.private(h.put(of.kind)))
+		mux.HandleFunc("DELETE "+of.path+"/{id}", h.Guard.private(h.remove(of.kind)))
 	}
-	return guarded(mux)
+	return guarded(h.Guard.identify(mux))
 }
 
 func (h *handler) defaults() {
@@ -121,7 +120,9 @@ func (h *handler) defaults() {
 	if h.Log == nil {
 		h.Log = slog.Default()
 	}
-	h.unauthorized.To = h.Log
+	if h.Guard == nil {
+		h.Guard = NewGuard(Access{}, nil, h.Log)
+	}
 	if h.Exceptions == nil {
 		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)
 	}
@@ -143,7 +144,7 @@ func guarded(next http.Handler) http.Handler {
 func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
 	fmt.Fprint(w, "/dashboard     decisions, subjects and the store, in a browser\n/rlconfig      the configuration in use, and the error of the one on disk\n"+
-		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process\n"+
+		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process, with the token\n"+
 		"/admin/v1/     config, store, events, top, subject, charges, explain, reset, overrides and bans, as JSON\n")
 }
 

@@ -21,13 +21,13 @@ const (
 )
 
 func TestABan(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	var made, gone exception
 	w.says(&made, 200, "POST", "/admin/v1/bans", `{`+eve+`,"expires":"2h","reason":"scraping"}`)
 	if w.asks("user", "eve") || !w.asks("user", "ann") {
 		t.Error("not eve is refused, or not only she")
 	}
-	if made.Subject != "d:user:eve" || made.By != "token" || made.Reason != "scraping" || !made.InEffect || len(made.ID) != 16 ||
+	if made.Subject != "d:user:eve" || made.By != "token 1" || made.Reason != "scraping" || !made.InEffect || len(made.ID) != 16 ||
 		time.Duration(made.ExpiresIn).Round(time.Minute) != 2*time.Hour || len(made.Limits) != 0 {
 		t.Errorf("set %+v", made)
 	}
@@ -51,7 +51,7 @@ func TestABan(t *testing.T) {
 	if res, _ := w.send("DELETE", "/admin/v1/bans/"+made.ID, ""); res.StatusCode != http.StatusNotFound {
 		t.Errorf("deleted twice: %d", res.StatusCode)
 	}
-	for _, want := range []string{"an exception was set", "kind=ban", "subject=d:user:eve", "reason=scraping", "by=token", "an exception was deleted"} {
+	for _, want := range []string{"an exception was set", "kind=ban", "subject=d:user:eve", "reason=scraping", `by="token 1"`, "an exception was deleted"} {
 		if !strings.Contains(w.logs.String(), want) {
 			t.Errorf("%q is not in the log: %s", want, w.logs)
 		}
@@ -60,7 +60,7 @@ func TestABan(t *testing.T) {
 
 // A ban of a network is shown with each subject that it refuses, and says why it has no effect once nothing can match it.
 func TestABanOfANetwork(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	var made exception
 	w.says(&made, 200, "POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"user","value":"::ffff:192.0.2.9/120"}],"expires":"2h"}`)
 	if made.Subject != "d:user:192.0.2.0/24" || made.Entries[0].Value != "192.0.2.0/24" || !made.InEffect || made.Why != nil {
@@ -98,7 +98,7 @@ func TestABanOfANetwork(t *testing.T) {
 }
 
 func TestAnOverrideAndAReset(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	for range 3 {
 		w.asks("user", "ann")
 	}
@@ -137,7 +137,7 @@ func TestAnOverrideAndAReset(t *testing.T) {
 
 // The configuration is public, and its exceptions are not.
 func TestConfig(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	w.says(&exception{}, 200, "POST", "/admin/v1/bans", `{`+eve+`,"expires":"2h"}`)
 	type answer struct {
 		Access struct {
@@ -167,7 +167,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestTopListsTheHottestSubjects(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	for range 5 {
 		w.asks("user", "eve")
 	}
@@ -192,7 +192,7 @@ func TestTopListsTheHottestSubjects(t *testing.T) {
 }
 
 func TestWrongRequests(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	many := `"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, wire.MaxEntries) + `{"key":"k"}]`
 	for name, c := range map[string]struct {
 		method, path, body string
@@ -238,7 +238,7 @@ func TestWrongRequests(t *testing.T) {
 
 // The state of the store is answered as JSON and as metrics for Prometheus.
 func TestStore(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	_, text := w.send("GET", "/admin/v1/store", "")
 	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"forced":null,"instances":1,"in_flight":0,` +
 		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"memory":null,"overrides":0,"bans":0,"exceptions_read_at":null,"exceptions_current":true}` + "\n"; text != want {
@@ -248,7 +248,7 @@ func TestStore(t *testing.T) {
 	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_breaker_state") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
 		t.Error("in memory:", grep(text, "sash_"))
 	}
-	handler := New(w.decider, &Options{Access: Access{Token: token}, Store: func() degrade.Report {
+	handler := New(w.decider, &Options{Guard: NewGuard(one, nil, nil), Store: func() degrade.Report {
 		return degrade.Report{
 			Health:  degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
 			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
@@ -299,8 +299,8 @@ func grep(text, word string) string {
 
 // Errors without a status of their own are hidden from the client, and logged.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
-	w := begin(t, Access{Token: token})
-	h := &handler{decider: w.decider, Options: Options{Access: Access{Token: token}, Exceptions: exceptions.New(w.decider, nil, "", nil)}}
+	w := begin(t, one)
+	h := &handler{decider: w.decider, Options: Options{Guard: NewGuard(one, nil, nil), Exceptions: exceptions.New(w.decider, nil, "", nil)}}
 	h.defaults()
 	w.server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))

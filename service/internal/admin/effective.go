@@ -35,7 +35,7 @@ func ruleOf(r *config.Rule) rule {
 
 // config answers the configuration in use, and, to a caller with access, the exceptions from it.
 func (h *handler) config(w http.ResponseWriter, r *http.Request) {
-	by := h.Access.caller(r)
+	by := h.Guard.by(r)
 	cfg := h.decider.Config()
 	rules := []rule{}
 	for _, r := range cfg.Rules() {
@@ -43,7 +43,7 @@ func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := map[string]any{
 		"access": map[string]any{
-			"authenticated": by != "", "by": by, "token": h.Access.Token != "", "certificate": h.Access.Certificates,
+			"authenticated": by != "", "by": by, "token": len(h.Guard.Tokens) > 0, "certificate": h.Guard.Certificates,
 		},
 		"domains": cfg.Domains(), "rules": rules, "read_at": nil, "error": nil, "overrides": nil, "bans": nil,
 	}
@@ -61,7 +61,7 @@ func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 
 // store answers the state of the store.
 func (h *handler) store(w http.ResponseWriter, r *http.Request) {
-	wire.Write(w, http.StatusOK, h.state(h.Access.caller(r) != ""))
+	wire.Write(w, http.StatusOK, h.state(h.Guard.by(r) != ""))
 }
 
 // state returns the state of the store, with free text only for a caller with access.

@@ -19,7 +19,7 @@ const (
 
 // events streams the state of the service, once a second, until the client disconnects or the service ends.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	if !h.enter(h.Access.caller(r) != "") {
+	if !h.enter(h.Guard.by(r) != "") {
 		w.Header().Set("Retry-After", "5")
 		wire.Fail(w, http.StatusServiceUnavailable, "too many streams are open: close another page or sash top, or send the admin's token")
 		return
@@ -67,7 +67,7 @@ func (h *handler) enter(known bool) bool {
 
 // event returns the state of the service, with subjects for an authenticated caller.
 func (h *handler) event(r *http.Request, snap stats.Snapshot) wire.Event {
-	known := h.Access.caller(r) != "" // checked for every event: a session may end while the stream goes on
+	known := h.Guard.by(r) != "" // checked for every event: a session may end while the stream goes on
 	event := wire.Event{
 		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: known,
 		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(known),

@@ -86,7 +86,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 		ctx, cancel := bounded(r)
 		defer cancel()
 		put, err := h.Exceptions.Put(ctx, exceptions.Exception{
-			Kind: kind, Domain: body.Domain, Entries: body.Entries, Limits: body.Limits, Reason: body.Reason, By: h.Access.caller(r),
+			Kind: kind, Domain: body.Domain, Entries: body.Entries, Limits: body.Limits, Reason: body.Reason, By: h.Guard.by(r),
 		}, life)
 		if err != nil {
 			h.refuse(w, r, err)
@@ -109,7 +109,7 @@ func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 		case !found:
 			wire.Fail(w, http.StatusNotFound, "no exception has this id: it may have ended")
 		default:
-			h.Log.Info("admin: an exception was deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Access.caller(r))
+			h.Log.Info("admin: an exception was deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Guard.by(r))
 			wire.Write(w, http.StatusOK, h.exception(gone))
 		}
 	}

@@ -60,8 +60,8 @@ func (h *handler) force(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	h.forced.Store(&order{h.Access.caller(r), body.Reason})
-	h.Log.Warn("admin: the state of the store is forced", "state", body.State, "until", untilText(until), "reason", body.Reason, "by", h.Access.caller(r))
+	h.forced.Store(&order{h.Guard.by(r), body.Reason})
+	h.Log.Warn("admin: the state of the store is forced", "state", body.State, "until", untilText(until), "reason", body.Reason, "by", h.Guard.by(r))
 	h.store(w, r)
 }
 
@@ -69,7 +69,7 @@ func (h *handler) force(w http.ResponseWriter, r *http.Request) {
 func (h *handler) lift(w http.ResponseWriter, r *http.Request) {
 	if h.Forcing != nil {
 		h.Forcing.Lift()
-		h.Log.Warn("admin: the state of the store is not forced any more", "by", h.Access.caller(r))
+		h.Log.Warn("admin: the state of the store is not forced any more", "by", h.Guard.by(r))
 	}
 	h.store(w, r)
 }

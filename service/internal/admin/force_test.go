@@ -13,12 +13,12 @@ import (
 
 // An operator forces the state of the store, for a time or until it is lifted, and everybody sees it.
 func TestForceTheStore(t *testing.T) {
-	w := begin(t, Access{Token: token})
+	w := begin(t, one)
 	store, err := failover.New(memstore.New(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.server.Config.Handler = New(w.decider, &Options{Access: Access{Token: token}, Forcing: store, Log: slog.New(slog.NewTextHandler(w.logs, nil)), Store: func() degrade.Report {
+	w.server.Config.Handler = New(w.decider, &Options{Guard: NewGuard(one, nil, nil), Forcing: store, Log: slog.New(slog.NewTextHandler(w.logs, nil)), Store: func() degrade.Report {
 		r := degrade.Report{Health: degrade.Health{Status: "ok", Store: store.State().String()}}
 		if f, ok := store.Forced(); ok {
 			r.Forced = &f
@@ -39,7 +39,7 @@ func TestForceTheStore(t *testing.T) {
 		if now.Store != state || now.Forced == nil || now.Forced.State != state || time.Until(*now.Forced.Until) < 9*time.Minute || now.Forced.Since == nil {
 			t.Errorf("%s: %+v", state, now)
 		}
-		if now.Forced.By == nil || *now.Forced.By != "token" || *now.Forced.Reason != "a migration" {
+		if now.Forced.By == nil || *now.Forced.By != "token 1" || *now.Forced.Reason != "a migration" {
 			t.Errorf("%s, by whom and why: %+v", state, now.Forced)
 		}
 		if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"by":null,"reason":null`) {
@@ -68,7 +68,7 @@ func TestForceTheStore(t *testing.T) {
 		t.Error("a wrong request forced a state")
 	}
 	if logs := w.logs.String(); strings.Count(logs, "is forced") != 3 || strings.Count(logs, "is not forced any more") != 1 ||
-		!strings.Contains(logs, `reason="a migration"`) || !strings.Contains(logs, "by=token") {
+		!strings.Contains(logs, `reason="a migration"`) || !strings.Contains(logs, `by="token 1"`) {
 		t.Errorf("the log is %s", logs)
 	}
 }

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "a-token-of-enough-length"
 
+// one is access by one token.
+var one = Access{Tokens: []string{token}}
+
 const rules = `
 domain: d
 descriptors:
@@ -48,7 +51,10 @@ func begin(t *testing.T, access Access) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, logs: &strings.Builder{}, token: access.Token}
+	w := &world{t: t, logs: &strings.Builder{}}
+	if len(access.Tokens) > 0 {
+		w.token = access.Tokens[0]
+	}
 	store := memstore.New(nil)
 	if w.decider, err = decide.New(cfg, store); err != nil {
 		t.Fatal(err)
@@ -56,7 +62,7 @@ func begin(t *testing.T, access Access) *world {
 	log := slog.New(slog.NewTextHandler(w.logs, nil))
 	w.stats = stats.New(&stats.Options{Subjects: true})
 	w.decider.Observe(w.stats.Observe)
-	handler := New(w.decider, &Options{Access: access, Log: log, Stats: w.stats, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
+	handler := New(w.decider, &Options{Guard: NewGuard(access, nil, log), Log: log, Stats: w.stats, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
 	w.server = httptest.NewServer(handler)
 	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(w.server.Close)
@@ -112,6 +118,16 @@ func (w *world) send(method, path, body string, headers ...string) (*reply, stri
 		w.t.Fatal(err)
 	}
 	return &reply{res.StatusCode, res.Header, res.Cookies()}, string(text)
+}
+
+// login returns the header of a session.
+func (w *world) login() string {
+	w.t.Helper()
+	res, text := w.send("POST", "/login", "token="+token, "Content-Type: application/x-www-form-urlencoded")
+	if len(res.Cookies()) != 1 {
+		w.t.Fatalf("login: %d %s", res.StatusCode, text)
+	}
+	return "Cookie: " + res.Cookies()[0].Name + "=" + res.Cookies()[0].Value
 }
 
 // says sends a request and reads its answer, which must have a status.

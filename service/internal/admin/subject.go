@@ -84,7 +84,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	subject := config.Key(of.Domain, of.Entries)
-	h.Log.Info("admin: a subject was reset", "subject", subject, "by", h.Access.caller(r))
+	h.Log.Info("admin: a subject was reset", "subject", subject, "by", h.Guard.by(r))
 	wire.Write(w, http.StatusOK, map[string]string{"subject": subject})
 }
 

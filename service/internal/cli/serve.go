@@ -65,11 +65,11 @@ The gRPC address serves envoy.service.ratelimit.v3.RateLimitService. It replaces
 service, and reads its configuration files and environment variables: see docs/envoy.md. POST /json
 is the same in JSON, and GET /healthcheck is for load balancers.
 
-The admin address has /dashboard, /rlconfig, /stats, /metrics and /debug/pprof/, and below
-/admin/v1/, as JSON, the configuration and the state of the store. With --admin-token-file,
-SASH_ADMIN_TOKEN or --admin-client-ca it also lists the busiest subjects, shows a subject's windows,
-resets a subject, bans it, or gives it other limits for a while, on all instances that share a
-Redis: see docs/admin.md.
+The admin address has /dashboard, /rlconfig, /stats and /metrics, and below /admin/v1/, as JSON, the
+configuration and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or
+--admin-client-ca it also lists the busiest subjects, shows a subject's windows, resets a subject,
+bans it, or gives it other limits for a while, on all instances that share a Redis, and has
+profiles at /debug/pprof/: see docs/admin.md.
 
 OTEL_EXPORTER_OTLP_ENDPOINT names a collector for traces and metrics. USE_STATSD and STATSD_HOST
 send counters to statsd. docs/metrics.md lists them.
@@ -142,7 +142,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.key, "tls-key", "", "key `file` of that certificate")
 	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of authorities: only clients with their certificates may use the HTTP and gRPC addresses")
 	f.StringVar(&o.Admin, "admin-addr", "127.0.0.1:6070", "`address` of the dashboard, counters and the configuration in use; empty for none")
-	f.StringVar(&s.adminTokenFile, "admin-token-file", "", "`file` with the token for changes and subjects at the admin address (default: $"+adminTokenVariable+"; without either, both are off)")
+	f.StringVar(&s.adminTokenFile, "admin-token-file", "", "`file` with the tokens, one a line, for changes and subjects at the admin address (default: $"+adminTokenVariable+"; separated by commas; without either, both are off)")
 	f.StringVar(&s.adminCert, "admin-tls-cert", "", "certificate `file` that makes the admin address HTTPS")
 	f.StringVar(&s.adminKey, "admin-tls-key", "", "key `file` of that certificate")
 	f.StringVar(&s.adminClientCA, "admin-client-ca", "", "`file` of authorities: only clients with their certificates may use the admin address")

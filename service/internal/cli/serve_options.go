@@ -171,14 +171,12 @@ func (s *serving) encryption() (err error) {
 }
 
 // administration reads who may use the admin address, and its certificate.
-func (s *serving) administration(token string) (err error) {
-	if s.adminTokenFile != "" {
-		if token, err = readToken("--admin-token-file", s.adminTokenFile); err != nil {
-			return err
-		}
-	}
+func (s *serving) administration(tokens string) (err error) {
 	who := &s.opts.Access
-	who.Token, who.Certificates = token, s.adminClientCA != ""
+	if who.Tokens, err = adminTokens("--admin-token-file", s.adminTokenFile, tokens); err != nil {
+		return err
+	}
+	who.Certificates = s.adminClientCA != ""
 	if s.adminCert != "" {
 		files := access.TLSFiles{Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA, Protocols: []string{"h2", "http/1.1"}}
 		if s.opts.AdminTLS, err = files.Config(); err != nil {
@@ -188,17 +186,26 @@ func (s *serving) administration(token string) (err error) {
 	return who.Check()
 }
 
-// readToken reads an admin token from the file that a flag names.
-func readToken(flag, file string) (string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", flag, err)
+// adminTokens returns the tokens in the file that a flag names, one a line, or without a file those of the variable,
+// separated by commas.
+func adminTokens(flag, file, variable string) (tokens []string, err error) {
+	all := strings.Split(variable, ",")
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		all = strings.Split(string(text), "\n")
 	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", fmt.Errorf("%s: %s is empty", flag, file)
+	for _, token := range all {
+		if token = strings.TrimSpace(token); token != "" {
+			tokens = append(tokens, token)
+		}
 	}
-	return token, nil
+	if file != "" && len(tokens) == 0 {
+		return nil, fmt.Errorf("%s: %s is empty", flag, file)
+	}
+	return tokens, nil
 }
 
 func (s *serving) tokenKey(key string) error {

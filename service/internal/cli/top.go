@@ -38,7 +38,7 @@ If standard output is not a terminal it prints one state and ends, as with --onc
 	}
 	f := cmd.Flags()
 	f.StringVar(&w.admin, "admin", "http://127.0.0.1:6070", "`URL` of the admin address")
-	f.StringVar(&w.tokenFile, "token-file", "", "`file` with the admin token (default: $"+adminTokenVariable+")")
+	f.StringVar(&w.tokenFile, "token-file", "", "`file` with the admin token, the first if there are several (default: $"+adminTokenVariable+")")
 	f.BoolVar(&w.once, "once", false, "print one state and end")
 	f.BoolVar(&w.json, "json", false, "print one state as a line of JSON and end")
 	return cmd
@@ -48,19 +48,19 @@ func (a *app) runTop(ctx context.Context, w *watching) error {
 	if at, err := url.Parse(w.admin); err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
 		return fmt.Errorf("--admin %q: give a URL such as http://127.0.0.1:6070", w.admin)
 	}
-	token := a.env(adminTokenVariable)
-	if w.tokenFile != "" {
-		var err error
-		if token, err = readToken("--token-file", w.tokenFile); err != nil {
-			return err
-		}
+	tokens, err := adminTokens("--token-file", w.tokenFile, a.env(adminTokenVariable))
+	if err != nil {
+		return err
 	}
-	client := &watch.Client{Admin: w.admin, Token: token}
+	client := &watch.Client{Admin: w.admin}
+	if len(tokens) > 0 {
+		client.Token = tokens[0]
+	}
 	if screen, ok := a.out.(*os.File); ok && isTerminal(screen) && !w.once && !w.json {
 		return client.Screen(ctx, os.Stdin, screen)
 	}
 	out := &text{to: a.out}
-	err := client.Watch(ctx, func(s wire.Event, state []byte) bool {
+	err = client.Watch(ctx, func(s wire.Event, state []byte) bool {
 		if w.json {
 			out.say("%s", state)
 		} else {

@@ -128,7 +128,7 @@ const adminToken, resetPath = "0123456789abcdef", "/admin/v1/reset"
 func withReset(h *Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
-	mux.Handle("/admin/", admin.New(h.decider, &admin.Options{Access: admin.Access{Token: adminToken}, Log: slog.New(slog.DiscardHandler)}))
+	mux.Handle("/admin/", admin.New(h.decider, &admin.Options{Guard: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, nil, nil), Log: slog.New(slog.DiscardHandler)}))
 	return mux
 }
 

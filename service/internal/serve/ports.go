@@ -100,7 +100,7 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler
 // admin answers the admin port.
 func (s *instance) admin() http.Handler {
 	return admin.New(s.decider, &admin.Options{
-		Access: s.Access, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
+		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
 		Charges: s.store.charges, Store: s.store.report, Forcing: s.store.forcing, Log: s.Log,
 	})
 }
@@ -115,7 +115,7 @@ func (s *instance) warnOfPlainText(ports *ports) {
 	}{
 		{ports.http, s.TLS, s.AccessFile != "", "--tls-cert"},
 		{ports.grpc, s.Server.TLS, s.AccessFile != "", "--tls-cert"},
-		{ports.admin, s.AdminTLS, s.Access.Token != "", "--admin-tls-cert"},
+		{ports.admin, s.AdminTLS, len(s.Access.Tokens) > 0, "--admin-tls-cert"},
 	} {
 		if port.of == nil || port.tls != nil || !port.tokens {
 			continue

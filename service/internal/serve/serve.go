@@ -34,7 +34,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	s.stats = stats.New(&stats.Options{
 		NearLimitRatio: s.NearLimit,
-		Subjects:       s.Access != (admin.Access{}), // otherwise nobody may read them
+		Subjects:       s.Access.Possible(), // otherwise nobody may read them
 	})
 	if s.store, err = s.openStore(ctx); err != nil {
 		return err
@@ -78,13 +78,17 @@ type instance struct {
 	store      *store
 	decider    *decide.Decider
 	gate       *access.Gate
+	guard      *admin.Guard
 	exceptions *exceptions.Book
 	telemetry  *telemetry.Telemetry
 }
 
-// openGate reads who may use the HTTP and gRPC addresses.
+// openGate reads who may use the HTTP and gRPC addresses, and the admin address. Wrong tokens count on all together.
 func (s *instance) openGate() (err error) {
+	guesses := access.NewGuesses(nil)
+	s.guard = admin.NewGuard(s.Access, guesses, s.Log)
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
+		Guesses: guesses,
 		Refused: s.stats.Denied,
 		Domains: func() []string { return s.decider.Config().Domains() },
 		Log:     s.Log,

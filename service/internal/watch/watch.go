@@ -55,6 +55,10 @@ func (c *Client) Watch(ctx context.Context, f func(wire.Event, []byte) (more boo
 	}
 	defer func() { _ = res.Body.Close() }()
 	switch {
+	case res.StatusCode == http.StatusUnauthorized:
+		return ErrToken
+	case res.StatusCode == http.StatusTooManyRequests:
+		return fmt.Errorf("%s examines no token from here for %s s: too many were wrong", c.Admin, res.Header.Get("Retry-After"))
 	case res.StatusCode == http.StatusServiceUnavailable:
 		return fmt.Errorf("%s has too many open streams: close a dashboard or another sash top, or pass the token", c.Admin)
 	case res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"):

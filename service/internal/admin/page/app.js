@@ -74,7 +74,7 @@ const configure = async () => {
   $('login').hidden = !access.token;
   $('unset').hidden = access.token;
   $('search').hidden = !authenticated;
-  $('logout').hidden = access.by !== 'session';
+  $('logout').hidden = !access.by.startsWith('session');
   say($('by'), access.by.startsWith('certificate') ? access.by : '');
   route();
 };
