@@ -161,3 +161,69 @@ func TestBrowserPageThatLostTheService(t *testing.T) {
 	w.page.scheme("dark")
 	w.page.shoot("lost-dark")
 }
+
+// open opens the page of a subject, and limit waits until its row of the limits begins with a text.
+func (w *watched) open(entry string) {
+	w.t.Helper()
+	w.page.text(fmt.Sprintf(`location.hash = '#/subject?domain=demo&entry=%s'`, entry))
+	w.page.until(fmt.Sprintf(`document.getElementById('h-window').textContent === 'demo:%s'`, entry))
+}
+
+func (w *watched) limit(want string) {
+	w.t.Helper()
+	w.page.until(fmt.Sprintf(`[...document.querySelectorAll('#limits tbody tr')].map(r => [...r.cells].map(c => c.textContent).join('|'))[0]?.startsWith(%q)`, want))
+}
+
+func (w *watched) known(words ...string) {
+	w.t.Helper()
+	for _, text := range words {
+		w.page.until(fmt.Sprintf(`!document.getElementById('known').hidden && document.getElementById('known').textContent.includes(%q)`, text))
+	}
+}
+
+// While Redis is killed or stopped, the page of a subject has no number that nobody read: it shows what Redis said last,
+// dimmed and with its age, or this instance's share, or nothing.
+func TestBrowserSubjectInAnOutage(t *testing.T) {
+	w := watchAnOutage(t)
+	w.calls(7, "closed", "open", "local")
+	w.open("open:ann")
+	w.limit("20/1h|7 of 20|13|")
+	w.page.until(`document.querySelectorAll('#axis .marks rect').length > 0 && document.getElementById('known').hidden`)
+
+	w.redis.Stop() // SIGKILL
+	w.fails()
+	since := "accepts no connections (refused) since "
+	w.known("Not known: Redis at "+w.redis.Addr()+" "+since, "The numbers below are what Redis said ", " ago, at ")
+	w.limit("20/1h|7 of 20|13|–|–")
+	w.page.until(`document.getElementById('limits').classList.contains('stale') && document.getElementById('axis').classList.contains('stale')`)
+	w.page.shoot("subject-open")
+	w.page.scheme("dark")
+	w.page.shoot("subject-open-dark")
+	w.page.scheme("light")
+	w.calls(20, "closed", "local")
+	w.open("closed:ann") // which this page has not shown before: the service knows it
+	w.known("Not known: Redis at "+w.redis.Addr()+" "+since, "The numbers below are what Redis said ")
+	w.limit("20/1h|7 of 20|13|–|–")
+	w.page.shoot("subject-closed")
+	w.open("local:ann")
+	w.known("Redis at "+w.redis.Addr()+" "+since, "This instance decides alone, over its share of each limit.", "7 of 20 used (20/1h).")
+	w.limit("20/1h|10 of 10, the share of 20|0|")
+	w.page.shoot("subject-local")
+	w.open("open:bob")
+	w.known("No earlier answer about this subject is at hand.")
+	w.limit("20/1h|not known|–|–|–")
+	w.page.shoot("subject-unknown")
+	w.page.do(chromedp.Click(chromedp.ID("try")))
+	w.page.until(`document.getElementById('verdict').textContent.startsWith('Allowed, and not counted: the store is unavailable')`)
+
+	w.redis.Restart() // without its data
+	w.page.until(`document.getElementById('known').hidden`)
+	w.limit("20/1h|0 of 20|20|free")
+
+	w.redis.Pause() // SIGSTOP
+	w.fails()
+	w.known("Not known: Redis at "+w.redis.Addr()+" does not answer in time (budget) since ", "what Redis said ")
+	w.limit("20/1h|0 of 20|20|–")
+	w.redis.Resume()
+	w.page.until(`document.getElementById('known').hidden`)
+}

@@ -38,10 +38,10 @@ func TestABan(t *testing.T) {
 	}
 	var look struct {
 		Ban    *exception
-		Limits []wire.Limit
+		Limits []wire.Usage
 	}
 	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:eve", "")
-	if look.Ban == nil || look.Ban.ID != made.ID || len(look.Limits) != 1 || look.Limits[0].Used != 0 {
+	if look.Ban == nil || look.Ban.ID != made.ID || len(look.Limits) != 1 || *look.Limits[0].Used != 0 {
 		t.Errorf("the subject: %+v", look)
 	}
 	w.says(&gone, 200, "DELETE", "/admin/v1/bans/"+made.ID, "")
@@ -108,7 +108,7 @@ func TestAnOverrideAndAReset(t *testing.T) {
 		Subject  string
 		Override *exception
 		Ban      *exception
-		Limits   []wire.Limit
+		Limits   []wire.Usage
 		Rule     rule
 		At       *time.Time
 		Source   string
@@ -117,8 +117,8 @@ func TestAnOverrideAndAReset(t *testing.T) {
 	if look.Subject != "d:user:ann" || look.Override == nil || look.Ban != nil || look.Rule.Text != "3/1h by sliding-log" || look.At == nil || look.Source != "store" {
 		t.Errorf("%+v", look)
 	}
-	if l := look.Limits; len(l) != 2 || l[0].Name != "5/1h" || l[0].Used != 3 || *l[0].Remaining != 2 || *l[1].Remaining != 1 ||
-		l[1].ReleaseAfter <= 0 || time.Duration(l[1].ReleaseAfter) > time.Minute || time.Duration(l[0].Window) != time.Hour {
+	if l := look.Limits; len(l) != 2 || l[0].Name != "5/1h" || *l[0].Used != 3 || *l[0].Remaining != 2 || *l[1].Remaining != 1 ||
+		*l[1].ReleaseAfter <= 0 || time.Duration(*l[1].ReleaseAfter) > time.Minute || time.Duration(l[0].Window) != time.Hour {
 		t.Errorf("%+v", l)
 	}
 	if !w.asks("user", "ann") || w.asks("user", "ann") {

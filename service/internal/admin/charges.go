@@ -7,6 +7,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -64,6 +65,9 @@ func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 	switch why := h.unknown(policy); {
 	case why != "":
 		answer.Why = &why
+	case state.Answer.Cause != nil:
+		why = "the store does not answer (" + decide.Cause(state.Answer.Cause) + ")"
+		answer.At, answer.Why, at = nil, &why, time.Time{}
 	default:
 		all, err := h.Charges(ctx, state.Found.Key, policy)
 		if err != nil {

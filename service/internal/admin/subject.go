@@ -2,9 +2,12 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 
+	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
@@ -12,14 +15,19 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// stateOf returns the subject that a query names, and its state. It answers a wrong request itself, and returns false.
+// stateOf returns the subject that a query names, and its state. If the store does not answer, the answer of the state
+// has the source policy and the cause. StateOf answers a wrong request itself, and returns false.
 func (h *handler) stateOf(ctx context.Context, w http.ResponseWriter, r *http.Request) (of wire.Subject, state decide.State, ok bool) {
 	of, err := subjectOf(r)
 	if err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
 		return of, state, false
 	}
-	if state, err = h.decider.State(ctx, of.Domain, of.Entries); err != nil {
+	state, err = h.decider.State(ctx, of.Domain, of.Entries)
+	if errors.Is(err, sash.ErrUnavailable) && !errors.Is(err, driver.ErrRejected) {
+		state.Answer.Source, state.Answer.Cause, err = sash.FromPolicy, err, nil
+	}
+	if err != nil {
 		h.refuse(w, r, err)
 		return of, state, false
 	}
@@ -36,8 +44,17 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := map[string]any{
 		"subject": state.Found.Key, "domain": of.Domain, "entries": of.Entries, "rule": nil,
-		"limits": wire.UsageOf(state.Answer.Limits), "at": wire.When(state.Answer.At), "source": nil,
+		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "last": h.last(state.Found.Key), "store": h.state(true),
 		"override": nil, "ban": nil,
+	}
+	if source := state.Answer.Source; state.Policy != nil {
+		answer["source"] = source.String()
+		if source != sash.FromPolicy { // whose time is not a store's
+			answer["at"] = wire.When(state.Answer.At)
+		}
+		if cause := state.Answer.Cause; cause != nil {
+			answer["cause"] = decide.Cause(cause)
+		}
 	}
 	if e := h.one(exceptions.Override, config.Key(of.Domain, of.Entries), state.Found.Key); e != nil {
 		answer["override"] = e
@@ -50,9 +67,6 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	}
 	if rule := state.Found.Rule; rule != nil {
 		answer["rule"] = ruleOf(rule)
-	}
-	if !state.Answer.At.IsZero() {
-		answer["source"] = state.Answer.Source.String()
 	}
 	wire.Write(w, http.StatusOK, answer)
 }

@@ -50,6 +50,39 @@ type Subject struct {
 	Last      string    `json:"last"`
 	LastAt    time.Time `json:"last_at"`
 	RefusedBy *string   `json:"refused_by"`
+
+	seen Seen
+}
+
+// Seen is what the store said last about a subject. The zero value is nothing.
+type Seen struct {
+	At     time.Time // the store's clock
+	Limits []SeenLimit
+}
+
+// A SeenLimit is one limit of a Seen: its name, its units, and what was left of them.
+type SeenLimit struct {
+	Name             string
+	Units, Remaining int64
+}
+
+func (s *Seen) clone() Seen { return Seen{s.At, slices.Clone(s.Limits)} }
+
+// see notes an answer of the store.
+func (s *Seen) see(a *decide.Answer) {
+	s.At = a.At
+	for i := range a.Limits {
+		l := &a.Limits[i]
+		if i == len(s.Limits) {
+			s.Limits = append(s.Limits, SeenLimit{})
+		}
+		if was := &s.Limits[i]; was.Name == l.Limit.Name {
+			was.Units, was.Remaining = l.Limit.Units, l.Remaining
+		} else {
+			*was = SeenLimit{strings.Clone(l.Limit.Name), l.Limit.Units, l.Remaining}
+		}
+	}
+	s.Limits = s.Limits[:len(a.Limits)]
 }
 
 // subjects counts the hottest subjects in bounded memory: some megabytes at most, whatever requests contain.
@@ -109,11 +142,37 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	about := &line.about
 	if taken {
 		*about = Subject{Subject: a.Key, Domain: o.Domain, Entries: keep(o.Parts[i].Entries), Rule: strings.Clone(a.Metric)}
+		if older := s.older[order]; older != nil && older.counters[a.Key] != nil { // an outage may be longer than an epoch
+			about.seen = older.counters[a.Key].about.seen.clone()
+		}
 	}
 	about.Last, about.LastAt, about.RefusedBy = nameOf(outcome), now, nil
 	if name := a.RefusedBy.Limit.Name; a.Refused && name != "" {
 		about.RefusedBy = &name
 	}
+	if order == ByUnits && len(a.Limits) > 0 && (a.Source == sash.FromStore || a.Source == sash.FromCache) && !a.At.IsZero() {
+		about.seen.see(a)
+	}
+}
+
+// LastSeen returns what the store said last about a subject, if it is one of the hottest.
+func (r *Registry) LastSeen(key string) Seen {
+	if r.subjects == nil {
+		return Seen{}
+	}
+	s := &r.subjects.shards[maphash.String(r.subjects.seed, key)%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var last Seen
+	for _, sk := range [...]*sketch[Subject]{s.now[ByUnits], s.older[ByUnits]} {
+		if sk == nil || sk.counters[key] == nil {
+			continue
+		}
+		if seen := &sk.counters[key].about.seen; seen.At.After(last.At) {
+			last = seen.clone()
+		}
+	}
+	return last
 }
 
 func nameOf(outcome decide.Outcome) string {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,9 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -216,4 +221,54 @@ func BenchmarkSubjects(b *testing.B) {
 			c.Observe(context.Background(), all[i%len(all)])
 		}
 	})
+}
+
+// What the store said last of a subject outlasts an outage that is longer than an epoch, and is never another's.
+func TestTheStoresLastWordOnASubject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		redis := &failing{Store: memstore.New(nil)}
+		store, err := failover.New(redis, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decider, _ := counting(t, "domain: d\ndescriptors:\n- {key: user, limits: [5/1h, 9/2h], on_unavailable: open}\n", store)
+		r := New(&Options{Subjects: true})
+		decider.Observe(r.Observe)
+		ask := func(value string) {
+			_, _ = decider.Decide(t.Context(), decide.One("d", []config.Entry{{Key: "user", Value: value}}, nil))
+		}
+		ask("ann")
+		ask("ann")
+		at := time.Now()
+		redis.fails = true
+		for range 4 * epoch / time.Minute {
+			time.Sleep(time.Minute)
+			ask("ann")
+		}
+		want := Seen{at, []SeenLimit{{"5/1h", 5, 3}, {"9/2h", 9, 7}}}
+		if seen := r.LastSeen("d:user:ann"); !seen.At.Equal(want.At) || !slices.Equal(seen.Limits, want.Limits) {
+			t.Errorf("the store said %+v, want %+v", seen, want)
+		}
+		for i := range 4 * shards * counters { // which take over all counters
+			ask(strconv.Itoa(i))
+		}
+		for i := range 4 * shards * counters {
+			if seen := r.LastSeen("d:user:" + strconv.Itoa(i)); !seen.At.IsZero() {
+				t.Fatalf("of subject %d the store said %+v", i, seen)
+			}
+		}
+	})
+}
+
+// failing is a store that fails when a test says so.
+type failing struct {
+	*memstore.Store
+	fails bool
+}
+
+func (f *failing) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if f.fails {
+		return driver.Answer{}, errors.New("LOADING Redis is loading the dataset in memory")
+	}
+	return f.Store.Decide(ctx, req)
 }

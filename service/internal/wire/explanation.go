@@ -20,8 +20,8 @@ type Explanation struct {
 	Rule *Matched `json:"rule"`
 	// Cost is the units that the request asks for.
 	Cost int64 `json:"cost"`
-	// Usage has one element a limit, and is empty when the store was not asked.
-	Usage []Limit `json:"usage"`
+	// Usage has one element a limit, and is empty when the store was not asked, or did not answer.
+	Usage []Usage `json:"usage"`
 	// Decision is what POST /v1/peek answers; null when the cost can never fit.
 	Decision *Decision `json:"verdict"`
 }
@@ -44,7 +44,7 @@ type Matched struct {
 
 // ExplanationOf returns an explanation as JSON has it.
 func ExplanationOf(e *decide.Explanation) Explanation {
-	body := Explanation{Summary: summary(e), Steps: []Step{}, Cost: e.Answer.Cost, Usage: []Limit{}}
+	body := Explanation{Summary: summary(e), Steps: []Step{}, Cost: e.Answer.Cost, Usage: []Usage{}}
 	for _, s := range e.Steps {
 		body.Steps = append(body.Steps, Step{s.Entry.Key, s.Entry.Value, s.Matched, s.How})
 	}
@@ -52,7 +52,7 @@ func ExplanationOf(e *decide.Explanation) Explanation {
 		body.Rule = &Matched{Path: found.Rule.String(), Limits: found.Rule.Describe(), Subject: found.Key, Metric: found.Metric}
 	}
 	if !e.Answer.Banned {
-		body.Usage = UsageOf(e.Answer.Limits)
+		body.Usage = UsageOf(&e.Answer)
 		for i := range body.Usage {
 			room := *body.Usage[i].Remaining >= e.Answer.Cost
 			body.Usage[i].Room = &room

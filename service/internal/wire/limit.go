@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/decide"
 )
 
 // A Limit is one limit, with what is used of it where that is known.
@@ -18,17 +19,21 @@ type Limit struct {
 	Period string `json:"period,omitempty"`
 	// Remaining is the units of this limit that are left; absent where the limit is only named.
 	Remaining *int64 `json:"remaining,omitempty"`
-	*Usage
 }
 
-// Usage is what is used of a limit: of a subject that was looked at. Durations are seconds.
+// A Usage is a limit with what is used of it, of a subject that was looked at. Null is what the store did not say.
 type Usage struct {
-	Used int64 `json:"used"`
+	Limit
+	Remaining *int64 `json:"remaining"`
+	// Share is the units that this instance may admit alone while the store does not answer, and Used is of them. Share is
+	// absent otherwise. Used is null where the share is not known.
+	Share *int64 `json:"share,omitempty"`
+	Used  *int64 `json:"used"`
 	// Room says whether the cost that was asked about fits now; absent where no cost was.
 	Room *bool `json:"room,omitempty"`
 	// ReleaseAfter is the time until the next unit is free, and ResetAfter until all are.
-	ReleaseAfter Seconds `json:"release_after"`
-	ResetAfter   Seconds `json:"reset_after"`
+	ReleaseAfter *Seconds `json:"release_after"`
+	ResetAfter   *Seconds `json:"reset_after"`
 }
 
 // LimitOf returns a limit by itself.
@@ -52,16 +57,22 @@ func LimitsOf(limits []sash.Limit) []Limit {
 	return out
 }
 
-// UsageOf returns limits with what is used of each.
-func UsageOf(limits []sash.LimitResult) []Limit {
-	out := make([]Limit, len(limits))
-	for i := range limits {
-		l := &limits[i]
-		out[i] = LimitOf(l.Limit)
-		out[i].Remaining = &l.Remaining
-		out[i].Usage = &Usage{
-			Used: l.Limit.Units - l.Remaining, ReleaseAfter: Seconds(l.ReleaseAfter), ResetAfter: Seconds(l.ResetAfter),
+// UsageOf returns the limits of an answer with what is used of each. It has none if the store was not asked, or did not
+// answer.
+func UsageOf(a *decide.Answer) []Usage {
+	out := []Usage{}
+	if a.Source == sash.FromPolicy {
+		return out
+	}
+	for i := range a.Limits {
+		l := &a.Limits[i]
+		release, reset := Seconds(l.ReleaseAfter), Seconds(l.ResetAfter)
+		u := Usage{Limit: LimitOf(l.Limit), Remaining: &l.Remaining, ReleaseAfter: &release, ResetAfter: &reset}
+		if a.Source != sash.FromLocal {
+			used := l.Limit.Units - l.Remaining
+			u.Used = &used
 		}
+		out = append(out, u)
 	}
 	return out
 }

@@ -42,7 +42,7 @@ export class Axis {
     this.root.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.root.setAttribute('height', height);
     this.frame = null;
-    if (this.data) this.draw(this.at);
+    if (this.data) this.draw(this.at, this.parts.now.lastChild.textContent);
   }
 
   // set takes {entries: [{at, units}], window} or {…, from, until}, the limit's units, and when the next unit is free.
@@ -60,8 +60,10 @@ export class Axis {
 
   x(t) { return left + (t - this.frame[0]) / (this.frame[1] - this.frame[0]) * (this.width - left - right); }
 
-  draw(now) {
+  // draw draws the window at a time, which is now unless it has another name.
+  draw(now, name = 'now') {
     this.at = now;
+    this.parts.now.lastChild.textContent = name;
     if (!this.data) return;
     if (this.width === 0) { this.fit(); return; }
     const d = this.data;

@@ -148,7 +148,7 @@ const store = (s) => {
 };
 
 // unavailable names the store and says why it does not decide.
-const unavailable = (s) => `${s.store === 'memory' ? 'The store in memory' : 'Redis'}${s.address ? ` at ${s.address}` : ''} ${s.reason ? cause(s) : 'does not decide'}`;
+export const unavailable = (s) => `${s.store === 'memory' ? 'The store in memory' : 'Redis'}${s.address ? ` at ${s.address}` : ''} ${s.reason ? cause(s) : 'does not decide'}`;
 
 const cause = (s) => (s.forced ? s.reason : `${s.reason} (${s.cause})`);
 

@@ -4,10 +4,10 @@ import { $, cells, el, rows, say } from './dom.js';
 import { call } from './api.js';
 import { Axis } from './axis.js';
 import { clock, count, moment, span } from './format.js';
-import { subjectURL } from './overview.js';
+import { subjectURL, unavailable } from './overview.js';
 
 let axis;
-let shown = null; // {domain, entries, limits, log, offset, pick}
+let shown = null; // {domain, entries, query, now, at, receivedAt, said, log, logAt, pick, frozen}
 let timer = 0;
 let animation = 0;
 let visit = 0; // counts openings, so that late answers can be discarded
@@ -82,7 +82,7 @@ export const open = async (query) => {
     entry(at < 0 ? text : text.slice(0, at), at < 0 ? '' : text.slice(at + 1));
   }
   if (query.getAll('entry').length === 0) entry();
-  shown = { ...named(), query: query.toString(), pick: null, log: null, logAt: 0 };
+  shown = { ...named(), query: query.toString(), pick: null, log: null, logAt: 0, said: null, frozen: null };
   await refresh();
 };
 
@@ -103,35 +103,70 @@ const refresh = async () => {
   if (mine !== visit) return;
   if (answer.error) {
     showError(answer.error);
+    freeze();
     next = 5000; // the service logs each failed attempt
     if (answer.status !== 503) { $('found').hidden = true; return; }
   } else {
     showError(null);
+    s.now = answer;
+    s.receivedAt = performance.now();
+    s.at = answer.at ? Date.parse(answer.at) : Date.now();
+    s.frozen = null;
+    if (!readable(answer)) {
+      show();
+      timer = setTimeout(refresh, next);
+      return;
+    }
+    s.said = answer;
     const interval = !s.log ? 0 : s.log.algorithm === 'sorted-set-log' && s.log.count > 1000 ? 60000 : Math.max(1000, s.log.count);
     if (Date.now() - s.logAt >= interval) {
       const log = await call(`/admin/v1/charges?${s.query}`);
       if (mine !== visit) return;
       if (!log.error) { s.log = log; s.logAt = Date.now(); }
     }
-    s.now = answer;
-    s.receivedAt = performance.now();
-    s.at = answer.at ? Date.parse(answer.at) : Date.now();
     show();
   }
   timer = setTimeout(refresh, next);
 };
 
-// now returns the time by the store's clock.
-const now = () => shown.at + performance.now() - shown.receivedAt;
+// readable reports whether the store answered, or there is nothing to ask it.
+const readable = (answer) => answer.source !== 'policy' && answer.source !== 'local';
+
+// now returns the time by the store's clock, or when the store said what is shown.
+const now = () => shown.frozen ?? shown.at + performance.now() - shown.receivedAt;
+
+// freeze stops the clock of what is shown, which grows old.
+const freeze = () => {
+  if (shown?.now) shown.frozen = now();
+  cancelAnimationFrame(animation);
+};
+
+// last returns what the store said last, {at, limits}, to this page or to the service; null is nothing.
+const last = () => {
+  const { said, now: { last: theirs } } = shown;
+  const ours = said?.at ? said : null;
+  return !theirs || (ours && ours.at >= theirs.at) ? ours : theirs;
+};
 
 const show = () => {
   const s = shown.now;
+  const known = readable(s);
+  const before = known ? null : last();
   $('found').hidden = false;
+  for (const id of ['axis', 'limits', 'charges']) $(id).classList.toggle('stale', s.source === 'policy' || (!known && id !== 'limits'));
+  $('known').hidden = known;
+  say($('known'), known ? '' : standing(s, before));
+  if (s.source === 'policy') {
+    s.limits = s.limits.map((l) => ({ ...l, ...pick(before?.limits.find((b) => b.name === l.name)) }));
+  }
+  if (!known && before) shown.frozen = Date.parse(before.at);
   say($('h-window'), s.subject);
   const badges = [];
   if (s.ban) badges.push(['bad', `banned until ${moment(Date.parse(s.ban.expires))}${s.ban.subject === s.subject ? '' : ` as ${s.ban.subject}`}${s.ban.reason ? `: ${s.ban.reason}` : ''}`]);
   if (s.override) badges.push(['warn', `override until ${moment(Date.parse(s.override.expires))}${s.override.reason ? `: ${s.override.reason}` : ''}`]);
-  if (s.source && s.source !== 'store') badges.push(['warn', `answered by ${s.source}`]);
+  if (s.source === 'policy') badges.push(['bad', 'not known now']);
+  if (s.source === 'local') badges.push(['warn', 'decided locally']);
+  if (s.source === 'cache') badges.push(['', 'answered by cache']);
   if (s.rule?.shadow_mode) badges.push(['', 'shadow mode']);
   if ($('badges').textContent !== badges.map((b) => b[1]).join('')) $('badges').replaceChildren(...badges.map(([how, text]) => el('span', { 'data-how': how }, text)));
   say($('rule'), s.rule ? `${s.rule.rule}: ${s.rule.text}` : 'No rule matches these entries. Requests are allowed, and nothing is counted.');
@@ -141,6 +176,18 @@ const show = () => {
   charges();
 };
 
+// pick returns what a limit had when the store said so last.
+const pick = (l) => (l ? { used: l.used, remaining: l.remaining } : {});
+
+// standing says what is known while the store does not answer, from where, and since when.
+const standing = (s, before) => {
+  const away = s.store.status === 'ok' ? `Redis did not answer (${s.cause})` : `${unavailable(s.store)}${s.store.since ? ` since ${moment(Date.parse(s.store.since))}` : ''}`;
+  const ago = before ? `${span((Date.now() - Date.parse(before.at)) / 1000)} ago, at ${moment(Date.parse(before.at))}` : '';
+  if (s.source === 'policy') return `Not known: ${away}. ${before ? `The numbers below are what Redis said ${ago}, without any call since then.` : 'No earlier answer about this subject is at hand.'}`;
+  const then = before ? ` Redis said ${ago}: ${before.limits.map((l) => `${count(l.used)} of ${count(l.units)} used (${l.name})`).join(', ')}.` : '';
+  return `${away}. This instance decides alone, over its share of each limit.${then}`;
+};
+
 const limits = (all) => {
   rows($('limits'), all, (l) => l.name, () => {
     const row = cells('lim', 'fill', 'n', 'n', 'n wide');
@@ -148,26 +195,31 @@ const limits = (all) => {
     return row;
   }, (row, l) => {
     say(row.cells[0], l.name);
-    row.cells[1].firstChild.firstChild.style.width = `${Math.min(100, 100 * l.used / Math.max(1, l.units))}%`;
+    row.cells[1].firstChild.firstChild.style.width = `${Math.min(100, 100 * (l.used ?? 0) / Math.max(1, l.share ?? l.units))}%`;
     row.cells[1].classList.toggle('full', l.remaining === 0);
-    say(row.cells[1].lastChild, `${count(l.used)} of ${count(l.units)}`);
-    say(row.cells[2], count(l.remaining));
-    row.dataset.release = l.release_after;
-    row.dataset.reset = l.reset_after;
+    say(row.cells[1].lastChild, used(l));
+    say(row.cells[2], l.remaining === null ? '–' : count(l.remaining));
+    row.dataset.release = l.release_after ?? '';
+    row.dataset.reset = l.reset_after ?? '';
   });
   $('limits').hidden = all.length === 0;
   wait();
 };
 
+const used = (l) => {
+  if (l.used === null) return 'not known';
+  return `${count(l.used)} of ${l.share === undefined ? count(l.units) : `${count(l.share)}, the share of ${count(l.units)}`}`;
+};
+
 // wait updates the countdowns.
 const wait = () => {
   const gone = (performance.now() - shown.receivedAt) / 1000;
+  const left = (seconds) => (seconds === '' ? '–' : seconds > 0 ? span(seconds - gone) : 'free');
   for (const row of $('limits').tBodies[0].rows) {
-    const [release, reset] = [Number(row.dataset.release), Number(row.dataset.reset)];
-    say(row.cells[3], release > 0 ? span(release - gone) : 'free');
-    say(row.cells[4], reset > 0 ? span(reset - gone) : 'free');
+    say(row.cells[3], left(row.dataset.release));
+    say(row.cells[4], left(row.dataset.reset));
   }
-  say($('clock'), clock(now()));
+  say($('clock'), shown.now.source === 'policy' ? '' : shown.now.source === 'local' ? `clock of this instance ${clock(shown.at)}` : `store clock ${clock(now())}`);
 };
 
 const picks = (all) => {
@@ -191,7 +243,7 @@ const draw = () => {
   const drawable = limit && log?.entries;
   $('axis').style.display = drawable ? '' : 'none';
   if (!drawable) {
-    say($('caption'), log?.why ? `No charges to draw: ${log.why}.` : '');
+    say($('caption'), log?.why ? `No charges to draw: ${log.why}.` : readable(shown.now) ? '' : 'No charges to draw: they are not known.');
     cancelAnimationFrame(animation);
     tick();
     return;
@@ -200,12 +252,12 @@ const draw = () => {
   axis.set({
     entries: log.entries.map((e) => ({ at: Date.parse(e.at), units: e.units })),
     units: limit.units,
-    free: limit.release_after > 0 ? shown.at + 1000 * limit.release_after : null,
+    free: shown.frozen === null && limit.release_after > 0 ? shown.at + 1000 * limit.release_after : null,
     ...(limit.window > 0 ? { window: 1000 * limit.window } : { from: Date.parse(cut?.from), until: Date.parse(cut?.until) }),
   });
   const many = log.merged > 0 ? ` There are ${count(log.count)} charges; those in the same ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
   const band = limit.window > 0 ? 'The shaded window moves with the store clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
-  say($('caption'), `Each mark is a charge. ${band}. The line is the number of units used; right of now it shows what remains in use if no further call arrives.${many}`);
+  say($('caption'), `Each mark is a charge. ${shown.frozen === null ? band : `Redis listed them last at ${moment(shown.frozen)}`}. The line is the number of units used; to the right it shows what remains in use if no further call arrives.${many}`);
   cancelAnimationFrame(animation);
   tick();
 };
@@ -213,6 +265,11 @@ const draw = () => {
 let drawn = 0;
 const tick = () => {
   if (!shown?.now) return;
+  if (shown.frozen !== null) {
+    axis.draw(now(), clock(now()));
+    wait();
+    return;
+  }
   const t = performance.now();
   const pace = calm.matches ? 1 : axis.pace();
   if (t - drawn >= 1000 / pace - 4 || t < drawn) {
@@ -254,7 +311,7 @@ const dryRun = async () => {
   say($('verdict'), sentence(e));
   rows($('usage'), e.usage, (u) => u.name, () => cells('lim', 'n', 'n wide', '', 'n'), (row, u) => {
     say(row.cells[0], u.name);
-    say(row.cells[1], `${count(u.used)} of ${count(u.units)}`);
+    say(row.cells[1], used(u));
     say(row.cells[2], count(u.remaining));
     say(row.cells[3], u.room ? `yes (cost ${count(e.cost)})` : `no (cost ${count(e.cost)})`);
     row.cells[3].dataset.how = u.room ? 'good' : 'bad';

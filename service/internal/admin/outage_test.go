@@ -1,0 +1,145 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/stats"
+)
+
+// away is a store that a test takes away.
+type away struct {
+	*memstore.Store
+	gone atomic.Bool
+}
+
+func (a *away) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if a.gone.Load() {
+		return driver.Answer{}, errors.New("LOADING Redis is loading the dataset in memory")
+	}
+	return a.Store.Decide(ctx, req)
+}
+
+// outage returns a world on a store with failure modes, which can be taken away, as one of two instances.
+func outage(t *testing.T) (*world, *away, *failover.Store) {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte(`
+domain: d
+descriptors:
+- {key: closed, limits: [20/1h]}
+- {key: open, limits: [20/1h], on_unavailable: open}
+- {key: local, limits: [20/1h], on_unavailable: local}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis := &away{Store: memstore.New(nil)}
+	store, err := failover.New(redis, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, logs: &strings.Builder{}, token: token, stats: stats.New(&stats.Options{Subjects: true})}
+	if w.decider, err = decide.New(cfg, store); err != nil {
+		t.Fatal(err)
+	}
+	w.decider.Observe(w.stats.Observe)
+	w.server = httptest.NewServer(New(w.decider, &Options{Guard: NewGuard(one, nil, nil), Stats: w.stats, Charges: charges(redis.Store), Store: func() degrade.Report {
+		r := degrade.Report{Health: degrade.Health{Status: "ok", Store: store.State().String(), Instances: 2}, Address: "redis.example:6379"}
+		if store.State() != failover.Up {
+			r.Status, r.Cause, r.Since = "degraded", "loading", time.Now()
+		}
+		return r
+	}}))
+	t.Cleanup(w.server.Close)
+	return w, redis, store
+}
+
+// While the store is away the answer on a subject has no number that nobody read: it says from whom and of when what is
+// known is, which store does not answer, and why.
+func TestASubjectInAnOutage(t *testing.T) {
+	w, redis, store := outage(t)
+	ask := func(key string, times int) {
+		for range times {
+			_, _ = w.decider.Decide(t.Context(), decide.One("d", []config.Entry{{Key: key, Value: "ann"}}, nil))
+		}
+	}
+	type answer struct {
+		Limits, Last  json.RawMessage
+		Source, Cause *string
+		At            *time.Time
+		Store         struct{ Status, Address, Reason string }
+	}
+	look := func(key, value string) (now answer) {
+		w.says(&now, 200, "GET", "/admin/v1/subject?domain=d&entry="+key+":"+value, "")
+		return now
+	}
+	keys := []string{"closed", "open", "local"}
+	for _, key := range keys {
+		ask(key, 7)
+		if now := look(key, "ann"); *now.Source != "store" || now.Cause != nil || now.At == nil || !strings.Contains(string(now.Limits), `"remaining":13,"used":7`) {
+			t.Errorf("%s: %+v %s", key, now, now.Limits)
+		}
+	}
+	redis.gone.Store(true)
+	for _, key := range keys {
+		ask(key, 30)
+	}
+	for store.State() == failover.Up { // which takes more than a moment of failures
+		ask("closed", 1)
+	}
+	const unknown = `[{"name":"20/1h","units":20,"window":3600,"remaining":null,"used":null,"release_after":null,"reset_after":null}]`
+	for _, key := range keys {
+		now := look(key, "ann")
+		if *now.Cause != "loading" && *now.Cause != "down" || now.Store.Status != "degraded" || now.Store.Address != "redis.example:6379" ||
+			now.Store.Reason != "is loading its data" {
+			t.Errorf("%s: why is %s, %+v", key, *now.Cause, now.Store)
+		}
+		if !strings.HasPrefix(string(now.Last), `{"at":"20`) || !strings.HasSuffix(string(now.Last), `"limits":[{"name":"20/1h","units":20,"used":7,"remaining":13}]}`) {
+			t.Errorf("%s: the store said last %s", key, now.Last)
+		}
+		if key == "local" {
+			if *now.Source != "local" || !strings.Contains(string(now.Limits), `"remaining":0,"share":10,"used":10`) {
+				t.Errorf("local: %+v %s", now, now.Limits)
+			}
+			continue
+		}
+		if *now.Source != "policy" || now.At != nil || string(now.Limits) != unknown {
+			t.Errorf("%s: %+v %s", key, now, now.Limits)
+		}
+	}
+	if now := look("open", "stranger"); string(now.Limits) != unknown || string(now.Last) != "null" {
+		t.Errorf("of whom the store said nothing: %s %s", now.Limits, now.Last)
+	}
+	var log struct {
+		At      *time.Time
+		Entries []struct{}
+		Why     string
+	}
+	w.says(&log, 200, "GET", "/admin/v1/charges?domain=d&entry=open:ann", "")
+	if log.At != nil || log.Entries != nil || !strings.HasPrefix(log.Why, "the store does not answer (") {
+		t.Errorf("charges: %+v", log)
+	}
+	var e struct {
+		Usage []struct{ Used, Remaining *int64 }
+	}
+	w.says(&e, 200, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"open","value":"ann"}]}`)
+	if len(e.Usage) != 0 {
+		t.Errorf("a dry run has numbers of nobody: %+v", e.Usage)
+	}
+	w.says(&e, 200, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"local","value":"ann"}]}`)
+	if len(e.Usage) != 1 || e.Usage[0].Used != nil || *e.Usage[0].Remaining != 0 {
+		t.Errorf("a dry run over the share: %+v", e.Usage)
+	}
+}
