@@ -69,8 +69,56 @@ func TestAReservationIsSettledByAnotherInstance(t *testing.T) {
 		t.Errorf("it does not say that its reservations are its own: %s", logs)
 	}
 	code, _, err := sash(t, []string{"SASH_TOKEN_KEY=guessable"}, "serve", "--addr", "127.0.0.1:0")
-	if code != 2 || !strings.Contains(err, "SASH_TOKEN_KEY has 9 bytes") || strings.Contains(err, "guessable") {
+	if code != 2 || !strings.Contains(err, "SASH_TOKEN_KEY has a key of 9 bytes") || strings.Contains(err, "guessable") {
 		t.Errorf("a short secret: exit %d, %s", code, err)
+	}
+}
+
+// Three instances change to a new secret one by one, in three rounds. Before, between and after, a reservation of any
+// instance is settled by any other.
+func TestAFleetChangesItsSecretWithoutLosingAReservation(t *testing.T) {
+	redis := redistest.Start(t).Addr()
+	before, after := strings.Repeat("o", 32), strings.Repeat("n", 32)
+	start := func(keys string) *service {
+		return serveIn(t, []string{"SASH_TOKEN_KEY=" + keys}, append(freePorts, "--redis", redis)...)
+	}
+	fleet := []*service{start(before), start(before), start(before)}
+	const subject = `{"domain":"demo","entries":[{"key":"operation","value":"search"}]`
+	reserve := func(p *service) string {
+		status, said := post(t, p.url+"/v1/reserve", subject+`,"cost":10}`)
+		if status != 200 {
+			t.Fatalf("reserved: %d %v", status, said)
+		}
+		return `{"token":"` + said["token"].(string) + `"}`
+	}
+	outstanding := reserve(fleet[0]) // settled at the end of the round
+	for _, keys := range []string{before + "," + after, after + "," + before, after} {
+		for i := range fleet {
+			if err := fleet[i].stop(t); err != nil {
+				t.Fatal(err)
+			}
+			fleet[i] = start(keys)
+			for _, by := range fleet {
+				for _, at := range fleet {
+					if status, said := post(t, at.url+"/v1/cancel", reserve(by)); status != 200 {
+						t.Fatalf("with %s: %d %v", keys, status, said)
+					}
+				}
+			}
+		}
+		if status, said := post(t, fleet[1].url+"/v1/cancel", outstanding); status != 200 {
+			t.Errorf("one from before the round to %s: %d %v", keys, status, said)
+		}
+		outstanding = reserve(fleet[2])
+	}
+	if status, said := post(t, fleet[0].url+"/v1/cancel", outstanding); status != 200 {
+		t.Errorf("the last one: %d %v", status, said)
+	}
+	if _, said := post(t, fleet[0].url+"/v1/peek", subject+"}"); said["remaining"] != 9500.0 {
+		t.Errorf("a settlement was lost: %v", said)
+	}
+	if status, said := post(t, start(before).url+"/v1/cancel", reserve(fleet[0])); status != 403 {
+		t.Errorf("by an instance with the old secret: %d %v", status, said)
 	}
 }
 

@@ -21,7 +21,7 @@ const (
 	tokenKeyVariable   = "SASH_TOKEN_KEY" // seals the tokens of reservations
 )
 
-// leastTokenKey is the fewest bytes of the secret: as many as the hash has.
+// leastTokenKey is the fewest bytes of a secret: as many as the hash has.
 const leastTokenKey = 32
 
 // options completes the options, which hold the flags, with the environment. Given reports whether a flag was given:
@@ -45,7 +45,7 @@ func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, 
 	if err := s.administration(a.env(adminTokenVariable)); err != nil {
 		return s.opts, err
 	}
-	if err := s.tokenKey(a.env(tokenKeyVariable)); err != nil {
+	if err := s.tokenKeys(a.env(tokenKeyVariable)); err != nil {
 		return s.opts, err
 	}
 	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON); err != nil {
@@ -208,10 +208,17 @@ func adminTokens(flag, file, variable string) (tokens []string, err error) {
 	return tokens, nil
 }
 
-func (s *serving) tokenKey(key string) error {
-	if key != "" && len(key) < leastTokenKey {
-		return fmt.Errorf("%s has %d bytes: a secret that cannot be guessed has at least %d, such as from: openssl rand -base64 32", tokenKeyVariable, len(key), leastTokenKey)
+// tokenKeys reads the secrets of reservations, with commas between them. A fleet changes them in three rolling restarts,
+// to "old,new", "new,old" and "new": no instance gets a token that it cannot open.
+func (s *serving) tokenKeys(secrets string) error {
+	if secrets == "" {
+		return nil
 	}
-	s.opts.TokenKey = []byte(key)
+	for key := range strings.SplitSeq(secrets, ",") {
+		if len(key) < leastTokenKey {
+			return fmt.Errorf("%s has a key of %d bytes: a secret that cannot be guessed has at least %d, such as from: openssl rand -base64 32", tokenKeyVariable, len(key), leastTokenKey)
+		}
+		s.opts.TokenKeys = append(s.opts.TokenKeys, []byte(key))
+	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestACancellationThatIsRepeatedGivesNothingBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := New(decider, &Options{TokenKey: []byte("one secret"), Now: c.read, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			h := New(decider, &Options{TokenKeys: [][]byte{[]byte("one secret")}, Now: c.read, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 			request := func(value string, cost int) string {
 				return fmt.Sprintf(`{"domain":"d","entries":[{"key":"user","value":%q}],"cost":%d}`, value, cost)
 			}

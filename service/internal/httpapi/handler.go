@@ -47,9 +47,9 @@ type Options struct {
 	// Ready is what GET /healthcheck, which is for load balancers, checks: it returns what is wrong. Nil is always
 	// ready.
 	Ready func(context.Context) error
-	// TokenKey seals the tokens of reservations: the same for all instances on one store, which can then settle
-	// each other's. Empty is one of this handler's own.
-	TokenKey []byte
+	// TokenKeys seal the tokens of reservations: the same for all instances on one store, which can then settle
+	// each other's. The first seals, and all open. Empty is one of this handler's own.
+	TokenKeys [][]byte
 	// Now is the clock that the lives of tokens are held against. Nil is time.Now.
 	Now func() time.Time
 	// Log gets the store's failures, at most one a second. Nil is slog.Default.
@@ -98,7 +98,7 @@ func prepare(decider *decide.Decider, opts *Options) *Handler {
 	if h.opts.Now == nil {
 		h.opts.Now = time.Now
 	}
-	h.tokens = newTokens(h.opts.TokenKey)
+	h.tokens = newTokens(h.opts.TokenKeys...)
 	h.log.To = h.opts.Log
 	return h
 }

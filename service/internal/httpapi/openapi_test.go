@@ -168,8 +168,8 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	}
 	const user, strict = `{"domain":"d","entries":[{"key":"user","value":"a"}]`, `{"domain":"d","entries":[{"key":"strict","value":"a"}]`
 	now := func() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) } // stands still
-	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Now: now, TokenKey: []byte("one")})
-	down, _ := over(gone{}, &Options{Now: now, TokenKey: []byte("one"), Ready: func(context.Context) error { return io.EOF }})
+	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Now: now, TokenKeys: [][]byte{[]byte("one")}})
+	down, _ := over(gone{}, &Options{Now: now, TokenKeys: [][]byte{[]byte("one")}, Ready: func(context.Context) error { return io.EOF }})
 	fault, _ := over(panics{}, nil)
 	drained := make(chan struct{})
 	close(drained)
@@ -237,7 +237,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		settle(s, h.tokens.seal(&decide.Reservation{}), 200)
 		settle(s, "guessed", 403)
 		settle(closed, "guessed", 401)
-		settle(s, newTokens(nil).seal(&fresh), 403)
+		settle(s, newTokens().seal(&fresh), 403)
 		settle(s, h.tokens.seal(&local), 409)
 		settle(s, h.tokens.seal(&old), 410)
 		for _, x := range []exchange{

@@ -21,7 +21,7 @@ func fleet(t *testing.T) (here, there *Handler, c *clock) {
 	c = &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	store := memstore.New(&memstore.Options{Now: c.read})
 	instance := func() *Handler {
-		return newHandler(t, store, &Options{TokenKey: []byte("one secret of all instances"), Now: c.read})
+		return newHandler(t, store, &Options{TokenKeys: [][]byte{[]byte("one secret of all instances")}, Now: c.read})
 	}
 	return instance(), instance(), c
 }

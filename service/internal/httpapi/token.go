@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,18 +29,20 @@ var errToken = errors.New("the token is not valid here: it was changed, or given
 // the request and its limits. It cannot be made or changed without the key, because a forged one would give back units
 // that were never charged.
 //
+// The first key seals and all keys open, so that a fleet changes keys without losing a reservation.
+//
 // The form is the reservation as JSON and its HMAC-SHA-256, each in base64url, with a dot between them.
 type tokens struct {
-	key []byte
+	keys [][]byte
 }
 
-// newTokens takes a random key for an empty one.
-func newTokens(key []byte) tokens {
-	if len(key) == 0 {
-		key = make([]byte, sha256.Size)
-		_, _ = rand.Read(key) // never fails
+// newTokens takes a random key if there is none.
+func newTokens(keys ...[]byte) tokens {
+	if len(keys) == 0 {
+		keys = [][]byte{make([]byte, sha256.Size)}
+		_, _ = rand.Read(keys[0]) // never fails
 	}
-	return tokens{key}
+	return tokens{keys}
 }
 
 // A sealed is a reservation as a token holds it. Of one that charged nothing all is empty.
@@ -70,15 +73,16 @@ func (t tokens) seal(r *decide.Reservation) string {
 	encoder := json.NewEncoder(&payload)
 	encoder.SetEscapeHTML(false) // which would make a key of ampersands six times as long
 	_ = encoder.Encode(s)        // texts and numbers only
-	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(t.mac(payload.Bytes()))
+	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(mac(t.keys[0], payload.Bytes()))
 }
 
 // open returns what was sealed, or errToken.
 func (t tokens) open(token string) (*decide.Reservation, error) {
 	first, second, _ := strings.Cut(token, ".")
 	payload, err := encoding.DecodeString(first)
-	mac, err2 := encoding.DecodeString(second)
-	if err != nil || err2 != nil || !hmac.Equal(mac, t.mac(payload)) {
+	given, err2 := encoding.DecodeString(second)
+	ours := func(key []byte) bool { return hmac.Equal(given, mac(key, payload)) }
+	if err != nil || err2 != nil || !slices.ContainsFunc(t.keys, ours) {
 		return nil, errToken
 	}
 	var s sealed
@@ -103,8 +107,8 @@ func (t tokens) open(token string) (*decide.Reservation, error) {
 	}, nil
 }
 
-func (t tokens) mac(payload []byte) []byte {
-	mac := hmac.New(sha256.New, t.key)
+func mac(key, payload []byte) []byte {
+	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("sash reservation 1\n"))
 	mac.Write(payload)
 	return mac.Sum(nil)

@@ -78,12 +78,12 @@ func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "." + token, newTokens(nil).seal(&decide.Reservation{})} {
+	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "." + token, newTokens().seal(&decide.Reservation{})} {
 		if _, err := sealer.open(wrong); !errors.Is(err, errToken) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	if a, b := newTokens(nil), newTokens(nil); string(a.key) == string(b.key) || len(a.key) != 32 {
+	if a, b := newTokens(), newTokens(); string(a.keys[0]) == string(b.keys[0]) || len(a.keys[0]) != 32 {
 		t.Error("without a key each handler has one of its own")
 	}
 }

@@ -66,9 +66,9 @@ type Options struct {
 	// Snapshot is the file that keeps what was charged in memory over a restart. Empty is none; Redis needs none.
 	Snapshot string
 
-	// TokenKey seals the tokens of reservations. Instances with one key settle each other's. Empty is a key of this
-	// instance's own.
-	TokenKey []byte
+	// TokenKeys seal the tokens of reservations: the first seals, and all open. Instances with the same settle each
+	// other's. Empty is a key of this instance's own.
+	TokenKeys [][]byte
 	// DrainDelay is how long Run answers with health down after its context has ended.
 	DrainDelay time.Duration
 	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of

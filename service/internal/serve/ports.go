@@ -88,12 +88,12 @@ func (s *instance) protocol() *rls.Service {
 
 // api answers the HTTP port.
 func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler {
-	if len(s.TokenKey) == 0 && s.store.client != nil {
+	if len(s.TokenKeys) == 0 && s.store.client != nil {
 		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
 	}
 	return httpapi.New(s.decider, &httpapi.Options{
 		Timeout: s.patience(), Health: s.store.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
-		TokenKey: s.TokenKey, Log: s.Log,
+		TokenKeys: s.TokenKeys, Log: s.Log,
 	})
 }
 
