@@ -3,36 +3,139 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 )
 
-// A page of another origin, in a real browser, tries all that it may send without a preflight request. It does not
-// take a unit from a user of the machine it runs on.
-func TestAPageInChromiumChargesNobody(t *testing.T) {
-	p := serve(t)
-	const body = `{"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}],"cost":10}`
-	page := filepath.Join(t.TempDir(), "page.html")
-	text := fmt.Sprintf(`<!doctype html><script>
-		const sash = %[1]q, envoy = '{"domain":"demo","descriptors":[{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}],"hitsAddend":10}';
-		for (const type of ["text/plain", "application/x-www-form-urlencoded"])
-			for (const [path, body] of [["/v1/allow", %[2]q], ["/v1/reserve", %[2]q], ["/json", envoy]]) {
-				const request = new XMLHttpRequest();
-				request.open("POST", sash + path, false);
-				request.setRequestHeader("Content-Type", type);
-				try { request.send(body); } catch {} // the page may not read the answer
-			}
-		document.title = "tried";
-		</script><img src="%[1]s/v1/forward-auth?domain=demo&amp;descriptor=remote_address%%3D192.0.2.7">`, p.url, body)
-	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
+// hostile is a page of another origin. It tries what a browser sends for a page: requests with and without a preflight,
+// beacons, forms, images, scripts, style sheets and frames, with the cookies and from the network of its user.
+const hostile = `<!doctype html><title>trying</title><body><script type="module">
+const [http, admin, token] = %s;
+const ann = [{ key: 'user', value: 'ann' }];
+const subject = { domain: 'demo', entries: ann };
+const envoy = (more, all) => ({ domain: 'demo', descriptors: [{ entries: ann, ...more }], ...all });
+const targets = [
+  [http + '/v1/allow', { ...subject, cost: 10 }], [http + '/v1/reserve', { ...subject, cost: 10 }],
+  [http + '/v1/settle', { token, used: 50 }], [http + '/v1/cancel', { token }],
+  [http + '/v1/peek', subject], [http + '/v1/explain', subject],
+  [http + '/json', envoy({}, { hitsAddend: 10 })],
+  [http + '/json', envoy({ isNegativeHits: true, hitsAddend: '5' })],
+  [http + '/json', envoy({ limit: { requestsPerUnit: 1000000, unit: 'DAY' } }, { hitsAddend: 10 })],
+  [admin + '/admin/v1/reset', subject], [admin + '/admin/v1/bans', { ...subject, expires: '2h' }],
+  [admin + '/admin/v1/overrides', { ...subject, limits: ['1/1h'], expires: '2h' }], [admin + '/admin/v1/store', { state: 'down' }],
+  [admin + '/admin/v1/explain', subject], [admin + '/login', { token: 'x' }], [admin + '/logout', {}],
+];
+let answers = 0;
+const send = (url, init) => fetch(url, { method: 'POST', credentials: 'include', ...init }).then(() => answers++, () => {});
+const form = (url, body, enctype) => new Promise((done) => {
+  const frame = document.createElement('iframe');
+  frame.name = Math.random();
+  const f = document.createElement('form');
+  Object.assign(f, { method: 'POST', action: url, target: frame.name, enctype });
+  const field = document.createElement('input');
+  const text = JSON.stringify(body); // as the name of a field, so that the body is JSON: {…,"x":"="}
+  [field.name, field.value] = enctype === 'text/plain' ? [text.replace(/}$/, ',"x":"'), '"}'] : [text, ''];
+  f.append(field);
+  document.body.append(frame, f);
+  frame.addEventListener('load', done);
+  f.submit();
+  setTimeout(done, 1000);
+});
+for (const [url, body] of targets) {
+  const text = JSON.stringify(body);
+  for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x']) {
+    await send(url, { mode: 'no-cors', headers: { 'Content-Type': type }, body: text });
+    navigator.sendBeacon(url, new Blob([text], { type }));
+  }
+  await send(url, { mode: 'cors', headers: { 'Content-Type': 'text/plain' }, body: text });
+  await send(url, { mode: 'cors', headers: { 'Content-Type': 'application/json', Authorization: 'Bearer x' }, body: text });
+  await Promise.all(['text/plain', 'application/x-www-form-urlencoded'].map((enctype) => form(url, body, enctype)));
+}
+await send(admin + '/admin/v1/store', { method: 'DELETE', mode: 'cors', body: undefined });
+const ask = http + '/v1/forward-auth?domain=demo&descriptor=user%%3Dann';
+const loads = ['img', 'script', 'iframe', 'link'].map((tag) => new Promise((done) => {
+  const node = document.createElement(tag);
+  node.addEventListener('load', done);
+  node.addEventListener('error', done);
+  if (tag === 'link') [node.rel, node.href] = ['stylesheet', ask];
+  else node.src = ask;
+  document.body.append(node);
+}));
+await Promise.all(loads);
+await send(ask, { method: 'GET', mode: 'no-cors' });
+await send(ask, { method: 'GET', mode: 'cors', headers: { 'X-Forwarded-For': '192.0.2.7' } });
+document.title = 'tried: ' + answers;
+</script>`
+
+// A page of another origin, in the browser of an operator who is logged in and on a machine that may do everything,
+// changes nothing: no unit of a user is charged or given back, no operator's order is given or taken back.
+func TestBrowserPageOfAnotherOrigin(t *testing.T) {
+	dir := t.TempDir()
+	rules, token, callers := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "token"), filepath.Join(dir, "access.yaml")
+	put(t, rules, "domain: demo\ndescriptors:\n- {key: user, limits: [1000/1h]}\n")
+	put(t, callers, "anonymous: {allow: [decide, refund, override]}\n")
+	if err := os.WriteFile(token, []byte(adminToken), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dom, _ := browse(t, page, "--dump-dom")
-	status, said := post(t, p.url+"/v1/allow", body)
-	if !strings.Contains(dom, "<title>tried</title>") || status != 200 {
-		t.Errorf("after the page's attempts the user is answered %d %v\n%s", status, said, dom)
+	p := serve(t, "--config", rules, "--admin-token-file", token, "--access", callers)
+	const ann = `{"domain":"demo","entries":[{"key":"user","value":"ann"}],"cost":100}`
+	status, reserved := post(t, p.url+"/v1/reserve", ann)
+	if status != http.StatusOK {
+		t.Fatal(status, reserved)
 	}
+	urls, _ := json.Marshal([]any{p.url, p.admin, reserved["token"]})
+	for name, host := range map[string]string{"same site": "127.0.0.1", "another site": "localhost"} {
+		t.Run(name, func(t *testing.T) {
+			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				fmt.Fprintf(w, hostile, urls)
+			}))
+			t.Cleanup(other.Close)
+			page := openTab(t, p.admin+"/dashboard")
+			page.shortcut('/')
+			page.until(`document.activeElement?.name === 'token'`)
+			page.press(adminToken + "\r")
+			page.until(`document.getElementById('locked').hidden`)
+			_, before := post(t, p.url+"/v1/peek", ann)
+			decided := decisions(t, p)
+			page.deaf.Store(true) // refusals stand in the console
+			page.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", host, 1)))
+			page.until(`document.title.startsWith('tried: ')`)
+			if answers := page.text(`document.title`); answers == "tried: 0" {
+				t.Error("no request of the page reached the service")
+			}
+			_, after := post(t, p.url+"/v1/peek", ann)
+			if before["remaining"] != after["remaining"] || decisions(t, p) != decided {
+				t.Errorf("the page's %s answers took %v units to %v, by %d decisions", page.text(`document.title`),
+					before["remaining"], after["remaining"], decisions(t, p)-decided)
+			}
+			var store struct{ Forced *struct{} }
+			administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/store", "", &store)
+			var bans struct{ Bans, Overrides []struct{} }
+			administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/bans", "", &bans)
+			administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/overrides", "", &bans)
+			if store.Forced != nil || len(bans.Bans)+len(bans.Overrides) > 0 {
+				t.Errorf("the page gave orders: %+v %+v", store, bans)
+			}
+			page.do(chromedp.Navigate(p.admin + "/dashboard"))
+			page.until(`document.getElementById('connection').textContent === 'live' && document.getElementById('locked').hidden`) // still logged in
+		})
+	}
+}
+
+// decisions returns how many requests for a decision the service has counted, whatever became of them.
+func decisions(t *testing.T, p *service) (n int) {
+	t.Helper()
+	for _, m := range scrape(t, p)["sash_requests_total"].Metric {
+		n += int(m.GetCounter().GetValue())
+	}
+	return n
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/sash/redistest"
 	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/wire"
 )
 
 // Scripts get one state; subjects are shown only with the token.
@@ -85,5 +87,41 @@ func TestServeEndsWhileAClientWatches(t *testing.T) {
 	}
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
 		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+// In an outage sash top names Redis, the cause and what nobody counted, as text and as JSON.
+func TestTopInAnOutage(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "limits.yaml")
+	put(t, rules, "domain: demo\ndescriptors:\n- {key: open, limits: [20/1h], on_unavailable: open}\n- {key: closed, limits: [20/1h]}\n")
+	redis := redistest.Start(t)
+	p := serve(t, "--redis", "redis://"+redis.Addr(), "--config", rules)
+	redis.Stop()
+	for range 100 {
+		post(t, p.url+"/v1/allow", `{"domain":"demo","entries":[{"key":"open","value":"ann"}]}`)
+		post(t, p.url+"/v1/allow", `{"domain":"demo","entries":[{"key":"closed","value":"ann"}]}`)
+	}
+	var state wire.Event
+	servertest.Wait(t, "the counts are not there", func() bool {
+		_, out, _ := sash(t, nil, "top", "--admin", p.admin, "--json")
+		if err := json.Unmarshal([]byte(out), &state); err != nil {
+			t.Fatal(out, err)
+		}
+		return state.Store.Status == "degraded" && state.Requests.Count.Uncounted == 100
+	})
+	if s := state.Store; *s.Address != redis.Addr() || *s.Cause != "refused" || *s.Reason != "accepts no connections" || s.Since == nil || s.Uncounted != 100 || s.Error != nil {
+		t.Errorf("the store is %+v", s)
+	}
+	if n := state.Requests.Count; n.Allowed != 0 || n.Failed != 100 {
+		t.Errorf("requests are counted as %+v", n)
+	}
+	for _, rule := range state.Rules {
+		if s := rule.Share; s.Refused != nil || *s.Uncounted+*s.Failed != 1 {
+			t.Errorf("the shares of %s are %+v", rule.Rule, s)
+		}
+	}
+	_, out, _ := sash(t, nil, "top", "--admin", p.admin, "--once")
+	if !strings.Contains(out, "Redis at "+redis.Addr()+" accepts no connections (refused) since ") || !strings.Contains(out, "100 requests went ahead uncounted since then") {
+		t.Errorf("the text is\n%s", out)
 	}
 }
