@@ -59,8 +59,8 @@ Redis back. Use it for liveness and readiness.
 An "id" beside domain and entries of allow and reserve names the request: sent again within five
 minutes, it is charged once; with another cost it is another request. Instances settle each other's
 reservations if they share one secret of at least 32 bytes in ` + tokenKeyVariable + `. Otherwise each settles
-its own. To change the secret, restart them with "old,new", then with "new,old", then with "new": the
-first seals, and all open.
+its own. To change the secret, restart them with "old,new", then with "new,old", then with "new".
+The first seals, and all open.
 
 The gRPC address serves envoy.service.ratelimit.v3.RateLimitService. It replaces Envoy's rate limit
 service, and reads its configuration files and environment variables: see docs/envoy.md. POST /json
