@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -137,7 +138,14 @@ func serveIn(t *testing.T, env []string, args ...string) *service {
 // spawn runs sash serve in a process of its own, on free ports.
 func spawn(t *testing.T, env []string, args ...string) *service {
 	t.Helper()
-	cmd := exec.Command(binary, append(append([]string{"serve"}, freePorts...), args...)...)
+	return spawnBy(t, nil, env, args...)
+}
+
+// spawnBy runs sash serve by a command that executes its arguments.
+func spawnBy(t *testing.T, by, env []string, args ...string) *service {
+	t.Helper()
+	line := append(append(append(slices.Clip(by), binary, "serve"), freePorts...), args...)
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append([]string{}, env...)
 	s := &service{logs: &logs{}, ended: make(chan error, 1), cmd: cmd}
 	s.interrupt = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

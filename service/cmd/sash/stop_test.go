@@ -269,3 +269,14 @@ func (c *client) hangUp() {
 		_ = c.conn.Close()
 	}
 }
+
+// once sends one call over a connection of its own.
+func (l *load) once(t *testing.T, p *service) {
+	t.Helper()
+	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	l.call(conn)
+}

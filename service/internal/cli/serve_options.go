@@ -134,6 +134,8 @@ func (s *serving) check() error {
 		return fmt.Errorf("--replicas %d: give how many replicas must confirm an admission, or 0 to wait for none", o.Replicas)
 	case o.Memory.MaxKeys < 1:
 		return fmt.Errorf("--memory-max-subjects %d: give the most subjects to hold in memory, such as %d", o.Memory.MaxKeys, memstore.DefaultMaxKeys)
+	case o.MaxConnections < 1:
+		return fmt.Errorf("--max-connections %d: give the most connections of HTTP and of gRPC, from 1 on", o.MaxConnections)
 	case o.DrainDelay < 0:
 		return fmt.Errorf("--drain-delay %v: give a time such as 5s, or 0 for none", o.DrainDelay)
 	case o.Redis == "" && o.Replicas > 0:

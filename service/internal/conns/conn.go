@@ -18,16 +18,26 @@ type Conn struct {
 
 	mu       sync.Mutex
 	last     time.Time // guarded by mu: when a byte was sent or received
-	busy     bool      // guarded by mu
+	busy     int       // guarded by mu: requests that are being answered
 	retiring bool      // guarded by mu: the next Read without a byte is the last
 	deadline time.Time // guarded by mu: for Read, as the server chose it
 }
 
-// Busy says whether the server is answering a request. Then the connection is not closed to end the service.
-func (c *Conn) Busy(busy bool) {
+// Begin says that the server has begun to answer a request, and End that it has answered one. In between the connection
+// is not closed for the service to end or for another to take its place.
+func (c *Conn) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.busy = busy
+	c.busy++
+}
+
+// End is described at Begin.
+func (c *Conn) End() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last = time.Now(); c.busy > 0 {
+		c.busy--
+	}
 }
 
 // Streams says that the connection has streams, as in HTTP/2. Their protocol ends it by itself.
@@ -38,9 +48,26 @@ func (c *Conn) Streams() { c.streams.Store(true) }
 func (c *Conn) retire(silent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.busy && !c.retiring && c.last.Before(silent) {
+	if c.busy == 0 && !c.retiring && c.last.Before(silent) {
 		c.retiring = true
 		_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// idle returns when something was last sent or received, and whether no request is being answered.
+func (c *Conn) idle() (last time.Time, idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last, c.busy == 0
+}
+
+// cut closes a connection that is retiring and whose server does not read.
+func (c *Conn) cut() {
+	c.mu.Lock()
+	retiring := c.retiring
+	c.mu.Unlock()
+	if retiring {
+		_ = c.Close()
 	}
 }
 

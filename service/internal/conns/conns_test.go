@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func listen(t *testing.T, addr string) *Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(inner)
+	l := New(inner, Bounds{})
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -85,8 +86,8 @@ func TestOnlySilentConnectionsEnd(t *testing.T) {
 	}{
 		{"silent", func(*Conn) {}, later, true},
 		{"used since", func(*Conn) {}, now, false},
-		{"busy", func(c *Conn) { c.Busy(true) }, later, false},
-		{"no longer busy", func(c *Conn) { c.Busy(true); c.Busy(false) }, later, true},
+		{"busy", func(c *Conn) { c.Begin() }, later, false},
+		{"no longer busy", func(c *Conn) { c.Begin(); c.End() }, later, true},
 		{"given a deadline at that moment", func(c *Conn) { _ = c.SetDeadline(later) }, later, true},
 	} {
 		_, server, _ := open(t)
@@ -141,6 +142,23 @@ func TestStopAcceptsTheQueue(t *testing.T) {
 	}
 }
 
+func TestConnectionsAreKnownByTheirAddress(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "unix://" + filepath.Join(t.TempDir(), "socket")} {
+		l := listen(t, addr)
+		for range 3 {
+			connect(t, l)
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+		}
+		if all := l.conns(); len(all) != 3 || l.Of(all[0].RemoteAddr()) != all[0] || l.Of(all[1].RemoteAddr()) != all[1] {
+			t.Errorf("%s: %d connections", addr, len(all))
+		}
+	}
+}
+
 func TestStopLeavesThePathToANewListener(t *testing.T) {
 	addr := "unix://" + filepath.Join(t.TempDir(), "socket")
 	first := listen(t, addr)
@@ -154,7 +172,7 @@ func TestStopLeavesThePathToANewListener(t *testing.T) {
 
 func TestFinishWaitsForBusyConnections(t *testing.T) {
 	l, server, _ := open(t)
-	server.Busy(true)
+	server.Begin()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -170,9 +188,118 @@ func TestFinishWaitsForBusyConnections(t *testing.T) {
 	if err := l.Finish(ctx, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a busy connection: %v", err)
 	}
-	server.Busy(false)
+	server.End()
 	if err := l.Finish(t.Context(), time.Millisecond); err != nil {
 		t.Error(err)
 	}
 	<-ended
+}
+
+// full returns a listener at its bound, with the connections that it has open.
+func full(t *testing.T, n int) (*Listener, []*Conn) {
+	t.Helper()
+	inner, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(inner, Bounds{Max: n, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() { _ = l.Close() })
+	var all []*Conn
+	for range n {
+		connect(t, l)
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		all = append(all, c.(*Conn))
+	}
+	return l, all
+}
+
+// readAll reads until the connection ends, as a server does, and then closes it.
+func readAll(c *Conn) {
+	_, _ = io.Copy(io.Discard, struct{ io.Reader }{c})
+	_ = c.Close()
+}
+
+func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
+	l, all := full(t, 3)
+	for _, c := range all {
+		go readAll(c)
+	}
+	all[0].Begin() // and silent for longer
+	connect(t, l)
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if open := l.open[all[1].RemoteAddr()]; open != nil || len(l.open) != 3 {
+		t.Errorf("%d connections are open; the longest silent is one of them: %v", len(l.open), open != nil)
+	}
+}
+
+// A server that does not read, because it waits for room to write, does not notice that a connection is retiring.
+func TestAConnectionThatNobodyReadsMakesRoom(t *testing.T) {
+	l, _ := full(t, 1)
+	connect(t, l)
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+}
+
+func TestWithoutASilentConnectionANewOneWaits(t *testing.T) {
+	l, all := full(t, 2)
+	for _, c := range all {
+		c.Begin()
+	}
+	connect(t, l)
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_ = c.Close()
+		}
+		accepted <- err
+	}()
+	select {
+	case err := <-accepted:
+		t.Fatalf("one too many is accepted: %v", err)
+	case <-time.After(silence + 2*roomEvery):
+	}
+	_ = all[0].Close()
+	if err := <-accepted; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseEndsTheWaitForRoom(t *testing.T) {
+	l, all := full(t, 1)
+	all[0].Begin()
+	connect(t, l)
+	accepted := make(chan error, 1)
+	go func() { _, err := l.Accept(); accepted <- err }()
+	time.Sleep(10 * time.Millisecond) // so that it waits for room
+	_ = l.Close()
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestSharesOfDescriptors(t *testing.T) {
+	for _, tt := range []struct {
+		descriptors uint64
+		data, admin int
+	}{
+		{256, 80, 32}, {1024, 320, 128}, {20_000, 4096, 128}, {1 << 63, 4096, 128},
+	} {
+		if data, admin := shares(tt.descriptors, 4096); data != tt.data || admin != tt.admin {
+			t.Errorf("of %d: %d for each data port and %d for the admin port, want %d and %d", tt.descriptors, data, admin, tt.data, tt.admin)
+		}
+	}
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.com/sash/service/internal/throttle"
 )
 
 // Times of a listener that stops.
@@ -31,8 +33,14 @@ type Listener struct {
 	stopping atomic.Bool
 	until    time.Time // when a stopping listener is closed in any case; set before stopping
 
+	bounds Bounds
+	full   throttle.Log
+	freed  chan struct{} // has a value after a connection has ended
+	closed chan struct{}
+	once   sync.Once // closes closed
+
 	mu   sync.Mutex
-	open map[*Conn]struct{} // guarded by mu
+	open map[net.Addr]*Conn // guarded by mu: by the address of the client, which is one pointer for each connection
 }
 
 // Listen listens on host:port, or on the path of unix:///path.
@@ -50,8 +58,11 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 }
 
 // New returns a listener over one of Listen.
-func New(listener net.Listener) *Listener {
-	return &Listener{Listener: listener, open: make(map[*Conn]struct{})}
+func New(listener net.Listener, bounds Bounds) *Listener {
+	return &Listener{
+		Listener: listener, bounds: bounds, full: throttle.Log{To: bounds.Log, Every: time.Minute},
+		freed: make(chan struct{}, 1), closed: make(chan struct{}), open: make(map[net.Addr]*Conn),
+	}
 }
 
 // Accept returns the next connection. After Stop it returns those that wait, and then net.ErrClosed.
@@ -71,11 +82,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: conn, from: l, last: time.Now()}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open[c] = struct{}{}
-	return c, nil
+	return l.admit(conn)
 }
 
 // Stop takes no new connections. Accept returns those that clients have begun, and then closes the listener.
@@ -108,7 +115,8 @@ func (l *Listener) within(d time.Duration) {
 }
 
 // Finish returns when no connection is open, and closes those on which nothing has been sent or received for quiet,
-// counted from now. It leaves those that are Busy or have Streams. It returns the context's error if that ends first.
+// counted from now. It leaves those that answer a request (Begin) or
+// have Streams. It returns the context's error if that ends first.
 func (l *Listener) Finish(ctx context.Context, quiet time.Duration) error {
 	began := time.Now()
 	look := time.NewTicker(lookEvery)
@@ -135,11 +143,18 @@ func (l *Listener) Finish(ctx context.Context, quiet time.Duration) error {
 	}
 }
 
+// Of returns the open connection whose RemoteAddr returned this address, or nil.
+func (l *Listener) Of(client net.Addr) *Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[client]
+}
+
 func (l *Listener) conns() []*Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make([]*Conn, 0, len(l.open))
-	for c := range l.open {
+	for _, c := range l.open {
 		all = append(all, c)
 	}
 	return all
@@ -147,6 +162,16 @@ func (l *Listener) conns() []*Conn {
 
 func (l *Listener) forget(c *Conn) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, c)
+	delete(l.open, c.RemoteAddr())
+	l.mu.Unlock()
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+}
+
+// Close closes the listener. Connections stay open.
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
 }

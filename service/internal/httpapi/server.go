@@ -30,6 +30,8 @@ const (
 type Server struct {
 	// TLS is nil for plain text.
 	TLS *tls.Config
+	// MaxConnections bounds the connections. Zero is no bound.
+	MaxConnections int
 	// Log gets what an operator should know. Nil is none.
 	Log *slog.Logger
 }
@@ -42,7 +44,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
-	known := conns.New(listener)
+	known := conns.New(listener, conns.Bounds{Max: s.MaxConnections, Log: s.Log})
 	listener = known
 	if s.TLS != nil {
 		listener = tls.NewListener(known, s.TLS)
@@ -105,5 +107,10 @@ func follow(conn net.Conn, state http.ConnState) {
 	if secure != nil && secure.ConnectionState().NegotiatedProtocol == "h2" {
 		known.Streams()
 	}
-	known.Busy(state == http.StateActive)
+	switch state {
+	case http.StateActive:
+		known.Begin()
+	case http.StateIdle:
+		known.End()
+	}
 }

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,7 +24,8 @@ import (
 const (
 	maxMessage   = 64 << 10
 	maxHeaders   = 16 << 10
-	maxStreams   = 1000
+	maxStreams   = 250
+	idleTimeout  = 10 * time.Minute
 	graceTimeout = 10 * time.Second
 )
 
@@ -35,11 +37,15 @@ type Server struct {
 	MaxConnectionAge time.Duration
 	// MaxConnectionAgeGrace is how long calls may go on then. Zero is one hour.
 	MaxConnectionAgeGrace time.Duration
+	// MaxConnections bounds the connections. Zero is no bound.
+	MaxConnections int
 	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
 	// Nil is never.
 	Draining <-chan struct{}
 	// Log gets a warning when calls are cut off at the end. Nil is slog.Default.
 	Log *slog.Logger
+
+	calls *calls // nil is the default
 }
 
 // HealthService is the name of the service in health checks, beside the empty one.
@@ -58,13 +64,21 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	ending, end := context.WithCancel(context.Background())
+	defer end()
+	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
+	known := conns.New(listener, conns.Bounds{Max: o.MaxConnections, Log: o.Log})
+	bound.ending, bound.conns = ending, known
 	options := []grpc.ServerOption{
+		grpc.InTapHandle(bound.enter),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(5 * time.Second),
+		grpc.SharedWriteBuffer(true), // an idle connection then has none
+		grpc.ReadBufferSize(8 << 10),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
+			MaxConnectionIdle: idleTimeout, MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
 			Time: 2 * time.Minute, Timeout: 20 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -81,7 +95,6 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	reflection.Register(server)
 
 	failed := make(chan error, 1)
-	known := conns.New(listener)
 	go func() { failed <- server.Serve(known) }()
 	for draining := o.Draining; ctx.Err() == nil; {
 		select {
@@ -99,13 +112,14 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		server.Stop()
 		return err
 	}
+	end()
 	stopped := make(chan struct{})
 	go func() { server.GracefulStop(); close(stopped) }()
 	timer := time.NewTimer(graceTimeout)
 	defer timer.Stop()
 	select {
 	case <-stopped:
-	case <-timer.C: // streams of health and reflection stay open as long as clients like
+	case <-timer.C:
 		o.Log.Warn("stopped with gRPC calls in flight")
 		server.Stop()
 	}

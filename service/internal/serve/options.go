@@ -15,6 +15,9 @@ import (
 	"example.com/sash/service/internal/telemetry"
 )
 
+// DefaultMaxConnections bounds the connections of HTTP and of gRPC, each.
+const DefaultMaxConnections = 4096
+
 // Options for Run. The zero value serves the built-in example from this process's memory, over HTTP on a free port.
 // Durations and counts must not be negative.
 type Options struct {
@@ -31,6 +34,9 @@ type Options struct {
 	HTTP, GRPC, Admin string
 	// TLS makes the HTTP address HTTPS. Nil is plain HTTP. Server has that of gRPC.
 	TLS *tls.Config
+	// MaxConnections bounds the connections of HTTP and of gRPC, each. Zero is DefaultMaxConnections. Where the
+	// process may have few descriptors the bound is lower.
+	MaxConnections int
 	// AccessFile lists the callers of the HTTP and gRPC addresses and their rights. Empty is none: everyone may decide,
 	// and nobody may give units back or bring limits.
 	AccessFile string

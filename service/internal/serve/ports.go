@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -57,10 +58,11 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
 	s.warnOfPlainText(ports)
 	protocol := s.protocol()
+	data, admin := s.connections()
 	all := []func(context.Context) error{
 		s.exceptions.Run,
 		func(ctx context.Context) error {
-			return httpapi.Server{TLS: s.TLS, Log: s.Log}.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
+			return httpapi.Server{TLS: s.TLS, MaxConnections: data, Log: s.Log}.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
 		},
 	}
 	if s.store.run != nil {
@@ -68,15 +70,25 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	}
 	if ports.grpc != nil {
 		server := s.Server
-		server.Draining, server.Log = draining, s.Log
+		server.Draining, server.MaxConnections, server.Log = draining, data, s.Log
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.admin != nil {
 		all = append(all, s.stats.Run, func(ctx context.Context) error {
-			return httpapi.Server{TLS: s.AdminTLS}.Serve(ctx, ports.admin, s.recovering(s.admin()))
+			return httpapi.Server{TLS: s.AdminTLS, MaxConnections: admin}.Serve(ctx, ports.admin, s.recovering(s.admin()))
 		})
 	}
 	return all
+}
+
+// connections returns the most connections of each data port and of the admin port.
+func (s *instance) connections() (data, admin int) {
+	want := cmp.Or(s.MaxConnections, DefaultMaxConnections)
+	if data, admin = conns.Shares(want); data < want {
+		s.Log.Warn("the process may have too few descriptors: raise their number (LimitNOFILE, ulimit -n)",
+			"connections", data, "wanted", want)
+	}
+	return data, admin
 }
 
 // protocol answers Envoy, over gRPC and at /json.

@@ -23,6 +23,9 @@ import (
 // flushTime bounds the last exports when the service ends.
 const flushTime = 3 * time.Second
 
+// maxScrapers bounds the connections of the port for Prometheus.
+const maxScrapers = 32
+
 // Options configure what is exported where. The zero value exports nothing.
 type Options struct {
 	// Env is the environment, for the OTEL_… variables; the OpenTelemetry libraries read more of them from the
@@ -120,7 +123,7 @@ func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registr
 	mux := http.NewServeMux()
 	mux.Handle(envoy.PrometheusPath, promhttp.HandlerFor(registry.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	t.running.Go(func() {
-		if err := (httpapi.Server{}).Serve(ctx, listener, mux); err != nil {
+		if err := (httpapi.Server{MaxConnections: maxScrapers}).Serve(ctx, listener, mux); err != nil {
 			t.log.Error("metrics for Prometheus are no longer served", "addr", envoy.PrometheusAddr, "error", err)
 		}
 	})

@@ -1,0 +1,138 @@
+package rls
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/servertest"
+)
+
+// limiting serves with bounds on calls.
+func limiting(t *testing.T, c *calls) *world {
+	t.Helper()
+	w := &world{t: t, calls: c}
+	w.serve(text, memstore.New(nil), nil)
+	return w
+}
+
+func (c *calls) number() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open.Len()
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// A call whose message never comes ends, and so does one without an end.
+func TestHalfSentCallsEnd(t *testing.T) {
+	c := &calls{within: 300 * time.Millisecond, most: maxCalls}
+	w := limiting(t, c)
+	stranger := servertest.DialFrames(t, w.conn.Target())
+	methods := []string{
+		pb.RateLimitService_ShouldRateLimit_FullMethodName,
+		healthpb.Health_Check_FullMethodName,
+		reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName,
+		"/unknown/Method",
+	}
+	for i := range 900 {
+		stream, err := stranger.Begin(methods[i%len(methods)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			_ = stranger.WriteData(stream, false, []byte{0, 0, 0, 0, 100, 1, 2, 3}) // 3 of 100 bytes
+		}
+	}
+	eventually(t, "the calls do not begin", func() bool { return c.number() > 0 })
+	eventually(t, "the half-sent calls do not end", func() bool { return stranger.Ended() == 900 })
+	eventually(t, "calls that have ended count as open", func() bool { return c.number() == 0 })
+	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
+}
+
+// The calls of a client that waits for answers are younger than those of one that does not.
+func TestACallTooManyCancelsTheOldest(t *testing.T) {
+	c := &calls{within: time.Hour, most: 5}
+	w := limiting(t, c)
+	stranger := servertest.DialFrames(t, w.conn.Target())
+	begin := func() uint32 {
+		stream, err := stranger.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	for range 5 {
+		begin()
+	}
+	eventually(t, "the calls do not begin", func() bool { return c.number() == 5 })
+	w.says("a call too many", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
+	eventually(t, "the oldest call is not cancelled", func() bool { return stranger.Ended() == 1 })
+	_ = stranger.WriteRSTStream(begin(), 8)
+	eventually(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
+}
+
+// Watching health has no end of its own. It is bounded by connection, and ends with the server.
+func TestWatchesOfHealthAreBounded(t *testing.T) {
+	c := &calls{within: time.Millisecond, most: maxCalls}
+	w := limiting(t, c)
+	watch := func(ctx context.Context) (healthpb.Health_WatchClient, error) {
+		stream, err := healthpb.NewHealthClient(w.conn).Watch(ctx, &healthpb.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		return stream, err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range maxWatches - 1 {
+		if _, err := watch(ctx); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	last, err := watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch(t.Context()); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v", err)
+	}
+	cancel()
+	eventually(t, "the places of watches that ended are not free", func() bool {
+		_, err := watch(t.Context())
+		return err == nil
+	})
+	time.Sleep(10 * time.Millisecond) // longer than other calls may take
+	ended := make(chan error, 1)
+	go func() { ended <- w.stop() }()
+	if res, err := last.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("when the server stops, health is %v, %v", res, err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the server waits for clients that watch")
+	}
+	eventually(t, "watches of a connection that is gone are left", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.watches) == 0
+	})
+}
