@@ -10,8 +10,8 @@ import (
 )
 
 // Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part
-// that no call has reached since the last Probe, as a caller's Peek would: State, Stats, OnChange and OnError follow, and
-// nothing is charged. A part that fails is asked again until it has answered or is down, which takes Budget + Blip, or
+// that no call has reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers
+// Peek: State, Stats, OnChange and OnError follow. It charges subjects of its own, whose windows last a second. A part that fails is asked again until it has answered or is down, which takes Budget + Blip, or
 // longer while this process is late. A part that is down is asked once its pause is over, and no part while a state is
 // forced. The error is that of a part that does not work, or the context's.
 //
@@ -43,7 +43,7 @@ func (s *Store) Probe(ctx context.Context) error {
 func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req := driver.Request{Key: key, Policy: probed}
+	req := driver.Request{Key: key, Policy: probed, Cost: 1}
 	ended, underWay := make(chan outcome[driver.Answer], fewestFailures), 0
 	call := func() {
 		underWay++
@@ -79,8 +79,8 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	}
 }
 
-// probed is the policy of probes.
-var probed = &driver.Policy{Limits: []driver.Limit{{Units: 1, Window: int64(time.Second / time.Microsecond)}}}
+// probed is the policy of probes. It refuses none, so that each of them writes, and no cache answers it.
+var probed = &driver.Policy{Limits: []driver.Limit{{Units: 1e9, Window: int64(time.Second / time.Microsecond)}}}
 
 // probeKeys returns a subject of each part, or "" for a part that has none of many.
 func (g *guard) probeKeys() []string {

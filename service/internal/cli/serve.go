@@ -46,6 +46,7 @@ who the client is, so only the proxy may reach this address: see docs/proxies.md
 
   GET /healthz     200 {"status":"ok","store":"up","instances":2}, or "degraded" and a cause
 
+It is ok only while decisions can be charged, also if nobody calls, and there is a configuration.
 The status stays 200 while Redis is down, because to restart or avoid an instance does not bring
 Redis back. Use it for liveness and readiness.
 

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/rls"
 )
@@ -104,9 +105,18 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler
 		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
 	}
 	return httpapi.New(s.decider, &httpapi.Options{
-		Timeout: s.patience(), Health: s.store.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
+		Timeout: s.patience(), Health: s.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
 		TokenKeys: s.TokenKeys, Log: s.Log,
 	})
+}
+
+// health is that of the store, if there are limits to decide by.
+func (s *instance) health() degrade.Health {
+	h := s.store.health()
+	if h.Status == "ok" && len(s.decider.Config().Domains()) == 0 {
+		h.Status, h.Cause = "degraded", "configuration"
+	}
+	return h
 }
 
 // admin answers the admin port.

@@ -1,0 +1,83 @@
+package serve
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"example.com/sash/redistest"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/servertest"
+)
+
+// health returns what /healthz says.
+func health(t *testing.T, at Listening) (h degrade.Health) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.HTTP.String()+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || json.Unmarshal(text, &h) != nil {
+		t.Fatalf("%d %s: %v", res.StatusCode, text, err)
+	}
+	return h
+}
+
+// A Redis on which no call can be charged is not healthy, also one that answers questions, and also while nobody calls.
+func TestHealthIsOkOnlyWhileDecisionsWork(t *testing.T) {
+	for name, c := range map[string]struct {
+		breaks, mends [][]string
+		cause         string
+		user          string
+	}{
+		"other keys":   {[][]string{{"ACL", "SETUSER", "limiter", "resetkeys", "~other:*"}}, [][]string{{"ACL", "SETUSER", "limiter", "resetkeys", "~*"}}, "auth", "limiter:secret@"},
+		"no writes":    {[][]string{{"ACL", "SETUSER", "limiter", "-setrange", "-set"}}, [][]string{{"ACL", "SETUSER", "limiter", "+@all"}}, "misconfigured", "limiter:secret@"},
+		"a replica":    {[][]string{{"REPLICAOF", "127.0.0.1", "1"}}, [][]string{{"REPLICAOF", "NO", "ONE"}}, "readonly", ""},
+		"no memory":    {[][]string{{"CONFIG", "SET", "maxmemory", "1000"}}, [][]string{{"CONFIG", "SET", "maxmemory", "0"}}, "memory", ""},
+		"few replicas": {[][]string{{"CONFIG", "SET", "min-replicas-to-write", "1"}}, [][]string{{"CONFIG", "SET", "min-replicas-to-write", "0"}}, "replicas", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			server.Must(t, "ACL", "SETUSER", "limiter", "on", ">secret", "~*", "+@all")
+			at, stop := start(t, Options{Redis: "redis://" + c.user + server.Addr(), Budget: time.Second})
+			defer func() { _ = stop() }()
+			servertest.Wait(t, "it is not healthy", func() bool { return health(t, at).Status == "ok" })
+			for _, command := range c.breaks {
+				server.Must(t, command...)
+			}
+			servertest.Wait(t, "it says ok, and cannot decide", func() bool { return health(t, at).Status == "degraded" })
+			if h := health(t, at); h.Cause != c.cause || h.Store == "up" {
+				t.Errorf("%+v, want the cause %s", h, c.cause)
+			}
+			if status := allow(t, at); status != http.StatusServiceUnavailable {
+				t.Errorf("a decision is answered %d", status)
+			}
+			for _, command := range c.mends {
+				server.Must(t, command...)
+			}
+			servertest.Wait(t, "it does not recover", func() bool { return health(t, at).Status == "ok" })
+		})
+	}
+}
+
+func TestHealthWithoutAConfiguration(t *testing.T) {
+	at, stop := start(t, Options{Config: config.Source{Path: filepath.Join(t.TempDir(), "none.yaml")}, StartWithoutConfig: true})
+	if h := health(t, at); h.Status != "degraded" || h.Cause != "configuration" {
+		t.Errorf("%+v", h)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
