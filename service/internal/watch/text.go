@@ -110,14 +110,17 @@ func (p *page) outage(s *wire.Store) {
 	}
 	switch let := whole(s.Uncounted) + " requests went ahead uncounted"; {
 	case s.Status != "ok":
-		why, since := text(s.Reason), ""
+		where, why, since := "Redis at "+text(s.Address), text(s.Reason), ""
+		if s.Store == "memory" {
+			where = "the store in memory"
+		}
 		if s.Cause != nil && s.Forced == nil {
 			why += " (" + *s.Cause + ")"
 		}
 		if s.Since != nil {
 			since = " since " + clock(*s.Since)
 		}
-		p.add(p.tint("Redis at "+clean(text(s.Address)+" "+why)+since+": on_unavailable of each rule answers", red))
+		p.add(p.tint(clean(where+" "+why)+since+": on_unavailable of each rule answers", red))
 		if s.Error != nil {
 			p.add(p.tint(clean(*s.Error), 0))
 		}

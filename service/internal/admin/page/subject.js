@@ -20,10 +20,7 @@ export const begin = () => {
   $('add').addEventListener('click', () => entry().focus());
   form().addEventListener('submit', (e) => {
     e.preventDefault();
-    const { domain, entries } = named();
-    const to = subjectURL(domain, entries);
-    if (location.hash === to) open(new URLSearchParams(to.slice(to.indexOf('?'))));
-    else location.hash = to;
+    find();
   });
   $('try').addEventListener('click', () => form().reportValidity() && dryRun());
   $('charges').addEventListener('toggle', charges);
@@ -51,6 +48,19 @@ const entry = (key = '', value = '') => {
   $('entries').append(row);
   return name;
 };
+
+// find opens the subject that the form names, under the entries that the service gives it: a secret value does not get
+// into the address or the history of the browser.
+const find = async () => {
+  const { domain, entries } = named();
+  const answer = await call(`/admin/v1/subject?${query(subjectURL(domain, entries))}`);
+  if (answer.error) { showError(answer.error); return; }
+  const to = subjectURL(domain, answer.entries);
+  if (location.hash === to) open(new URLSearchParams(query(to)));
+  else location.hash = to;
+};
+
+const query = (url) => url.slice(url.indexOf('?') + 1);
 
 // named returns the subject that the form names.
 const named = () => ({
