@@ -77,7 +77,9 @@ func (s *instance) followManagement(ctx context.Context) error {
 // use decides by a configuration that was loaded again, unless err or the decider says that it is wrong.
 func (s *instance) use(cfg *config.Config, err error) error {
 	if err == nil {
-		err = s.decider.Use(cfg)
+		if err = s.decider.Use(cfg); err == nil {
+			s.stats.Use(cfg)
+		}
 	}
 	s.loading.Note(err)
 	if err != nil {

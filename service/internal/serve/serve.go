@@ -98,6 +98,7 @@ func (s *instance) openGate() (err error) {
 
 // observe counts, logs and exports what the decider decides.
 func (s *instance) observe(ctx context.Context) (err error) {
+	s.stats.Use(s.decider.Config())
 	s.decider.Observe(s.stats.Observe)
 	s.stats.Service.ConfigLoaded.Add(1)
 	s.Telemetry.Log = s.Log

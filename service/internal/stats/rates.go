@@ -3,6 +3,7 @@ package stats
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -147,7 +148,9 @@ func (r *Registry) sample(now time.Time) {
 	snap.Requests = s.requests.add(now, r.requests.counts())
 	snap.Last = minus(snap.Requests.Count, before)
 	var rest Counts[int64]
-	for id, c := range r.rules.All() {
+	all := r.rules.All()
+	maps.DeleteFunc(s.rules, func(id ruleID, _ *samples) bool { return all[id] == nil })
+	for id, c := range all {
 		of := s.rules[id]
 		if of == nil && len(s.rules) < maxSeries && id != otherRules {
 			of = &samples{}

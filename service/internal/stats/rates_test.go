@@ -132,6 +132,10 @@ func TestSeriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counter := New(nil)
 		const n = 1500
+		counter.rules.Reserve(func(yield func(ruleID) bool) {
+			for i := 0; i < n && yield(ruleID{"d", fmt.Sprint(i)}); i++ {
+			}
+		})
 		for i := range n {
 			rule := &config.Rule{Domain: "d", Label: fmt.Sprint(i)}
 			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Cost: 1, Source: sash.FromStore}}, Allowed: true})

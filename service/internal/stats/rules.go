@@ -12,7 +12,7 @@ import (
 // many as the configurations in use have had rules. The zero value stands for requests that nothing limits.
 type ruleID struct{ domain, rule string }
 
-// otherRules stands for the rules beyond maxRules.
+// otherRules stands for the rules beyond maxLeft.
 var otherRules = ruleID{overflow, overflow}
 
 func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.rule)} }

@@ -53,7 +53,7 @@ type Service struct {
 // New returns an empty registry. Its Observe is a decide.Observer. A nil opts is the default.
 func New(opts *Options) *Registry {
 	r := &Registry{
-		rules:      NewBounded[ruleID, outcomes](maxRules, otherRules, ruleID.clone),
+		rules:      newRules(),
 		units:      newUnits(),
 		near:       0.8,
 		duration:   prometheus.NewHistogramVec(durationOpts, []string{"source"}),

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"cmp"
+	"errors"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -103,8 +104,8 @@ func newSubjects() *subjects { return &subjects{seed: maphash.MakeSeed()} }
 // count counts part i, which had an outcome.
 func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	a, now := &o.Answers[i], o.Began.Add(o.Took)
-	if a.Key == "" || a.Cost <= 0 {
-		return
+	if a.Key == "" || a.Cost <= 0 || errors.Is(o.Err, sash.ErrCostAboveLimit) {
+		return // nothing is decided about the subject
 	}
 	if (outcome == decide.Allowed || outcome == decide.Uncounted) && !o.Allowed {
 		outcome = decide.Refused // because of another part of the request
@@ -113,10 +114,35 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn(now)
-	s.add(ByUnits, min(a.Cost, sash.MaxUnits), o, i, outcome, now) // no limit has more
+	if units := admissible(a); units > 0 {
+		s.add(ByUnits, units, o, i, outcome, now)
+	}
 	if a.Refused {
 		s.add(ByRefused, 1, o, i, outcome, now)
 	}
+}
+
+// admissible returns the units that an answer asks for, or 0 if its limits could never admit them: callers ask for any number,
+// and must not push others from the list by asking.
+func admissible(a *decide.Answer) int64 {
+	limited := len(a.Limits) > 0
+	for i := range a.Limits {
+		if a.Cost > a.Limits[i].Limit.Units {
+			return 0
+		}
+	}
+	if a.Rule != nil && !limited { // the store was not asked
+		limited = true
+		for _, l := range a.Rule.Limits {
+			if a.Cost > l.Units {
+				return 0
+			}
+		}
+	}
+	if !limited {
+		return 0
+	}
+	return a.Cost
 }
 
 // turn begins a new epoch when one is over. The caller holds mu.

@@ -24,7 +24,10 @@ import (
 
 // observed returns an observation of one part.
 func observed(subject string, units int64, refused bool) *decide.Observation {
-	a := decide.Answer{Key: subject, Metric: "d.user", Cost: units, Refused: refused}
+	a := decide.Answer{
+		Key: subject, Metric: "d.user", Cost: units, Refused: refused,
+		Limits: []sash.LimitResult{{Limit: sash.PerHour(sash.MaxUnits)}},
+	}
 	if refused {
 		a.RefusedBy.Limit.Name = "5/1m"
 	}
@@ -75,7 +78,7 @@ func TestSubjectsByUnitsAndByRefusals(t *testing.T) {
 func TestCountsDoNotOverflow(t *testing.T) {
 	c, ctx := hot(), context.Background()
 	for range 3 {
-		c.Observe(ctx, observed("eve", math.MaxInt64, true))
+		c.Observe(ctx, observed("eve", sash.MaxUnits, true))
 	}
 	if got, want := spell(c, ByUnits, 9), fmt.Sprintf("eve %d refused", int64(3*sash.MaxUnits)); got != want {
 		t.Errorf("%s, want %s", got, want)

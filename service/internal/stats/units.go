@@ -12,15 +12,6 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// maxRules is the most rules, and the most names of rules, that count separately, and maxName the most bytes of a
-// name. Others count under overflow. Only rules with detailed_metric or value_to_metric, and limits that requests
-// bring, can have that many or that long names.
-const (
-	maxRules = 10_000
-	maxName  = 512
-	overflow = "other"
-)
-
 // A Rule counts the units that are requested of one rule.
 type Rule struct {
 	// Total is all units, and the others are parts of them: admitted, refused, admitted above the near
@@ -28,17 +19,8 @@ type Rule struct {
 	Total, Within, Over, Near, Shadow atomic.Uint64
 }
 
-func newUnits() *Bounded[string, Rule] {
-	return NewBounded[string, Rule](maxRules, overflow, strings.Clone)
-}
-
 // Rule returns the counters of a name in Envoy's statistics.
-func (r *Registry) Rule(name string) *Rule {
-	if len(name) > maxName {
-		name = overflow
-	}
-	return r.units.Get(name)
-}
+func (r *Registry) Rule(name string) *Rule { return r.units.Get(name) }
 
 // countUnits counts the units of one part, and those of its rule's candidate under the name of the candidate.
 func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
@@ -125,11 +107,20 @@ func (r *Registry) Counters(f func(name string, count uint64)) {
 	for _, v := range slices.Concat(r.Service.values(), r.failureValues(), r.deniedValues()) {
 		f(v.name, v.count)
 	}
+	counts := make(map[string]uint64) // names that differ only in what line replaces are one
+	var names []string
 	r.eachRule(func(name string, rule *Rule) {
 		for _, v := range rule.values() {
-			f("ratelimit.service.rate_limit."+line(name)+"."+v.name, v.count)
+			full := "ratelimit.service.rate_limit." + line(name) + "." + v.name
+			if _, again := counts[full]; !again {
+				names = append(names, full)
+			}
+			counts[full] += v.count
 		}
 	})
+	for _, name := range names {
+		f(name, counts[name])
+	}
 }
 
 // WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.

@@ -39,11 +39,11 @@ ratelimit_service_rate_limit_total_hits{domain="messaging",key1="message_type_ma
 func TestALongNameCountsUnderOther(t *testing.T) {
 	r := New(nil)
 	r.Rule("d." + strings.Repeat("a.", maxName)).Total.Add(1)
-	r.Rule("d" + strings.Repeat(".a", 200)).Total.Add(1)
+	r.Rule("d" + strings.Repeat(".a", 100)).Total.Add(1)
 	if len(r.units.All()) != 2 || r.Rule(overflow).Total.Load() != 1 {
 		t.Errorf("%d names are held, and %d units are in %q", len(r.units.All()), r.Rule(overflow).Total.Load(), overflow)
 	}
-	labels, values := labelsOf("d" + strings.Repeat(".a", 200))
+	labels, values := labelsOf("d" + strings.Repeat(".a", 100))
 	if len(labels) != maxLabels || len(values) != maxLabels || !strings.HasSuffix(values[maxLabels-1], ".a.a") {
 		t.Errorf("%d labels and %d values, the last %q", len(labels), len(values), values[len(values)-1])
 	}
@@ -53,14 +53,14 @@ func TestNamesAreBoundedAndEscaped(t *testing.T) {
 	r := New(nil)
 	r.Rule("d.evil_a\nratelimit.service.config_load_error: 99\xff").Over.Add(1)
 	r.Rule("d").Over.Add(1)
-	for i := range 2 * maxRules {
+	for i := range 2 * maxNames {
 		r.Rule("d.user_" + strconv.Itoa(i)).Total.Add(1)
 	}
-	if len(r.units.All()) > maxRules+1 {
+	if len(r.units.All()) > maxNames+1 {
 		t.Errorf("%d names are held", len(r.units.All()))
 	}
-	if got := r.Rule("d.user_not_seen").Total.Load(); got != maxRules+2 {
-		t.Errorf("%d count together, want %d", got, maxRules+2)
+	if got := r.Rule("d.user_not_seen").Total.Load(); got != maxNames+2 {
+		t.Errorf("%d count together, want %d", got, maxNames+2)
 	}
 	var text strings.Builder
 	_ = r.WriteText(&text)

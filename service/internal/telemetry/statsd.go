@@ -102,13 +102,17 @@ func (p *pusher) send(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("statsd client: %w", err)
 	}
-	waiting := 0
+	waiting, before := 0, p.sent
+	p.sent = make(map[string]uint64, len(before)) // without the counters that are gone
 	p.registry.Counters(func(name string, count uint64) {
-		grown := count - p.sent[name]
+		p.sent[name] = count
+		grown := count - before[name]
+		if count < before[name] { // its rule was gone for a while
+			grown = count
+		}
 		if grown == 0 {
 			return
 		}
-		p.sent[name] = count
 		_ = client.Count(name+p.suffix, int64(grown), nil, 1) // a name too long for a packet is left out
 		if waiting++; waiting%statsdBatch == 0 {
 			_ = client.Flush()

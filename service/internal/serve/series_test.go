@@ -1,0 +1,242 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/telemetry"
+)
+
+// The numbers of docs/metrics.md.
+const (
+	namesOfRequests  = 1000 // that requests bring
+	rulesLeft        = 100  // of earlier configurations
+	linesOfName      = 5
+	linesOfRule      = 36 // outcomes times sources
+	bytesOfLine      = 1 << 10
+	subjectsOfEvents = 30
+)
+
+const adminToken = "a token that is long enough for the admin port"
+
+const someRules = `
+domain: d
+descriptors:
+- {key: user, limits: [1000/1h]}
+- {key: late, limits: [5/1h]}
+- {key: detailed, detailed_metric: true, limits: [5/1h]}
+- {key: route, value_to_metric: true, limits: [5/1h], candidate: {limits: [1/1h]}}
+`
+
+// A flood is a service, and strangers who may bring limits.
+type flood struct {
+	t      *testing.T
+	at     Listening
+	client http.Client
+	grpc   pb.RateLimitServiceClient
+}
+
+func startFlood(t *testing.T, statsd net.Addr) (*flood, func() error) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	f := &flood{t: t, client: http.Client{Timeout: 20 * time.Second}}
+	var stop func() error
+	f.at, stop = start(t, Options{
+		Config: config.Source{Path: write("limits.yaml", someRules)}, AccessFile: write("access.yaml", "anonymous: {allow: [decide, override]}\n"),
+		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Access: admin.Access{Tokens: []string{adminToken}},
+		Telemetry: telemetry.Options{Exporters: telemetry.Exporters{Statsd: &telemetry.Statsd{Network: "udp", Addr: statsd.String(), Interval: time.Hour}}},
+	})
+	conn, err := grpc.NewClient(f.at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.grpc = pb.NewRateLimitServiceClient(conn)
+	return f, func() error {
+		_ = conn.Close()
+		f.client.CloseIdleConnections()
+		return stop()
+	}
+}
+
+func (f *flood) send(method, url, body string, header ...string) (int, string) {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header[header[i]] = []string{header[i+1]}
+	}
+	res, err := f.client.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(text)
+}
+
+func (f *flood) post(path, body string) int {
+	f.t.Helper()
+	status, _ := f.send("POST", "http://"+f.at.HTTP.String()+path, body, "Content-Type", "application/json")
+	return status
+}
+
+func (f *flood) admin(path string) string {
+	f.t.Helper()
+	status, text := f.send("GET", "http://"+f.at.Admin.String()+path, "", "Authorization", "Bearer "+adminToken)
+	if status != http.StatusOK {
+		f.t.Fatalf("%s: %d %s", path, status, text)
+	}
+	return text
+}
+
+// event returns the size in bytes of an event with the state, for a caller with access.
+func (f *flood) event() int {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+f.at.Admin.String()+"/admin/v1/events", nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	res, err := f.client.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		if lines.Text() == "event: state" && lines.Scan() {
+			return len(lines.Text())
+		}
+	}
+	f.t.Fatal(lines.Err())
+	return 0
+}
+
+// invent sends requests of 8 descriptors that bring limits of their own, each under a key of its own.
+func (f *flood) invent(requests int) {
+	for i := range requests {
+		req := &pb.RateLimitRequest{Domain: "d"}
+		for k := range 8 {
+			req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{
+				Entries: []*common.RateLimitDescriptor_Entry{{Key: fmt.Sprintf("own %d %d", i, k), Value: "x"}},
+				Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR},
+			})
+		}
+		if _, err := f.grpc.ShouldRateLimit(f.t.Context(), req); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// vary sends what else a stranger may: through every path, with values, keys and bytes of any kind.
+func (f *flood) vary(n int) {
+	long := strings.Repeat("k.", 3000)
+	for i := range n {
+		json := func(domain, key, value string) string {
+			return fmt.Sprintf(`{"domain":%q,"entries":[{"key":%q,"value":%q}]}`, domain, key, value)
+		}
+		f.post("/v1/allow", json("d", "detailed", fmt.Sprint(long[:i%200], i)))
+		f.post("/v1/allow", json(fmt.Sprint("unknown ", i), "user", "x"))
+		f.post("/v1/explain", json("d", fmt.Sprint("key ", i), long))
+		f.post("/v1/allow", fmt.Sprintf(`{"domain":"d","entries":[{"key":"user","value":"stranger %d"}],"cost":1000000}`, i))
+		f.post("/json", fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":"route","value":"%d%s"}]},`+
+			`{"entries":[{"key":"%s%d"}],"limit":{"requests_per_unit":5,"unit":"HOUR"}}]}`, i, long, long, i))
+		f.send("GET", "http://"+f.at.HTTP.String()+"/v1/forward-auth?domain=d&descriptor="+url.QueryEscape(fmt.Sprintf("route=\xff%c\n|:%d", 0xfe, i)), "",
+			"X-Forwarded-For", "192.0.2.7")
+	}
+}
+
+func TestStrangersMakeNoMoreSeriesThanDocumented(t *testing.T) {
+	statsd, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = statsd.Close() }()
+	_ = statsd.(*net.UDPConn).SetReadBuffer(8 << 20)
+	f, stop := startFlood(t, statsd.LocalAddr())
+	f.post("/v1/allow", `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":100}`)
+	lines := func(text string) int { return strings.Count(text, "\n") }
+	metrics, stats := lines(f.admin("/metrics")), lines(f.admin("/stats"))
+
+	f.invent(1280)
+	f.vary(400)
+	if status := f.post("/v1/allow", `{"domain":"d","entries":[{"key":"late","value":"ann"}]}`); status != http.StatusOK {
+		t.Fatal(status)
+	}
+
+	rules := len(f.at.Config.Rules()) + 1 // and a candidate
+	names := linesOfName * (rules + namesOfRequests + 1)
+	most := metrics + names + linesOfRule*(rules+len(f.at.Config.Domains())+rulesLeft+1)
+	text := f.admin("/metrics")
+	t.Logf("/metrics: %d lines, %d bytes; %d lines before", lines(text), len(text), metrics)
+	if got := lines(text); got > most || len(text) > most*bytesOfLine || got < names/2 {
+		t.Errorf("/metrics has %d lines and %d bytes, at most %d lines are documented", got, len(text), most)
+	}
+	for _, own := range []string{
+		`ratelimit_service_rate_limit_total_hits{domain="d",key1="late"} 1`,
+		`sash_decisions_total{domain="d",outcome="allowed",rule="late",source="store"} 1`,
+	} {
+		if !strings.Contains(text, own+"\n") {
+			t.Errorf("the rule that was used last has no %s", own)
+		}
+	}
+	text = f.admin("/stats")
+	if got := lines(text); got > stats+names || len(text) > (stats+names)*bytesOfLine {
+		t.Errorf("/stats has %d lines and %d bytes, at most %d lines are documented", got, len(text), stats+names)
+	}
+	if size := f.event(); size > bytesOfLine*(rules+len(f.at.Config.Domains())+3)+subjectsOfEvents*4*bytesOfLine {
+		t.Errorf("an event has %d bytes", size)
+	}
+	if top := f.admin("/admin/v1/top?by=units&n=1"); !strings.Contains(top, "d:user:ann") {
+		t.Errorf("the hottest is %s", top)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if got := count(statsd); got > stats+names || got < namesOfRequests {
+		t.Errorf("statsd received %d counters, at most %d are documented", got, stats+names)
+	}
+}
+
+// count returns how many counters have arrived.
+func count(conn net.PacketConn) (n int) {
+	packet := make([]byte, 64<<10)
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		size, _, err := conn.ReadFrom(packet)
+		if err != nil {
+			return n
+		}
+		n += len(strings.Split(strings.TrimSpace(string(packet[:size])), "\n"))
+	}
+}

@@ -1,0 +1,56 @@
+package stats
+
+import (
+	"strings"
+
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// Bounds on what is counted by name besides the rules of the configuration in use, each of which always has counters of
+// its own. Docs/metrics.md has them.
+const (
+	// maxNames is the most names that requests bring: of rules with detailed_metric or value_to_metric, and of limits in
+	// requests. Further ones, and those of more than maxName bytes, count under overflow.
+	maxNames = 1000
+	maxName  = 256
+	// maxLeft is the most rules of earlier configurations, by which requests were decided when a new one was loaded.
+	maxLeft  = 100
+	overflow = "other"
+)
+
+// Use reserves counters for every rule of a configuration, whatever requests bring. Counters of rules that only the
+// configuration before had are dropped. Call it when requests are decided by the configuration.
+func (r *Registry) Use(cfg *config.Config) {
+	r.rules.Reserve(func(yield func(ruleID) bool) {
+		ok := yield(ruleID{})
+		for _, rule := range cfg.Rules() {
+			ok = ok && yield(ruleID{rule.Domain, rule.Label})
+		}
+		for _, domain := range cfg.Domains() {
+			ok = ok && yield(ruleID{domain, decide.OfRequest})
+		}
+	})
+	r.units.Reserve(func(yield func(string) bool) {
+		ok := true
+		for _, rule := range cfg.Rules() {
+			ok = ok && yield(rule.Metric())
+			if rule.Candidate != nil {
+				ok = ok && yield(config.CandidateMetric(rule.Metric()))
+			}
+		}
+	})
+}
+
+func newRules() *Bounded[ruleID, outcomes] {
+	return NewBounded[ruleID, outcomes](maxLeft, otherRules, ruleID.clone)
+}
+
+func newUnits() *Bounded[string, Rule] {
+	return NewBounded[string, Rule](maxNames, overflow, func(name string) string {
+		if len(name) > maxName {
+			return overflow
+		}
+		return strings.Clone(strings.ToValidUTF8(name, "_")) // two names must not differ in what Prometheus cannot show
+	})
+}
