@@ -88,7 +88,8 @@ func digest(s string) string {
 
 // Secret turns a token, a password or another secret into a part for [Key] that does not reveal it: its HMAC-SHA-256
 // under a key of the application, in 43 characters. The same secret gives the same part as long as the application's
-// key stays the same.
+// key stays the same. After a change of that key every subject begins anew, and may be admitted at most its limits once
+// more; nothing has to know the old key. Give the key at least 32 random bytes.
 func Secret(hmacKey []byte, secret string) string {
 	mac := hmac.New(sha256.New, hmacKey)
 	mac.Write([]byte(secret))

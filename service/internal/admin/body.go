@@ -61,6 +61,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		{config.ErrUnknownDomain, http.StatusNotFound},
 		{decide.ErrNotLimited, http.StatusUnprocessableEntity},
 		{config.ErrNoDescriptor, http.StatusUnprocessableEntity},
+		{decide.ErrNoSecretKeys, http.StatusUnprocessableEntity},
 		{exceptions.ErrInvalid, http.StatusUnprocessableEntity},
 		{sash.ErrInvalidLimit, http.StatusUnprocessableEntity},
 		{exceptions.ErrFull, http.StatusConflict},

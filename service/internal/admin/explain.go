@@ -21,7 +21,9 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := bounded(r)
 	defer cancel()
-	e, err := h.decider.Explain(ctx, decide.One(of.Domain, of.Entries, of.Cost))
+	req := decide.One(of.Domain, of.Entries, of.Cost)
+	req.Parts[0].Named = true
+	e, err := h.decider.Explain(ctx, req)
 	switch {
 	case errors.Is(err, sash.ErrInvalidCost):
 		wire.Fail(w, http.StatusBadRequest, "cost must be at least 1")

@@ -43,7 +43,7 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := map[string]any{
-		"subject": state.Found.Key, "domain": of.Domain, "entries": of.Entries, "rule": nil,
+		"subject": state.Found.Key, "domain": of.Domain, "entries": state.Entries, "rule": nil,
 		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "last": h.last(state.Found.Key), "store": h.state(true),
 		"override": nil, "ban": nil,
 	}
@@ -56,14 +56,18 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 			answer["cause"] = decide.Cause(cause)
 		}
 	}
-	if e := h.one(exceptions.Override, config.Key(of.Domain, of.Entries), state.Found.Key); e != nil {
+	overridden := config.Key(of.Domain, state.Entries)
+	if o := state.Override; o != nil { // of values charged together, or under an older name
+		overridden = config.Key(o.Domain, o.Entries)
+	}
+	if e := h.one(exceptions.Override, overridden); e != nil {
 		answer["override"] = e
 	}
 	if ban := state.Ban; ban != nil { // of a network, or of the first entries
 		answer["ban"] = h.one(exceptions.Ban, config.Key(ban.Domain, ban.Entries))
 	}
 	if state.Found.Key == "" {
-		answer["subject"] = config.Key(of.Domain, of.Entries)
+		answer["subject"] = config.Key(of.Domain, state.Entries)
 	}
 	if rule := state.Found.Rule; rule != nil {
 		answer["rule"] = ruleOf(rule)
@@ -71,15 +75,12 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, answer)
 }
 
-// one returns the exception of a kind on the first of some subjects that has one, or nil.
-func (h *handler) one(kind exceptions.Kind, subjects ...string) *exception {
-	all := h.Exceptions.List(kind)
-	for _, subject := range subjects {
-		for i := range all {
-			if all[i].Subject() == subject {
-				e := h.exception(all[i])
-				return &e
-			}
+// one returns the exception of a kind on a subject, or nil.
+func (h *handler) one(kind exceptions.Kind, subject string) *exception {
+	for _, e := range h.Exceptions.List(kind) {
+		if e.Subject() == subject {
+			out := h.exception(e)
+			return &out
 		}
 	}
 	return nil
@@ -97,7 +98,8 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	subject := config.Key(of.Domain, of.Entries)
+	named, _ := h.decider.Named(of.Domain, of.Entries) // after a reset there is nothing wrong with them
+	subject := config.Key(of.Domain, named)
 	h.Log.Info("admin: a subject was reset", "subject", subject, "by", h.Guard.by(r))
 	wire.Write(w, http.StatusOK, map[string]string{"subject": subject})
 }

@@ -63,6 +63,11 @@ reservations if they share one secret of at least 32 bytes in ` + tokenKeyVariab
 its own. To change the secret, restart them with "old,new", then with "new,old", then with "new".
 The first seals, and all open.
 
+Values of entries with secret: true in the configuration, and without it those of authorization,
+cookie, x-api-key and similar keys, are kept and shown as their HMAC only. ` + secretKeysVariable + ` has
+the key for it, of at least 32 bytes and the same on all instances; with Redis it must be there.
+Several are separated by commas, and the first counts: see docs/security.md.
+
 The gRPC address serves envoy.service.ratelimit.v3.RateLimitService. It replaces Envoy's rate limit
 service, and reads its configuration files and environment variables: see docs/envoy.md. POST /json
 is the same in JSON, and GET /healthcheck is for load balancers.

@@ -19,10 +19,11 @@ import (
 const (
 	adminTokenVariable = "SASH_ADMIN_TOKEN"
 	tokenKeyVariable   = "SASH_TOKEN_KEY" // seals the tokens of reservations
+	secretKeysVariable = "SASH_SECRET_KEYS"
 )
 
-// leastTokenKey is the fewest bytes of a secret: as many as the hash has.
-const leastTokenKey = 32
+// leastKey is the fewest bytes of a key: as many as the hash has.
+const leastKey = 32
 
 // options completes the options, which hold the flags, with the environment. Given reports whether a flag was given:
 // then the environment does not change it.
@@ -45,7 +46,10 @@ func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, 
 	if err := s.administration(a.env(adminTokenVariable)); err != nil {
 		return s.opts, err
 	}
-	if err := s.tokenKeys(a.env(tokenKeyVariable)); err != nil {
+	if s.opts.TokenKeys, err = keysOf(tokenKeyVariable, a.env(tokenKeyVariable)); err != nil {
+		return s.opts, err
+	}
+	if s.opts.SecretKeys, err = keysOf(secretKeysVariable, a.env(secretKeysVariable)); err != nil {
 		return s.opts, err
 	}
 	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON); err != nil {
@@ -210,17 +214,18 @@ func adminTokens(flag, file, variable string) (tokens []string, err error) {
 	return tokens, nil
 }
 
-// tokenKeys reads the secrets of reservations, with commas between them. A fleet changes them in three rolling restarts,
-// to "old,new", "new,old" and "new": no instance gets a token that it cannot open.
-func (s *serving) tokenKeys(secrets string) error {
-	if secrets == "" {
-		return nil
+// keysOf reads keys between commas. A fleet changes them in three rolling restarts, to "old,new", "new,old" and "new": no
+// instance gets a token that it cannot open, or a ban whose subject it cannot name.
+func keysOf(variable, text string) (keys [][]byte, err error) {
+	if text == "" {
+		return nil, nil
 	}
-	for key := range strings.SplitSeq(secrets, ",") {
-		if len(key) < leastTokenKey {
-			return fmt.Errorf("%s has a key of %d bytes: a secret that cannot be guessed has at least %d, such as from: openssl rand -base64 32", tokenKeyVariable, len(key), leastTokenKey)
+	for key := range strings.SplitSeq(text, ",") {
+		if key = strings.TrimSpace(key); len(key) < leastKey {
+			return nil, fmt.Errorf("%s has a key of %d bytes, the one at %d: one that cannot be guessed has at least %d, such as from: openssl rand -base64 32; "+
+				"several are separated by commas", variable, len(key), len(keys)+1, leastKey)
 		}
-		s.opts.TokenKeys = append(s.opts.TokenKeys, []byte(key))
+		keys = append(keys, []byte(key))
 	}
-	return nil
+	return keys, nil
 }

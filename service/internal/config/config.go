@@ -19,6 +19,12 @@
 //
 // A descriptor with the key alone, or with a value that ends in *, counts each value separately: the subject is the
 // list of entries. With share_threshold, all values under a * are charged together.
+//
+// # Secrets
+//
+// With secret: true the values of a descriptor's key are secret in the whole domain: see [Config.Hide]. Keys named like
+// the headers of credentials are secret unless a descriptor says secret: false. A secret key is matched by itself only,
+// because a value in the configuration would be seen there.
 package config
 
 import (
@@ -47,6 +53,7 @@ type domain struct {
 	name        string
 	descriptors *level
 	paths       map[string]bool // the keyPath of each descriptor
+	secret      map[string]bool // by key: whether the values of its entries are secret
 }
 
 // A level is the descriptors below one descriptor. A bare key has the value "".

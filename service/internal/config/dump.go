@@ -40,6 +40,9 @@ func (r *Rule) Describe() string {
 	if r.Detailed {
 		words = append(words, "detailed_metric")
 	}
+	if len(r.Secrets) > 0 {
+		words = append(words, "secret "+strings.Join(r.Secrets, " and "))
+	}
 	if modes := describeModes(&r.OnUnavailable); modes != "" {
 		words = append(words, "on_unavailable "+modes)
 	}

@@ -36,6 +36,8 @@ func ParseAll(merge bool, files ...File) (*Config, error) {
 		config: &Config{domains: make(map[string]*domain)},
 		seen:   make(map[string]string),
 		merge:  merge,
+
+		secrecies: make(map[string]map[string]*secrecy),
 	}
 	for _, file := range files {
 		p.reader = reader{file: file.Name}
@@ -49,6 +51,9 @@ func ParseAll(merge bool, files ...File) (*Config, error) {
 			name = "no file"
 		}
 		return nil, fmt.Errorf("%s: no domain: a configuration begins with \"domain: name\", followed by descriptors", name)
+	}
+	if err := p.secrets(); err != nil {
+		return nil, err
 	}
 	return p.config, nil
 }
@@ -76,6 +81,7 @@ type parser struct {
 	seen        map[string]string // the first position of each domain and composite key
 	merge       bool
 	descriptors int
+	secrecies   map[string]map[string]*secrecy // by domain and key
 }
 
 func (p *parser) document(n *yaml.Node) error {
@@ -130,12 +136,14 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	d := &descriptor{children: newLevel()}
 	entry := &d.entry
 	var children *yaml.Node
+	var secret *bool
 	body := &ruleBody{reader: &p.reader}
 	fields := body.fields()
 	fields["key"] = p.text("the key of a descriptor", &entry.Key)
 	fields["value"] = p.text("the value of a descriptor", &entry.Value)
 	fields["share_threshold"] = p.boolean("share_threshold", &d.share)
 	fields["value_to_metric"] = p.boolean("value_to_metric", &d.inMetric)
+	fields["secret"] = func(n *yaml.Node) error { secret = new(bool); return p.boolean("secret", secret)(n) }
 	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
 	if err := p.mapping(n, "a descriptor", fields); err != nil {
 		return err
@@ -148,6 +156,9 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	}
 	path = append(slices.Clip(path), *entry)
 	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
+		return err
+	}
+	if err := p.noteSecrecy(n, domain, *entry, secret); err != nil {
 		return err
 	}
 	rule, err := body.rule(n, above)

@@ -44,6 +44,8 @@ type Rule struct {
 	// Reserve is the percentage of each limit of the descriptor above that is left to other calls: reserve_below. Limits
 	// are the rest of those limits, and the subject is that of the descriptor above. Zero means no reserve.
 	Reserve float64
+	// Secrets are the keys in Path whose values are secret.
+	Secrets []string
 	// Candidate is the limits that are evaluated beside these, or nil.
 	Candidate *Candidate
 }

@@ -23,6 +23,7 @@ type Decider struct {
 	instance  string       // names this process among all
 	rules     atomic.Pointer[rules]
 	observers []Observer
+	keys      [][]byte // under which secrets are named: the first names, and exceptions under all hold
 
 	changing sync.Mutex  // held while rules are replaced
 	excepted []Exception // guarded by changing
@@ -30,7 +31,7 @@ type Decider struct {
 
 // New returns a decider over a store, which stays the caller's. Errors are those of Use.
 func New(cfg *config.Config, store driver.Store) (*Decider, error) {
-	d := &Decider{store: store, instance: rand.Text()}
+	d := &Decider{store: store, instance: rand.Text(), keys: ownKey()}
 	var err error
 	if d.closed, err = d.storeBy(failover.Modes{}); err != nil {
 		return nil, err
@@ -41,6 +42,9 @@ func New(cfg *config.Config, store driver.Store) (*Decider, error) {
 // Use replaces the configuration. Requests that are being decided end under the one before. After an
 // error the configuration is unchanged.
 func (d *Decider) Use(cfg *config.Config) error {
+	if err := d.checkSecrets(cfg); err != nil {
+		return err
+	}
 	r, err := d.compile(cfg)
 	if err != nil {
 		return err

@@ -25,10 +25,10 @@ type Exception struct {
 	Until time.Time
 }
 
-// An override is the limits of one subject until an instant.
+// An override is an exception with its limits ready for use.
 type override struct {
 	limits *limits
-	until  time.Time
+	by     *Exception
 }
 
 // Except makes these exceptions hold from now on, and no others. One that ends need not be taken away.
@@ -58,9 +58,9 @@ func (d *Decider) except(r *rules, all []Exception) {
 			continue
 		}
 		if r.overrides == nil {
-			r.overrides = make(map[string]override)
+			r.overrides = make(map[string]*override)
 		}
-		r.overrides[config.Key(e.Domain, e.Entries)] = override{l, e.Until}
+		r.overrides[config.Key(e.Domain, e.Entries)] = &override{l, e}
 	}
 }
 

@@ -44,11 +44,11 @@ type Explanation struct {
 // Explain returns which rule a request of one part meets, and what it would be answered now. It charges nothing.
 // Errors are those of Peek, but for sash.ErrCostAboveLimit, which is part of the explanation.
 func (d *Decider) Explain(ctx context.Context, req Request) (Explanation, error) {
-	steps, found, err := d.Config().Trace(req.Domain, req.Parts[0].Entries)
-	if err != nil {
-		return Explanation{}, err
+	answers, err := d.Peek(ctx, req) // which hides secrets
+	steps, found, unknown := d.Config().Trace(req.Domain, req.Parts[0].Entries)
+	if unknown != nil {
+		return Explanation{}, unknown
 	}
-	answers, err := d.Peek(ctx, req)
 	e := Explanation{Steps: steps, Found: found, Answer: answers[0]}
 	if errors.Is(err, sash.ErrCostAboveLimit) {
 		e.Never, err = err, nil
@@ -58,8 +58,12 @@ func (d *Decider) Explain(ctx context.Context, req Request) (Explanation, error)
 
 // A State is how one subject stands.
 type State struct {
+	// Entries are those of the subject, with secret values replaced by their names.
+	Entries []config.Entry
 	// Found is the rule of the subject; its Rule is nil where none matches.
 	Found config.Found
+	// Override is the override that holds; nil is none.
+	Override *Exception
 	// Ban is the ban that refuses the subject, of several the last to end; nil is none.
 	Ban *Exception
 	// Limits are what holds it now, of its rule or of an override; none is unlimited. Policy is how they are
@@ -70,16 +74,19 @@ type State struct {
 	Answer Answer
 }
 
-// State returns how a subject stands, also while it is banned, and charges nothing. Observers are not notified.
+// State returns how a subject stands, also while it is banned, and charges nothing. Observers are not notified. It takes
+// the name of a secret for its value, and so does Reset.
 // Errors are config.ErrUnknownDomain, sash.ErrUnavailable, and the context's.
 func (d *Decider) State(ctx context.Context, domain string, entries []config.Entry) (State, error) {
 	r := d.rules.Load()
-	found, err := r.config.Find(domain, entries)
+	part := Part{Entries: entries, Named: true}
+	d.hide(r, domain, &part)
+	found, err := r.config.Find(domain, part.Entries)
 	if err != nil {
 		return State{}, err
 	}
-	held, banned := r.limitsOf(domain, entries, found)
-	s := State{Found: found, Ban: banned, Answer: Answer{Rule: found.Rule, Metric: found.Metric, Key: found.Key}}
+	held, overridden, banned := r.limitsOf(domain, &part, found)
+	s := State{Entries: part.Entries, Found: found, Override: overridden, Ban: banned, Answer: Answer{Rule: found.Rule, Metric: found.Metric, Key: found.Key}}
 	if held == nil {
 		return s, nil
 	}
@@ -99,7 +106,9 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 // sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
 	r := d.rules.Load()
-	found, err := r.config.Find(domain, entries)
+	part := Part{Entries: entries, Named: true}
+	d.hide(r, domain, &part)
+	found, err := r.config.Find(domain, part.Entries)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,12 @@ type Request struct {
 
 // A Part is one subject that a request asks units of: a descriptor of Envoy's.
 type Part struct {
+	// Entries are those of the request. The Decider replaces secret values by their names, so that whoever reads them
+	// afterwards sees none.
 	Entries []config.Entry
+	// Named takes the name of a secret, as answers and logs have it, for its value. It is for operators: a client's value
+	// is always taken for the secret itself.
+	Named bool
 	// Cost is the units asked for. Zero only looks.
 	Cost int64
 	// ByRule asks for the cost of the rule that matches, if one does, instead of Cost.
@@ -34,6 +39,10 @@ type Part struct {
 	// Override is a limit that the request brings, instead of the configuration's. Nil is none. One of no
 	// units refuses everything.
 	Override *sash.Limit
+
+	hidden  bool             // Entries have no secret values any more
+	unnamed bool             // a value was secret, and there is no key to name it under
+	older   [][]config.Entry // Entries under the other keys of the Decider, if there are exceptions
 }
 
 // One returns a request of one part. A nil cost is that of the rule that matches.

@@ -18,7 +18,7 @@ type rules struct {
 	config *config.Config
 	limits map[*config.Rule]*limits // of rules that have some
 	// overrides are by the key of their subject, and bans by their domain. Nil, which costs a request nothing, is none.
-	overrides map[string]override
+	overrides map[string]*override
 	bans      map[string]*banTree
 }
 
@@ -94,10 +94,13 @@ func (l *limits) fits(cost int64) error {
 
 // resolve finds the limits of each part of a request, and fills in the answers that need no store.
 func (d *Decider) resolve(req *Request, answers []Answer) error {
+	r := d.rules.Load()
+	for i := range req.Parts {
+		d.hide(r, req.Domain, &req.Parts[i]) // before anything can fail and be shown
+	}
 	if err := req.check(); err != nil {
 		return err
 	}
-	r := d.rules.Load()
 	var replaced []string
 	for i := range answers {
 		a := &answers[i]
@@ -149,7 +152,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	if a.need = a.Cost; part.Refund {
 		a.Cost = -a.Cost
 	}
-	held, banned := r.limitsOf(req.Domain, part.Entries, found)
+	held, _, banned := r.limitsOf(req.Domain, part, found)
 	switch {
 	case banned != nil && !part.Refund:
 		a.Key = cmp.Or(found.Key, config.Key(req.Domain, part.Entries))
@@ -177,6 +180,9 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 
 // override holds a part to the limit that the request brings. Its metric has no values of the request.
 func (d *Decider) override(domain string, part *Part, a *Answer) error {
+	if part.unnamed {
+		return fmt.Errorf("%w: the limit that the request brings: %w", sash.ErrInvalidLimit, ErrNoSecretKeys)
+	}
 	a.Rule, a.Key, a.Metric = nil, config.Key(domain, part.Entries), domain
 	for _, e := range part.Entries {
 		a.Metric += "." + e.Key
@@ -198,22 +204,43 @@ func (d *Decider) override(domain string, part *Part, a *Answer) error {
 	return nil
 }
 
-// limitsOf returns the limits that apply to a subject, nil for none, and the ban that refuses it, nil for none. Without
+// excepts reports whether there are exceptions.
+func (r *rules) excepts() bool { return r.overrides != nil || r.bans != nil }
+
+// limitsOf returns the limits that apply to a part, and the override and the ban that hold; nil is none. Without
 // exceptions it looks up the rule's limits and no more.
-func (r *rules) limitsOf(domain string, entries []config.Entry, found config.Found) (held *limits, banned *Exception) {
+func (r *rules) limitsOf(domain string, part *Part, found config.Found) (held *limits, overridden, banned *Exception) {
 	held = r.limits[found.Rule]
-	if r.overrides == nil && r.bans == nil {
-		return held, nil
+	if !r.excepts() {
+		return held, nil, nil
 	}
 	now := time.Now()
-	if r.overrides != nil && found.Rule != nil {
-		// The two keys differ where values are charged together. An override of the value itself comes first.
-		for _, key := range [2]string{config.Key(domain, entries), found.Key} {
-			if o, ok := r.overrides[key]; ok && now.Before(o.until) {
-				held = o.limits
-				break
+	banned = r.bans[domain].find(part.Entries, found.Charged, now, nil)
+	o := r.overrideOf(domain, part.Entries, found, now)
+	for _, entries := range part.older {
+		if found, err := r.config.Find(domain, entries); err == nil {
+			banned = r.bans[domain].find(entries, found.Charged, now, banned)
+			if o == nil {
+				o = r.overrideOf(domain, entries, found, now)
 			}
 		}
 	}
-	return held, r.bans[domain].find(entries, found.Charged, now, nil)
+	if o != nil {
+		held, overridden = o.limits, o.by
+	}
+	return held, overridden, banned
+}
+
+// overrideOf returns the override of a subject, or nil. One of the value itself comes before one of values that are
+// charged together.
+func (r *rules) overrideOf(domain string, entries []config.Entry, found config.Found, now time.Time) *override {
+	if r.overrides == nil || found.Rule == nil {
+		return nil
+	}
+	for _, key := range [2]string{config.Key(domain, entries), found.Key} {
+		if o := r.overrides[key]; o != nil && now.Before(o.by.Until) {
+			return o
+		}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/throttle"
 )
@@ -37,6 +38,8 @@ type Book struct {
 	ver    string      // guarded by mu: the version of held
 	read   time.Time   // guarded by mu: when the keeper last answered; zero means never
 	failed error       // guarded by mu: the error of the last read, or nil
+
+	config *config.Config // guarded by mu: the one that said which values of held are secret
 }
 
 // A Status is the state of the keeper.
@@ -80,7 +83,7 @@ func (b *Book) Refresh(ctx context.Context) {
 	defer cancel()
 	version, err := b.keeper.version(timed)
 	b.mu.Lock()
-	same := err == nil && version == b.ver && !b.read.IsZero()
+	same := err == nil && version == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
 	if same {
 		b.read, b.failed = time.Now(), nil
 		b.dropEnded(time.Now())
@@ -106,19 +109,27 @@ func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahea
 	if err != nil {
 		return nil, "", 0, err
 	}
-	b.follow(all, doc.version(), now)
+	cfg := b.decider.Config()
+	for i := range all {
+		e := &all[i]
+		if named, err := b.decider.Named(e.Domain, e.Entries); err == nil && !slices.Equal(named, e.Entries) { // from before its key was secret
+			e.Entries, e.subject, e.id = named, "", ""
+			*e = e.named()
+		}
+	}
+	b.follow(all, doc.version(), now, cfg)
 	return all, doc.version(), ahead, nil
 }
 
 // follow makes the exceptions current and applies them if they changed.
-func (b *Book) follow(all []Exception, version string, now time.Time) {
+func (b *Book) follow(all []Exception, version string, now time.Time, cfg *config.Config) {
 	slices.SortFunc(all, func(x, y Exception) int {
 		return cmp.Or(cmp.Compare(x.Subject(), y.Subject()), cmp.Compare(x.Kind, y.Kind))
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	known := version == b.ver && len(all) == len(b.held)
-	b.held, b.ver, b.read, b.failed = all, version, now, nil
+	known := version == b.ver && len(all) == len(b.held) && cfg == b.config
+	b.held, b.ver, b.read, b.failed, b.config = all, version, now, nil, cfg
 	if !known {
 		b.apply()
 	}
@@ -174,11 +185,16 @@ func (b *Book) Status() Status {
 }
 
 // Put adds an exception for life, which is at least Shortest and at most Longest. It replaces the one with the same ID
-// and sets Since and Until. Errors are ErrInvalid, ErrFull, those of decide.CheckException, and those of Redis. After an
+// and sets Since and Until. Errors are ErrInvalid, ErrFull, decide.ErrNoSecretKeys, those
+// of decide.CheckException, and those of Redis. After an
 // error of Redis it is unknown whether the exception holds.
 func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Exception, error) {
 	if life < Shortest || life > Longest {
 		return e, fmt.Errorf("%w: it would expire after %v, which must be at least %v and at most %v", ErrInvalid, life, Shortest, Longest)
+	}
+	var err error
+	if e.Entries, err = b.decider.Named(e.Domain, e.Entries); err != nil {
+		return e, err
 	}
 	if e.Kind == Ban {
 		e.Entries = decide.Canonical(e.Entries) // so that two spellings of an address are one ban
@@ -223,6 +239,7 @@ func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for range tries {
+		cfg := b.decider.Config()
 		all, version, ahead, err := b.fetch(ctx)
 		if err != nil {
 			return err
@@ -247,7 +264,7 @@ func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, 
 			return err
 		}
 		if written {
-			b.follow(all, doc.version(), now)
+			b.follow(all, doc.version(), now, cfg)
 			return nil
 		}
 	}

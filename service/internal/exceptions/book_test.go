@@ -150,6 +150,32 @@ func TestTheNumberIsBounded(t *testing.T) {
 	put(t, b, ban("one more"), time.Hour)
 }
 
+// A ban from before its key was secret holds under the name of the secret, and the next change takes the value from the
+// document.
+func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {
+	d := decider(t)
+	b := New(d, nil, "", quiet)
+	put(t, b, ban("s3cret"), time.Hour)
+	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: user, secret: true, limits: [3/1h]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Use(cfg); err != nil {
+		t.Fatal(err)
+	}
+	b.Refresh(t.Context())
+	all := b.List(Ban)
+	if len(all) != 1 || strings.Contains(all[0].Subject(), "s3cret") || !strings.HasPrefix(all[0].Entries[0].Value, "hmac-") || admitted(t, d, "s3cret") {
+		t.Errorf("%+v", all)
+	}
+	if again := put(t, b, ban("s3cret"), time.Hour); again.ID() != all[0].ID() || len(b.List(Ban)) != 1 {
+		t.Errorf("set again: %+v", b.List(Ban))
+	}
+	if doc := string(b.keeper.(*memory).doc); strings.Contains(doc, "s3cret") {
+		t.Errorf("the document has it still: %s", doc)
+	}
+}
+
 // A clock that is wrong by an hour changes nothing: the keeper's clock decides when an exception ends.
 func TestClocksMayDiffer(t *testing.T) {
 	now := time.Now()

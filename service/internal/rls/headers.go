@@ -9,6 +9,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -44,7 +45,7 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 
 // metadata describes the request and its quotas to other filters of Envoy. It is nil unless the options have Metadata
 // or a rule has quota_mode.
-func (s *Service) metadata(req *pb.RateLimitRequest, answers []decide.Answer) *structpb.Struct {
+func (s *Service) metadata(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
 	quota := false
 	var violations []*structpb.Value
 	for i := range answers {
@@ -60,7 +61,7 @@ func (s *Service) metadata(req *pb.RateLimitRequest, answers []decide.Answer) *s
 	}
 	descriptors := make([]*structpb.Value, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {
-		descriptors[i] = structpb.NewStructValue(describe(d))
+		descriptors[i] = structpb.NewStructValue(describe(d, parts[i].Entries))
 	}
 	fields := map[string]*structpb.Value{
 		"domain":           structpb.NewStringValue(req.GetDomain()),
@@ -76,10 +77,11 @@ func (s *Service) metadata(req *pb.RateLimitRequest, answers []decide.Answer) *s
 	return &structpb.Struct{Fields: fields}
 }
 
-func describe(d *common.RateLimitDescriptor) *structpb.Struct {
-	entries := make([]*structpb.Value, len(d.GetEntries()))
-	for i, e := range d.GetEntries() {
-		entries[i] = structpb.NewStringValue(e.GetKey() + "=" + e.GetValue())
+// describe describes a descriptor, whose entries have no secret values.
+func describe(d *common.RateLimitDescriptor, of []config.Entry) *structpb.Struct {
+	entries := make([]*structpb.Value, len(of))
+	for i, e := range of {
+		entries[i] = structpb.NewStringValue(e.Key + "=" + e.Value)
 	}
 	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
 	if l := d.GetLimit(); l != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // response returns the answers in the order of the request.
-func (s *Service) response(req *pb.RateLimitRequest, answers []decide.Answer) *pb.RateLimitResponse {
+func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *pb.RateLimitResponse {
 	res := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK,
 		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(answers)),
@@ -27,7 +27,7 @@ func (s *Service) response(req *pb.RateLimitRequest, answers []decide.Answer) *p
 	if s.opts.Headers != nil {
 		res.ResponseHeadersToAdd = s.opts.Headers.of(res.Statuses)
 	}
-	res.DynamicMetadata = s.metadata(req, answers)
+	res.DynamicMetadata = s.metadata(req, parts, answers)
 	if s.opts.Shadow && res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
 		res.OverallCode = pb.RateLimitResponse_OK
 		s.opts.Stats.Service.GlobalShadow.Add(1)

@@ -103,7 +103,7 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	if s.opts.Shadow {
 		s.countShadow(answers)
 	}
-	return s.response(req, answers), nil
+	return s.response(req, parts, answers), nil
 }
 
 // failure returns the gRPC status of a request that was not decided.

@@ -36,6 +36,21 @@ func (s *instance) loadFirst() (name string, cfg *config.Config, err error) {
 	return name, cfg, err
 }
 
+// nameSecrets has secret values named under the keys. A store that outlives this process, or has others beside it, needs
+// some; otherwise a key of this process will do.
+func (s *instance) nameSecrets() error {
+	if s.Redis != "" || s.Snapshot != "" || len(s.SecretKeys) > 0 {
+		return s.decider.NameSecrets(s.SecretKeys...)
+	}
+	for _, rule := range s.decider.Config().Rules() {
+		if len(rule.Secrets) > 0 {
+			s.Log.Info("SASH_SECRET_KEYS is not set: secret values have other names when this process starts again", "rule", rule.String())
+			break
+		}
+	}
+	return nil
+}
+
 // follow uses every later configuration, until ctx ends. It waits for the first one of a management server unless the
 // service may start without. Known is the fingerprint of the files from before they were loaded.
 func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {

@@ -75,6 +75,9 @@ type Options struct {
 	// TokenKeys seal the tokens of reservations: the first seals, and all open. Instances with the same settle each
 	// other's. Empty is a key of this instance's own.
 	TokenKeys [][]byte
+	// SecretKeys name secret values: see decide.Decider.NameSecrets. With none, a configuration with secret values needs a
+	// store in memory without Snapshot, and names hold for this process.
+	SecretKeys [][]byte
 	// DrainDelay is how long Run answers with health down after its context has ended.
 	DrainDelay time.Duration
 	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of

@@ -47,6 +47,9 @@ func Run(ctx context.Context, opts Options) error {
 	if err := s.openGate(); err != nil {
 		return err
 	}
+	if err := s.nameSecrets(); err != nil {
+		return err
+	}
 	s.exceptions = exceptions.New(s.decider, s.store.client, s.RedisPrefix, s.Log)
 	s.exceptions.Refresh(ctx) // bans hold from the first answer on
 	if err := s.observe(ctx); err != nil {

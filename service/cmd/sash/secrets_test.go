@@ -1,0 +1,295 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"example.com/sash/redistest"
+)
+
+// The same requests are made with a secret and with a value that is none, which has to be seen everywhere: a place where
+// it is not seen shows nothing about the secret.
+const (
+	secretValue = "tkn4secretmarker7f3"
+	plainValue  = "plainmarker9c1"
+)
+
+const secretLimits = `
+domain: d
+descriptors:
+- key: token
+  secret: true
+  detailed_metric: true
+  value_to_metric: true
+  limits: [4/1h]
+  candidate: {limits: [1/1h]}
+  descriptors: [{key: path, limits: [4/1h], detailed_metric: true}]
+- key: authorization
+  limits: [2/1h]
+  detailed_metric: true
+- key: name
+  detailed_metric: true
+  value_to_metric: true
+  limits: [4/1h]
+  candidate: {limits: [1/1h]}
+  descriptors: [{key: path, limits: [4/1h], detailed_metric: true}]
+`
+
+// evidence is what was written or answered, by where.
+type evidence map[string]string
+
+func (e evidence) add(where string, parts ...any) { e[where] += fmt.Sprintln(parts...) }
+
+// check reports where the secret is, and where the value is not that has to be there.
+func (e evidence) check(t *testing.T, seen ...string) {
+	t.Helper()
+	for where, text := range e {
+		if at := strings.Index(text, secretValue); at >= 0 {
+			t.Errorf("the secret is in %s: …%s…", where, text[max(0, at-200):min(len(text), at+100)])
+		}
+	}
+	for _, where := range seen {
+		if !strings.Contains(e[where], plainValue) {
+			t.Errorf("the value that is no secret is not in %s, where it should be seen: %.2000s", where, e[where])
+		}
+	}
+}
+
+// request sends a request with the admin's token and returns the answer with its header.
+func request(t *testing.T, method, url, body string, header ...string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	client := &http.Client{Timeout: 5 * time.Second}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintln(res.StatusCode, res.Header, string(text))
+}
+
+// exercise sends a value through every way in.
+func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
+	t.Helper()
+	subject := `"domain":"d","entries":[{"key":"` + key + `","value":"` + value + `"}]`
+	deep := `"domain":"d","entries":[{"key":"` + key + `","value":"` + value + `"},{"key":"path","value":"/x"}]`
+	for _, path := range []string{"peek", "explain", "reserve", "allow", "allow", "allow", "allow", "allow", "reserve", "explain"} {
+		body := "{" + subject + "}"
+		if path == "allow" {
+			body = "{" + subject + `,"id":"` + fmt.Sprint(len(seen["data"])) + `"}`
+		}
+		answer := request(t, "POST", p.url+"/v1/"+path, body)
+		seen.add("data", answer)
+		if _, token, found := strings.Cut(answer, `"token":"`); found {
+			token, _, _ = strings.Cut(token, `"`)
+			first, _, _ := strings.Cut(token, ".")
+			payload, err := base64.RawURLEncoding.DecodeString(first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen.add("token", string(payload))
+			seen.add("data", request(t, "POST", p.url+"/v1/settle", `{"token":"`+token+`","used":0}`))
+		}
+	}
+	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+deep+"}"))
+	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+subject+`,"cost":1000}`))
+	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+strings.Replace(subject, `"d"`, `"nowhere"`, 1)+"}"))
+	for range 3 {
+		seen.add("data", request(t, "GET", p.url+"/v1/forward-auth?domain=d&descriptor=header:authorization&descriptor=header:"+key, "",
+			"Authorization", "Bearer "+secretValue, key, value, "X-Forwarded-Uri", "/x", "X-Forwarded-For", "192.0.2.7"))
+	}
+	descriptor := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
+	unknown := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}, {Key: "unknown"}}}
+	for _, d := range []*common.RateLimitDescriptor{descriptor, unknown} {
+		answer, err := p.dial(t).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{d}})
+		seen.add("data", answer, err)
+	}
+	seen.add("data", request(t, "POST", p.url+"/json", `{"domain":"d","descriptors":[{"entries":[{"key":"`+key+`","value":"`+value+`"}]}]}`))
+
+	const api = "/admin/v1/"
+	query := "?domain=d&entry=" + key + ":" + value
+	for _, path := range []string{"subject" + query, "charges" + query} {
+		seen.add("admin", request(t, "GET", p.admin+api+path, ""))
+	}
+	seen.add("admin", request(t, "POST", p.admin+api+"explain", "{"+subject+"}"))
+	seen.add("admin", request(t, "POST", p.admin+api+"overrides", "{"+subject+`,"limits":["5/1h"],"expires":"1h"}`))
+	seen.add("admin", request(t, "POST", p.admin+api+"bans", "{"+deep+`,"expires":"1h","reason":"r"}`))
+	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+deep+"}"))
+	seen.add("admin", request(t, "POST", p.admin+api+"explain", "{"+deep+"}"))
+	seen.add("admin", request(t, "POST", p.admin+api+"bans", "{"+strings.Replace(subject, `"key":"`, `"key":"wrong`, 1)+`,"expires":"1h"}`))
+	seen.add("admin", request(t, "POST", p.admin+api+"reset", "{"+subject+"}"))
+	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+subject+"}"))
+}
+
+// observe reads what operators see.
+func (p *service) observe(t *testing.T, seen evidence) {
+	t.Helper()
+	for _, path := range []string{"stats", "metrics", "rlconfig", "admin/v1/config", "admin/v1/top", "admin/v1/bans", "admin/v1/overrides", "admin/v1/store", "dashboard"} {
+		seen.add(path, request(t, "GET", p.admin+"/"+path, ""))
+	}
+	_, top, _ := sash(t, []string{"SASH_ADMIN_TOKEN=" + adminToken}, "top", "--once", "--json", "--admin", p.admin) // reads the events
+	seen.add("events", top)
+	_, top, _ = sash(t, []string{"SASH_ADMIN_TOKEN=" + adminToken}, "top", "--once", "--admin", p.admin)
+	seen.add("events", top)
+}
+
+// A secret that clients and operators send stays in the request: it is not in Redis, in what crosses the way there, in
+// logs, metrics, traces, answers or tokens.
+func TestASecretIsNowhere(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	put(t, file, secretLimits)
+	redis := redistest.Start(t)
+	seen := evidence{}
+	monitored := monitor(t, redis.Addr())
+	statsd, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = statsd.Close() }()
+	host, port, _ := net.SplitHostPort(statsd.LocalAddr().String())
+	c := collect(t)
+	p := spawn(t, []string{
+		"SASH_SECRET_KEYS=" + strings.Repeat("k", 32), "SASH_ADMIN_TOKEN=" + adminToken,
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50",
+		"USE_STATSD=true", "STATSD_PROTOCOL=udp", "STATSD_HOST=" + host, "STATSD_PORT=" + port,
+	}, "--config", file, "--redis", "redis://"+redis.Addr(), "--show-keys", "--log-refusals", "--log-level", "debug")
+	p.exercise(t, seen, "token", secretValue)
+	p.exercise(t, seen, "name", plainValue)
+	p.observe(t, seen)
+
+	keys, _ := redis.Must(t, "KEYS", "*").([]any)
+	for _, key := range keys {
+		seen.add("redis", key, redis.Must(t, "DUMP", key.(string)))
+	}
+	seen.add("exceptions", redis.Must(t, "GET", "sash:exceptions"))
+	_ = redis.Must(t, "ECHO", "the end of what was monitored")
+	seen.add("monitor", monitored("the end of what was monitored"))
+	c.until(t, "all spans", func() bool { return len(c.spans) >= 20 && strings.Contains(fmt.Sprint(c.spans), plainValue) })
+	if err := p.stop(t); err != nil {
+		t.Fatal(err, p.logs)
+	}
+	c.mu.Lock()
+	seen.add("spans", c.spans)
+	c.mu.Unlock()
+	_ = statsd.SetReadDeadline(time.Now().Add(2 * time.Second))
+	packet := make([]byte, 1<<16)
+	for !strings.Contains(seen["statsd"], plainValue) {
+		n, _, err := statsd.ReadFrom(packet)
+		if err != nil {
+			break
+		}
+		seen.add("statsd", string(packet[:n]))
+	}
+	seen.add("log", p.logs)
+	seen.check(t, "data", "token", "admin", "stats", "metrics", "admin/v1/top", "admin/v1/bans", "admin/v1/overrides", "events", "redis", "exceptions",
+		"monitor", "spans", "statsd", "log")
+	if !strings.Contains(seen["redis"], "hmac-") {
+		t.Errorf("Redis has no name of a secret: %s", seen["redis"])
+	}
+}
+
+// Without Redis the charges are in memory and in the snapshot.
+func TestASecretIsNotInTheSnapshot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, snapshot := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "charged")
+	put(t, file, secretLimits)
+	seen := evidence{}
+	p := serveIn(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32), "SASH_ADMIN_TOKEN=" + adminToken},
+		append(freePorts, "--config", file, "--snapshot", snapshot, "--show-keys", "--log-refusals", "--log-level", "debug")...)
+	p.exercise(t, seen, "token", secretValue)
+	p.exercise(t, seen, "name", plainValue)
+	p.observe(t, seen)
+	if err := p.stop(t); err != nil {
+		t.Fatal(err, p.logs)
+	}
+	text, err := os.ReadFile(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen.add("snapshot", string(text))
+	seen.add("log", p.logs)
+	seen.check(t, "snapshot", "log", "data")
+}
+
+// A key that each instance, or each start, invents would split the limits of a secret or forget them.
+func TestSecretsNeedAKeyThatLasts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "limits.yaml")
+	put(t, file, "domain: d\ndescriptors:\n- {key: x-api-key, limits: [1/1h]}\n")
+	whole := strings.Repeat("k", 32)
+	for _, c := range []struct {
+		env  string
+		args []string
+		say  string
+	}{
+		{"", []string{"--redis", "redis://127.0.0.1:1"}, `d / x-api-key: the values of "x-api-key" are secret (remove that with secret: false)`},
+		{"", []string{"--snapshot", filepath.Join(dir, "charged")}, "set SASH_SECRET_KEYS"},
+		{"short", nil, "SASH_SECRET_KEYS has a key of 5 bytes, the one at 1"},
+		{whole + ",short", nil, "SASH_SECRET_KEYS has a key of 5 bytes, the one at 2"},
+		{whole + ",", nil, "SASH_SECRET_KEYS has a key of 0 bytes, the one at 2"},
+	} {
+		code, _, stderr := sash(t, []string{"SASH_SECRET_KEYS=" + c.env}, append(append([]string{"serve", "--config", file}, freePorts...), c.args...)...)
+		if code == 0 || !strings.Contains(stderr, c.say) || strings.Contains(stderr, "kkkk") {
+			t.Errorf("%q, %v: exit %d, %s; want %q", c.env, c.args, code, stderr, c.say)
+		}
+	}
+	p := serve(t, "--config", file) // in memory a key of this process will do
+	for i, want := range []string{"200", "429"} {
+		answer := request(t, "GET", p.url+"/v1/forward-auth?domain=d&descriptor=header:X-Api-Key", "", "X-Api-Key", secretValue, "X-Forwarded-Uri", "/")
+		if !strings.HasPrefix(answer, want) {
+			t.Errorf("call %d: %s, want %s", i, answer, want)
+		}
+	}
+}
+
+// monitor returns a function that reads all commands that a Redis got so far, up to one with a text.
+func monitor(t *testing.T, addr string) func(last string) string {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	return func(last string) string {
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		var all strings.Builder
+		buffer := make([]byte, 1<<16)
+		for !strings.Contains(all.String(), last) {
+			n, err := conn.Read(buffer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(buffer[:n])
+		}
+		return all.String()
+	}
+}

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+func hidden(t *testing.T, text, domain, key string) string {
+	t.Helper()
+	c, err := Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := []Entry{{"plain", "a"}, {key, "b"}}
+	out := c.Hide(domain, given, func(value string) string { return "<" + value + ">" })
+	if given[1].Value != "b" || out[0].Value != "a" {
+		t.Errorf("Hide made %v of %v", out, given)
+	}
+	return out[1].Value
+}
+
+func TestWhichValuesAreSecret(t *testing.T) {
+	const some = "domain: d\ndescriptors:\n- {key: token, secret: true, limits: [1/1m]}\n- {key: above, descriptors: [{key: below, secret: true}]}\n" +
+		"- {key: cookie, secret: false, limits: [1/1m]}\n- {key: x-api-key, limits: [1/1m]}\n- {key: user, limits: [1/1m]}\n"
+	for _, c := range []struct {
+		what, domain, key string
+		secret            bool
+	}{
+		{"as the configuration says", "d", "token", true},
+		{"below another", "d", "below", true},
+		{"other keys", "d", "user", false},
+		{"a header of credentials", "d", "x-api-key", true},
+		{"one that the configuration does not have", "d", "authorization", true},
+		{"one that it says is none", "d", "cookie", false},
+		{"the same in another domain", "e", "cookie", true},
+	} {
+		if got, want := hidden(t, some, c.domain, c.key), map[bool]string{true: "<b>", false: "b"}[c.secret]; got != want {
+			t.Errorf("%s: %s of %s is %q, want %q", c.what, c.key, c.domain, got, want)
+		}
+	}
+	c, err := Parse("x.yaml", []byte(some))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if given := []Entry{{"token", ""}, {"user", "a"}}; &c.Hide("d", given, strings.ToUpper)[0] != &given[0] {
+		t.Error("entries without a secret value are copied")
+	}
+	if text := c.Rules()[0].Describe(); !strings.HasSuffix(text, ", secret token") {
+		t.Errorf("described as %q", text)
+	}
+}
+
+func TestSecretsThatCannotBe(t *testing.T) {
+	for what, c := range map[string]struct{ text, say string }{
+		"a value in the configuration": {"- {key: token, secret: true}\n- {key: user, descriptors: [{key: token, value: abc, limits: [1/1m]}]}",
+			`x.yaml:4: the values of "token" are secret, and this descriptor matches one of them`},
+		"a wildcard of a header of credentials": {`- {key: authorization, value: "Bearer *", limits: [1/1m]}`, "or set secret: false"},
+		"both":                                  {"- {key: token, secret: true}\n- {key: user, descriptors: [{key: token, secret: false}]}", `x.yaml:4: the key "token" is secret: true in another descriptor`},
+		"neither":                               {"- {key: token, secret: perhaps}", "secret must be true or false"},
+	} {
+		_, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n"+c.text+"\n"))
+		if err == nil || !strings.Contains(err.Error(), c.say) {
+			t.Errorf("%s: %v, want %q", what, err, c.say)
+		}
+	}
+}

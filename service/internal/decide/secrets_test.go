@@ -1,0 +1,160 @@
+package decide
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+)
+
+const secretRules = "domain: d\ndescriptors:\n- {key: token, secret: true, limits: [2/1h], descriptors: [{key: path, limits: [2/1h]}]}\n- {key: user, limits: [2/1h]}\n"
+
+var oldKey, newKey = bytes.Repeat([]byte("o"), 32), bytes.Repeat([]byte("n"), 32)
+
+func keyed(t *testing.T, keys ...[]byte) *Decider {
+	t.Helper()
+	d := live(t, secretRules)
+	if err := d.NameSecrets(keys...); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func hiddenFor(t *testing.T, d *Decider, entries string) []config.Entry {
+	t.Helper()
+	out, err := d.Named("d", part(entries, 1).Entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Two instances with one key count a secret as one subject, and neither knows it by another name than its HMAC.
+func TestASecretIsCountedByItsName(t *testing.T) {
+	store := memstore.New(nil)
+	cfg, err := config.Parse("x.yaml", []byte(secretRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "hmac-" + sash.Secret(oldKey, "s3cret")
+	for i, want := range []string{"ok:1", "ok:0", "OVER:0"} {
+		d, err := New(cfg, store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.NameSecrets(oldKey); err != nil {
+			t.Fatal(err)
+		}
+		asked := part("token=s3cret", 1)
+		if got := ask(t, d, Together, asked); got != want {
+			t.Errorf("call %d: %s, want %s", i, got, want)
+		}
+		state, err := d.State(t.Context(), "d", part("token="+name, 1).Entries)
+		if err != nil || state.Found.Key != "d:token:"+name || state.Answer.Limits[0].Remaining != max(int64(1-i), 0) {
+			t.Errorf("by its name: %+v, %v", state, err)
+		}
+	}
+}
+
+// A client that sends a name is another subject: who learns a name cannot use up its owner's limit.
+func TestAClientCannotSendAName(t *testing.T) {
+	d := keyed(t, oldKey)
+	ask(t, d, Together, part("token=s3cret", 2))
+	name := hiddenFor(t, d, "token=s3cret")[0].Value
+	want(t, "a client with the name", ask(t, d, Together, part("token="+name, 1)), "ok:1")
+	asked := part("token="+name, 1)
+	asked.Named = true
+	want(t, "an operator with the name", ask(t, d, Together, asked), "OVER:0")
+}
+
+// A part that is used again is not hashed twice.
+func TestAPartIsHiddenOnce(t *testing.T) {
+	d := keyed(t, oldKey)
+	req := Request{Domain: "d", Parts: []Part{part("token=s3cret", 1)}}
+	for _, want := range []int64{1, 0} {
+		answers, err := d.Decide(t.Context(), req)
+		if err != nil || remaining(answers[0]) != want {
+			t.Errorf("%+v, %v, want %d", answers, err, want)
+		}
+	}
+}
+
+// After a rotation the subject is new, and what operators wrote about it under the older key holds.
+func TestExceptionsOutliveARotation(t *testing.T) {
+	before := keyed(t, oldKey)
+	until := time.Now().Add(time.Hour)
+	all := []Exception{
+		{Domain: "d", Entries: hiddenFor(t, before, "token=banned"), Until: until},
+		{Domain: "d", Entries: hiddenFor(t, before, "token=raised"), Limits: limitsFrom(t, "9/1h"), Until: until},
+		{Domain: "d", Entries: hiddenFor(t, before, "token=deep path=/x"), Until: until},
+	}
+	for name, d := range map[string]*Decider{"before": before, "after": keyed(t, newKey, oldKey), "when the old key is gone": keyed(t, newKey)} {
+		d.Except(all)
+		gone := name == "when the old key is gone"
+		for entries, holds := range map[string]string{"token=banned": "OVER:0", "token=banned path=/y": "OVER:0", "token=deep path=/x": "OVER:0", "token=raised": "ok:8"} {
+			expected := map[bool]string{true: "ok:1", false: holds}[gone]
+			want(t, name+", "+entries, ask(t, d, Together, part(entries, 1)), expected)
+		}
+		want(t, name+", others", ask(t, d, Together, part("token=other", 1)), "ok:1")
+		state, err := d.State(t.Context(), "d", part("token=raised", 1).Entries)
+		if err != nil || (state.Override == nil) != gone {
+			t.Errorf("%s: the override is %+v, %v", name, state.Override, err)
+		}
+	}
+}
+
+// Without keys nothing may be counted that others, or this process when it starts again, would count apart.
+func TestSecretsWithoutAKey(t *testing.T) {
+	d := live(t, secretRules)
+	if err := d.NameSecrets(); !errors.Is(err, ErrNoSecretKeys) || !strings.Contains(err.Error(), "d / token") {
+		t.Errorf("a configuration with secrets: %v", err)
+	}
+	d = live(t, "domain: d\ndescriptors:\n- {key: user, limits: [1/1h]}\n")
+	if err := d.NameSecrets(); err != nil {
+		t.Fatalf("one without: %v", err)
+	}
+	if err := d.Use(keyed(t, oldKey).Config()); !errors.Is(err, ErrNoSecretKeys) {
+		t.Errorf("a later configuration with secrets: %v", err)
+	}
+	want(t, "credentials that nothing limits", ask(t, d, Together, part("authorization=s3cret", 1)), "ok")
+	own := part("authorization=s3cret", 1)
+	own.Override = &sash.Limit{Units: 1, Window: time.Hour}
+	if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{own}, Lenient: true}); !errors.Is(err, ErrNoSecretKeys) || !errors.Is(err, sash.ErrInvalidLimit) {
+		t.Errorf("a limit of the request's own: %v", err)
+	}
+	if _, err := d.Named("d", part("authorization=s3cret", 1).Entries); !errors.Is(err, ErrNoSecretKeys) {
+		t.Errorf("an exception: %v", err)
+	}
+}
+
+// Observers, and so logs, statistics and traces, see no secret, also of requests that fail.
+func TestObserversSeeNoSecret(t *testing.T) {
+	d := keyed(t, oldKey)
+	var seen []string
+	d.Observe(func(_ context.Context, o *Observation) {
+		for i := range o.Parts {
+			for _, e := range o.Parts[i].Entries {
+				seen = append(seen, e.Value)
+			}
+			seen = append(seen, o.Answers[i].Key, o.Answers[i].Metric)
+		}
+	})
+	for _, req := range []Request{
+		{Domain: "d", Parts: []Part{part("token=s3cret", 1), part("token=s3cret unknown=a", 1)}},
+		{Domain: "d", Parts: []Part{part("user=a", 1), part("token=s3cret", 1000)}},
+		{Domain: "d", Parts: []Part{part("token=s3cret", 1), part("user=a", 1)}, ID: "two parts"},
+		{Domain: "e", Parts: []Part{part("authorization=s3cret", 1)}},
+		{Domain: "d", Parts: []Part{{Entries: part("authorization=s3cret user=a", 1).Entries, Cost: 1, Override: &sash.Limit{Units: 1, Window: time.Hour}}}},
+	} {
+		_, _ = d.Decide(t.Context(), req)
+	}
+	if text := strings.Join(seen, " "); strings.Contains(text, "s3cret") || strings.Count(text, "hmac-") < 5 {
+		t.Errorf("observed: %s", text)
+	}
+}
