@@ -11,6 +11,7 @@ RACE     = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 FUZZTIME = 20s
 SOAK     = 50
 TIMEOUT  = 20m
+GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
@@ -82,10 +83,13 @@ test-clients: ## send gRPC requests from grpcurl, Node and Python (installs Debi
 	go test -tags clients -count 1 -run Clients ./service/cmd/sash
 
 .PHONY: test-deploy
-test-deploy: ## run the image's binary in an empty root, and check the systemd unit (as root; not part of make test)
-	@if ! command -v systemd-analyze >/dev/null; then \
+test-deploy: ## run the image's binary in an empty root, check the systemd unit, and deploy as docs/security.md does (as root; not part of make test)
+	@missing=(); \
+	for program in systemd-analyze:systemd curl:curl php:php-cli; do command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); done; \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		echo "installing $${missing[*]}"; \
 		apt-get update -q; \
-		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q systemd; \
+		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
 	fi
 	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
 
@@ -127,6 +131,10 @@ lint: ## check formatting and run golangci-lint, with the rules in .golangci.yml
 	@unformatted=$$(gofmt -s -l $(MODULES)); \
 	if [ -n "$$unformatted" ]; then echo "run make fmt for:" $$unformatted >&2; exit 1; fi
 	$(GOLANGCI) run $(addsuffix /...,$(MODULES))
+
+.PHONY: vulncheck
+vulncheck: ## look for known vulnerabilities in what is called of each dependency (reads https://vuln.go.dev)
+	@for module in $(MODULES); do $(GOVULN) -C "$$module" ./...; done
 
 .PHONY: fuzz
 fuzz: ## run every fuzz test for FUZZTIME (FUZZTIME=20s)

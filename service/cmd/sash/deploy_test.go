@@ -121,6 +121,11 @@ func TestDeployUnit(t *testing.T) {
 	if err := os.WriteFile(installed, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	for _, bound := range []string{"\nMemoryMax=", "\nEnvironment=GOMEMLIMIT=", "\nTasksMax="} {
+		if !strings.Contains(text, bound) {
+			t.Errorf("the unit has no %s", strings.TrimSpace(bound))
+		}
+	}
 	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", installed).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
