@@ -51,7 +51,8 @@ The status stays 200 while Redis is down, because to restart or avoid an instanc
 Redis back. Use it for liveness and readiness.
 
   POST /v1/peek      the same body and answer; nothing is charged
-  POST /v1/explain   the same body: which rule matches, why, and how much of its limits is used
+  POST /v1/explain   the same body, with the admin's token: which rule matches, why, and how much of
+                     its limits is used
   POST /v1/reserve   as allow, for a cost that is an estimate; the answer has a token
   POST /v1/settle    {"token":"…","used":317} corrects the charge, once
   POST /v1/cancel    {"token":"…"} gives the charge back

@@ -14,6 +14,7 @@ import (
 
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/admin"
 )
 
 // gateOf returns a gate by the text of a file. TOKEN is the token of the client in it.
@@ -46,8 +47,9 @@ func sendFrom(from string, h http.Handler, method, path string, header ...string
 func TestNoPathAnswersAStranger(t *testing.T) {
 	touched, asked := 0, 0
 	h := newHandler(t, memstore.New(nil), &Options{
-		Access: gateOf(t, clientWith("allow: [decide]")),
-		JSON:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
+		Access:   gateOf(t, clientWith("allow: [decide]")),
+		Operator: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, nil, slog.New(slog.DiscardHandler)).Private,
+		JSON:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
 	})
 	for _, path := range h.mux.patterns {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -107,5 +109,38 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	}
 	if w := send(here, http.MethodGet, auth, "", append(token, "X-Forwarded-For", "192.0.2.7")...); w.Code != http.StatusUnauthorized {
 		t.Errorf("the token where the client's own is: %d %s", w.Code, w.Body)
+	}
+}
+
+// What a rule is and how much a subject has used is for operators, as it is on the admin port: not for clients.
+func TestExplainNeedsWhatItNeedsOnTheAdminPort(t *testing.T) {
+	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
+	quiet := slog.New(slog.DiscardHandler)
+	both := map[string]http.Handler{}
+	for name, who := range map[string]admin.Access{"on": {Tokens: []string{adminToken}}, "off": {}} {
+		guard := admin.NewGuard(who, nil, quiet)
+		h := newHandler(t, memstore.New(nil), &Options{Operator: guard.Private, Access: gateOf(t, clientWith("allow: [decide]"))})
+		both[name+explainPath] = h
+		both[name+"/admin"+explainPath] = admin.New(h.decider, &admin.Options{Guard: guard, Log: quiet})
+	}
+	for _, c := range []struct {
+		name, token string
+		want        int
+	}{
+		{"on", adminToken, 200},
+		{"on", "", 401},
+		{"on", "TOKEN", 401}, // of a client
+		{"off", "", 403},
+		{"off", adminToken, 403},
+	} {
+		header := []string{"Content-Type", "application/json"}
+		if c.token != "" {
+			header = append(header, "Authorization", "Bearer "+c.token)
+		}
+		for _, path := range []string{explainPath, "/admin" + explainPath} {
+			if w := send(both[c.name+path], http.MethodPost, path, body, header...); w.Code != c.want {
+				t.Errorf("%s, %s with the token %q: %d %s, want %d", path, c.name, c.token, w.Code, w.Body, c.want)
+			}
+		}
 	}
 }

@@ -28,9 +28,9 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, wire.AnswerOf(&answers[0]))
 }
 
-// explain answers which rule a request meets, and what it would be answered now.
+// explain answers operators which rule a request meets, and what it would be answered now.
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
-	req, ok := h.read(w, r)
+	req, ok := readRequest(w, r)
 	if !ok {
 		return
 	}

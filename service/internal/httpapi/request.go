@@ -48,6 +48,18 @@ func (r *request) subject() (wire.Subject, error) {
 
 // read reads a request. It answers one that is wrong, or whose caller may not decide in its domain, and returns false.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
+	if req, ok = readRequest(w, r); !ok {
+		return req, false
+	}
+	if err := h.opts.Access.Check(r.Context(), req.Domain, access.Decide); err != nil {
+		access.Fail(w, err)
+		return req, false
+	}
+	return req, true
+}
+
+// readRequest reads a request. It answers one that is wrong, and returns false.
+func readRequest(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
 	body := readAs[request](w, r, "domain and entries")
 	if body == nil {
 		return req, false
@@ -55,10 +67,6 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req decide.Reque
 	subject, err := body.subject()
 	if err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error())
-		return req, false
-	}
-	if err := h.opts.Access.Check(r.Context(), subject.Domain, access.Decide); err != nil {
-		access.Fail(w, err)
 		return req, false
 	}
 	req = decide.One(subject.Domain, subject.Entries, body.Cost)

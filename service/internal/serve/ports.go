@@ -106,7 +106,7 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler
 	}
 	return httpapi.New(s.decider, &httpapi.Options{
 		Timeout: s.patience(), Health: s.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
-		TokenKeys: s.TokenKeys, Log: s.Log,
+		Operator: s.guard.Private, TokenKeys: s.TokenKeys, Log: s.Log,
 	})
 }
 
