@@ -13,8 +13,8 @@ import (
 // MostGuesses is how many wrong tokens of an address are answered in any minute.
 const MostGuesses = 10
 
-// guessers bounds the addresses that are remembered at a time, in about 5 MB. A caller with more addresses than that
-// has MostGuesses from each anyway.
+// guessers bounds the addresses that are remembered at a time, in about 5 MB. When all of them have to wait, so do wrong
+// tokens of any other address: a caller with more addresses gets no more guesses.
 const guessers = 10_000
 
 // Guesses slows callers that guess tokens. An IPv6 address counts as its /64, and all peers of a Unix socket count as
@@ -41,7 +41,10 @@ func NewGuesses(now func() time.Time) *Guesses {
 func (g *Guesses) Withhold(from string, right bool) time.Duration {
 	ctx, key := context.Background(), guesser(from) // a store in memory does not wait
 	if !right {
-		res, _ := g.limiter.Allow(ctx, key)
+		res, err := g.limiter.Allow(ctx, key)
+		if err != nil { // every address that is remembered has to wait
+			return time.Minute
+		}
 		return res.RetryAfter
 	}
 	res, err := g.limiter.Peek(ctx, key)

@@ -91,3 +91,28 @@ func TestGuessersAreBounded(t *testing.T) {
 		t.Errorf("%d addresses are remembered", keys)
 	}
 }
+
+// When as many addresses wait as are remembered, a wrong token of another one waits too, and a right one does not.
+func TestNoMoreAddressesGuessThanAreRemembered(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	g := NewGuesses(func() time.Time { return now })
+	answered := 0
+	from := func(i int) string { return fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255) }
+	for i := range 2 * guessers {
+		for range MostGuesses {
+			if g.Withhold(from(i), false) == 0 {
+				answered++
+			}
+		}
+	}
+	if most := (guessers + guessers/50) * MostGuesses; answered > most {
+		t.Errorf("%d guesses were answered within a minute, want at most %d", answered, most)
+	}
+	if wait := g.Withhold("192.0.2.7:1", true); wait != 0 {
+		t.Errorf("the right token of another address is withheld for %v", wait)
+	}
+	now = now.Add(time.Minute)
+	if wait := g.Withhold("192.0.2.7:1", false); wait != 0 {
+		t.Errorf("a minute later another address is withheld for %v", wait)
+	}
+}
