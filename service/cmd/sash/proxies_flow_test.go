@@ -52,7 +52,7 @@ func (s *site) send(method, target, body string) reply {
 	req.Header.Set("X-Forwarded-Method", "NONE")
 	req.Header.Set("X-Forwarded-Host", fmt.Sprintf("%d.example", s.spoofed))
 	req.Header.Set("Cookie", "a="+strings.Repeat("a", 2000))
-	res, err := client.Do(req)
+	res, err := browser.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}

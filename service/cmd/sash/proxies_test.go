@@ -164,5 +164,5 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// client keeps no connections, because the proxy at their other end may be gone.
-var client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+// The browser keeps no connections, because the proxy at their other end may be gone.
+var browser = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}

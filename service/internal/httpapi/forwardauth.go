@@ -42,7 +42,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		parts, err = question.parts(r.Header)
 	}
 	if err != nil {
-		if !errors.Is(err, errRepeated) { // which any client can bring about
+		if !errors.Is(err, errRepeated) && !errors.Is(err, httplimit.ErrBadKey) { // which any client can bring about
 			h.log.Log(slog.LevelError, "a proxy asks for forward-auth wrongly, and its clients get an error", "error", err)
 		}
 		wire.Fail(w, http.StatusBadRequest, err.Error())

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
 	"strings"
 
 	"example.com/sash/httplimit"
@@ -40,7 +39,10 @@ func fromProxy(header http.Header) bool {
 }
 
 // A proxied is a client's request as its proxy describes it.
-type proxied struct{ header http.Header }
+type proxied struct {
+	header http.Header
+	fold   httplimit.PathFold // of its path
+}
 
 // proxiedValues are the entries that the proxy's headers give.
 var proxiedValues = map[string]func(*proxied) (string, error){
@@ -53,7 +55,7 @@ var proxiedValues = map[string]func(*proxied) (string, error){
 // parts are the descriptors of a request. An entry whose header the client did not send has an empty value:
 // such requests count together, and leaving a header out is no way around a limit.
 func (q *question) parts(header http.Header) ([]decide.Part, error) {
-	p := &proxied{header}
+	p := &proxied{header, q.path}
 	parts := make([]decide.Part, len(q.descriptors))
 	for i, d := range q.descriptors {
 		entries := make([]config.Entry, len(d))
@@ -115,7 +117,7 @@ func (p *proxied) remoteAddress() (string, error) {
 	return netip.PrefixFrom(addr, httplimit.DefaultIPv6Bits).Masked().String(), nil
 }
 
-// path returns the path without the query, decoded and cleaned: another spelling is the same path.
+// path returns the path without the query, folded: another spelling is the same path.
 func (p *proxied) path() (string, error) {
 	uri, err := p.required(forwardedURI)
 	if err != nil {
@@ -125,13 +127,12 @@ func (p *proxied) path() (string, error) {
 		_, rest, _ = strings.Cut(rest, "/")
 		uri = rest
 	}
-	if end := strings.IndexAny(uri, "?#"); end >= 0 {
-		uri = uri[:end]
+	uri, _, _ = strings.Cut(uri, "?")
+	uri, _, fragment := strings.Cut(uri, "#")
+	if fragment && p.fold != httplimit.CleanOnly { // a server may go on after it
+		return "", fmt.Errorf("%w: the path has a fragment", httplimit.ErrBadKey)
 	}
-	if decoded, err := url.PathUnescape(uri); err == nil {
-		uri = decoded
-	}
-	return path.Clean("/" + uri), nil
+	return p.fold.Fold(uri)
 }
 
 // host returns the host name in small letters, without a port and a final dot.

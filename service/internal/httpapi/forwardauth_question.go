@@ -21,6 +21,7 @@ type question struct {
 	descriptors []descriptor
 	deny        int               // the status of a refusal
 	fields      httplimit.Dialect // of the RateLimit fields
+	path        httplimit.PathFold
 }
 
 // A descriptor says which entries a request is looked up with, one level each.
@@ -39,13 +40,13 @@ var denyStatuses = map[string]int{
 	"429": http.StatusTooManyRequests,
 }
 
-// parseQuestion reads the parameters: domain, descriptor once or more, deny and fields.
+// parseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
 func parseQuestion(query string) (*question, error) {
 	given, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, fmt.Errorf("the parameters of the URL: %w", err)
 	}
-	q := &question{deny: http.StatusTooManyRequests}
+	q := &question{deny: http.StatusTooManyRequests, path: httplimit.KeepCase} // rules may have capital letters
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		values := given[name]
 		if name != "descriptor" && len(values) > 1 {
@@ -62,6 +63,10 @@ func parseQuestion(query string) (*question, error) {
 			if err := q.fields.UnmarshalText([]byte(values[0])); err != nil {
 				return nil, fmt.Errorf("fields=%s: %w", wire.Clip(values[0]), err)
 			}
+		case "path":
+			if err := q.path.UnmarshalText([]byte(values[0])); err != nil {
+				return nil, fmt.Errorf("path=%s: %w", wire.Clip(values[0]), err)
+			}
 		case "descriptor":
 			for _, text := range values {
 				d, err := parseDescriptor(text)
@@ -71,7 +76,7 @@ func parseQuestion(query string) (*question, error) {
 				q.descriptors = append(q.descriptors, d)
 			}
 		default:
-			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor, deny and fields", wire.Clip(name))
+			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor, deny, fields and path", wire.Clip(name))
 		}
 	}
 	switch {

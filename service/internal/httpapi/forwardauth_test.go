@@ -197,7 +197,12 @@ func TestForwardAuthCountsTogether(t *testing.T) {
 		{"IPv4 within IPv6", "path,remote_address",
 			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "192.0.2.7"},
 			[]string{"X-Forwarded-Uri", "/login", "X-Forwarded-For", "::ffff:192.0.2.7"}, true},
-		{"spellings of a path", "path", []string{"X-Forwarded-Uri", "/a/b?x=1"}, []string{"X-Forwarded-Uri", "//a/./%62/c/../?x=2"}, true},
+		{"spellings of a path", "path", []string{"X-Forwarded-Uri", "/a/b?x=1"}, []string{"X-Forwarded-Uri", "//a/./%62;v=1/%20?x=2"}, true},
+		{"a parent directory", "path", []string{"X-Forwarded-Uri", "/a/b"}, []string{"X-Forwarded-Uri", "/a/c/../b"}, true},
+		{"letters", "path", []string{"X-Forwarded-Uri", "/a"}, []string{"X-Forwarded-Uri", "/A"}, false},
+		{"letters of which case does not count", "path&path=all", []string{"X-Forwarded-Uri", "/a"}, []string{"X-Forwarded-Uri", "/A"}, true},
+		{"parameters that count", "path&path=clean", []string{"X-Forwarded-Uri", "/a"}, []string{"X-Forwarded-Uri", "/a;b"}, false},
+		{"spellings of a path that is only cleaned", "path&path=clean", []string{"X-Forwarded-Uri", "/a/b?x=1"}, []string{"X-Forwarded-Uri", "//a/./%62/c/../?x=2"}, true},
 		{"a path with its host", "path", []string{"X-Forwarded-Uri", "/a/b"}, []string{"X-Forwarded-Uri", "http://app.example/a/b"}, true},
 		{"a path that is none", "path", []string{"X-Forwarded-Uri", "/%zz"}, []string{"X-Forwarded-Uri", "/%zz?a"}, true},
 		{"two paths", "path", []string{"X-Forwarded-Uri", "/a"}, []string{"X-Forwarded-Uri", "/b"}, false},
@@ -283,8 +288,9 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 		"no descriptor":           {"domain=edge", nil, "descriptor is missing"},
 		"an unknown domain":       {"domain=e&descriptor=remote_address", nil, `unknown domain "e": the configuration has edge`},
 		"two domains":             {right + "&domain=edge", nil, "domain is there 2 times"},
-		"an unknown parameter":    {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor, deny and fields"},
+		"an unknown parameter":    {right + "&status=403", nil, "unknown parameter status: there are domain, descriptor, deny, fields and path"},
 		"a dialect there is not":  {right + "&fields=draft-99", nil, `fields=draft-99: httplimit: unknown dialect "draft-99"; there are draft-11,`},
+		"a fold there is not":     {right + "&path=lower", nil, `path=lower: httplimit: unknown fold of paths "lower"; there are all, keep-case, clean`},
 		"a status no proxy takes": {right + "&deny=200", nil, "deny=200: it is 401, 403 or 429"},
 		"an unknown entry":        {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
 		"an empty entry":          {"domain=edge&descriptor=path,", nil, `the entry "" is none`},
@@ -322,6 +328,18 @@ func TestForwardAuthRefusesARepeatedHeader(t *testing.T) {
 	h.ServeHTTP(w, r)
 	if w.Code != 400 || !strings.Contains(w.Body.String(), "X-Api-Key is there 2 times") || log.Len() != 0 {
 		t.Errorf("%d %s, log %s", w.Code, w.Body, &log)
+	}
+}
+
+// A path that leads to different places on different servers is refused, and the client cannot fill the log with it.
+func TestForwardAuthRefusesAnAmbiguousPath(t *testing.T) {
+	var log strings.Builder
+	h := proxyHandler(t, memstore.New(nil), &log)
+	for _, uri := range []string{"/x/..;/login", "/x/%252e%252e/login", "/login%00", "/x#/../login"} {
+		w := auth(h, "domain=edge&descriptor=path,remote_address", "X-Forwarded-Uri", uri)
+		if w.Code != 400 || log.Len() != 0 {
+			t.Errorf("%s: %d %s, log %s", uri, w.Code, w.Body, &log)
+		}
 	}
 }
 

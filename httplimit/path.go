@@ -1,0 +1,202 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"example.com/sash"
+)
+
+// A PathFold says which spellings of a path count as one. What a handler or a server behind it takes for one path has
+// to count as one: otherwise /LOGIN goes around the limit of /login. To fold more than the server does is safe, because
+// it only counts paths together.
+type PathFold uint8
+
+// How paths are folded. All of them decode the path, join slashes, and follow dot segments.
+const (
+	// FoldAll folds everything that a server is known to fold: what KeepCase does, and capital letters are small
+	// ones, as on IIS and on the file systems of Windows and macOS.
+	FoldAll PathFold = iota
+	// KeepCase folds everything but letters. A segment ends at a semicolon (Tomcat, Jetty, Spring), without spaces
+	// around it and dots behind it (Windows). A backslash is a slash (IIS). Encodings are followed however deep
+	// they are: %25, %u002F, overlong UTF-8, full-width forms. Where a parent directory leads can depend on the server,
+	// as in /x/..;/a and /x/%252e%252e/a: such a path is [ErrBadKey], and so is one with a zero byte. Browsers
+	// send none of them.
+	KeepCase
+	// CleanOnly decodes once, joins slashes and follows dot segments, and nothing else. It suits a server that
+	// gives different answers to /a and /a;b.
+	CleanOnly
+)
+
+var pathFoldNames = [...]string{FoldAll: "all", KeepCase: "keep-case", CleanOnly: "clean"}
+
+// String returns "all", "keep-case" or "clean".
+func (f PathFold) String() string {
+	if int(f) < len(pathFoldNames) {
+		return pathFoldNames[f]
+	}
+	return fmt.Sprintf("PathFold(%d)", uint8(f))
+}
+
+// UnmarshalText reads the name of a way to fold.
+func (f *PathFold) UnmarshalText(text []byte) error {
+	i := slices.Index(pathFoldNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("httplimit: unknown fold of paths %.40q; there are %s", text, strings.Join(pathFoldNames[:], ", "))
+	}
+	*f = PathFold(i)
+	return nil
+}
+
+// Path returns the request's path as the key, folded: see [PathFold]. Where a router has matched the request, its
+// pattern is the better key: it names the handler that runs, however the path is spelled, and clients cannot invent
+// patterns as they invent paths, each of them a subject. See [Pattern].
+func Path(fold PathFold) KeyFunc {
+	if int(fold) >= len(pathFoldNames) {
+		return invalid("Path(%v): there is no such fold", fold)
+	}
+	return func(r *http.Request) (string, error) {
+		folded, err := fold.Fold(r.URL.EscapedPath())
+		if err != nil {
+			return "", err
+		}
+		return sash.Key("path", folded), nil
+	}
+}
+
+// Fold returns the folded form of a path as it is in a request, encoded and without its query. It begins with a slash,
+// is decoded, and ends without a slash unless it is the root. Under FoldAll and KeepCase, folding it again changes
+// nothing. The error is [ErrBadKey]; CleanOnly has none.
+func (f PathFold) Fold(escaped string) (string, error) {
+	if f == CleanOnly {
+		if decoded, err := url.PathUnescape(escaped); err == nil {
+			escaped = decoded
+		}
+		return path.Clean("/" + escaped), nil
+	}
+	decoded := strings.ReplaceAll(decodeAll(escaped), `\`, "/")
+	if strings.Contains(decoded, "\x00") {
+		return "", fmt.Errorf("%w: the path has a zero byte", ErrBadKey)
+	}
+	var kept []string
+	parents, vanished := 0, false
+	for segment := range strings.SplitSeq(strings.Trim(decoded, "/"), "/") {
+		segment, _, _ = strings.Cut(segment, ";")
+		segment = strings.TrimFunc(segment, blank)
+		if segment == ".." {
+			parents++
+			kept = kept[:max(len(kept)-1, 0)]
+			continue
+		}
+		segment = strings.TrimRightFunc(segment, func(c rune) bool { return c == '.' || blank(c) })
+		if segment == "" {
+			vanished = true
+			continue
+		}
+		kept = append(kept, segment)
+	}
+	// Of one segment or two, or none, a parent directory removes another one.
+	if parents > 0 && (vanished || parents != plainParents(escaped) || strings.Count(decoded, "/") != strings.Count(escaped, "/")) {
+		return "", fmt.Errorf("%w: where the path's parent directories lead depends on the server", ErrBadKey)
+	}
+	folded := "/" + strings.Join(kept, "/")
+	if f == FoldAll {
+		return strings.Map(foldCase, folded), nil
+	}
+	return strings.ToValidUTF8(folded, "\uFFFD"), nil
+}
+
+func blank(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }
+
+// foldCase returns one letter for all that differ in case only.
+func foldCase(c rune) rune { return unicode.ToLower(unicode.ToUpper(c)) }
+
+// plainParents counts the segments of a path that every server takes for the parent directory.
+func plainParents(escaped string) (n int) {
+	for segment := range strings.SplitSeq(escaped, "/") {
+		if len(segment) <= len("%2e%2e") && strings.ReplaceAll(strings.ToLower(segment), "%2e", ".") == ".." {
+			n++
+		}
+	}
+	return n
+}
+
+// decodeAll decodes a path until there is nothing left to decode, in one pass: a byte that completes an encoding
+// together with those before it is replaced, and so is what that completes.
+func decodeAll(s string) string {
+	out := make([]byte, 0, len(s))
+	for i := range len(s) {
+		out = append(out, s[i])
+		for {
+			n, c := encoding(out)
+			if n == 0 {
+				break
+			}
+			out = out[:len(out)-n]
+			if n == 3 { // a byte, which may be one of several of a character
+				out = append(out, byte(c))
+			} else {
+				out = utf8.AppendRune(out, c)
+			}
+		}
+	}
+	return string(out)
+}
+
+// encoding returns the length of the encoding at the end of out, and what it stands for.
+func encoding(out []byte) (n int, c rune) {
+	leads := [...]byte{2: 0xC0, 3: 0xE0, 4: 0xF0}
+	for n = 2; n <= min(6, len(out)); n++ {
+		t := out[len(out)-n:]
+		ok := false
+		switch {
+		case n == 3 && t[0] == '%':
+			c, ok = hex(t[1:])
+		case n == 6 && t[0] == '%' && t[1]|0x20 == 'u':
+			c, ok = hex(t[2:])
+			ok = ok && utf8.ValidRune(c)
+		case n == 3 && t[0] == 0xEF: // full-width forms of ASCII
+			c, _ = utf8.DecodeRune(t)
+			c, ok = c-'\uFF01'+'!', '\uFF01' <= c && c <= '\uFF5E'
+		case n < len(leads) && t[0]&0xFE == leads[n]:
+			c, ok = overlong(t)
+		}
+		if ok {
+			return n, c
+		}
+	}
+	return 0, 0
+}
+
+// overlong decodes a character of ASCII that is longer than it has to be.
+func overlong(t []byte) (c rune, ok bool) {
+	c = rune(t[0] & 1)
+	for _, b := range t[1:] {
+		if b&0xC0 != 0x80 {
+			return 0, false
+		}
+		c = c<<6 | rune(b&0x3F)
+	}
+	return c, c < utf8.RuneSelf
+}
+
+func hex(digits []byte) (c rune, ok bool) {
+	for _, d := range digits {
+		switch {
+		case '0' <= d && d <= '9':
+			d -= '0'
+		case 'a' <= d|0x20 && d|0x20 <= 'f':
+			d = d | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+		c = c<<4 | rune(d)
+	}
+	return c, true
+}
