@@ -5,9 +5,13 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -162,6 +166,47 @@ func TestBrowserPageThatLostTheService(t *testing.T) {
 	w.page.shoot("lost-dark")
 }
 
+// A gate is a response that hangs while its lock is held.
+type gate struct {
+	http.ResponseWriter
+	*sync.RWMutex
+}
+
+func (g gate) Write(b []byte) (int, error) {
+	g.RLock()
+	defer g.RUnlock()
+	return g.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (g gate) Unwrap() http.ResponseWriter { return g.ResponseWriter }
+
+// A page whose service hangs, with the connection open, dims its numbers too, and is live again when that goes on.
+func TestBrowserPageOfAServiceThatHangs(t *testing.T) {
+	p := serve(t)
+	allow(t, p, "192.0.2.1")
+	target, err := url.Parse(p.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock sync.RWMutex
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	hanging := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { proxy.ServeHTTP(gate{w, &lock}, r) }))
+	t.Cleanup(hanging.Close)
+	page := openTab(t, hanging.URL+"/dashboard")
+	page.until(`document.getElementById('count-allowed').textContent === '1' && document.getElementById('stale').hidden`)
+	lock.Lock()
+	goOn := sync.OnceFunc(lock.Unlock)
+	t.Cleanup(goOn)
+	page.until(`document.getElementById('stale').textContent.startsWith('No word from this sash since ')`)
+	page.until(`document.getElementById('overview').classList.contains('stale')`)
+	allow(t, p, "192.0.2.1")
+	goOn()
+	page.until(`document.getElementById('count-allowed').textContent === '2' && document.getElementById('stale').hidden`)
+	page.until(`document.getElementById('connection').textContent === 'live' && !document.getElementById('overview').classList.contains('stale')`)
+}
+
 // open opens the page of a subject, and limit waits until its row of the limits begins with a text.
 func (w *watched) open(entry string) {
 	w.t.Helper()
@@ -226,4 +271,15 @@ func TestBrowserSubjectInAnOutage(t *testing.T) {
 	w.limit("20/1h|0 of 20|20|–")
 	w.redis.Resume()
 	w.page.until(`document.getElementById('known').hidden`)
+
+	w.page.deaf.Store(true) // connections are refused
+	if err := w.stop(t); err != nil {
+		t.Fatal(err)
+	}
+	w.page.until(`document.getElementById('found').classList.contains('stale')`)
+	clock := w.page.text(`document.getElementById('clock').textContent`)
+	w.page.until(`(window.then ??= performance.now()) + 1500 < performance.now()`)
+	if later := w.page.text(`document.getElementById('clock').textContent`); later != clock || !strings.HasPrefix(clock, "store clock ") {
+		t.Errorf("the clock of old numbers goes on from %q to %q", clock, later)
+	}
 }

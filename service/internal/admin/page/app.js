@@ -23,7 +23,9 @@ const silence = 4000; // there is an event a second
 const stale = (is) => {
   for (const id of ['alert', 'overview', 'found', 'dry-run']) $(id).classList.toggle('stale', is);
   $('stale').hidden = !is;
-  if (is) say($('stale'), `No word from this sash since ${moment(heard)}. The numbers on this page are from then.`);
+  if (!is) return;
+  subject.freeze();
+  say($('stale'), `No word from this sash since ${moment(heard)}. The numbers on this page are from then.`);
 };
 
 setInterval(() => {

@@ -145,10 +145,9 @@ const readable = (answer) => answer.source !== 'policy' && answer.source !== 'lo
 // now returns the time by the store's clock, or when the store said what is shown.
 const now = () => shown.frozen ?? shown.at + performance.now() - shown.receivedAt;
 
-// freeze stops the clock of what is shown, which grows old.
-const freeze = () => {
+// freeze stops the clock of what is shown, which grows old, until the next answer.
+export const freeze = () => {
   if (shown?.now) shown.frozen = now();
-  cancelAnimationFrame(animation);
 };
 
 // last returns what the store said last, {at, limits}, to this page or to the service; null is nothing.
