@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,20 +44,29 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--config", file, "--redis", "redis://" + redis.Addr(), "--budget", "5s"}
-	clients := map[string]func(*load, *service){
-		"kept":     func(l *load, p *service) { l.clients(100, func(i int) { l.keeps(p, i) }) },
-		"new":      func(l *load, p *service) { l.clients(20, func(int) { l.dials(p) }) },
-		"grpc":     func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, false) }) },
-		"new grpc": func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, true) }) },
+	dir := t.TempDir()
+	ca, caKey := certify(t, dir, "authority", nil, nil)
+	certify(t, dir, "server", ca, caKey)
+	secure := append([]string{"--tls-cert", dir + "/server.pem", "--tls-key", dir + "/server.key"}, args...)
+	clients := map[string]struct {
+		args []string
+		send func(*load, *service)
+	}{
+		"kept":       {args, func(l *load, p *service) { l.clients(100, func(i int) { l.keeps(p, i) }) }},
+		"kept TLS":   {secure, func(l *load, p *service) { l.clients(50, func(i int) { l.keeps(p, i) }) }},
+		"new":        {args, func(l *load, p *service) { l.clients(20, func(int) { l.dials(p) }) }},
+		"HTTP/2":     {secure, func(l *load, p *service) { l.clients(10, func(int) { l.streams(p) }) }},
+		"gRPC":       {args, func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, false) }) }},
+		"gRPC, new,": {args, func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, true) }) }},
 	}
 	for _, delay := range []string{"0s", "300ms"} {
-		for name, send := range clients {
+		for name, kind := range clients {
 			t.Run(name+" with a drain delay of "+delay, func(t *testing.T) {
 				for range *stops {
 					key := fmt.Sprint(name, delay, time.Now().UnixNano())
-					p := spawn(t, nil, append(args, "--drain-delay", delay)...)
+					p := spawn(t, nil, append(slices.Clip(kind.args), "--drain-delay", delay)...)
 					l := &load{key: key}
-					send(l, p)
+					kind.send(l, p)
 					for deadline := time.Now().Add(20 * time.Second); l.answered.Load() < 500 && time.Now().Before(deadline); {
 						time.Sleep(10 * time.Millisecond)
 					}
@@ -164,6 +175,32 @@ func (l *load) ask(c *client) bool {
 	return true
 }
 
+// streams sends requests over HTTP/2, one after the other. Its client sends a request again if the server says (GOAWAY)
+// that it has not looked at it.
+func (l *load) streams(p *service) {
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport, Timeout: 20 * time.Second}
+	for {
+		res, err := client.Post(p.url+"/v1/allow", "application/json", strings.NewReader(fmt.Sprintf(question, l.key)))
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return
+		}
+		l.sent.Add(1)
+		if err != nil {
+			l.fail(err)
+			return
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 {
+			l.fail(fmt.Errorf("%s over %s: %w", res.Status, res.Proto, err))
+			return
+		}
+		l.answered.Add(1)
+	}
+}
+
 // refused records any end but a refused connection.
 func (l *load) refused(err error) {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
@@ -221,18 +258,25 @@ func (l *load) call(conn *grpc.ClientConn) bool {
 // A client of HTTP keeps one connection, sends nothing twice, and looks before it sends, as curl does, whether the
 // server has closed the connection.
 type client struct {
-	conn net.Conn
+	raw  *net.TCPConn
+	conn net.Conn // over raw
 	in   *bufio.Reader
 	last bool // the server has announced to close the connection
 }
 
 func dial(url string) (*client, error) {
-	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), 20*time.Second)
+	addr, secure := strings.CutPrefix(url, "https://")
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(addr, "http://"), 20*time.Second)
 	if err != nil {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-	return &client{conn: conn, in: bufio.NewReader(conn)}, nil
+	c := &client{raw: conn.(*net.TCPConn), conn: conn}
+	if secure {
+		c.conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+	}
+	c.in = bufio.NewReader(c.conn)
+	return c, nil
 }
 
 func (c *client) ask(body string) error {
@@ -251,17 +295,16 @@ func (c *client) ask(body string) error {
 	return err
 }
 
-// closed reports whether the server has closed the connection.
+// closed reports whether the server has closed the connection. All answers have been read.
 func (c *client) closed() bool {
-	raw, err := c.conn.(*net.TCPConn).SyscallConn()
+	raw, err := c.raw.SyscallConn()
 	if err != nil {
 		return true
 	}
-	var n int
 	_ = raw.Control(func(fd uintptr) {
-		n, _, err = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		_, _, err = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	})
-	return n == 0 && err == nil
+	return err == nil // its end, or TLS's word of it
 }
 
 func (c *client) hangUp() {
