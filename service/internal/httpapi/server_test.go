@@ -3,11 +3,15 @@ package httpapi
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 func TestServeLetsRequestsInFlightFinish(t *testing.T) {
@@ -91,6 +95,40 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 	if res.StatusCode != http.StatusNotFound || !res.Close {
 		t.Errorf("it answers %s, and closes the connection: %v", res.Status, res.Close)
 	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// HTTP/2 is spoken over TLS only.
+func TestFloodsOfFrames(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	secured := httptest.NewUnstartedServer(nil)
+	secured.StartTLS()
+	defer secured.Close()
+	config := &tls.Config{Certificates: secured.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	go func() { served <- Server{TLS: config}.Serve(ctx, listener, http.NotFoundHandler()) }()
+	client := secured.Client()
+	servertest.Floods(t, "/v1/allow", func(t testing.TB) *servertest.Frames {
+		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return servertest.NewFrames(t, conn)
+	}, func() {
+		res, err := client.Get("https://" + listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+	})
+	client.CloseIdleConnections()
+	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
 	}

@@ -21,7 +21,6 @@ type Frames struct {
 
 	mu    sync.Mutex
 	ended map[uint32]bool // guarded by mu: streams that the server ended
-	gone  bool            // guarded by mu
 }
 
 // DialFrames connects and sends settings. It answers nothing, and closes the connection with the test.
@@ -31,6 +30,12 @@ func DialFrames(t testing.TB, addr string, settings ...http2.Setting) *Frames {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return NewFrames(t, conn, settings...)
+}
+
+// NewFrames is DialFrames over a connection.
+func NewFrames(t testing.TB, conn net.Conn, settings ...http2.Setting) *Frames {
+	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	f := &Frames{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, ended: make(map[uint32]bool)}
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
@@ -48,9 +53,6 @@ func (f *Frames) read() {
 	for {
 		frame, err := frames.ReadFrame()
 		if err != nil {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.gone = true
 			return
 		}
 		header := frame.Header()
@@ -89,11 +91,4 @@ func (f *Frames) Ended() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.ended)
-}
-
-// Gone reports whether the server has closed the connection.
-func (f *Frames) Gone() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.gone
 }
