@@ -6,10 +6,12 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/servertest"
@@ -86,9 +88,37 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 	eventually(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
 }
 
+// A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the rest
+// of their answers as long as the connection lasts.
+func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
+	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls})
+	ask := func(f *servertest.Frames, calls int) {
+		message, err := proto.Marshal(request("ip=a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range calls {
+			stream, err := f.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...))
+		}
+	}
+	taking := servertest.DialFrames(t, w.conn.Target())
+	ask(taking, 100)
+	eventually(t, "answers that the client takes do not end", func() bool { return taking.Ended() == 100 })
+	refusing := servertest.DialFrames(t, w.conn.Target(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	ask(refusing, 100)
+	eventually(t, "the connection stays", refusing.Gone)
+	if refusing.Ended() > 0 || taking.Gone() {
+		t.Error("the wrong connection has ended, or answers of the right one")
+	}
+}
+
 // Watching health has no end of its own. It is bounded by connection, and ends with the server.
 func TestWatchesOfHealthAreBounded(t *testing.T) {
-	c := &calls{within: time.Millisecond, most: maxCalls}
+	c := &calls{within: 50 * time.Millisecond, most: maxCalls}
 	w := limiting(t, c)
 	watch := func(ctx context.Context) (healthpb.Health_WatchClient, error) {
 		stream, err := healthpb.NewHealthClient(w.conn).Watch(ctx, &healthpb.HealthCheckRequest{})
@@ -116,7 +146,7 @@ func TestWatchesOfHealthAreBounded(t *testing.T) {
 		_, err := watch(t.Context())
 		return err == nil
 	})
-	time.Sleep(10 * time.Millisecond) // longer than other calls may take
+	time.Sleep(2 * c.within) // longer than other calls may take
 	ended := make(chan error, 1)
 	go func() { ended <- w.stop() }()
 	if res, err := last.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_NOT_SERVING {

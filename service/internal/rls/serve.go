@@ -12,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -69,7 +70,12 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
 	known := conns.New(listener, conns.Bounds{Max: o.MaxConnections, Log: o.Log})
 	bound.ending, bound.conns = ending, known
+	transport := insecure.NewCredentials()
+	if o.TLS != nil {
+		transport = credentials.NewTLS(o.TLS)
+	}
 	options := []grpc.ServerOption{
+		grpc.Creds(unread{transport, bound.within}),
 		grpc.InTapHandle(bound.enter),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
@@ -82,9 +88,6 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 			Time: 2 * time.Minute, Timeout: 20 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}
-	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
 	server := grpc.NewServer(append(options, service.opts.Access.ServerOptions()...)...)
 	pb.RegisterRateLimitServiceServer(server, service)

@@ -21,6 +21,7 @@ type Frames struct {
 
 	mu    sync.Mutex
 	ended map[uint32]bool // guarded by mu: streams that the server ended
+	gone  bool            // guarded by mu
 }
 
 // DialFrames connects and sends settings. It answers nothing, and closes the connection with the test.
@@ -53,6 +54,9 @@ func (f *Frames) read() {
 	for {
 		frame, err := frames.ReadFrame()
 		if err != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.gone = true
 			return
 		}
 		header := frame.Header()
@@ -91,4 +95,11 @@ func (f *Frames) Ended() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.ended)
+}
+
+// Gone reports whether the server has closed the connection.
+func (f *Frames) Gone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gone
 }
