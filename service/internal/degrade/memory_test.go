@@ -49,6 +49,7 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 				next++
 			}
 			time.Sleep(2 * occupancyEvery)
+			synctest.Wait()
 		}
 		check := func(status, cause string, warnings, full int) {
 			t.Helper()
@@ -70,6 +71,7 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 		}
 		check("degraded", "full", 1, 1)
 		time.Sleep(fullFor + time.Second)
+		synctest.Wait()
 		check("ok", "", 1, 1)
 		grow(5)
 		check("degraded", "full", 1, 2)
