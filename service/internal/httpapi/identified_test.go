@@ -77,9 +77,10 @@ func TestNoPathAnswersAStranger(t *testing.T) {
 func TestAClientDecidesInItsDomains(t *testing.T) {
 	token := []string{"Authorization", "Bearer TOKEN"}
 	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
-	here := newHandler(t, memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [decide], domains: [d]"))})
-	elsewhere := newHandler(t, memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [decide], domains: [e]"))})
-	powerless := newHandler(t, memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [override]"))})
+	keys := [][]byte{[]byte("one secret of all instances")} // so that only rights refuse a settlement
+	here := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: gateOf(t, clientWith("allow: [decide], domains: [d]"))})
+	elsewhere := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: gateOf(t, clientWith("allow: [decide], domains: [e]"))})
+	powerless := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: gateOf(t, clientWith("allow: [override]"))})
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/reserve"} {
 		for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} {
 			if w := send(h, http.MethodPost, path, body, token...); w.Code != want {

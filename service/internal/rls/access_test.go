@@ -99,7 +99,8 @@ clients:
 
 // Load balancers check health without credentials. What the service is, and its messages, is for clients.
 func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
-	w := begin(t, text, &Options{Access: granted(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}]")})
+	w := begin(t, text, &Options{Access: granted(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}, "+
+		"{name: b, tokens: ["+digest("b")+"], allow: [override]}]")})
 	checks := healthpb.NewHealthClient(w.conn)
 	if res, err := checks.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v %v", res, err)
@@ -126,6 +127,9 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	}
 	if err := list(ctx); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("reflection without a token: %v", err)
+	}
+	if err := list(as(ctx, "b")); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("reflection without the right to decide: %v", err)
 	}
 	if err := list(as(ctx, "a")); err != nil {
 		t.Errorf("reflection with one: %v", err)
