@@ -58,6 +58,9 @@ func TestBrowserDashboard(t *testing.T) {
 			t.Errorf("limit %d is %q, want %q", i, row, want)
 		}
 	}
+	if page.text(`String(document.getElementById('logout').hidden)`) != "false" {
+		t.Error("a user who logged in cannot log out")
+	}
 	page.do(chromedp.Click(chromedp.ID("try")))
 	page.until(`document.getElementById('verdict').textContent.startsWith('Refused: 10/1m has no room for 1')`)
 	page.shoot("subject")
