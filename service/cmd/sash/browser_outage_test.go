@@ -144,7 +144,7 @@ func TestBrowserOverviewOfAnOutage(t *testing.T) {
 
 	administer(t, http.DefaultClient, "POST", w.admin+"/admin/v1/store", `{"state":"down","expires":"10m","reason":"a migration"}`, nil)
 	w.alert("is not called, because an operator forced it down")
-	w.alert("Forced down by token since ")
+	w.alert("Forced down by token 1 since ")
 	w.alert(": a migration")
 	w.page.shoot("forced")
 	administer(t, http.DefaultClient, "DELETE", w.admin+"/admin/v1/store", "", nil)
@@ -277,6 +277,7 @@ func TestBrowserSubjectInAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.page.until(`document.getElementById('found').classList.contains('stale')`)
+	w.page.until(`(window.first ??= performance.now()) + 500 < performance.now()`) // it is drawn a last time
 	clock := w.page.text(`document.getElementById('clock').textContent`)
 	w.page.until(`(window.then ??= performance.now()) + 1500 < performance.now()`)
 	if later := w.page.text(`document.getElementById('clock').textContent`); later != clock || !strings.HasPrefix(clock, "store clock ") {
