@@ -54,8 +54,8 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 	return answers, nil
 }
 
-// hold makes every subject that is going to be charged exist, and stay while there is room made for the others. It reports
-// false, and adds none, if one has no place.
+// hold makes every subject that is going to be charged exist, and stay while there is room made for the others. It
+// reports false, and adds none, if one has no place.
 func (s *Store) hold(reqs []driver.Request, answers []driver.Answer) bool {
 	ok := true
 	subjects := make([]*subject, len(reqs))

@@ -10,7 +10,7 @@ import (
 
 // ErrFull is the error of a call of a new key when the store is full and evicts no other key for it: see
 // Options.MaxKeys. Nothing was charged. A limiter returns it as sash.ErrUnavailable.
-var ErrFull = errors.New("memstore: the store is full, and every key of its shard refuses calls: let it hold more keys (MaxKeys), or wait")
+var ErrFull = errors.New("memstore: the store is full, and evicts no key for a new one: let it hold more keys (MaxKeys), or wait")
 
 // A full shard evicts the least used of this many subjects, taken from a random place on.
 const candidates = 8
@@ -108,8 +108,8 @@ func (sh *shard) room(now int64) bool {
 	return false
 }
 
-// victim returns the least used of some subjects that refuse nothing, or nil if there are none. The subjects of the current
-// decision are not among them.
+// victim returns the least used of some subjects that refuse nothing, or nil if there are none. The subjects of the
+// current decision are not among them.
 func (sh *shard) victim(now int64) (least *subject) {
 	if len(sh.free) == 0 {
 		sh.sweep(now, 16) // perhaps some refuse nothing any more

@@ -82,8 +82,8 @@ func (sh *shard) look(now int64, hash uint64, req driver.Request, statuses []dri
 	return 0
 }
 
-// decide looks, and charges when there is room. It reports whether a refusal is firm, and false if there is no place for a
-// new subject.
+// decide looks, and charges when there is room. It reports whether a refusal is firm, and false if there is no place for
+// a new subject.
 func (sh *shard) decide(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64, firm, ok bool) {
 	sub := sh.find(hash, req.Key, req.Policy)
 	fresh := sub == nil

@@ -13,8 +13,8 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A Memory is the store of a service without Redis: a memstore.Store, with answers by failure modes for new subjects while
-// it is full.
+// A Memory is the store of a service without Redis: a memstore.Store, with answers by failure modes for new subjects
+// while it is full.
 type Memory struct {
 	*memstore.Store
 	modes     *failover.Store // is never asked: it answers in the store's place

@@ -17,7 +17,8 @@ import (
 // A flood of new subjects frees no caller that is refused, and an operator sees that the memory is full.
 func TestAFloodOfSubjectsFreesNoRefusedCaller(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(path, []byte("domain: d\ndescriptors:\n- {key: login, limits: [3/1h]}\n- {key: page, limits: [1000/1d]}\n"), 0o600); err != nil {
+	rules := "domain: d\ndescriptors:\n- {key: login, limits: [3/1h]}\n- {key: page, limits: [1000/1d]}\n"
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const most = 500
@@ -63,7 +64,10 @@ func TestAFloodOfSubjectsFreesNoRefusedCaller(t *testing.T) {
 		t.Error(text)
 	}
 	metrics := get(at.Admin, "/metrics")
-	for _, line := range []string{"sash_memory_subjects 500", "sash_memory_max_subjects 500", "sash_memory_evicted_total 1751", "sash_memory_turned_away_total 0", "sash_store_up 1"} {
+	for _, line := range []string{
+		"sash_memory_subjects 500", "sash_memory_max_subjects 500", "sash_memory_evicted_total 1751",
+		"sash_memory_turned_away_total 0", "sash_store_up 1",
+	} {
 		if !strings.Contains(metrics, "\n"+line+"\n") {
 			t.Errorf("no %q in the metrics", line)
 		}

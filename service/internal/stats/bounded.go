@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place. Of others, guests, it
-// holds a bounded number; those that come after share one value. It is safe for concurrent use. Make it with NewBounded.
+// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place. Of others, guests,
+// it holds a bounded number; those that come after share one value. It is safe for concurrent use. Make it with
+// NewBounded.
 type Bounded[K comparable, V any] struct {
 	most   int
 	shared K

@@ -32,7 +32,8 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 	}
 	for round := range 150 {
 		key, tried := fmt.Sprint("key", round), fmt.Sprint("tried", round)
-		cfg := parse(t, fmt.Sprintf("domain: d\ndescriptors:\n- {key: %s, limits: [5/1h]}\n- {key: %s, limits: [5/1h], candidate: {limits: [1/1h]}}\n", key, tried))
+		cfg := parse(t, fmt.Sprintf("domain: d\ndescriptors:\n- {key: %s, limits: [5/1h]}\n"+
+			"- {key: %s, limits: [5/1h], candidate: {limits: [1/1h]}}\n", key, tried))
 		if err := d.Use(cfg); err != nil {
 			t.Fatal(err)
 		}
