@@ -46,16 +46,16 @@ var (
 	ErrNotAllowed = errors.New("not allowed")
 )
 
-// A withheld is the error of a caller from whose address too many wrong tokens came: whether its own is right, it does
-// not learn.
-type withheld struct{ wait time.Duration }
+// A tooMany is the error of a wrong token from an address that has sent many. A right one is accepted all the same:
+// clients behind one address, as on shared hosting, must not lock each other out.
+type tooMany struct{ wait time.Duration }
 
-func (w *withheld) Error() string {
-	return fmt.Sprintf("too many wrong tokens came from this address: send the right one in %d seconds", w.seconds())
+func (w *tooMany) Error() string {
+	return fmt.Sprintf("the token is wrong, as were many from this address: correct it, and send no other for %d seconds", w.seconds())
 }
 
 // seconds are those to wait, rounded up.
-func (w *withheld) seconds() int64 { return int64((w.wait + time.Second - 1) / time.Second) }
+func (w *tooMany) seconds() int64 { return int64((w.wait + time.Second - 1) / time.Second) }
 
 // A Caller is the sender of a request.
 type Caller struct {

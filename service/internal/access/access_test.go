@@ -124,29 +124,30 @@ func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
 	}
 }
 
-// Ten wrong tokens of an address are answered in a minute. Then the right one waits too.
-func TestGuessesAreSlowedDown(t *testing.T) {
+// Ten wrong tokens of an address are answered with 401 in a minute, and further ones with 429. The right one of another
+// client behind the same address is accepted throughout.
+func TestWrongTokensLockNobodyOut(t *testing.T) {
 	w := begin(t, file())
 	for i := range MostGuesses {
 		if err := w.may(t, strconv.Itoa(i), "d", Decide); !errors.Is(err, ErrUnknown) {
 			t.Fatalf("guess %d: %v", i, err)
 		}
 	}
-	for _, token := range []string{"guess", "gate"} {
-		rec, err := httptest.NewRecorder(), w.may(t, token, "d", Decide)
-		if Fail(rec, err); rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "60" {
-			t.Errorf("%s: %d, Retry-After %q, %v", token, rec.Code, rec.Header().Get("Retry-After"), err)
-		}
-		if status.Code(Status(err)) != codes.ResourceExhausted {
-			t.Errorf("%s over gRPC: %v", token, Status(err))
-		}
+	rec, err := httptest.NewRecorder(), w.may(t, "guess", "d", Decide)
+	if Fail(rec, err); rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "60" {
+		t.Errorf("%d, Retry-After %q, %v", rec.Code, rec.Header().Get("Retry-After"), err)
 	}
-	if err := w.may(t, "", "d", Decide); err != nil {
-		t.Errorf("without a token: %v", err)
+	if status.Code(Status(err)) != codes.ResourceExhausted {
+		t.Errorf("over gRPC: %v", Status(err))
+	}
+	for _, token := range []string{"gate", ""} {
+		if err := w.may(t, token, "d", Decide); err != nil {
+			t.Errorf("%q: %v", token, err)
+		}
 	}
 	w.now = w.now.Add(time.Minute)
-	if err := w.may(t, "gate", "d", Decide); err != nil {
-		t.Errorf("a minute later: %v", err)
+	if err := w.may(t, "guess", "d", Decide); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a wrong one a minute later: %v", err)
 	}
 }
 

@@ -40,8 +40,6 @@ type Options struct {
 	// Refused is called for each request that is refused, with "unauthenticated" or the right that is missing. Nil is
 	// not called.
 	Refused func(reason string)
-	// Guesses bounds wrong tokens, together with other ports that have it. Nil is one of this gate's own.
-	Guesses *Guesses
 	// Domains returns the domains of the configuration, to warn of others in the file. Nil warns of none.
 	Domains func() []string
 	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
@@ -60,9 +58,7 @@ func Open(path string, opts *Options) (*Gate, error) {
 	if g.opts.Now == nil {
 		g.opts.Now = time.Now
 	}
-	if g.guesses = g.opts.Guesses; g.guesses == nil {
-		g.guesses = NewGuesses(g.opts.Now)
-	}
+	g.guesses = NewGuesses(g.opts.Now)
 	g.log.To = g.opts.Log
 	g.began = g.opts.Now()
 	g.due.Store(int64(lookEvery))
@@ -146,14 +142,12 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*
 	}
 	if len(tokens) > 0 {
 		c := all.tokens[sha256.Sum256([]byte(tokens[0]))]
-		right := c != nil && len(tokens) == 1
-		wait := g.guesses.Withhold(from, right)
-		if right && wait == 0 {
+		if c != nil && len(tokens) == 1 {
 			return &Caller{c.name, from, c.grant}, nil
 		}
-		err := error(&withheld{wait})
-		if wait == 0 {
-			err = fmt.Errorf("%w: the token is not one of those that the file of --access lists by their SHA-256", ErrUnknown)
+		err := fmt.Errorf("%w: the token is not one of those that the file of --access lists by their SHA-256", ErrUnknown)
+		if wait := g.guesses.Withhold(from, false); wait > 0 {
+			err = &tooMany{wait}
 		}
 		g.refuse("unauthenticated", &Caller{From: from}, "", err)
 		return nil, err

@@ -63,7 +63,7 @@ func (g *Gate) call(ctx context.Context, method string) (context.Context, error)
 // Status returns an error of a caller as a gRPC status: UNAUTHENTICATED or PERMISSION_DENIED, or RESOURCE_EXHAUSTED after
 // too many wrong tokens.
 func Status(err error) error {
-	if later := (*withheld)(nil); errors.As(err, &later) {
+	if later := (*tooMany)(nil); errors.As(err, &later) {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	if errors.Is(err, ErrUnknown) {

@@ -17,9 +17,8 @@ const MostGuesses = 10
 // tokens of any other address: a caller with more addresses gets no more guesses.
 const guessers = 10_000
 
-// Guesses slows callers that guess tokens. An IPv6 address counts as its /64, and all peers of a Unix socket count as
-// one. All ports share one, so that a caller cannot continue on another port. It is safe for concurrent use. Make it
-// with NewGuesses.
+// Guesses counts wrong tokens by address. An IPv6 address counts as its /64, and all peers of a Unix socket count as one.
+// It is safe for concurrent use. Make it with NewGuesses.
 type Guesses struct {
 	store   *memstore.Store
 	limiter *sash.Limiter

@@ -34,7 +34,7 @@ func (g *Gate) Identify(r *http.Request, header string) (*http.Request, error) {
 // Fail answers an error of Identify or Check: 401 or 403, or 429 after too many wrong tokens.
 func Fail(w http.ResponseWriter, err error) {
 	code := http.StatusForbidden
-	var later *withheld
+	var later *tooMany
 	switch {
 	case errors.As(err, &later):
 		w.Header().Set("Retry-After", strconv.FormatInt(later.seconds(), 10))

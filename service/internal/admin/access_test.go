@@ -287,7 +287,7 @@ func TestPrivateOnAnotherPort(t *testing.T) {
 		r.TLS = chain
 		r.Header.Set("Authorization", c.bearer)
 		answer := httptest.NewRecorder()
-		NewGuard(c.access, nil, slog.New(slog.DiscardHandler)).Private(ok).ServeHTTP(answer, r)
+		NewGuard(c.access, slog.New(slog.DiscardHandler)).Private(ok).ServeHTTP(answer, r)
 		if answer.Code != c.status {
 			t.Errorf("%s: %d, want %d", name, answer.Code, c.status)
 		}

@@ -121,7 +121,7 @@ func (h *handler) defaults() {
 		h.Log = slog.Default()
 	}
 	if h.Guard == nil {
-		h.Guard = NewGuard(Access{}, nil, h.Log)
+		h.Guard = NewGuard(Access{}, h.Log)
 	}
 	if h.Exceptions == nil {
 		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)

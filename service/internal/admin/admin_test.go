@@ -248,7 +248,7 @@ func TestStore(t *testing.T) {
 	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_breaker_state") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
 		t.Error("in memory:", grep(text, "sash_"))
 	}
-	handler := New(w.decider, &Options{Guard: NewGuard(one, nil, nil), Store: func() degrade.Report {
+	handler := New(w.decider, &Options{Guard: NewGuard(one, nil), Store: func() degrade.Report {
 		return degrade.Report{
 			Health:  degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
 			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
@@ -300,7 +300,7 @@ func grep(text, word string) string {
 // Errors without a status of their own are hidden from the client, and logged.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	w := begin(t, one)
-	h := &handler{decider: w.decider, Options: Options{Guard: NewGuard(one, nil, nil), Exceptions: exceptions.New(w.decider, nil, "", nil)}}
+	h := &handler{decider: w.decider, Options: Options{Guard: NewGuard(one, nil), Exceptions: exceptions.New(w.decider, nil, "", nil)}}
 	h.defaults()
 	w.server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))

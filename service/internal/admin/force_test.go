@@ -18,7 +18,7 @@ func TestForceTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.server.Config.Handler = New(w.decider, &Options{Guard: NewGuard(one, nil, nil), Forcing: store, Log: slog.New(slog.NewTextHandler(w.logs, nil)), Store: func() degrade.Report {
+	w.server.Config.Handler = New(w.decider, &Options{Guard: NewGuard(one, nil), Forcing: store, Log: slog.New(slog.NewTextHandler(w.logs, nil)), Store: func() degrade.Report {
 		r := degrade.Report{Health: degrade.Health{Status: "ok", Store: store.State().String()}}
 		if f, ok := store.Forced(); ok {
 			r.Forced = &f

@@ -25,13 +25,9 @@ type Guard struct {
 	log      throttle.Log
 }
 
-// NewGuard returns a Guard. Guesses are those of all ports; nil is its own. Log receives wrong tokens, at most one a
-// second; nil is slog.Default.
-func NewGuard(credentials Access, guesses *access.Guesses, log *slog.Logger) *Guard {
-	if guesses == nil {
-		guesses = access.NewGuesses(nil)
-	}
-	return &Guard{Access: credentials, guesses: guesses, cookie: "sash_admin_" + rand.Text()[:8], log: throttle.Log{To: log}}
+// NewGuard returns a Guard. Log receives wrong tokens, at most one a second; nil is slog.Default.
+func NewGuard(credentials Access, log *slog.Logger) *Guard {
+	return &Guard{Access: credentials, guesses: access.NewGuesses(nil), cookie: "sash_admin_" + rand.Text()[:8], log: throttle.Log{To: log}}
 }
 
 // Private serves callers with a token, for other ports: the certificates of their callers are of other authorities.

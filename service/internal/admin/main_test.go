@@ -62,7 +62,7 @@ func begin(t *testing.T, access Access) *world {
 	log := slog.New(slog.NewTextHandler(w.logs, nil))
 	w.stats = stats.New(&stats.Options{Subjects: true})
 	w.decider.Observe(w.stats.Observe)
-	handler := New(w.decider, &Options{Guard: NewGuard(access, nil, log), Log: log, Stats: w.stats, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
+	handler := New(w.decider, &Options{Guard: NewGuard(access, log), Log: log, Stats: w.stats, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
 	w.server = httptest.NewServer(handler)
 	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(w.server.Close)

@@ -55,7 +55,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	w.decider.Observe(w.stats.Observe)
-	w.server = httptest.NewServer(New(w.decider, &Options{Guard: NewGuard(one, nil, nil), Stats: w.stats, Charges: charges(redis.Store), Store: func() degrade.Report {
+	w.server = httptest.NewServer(New(w.decider, &Options{Guard: NewGuard(one, nil), Stats: w.stats, Charges: charges(redis.Store), Store: func() degrade.Report {
 		r := degrade.Report{Health: degrade.Health{Status: "ok", Store: store.State().String(), Instances: 2}, Address: "redis.example:6379"}
 		if store.State() != failover.Up {
 			r.Status, r.Cause, r.Since = "degraded", "loading", time.Now()

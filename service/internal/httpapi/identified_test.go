@@ -48,7 +48,7 @@ func TestNoPathAnswersAStranger(t *testing.T) {
 	touched, asked := 0, 0
 	h := newHandler(t, memstore.New(nil), &Options{
 		Access:   gateOf(t, clientWith("allow: [decide]")),
-		Operator: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, nil, slog.New(slog.DiscardHandler)).Private,
+		Operator: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, slog.New(slog.DiscardHandler)).Private,
 		JSON:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
 	})
 	for _, path := range h.mux.patterns {
@@ -119,7 +119,7 @@ func TestExplainNeedsWhatItNeedsOnTheAdminPort(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	both := map[string]http.Handler{}
 	for name, who := range map[string]admin.Access{"on": {Tokens: []string{adminToken}}, "off": {}} {
-		guard := admin.NewGuard(who, nil, quiet)
+		guard := admin.NewGuard(who, quiet)
 		h := newHandler(t, memstore.New(nil), &Options{Operator: guard.Private, Access: gateOf(t, clientWith("allow: [decide]"))})
 		both[name+explainPath] = h
 		both[name+"/admin"+explainPath] = admin.New(h.decider, &admin.Options{Guard: guard, Log: quiet})

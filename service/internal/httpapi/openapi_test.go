@@ -129,7 +129,7 @@ const adminToken, resetPath = "0123456789abcdef", "/admin/v1/reset"
 func withReset(h *Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
-	mux.Handle("/admin/", admin.New(h.decider, &admin.Options{Guard: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, nil, nil), Log: slog.New(slog.DiscardHandler)}))
+	mux.Handle("/admin/", admin.New(h.decider, &admin.Options{Guard: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, nil), Log: slog.New(slog.DiscardHandler)}))
 	return mux
 }
 
@@ -160,7 +160,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 			opts = &Options{}
 		}
 		opts.Log = slog.New(slog.DiscardHandler)
-		opts.Operator = admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, nil, opts.Log).Private
+		opts.Operator = admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, opts.Log).Private
 		opts.Timeout = 100 * time.Millisecond
 		opts.JSON = rls.New(decider, &rls.Options{Access: opts.Access, Log: opts.Log, Timeout: opts.Timeout})
 		h := New(decider, opts)

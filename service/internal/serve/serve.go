@@ -86,12 +86,10 @@ type instance struct {
 	telemetry  *telemetry.Telemetry
 }
 
-// openGate reads who may use the HTTP and gRPC addresses, and the admin address. Wrong tokens count on all together.
+// openGate reads who may use the HTTP and gRPC addresses, and the admin address.
 func (s *instance) openGate() (err error) {
-	guesses := access.NewGuesses(nil)
-	s.guard = admin.NewGuard(s.Access, guesses, s.Log)
+	s.guard = admin.NewGuard(s.Access, s.Log)
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
-		Guesses: guesses,
 		Refused: s.stats.Denied,
 		Domains: func() []string { return s.decider.Config().Domains() },
 		Log:     s.Log,
