@@ -10,7 +10,8 @@
 //
 // go-redis reports that it cannot connect only after DialerRetries attempts, 5 by default and 100 ms apart. That outlasts
 // most deadlines and the budget of failover, so a refused connection becomes "no answer". The error then says that the
-// client has no connection (but not that of a Cluster). With Tune, which sets DialerRetries to 1, or Greet, it says why.
+// client has no connection (but not that of a Cluster). With Tune, which sets DialerRetries to 1, it says why. Greet
+// alone suffices except for a Cluster.
 //
 // A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and
 // closes the connection. On other clients the store waits beside go-redis, which takes a goroutine for a

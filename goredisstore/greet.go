@@ -11,7 +11,8 @@ import (
 
 // Greet makes client connect through [redisstore.Dial] from now on: the error of a wrong address says what answers there,
 // [redisstore.Silent] names servers that do not answer, and [redisstore.Refused] says why one could not be reached. Errors
-// of calls without an answer quote both. It wraps the way in which client connects, TLS included.
+// of calls without an answer quote both; for a Cluster that cannot be reached at all, only with [Tune]. It wraps the way
+// in which client connects, TLS included.
 // Call it once, before client is used. It is not for clients of other types than those of go-redis, and does nothing to
 // them.
 //

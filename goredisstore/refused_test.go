@@ -17,7 +17,8 @@ import (
 )
 
 // go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of a
-// call says so, or, of a client that is greeted or tuned, that the connection is refused.
+// call says so, or, of a client that is greeted or tuned, that the connection is refused. For a Cluster it has to be tuned:
+// otherwise go-redis looks for the nodes for longer than the deadline, and its error has not arrived yet.
 func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,21 +29,27 @@ func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 	const patient = "has no connection to "
 	const retries = "5 attempts to connect (DialerRetries)"
 	for _, c := range []struct {
-		name          string
-		tuned, greets bool
-		says          string
+		name                   string
+		cluster, tuned, greets bool
+		says                   string
 	}{
-		{"the defaults", false, false, retries},
-		{"greeted", false, true, "connection refused"},
-		{"tuned", true, false, "connection refused"},
-		{"both", true, true, "connection refused"},
+		{"the defaults", false, false, false, retries},
+		{"greeted", false, false, true, "connection refused"},
+		{"tuned", false, true, false, "connection refused"},
+		{"both", false, true, true, "connection refused"},
+		{"a Cluster, tuned", true, true, false, "connection refused"},
+		{"a Cluster, both", true, true, true, "connection refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			opts := &redis.Options{Addr: addr}
+			opts, all := &redis.Options{Addr: addr}, &redis.ClusterOptions{Addrs: []string{addr}}
 			if c.tuned {
 				goredisstore.Tune(opts)
+				goredisstore.Tune(all)
 			}
-			client := redis.NewClient(opts)
+			client := redis.UniversalClient(redis.NewClient(opts))
+			if c.cluster {
+				client = redis.NewClusterClient(all)
+			}
 			defer client.Close()
 			if c.greets {
 				goredisstore.Greet(client)

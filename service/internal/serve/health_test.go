@@ -57,7 +57,9 @@ func TestHealthIsOkOnlyWhileDecisionsWork(t *testing.T) {
 			for _, command := range c.breaks {
 				server.Must(t, command...)
 			}
+			began := time.Now()
 			servertest.Wait(t, "it says ok, and cannot decide", func() bool { return health(t, at).Status == "degraded" })
+			t.Logf("found after %v", time.Since(began))
 			if h := health(t, at); h.Cause != c.cause || h.Store == "up" {
 				t.Errorf("%+v, want the cause %s", h, c.cause)
 			}
