@@ -51,3 +51,24 @@ func TestExamplesOfProxies(t *testing.T) {
 		}
 	}
 }
+
+// No example hands a client's X-Sash-Token on to Sash, where a wrong one is 401 and a right one is the proxy's. The
+// requests of make test-proxies bring one, but Traefik is not among its proxies.
+func TestExamplesOfProxiesDropATokenOfTheirClient(t *testing.T) {
+	for file, drop := range map[string]string{
+		"caddy/Caddyfile":              "header_up -X-Sash-Token",
+		"caddy/forward_auth.Caddyfile": "header_up -X-Sash-Token",
+		"haproxy/sash.lua":             "no other headers of the client",
+		"nginx/nginx.conf":             "proxy_pass_request_headers off;",
+		"traefik/dynamic.yaml":         "authRequestHeaders: [Accept]",
+	} {
+		text, err := os.ReadFile(filepath.Join(examples, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks := strings.Count(string(text), "/v1/forward-auth") + strings.Count(string(text), "-- build returns the request to Sash")
+		if n := strings.Count(string(text), drop); asks == 0 || n != asks {
+			t.Errorf("%s asks Sash in %d places, and drops headers of the client in %d: want %q", file, asks, n, drop)
+		}
+	}
+}

@@ -37,7 +37,8 @@ type reply struct {
 
 func (a reply) String() string { return fmt.Sprintf("%d %v %s", a.status, a.header, a.body) }
 
-// send sends a request with headers of a client that pretends to be another one, and to have other limits.
+// send sends a request with headers of a client that pretends to be another one, to have other limits, and to be a
+// client of Sash: its token would be wrong, and the answer 401.
 func (s *site) send(method, target, body string) reply {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+target, strings.NewReader(body))
@@ -51,6 +52,7 @@ func (s *site) send(method, target, body string) reply {
 	req.Header.Set("X-Forwarded-Uri", fmt.Sprintf("/elsewhere/%d", s.spoofed))
 	req.Header.Set("X-Forwarded-Method", "NONE")
 	req.Header.Set("X-Forwarded-Host", fmt.Sprintf("%d.example", s.spoofed))
+	req.Header.Set("X-Sash-Token", "guess")
 	req.Header.Set("Cookie", "a="+strings.Repeat("a", 2000))
 	res, err := browser.Do(req)
 	if err != nil {
@@ -192,7 +194,11 @@ func TestProxies(t *testing.T) {
 			application := httptest.NewServer(s)
 			defer application.Close()
 			policy := examples + "/" + p.name + "/policy.yaml"
-			sash := spawn(t, nil, "--config", policy)
+			access := filepath.Join(t.TempDir(), "access.yaml")
+			if err := os.WriteFile(access, []byte("anonymous: {allow: [decide]}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			sash := spawn(t, nil, "--config", policy, "--access", access)
 			addr := strings.TrimPrefix(sash.url, "http://")
 			listen := freeAddress(t)
 			s.url = "http://" + listen
@@ -226,7 +232,7 @@ func TestProxies(t *testing.T) {
 				t.Error(err)
 			}
 			s.wantUndecided()
-			sash = spawn(t, nil, "--config", policy, "--addr", addr)
+			sash = spawn(t, nil, "--config", policy, "--access", access, "--addr", addr)
 			servertest.Wait(t, "Sash is there again, and no request passes", func() bool { return s.send("GET", "/", "").status == 200 })
 			if err := sash.stop(t); err != nil {
 				t.Error(err)
@@ -244,7 +250,7 @@ func TestProxies(t *testing.T) {
 					t.Fatalf("without Sash, and open: %v", a)
 				}
 			}
-			spawn(t, nil, "--config", policy, "--addr", addr)
+			spawn(t, nil, "--config", policy, "--access", access, "--addr", addr)
 			s.wantRefused(s.fill(5, 2*time.Second, "/"), "remote_address:5/2s", 2)
 		})
 	}
