@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"log/slog"
@@ -201,9 +202,9 @@ func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	if old, now := w.may(t, "gate", "d", Decide), w.may(t, "new", "d", Decide); !errors.Is(old, ErrUnknown) || now != nil {
 		t.Errorf("the old token: %v, the new one: %v", old, now)
 	}
-	for _, wrong := range []string{"clients: [{name: x, allow: [all]}]", "\t", ""} {
+	for _, wrong := range []string{"clients: [{name: x, allow: [all]}]", "\t", "", "# nobody\n", "none"} {
 		w.log.Reset()
-		if wrong == "" {
+		if wrong == "none" {
 			if err := os.Remove(w.file); err != nil {
 				t.Fatal(err)
 			}
@@ -227,6 +228,43 @@ func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	}
 }
 
+// A file that somebody is writing is read when it has not changed for a while: the first half of it may be valid.
+func TestAFileTakesEffectWhenItIsWritten(t *testing.T) {
+	w := begin(t, file())
+	look := func(text string, changed time.Duration) {
+		write(t, w.file, text)
+		if err := os.Chtimes(w.file, w.now, w.now.Add(changed)); err != nil {
+			t.Fatal(err)
+		}
+		w.now = w.now.Add(lookEvery)
+	}
+	half, _, _ := strings.Cut(file(), "  - {name: batch")
+	look(half, lookEvery/2)
+	if err := w.may(t, "batch", "f", Override); err != nil {
+		t.Errorf("a client of the other half: %v", err)
+	}
+	look(file(), lookEvery/2)
+	if err := w.may(t, "batch", "f", Override); err != nil {
+		t.Errorf("a client of the whole file: %v", err)
+	}
+	// One that nobody touches again is used after the second look, also if its time is one of a clock that is ahead, and
+	// at once if it is old: a service without calls did not look.
+	for _, changed := range []time.Duration{lookEvery / 2, time.Hour} {
+		look(strings.Replace(file(), sum("gate"), sum("new"), 1), changed)
+		if err := w.may(t, "gate", "d", Decide); err != nil {
+			t.Errorf("at the first look: %v", err)
+		}
+		w.now = w.now.Add(lookEvery)
+		if err := w.may(t, "gate", "d", Decide); !errors.Is(err, ErrUnknown) {
+			t.Errorf("at the second look: %v", err)
+		}
+		look(file(), -lookEvery)
+		if err := w.may(t, "gate", "d", Decide); err != nil {
+			t.Errorf("an old file: %v", err)
+		}
+	}
+}
+
 func TestAWrongFileNamesTheLine(t *testing.T) {
 	one := "clients:\n  - name: a\n    tokens: [" + sum("a") + "]\n    allow: [decide]\n"
 	for text, says := range map[string]string{
@@ -243,6 +281,23 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 		"anonymous: {allow: [[decide]]}":                                                            "access.yaml:1: it must be a text",
 		"anonymous: {allow: [decide]}\n---\nclients: []\n":                                          "must be one YAML document",
 		"clients: [\n": "access.yaml:1: ",
+		// A key without a value, where nothing could mean everything.
+		one + "    domains:\n":                                        `access.yaml:5: "domains" has no value`,
+		one + "    domains: ~\n":                                      `access.yaml:5: "domains" has no value`,
+		strings.Replace(one, "[decide]", "null", 1):                   `access.yaml:4: "allow" has no value`,
+		one + "    domains: [d, ~]\n":                                 "access.yaml:5: a list has no value",
+		one + "    domains: [\"\"]\n":                                 "access.yaml:5: it must not be empty",
+		one + "    certificates: [\"\"]\n":                            "access.yaml:5: it must not be empty",
+		one + "    certificates:\n":                                   `access.yaml:5: "certificates" has no value`,
+		one + "anonymous:\n":                                          `access.yaml:5: "anonymous" has no value`,
+		"clients:\nanonymous: {allow: [decide]}\n":                    `access.yaml:1: "clients" has no value`,
+		strings.Replace(one, sum("a"), sum(""), 1):                    "access.yaml:3: this is the SHA-256 of an empty text",
+		strings.Replace(one, sum("a"), strings.ToUpper(sum("\n")), 1): "access.yaml:3: this is the SHA-256 of an empty text",
+		// A file that is empty, or written up to there, would refuse everyone.
+		"":              "access.yaml: there are no clients and no anonymous",
+		"# clients\n":   "access.yaml: there are no clients and no anonymous",
+		"clients: []\n": "access.yaml: there are no clients and no anonymous",
+		"---\n":         "access.yaml: there are no clients and no anonymous",
 	} {
 		_, err := parse("access.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -261,5 +316,42 @@ func TestADomainThatNobodyConfiguresIsAWarning(t *testing.T) {
 	w := begin(t, file())
 	if log := w.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "domain=e ") {
 		t.Errorf("the log: %s", log)
+	}
+}
+
+// An empty token is nobody's, whatever the file lists: Basic, and a scheme alone, come to one.
+func TestAnEmptyTokenIsNobodys(t *testing.T) {
+	w := begin(t, file())
+	all := *w.clients.Load()
+	all.tokens[sha256.Sum256(nil)] = &client{name: "all", grant: grant{allow: Decide | Refund | Override}}
+	for header, values := range map[string][]string{"Authorization": {"", "Basic", "Basic Z2F0ZQ==", "Bearer", "Bearer ", "Digest gate"}, ProxyHeader: {""}} {
+		for _, value := range values {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/allow", nil)
+			r.Header[header] = []string{value}
+			if caller, err := w.Identify(r, header); !errors.Is(err, ErrUnknown) {
+				t.Errorf("%s: %q is %v, %v", header, value, caller, err)
+			}
+		}
+	}
+}
+
+// A certificate with the names of two clients is neither: who it is would depend on an order.
+func TestACertificateIsOneClient(t *testing.T) {
+	w := begin(t, "clients:\n- {name: edge, certificates: [a.example, B.example], allow: [decide, refund]}\n- {name: weak, certificates: [c.example], allow: [decide]}\n")
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"other.example", "A.example", "b.example"}, "edge"},
+		{[]string{"c.example"}, "weak"},
+		{[]string{"c.example", "a.example"}, ""},
+		{[]string{"a.example", "c.example"}, ""},
+		{[]string{"other.example"}, ""},
+		{nil, ""},
+	} {
+		caller, err := w.identify(nil, &x509.Certificate{DNSNames: c.names}, "192.0.2.7:1")
+		if c.want == "" && !errors.Is(err, ErrUnknown) || c.want != "" && (err != nil || caller.Name != c.want) {
+			t.Errorf("%v: %v, %v, want %q", c.names, caller, err, c.want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -41,8 +42,11 @@ type text struct {
 }
 
 func (t *text) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+	switch {
+	case n.Kind != yaml.ScalarNode:
 		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: it must be a text", n.Line)}}
+	case n.Value == "":
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: it must not be empty", n.Line)}}
 	}
 	t.value, t.line = n.Value, n.Line
 	return nil
@@ -56,7 +60,7 @@ type document struct {
 		Certificates []text `yaml:"certificates"`
 		Grant        `yaml:",inline"`
 	} `yaml:"clients"`
-	Anonymous Grant `yaml:"anonymous"`
+	Anonymous *Grant `yaml:"anonymous"`
 }
 
 // A Grant is the part that clients and anonymous callers have in common. It is exported for package yaml alone.
@@ -71,14 +75,12 @@ func parse(name string, data []byte) (*clients, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: the file is larger than %d bytes", name, maxFile)
 	}
-	var doc document
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		return nil, p.explain(err)
+	doc, err := p.decode(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: the file must be one YAML document", name)
+	if len(doc.Clients) == 0 && doc.Anonymous == nil { // as in a file that is cut off
+		return nil, fmt.Errorf("%s: there are no clients and no anonymous: nobody could do anything (anonymous: {allow: []} says so)", name)
 	}
 	all := &clients{tokens: make(map[digest]*client), certificates: make(map[string]*client)}
 	for i := range doc.Clients {
@@ -101,6 +103,9 @@ func parse(name string, data []byte) (*clients, error) {
 			if err != nil || len(sum) != sha256.Size {
 				return nil, p.errorf(t, "a token is listed by its SHA-256, which has 64 digits in hex, and never in clear text: sash token prints both")
 			}
+			if blank[digest(sum)] {
+				return nil, p.errorf(t, "this is the SHA-256 of an empty text: whoever made it had no token (sash token makes one)")
+			}
 			t.value = hex.EncodeToString(sum)
 			if err := p.once("the token", t); err != nil {
 				return nil, err
@@ -114,15 +119,18 @@ func parse(name string, data []byte) (*clients, error) {
 			}
 			all.certificates[t.value] = c
 		}
-		var err error
 		if c.grant, err = p.grant(given.Grant); err != nil {
 			return nil, err
 		}
 	}
-	var err error
-	all.anonymous, err = p.grant(doc.Anonymous)
+	if doc.Anonymous != nil {
+		all.anonymous, err = p.grant(*doc.Anonymous)
+	}
 	return all, err
 }
+
+// blank are the digests of no token, as a shell makes them from a variable that is not set.
+var blank = map[digest]bool{sha256.Sum256(nil): true, sha256.Sum256([]byte("\n")): true}
 
 type parser struct {
 	file string
@@ -139,6 +147,42 @@ func (p *parser) once(what string, t text) error {
 		return p.errorf(t, "%s %q is there already, on line %d", what, t.value, first)
 	}
 	p.seen[what+t.value] = t.line
+	return nil
+}
+
+// decode returns the document of a file.
+func (p *parser) decode(data []byte) (*document, error) {
+	doc := &document{}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, p.explain(err)
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: the file must be one YAML document", p.file)
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return nil, p.explain(err)
+	}
+	return doc, p.valued(&root)
+}
+
+// valued rejects a key without a value, which package yaml takes for one that is not there: without domains a client has
+// all of them.
+func (p *parser) valued(n *yaml.Node) error {
+	for i, below := range n.Content {
+		if below.Kind == yaml.ScalarNode && below.ShortTag() == "!!null" && n.Kind != yaml.DocumentNode {
+			what, line := "a list", below.Line
+			if n.Kind == yaml.MappingNode {
+				what, line = strconv.Quote(n.Content[i&^1].Value), n.Content[i&^1].Line
+			}
+			return fmt.Errorf("%s:%d: %s has no value: write one, or leave it out", p.file, line, what)
+		}
+		if err := p.valued(below); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

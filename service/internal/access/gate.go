@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -17,8 +18,9 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// lookEvery is how often the file is looked at, and so how long a token still works after it was taken out.
-const lookEvery = time.Second
+// lookEvery is how often the file is looked at, and how long it must not have changed to be used. A token still works for
+// twice that after it was taken out.
+const lookEvery = 500 * time.Millisecond
 
 // A Gate knows the clients of a file, which it reads again when it changes. A nil Gate has none. It is safe for
 // concurrent use.
@@ -32,7 +34,8 @@ type Gate struct {
 	clients atomic.Pointer[clients]
 
 	reading sync.Mutex // held while the file is read
-	last    []byte     // guarded by reading: the text of the file, valid or not
+	last    []byte     // guarded by reading: the text of the file that was used last, or found wrong
+	seen    []byte     // guarded by reading: the text at the last look
 }
 
 // Options for Open. The zero value is the default.
@@ -66,7 +69,7 @@ func Open(path string, opts *Options) (*Gate, error) {
 	if path == "" {
 		return g, nil
 	}
-	data, err := os.ReadFile(path)
+	data, _, err := load(path)
 	if err != nil {
 		return nil, fmt.Errorf("--access: %w", err)
 	}
@@ -95,15 +98,34 @@ func (g *Gate) current() *clients {
 	return g.clients.Load()
 }
 
-// read uses a changed file. One that is wrong, as while it is being replaced, leaves the clients as they are.
+// load returns the text of a file, of which it reads little more than is allowed, and when it was changed.
+func load(path string) (data []byte, changed time.Time, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, changed, err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil {
+		changed = info.ModTime()
+	}
+	data, err = io.ReadAll(io.LimitReader(file, maxFile+1))
+	return data, changed, err
+}
+
+// read uses a changed file, when it has not changed for lookEvery: the first half of one that is being written may be
+// valid. One that is wrong leaves the clients as they are.
 func (g *Gate) read() {
-	g.reading.Lock()
+	if !g.reading.TryLock() { // by a request whose look takes long
+		return
+	}
 	defer g.reading.Unlock()
-	data, err := os.ReadFile(g.path)
+	data, changed, err := load(g.path)
 	if err != nil {
 		data = []byte(err.Error()) // which is logged once
 	}
-	if bytes.Equal(data, g.last) {
+	settled := bytes.Equal(data, g.seen) || g.opts.Now().Sub(changed) >= lookEvery
+	g.seen = data
+	if bytes.Equal(data, g.last) || !settled {
 		return
 	}
 	g.last = data
@@ -142,7 +164,7 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*
 	}
 	if len(tokens) > 0 {
 		c := all.tokens[sha256.Sum256([]byte(tokens[0]))]
-		if c != nil && len(tokens) == 1 {
+		if c != nil && tokens[0] != "" && len(tokens) == 1 {
 			return &Caller{c.name, from, c.grant}, nil
 		}
 		err := fmt.Errorf("%w: the token is not one of those that the file of --access lists by their SHA-256", ErrUnknown)
@@ -153,10 +175,13 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*
 		return nil, err
 	}
 	if cert != nil {
-		for _, name := range cert.DNSNames {
-			if c := all.certificates[strings.ToLower(name)]; c != nil {
-				return &Caller{c.name, from, c.grant}, nil
-			}
+		c, err := all.certified(cert)
+		if err != nil {
+			g.refuse("unauthenticated", &Caller{From: from}, "", err)
+			return nil, err
+		}
+		if c != nil {
+			return &Caller{c.name, from, c.grant}, nil
 		}
 	}
 	caller := &Caller{From: from, grant: all.anonymous}
@@ -166,6 +191,20 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*
 	err := fmt.Errorf("%w: send a token of a client of the file of --access, as Authorization: Bearer TOKEN (X-Sash-Token to forward-auth)", ErrUnknown)
 	g.refuse("unauthenticated", caller, "", err)
 	return nil, err
+}
+
+// certified returns the client of a certificate, or nil. One with the names of two is neither: who it is would depend on
+// their order.
+func (c *clients) certified(cert *x509.Certificate) (found *client, err error) {
+	for _, name := range cert.DNSNames {
+		one := c.certificates[strings.ToLower(name)]
+		if one != nil && found != nil && one != found {
+			return nil, fmt.Errorf("%w: the certificate has names of two clients of the file of --access, %s and %s: give each client a "+
+				"certificate of its own, or one of them another name", ErrUnknown, found.name, one.name)
+		}
+		found = cmp.Or(one, found)
+	}
+	return found, nil
 }
 
 // refuse counts and logs a refusal. Envoy by default lets a request through on an error, so this is an error for the
