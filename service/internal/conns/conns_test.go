@@ -195,14 +195,24 @@ func TestFinishWaitsForBusyConnections(t *testing.T) {
 	<-ended
 }
 
-// full returns a listener at its bound, with the connections that it has open.
-func full(t *testing.T, n int) (*Listener, []*Conn) {
+// lines is where a log writes: each line is one value.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// full returns a listener at its bound, with the connections that it has open, and what it logs: one warning as soon as
+// a connection waits for room.
+func full(t *testing.T, n int) (*Listener, []*Conn, lines) {
 	t.Helper()
 	inner, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(inner, Bounds{Max: n, Log: slog.New(slog.DiscardHandler)})
+	logged := make(lines, 1)
+	l := New(inner, Bounds{Max: n, Log: slog.New(slog.NewTextHandler(logged, nil))})
 	t.Cleanup(func() { _ = l.Close() })
 	var all []*Conn
 	for range n {
@@ -214,7 +224,7 @@ func full(t *testing.T, n int) (*Listener, []*Conn) {
 		t.Cleanup(func() { _ = c.Close() })
 		all = append(all, c.(*Conn))
 	}
-	return l, all
+	return l, all, logged
 }
 
 // readAll reads until the connection ends, as a server does, and then closes it.
@@ -224,7 +234,7 @@ func readAll(c *Conn) {
 }
 
 func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
-	l, all := full(t, 3)
+	l, all, _ := full(t, 3)
 	for _, c := range all {
 		go readAll(c)
 	}
@@ -244,7 +254,7 @@ func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
 
 // A server that does not read, because it waits for room to write, does not notice that a connection is retiring.
 func TestAConnectionThatNobodyReadsMakesRoom(t *testing.T) {
-	l, _ := full(t, 1)
+	l, _, _ := full(t, 1)
 	connect(t, l)
 	c, err := l.Accept()
 	if err != nil {
@@ -254,7 +264,7 @@ func TestAConnectionThatNobodyReadsMakesRoom(t *testing.T) {
 }
 
 func TestWithoutASilentConnectionANewOneWaits(t *testing.T) {
-	l, all := full(t, 2)
+	l, all, _ := full(t, 2)
 	for _, c := range all {
 		c.Begin()
 	}
@@ -278,16 +288,66 @@ func TestWithoutASilentConnectionANewOneWaits(t *testing.T) {
 	}
 }
 
-func TestCloseEndsTheWaitForRoom(t *testing.T) {
-	l, all := full(t, 1)
+// A server that ends waits for Accept, so a port at its bound must end too. What waits for room then is disconnected.
+func TestAListenerAtItsBoundEnds(t *testing.T) {
+	for what, end := range map[string]func(*Listener){
+		"closed":  func(l *Listener) { _ = l.Close() },
+		"stopped": (*Listener).Stop,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			l, all, logged := full(t, 1)
+			all[0].Begin()
+			waiting := []net.Conn{connect(t, l), connect(t, l)}
+			accepted := make(chan error, 1)
+			go func() { _, err := l.Accept(); accepted <- err }()
+			<-logged // it waits for room
+			end(l)
+			select {
+			case err := <-accepted:
+				if !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("it waits for room")
+			}
+			for _, c := range waiting {
+				_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+				if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("a client that waits for room: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// A connection that waits for room is handed out if there is room soon after the listener has stopped, as is what waits
+// behind it.
+func TestStopAcceptsTheQueueAtTheBound(t *testing.T) {
+	l, all, logged := full(t, 1)
 	all[0].Begin()
 	connect(t, l)
-	accepted := make(chan error, 1)
-	go func() { _, err := l.Accept(); accepted <- err }()
-	time.Sleep(10 * time.Millisecond) // so that it waits for room
-	_ = l.Close()
+	connect(t, l)
+	accepted := make(chan error)
+	go func() {
+		for range 3 {
+			c, err := l.Accept()
+			accepted <- err
+			if err == nil {
+				_ = c.Close()
+			}
+		}
+	}()
+	<-logged // it waits for room
+	l.Stop()
+	_ = all[0].Close()
+	for range 2 {
+		if err := <-accepted; err != nil {
+			t.Error(err)
+		}
+	}
 	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
+		t.Errorf("at the end %v", err)
 	}
 }
 

@@ -31,7 +31,6 @@ type Listener struct {
 	net.Listener
 
 	stopping atomic.Bool
-	until    time.Time // when a stopping listener is closed in any case; set before stopping
 
 	bounds Bounds
 	full   throttle.Log
@@ -85,11 +84,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return l.admit(conn)
 }
 
-// Stop takes no new connections. Accept returns those that clients have begun, and then closes the listener.
+// Stop takes no new connections. Accept returns those that clients have begun, and then closes the listener. At the bound
+// those that find no room within two seconds are closed.
 func (l *Listener) Stop() {
 	refuse(l.Listener)
-	l.until = time.Now().Add(stopTime)
 	l.stopping.Store(true)
+	time.AfterFunc(stopTime, func() { _ = l.Close() })
 	l.within(l.patience())
 }
 
@@ -104,19 +104,15 @@ func (l *Listener) patience() time.Duration {
 
 // within bounds the next Accept.
 func (l *Listener) within(d time.Duration) {
-	end := time.Now().Add(d)
-	if l.until.Before(end) {
-		end = l.until
-	}
 	timed, ok := l.Listener.(interface{ SetDeadline(time.Time) error })
-	if !ok || timed.SetDeadline(end) != nil {
+	if !ok || timed.SetDeadline(time.Now().Add(d)) != nil {
 		_ = l.Close()
 	}
 }
 
 // Finish returns when no connection is open, and closes those on which nothing has been sent or received for quiet,
-// counted from now. It leaves those that answer a request (Begin) or
-// have Streams. It returns the context's error if that ends first.
+// counted from now. It leaves those that answer a request (Begin) or have Streams. It returns the context's error if
+// that ends first.
 func (l *Listener) Finish(ctx context.Context, quiet time.Duration) error {
 	began := time.Now()
 	look := time.NewTicker(lookEvery)

@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 
@@ -98,6 +101,64 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
+}
+
+// A port at its bound ends like any other: the request in flight is answered, and who waits for room is disconnected.
+func TestAPortAtItsBoundEnds(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, finish := make(chan struct{}), make(chan struct{})
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(inside)
+		<-finish
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	full := make(warnings, 1)
+	server := Server{MaxConnections: 1, Log: slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener, handler) }()
+	answered := make(chan error, 1)
+	go func() {
+		res, err := http.Get("http://" + listener.Addr().String())
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		answered <- err
+	}()
+	<-inside
+	waiting, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = waiting.Close() }()
+	<-full
+	stop()
+	_ = waiting.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := waiting.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the client that waits for room: %v", err)
+	}
+	close(finish)
+	if err := <-answered; err != nil {
+		t.Errorf("the request in flight: %v", err)
+	}
+	select {
+	case err := <-served:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the server does not end")
+	}
+}
+
+// warnings is where a log writes: each line is one value.
+type warnings chan string
+
+func (w warnings) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
 }
 
 // HTTP/2 is spoken over TLS only.

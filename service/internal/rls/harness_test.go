@@ -28,6 +28,7 @@ import (
 // A world is a service on a loopback port, with a client and a clock that the test moves.
 type world struct {
 	calls  *calls // bounds; nil is the default
+	most   int    // connections; zero is no bound
 	t      *testing.T
 	client pb.RateLimitServiceClient
 	conn   *grpc.ClientConn
@@ -102,7 +103,7 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Server{Log: opts.Log, calls: w.calls}.Serve(ctx, listener, New(decider, opts)) }()
+	go func() { ended <- Server{Log: opts.Log, MaxConnections: w.most, calls: w.calls}.Serve(ctx, listener, New(decider, opts)) }()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	w.conn, err = grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +147,56 @@ func TestCallsInFlightEndBeforeTheServer(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A port at its bound ends like any other: the call in flight is answered, and who waits for room is disconnected.
+func TestAPortAtItsBoundEnds(t *testing.T) {
+	inside, finish := make(chan struct{}), make(chan struct{})
+	store, full := memstore.New(nil), make(warnings, 1)
+	w := &world{t: t, most: 1}
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
+		close(inside)
+		<-finish
+		return store.Decide(ctx, req)
+	}), &Options{Log: slog.New(slog.NewTextHandler(full, nil))})
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.client.ShouldRateLimit(context.Background(), request("ip=a"))
+		answered <- err
+	}()
+	<-inside
+	waiting, err := net.Dial("tcp", w.conn.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = waiting.Close() }()
+	<-full
+	ended := make(chan error, 1)
+	go func() { ended <- w.stop() }()
+	_ = waiting.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := waiting.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the client that waits for room: %v", err)
+	}
+	close(finish)
+	if err := <-answered; err != nil {
+		t.Errorf("the call in flight: %v", err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the server does not end")
+	}
+}
+
+// warnings is where a log writes: each line is one value.
+type warnings chan string
+
+func (w warnings) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
 }
 
 func handler(t *testing.T) http.Handler {
