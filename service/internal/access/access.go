@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"example.com/sash/service/internal/wire"
 )
@@ -45,17 +44,6 @@ var (
 	// ErrNotAllowed means that the caller is known, or that nobody has the right.
 	ErrNotAllowed = errors.New("not allowed")
 )
-
-// A tooMany is the error of a wrong token from an address that has sent many. A right one is accepted all the same:
-// clients behind one address, as on shared hosting, must not lock each other out.
-type tooMany struct{ wait time.Duration }
-
-func (w *tooMany) Error() string {
-	return fmt.Sprintf("the token is wrong, as were many from this address: correct it, and send no other for %d seconds", w.seconds())
-}
-
-// seconds are those to wait, rounded up.
-func (w *tooMany) seconds() int64 { return int64((w.wait + time.Second - 1) / time.Second) }
 
 // A Caller is the sender of a request.
 type Caller struct {

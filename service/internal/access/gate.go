@@ -27,7 +27,6 @@ const lookEvery = 500 * time.Millisecond
 type Gate struct {
 	path    string
 	opts    Options
-	guesses *Guesses
 	log     throttle.Log
 	began   time.Time
 	due     atomic.Int64 // when to look at the file again, in nanoseconds since began
@@ -61,7 +60,6 @@ func Open(path string, opts *Options) (*Gate, error) {
 	if g.opts.Now == nil {
 		g.opts.Now = time.Now
 	}
-	g.guesses = NewGuesses(g.opts.Now)
 	g.log.To = g.opts.Log
 	g.began = g.opts.Now()
 	g.due.Store(int64(lookEvery))
@@ -168,9 +166,6 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*
 			return &Caller{c.name, from, c.grant}, nil
 		}
 		err := fmt.Errorf("%w: the token is not one of those that the file of --access lists by their SHA-256", ErrUnknown)
-		if wait := g.guesses.Withhold(from, false); wait > 0 {
-			err = &tooMany{wait}
-		}
 		g.refuse("unauthenticated", &Caller{From: from}, "", err)
 		return nil, err
 	}

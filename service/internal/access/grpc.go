@@ -60,12 +60,8 @@ func (g *Gate) call(ctx context.Context, method string) (context.Context, error)
 	return With(ctx, caller), nil
 }
 
-// Status returns an error of a caller as a gRPC status: UNAUTHENTICATED or PERMISSION_DENIED, or RESOURCE_EXHAUSTED after
-// too many wrong tokens.
+// Status returns an error of Check or of a wrong token as a gRPC status: UNAUTHENTICATED or PERMISSION_DENIED.
 func Status(err error) error {
-	if later := (*tooMany)(nil); errors.As(err, &later) {
-		return status.Error(codes.ResourceExhausted, err.Error())
-	}
 	if errors.Is(err, ErrUnknown) {
 		return status.Error(codes.Unauthenticated, err.Error())
 	}

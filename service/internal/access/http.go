@@ -4,13 +4,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"example.com/sash/service/internal/wire"
 )
 
-// ProxyHeader has the token of a proxy that asks forward-auth, where Authorization is its client's own.
+// ProxyHeader carries a proxy's token to forward-auth, where Authorization belongs to the proxy's client.
 const ProxyHeader = "X-Sash-Token"
 
 // Identify returns a request with its caller in the context; header is Authorization or ProxyHeader. The error is
@@ -31,15 +30,10 @@ func (g *Gate) Identify(r *http.Request, header string) (*http.Request, error) {
 	return r.WithContext(With(r.Context(), caller)), nil
 }
 
-// Fail answers an error of Identify or Check: 401 or 403, or 429 after too many wrong tokens.
+// Fail answers an error of Identify or Check: 401 or 403.
 func Fail(w http.ResponseWriter, err error) {
 	code := http.StatusForbidden
-	var later *tooMany
-	switch {
-	case errors.As(err, &later):
-		w.Header().Set("Retry-After", strconv.FormatInt(later.seconds(), 10))
-		code = http.StatusTooManyRequests
-	case errors.Is(err, ErrUnknown):
+	if errors.Is(err, ErrUnknown) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sash"`)
 		code = http.StatusUnauthorized
 	}

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"example.com/sash/service/internal/access"
 )
 
 // open are the paths for everyone who reaches the port.
@@ -221,7 +219,7 @@ func TestWrongTokensAreSlowed(t *testing.T) {
 				examined++
 			}
 		}
-		if examined != access.MostGuesses {
+		if examined != mostGuesses {
 			t.Errorf("%s: %d guesses were examined", name, examined)
 		}
 		res, text := guess(w, token)

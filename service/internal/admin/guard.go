@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/wire"
 )
@@ -19,7 +18,7 @@ import (
 // NewGuard.
 type Guard struct {
 	Access
-	guesses  *access.Guesses
+	guesses  *guesses
 	sessions sessions
 	cookie   string // the name of its cookie; browsers send those of all ports of a host to each
 	log      throttle.Log
@@ -27,7 +26,7 @@ type Guard struct {
 
 // NewGuard returns a Guard. Log receives wrong tokens, at most one a second; nil is slog.Default.
 func NewGuard(credentials Access, log *slog.Logger) *Guard {
-	return &Guard{Access: credentials, guesses: access.NewGuesses(nil), cookie: "sash_admin_" + rand.Text()[:8], log: throttle.Log{To: log}}
+	return &Guard{Access: credentials, guesses: newGuesses(nil), cookie: "sash_admin_" + rand.Text()[:8], log: throttle.Log{To: log}}
 }
 
 // Private serves callers with a token, for other ports: the certificates of their callers are of other authorities.
@@ -101,7 +100,7 @@ func (g *Guard) unauthorized(w http.ResponseWriter, r *http.Request, text string
 // examine returns the name of a token, or answers the request.
 func (g *Guard) examine(w http.ResponseWriter, r *http.Request, token string) (name string, ok bool) {
 	place := g.place(token)
-	if wait := g.guesses.Withhold(r.RemoteAddr, place > 0); wait > 0 {
+	if wait := g.guesses.withhold(r.RemoteAddr, place > 0); wait > 0 {
 		g.log.Log(slog.LevelWarn, "wrong admin tokens: none from this address is examined for a while", "from", r.RemoteAddr, "for", wait)
 		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(wait).RoundUp(), 10))
 		wire.Fail(w, http.StatusTooManyRequests, "too many wrong tokens came from this address: none is examined for now, the right one too")
