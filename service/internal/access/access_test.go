@@ -344,3 +344,13 @@ func TestACertificateIsOneClient(t *testing.T) {
 		}
 	}
 }
+
+func TestALongDomainMakesAShortLine(t *testing.T) {
+	w := begin(t, file())
+	if err := w.may(t, "gate", strings.Repeat("x", 60_000), Decide); !errors.Is(err, ErrNotAllowed) {
+		t.Fatal(err)
+	}
+	if log := w.log.String(); len(log) > 1000 || !strings.Contains(log, "xxx") {
+		t.Errorf("%d bytes are logged: %.500s", len(log), log)
+	}
+}

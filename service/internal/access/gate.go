@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
 )
 
 // lookEvery is how often the file is looked at, and how long it must not have changed to be used. A token still works for
@@ -212,7 +213,7 @@ func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 		g.opts.Refused(reason)
 	}
 	g.log.Log(slog.LevelError, "a caller was refused: Envoy, unless it has failure_mode_deny, lets such requests through",
-		"client", cmp.Or(caller.Name, "anonymous"), "from", caller.From, "domain", domain, "reason", reason, "error", err)
+		"client", cmp.Or(caller.Name, "anonymous"), "from", caller.From, "domain", wire.Clip(domain), "reason", reason, "error", err)
 }
 
 // names returns the names of all clients.

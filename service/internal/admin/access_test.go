@@ -302,3 +302,12 @@ func TestWeakTokens(t *testing.T) {
 		}
 	}
 }
+
+func TestALongPathMakesAShortLine(t *testing.T) {
+	var log strings.Builder
+	r := httptest.NewRequest(http.MethodPost, "/"+strings.Repeat("x", 16_000), nil)
+	NewGuard(one, slog.New(slog.NewTextHandler(&log, nil))).Private(nil).ServeHTTP(httptest.NewRecorder(), r)
+	if log.Len() > 1000 || !strings.Contains(log.String(), "xxx") {
+		t.Errorf("%d bytes are logged: %.500s", log.Len(), log.String())
+	}
+}

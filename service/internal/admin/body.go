@@ -76,7 +76,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if r.Context().Err() == nil {
-		h.Log.Error("a request to the admin port failed", "path", r.URL.Path, "error", err)
+		h.Log.Error("a request to the admin port failed", "path", wire.Clip(r.URL.Path), "error", err)
 	}
 	wire.SetRetryAfter(w.Header())
 	if r.Method == http.MethodGet {

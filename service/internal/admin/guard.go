@@ -92,7 +92,7 @@ func (g *Guard) private(next http.HandlerFunc) http.HandlerFunc {
 }
 
 func (g *Guard) unauthorized(w http.ResponseWriter, r *http.Request, text string) {
-	g.log.Log(slog.LevelWarn, "a request for an operator had no valid token", "path", r.URL.Path, "from", r.RemoteAddr)
+	g.log.Log(slog.LevelWarn, "a request for an operator had no valid token", "path", wire.Clip(r.URL.Path), "from", r.RemoteAddr)
 	w.Header().Set("WWW-Authenticate", `Bearer realm="sash admin"`)
 	wire.Fail(w, http.StatusUnauthorized, text)
 }

@@ -22,7 +22,7 @@ func Recover(next http.Handler, log *slog.Logger, count func()) http.Handler {
 				panic(fault)
 			}
 			count()
-			log.Error("a request was not answered because of a fault", "path", r.URL.Path, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			log.Error("a request was not answered because of a fault", "path", wire.Clip(r.URL.Path), "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 			w.Header().Del("Retry-After")
 			wire.Fail(w, http.StatusInternalServerError, "the request met a fault of the service: whether it was charged is not known")
 		}()
