@@ -14,14 +14,16 @@ import (
 )
 
 // A PathFold says which spellings of a path count as one. What a handler or a server behind it takes for one path has
-// to count as one: otherwise /LOGIN goes around the limit of /login. To fold more than the server does is safe, because
-// it only counts paths together.
+// to count as one: otherwise /LOGIN goes around the limit of /login. To fold more than the server does is safe while no
+// path has a more generous limit than the others: /health;slug has that of /health, though a server that does not fold
+// the semicolon runs another handler. If limits differ by path, reject such spellings in front, or use [Pattern].
 type PathFold uint8
 
 // How paths are folded. All of them decode the path, join slashes, and follow dot segments.
 const (
-	// FoldAll folds everything that a server is known to fold: what KeepCase does, and capital letters are small
-	// ones, as on IIS and on the file systems of Windows and macOS.
+	// FoldAll does what KeepCase does, and makes letters small, as IIS and the file systems of Windows and macOS do.
+	// It does not fold short names of Windows (/LOGIN~1), names of streams (/login::$DATA), or what follows the name
+	// of a script (/login.php/x): reject those in front.
 	FoldAll PathFold = iota
 	// KeepCase folds everything but letters. A segment ends at a semicolon (Tomcat, Jetty, Spring), without spaces
 	// around it and dots behind it (Windows). A backslash is a slash (IIS). Encodings are followed however deep
