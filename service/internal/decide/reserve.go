@@ -30,6 +30,8 @@ var (
 // A Reservation is a charge that every process on the same store can settle. It holds everything that this
 // takes, so that no process has to remember it. The zero value is one of which nothing was charged.
 type Reservation struct {
+	// Domain is that of the request. Empty is not known: it was made by an earlier version.
+	Domain string
 	// Key is the subject.
 	Key string
 	// Units is what was charged. Zero is nothing, which every settlement leaves as it is.
@@ -106,7 +108,9 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
 		return nil
 	}
-	*reserved = Reservation{Key: a.Key, Units: a.need, At: a.At, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At)}
+	*reserved = Reservation{
+		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At),
+	}
 	if a.Source == sash.FromLocal && req.ID == "" {
 		reserved.Instance = d.instance
 	}

@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/decide"
 )
 
 // gateOf returns a gate by the text of a file. TOKEN is the token of the client in it.
@@ -73,7 +75,7 @@ func TestNoPathAnswersAStranger(t *testing.T) {
 	}
 }
 
-// A client may decide in its domains only. What it reserved it may settle: the sealed token is proof enough.
+// A client may decide in its domains only, and settle reservations of those only: a token that it has seen is no right.
 func TestAClientDecidesInItsDomains(t *testing.T) {
 	token := []string{"Authorization", "Bearer TOKEN"}
 	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
@@ -90,7 +92,7 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/settle", "/v1/cancel"} {
 		used := map[string]string{"/v1/settle": `,"used":0`}[path]
-		for h, want := range map[*Handler]int{here: 200, powerless: 403} {
+		for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} {
 			var reserved struct{ Token string }
 			if err := json.Unmarshal(send(here, http.MethodPost, "/v1/reserve", body, token...).Body.Bytes(), &reserved); err != nil {
 				t.Fatal(err)
@@ -99,6 +101,13 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 				t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, want)
 			}
 			send(here, http.MethodPost, "/v1/cancel", `{"token":"`+reserved.Token+`"}`, token...)
+		}
+	}
+	// A token of before tokens had a domain settles in any.
+	before := here.tokens.seal(&decide.Reservation{Key: "k", Units: 1, At: time.Now(), Policy: reservation(t, "k", nil, "3/1h").Policy, ID: "i"})
+	for h, want := range map[*Handler]int{here: 200, elsewhere: 200, powerless: 403} {
+		if w := send(h, http.MethodPost, "/v1/cancel", `{"token":"`+before+`"}`, token...); w.Code != want {
+			t.Errorf("a token without a domain: %d %s, want %d", w.Code, w.Body, want)
 		}
 	}
 	const auth = forwardAuthPath + "?domain=d&descriptor=user%3Db"

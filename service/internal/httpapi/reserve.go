@@ -73,11 +73,15 @@ func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string,
 		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
 		return
 	}
-	if err := h.opts.Access.Check(r.Context(), "", access.Decide); err != nil { // the token has the domain
+	reservation, err := h.tokens.open(token)
+	domain := "" // any, for a token of nothing or of an earlier version
+	if err == nil {
+		domain = reservation.Domain
+	}
+	if err := h.opts.Access.Check(r.Context(), domain, access.Decide); err != nil {
 		access.Fail(w, err)
 		return
 	}
-	reservation, err := h.tokens.open(token)
 	if err == nil && reservation.Units > 0 && h.opts.Now().After(reservation.Expires().Add(clockSlack)) {
 		wire.Fail(w, http.StatusGone, "the reservation has expired: its charge has left every window, and there is nothing to settle")
 		return

@@ -16,8 +16,9 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// maxToken bounds a token. One with the longest key and the most limits takes half of it.
-const maxToken = 4096
+// maxToken bounds a token. One with the longest key and the most limits takes a quarter of it, and a long name of a
+// domain has room.
+const maxToken = 8192
 
 // encoding is base64url in which every token has one form.
 var encoding = base64.RawURLEncoding.Strict()
@@ -47,6 +48,7 @@ func newTokens(keys ...[]byte) tokens {
 
 // A sealed is a reservation as a token holds it. Of one that charged nothing all is empty.
 type sealed struct {
+	Domain     string         `json:"d,omitempty"` // tokens of earlier versions have none
 	Key        string         `json:"k,omitempty"`
 	Units      int64          `json:"u,omitempty"`
 	At         int64          `json:"t,omitempty"` // microseconds since the Unix epoch
@@ -62,7 +64,7 @@ func (t tokens) seal(r *decide.Reservation) string {
 	var s sealed
 	if r.Units > 0 {
 		s = sealed{
-			Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Source: r.Source, ID: r.ID, Instance: r.Instance,
+			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Source: r.Source, ID: r.ID, Instance: r.Instance,
 			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution,
 		}
 		for _, l := range r.Policy.Limits {
@@ -78,6 +80,9 @@ func (t tokens) seal(r *decide.Reservation) string {
 
 // open returns what was sealed, or errToken.
 func (t tokens) open(token string) (*decide.Reservation, error) {
+	if strings.ContainsAny(token, "\r\n") { // which package base64 overlooks
+		return nil, errToken
+	}
 	first, second, _ := strings.Cut(token, ".")
 	payload, err := encoding.DecodeString(first)
 	given, err2 := encoding.DecodeString(second)
@@ -103,7 +108,7 @@ func (t tokens) open(token string) (*decide.Reservation, error) {
 		return nil, errToken
 	}
 	return &decide.Reservation{
-		Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
+		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
 	}, nil
 }
 

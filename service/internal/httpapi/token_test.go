@@ -27,7 +27,7 @@ func reservation(t *testing.T, key string, opts *sash.Options, limits ...string)
 		t.Fatal(err)
 	}
 	return &decide.Reservation{
-		Key: key, Units: 7, At: time.UnixMicro(1_800_000_000_123_456), Policy: policy, Source: sash.FromLocal,
+		Domain: "shop", Key: key, Units: 7, At: time.UnixMicro(1_800_000_000_123_456), Policy: policy, Source: sash.FromLocal,
 		ID: "0123456789abcdef0123456789abcdef", Instance: "AAAAAAAAAAAAAAAAAAAAAAAAAA",
 	}
 }
@@ -78,7 +78,7 @@ func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "." + token, newTokens().seal(&decide.Reservation{})} {
+	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "\n", token[:9] + "\r\n" + token[9:], token + "." + token, newTokens().seal(&decide.Reservation{})} {
 		if _, err := sealer.open(wrong); !errors.Is(err, errToken) {
 			t.Errorf("%q: %v", wrong, err)
 		}
