@@ -1,14 +1,14 @@
 package config
 
 import (
-	"cmp"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// credentials are the keys whose values are secret unless the configuration says otherwise: forward-auth and Envoy name
-// entries after the headers they come from.
+// credentials are the keys whose values are secret unless the configuration says otherwise, in any spelling: forward-auth
+// and Envoy name entries after the headers they come from, whose letters have no case.
 var credentials = []string{"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token"}
 
 // A secrecy is what a domain's descriptors say about the values of one key.
@@ -46,12 +46,12 @@ func (p *parser) noteSecrecy(n *yaml.Node, domain string, e Entry, secret *bool)
 func (p *parser) secrets() error {
 	for _, name := range p.config.names {
 		d, of := p.config.domains[name], p.secrecies[name]
-		d.secret = secretByDefault()
+		d.secret = make(map[string]bool)
 		for key, s := range of {
 			if s.secret != nil {
 				d.secret[key] = *s.secret
 			}
-			if d.secret[key] && s.value != nil {
+			if d.hides(key) && s.value != nil {
 				return s.in.errorf(s.value, "the values of %q are secret, and this descriptor matches one of them, which stands here and in metrics: "+
 					"remove the value, or set secret: false", clip(key))
 			}
@@ -59,7 +59,7 @@ func (p *parser) secrets() error {
 	}
 	for _, rule := range p.config.rules {
 		for _, e := range rule.Path {
-			if p.config.domains[rule.Domain].secret[e.Key] && !slices.Contains(rule.Secrets, e.Key) {
+			if p.config.domains[rule.Domain].hides(e.Key) && !slices.Contains(rule.Secrets, e.Key) {
 				rule.Secrets = append(rule.Secrets, e.Key)
 			}
 		}
@@ -70,10 +70,10 @@ func (p *parser) secrets() error {
 // Hide returns entries with their secret values replaced by what hide makes of them: the same slice if none is secret. An
 // empty value is not secret.
 func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) []Entry {
-	secret := cmp.Or(c.domains[domain], unconfigured).secret
+	d := c.domains[domain]
 	out := entries
 	for i, e := range entries {
-		if e.Value == "" || !secret[e.Key] {
+		if e.Value == "" || !d.hides(e.Key) {
 			continue
 		}
 		if &out[0] == &entries[0] {
@@ -84,13 +84,14 @@ func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) 
 	return out
 }
 
-// unconfigured stands for domains that the configuration does not have.
-var unconfigured = &domain{secret: secretByDefault()}
-
-func secretByDefault() map[string]bool {
-	secret := make(map[string]bool)
-	for _, key := range credentials {
-		secret[key] = true
+// hides reports whether the values of a key are secret. A nil domain is one that the configuration does not have.
+func (d *domain) hides(key string) bool {
+	if d != nil {
+		if secret, said := d.secret[key]; said {
+			return secret
+		}
 	}
-	return secret
+	return slices.ContainsFunc(credentials, func(name string) bool {
+		return len(name) == len(key) && strings.EqualFold(name, strings.ReplaceAll(key, "_", "-"))
+	})
 }

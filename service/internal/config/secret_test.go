@@ -33,6 +33,11 @@ func TestWhichValuesAreSecret(t *testing.T) {
 		{"one that the configuration does not have", "d", "authorization", true},
 		{"one that it says is none", "d", "cookie", false},
 		{"the same in another domain", "e", "cookie", true},
+		{"capital letters", "d", "Authorization", true},
+		{"underscores", "d", "api_key", true},
+		{"both", "d", "X_Api_Key", true},
+		{"another spelling of one that is clear", "d", "Cookie", true},
+		{"a longer one", "d", "x-api-keys", false},
 	} {
 		if got, want := hidden(t, some, c.domain, c.key), map[bool]string{true: "<b>", false: "b"}[c.secret]; got != want {
 			t.Errorf("%s: %s of %s is %q, want %q", c.what, c.key, c.domain, got, want)
@@ -48,12 +53,17 @@ func TestWhichValuesAreSecret(t *testing.T) {
 	if text := c.Rules()[0].Describe(); !strings.HasSuffix(text, ", secret token") {
 		t.Errorf("described as %q", text)
 	}
+	c, err = Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: X-Api_Key, limits: [1/1m]}\n"))
+	if err != nil || len(c.Rules()[0].Secrets) != 1 { // so that it needs SASH_SECRET_KEYS
+		t.Errorf("the rule of another spelling: %v, %v", c, err)
+	}
 }
 
 func TestSecretsThatCannotBe(t *testing.T) {
 	for what, c := range map[string]struct{ text, say string }{
 		"a value in the configuration": {"- {key: token, secret: true}\n- {key: user, descriptors: [{key: token, value: abc, limits: [1/1m]}]}",
 			`x.yaml:4: the values of "token" are secret, and this descriptor matches one of them`},
+		"another spelling of one":               {`- {key: API_Key, value: "a", limits: [1/1m]}`, "or set secret: false"},
 		"a wildcard of a header of credentials": {`- {key: authorization, value: "Bearer *", limits: [1/1m]}`, "or set secret: false"},
 		"both":                                  {"- {key: token, secret: true}\n- {key: user, descriptors: [{key: token, secret: false}]}", `x.yaml:4: the key "token" is secret: true in another descriptor`},
 		"neither":                               {"- {key: token, secret: perhaps}", "secret must be true or false"},
