@@ -25,7 +25,7 @@ const (
 	// It does not fold short names of Windows (/LOGIN~1), names of streams (/login::$DATA), or what follows the name
 	// of a script (/login.php/x): reject those in front.
 	FoldAll PathFold = iota
-	// KeepCase folds everything but letters. A segment ends at a semicolon (Tomcat, Jetty, Spring), without spaces
+	// KeepCase leaves letters as they are. A segment ends at a semicolon (Tomcat, Jetty, Spring), without spaces
 	// around it and dots behind it (Windows). A backslash is a slash (IIS). Encodings are followed however deep
 	// they are: %25, %u002F, overlong UTF-8, full-width forms. Where a parent directory leads can depend on the server,
 	// as in /x/..;/a and /x/%252e%252e/a: such a path is [ErrBadKey], and so is one with a zero byte. Browsers
