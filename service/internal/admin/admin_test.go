@@ -207,6 +207,7 @@ func TestWrongRequests(t *testing.T) {
 		"limits of a ban":           {"POST", "bans", `{` + eve + `,"expires":"1h","limits":["1/1m"]}`, 422, "a ban must not have any"},
 		"an override without":       {"POST", "overrides", `{` + eve + `,"expires":"1h"}`, 422, "an override needs limits"},
 		"a wrong limit":             {"POST", "overrides", `{` + eve + `,"expires":"1h","limits":["0/1m"]}`, 422, "units must be at least 1"},
+		"what is no network":        {"POST", "bans", `{"domain":"d","entries":[{"key":"user","value":"192.0.2.0/33"}],"expires":"1h"}`, 422, "such as 192.0.2.0/24"},
 		"an unknown field":          {"POST", "bans", `{` + eve + `,"expire":"1h"}`, 400, `unknown field`},
 		"an unknown domain":         {"POST", "bans", `{"domain":"e","entries":[{"key":"user"}],"expires":"1h"}`, 404, "unknown domain"},
 		"no domain":                 {"POST", "bans", `{"entries":[{"key":"user"}],"expires":"1h"}`, 400, "domain is missing"},

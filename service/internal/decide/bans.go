@@ -3,7 +3,6 @@ package decide
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"example.com/sash/service/internal/config"
@@ -27,38 +26,6 @@ type banNets struct {
 	clients map[netip.Prefix]*banTree
 	bits4   []int // the lengths of the prefixes in of
 	bits6   []int
-}
-
-// network returns what a value means if it is an address or a network: an address is a network of one, and IPv4 within
-// IPv6 is IPv4.
-func network(value string) (netip.Prefix, bool) {
-	if !strings.ContainsAny(value, ".:") || strings.IndexByte("0123456789abcdefABCDEF:", value[0]) < 0 {
-		return netip.Prefix{}, false // without the cost of an error
-	}
-	addr, err := netip.ParseAddr(value)
-	if err == nil {
-		addr = addr.Unmap().WithZone("")
-		return netip.PrefixFrom(addr, addr.BitLen()), true
-	}
-	p, err := netip.ParsePrefix(value)
-	if err != nil {
-		return p, false
-	}
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked(), true
-}
-
-// clientBits is the part of an IPv6 address that a proxy's limit counts as one client.
-const clientBits = 64
-
-// client returns the client that an IPv6 network longer than one belongs to.
-func client(p netip.Prefix) (netip.Prefix, bool) {
-	if !p.Addr().Is6() || p.Bits() <= clientBits {
-		return p, false
-	}
-	return netip.PrefixFrom(p.Addr(), clientBits).Masked(), true
 }
 
 // insert adds a ban. With asClient it does so for requests that name addresses by their /64, and adds nothing if the
@@ -144,21 +111,4 @@ func (t *banTree) find(entries, charged []config.Entry, now time.Time, best *Exc
 		}
 	}
 	return nets.clients[p].find(below, chargedBelow, now, best)
-}
-
-// Canonical returns the entries of a ban with each address and network in one form: an address without a zone, IPv4
-// within IPv6 as IPv4, and a network without the bits of a host.
-func Canonical(entries []config.Entry) []config.Entry {
-	out := slices.Clone(entries)
-	for i, e := range out {
-		p, isNet := network(e.Value)
-		switch {
-		case !isNet:
-		case p.IsSingleIP():
-			out[i].Value = p.Addr().String()
-		default:
-			out[i].Value = p.String()
-		}
-	}
-	return out
 }

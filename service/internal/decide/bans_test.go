@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -162,6 +163,28 @@ func TestABanThatNothingCanMatchIsRejected(t *testing.T) {
 		err := d.CheckException(Exception{Domain: "d", Entries: part(entries, 1).Entries})
 		if (err == nil) != (say == "") || err != nil && !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v, want %q", entries, err, say)
+		}
+	}
+}
+
+// A value that looks like a network and is none would match that text alone, and say that it is in effect.
+func TestABanOfWhatLooksLikeANetworkIsRejected(t *testing.T) {
+	d := live(t, banRules+"- {key: addr, value: \"198.51.100.*\", limits: [9/1h], share_threshold: true}\n")
+	for _, value := range []string{
+		"192.0.2.0/33", "192.0.2.0/024", "192.0.2.0/255.255.255.0", "192.0.2.0/", "192.0.2.0/-1", "2001:db8::/129", "[2001:db8::]/32", "::ffff:192.0.2.0/ffff::",
+		"192.0.2.*", "192.0.*.*", "192.*", "2001:db8:*", "2001:db8::*", "[2001:db8::1]", "[192.0.2.7]", "192.0.2.1-192.0.2.9", " 192.0.2.7", "192.0.2.0/24 ",
+	} {
+		err := d.CheckException(Exception{Domain: "d", Entries: []config.Entry{{Key: "addr", Value: value}}})
+		if !errors.Is(err, config.ErrNoDescriptor) || !strings.Contains(err.Error(), "such as 192.0.2.0/24") {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+	for _, value := range []string{
+		"192.0.2.7", "192.0.2.7/24", "2001:db8::1", "::/0", "192.0.2.7:80", "[2001:db8::1]:80", "1.2", "1.2.3/x", "192.0.2.7/index", "*", "a.*", "ab:*", "10-12", "", "/",
+		"198.51.100.*", // which the configuration has
+	} {
+		if err := d.CheckException(Exception{Domain: "d", Entries: []config.Entry{{Key: "addr", Value: value}}}); err != nil {
+			t.Errorf("%q: %v", value, err)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 
 // CheckException returns what is wrong with an exception under the configuration in use: errors are
 // config.ErrUnknownDomain; for a ban config.ErrNoDescriptor, if no request that the configuration counts can begin with
-// its entries; for an override ErrNotLimited, and sash.ErrInvalidLimit for limits that the rule's algorithm cannot
+// its entries, or a value looks like a network and is none; for an override ErrNotLimited, and sash.ErrInvalidLimit for limits that the rule's algorithm cannot
 // count. An override that no longer passes has no effect.
 func (d *Decider) CheckException(e Exception) error {
 	r := d.rules.Load()
@@ -97,7 +97,10 @@ func (d *Decider) CheckException(e Exception) error {
 		_, err := d.compileOverride(r, e)
 		return err
 	}
-	return r.config.Reach(e.Domain, e.Entries)
+	if err := r.config.Reach(e.Domain, e.Entries); err != nil {
+		return err
+	}
+	return checkNetworks(r.config, e.Domain, e.Entries)
 }
 
 // ban fills in the answer to a request that a ban refuses.

@@ -126,6 +126,27 @@ func TestWhatCannotBeKept(t *testing.T) {
 	}
 }
 
+// Networks at several levels multiply what a lookup visits: 63 ms with 10,000 bans. Addresses and words do not.
+func TestABanHasOneNetwork(t *testing.T) {
+	ban := func(values ...string) *Exception {
+		e := &Exception{Kind: Ban, Domain: "d"}
+		for _, value := range values {
+			e.Entries = append(e.Entries, config.Entry{Key: "user", Value: value})
+		}
+		return e
+	}
+	for _, e := range []*Exception{ban("192.0.2.0/24"), ban("192.0.2.0/24", "192.0.2.7", "2001:db8::1"), ban("a", "::/0"), ban("192.0.2.7/32", "::1/128", "::ffff:192.0.2.0/120")} {
+		if _, err := e.decided(); err != nil {
+			t.Errorf("%v: %v", e.Entries, err)
+		}
+	}
+	for _, e := range []*Exception{ban("192.0.2.0/24", "10.0.0.0/8"), ban("a", "::/0", "b", "::ffff:10.0.0.0/104")} {
+		if _, err := e.decided(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "2 networks") {
+			t.Errorf("%v: %v", e.Entries, err)
+		}
+	}
+}
+
 func TestTheNumberIsBounded(t *testing.T) {
 	b := New(decider(t), nil, "", quiet)
 	now := time.Now()
