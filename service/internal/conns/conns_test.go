@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -361,5 +362,31 @@ func TestSharesOfDescriptors(t *testing.T) {
 		if data, admin := shares(tt.descriptors, 4096); data != tt.data || admin != tt.admin {
 			t.Errorf("of %d: %d for each data port and %d for the admin port, want %d and %d", tt.descriptors, data, admin, tt.data, tt.admin)
 		}
+	}
+}
+
+func TestOpenConnectionsAreCounted(t *testing.T) {
+	inner, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open atomic.Int64
+	l := New(inner, Bounds{Open: &open})
+	t.Cleanup(func() { _ = l.Close() })
+	for i := range 3 {
+		connect(t, l)
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if open.Load() != 1+int64(i) {
+			t.Errorf("%d are open after %d", open.Load(), i+1)
+		}
+		defer func() {
+			_, _ = c.Close(), c.Close()
+			if open.Load() != int64(i) {
+				t.Errorf("%d are open, and %d should", open.Load(), i)
+			}
+		}()
 	}
 }

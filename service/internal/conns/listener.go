@@ -156,9 +156,18 @@ func (l *Listener) conns() []*Conn {
 	return all
 }
 
+func (l *Listener) count(n int64) {
+	if l.bounds.Open != nil {
+		l.bounds.Open.Add(n)
+	}
+}
+
 func (l *Listener) forget(c *Conn) {
 	l.mu.Lock()
-	delete(l.open, c.RemoteAddr())
+	if l.open[c.RemoteAddr()] == c { // the first Close
+		delete(l.open, c.RemoteAddr())
+		l.count(-1)
+	}
 	l.mu.Unlock()
 	select {
 	case l.freed <- struct{}{}:

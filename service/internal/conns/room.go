@@ -3,6 +3,7 @@ package conns
 import (
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,6 +12,8 @@ type Bounds struct {
 	// Max is the most connections. At the bound a new one takes the place of one that is silent and waits for no
 	// answer. If there is none it waits, as do those behind it in the system's queue. Zero is no bound.
 	Max int
+	// Open is how many connections are open. The listener changes it. Nil is not counted.
+	Open *atomic.Int64
 	// Log gets a warning at the bound, at most once a minute. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -56,6 +59,7 @@ func (l *Listener) enter(c *Conn) (victim *Conn, ok bool) {
 	defer l.mu.Unlock()
 	if l.bounds.Max == 0 || len(l.open) < l.bounds.Max {
 		l.open[c.RemoteAddr()] = c
+		l.count(1)
 		return nil, true
 	}
 	began, seen := time.Now().Add(-silence), 0

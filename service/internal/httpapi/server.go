@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,8 +31,8 @@ const (
 type Server struct {
 	// TLS is nil for plain text.
 	TLS *tls.Config
-	// MaxConnections bounds the connections. Zero is no bound.
-	MaxConnections int
+	// Connections bounds and counts the connections. A nil Log is that of the server.
+	Connections conns.Bounds
 	// Log gets what an operator should know. Nil is none.
 	Log *slog.Logger
 }
@@ -44,7 +45,8 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
-	known := conns.New(listener, conns.Bounds{Max: s.MaxConnections, Log: s.Log})
+	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
+	known := conns.New(listener, s.Connections)
 	listener = known
 	if s.TLS != nil {
 		listener = tls.NewListener(known, s.TLS)

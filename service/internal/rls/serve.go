@@ -38,8 +38,8 @@ type Server struct {
 	MaxConnectionAge time.Duration
 	// MaxConnectionAgeGrace is how long calls may go on then. Zero is one hour.
 	MaxConnectionAgeGrace time.Duration
-	// MaxConnections bounds the connections. Zero is no bound.
-	MaxConnections int
+	// Connections bounds and counts the connections. A nil Log is that of the server.
+	Connections conns.Bounds
 	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
 	// Nil is never.
 	Draining <-chan struct{}
@@ -68,7 +68,8 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
-	known := conns.New(listener, conns.Bounds{Max: o.MaxConnections, Log: o.Log})
+	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
+	known := conns.New(listener, o.Connections)
 	bound.ending, bound.conns = ending, known
 	transport := insecure.NewCredentials()
 	if o.TLS != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/conns"
@@ -60,10 +61,11 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	s.warnOfPlainText(ports)
 	protocol := s.protocol()
 	data, admin := s.connections()
+	web := httpapi.Server{TLS: s.TLS, Connections: s.bounds("http", data), Log: s.Log}
 	all := []func(context.Context) error{
 		s.exceptions.Run,
 		func(ctx context.Context) error {
-			return httpapi.Server{TLS: s.TLS, MaxConnections: data, Log: s.Log}.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
+			return web.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
 		},
 	}
 	if s.store.run != nil {
@@ -71,12 +73,13 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	}
 	if ports.grpc != nil {
 		server := s.Server
-		server.Draining, server.MaxConnections, server.Log = draining, data, s.Log
+		server.Draining, server.Connections, server.Log = draining, s.bounds("grpc", data), s.Log
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.admin != nil {
+		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin)}
 		all = append(all, s.stats.Run, func(ctx context.Context) error {
-			return httpapi.Server{TLS: s.AdminTLS, MaxConnections: admin}.Serve(ctx, ports.admin, s.recovering(s.admin()))
+			return operators.Serve(ctx, ports.admin, s.recovering(s.admin()))
 		})
 	}
 	return all
@@ -90,6 +93,13 @@ func (s *instance) connections() (data, admin int) {
 			"connections", data, "wanted", want)
 	}
 	return data, admin
+}
+
+// bounds returns those of the connections of a port, with gauges of them.
+func (s *instance) bounds(port string, most int) conns.Bounds {
+	b := conns.Bounds{Max: most, Open: new(atomic.Int64), Log: s.Log}
+	s.stats.Connections(port, b.Open, most)
+	return b
 }
 
 // protocol answers Envoy, over gRPC and at /json.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,7 +23,7 @@ func start(t *testing.T, opts Options) (at Listening, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	listening, ended := make(chan Listening, 1), make(chan error, 1)
-	opts.Log = slog.New(slog.DiscardHandler)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	opts.Listening = func(at Listening) error { listening <- at; return nil }
 	go func() { ended <- Run(ctx, opts) }()
 	select {

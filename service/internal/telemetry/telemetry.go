@@ -123,7 +123,7 @@ func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registr
 	mux := http.NewServeMux()
 	mux.Handle(envoy.PrometheusPath, promhttp.HandlerFor(registry.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	t.running.Go(func() {
-		if err := (httpapi.Server{MaxConnections: maxScrapers}).Serve(ctx, listener, mux); err != nil {
+		if err := (httpapi.Server{Connections: conns.Bounds{Max: maxScrapers, Log: t.log}}).Serve(ctx, listener, mux); err != nil {
 			t.log.Error("metrics for Prometheus are no longer served", "addr", envoy.PrometheusAddr, "error", err)
 		}
 	})

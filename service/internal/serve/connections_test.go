@@ -1,0 +1,91 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"example.com/sash/service/internal/servertest"
+)
+
+// A journal is a log that a test reads while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) has(text string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Contains(j.text.String(), text)
+}
+
+// An operator sees how many connections each port has, and a warning at the bound, also that of the admin port.
+func TestOpenConnectionsAreInTheMetricsAndFullPortsInTheLog(t *testing.T) {
+	log := &journal{}
+	at, stop := start(t, Options{
+		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", MaxConnections: 8, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	defer func() { _ = stop() }()
+	metrics := func() string {
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		res, err := client.Get("http://" + at.Admin.String() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var open []net.Conn
+	fill := func(addr net.Addr, n int) {
+		for range n {
+			c, err := net.Dial("tcp", addr.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = append(open, c)
+		}
+	}
+	fill(at.HTTP, 3)
+	fill(at.GRPC, 2)
+	all := []string{
+		`sash_connections{port="http"} 3`, `sash_connections{port="grpc"} 2`, `sash_connections{port="admin"} 1`,
+		`sash_max_connections{port="http"} 8`, `sash_max_connections{port="grpc"} 8`,
+	}
+	servertest.Wait(t, fmt.Sprintf("the metrics do not have %q", all), func() bool {
+		text := metrics()
+		for _, line := range all {
+			if !strings.Contains(text, line+"\n") {
+				return false
+			}
+		}
+		return true
+	})
+	_, admin := (&instance{Options: Options{MaxConnections: 8, Log: slog.New(slog.DiscardHandler)}}).connections()
+	fill(at.HTTP, 6)
+	fill(at.Admin, admin+1)
+	for _, addr := range []net.Addr{at.HTTP, at.Admin} {
+		servertest.Wait(t, "no warning of "+addr.String(), func() bool {
+			return log.has("all connections of the port are in use") && log.has("addr="+addr.String())
+		})
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+	servertest.Wait(t, "connections that are closed still count", func() bool { return strings.Contains(metrics(), `sash_connections{port="http"} 0`) })
+}
