@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -8,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,6 +23,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"example.com/sash/service/internal/cli"
 )
 
 // sash token makes a token, the file of --access lists its digest, and the client with the token may do what the file
@@ -161,4 +167,52 @@ func TestTLSIsSetUpWrong(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, c.say)
 		}
 	}
+}
+
+// The command that sash serve prints works, or says what it needs.
+func TestTheCommandToTryWorksOrNamesTheToken(t *testing.T) {
+	dir := t.TempDir()
+	config, file := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "access.yaml")
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(config, "domain: a\ndescriptors: [{key: k, limits: [9/1m]}]\n---\ndomain: b\ndescriptors: [{key: k, limits: [9/1m]}]\n")
+	client := fmt.Sprintf("clients: [{name: c, tokens: [%x], allow: [decide]}]\n", sha256.Sum256([]byte("secret")))
+	for _, c := range []struct{ what, access, says, status string }{
+		{"anyone", "anonymous: {allow: [decide]}\n", "Try it:\n", "200"},
+		{"anyone in one domain", "anonymous: {allow: [decide], domains: [b]}\n", "Try it:\n", "200"},
+		{"a client", client, "Try it, with the token of a client in " + file + " that may decide in the domain a:\n", "200"},
+	} {
+		write(file, c.access)
+		said := announced(t, "--config", config, "--access", file)
+		_, command, _ := strings.Cut(said, "\n\n  ")
+		command = strings.Replace(command, "TOKEN", "secret", 1)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", command).Output()
+		if !strings.Contains(said, c.says) || err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 "+c.status) {
+			t.Errorf("%s: %s\n%s %v", c.what, said, out, err)
+		}
+	}
+}
+
+// announced starts sash serve and returns what it prints for people.
+func announced(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		all := append([]string{"serve", "--addr", "127.0.0.1:0", "--grpc-addr", "", "--admin-addr", ""}, args...)
+		ended <- cli.Run(ctx, all, strings.NewReader(""), write, io.Discard, environment(nil))
+		_ = write.Close()
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	var said strings.Builder
+	lines := bufio.NewScanner(read)
+	for !strings.Contains(said.String(), "curl") && lines.Scan() {
+		said.WriteString(lines.Text() + "\n")
+	}
+	go func() { _, _ = io.Copy(io.Discard, read) }()
+	return said.String()
 }

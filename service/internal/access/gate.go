@@ -45,6 +45,9 @@ type Options struct {
 	Refused func(reason string)
 	// Domains returns the domains of the configuration, to warn of others in the file. Nil warns of none.
 	Domains func() []string
+	// Certificates says that a port verifies certificates of clients. Otherwise those of the file identify nobody, and
+	// a warning says so.
+	Certificates bool
 	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
 	Log *slog.Logger
 	// Now is the clock by which the file is looked at. Nil is time.Now.
@@ -79,6 +82,7 @@ func Open(path string, opts *Options) (*Gate, error) {
 	g.last = data
 	g.clients.Store(all)
 	g.WarnOfDomains()
+	g.warnOfCertificates()
 	return g, nil
 }
 
@@ -139,6 +143,7 @@ func (g *Gate) read() {
 	g.clients.Store(all)
 	g.opts.Log.Info("the file of --access was changed", "clients", len(all.names()))
 	g.WarnOfDomains()
+	g.warnOfCertificates()
 }
 
 // WarnOfDomains logs the domains of the file that the configuration does not have.
@@ -152,6 +157,28 @@ func (g *Gate) WarnOfDomains() {
 			g.opts.Log.Warn("the file of --access names a domain that the configuration does not have", "domain", domain, "configuration", strings.Join(have, ", "))
 		}
 	}
+}
+
+// warnOfCertificates logs the clients that no port knows by their certificates.
+func (g *Gate) warnOfCertificates() {
+	all := g.clients.Load()
+	if g.opts.Certificates || len(all.certificates) == 0 {
+		return
+	}
+	var names []string
+	for _, one := range all.certificates {
+		names = append(names, one.name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	g.opts.Log.Warn("the file of --access names certificates, and no port verifies them: a client without a token is anonymous there; "+
+		"give --tls-client-ca, or list tokens", "clients", strings.Join(names[:min(len(names), 10)], ", "), "number", len(names))
+}
+
+// Anonymous reports whether callers without credentials have all these rights in a domain.
+func (g *Gate) Anonymous(domain string, need Right) bool {
+	all := &g.current().anonymous
+	return all.allow&need == need && all.in(domain)
 }
 
 // identify returns the caller of a token, of which there may be several, or else of a certificate. A wrong token is

@@ -41,9 +41,15 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return k.current(), nil
 		},
-		// Not used as long as there is GetConfigForClient, but gRPC wants to see a certificate.
+		// Not used as long as there is GetConfigForClient, but gRPC wants to see a certificate, and Verifies the rest.
 		Certificates: base.Certificates,
+		ClientAuth:   base.ClientAuth,
 	}, nil
+}
+
+// Verifies reports whether a port with the configuration verifies certificates of clients. That of nil does not.
+func Verifies(config *tls.Config) bool {
+	return config != nil && config.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
 // A keeper keeps the configuration of the files as they were last read.

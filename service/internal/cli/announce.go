@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/serve"
 )
@@ -42,9 +44,24 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	out.say("  store          %s", on.Store)
 	out.say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
 	if rules := on.Config.Rules(); len(rules) > 0 {
-		out.say("\nTry it:\n\n  %s\n", curl(url, rules[0]))
+		s.tryIt(out, url, rules, on.Anonymous)
 	}
 	return out.err
+}
+
+// tryIt prints a command for a rule that anyone may use, or for the first one and what the caller has to show for it.
+func (s *serving) tryIt(out *text, url string, rules []*config.Rule, anonymous func(domain string) bool) {
+	rule, credentials, needs := rules[0], "", ""
+	if i := slices.IndexFunc(rules, func(r *config.Rule) bool { return anonymous(r.Domain) }); i >= 0 {
+		rule = rules[i]
+	} else {
+		credentials = " -H 'Authorization: Bearer TOKEN'"
+		needs = fmt.Sprintf(", with the token of a client in %s that may decide in the domain %s", s.opts.AccessFile, rule.Domain)
+	}
+	if access.Verifies(s.opts.TLS) {
+		credentials, needs = " --cert CERTIFICATE --key KEY"+credentials, ", with a certificate of a client"+needs
+	}
+	out.say("\nTry it%s:\n\n  %s\n", needs, curl(url, credentials, rule))
 }
 
 // reachable returns an address as a client on the same machine writes it.
@@ -59,8 +76,8 @@ func reachable(addr net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// curl returns a command that asks for a unit of a subject of the rule.
-func curl(url string, rule *config.Rule) string {
+// curl returns a command that asks for a unit of a subject of the rule, with the caller's credentials.
+func curl(url, credentials string, rule *config.Rule) string {
 	entries := make([]config.Entry, len(rule.Path))
 	for i, e := range rule.Path {
 		if e.Value == "" {
@@ -72,5 +89,5 @@ func curl(url string, rule *config.Rule) string {
 		entries[i] = e
 	}
 	body, _ := json.Marshal(map[string]any{"domain": rule.Domain, "entries": entries}) // strings only: it cannot fail
-	return fmt.Sprintf("curl -i -H 'Content-Type: application/json' -d '%s' %s/v1/allow", strings.ReplaceAll(string(body), "'", `'\''`), url)
+	return fmt.Sprintf("curl -i%s -H 'Content-Type: application/json' -d '%s' %s/v1/allow", credentials, strings.ReplaceAll(string(body), "'", `'\''`), url)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -116,7 +117,7 @@ func TestAPortAtItsBoundEnds(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	full := make(warnings, 1)
-	server := Server{MaxConnections: 1, Log: slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	server := Server{Connections: conns.Bounds{Max: 1}, Log: slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener, handler) }()
 	answered := make(chan error, 1)

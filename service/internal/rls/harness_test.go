@@ -22,6 +22,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -103,7 +104,9 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Server{Log: opts.Log, MaxConnections: w.most, calls: w.calls}.Serve(ctx, listener, New(decider, opts)) }()
+	go func() {
+		ended <- Server{Log: opts.Log, Connections: conns.Bounds{Max: w.most}, calls: w.calls}.Serve(ctx, listener, New(decider, opts))
+	}()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	w.conn, err = grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

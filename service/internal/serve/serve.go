@@ -64,7 +64,10 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	if s.Listening != nil {
-		err = s.Listening(Listening{addr(ports.http), addr(ports.grpc), addr(ports.admin), s.store.where, name, s.decider.Config()})
+		err = s.Listening(Listening{
+			addr(ports.http), addr(ports.grpc), addr(ports.admin), s.store.where, name, s.decider.Config(),
+			func(domain string) bool { return s.gate.Anonymous(domain, access.Decide) },
+		})
 		if err != nil {
 			ports.close()
 			return err
@@ -93,6 +96,8 @@ func (s *instance) openGate() (err error) {
 		Refused: s.stats.Denied,
 		Domains: func() []string { return s.decider.Config().Domains() },
 		Log:     s.Log,
+
+		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS),
 	})
 	return err
 }
