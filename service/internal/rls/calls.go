@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
@@ -21,6 +22,7 @@ const (
 	callTime   = 10 * time.Second
 	maxCalls   = 10_000
 	maxWatches = 10 // of health, on one connection
+	maxUntaken = 10 // answers that a connection has not taken in time, besides those to watches
 )
 
 // calls bounds the calls of a server. It sees a call before its message, which may never come.
@@ -31,26 +33,42 @@ type calls struct {
 	ending context.Context // watches end with it; other calls have within
 
 	mu      sync.Mutex
-	open    list.List        // guarded by mu: functions that cancel calls, the oldest first
+	partial list.List        // guarded by mu: calls whose message has not come, the oldest first
+	whole   list.List        // guarded by mu: other calls, likewise
 	watches map[net.Addr]int // guarded by mu: of each connection
 }
 
-// enter lets a call begin. One too many cancels the oldest: those of clients that wait for an answer are young.
+// A call is one that calls counts. Its context has it under callKey.
+type call struct {
+	cancel context.CancelFunc
+	in     *list.List    // guarded by calls.mu
+	place  *list.Element // guarded by calls.mu: in the list
+}
+
+type callKey struct{}
+
+// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client that
+// waits for an answer has sent its message.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName == healthpb.Health_Watch_FullMethodName {
 		return c.watch(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.within)
 	conn := c.conns.Of(client(ctx))
+	ctx, cancel := context.WithTimeout(ctx, c.within)
+	one := &call{cancel: cancel}
 	if conn != nil {
 		conn.Begin()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open.Len() >= c.most {
-		c.open.Remove(c.open.Front()).(context.CancelFunc)()
+	if c.partial.Len()+c.whole.Len() >= c.most {
+		oldest := &c.partial
+		if oldest.Len() == 0 {
+			oldest = &c.whole
+		}
+		oldest.Remove(oldest.Front()).(*call).cancel()
 	}
-	place := c.open.PushBack(cancel)
+	one.in, one.place = &c.partial, c.partial.PushBack(one)
 	context.AfterFunc(ctx, func() {
 		cancel()
 		if conn != nil {
@@ -58,9 +76,21 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.open.Remove(place)
+		one.in.Remove(one.place)
 	})
-	return ctx, nil
+	return context.WithValue(ctx, callKey{}, one), nil
+}
+
+// arrived notes that the message of a call has come. It is a grpc.UnaryServerInterceptor.
+func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if one, ok := ctx.Value(callKey{}).(*call); ok {
+		c.mu.Lock()
+		if one.in.Remove(one.place); ctx.Err() == nil {
+			one.in, one.place = &c.whole, c.whole.PushBack(one)
+		}
+		c.mu.Unlock()
+	}
+	return next(ctx, req)
 }
 
 // client returns the address of the caller's connection, one pointer for each connection.

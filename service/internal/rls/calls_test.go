@@ -7,12 +7,14 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/servertest"
 )
@@ -25,10 +27,20 @@ func limiting(t *testing.T, c *calls) *world {
 	return w
 }
 
+// half begins a call without a message.
+func half(t *testing.T, stranger *servertest.Frames) (stream uint32) {
+	t.Helper()
+	stream, err := stranger.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
 func (c *calls) number() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open.Len()
+	return c.partial.Len() + c.whole.Len()
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
@@ -66,26 +78,51 @@ func TestHalfSentCallsEnd(t *testing.T) {
 	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 }
 
-// The calls of a client that waits for answers are younger than those of one that does not.
 func TestACallTooManyCancelsTheOldest(t *testing.T) {
 	c := &calls{within: time.Hour, most: 5}
 	w := limiting(t, c)
 	stranger := servertest.DialFrames(t, w.conn.Target())
-	begin := func() uint32 {
-		stream, err := stranger.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stream
-	}
 	for range 5 {
-		begin()
+		half(t, stranger)
 	}
 	eventually(t, "the calls do not begin", func() bool { return c.number() == 5 })
 	w.says("a call too many", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 	eventually(t, "the oldest call is not cancelled", func() bool { return stranger.Ended() == 1 })
-	_ = stranger.WriteRSTStream(begin(), 8)
+	_ = stranger.WriteRSTStream(half(t, stranger), 8)
 	eventually(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
+}
+
+// A client that waits for its answer has sent its message, however many calls others begin meanwhile.
+func TestHalfSentCallsCancelNoOther(t *testing.T) {
+	c := &calls{within: time.Hour, most: 5}
+	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
+	w := &world{t: t, calls: c}
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
+		close(inside)
+		select {
+		case <-finish:
+			return store.Decide(ctx, req)
+		case <-ctx.Done():
+			return driver.Answer{}, ctx.Err()
+		}
+	}), &Options{Timeout: time.Hour})
+	stranger := servertest.DialFrames(t, w.conn.Target())
+	half(t, stranger) // older than the call
+	eventually(t, "the call does not begin", func() bool { return c.number() == 1 })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.client.ShouldRateLimit(t.Context(), request("ip=a"))
+		answered <- err
+	}()
+	<-inside
+	for range 20 {
+		half(t, stranger)
+	}
+	eventually(t, "half-sent calls too many are not cancelled", func() bool { return stranger.Ended() >= 16 })
+	close(finish)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
 }
 
 // A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the rest
@@ -113,6 +150,31 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	eventually(t, "the connection stays", refusing.Gone)
 	if refusing.Ended() > 0 || taking.Gone() {
 		t.Error("the wrong connection has ended, or answers of the right one")
+	}
+}
+
+// An answer to a watch of health has no end, and a client may take some others late.
+func TestWatchesOfHealthAreNoAnswersTooLate(t *testing.T) {
+	w := limiting(t, &calls{within: 100 * time.Millisecond, most: maxCalls})
+	ask := func(method string, n int, f *servertest.Frames) {
+		for range n {
+			stream, err := f.Begin(method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.WriteData(stream, true, make([]byte, 5))
+		}
+	}
+	noWindow := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
+	watching := servertest.DialFrames(t, w.conn.Target(), noWindow)
+	ask(healthpb.Health_Watch_FullMethodName, maxWatches, watching)
+	ask(healthpb.Health_Check_FullMethodName, maxUntaken, watching)
+	eventually(t, "the answers do not begin", func() bool { return watching.Begun() == maxWatches+maxUntaken })
+	other := servertest.DialFrames(t, w.conn.Target(), noWindow)
+	ask(healthpb.Health_Check_FullMethodName, maxWatches+maxUntaken+1, other)
+	eventually(t, "a connection with too many late answers stays", other.Gone)
+	if watching.Gone() {
+		t.Error("a client that watches health and takes some answers late is disconnected")
 	}
 }
 
@@ -146,7 +208,14 @@ func TestWatchesOfHealthAreBounded(t *testing.T) {
 		_, err := watch(t.Context())
 		return err == nil
 	})
-	time.Sleep(2 * c.within) // longer than other calls may take
+	method := pb.RateLimitService_ShouldRateLimit_FullMethodName
+	younger, err := w.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := younger.RecvMsg(new(pb.RateLimitResponse)); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a half-sent call ends with %v", err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- w.stop() }()
 	if res, err := last.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_NOT_SERVING {

@@ -78,6 +78,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	options := []grpc.ServerOption{
 		grpc.Creds(unread{transport, bound.within}),
 		grpc.InTapHandle(bound.enter),
+		grpc.ChainUnaryInterceptor(bound.arrived),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),

@@ -87,7 +87,7 @@ func (a *answers) end(stream uint32) {
 	delete(a.begun, stream)
 }
 
-// check closes the connection if more answers wait for their end than streams may watch health.
+// check closes the connection if too many answers wait for their end. Those to watches have none.
 func (a *answers) check() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +97,7 @@ func (a *answers) check() {
 			late++
 		}
 	}
-	if late > maxWatches {
+	if late > maxWatches+maxUntaken {
 		_ = a.Conn.Close()
 	} else if len(a.begun) > 0 {
 		a.look.Reset(a.within)

@@ -17,9 +17,10 @@ type Frames struct {
 	conn net.Conn
 	next uint32
 
-	begun bool
+	called bool // First
 
 	mu    sync.Mutex
+	begun map[uint32]bool // guarded by mu: streams with an answer
 	ended map[uint32]bool // guarded by mu: streams that the server ended
 	gone  bool            // guarded by mu
 }
@@ -38,7 +39,7 @@ func DialFrames(t testing.TB, addr string, settings ...http2.Setting) *Frames {
 func NewFrames(t testing.TB, conn net.Conn, settings ...http2.Setting) *Frames {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
-	f := &Frames{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, ended: make(map[uint32]bool)}
+	f := &Frames{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, begun: make(map[uint32]bool), ended: make(map[uint32]bool)}
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +62,9 @@ func (f *Frames) read() {
 		}
 		header := frame.Header()
 		f.mu.Lock()
+		if header.Type == http2.FrameHeaders {
+			f.begun[header.StreamID] = true
+		}
 		if header.StreamID > 0 && (header.Type == http2.FrameRSTStream || header.Flags.Has(http2.FlagHeadersEndStream) && header.Type == http2.FrameHeaders) {
 			f.ended[header.StreamID] = true
 		}
@@ -85,9 +89,16 @@ func (f *Frames) Begin(method string, more ...byte) (stream uint32, err error) {
 
 // First reports whether it is called for the first time.
 func (f *Frames) First() bool {
-	first := !f.begun
-	f.begun = true
+	first := !f.called
+	f.called = true
 	return first
+}
+
+// Begun returns how many streams have at least the header of an answer.
+func (f *Frames) Begun() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.begun)
 }
 
 // Ended returns how many streams the server has ended.
