@@ -71,11 +71,37 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
 	bound.ending, bound.conns = ending, known
+	server := grpc.NewServer(append(o.options(bound), service.opts.Access.ServerOptions()...)...)
+	pb.RegisterRateLimitServiceServer(server, service)
+	checks := health.NewServer()
+	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
+	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, checks)
+	reflection.Register(server)
+
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(known) }()
+	if err := o.healthy(ctx, checks, failed); err != nil {
+		return err
+	}
+	checks.Shutdown()
+	known.Stop()
+	if err := <-failed; !errors.Is(err, net.ErrClosed) {
+		server.Stop()
+		return err
+	}
+	end()
+	o.finish(server)
+	return nil
+}
+
+// options returns the bounds of connections and calls, and TLS.
+func (o Server) options(bound *calls) []grpc.ServerOption {
 	transport := insecure.NewCredentials()
 	if o.TLS != nil {
 		transport = credentials.NewTLS(o.TLS)
 	}
-	options := []grpc.ServerOption{
+	return []grpc.ServerOption{
 		grpc.Creds(unread{transport, bound.within}),
 		grpc.InTapHandle(bound.enter),
 		grpc.ChainUnaryInterceptor(bound.arrived),
@@ -91,17 +117,12 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
-	server := grpc.NewServer(append(options, service.opts.Access.ServerOptions()...)...)
-	pb.RegisterRateLimitServiceServer(server, service)
-	checks := health.NewServer()
-	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
-	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
-	healthpb.RegisterHealthServer(server, checks)
-	reflection.Register(server)
+}
 
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(known) }()
-	for draining := o.Draining; ctx.Err() == nil; {
+// healthy waits for the context's end, and returns the error of a server that fails before. While the service is
+// draining it is unhealthy.
+func (o Server) healthy(ctx context.Context, checks *health.Server, failed <-chan error) error {
+	for draining := o.Draining; ; {
 		select {
 		case err := <-failed:
 			return err
@@ -109,15 +130,13 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 			checks.Shutdown()
 			draining = nil
 		case <-ctx.Done():
+			return nil
 		}
 	}
-	checks.Shutdown()
-	known.Stop()
-	if err := <-failed; !errors.Is(err, net.ErrClosed) {
-		server.Stop()
-		return err
-	}
-	end()
+}
+
+// finish lets calls in flight finish for graceTimeout.
+func (o Server) finish(server *grpc.Server) {
 	stopped := make(chan struct{})
 	go func() { server.GracefulStop(); close(stopped) }()
 	timer := time.NewTimer(graceTimeout)
@@ -128,5 +147,4 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		o.Log.Warn("stopped with gRPC calls in flight")
 		server.Stop()
 	}
-	return nil
 }
