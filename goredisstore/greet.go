@@ -33,7 +33,7 @@ func Greet(client redis.UniversalClient) {
 	}
 }
 
-// behindSentinels is what go-redis has in place of the address of a primary, which the Sentinels tell next.
+// behindSentinels is what go-redis has in place of the address of a primary, which the Sentinels report next.
 const behindSentinels = "FailoverClient"
 
 // A greeting is a hook of the client with these options.

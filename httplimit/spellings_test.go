@@ -95,8 +95,8 @@ func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 	}
 }
 
-// A request that carries its key twice or malformed is told so, and says nothing to OnError: any client can
-// send it.
+// A request that carries its key twice or malformed gets an error that says so, and OnError is not called: any
+// client can send it.
 func TestABadKeyIsTheClientsError(t *testing.T) {
 	var reported error
 	user := httplimit.User(func(context.Context) (string, bool) { return "", false })

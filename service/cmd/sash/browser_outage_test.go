@@ -226,7 +226,7 @@ func (w *watched) known(words ...string) {
 	}
 }
 
-// While Redis is killed or stopped, the page of a subject has no number that nobody read: it shows what Redis said last,
+// While Redis is killed or stopped, the page of a subject has no number that was not read: it shows what Redis said last,
 // dimmed and with its age, or this instance's share, or nothing.
 func TestBrowserSubjectInAnOutage(t *testing.T) {
 	w := watchAnOutage(t)

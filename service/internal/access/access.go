@@ -1,5 +1,5 @@
 // Package access decides what a caller of the data ports may do. A file lists clients, the tokens and certificates that
-// identify them, and their rights; what it says of anonymous callers holds for those that bring neither. Without a file
+// identify them, and their rights; its anonymous entry applies to callers without either. Without a file
 // all callers are anonymous and may only decide.
 package access
 
@@ -18,11 +18,11 @@ type Right uint8
 
 // Rights.
 const (
-	// Decide asks for units, looks what is left, and settles what it reserved.
+	// Decide asks for units, reads what is left, and settles what it reserved.
 	Decide Right = 1 << iota
 	// Refund gives back units that were charged by any caller: is_negative_hits of Envoy's protocol.
 	Refund
-	// Override brings a limit in the request, instead of the configuration's.
+	// Override sets a request limit, which replaces the configuration's.
 	Override
 )
 
@@ -34,7 +34,7 @@ var rights = []struct {
 }{
 	{"decide", Decide, "ask for decisions"},
 	{"refund", Refund, "give units back (is_negative_hits)"},
-	{"override", Override, "bring a limit in a request"},
+	{"override", Override, "set its own limit in a request"},
 }
 
 // Errors of callers, with what to do in their text.
@@ -90,7 +90,7 @@ func (g *Gate) Check(ctx context.Context, domain string, need Right) error {
 	return nil
 }
 
-// missing is the error of a caller that has not the right, with what to put into the file.
+// missing is the error of a caller that lacks the right, with what to put into the file.
 func (g *Gate) missing(caller *Caller, right, means, domain string) error {
 	in, domains := "", ""
 	if domain != "" {

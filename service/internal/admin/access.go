@@ -13,7 +13,7 @@ const MinToken = 16
 // Access is the credentials that allow a caller to change things and to see the names of users. The zero value allows
 // none.
 type Access struct {
-	// Tokens are the secrets of which a request brings one: several while clients change from one to the next. Empty is
+	// Tokens are the secrets of which a request has one: several while clients change from one to the next. Empty is
 	// none.
 	Tokens []string
 	// Certificates means that the listener accepts only connections with a certificate that it trusts. Every request

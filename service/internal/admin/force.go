@@ -15,7 +15,7 @@ type Forcing interface {
 	Lift()
 }
 
-// An order is who forced a state, and why.
+// An order records the operator that forced a state, and the reason.
 type order struct{ caller, reason string }
 
 // A forceForm is the body of a request that forces a state.

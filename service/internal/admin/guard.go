@@ -14,7 +14,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A Guard knows who a caller is by the credentials of its request. It is safe for concurrent use. Make it with
+// A Guard identifies callers by the credentials of their requests. It is safe for concurrent use. Make it with
 // NewGuard.
 type Guard struct {
 	Access
@@ -113,7 +113,7 @@ func (g *Guard) examine(w http.ResponseWriter, r *http.Request, token string) (n
 	return fmt.Sprintf("token %d", place), true
 }
 
-// bearer returns the token of a request, and whether it brings one.
+// bearer returns the token of a request, and whether it has one.
 func bearer(r *http.Request) (token string, ok bool) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	return token, strings.EqualFold(scheme, "Bearer")

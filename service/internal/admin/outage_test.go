@@ -66,7 +66,7 @@ descriptors:
 	return w, redis, store
 }
 
-// While the store is away the answer on a subject has no number that nobody read: it says from whom and of when what is
+// While the store is away the answer on a subject has no number that was not read: it says from whom and of when what is
 // known is, which store does not answer, and why.
 func TestASubjectInAnOutage(t *testing.T) {
 	w, redis, store := outage(t)

@@ -113,8 +113,8 @@ A second signal ends the service at once. Behind load balancers, and on Kubernet
 --drain-delay to 5s, or to the time they take to notice.
 
 Everyone who reaches the HTTP and gRPC addresses may request decisions, and nobody may give units
-back (is_negative_hits) or bring a limit. --access names a file with other rights, for callers and
-for clients with tokens (see sash token) or certificates; docs/security.md describes it:
+back (is_negative_hits) or set its own limit. --access names a file with other rights, for callers
+and for clients with tokens (see sash token) or certificates; docs/security.md describes it:
 
   clients:
     - {name: billing, tokens: [SHA-256], allow: [decide], domains: [shop]}
@@ -145,7 +145,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.Memory.NoEviction, "memory-no-eviction", false, "when that many are held, answer new subjects by on_unavailable; by default they replace those that have used least and are not refused")
 	f.StringVar(&o.HTTP, "addr", ":8080", "`address` of HTTP; port 0 takes a free port")
 	f.StringVar(&o.GRPC, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty for none")
-	f.StringVar(&o.AccessFile, "access", "", "`file` of the clients of the HTTP and gRPC addresses, their tokens and rights; read again when it changes (default: everyone may decide, nobody may give units back or bring limits)")
+	f.StringVar(&o.AccessFile, "access", "", "`file` of the clients of the HTTP and gRPC addresses, their tokens and rights; read again when it changes (default: everyone may decide, nobody may give units back or set its own limit)")
 	f.StringVar(&s.cert, "tls-cert", "", "certificate `file` that makes the HTTP address HTTPS and encrypts gRPC; read again when it changes")
 	f.StringVar(&s.key, "tls-key", "", "key `file` of that certificate")
 	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of authorities: only clients with their certificates may use the HTTP and gRPC addresses")

@@ -178,7 +178,7 @@ func TestALimitOfTheRequest(t *testing.T) {
 	brings := func(units int64, window time.Duration) Part {
 		limit := sash.Every(units, window)
 		p := part("x=1", 1)
-		p.Override = &limit
+		p.RequestLimit = &limit
 		return p
 	}
 	want(t, "first", ask(t, d, Together, brings(2, time.Minute)), "ok:1")

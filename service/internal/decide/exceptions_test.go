@@ -80,7 +80,7 @@ func TestABannedSubjectIsRefusedUntilTheBanEnds(t *testing.T) {
 		want(t, "banned", ask(t, d, Together, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:3")
 		want(t, "each", ask(t, d, Each, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:2")
 		want(t, "a limit of the request's own does not lift it", ask(t, d, Together, Part{
-			Entries: part("user=eve", 1).Entries, Cost: 1, Override: &sash.Limit{Units: 9, Window: time.Hour},
+			Entries: part("user=eve", 1).Entries, Cost: 1, RequestLimit: &sash.Limit{Units: 9, Window: time.Hour},
 		}), "OVER:0")
 		refund := part("user=eve", 1)
 		refund.Refund = true

@@ -137,7 +137,7 @@ func (o *Observation) Rule(i int) (domain, rule string) {
 	return "", ""
 }
 
-// OfRequest names limits that requests bring, as a rule.
+// OfRequest names request limits, as a rule.
 const OfRequest = "(request)"
 
 // Decisive returns the part that decided: the first that refused, or else the first that anything limits. It is

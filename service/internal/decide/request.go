@@ -36,9 +36,9 @@ type Part struct {
 	ByRule bool
 	// Refund gives the units back instead of asking for them.
 	Refund bool
-	// Override is a limit that the request brings, instead of the configuration's. Nil is none. One of no
+	// RequestLimit is a limit in the request, which replaces the configuration's. Nil is none. One of no
 	// units refuses everything.
-	Override *sash.Limit
+	RequestLimit *sash.Limit
 
 	hidden  bool             // Entries have no secret values any more
 	unnamed bool             // a value was secret, and there is no key to name it under
@@ -68,7 +68,7 @@ const (
 
 // An Answer is the decision on one Part.
 type Answer struct {
-	// Rule is the rule that matched; nil when none did or the request brought its limit.
+	// Rule is the rule that matched; nil when none did or the request has a request limit.
 	Rule *config.Rule
 	// Metric names the rule in statistics; empty when nothing limits the part.
 	Metric string
@@ -102,7 +102,7 @@ type Answer struct {
 	Enforced  bool
 
 	limits    *limits    // what the store is asked for; nil when it need not be
-	candidate *candidate // of the rule; nil is none, and beside an override
+	candidate *candidate // of the rule; nil is none, and beside an override or a request limit
 	need      int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
 	refund    bool
 	never     bool // the units can never fit, or the subject is banned

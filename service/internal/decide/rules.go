@@ -158,8 +158,8 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 		a.Key = cmp.Or(found.Key, config.Key(req.Domain, part.Entries))
 		a.ban(banned)
 		return nil
-	case part.Override != nil:
-		return d.override(req.Domain, part, a)
+	case part.RequestLimit != nil:
+		return d.requestLimit(req.Domain, part, a)
 	case held == nil:
 		return nil
 	}
@@ -178,17 +178,17 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	return nil
 }
 
-// override holds a part to the limit that the request brings. Its metric has no values of the request.
-func (d *Decider) override(domain string, part *Part, a *Answer) error {
+// requestLimit applies the request limit of a part instead of those of a rule. Its metric has no values of the request.
+func (d *Decider) requestLimit(domain string, part *Part, a *Answer) error {
 	if part.unnamed {
-		return fmt.Errorf("%w: the limit that the request brings: %w", sash.ErrInvalidLimit, ErrNoSecretKeys)
+		return fmt.Errorf("%w: the request limit: %w", sash.ErrInvalidLimit, ErrNoSecretKeys)
 	}
 	a.Rule, a.Key, a.Metric = nil, config.Key(domain, part.Entries), domain
 	for _, e := range part.Entries {
 		a.Metric += "." + e.Key
 	}
-	own := []sash.Limit{*part.Override}
-	if part.Override.Units == 0 {
+	own := []sash.Limit{*part.RequestLimit}
+	if part.RequestLimit.Units == 0 {
 		a.limits, a.never = &limits{named: own}, true
 		return nil
 	}
@@ -198,7 +198,7 @@ func (d *Decider) override(domain string, part *Part, a *Answer) error {
 		a.limits, err = d.compileLimits(&opts, own, failover.Modes{})
 	}
 	if err != nil {
-		return fmt.Errorf("the limit that the request brings: %w", err)
+		return fmt.Errorf("the request limit: %w", err)
 	}
 	a.never = a.limits.fits(a.need) != nil
 	return nil

@@ -124,7 +124,7 @@ func TestSecretsWithoutAKey(t *testing.T) {
 	}
 	want(t, "credentials that nothing limits", ask(t, d, Together, part("authorization=s3cret", 1)), "ok")
 	own := part("authorization=s3cret", 1)
-	own.Override = &sash.Limit{Units: 1, Window: time.Hour}
+	own.RequestLimit = &sash.Limit{Units: 1, Window: time.Hour}
 	if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{own}, Lenient: true}); !errors.Is(err, ErrNoSecretKeys) || !errors.Is(err, sash.ErrInvalidLimit) {
 		t.Errorf("a limit of the request's own: %v", err)
 	}
@@ -150,7 +150,7 @@ func TestObserversSeeNoSecret(t *testing.T) {
 		{Domain: "d", Parts: []Part{part("user=a", 1), part("token=s3cret", 1000)}},
 		{Domain: "d", Parts: []Part{part("token=s3cret", 1), part("user=a", 1)}, ID: "two parts"},
 		{Domain: "e", Parts: []Part{part("authorization=s3cret", 1)}},
-		{Domain: "d", Parts: []Part{{Entries: part("authorization=s3cret user=a", 1).Entries, Cost: 1, Override: &sash.Limit{Units: 1, Window: time.Hour}}}},
+		{Domain: "d", Parts: []Part{{Entries: part("authorization=s3cret user=a", 1).Entries, Cost: 1, RequestLimit: &sash.Limit{Units: 1, Window: time.Hour}}}},
 	} {
 		_, _ = d.Decide(t.Context(), req)
 	}

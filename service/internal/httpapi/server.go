@@ -96,7 +96,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	return nil
 }
 
-// follow tells a connection what it is used for.
+// follow reports to a connection which state net/http has it in.
 func follow(conn net.Conn, state http.ConnState) {
 	secure, ok := conn.(*tls.Conn)
 	if ok {

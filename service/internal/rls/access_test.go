@@ -45,7 +45,7 @@ func givenBack(req *pb.RateLimitRequest) *pb.RateLimitRequest {
 }
 
 // Without a file nobody empties another's use or raises a limit, over gRPC or as JSON, and everyone is limited.
-func TestByDefaultNobodyGivesBackOrBringsALimit(t *testing.T) {
+func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 	none, err := access.Open("", &access.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestRefundsAndLimitsOfARequestAreBounded(t *testing.T) {
 	for what, of := range map[string]struct {
 		with func(*pb.RateLimitRequest) *pb.RateLimitRequest
 		most int
-	}{"refunds": {givenBack, decide.MaxRefunds}, "limits": {raised, maxOverrides}} {
+	}{"refunds": {givenBack, decide.MaxRefunds}, "limits": {raised, maxRequestLimits}} {
 		for _, n := range []int{of.most, of.most + 1} {
 			req := request("ip=x")
 			for i := range n {

@@ -18,9 +18,9 @@ import (
 
 // Bounds of a request.
 const (
-	maxDescriptors = 64
-	maxEntries     = 32
-	maxOverrides   = 8
+	maxDescriptors   = 64
+	maxEntries       = 32
+	maxRequestLimits = 8
 )
 
 // partsOf reads a request. The error says what to correct.
@@ -53,11 +53,11 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 			part.Cost = int64(min(own.GetValue(), math.MaxInt64))
 		}
 		part.Refund = d.GetIsNegativeHits()
-		limit, err := overrideOf(d.GetLimit())
+		limit, err := requestLimit(d.GetLimit())
 		if err != nil {
 			return nil, fmt.Errorf("descriptor %d: %w", i, err)
 		}
-		part.Override = limit
+		part.RequestLimit = limit
 	}
 	return parts, nil
 }
@@ -65,20 +65,20 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 // bounded returns what is wrong with a request that has too many refunds, each of which is several calls of the store, or
 // too many limits of its own, which the store may have to decide one after the other.
 func bounded(descriptors []*common.RateLimitDescriptor) error {
-	refunds, overrides := 0, 0
+	refunds, limits := 0, 0
 	for _, d := range descriptors {
 		if d.GetIsNegativeHits() {
 			refunds++
 		}
 		if d.GetLimit() != nil {
-			overrides++
+			limits++
 		}
 	}
 	switch {
 	case refunds > decide.MaxRefunds:
 		return fmt.Errorf("%d descriptors with is_negative_hits: there may be at most %d; send several requests", refunds, decide.MaxRefunds)
-	case overrides > maxOverrides:
-		return fmt.Errorf("%d descriptors with a limit: there may be at most %d; send several requests", overrides, maxOverrides)
+	case limits > maxRequestLimits:
+		return fmt.Errorf("%d descriptors with a limit: there may be at most %d; send several requests", limits, maxRequestLimits)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func needOf(parts []decide.Part) access.Right {
 		if parts[i].Refund {
 			need |= access.Refund
 		}
-		if parts[i].Override != nil {
+		if parts[i].RequestLimit != nil {
 			need |= access.Override
 		}
 	}
@@ -108,8 +108,8 @@ var units = map[pb.RateLimitResponse_RateLimit_Unit]time.Duration{
 	pb.RateLimitResponse_RateLimit_YEAR:   365 * 24 * time.Hour,
 }
 
-// overrideUnits are the units of a limit in the request, whose numbers are others' than the response's.
-var overrideUnits = map[typev3.RateLimitUnit]pb.RateLimitResponse_RateLimit_Unit{
+// requestUnits are the units of a limit in the request, whose numbers are others' than the response's.
+var requestUnits = map[typev3.RateLimitUnit]pb.RateLimitResponse_RateLimit_Unit{
 	typev3.RateLimitUnit_SECOND: pb.RateLimitResponse_RateLimit_SECOND,
 	typev3.RateLimitUnit_MINUTE: pb.RateLimitResponse_RateLimit_MINUTE,
 	typev3.RateLimitUnit_HOUR:   pb.RateLimitResponse_RateLimit_HOUR,
@@ -118,12 +118,12 @@ var overrideUnits = map[typev3.RateLimitUnit]pb.RateLimitResponse_RateLimit_Unit
 	typev3.RateLimitUnit_YEAR:   pb.RateLimitResponse_RateLimit_YEAR,
 }
 
-// overrideOf reads the limit that a request brings; nil when it brings none.
-func overrideOf(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit, error) {
+// requestLimit reads the request limit of a descriptor; nil is none.
+func requestLimit(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit, error) {
 	if o == nil {
 		return nil, nil
 	}
-	unit, ok := overrideUnits[o.GetUnit()]
+	unit, ok := requestUnits[o.GetUnit()]
 	if !ok {
 		return nil, fmt.Errorf("the limit has the unit %v: it must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", o.GetUnit())
 	}

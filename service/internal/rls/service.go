@@ -33,7 +33,8 @@ type Options struct {
 	Headers *Headers
 	// Metadata describes the request in dynamic_metadata. Where a rule has quota_mode, it is always there.
 	Metadata bool
-	// Access says which callers may decide, give units back and bring limits. Nil is that all may decide only.
+	// Access says which callers may decide, give units back and set their own limits. Nil lets all callers
+	// decide, and nothing else.
 	Access *access.Gate
 	// Stats counts calls; its observer counts decisions. Nil counts nowhere.
 	Stats *stats.Registry

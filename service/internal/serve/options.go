@@ -38,7 +38,7 @@ type Options struct {
 	// process may have few descriptors the bound is lower.
 	MaxConnections int
 	// AccessFile lists the callers of the HTTP and gRPC addresses and their rights. Empty is none: everyone may decide,
-	// and nobody may give units back or bring limits.
+	// and nobody may give units back or set its own limit.
 	AccessFile string
 	// AdminTLS makes the admin address HTTPS. Nil is plain HTTP.
 	AdminTLS *tls.Config

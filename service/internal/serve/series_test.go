@@ -46,7 +46,7 @@ descriptors:
 - {key: route, value_to_metric: true, limits: [5/1h], candidate: {limits: [1/1h]}}
 `
 
-// A flood is a service, and strangers who may bring limits.
+// A flood is a service, and strangers that may set their own limits.
 type flood struct {
 	t      *testing.T
 	at     Listening
@@ -144,7 +144,7 @@ func (f *flood) event() int {
 	return 0
 }
 
-// invent sends requests of 8 descriptors that bring limits of their own, each under a key of its own.
+// invent sends requests of 8 descriptors with request limits, each under a key of its own.
 func (f *flood) invent(requests int) {
 	for i := range requests {
 		req := &pb.RateLimitRequest{Domain: "d"}

@@ -6,11 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// deniedReasons are why a caller of the data ports is refused: it is not known, or has not the right.
+// deniedReasons are why a caller of the data ports is refused: it is not known, or lacks the right.
 var deniedReasons = [...]string{"unauthenticated", "decide", "refund", "override"}
 
 var deniedDesc = prometheus.NewDesc("sash_access_denied_total",
-	"Requests that were not decided because their caller is not known or has not the right.", []string{"reason"}, nil)
+	"Requests that were not decided because their caller is not known or lacks the right.", []string{"reason"}, nil)
 
 // Denied counts a request whose caller was refused.
 func (r *Registry) Denied(reason string) {

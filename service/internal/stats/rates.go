@@ -26,7 +26,7 @@ const (
 // Names of series that are no rule of the configuration.
 const (
 	unlimited = "(no rule)"           // of requests that nothing limits
-	ofRequest = "(limit of requests)" // of requests that bring their limit
+	ofRequest = "(limit of requests)" // of request limits
 	others    = "(other rules)"
 )
 

@@ -10,7 +10,7 @@ import (
 // Bounds on what is counted by name besides the rules of the configuration in use, each of which always has counters of
 // its own. Docs/metrics.md has them.
 const (
-	// maxNames is the most names that requests bring: of rules with detailed_metric or value_to_metric, and of limits in
+	// maxNames is the most names that come from requests: of rules with detailed_metric or value_to_metric, and of limits in
 	// requests. Further ones, and those of more than maxName bytes, count under overflow.
 	maxNames = 1000
 	maxName  = 256
@@ -19,7 +19,7 @@ const (
 	overflow = "other"
 )
 
-// Use reserves counters for every rule of a configuration, whatever requests bring. Counters of rules that only the
+// Use reserves counters for every rule of a configuration, whatever requests contain. Counters of rules that only the
 // configuration before had are dropped. Call it when requests are decided by the configuration.
 func (r *Registry) Use(cfg *config.Config) {
 	r.rules.Reserve(func(yield func(ruleID) bool) {

@@ -28,7 +28,7 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 	one := sash.PerHour(1)
 	for i := range 2 * maxNames {
 		entries := []config.Entry{{Key: fmt.Sprint("own", i)}, {Key: "x"}}
-		_, _ = d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{{Entries: entries, Cost: 1, Override: &one}}, Lenient: true})
+		_, _ = d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{{Entries: entries, Cost: 1, RequestLimit: &one}}, Lenient: true})
 	}
 	for round := range 150 {
 		key, tried := fmt.Sprint("key", round), fmt.Sprint("tried", round)

@@ -170,7 +170,7 @@ func TestValuesOfRequestsMakeNoSeries(t *testing.T) {
 	for i := range many {
 		value := fmt.Sprint(i)
 		brings := part("key-"+value, "x")
-		brings.Override = &limit
+		brings.RequestLimit = &limit
 		if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part("user", value), part("plan", "t"+value), brings}, Lenient: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -130,7 +130,7 @@ func (p *page) outage(s *wire.Store) {
 	}
 }
 
-// forced says who forced the store into a state, until when and why.
+// forced names the operator that forced the store into a state, the end and the reason.
 func forced(f *wire.Forced) string {
 	say := "forced " + f.State
 	if f.By != nil {
