@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -77,70 +79,97 @@ func TestABytePreventsTheEndOfAnIdleConnection(t *testing.T) {
 	}
 }
 
+// Over a pipe in a bubble, whose clock moves only when all wait.
 func TestOnlySilentConnectionsEnd(t *testing.T) {
-	now, later := time.Now(), time.Now().Add(time.Hour)
-	for _, tt := range []struct {
-		what   string
+	for what, tt := range map[string]struct {
 		use    func(*Conn)
-		silent time.Time
+		silent time.Duration // nothing was sent or received until now plus this
 		ends   bool
 	}{
-		{"silent", func(*Conn) {}, later, true},
-		{"used since", func(*Conn) {}, now, false},
-		{"busy", func(c *Conn) { c.Begin() }, later, false},
-		{"no longer busy", func(c *Conn) { c.Begin(); c.End() }, later, true},
-		{"given a deadline at that moment", func(c *Conn) { _ = c.SetDeadline(later) }, later, true},
+		"silent":                          {func(*Conn) {}, 1, true},
+		"used since":                      {func(*Conn) {}, 0, false},
+		"busy":                            {func(c *Conn) { c.Begin() }, 1, false},
+		"no longer busy":                  {func(c *Conn) { c.Begin(); c.End() }, 1, true},
+		"given a deadline at that moment": {func(c *Conn) { _ = c.SetDeadline(time.Now().Add(time.Hour)) }, 1, true},
 	} {
-		_, server, _ := open(t)
-		tt.use(server)
-		server.retire(tt.silent)
-		_ = server.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		_ = server.SetDeadline(time.Now().Add(50 * time.Millisecond))
-		began := time.Now()
-		_, err := server.Read(make([]byte, 1))
-		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) < 40*time.Millisecond != tt.ends {
-			t.Errorf("%s: it ends with %v after %v", tt.what, err, time.Since(began))
-		}
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			defer func() { _, _ = here.Close(), there.Close() }()
+			server := &Conn{Conn: here, last: time.Now()}
+			tt.use(server)
+			server.retire(time.Now().Add(tt.silent))
+			_ = server.SetReadDeadline(time.Now().Add(time.Minute))
+			_ = server.SetDeadline(time.Now().Add(time.Minute))
+			began := time.Now()
+			_, err := server.Read(make([]byte, 1))
+			want := time.Minute
+			if tt.ends {
+				want = lookTime
+			}
+			if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took != want {
+				t.Errorf("%s: it ends with %v after %v, want %v", what, err, took, want)
+			}
+		})
 	}
 }
 
 // A listener that stops hands out the connections in its queue. The system takes no others meanwhile.
 func TestStopAcceptsTheQueue(t *testing.T) {
-	for _, addr := range []string{"127.0.0.1:0", "[::1]:0", "unix://" + filepath.Join(t.TempDir(), "socket")} {
-		l := listen(t, addr)
-		var clients []net.Conn
-		for range 20 {
-			c := connect(t, l)
-			write(t, c, "x")
-			clients = append(clients, c)
-		}
-		l.Stop()
-		dialer := net.Dialer{Timeout: 5 * time.Millisecond}
-		if c, err := dialer.Dial(l.Addr().Network(), l.Addr().String()); err == nil {
-			t.Errorf("%s: a client connects to a listener that stops", addr)
+	for what, addr := range map[string]string{
+		"IPv4": "127.0.0.1:0", "IPv6": "[::1]:0", "a Unix socket": "unix://" + filepath.Join(t.TempDir(), "socket"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t, addr)
+			var clients []net.Conn
+			for range 20 {
+				c := connect(t, l)
+				write(t, c, "x")
+				clients = append(clients, c)
+			}
+			l.Stop()
+			late := dialLate(t, l)
+			time.Sleep(2 * nearby) // the deadline passes before the first look at the queue
+			for range clients {
+				server, err := l.Accept()
+				if err != nil {
+					t.Fatalf("a connection in the queue: %v", err)
+				}
+				write(t, server, "y")
+				_ = server.Close()
+			}
+			if c, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("at the end %v, %v", c, err)
+			}
+			for _, c := range clients {
+				if _, err := c.Read(make([]byte, 1)); err != nil {
+					t.Errorf("a client in the queue: %v", err)
+				}
+			}
+			if err := <-late; err == nil {
+				t.Error("a client connects to a listener that stops")
+			}
+			if _, err := net.Dial(l.Addr().Network(), l.Addr().String()); err == nil {
+				t.Error("it still listens")
+			}
+		})
+	}
+}
+
+// dialLate begins to connect, and says later whether that succeeded. A client whose first packet is dropped sends it again
+// after a second.
+func dialLate(t *testing.T, l *Listener) <-chan error {
+	begins, connected := make(chan struct{}), make(chan error, 1)
+	dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error { close(begins); return nil }}
+	go func() {
+		c, err := dialer.DialContext(t.Context(), l.Addr().Network(), l.Addr().String())
+		if err == nil {
 			_ = c.Close()
 		}
-		time.Sleep(2 * nearby) // the deadline passes before the first look at the queue
-		for range clients {
-			server, err := l.Accept()
-			if err != nil {
-				t.Fatalf("%s: a connection in the queue: %v", addr, err)
-			}
-			write(t, server, "y")
-			_ = server.Close()
-		}
-		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: at the end %v", addr, err)
-		}
-		for _, c := range clients {
-			if _, err := c.Read(make([]byte, 1)); err != nil {
-				t.Errorf("%s: a client in the queue: %v", addr, err)
-			}
-		}
-		if _, err := net.Dial(l.Addr().Network(), l.Addr().String()); err == nil {
-			t.Errorf("%s: it still listens", addr)
-		}
-	}
+		connected <- err
+	}()
+	<-begins
+	return connected
 }
 
 func TestConnectionsAreKnownByTheirAddress(t *testing.T) {
