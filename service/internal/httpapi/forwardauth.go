@@ -39,6 +39,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	}
 	var parts []decide.Part
 	if err == nil {
+		h.unmatched.warn(h.decider.Config(), question, r.URL.RawQuery, h.opts.Log)
 		parts, err = question.parts(r.Header)
 	}
 	if err != nil {

@@ -31,6 +31,7 @@ type descriptor []source
 type source struct {
 	key   string
 	value func(*proxied) (string, error)
+	fold  folding // nil if a value in the configuration can be any
 }
 
 // denyStatuses are the statuses that a refusal can have. nginx takes 401 and 403 alone.
@@ -102,11 +103,11 @@ func parseDescriptor(text string) (descriptor, error) {
 		header, isHeader := strings.CutPrefix(entry, "header:")
 		switch {
 		case proxiedValues[entry] != nil:
-			d[i] = source{entry, proxiedValues[entry]}
+			d[i] = source{entry, proxiedValues[entry], foldings[entry]}
 		case isHeader && header != "":
-			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }}
+			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }, nil}
 		case isFixed && key != "" && !isHeader:
-			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }}
+			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }, nil}
 		default:
 			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, or KEY=VALUE for a fixed one",
 				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(slices.Sorted(maps.Keys(proxiedValues)), ", "))

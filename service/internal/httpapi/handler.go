@@ -29,6 +29,8 @@ type Handler struct {
 	opts    Options
 	tokens  tokens
 	log     throttle.Log
+
+	unmatched unmatched
 }
 
 // Options for a Handler. The zero value is the default.

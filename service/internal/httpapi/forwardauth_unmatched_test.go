@@ -1,0 +1,125 @@
+package httpapi
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"example.com/sash/httplimit"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+const unfolded = `
+domain: edge
+descriptors:
+  - {key: path, value: /Login, limits: ["1/1m"]}
+  - {key: path, value: /API/*, limits: ["1/1m"]}
+  - {key: path, value: /end/, limits: ["1/1m"]}
+  - {key: path, value: "/a;v", limits: ["1/1m"]}
+  - {key: path, value: "/x/..;/a", limits: ["1/1m"]}
+  - {key: path, value: /ok, limits: ["1/1m"]}
+  - {key: path, value: /ok/*, limits: ["1/1m"]}
+  - {key: path, value: "/ok *", limits: ["1/1m"]}
+  - {key: path, value: "*", limits: ["9/1m"]}
+  - {key: host, value: Example.com, limits: ["1/1m"]}
+  - {key: host, value: "2001:db8::1", limits: ["1/1m"]}
+  - key: method
+    descriptors: [{key: path, value: /Deep, limits: ["1/1m"]}]
+---
+domain: other
+descriptors: [{key: path, value: /Login, limits: ["1/1m"]}]
+`
+
+// A rule that no folded value can match is named in the log, with what to write, once for each question and configuration.
+func TestARuleThatFoldingLeavesUnmatchedIsAWarning(t *testing.T) {
+	parse := func() *config.Config {
+		cfg, err := config.Parse("test.yaml", []byte(unfolded))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	decider, err := decide.New(parse(), memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	h := New(decider, &Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	said := func(query string) string {
+		log.Reset()
+		auth(h, "domain=edge&descriptor="+query)
+		return log.String()
+	}
+	never := []string{`value=/end/ write=/end `, `value=/a;v write=/a `, `value=/x/..;/a write="another value`}
+	for query, want := range map[string][]string{
+		"path&path=all":        append([]string{`value=/Login write=/login or_ask_with="path=keep-case"`, `value=/API/* write=/api/* or_ask_with`}, never...),
+		"path":                 never,
+		"path&path=clean":      {`value=/end/ write=/end `},
+		"path,method&path=all": nil, // no rule has these keys
+		"method,path&path=all": {`rule=method.path_/Deep value=/Deep write=/deep `},
+		"path=/Login&path=all": nil, // the proxy's own value
+		"host":                 {`value=Example.com write=example.com `},
+		"remote_address":       nil,
+	} {
+		got := said(query)
+		if strings.Count(got, "level=WARN") != len(want) {
+			t.Errorf("%s: %d warnings, want %d:\n%s", query, strings.Count(got, "level=WARN"), len(want), got)
+		}
+		for _, line := range want {
+			if !strings.Contains(got, line) {
+				t.Errorf("%s: no %s in\n%s", query, line, got)
+			}
+		}
+		if again := said(query); again != "" {
+			t.Errorf("%s: again: %s", query, again)
+		}
+	}
+	if err := decider.Use(parse()); err != nil {
+		t.Fatal(err)
+	}
+	if got := said("host"); strings.Count(got, "level=WARN") != 1 {
+		t.Errorf("with another configuration: %s", got)
+	}
+	for i := range 2 * maxQuestions {
+		said(fmt.Sprintf("host&descriptor=path=%d", i))
+	}
+	if got := said("host&descriptor=path"); got != "" || len(h.unmatched.seen) != maxQuestions {
+		t.Errorf("after many questions: %d known, %s", len(h.unmatched.seen), got)
+	}
+}
+
+// What folding returns, and each beginning of it, can be written in a rule as it is: there is no warning without a reason.
+func TestWhatFoldingReturnsIsWrittenAsItIs(t *testing.T) {
+	pieces := []string{"/", "a", "B", ".", "..", ";", " ", "%", "2", "f", "%2f", "%252e", "u00", "\\", "\uFF0F", "É", "x", "?", "*"}
+	s := source{"path", nil, foldings["path"]}
+	folded := 0
+	for range 20_000 {
+		var b strings.Builder
+		for range rand.IntN(12) {
+			b.WriteString(pieces[rand.IntN(len(pieces))])
+		}
+		for _, fold := range []httplimit.PathFold{httplimit.FoldAll, httplimit.KeepCase, httplimit.CleanOnly} {
+			value, err := fold.Fold(b.String())
+			if err != nil || strings.Contains(value, "*") {
+				continue
+			}
+			folded++
+			if w := s.written(fold, value); w != value {
+				t.Fatalf("%v: %q, of %q, is to be written %q", fold, value, b.String(), w)
+			}
+			for i := range value + " " {
+				if begin := value[:min(i, len(value))] + "*"; utf8.ValidString(begin) && s.written(fold, begin) != begin {
+					t.Fatalf("%v: %q, a beginning of %q, is to be written %q", fold, begin, value, s.written(fold, begin))
+				}
+			}
+		}
+	}
+	if folded < 10_000 {
+		t.Errorf("only %d values", folded)
+	}
+}
