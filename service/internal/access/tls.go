@@ -1,10 +1,12 @@
 package access
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -21,6 +23,8 @@ type TLSFiles struct {
 	ClientSAN string
 	// Protocols are offered to clients (ALPN). Nil is h2, which is what gRPC wants.
 	Protocols []string
+	// Log gets files that became wrong, once for each change. Nil is slog.Default.
+	Log *slog.Logger
 }
 
 // Config reads the files.
@@ -59,6 +63,7 @@ type keeper struct {
 	mu     sync.Mutex
 	config *tls.Config  // guarded by mu
 	stamps [3]time.Time // guarded by mu: when the files were changed
+	wrong  [3]time.Time // guarded by mu: the stamps of files that were found wrong, and logged
 }
 
 // current returns the configuration, after a look at the files. Those that are wrong, as while they are being
@@ -66,8 +71,11 @@ type keeper struct {
 func (k *keeper) current() *tls.Config {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stamp() != k.stamps {
-		_ = k.read()
+	if now := k.stamp(); now != k.stamps {
+		if err := k.read(); err != nil && now != k.wrong {
+			k.wrong = now
+			cmp.Or(k.files.Log, slog.Default()).Error("a changed file of TLS is wrong: the last valid ones stay in use", "error", err)
+		}
 	}
 	return k.config
 }

@@ -86,7 +86,7 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 	}
 	o.Server = rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace}
 	if env.TLS {
-		files := access.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN}
+		files := access.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN, Log: o.Log}
 		if o.Server.TLS, err = files.Config(); err != nil {
 			return fmt.Errorf("TLS of gRPC (GRPC_SERVER_TLS_CERT and related variables): %w", err)
 		}
@@ -162,7 +162,7 @@ func (s *serving) encryption() (err error) {
 	if s.cert == "" {
 		return nil
 	}
-	files := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA}
+	files := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA, Log: s.opts.Log}
 	if s.opts.Server.TLS == nil {
 		s.opts.Server.TLS, err = files.Config()
 	}
@@ -184,7 +184,9 @@ func (s *serving) administration(tokens string) (err error) {
 	}
 	who.Certificates = s.adminClientCA != ""
 	if s.adminCert != "" {
-		files := access.TLSFiles{Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA, Protocols: []string{"h2", "http/1.1"}}
+		files := access.TLSFiles{
+			Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA, Protocols: []string{"h2", "http/1.1"}, Log: s.opts.Log,
+		}
 		if s.opts.AdminTLS, err = files.Config(); err != nil {
 			return fmt.Errorf("TLS of the admin address (--admin-tls-cert and related flags): %w", err)
 		}

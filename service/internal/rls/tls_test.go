@@ -14,6 +14,8 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,7 +84,9 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	first, firstKey, _, _ := ca.sign(t, "ratelimit.example", 2, false)
 	save(t, dir+"/cert.pem", first, now)
 	save(t, dir+"/key.pem", firstKey, now)
-	config, err := access.TLSFiles{Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
+	log := &lines{}
+	config, err := access.TLSFiles{Log: slog.New(slog.NewTextHandler(log, nil)),
+		Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +130,40 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	if serial, err := ask("envoy.example"); err != nil || serial != 2 {
 		t.Errorf("while the file is written: certificate %d, %v", serial, err)
 	}
+	save(t, dir+"/ca.pem", []byte("garbage"), now.Add(time.Second))
+	for range 2 {
+		if serial, err := ask("envoy.example"); err != nil || serial != 2 {
+			t.Errorf("under garbage for authorities: certificate %d, %v", serial, err)
+		}
+	}
+	if said := log.String(); strings.Count(said, "level=ERROR") != 2 || strings.Count(said, "the last valid ones stay in use") != 2 {
+		t.Errorf("not a line for each of two changes: %s", said)
+	}
+	save(t, dir+"/ca.pem", caPEM, now.Add(2*time.Second))
 	second, secondKey, _, _ := ca.sign(t, "ratelimit.example", 3, false)
 	save(t, dir+"/key.pem", secondKey, now.Add(2*time.Second))
 	save(t, dir+"/cert.pem", second, now.Add(2*time.Second))
 	if serial, err := ask("envoy.example"); err != nil || serial != 3 {
 		t.Errorf("renewed: certificate %d, %v", serial, err)
 	}
+}
+
+// Lines are a log that several goroutines write.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func serveTLS(t *testing.T, config *tls.Config) string {
