@@ -93,7 +93,7 @@ func TestOtherSites(t *testing.T) {
 		{"Origin: https://attacker.example"},
 	} {
 		for _, path := range []string{"/admin/v1/bans", "/login"} {
-			if res, text := w.send("POST", path, ban, headers...); res.StatusCode != http.StatusForbidden {
+			if res, text := w.send("POST", path, ban, headers...); res.StatusCode != http.StatusForbidden || !strings.Contains(text, "proxy_set_header Host") {
 				t.Errorf("%v to %s: %d %s", headers, path, res.StatusCode, text)
 			}
 		}

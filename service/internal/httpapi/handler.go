@@ -81,7 +81,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 		wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
 	})
 	// A proxy hands the Origin and Sec-Fetch-Site of its client on to forward-auth.
-	h.guarded = wire.SameOrigin(h.identified(&h.mux), forwardAuthPath)
+	h.guarded = wire.Pageless(h.identified(&h.mux), forwardAuthPath)
 	return h
 }
 

@@ -17,7 +17,8 @@ func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
 		{"Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"},
 		{"Sec-Fetch-Site", "same-site"},                                                         // another program of this machine's name, on another port
 		{"Origin", "https://page.example", "Content-Type", "application/x-www-form-urlencoded"}, // an old browser
-		{"Origin", "null"}, // a sandboxed frame
+		{"Origin", "null"},               // a sandboxed frame
+		{"Origin", "http://example.com"}, // of this very origin: a name that now means this machine (DNS rebinding)
 	} {
 		for _, path := range h.mux.patterns {
 			if path == forwardAuthPath {

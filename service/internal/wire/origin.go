@@ -1,17 +1,36 @@
 package wire
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // SameOrigin refuses requests that change something and come from a page of another origin: a browser sends them with
-// the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site. Paths in
-// except are not checked.
-func SameOrigin(next http.Handler, except ...string) http.Handler {
+// the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site.
+func SameOrigin(next http.Handler) http.Handler {
 	guard := http.NewCrossOriginProtection()
-	for _, path := range except {
-		guard.AddInsecureBypassPattern(path)
-	}
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		Fail(w, http.StatusForbidden, "the request comes from a page of another origin: a browser must not send it")
+		Fail(w, http.StatusForbidden, "the request comes from a page of another origin, "+
+			"or through a proxy that changes Host: it must hand it on, such as nginx with proxy_set_header Host $http_host")
 	}))
 	return guard.Handler(next)
+}
+
+// Pageless is SameOrigin for a port that serves no pages. It refuses those of its own origin too: of a name that meant
+// another machine when its page was loaded, and now means this one (DNS rebinding). Over plain HTTP browsers tell these
+// by Origin alone. Over HTTPS, where they send Sec-Fetch-Site, the page has passed for the name by a certificate. Paths
+// in except are not checked.
+func Pageless(next http.Handler, except ...string) http.Handler {
+	same := SameOrigin(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+		switch {
+		case slices.Contains(except, r.URL.Path):
+			next.ServeHTTP(w, r)
+		case !safe && r.Header.Get("Origin") != "" && r.Header.Get("Sec-Fetch-Site") == "":
+			Fail(w, http.StatusForbidden, "the request comes from a page in a browser, which sends Origin: only programs may send it")
+		default:
+			same.ServeHTTP(w, r)
+		}
+	})
 }
