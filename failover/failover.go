@@ -13,8 +13,8 @@
 // contexts. A store that has failed for longer than a moment counts as down ([Trip]). Then only one call at a time goes to
 // it, a caller's own decision, which tests whether the store is back.
 //
-// An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in every
-// mode, and the subjects of other calls are still decided.
+// An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in
+// every mode, and the subjects of other calls are still decided.
 //
 // In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows
 // what this process admitted before, because admissions of the other store are charged to it as well: a

@@ -10,10 +10,11 @@ import (
 )
 
 // Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part
-// that no call has reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers
-// Peek: State, Stats, OnChange and OnError follow. It charges subjects of its own, whose windows last a second. A part that fails is asked again until it has answered or is down, which takes Budget + Blip, or
-// longer while this process is late. A part that is down is asked once its pause is over, and no part while a state is
-// forced. The error is that of a part that does not work, or the context's.
+// that no call has reached since the last Probe, as a caller's Allow would, because a store that cannot write still
+// answers Peek: State, Stats, OnChange and OnError follow. It charges subjects of its own, whose windows last a second.
+// A part that fails is asked again until it has answered or is down, which takes Budget + Blip, or longer while this
+// process is late. A part that is down is asked once its pause is over, and no part while a state is forced. The error
+// is that of a part that does not work, or the context's.
 //
 // The package has no goroutine that calls it. Call it every second or so; calls may overlap.
 func (s *Store) Probe(ctx context.Context) error {

@@ -14,10 +14,11 @@ import (
 //   - either the store gave no answer in the run, or the run has at least Calls calls and at least Share of them failed.
 //
 // So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. In
-// between, each call waits for the whole budget: at the defaults, 5 calls at 1 and at 10 calls/s, and 250 at 1,000. A store
-// that stalls for less than Budget + Blip stays up, and the failure mode answers the calls that were late and no others.
-// If this process had no processor for a fifth of the budget or longer, the failure may be its own, and Blip is five
-// times as long. The first run of a store that has come back needs no Blip: it begins with the answer to the probe.
+// between, each call waits for the whole budget: at the defaults, 5 calls at 1 and at 10 calls/s, and 250 at 1,000. A
+// store that stalls for less than Budget + Blip stays up, and the failure mode answers the calls that were late and no
+// others. If this process had no processor for a fifth of the budget or longer, the failure may be its own, and Blip is
+// five times as long. The first run of a store that has come back needs no Blip: it begins with the answer to the
+// probe.
 type Trip struct {
 	// Blip is the time for which a store may fail. Zero is DefaultBlip, in which TCP sends a lost packet again. It
 	// should be longer for a Redis that stalls at each fork of a large data set.

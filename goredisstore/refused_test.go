@@ -16,9 +16,9 @@ import (
 	"example.com/sash/goredisstore"
 )
 
-// go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of a
-// call says so, or, of a client that is greeted or tuned, that the connection is refused. For a Cluster it has to be tuned:
-// otherwise go-redis looks for the nodes for longer than the deadline, and its error has not arrived yet.
+// go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of
+// a call says so, or, of a client that is greeted or tuned, that the connection is refused. For a Cluster it has to be
+// tuned: otherwise go-redis looks for the nodes for longer than the deadline, and its error has not arrived yet.
 func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

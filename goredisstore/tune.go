@@ -28,7 +28,8 @@ import (
 //   - MaintNotificationsConfig, where nil, turns these notifications off, because of the data race that [New] describes.
 //     With Redis Enterprise set it.
 //
-// The result can be copied and changed. MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision that may have been made.
+// The result can be copied and changed. MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision
+// that may have been made.
 func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis.RingOptions](opts *O) *O {
 	if opts == nil {
 		opts = new(O)

@@ -44,11 +44,11 @@ type Options struct {
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
-	// OnError receives every error: the store's, also when FailOpen hides it from the client or the
-	// request has been answered already, and those of wrong keys, costs and limits. It does not receive what
-	// the client has to change, which any client can cause: refusals, ErrNoKey, ErrBadKey and
-	// sash.ErrCostAboveLimit, which Denied receives; nor the errors of clients that left. The package logs nothing: without OnError a
-	// mistake in a key function shows only as answers of 500.
+	// OnError receives every error: the store's, also when FailOpen hides it from the client or the request has been
+	// answered already, and those of wrong keys, costs and limits. It does not receive what the client has to change,
+	// which any client can cause: refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit, which Denied receives; nor
+	// the errors of clients that left. The package logs nothing: without OnError a mistake in a key function shows only
+	// as answers of 500.
 	OnError func(r *http.Request, err error)
 }
 

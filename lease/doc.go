@@ -25,9 +25,9 @@
 //	        ├─ spent ──┤                                       │
 //	                   s ≤ g + τ, which counts until s + W at the latest ─┘
 //
-// A unit that was charged at g is spent at some s with g ≤ s ≤ g + τ. Take any window (t − W, t] and the units that were
-// spent in it: they were charged in (t − W − τ, t], and the store charges at most N units in any W + τ. So no window of
-// length W has more than N.
+// A unit that was charged at g is spent at some s with g ≤ s ≤ g + τ. Take any window (t − W, t] and the units that
+// were spent in it: they were charged in (t − W − τ, t], and the store charges at most N units in any W + τ. So no
+// window of length W has more than N.
 //
 // A lease starts when its request was sent, which is before g, by a clock that does not jump. That clock has to run as
 // fast as the store's: if it is slower by one part in a thousand, a unit can be spent τ/1000 late. On Linux and some

@@ -92,8 +92,8 @@ func (e *ends) Pop() any {
 	return x
 }
 
-// first reports whether a settlement is applied for the first time, and remembers it. Of two that are possible it takes the
-// one that admits less.
+// first reports whether a settlement is applied for the first time, and remembers it. Of two that are possible it takes
+// the one that admits less.
 func (s *subject) first(now int64, set *driver.Settlement) bool {
 	if set.ID == "" {
 		return true

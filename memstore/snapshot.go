@@ -18,8 +18,9 @@ import (
 // CRC-32C, big endian, of all bytes before it.
 const snapshotHeader = "sash memstore snapshot 3\n"
 
-// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, until when the subject is
-// held, when it was first charged, until when it refuses calls, the units used, IDs, and the state. Strings follow their length; all numbers are varints.
+// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, until when the subject
+// is held, when it was first charged, until when it refuses calls, the units used, IDs, and the state. Strings follow
+// their length; all numbers are varints.
 const (
 	snapshotStep = 128     // subjects encoded while a shard is locked
 	mostRecord   = 1 << 30 // bytes; a full log has about two million

@@ -1,10 +1,11 @@
 // Package rueidisstore keeps charges on Redis or Valkey through a client of
 // [github.com/redis/rueidis]: a single node, Sentinel or a Cluster.
 //
-// The client stays the caller's: its connections, timeouts and credentials are used as they are, and it
-// is never closed. [Tune] sets the options of a client that recovers quickly. Calls that go on at the
-// same time share a connection, in one pipeline. rueidis sends only those commands again that are marked as harmless to repeat, which a decision is not: a call whose
-// reply is lost is charged at most once. A MOVED or ASK of a cluster, where nothing has run, is followed.
+// The client stays the caller's: its connections, timeouts and credentials are used as they are, and it is never
+// closed. [Tune] sets the options of a client that recovers quickly. Calls that go on at the same time share a
+// connection, in one pipeline. rueidis sends only those commands again that are marked as harmless to repeat, which a
+// decision is not: a call whose reply is lost is charged at most once. A MOVED or ASK of a cluster, where nothing has
+// run, is followed.
 //
 // One option of rueidis breaks that promise: ClientOption.ConnLifetime. When a connection reaches its
 // lifetime and the server has not answered for a second more, rueidis sends what was under way again,

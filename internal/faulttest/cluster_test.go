@@ -41,8 +41,8 @@ func TestSlotsAreMoved(t *testing.T) {
 	})
 }
 
-// heldOpen makes calls with IDs, settlements, and a log of more than 8,192 entries while slots are moving, then moves them.
-// Some subjects are new, so that both nodes say that the other one has the key.
+// heldOpen makes calls with IDs, settlements, and a log of more than 8,192 entries while slots are moving, then moves
+// them. Some subjects are new, so that both nodes say that the other one has the key.
 func heldOpen(t *testing.T, cluster *redistest.Cluster, store *redisstore.Store) {
 	t.Helper()
 	const large, calls = 8_300, 80

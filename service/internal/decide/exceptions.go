@@ -89,8 +89,8 @@ func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 
 // CheckException returns what is wrong with an exception under the configuration in use: errors are
 // config.ErrUnknownDomain; for a ban config.ErrNoDescriptor, if no request that the configuration counts can begin with
-// its entries, or a value looks like a network and is none; for an override ErrNotLimited, and sash.ErrInvalidLimit for limits that the rule's algorithm cannot
-// count. An override that no longer passes has no effect.
+// its entries, or a value looks like a network and is none; for an override ErrNotLimited, and sash.ErrInvalidLimit for
+// limits that the rule's algorithm cannot count. An override that no longer passes has no effect.
 func (d *Decider) CheckException(e Exception) error {
 	r := d.rules.Load()
 	if len(e.Limits) > 0 {

@@ -62,8 +62,8 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	return admitted, nil
 }
 
-// batchesOf puts parts together that the store can decide in one step, the same ones whatever the order of the parts. Parts
-// of one subject and policy are one request for the sum of their units.
+// batchesOf puts parts together that the store can decide in one step, the same ones whatever the order of the parts.
+// Parts of one subject and policy are one request for the sum of their units.
 func batchesOf(parts []*Answer) []batch {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b *Answer) int { return strings.Compare(a.Key, b.Key) })

@@ -155,8 +155,8 @@ func (g *Guard) Close() {
 	}
 }
 
-// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, takes no charges, and while a store in
-// memory is full: then it answers by failure modes, and restarting it would not help.
+// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, takes no charges, and while a
+// store in memory is full: then it answers by failure modes, and restarting it would not help.
 type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory

@@ -72,8 +72,8 @@ func (c *Client) String() string { return c.target.String() }
 // Store returns a store that decides through the client. Nil opts means the default.
 func (c *Client) Store(opts *redisstore.Options) *redisstore.Store { return redisstore.New(c, opts) }
 
-// Detached is Store for a caller that may stop waiting for the store, such as [example.com/sash/failover]. A call continues
-// after its context ends, until it gets an answer or the connection fails, which takes a few seconds at most.
+// Detached is Store for a caller that may stop waiting for the store, such as [example.com/sash/failover]. A call
+// continues after its context ends, until it gets an answer or the connection fails, which takes a few seconds at most.
 //
 // All calls share the connection. Otherwise a call that opens the connection, or is alone on it, would close it for all
 // when its budget is spent, and a budget may be too short for connecting over a network.

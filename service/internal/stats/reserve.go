@@ -10,8 +10,8 @@ import (
 // Bounds on what is counted by name besides the rules of the configuration in use, each of which always has counters of
 // its own. Docs/metrics.md has them.
 const (
-	// maxNames is the most names that come from requests: of rules with detailed_metric or value_to_metric, and of limits in
-	// requests. Further ones, and those of more than maxName bytes, count under overflow.
+	// maxNames is the most names that come from requests: of rules with detailed_metric or value_to_metric, and of
+	// limits in requests. Further ones, and those of more than maxName bytes, count under overflow.
 	maxNames = 1000
 	maxName  = 256
 	// maxLeft is the most rules of earlier configurations, by which requests were decided when a new one was loaded.

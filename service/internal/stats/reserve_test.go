@@ -75,8 +75,8 @@ func TestNamesOfInvalidBytes(t *testing.T) {
 	}
 }
 
-// What is answered 400, 404 or 422, or could never be admitted, does not enter the list of the hottest subjects by its units,
-// and so pushes nobody out of it.
+// What is answered 400, 404 or 422, or could never be admitted, does not enter the list of the hottest subjects by its
+// units, and so pushes nobody out of it.
 func TestRequestsThatAreNotDecidedLeaveTheHottestAlone(t *testing.T) {
 	d, r := counting(t, `
 domain: d

@@ -1,10 +1,8 @@
 package stats
 
 import (
-	"cmp"
 	"errors"
 	"hash/maphash"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,37 +53,6 @@ type Subject struct {
 	seen Seen
 }
 
-// Seen is what the store said last about a subject. The zero value is nothing.
-type Seen struct {
-	At     time.Time // the store's clock
-	Limits []SeenLimit
-}
-
-// A SeenLimit is one limit of a Seen: its name, its units, and what was left of them.
-type SeenLimit struct {
-	Name             string
-	Units, Remaining int64
-}
-
-func (s *Seen) clone() Seen { return Seen{s.At, slices.Clone(s.Limits)} }
-
-// see notes an answer of the store.
-func (s *Seen) see(a *decide.Answer) {
-	s.At = a.At
-	for i := range a.Limits {
-		l := &a.Limits[i]
-		if i == len(s.Limits) {
-			s.Limits = append(s.Limits, SeenLimit{})
-		}
-		if was := &s.Limits[i]; was.Name == l.Limit.Name {
-			was.Units, was.Remaining = l.Limit.Units, l.Remaining
-		} else {
-			*was = SeenLimit{strings.Clone(l.Limit.Name), l.Limit.Units, l.Remaining}
-		}
-	}
-	s.Limits = s.Limits[:len(a.Limits)]
-}
-
 // subjects counts the hottest subjects in bounded memory: some megabytes at most, whatever requests contain.
 type subjects struct {
 	seed   maphash.Seed
@@ -122,8 +89,8 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	}
 }
 
-// admissible returns the units that an answer asks for, or 0 if its limits could never admit them: callers ask for any number,
-// and must not push others from the list by asking.
+// admissible returns the units that an answer asks for, or 0 if its limits could never admit them: callers ask for any
+// number, and must not push others from the list by asking.
 func admissible(a *decide.Answer) int64 {
 	limited := len(a.Limits) > 0
 	for i := range a.Limits {
@@ -181,26 +148,6 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	}
 }
 
-// LastSeen returns what the store said last about a subject, if it is one of the hottest.
-func (r *Registry) LastSeen(key string) Seen {
-	if r.subjects == nil {
-		return Seen{}
-	}
-	s := &r.subjects.shards[maphash.String(r.subjects.seed, key)%shards]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var last Seen
-	for _, sk := range [...]*sketch[Subject]{s.now[ByUnits], s.older[ByUnits]} {
-		if sk == nil || sk.counters[key] == nil {
-			continue
-		}
-		if seen := &sk.counters[key].about.seen; seen.At.After(last.At) {
-			last = seen.clone()
-		}
-	}
-	return last
-}
-
 func nameOf(outcome decide.Outcome) string {
 	if outcome == banned {
 		return "banned"
@@ -217,65 +164,6 @@ func keep(entries []config.Entry) []config.Entry {
 			return nil
 		}
 		out[i] = config.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)}
-	}
-	return out
-}
-
-// Hottest returns the first n subjects of an order, and when their counts began. It returns none without
-// Options.Subjects.
-func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
-	now := time.Now()
-	since, all := now, []Subject{}
-	if r.subjects == nil {
-		return all, since
-	}
-	for i := range r.subjects.shards {
-		s := &r.subjects.shards[i]
-		s.mu.Lock()
-		if !s.began.IsZero() {
-			s.turn(now)
-			all = append(all, s.lines(order)...)
-			since = s.earlier(since)
-		}
-		s.mu.Unlock()
-	}
-	slices.SortFunc(all, func(x, y Subject) int {
-		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Subject, y.Subject))
-	})
-	return all[:min(n, len(all))], since
-}
-
-// earlier returns since, or when the shard began to count if that is earlier. The caller holds mu.
-func (s *shard) earlier(since time.Time) time.Time {
-	began := s.began
-	if s.older != ([orders]*sketch[Subject]{}) {
-		began = began.Add(-epoch)
-	}
-	if began.Before(since) {
-		return began
-	}
-	return since
-}
-
-// lines adds up both epochs. The caller holds mu.
-func (s *shard) lines(order Order) []Subject {
-	at := make(map[string]int)
-	var out []Subject
-	for _, sk := range []*sketch[Subject]{s.now[order], s.older[order]} {
-		if sk == nil {
-			continue
-		}
-		for key, c := range sk.counters {
-			if i, known := at[key]; known {
-				out[i].Count = plus(out[i].Count, c.count)
-				out[i].AtMostOver = plus(out[i].AtMostOver, c.above)
-				continue
-			}
-			at[key] = len(out)
-			line := c.about
-			line.Count, line.AtMostOver = c.count, c.above
-			out = append(out, line)
-		}
 	}
 	return out
 }

@@ -101,8 +101,8 @@ func (r *Registry) eachRule(f func(name string, rule *Rule)) {
 	}
 }
 
-// Counters calls f for every counter, under the names of Envoy's rate limit service where it has them, without characters that would end
-// a line of text or of statsd.
+// Counters calls f for every counter, under the names of Envoy's rate limit service where it has them, without
+// characters that would end a line of text or of statsd.
 func (r *Registry) Counters(f func(name string, count uint64)) {
 	for _, v := range slices.Concat(r.Service.values(), r.failureValues(), r.deniedValues()) {
 		f(v.name, v.count)

@@ -21,7 +21,8 @@ type Limit struct {
 	Remaining *int64 `json:"remaining,omitempty"`
 }
 
-// A Usage is a limit with what is used of it, of a subject that was looked at. A number that the store did not return is null.
+// A Usage is a limit with what is used of it, of a subject that was looked at. A number that the store did not return
+// is null.
 type Usage struct {
 	Limit
 	Remaining *int64 `json:"remaining"`
