@@ -27,9 +27,11 @@ const (
 	FoldAll PathFold = iota
 	// KeepCase leaves letters as they are. A segment ends at a semicolon (Tomcat, Jetty, Spring), without spaces
 	// around it and dots behind it (Windows). A backslash is a slash (IIS). Encodings are followed however deep
-	// they are: %25, %u002F, overlong UTF-8, full-width forms. Where a parent directory leads can depend on the server,
-	// as in /x/..;/a and /x/%252e%252e/a: such a path is [ErrBadKey], and so is one with a zero byte. Browsers
-	// send none of them.
+	// they are: %25, %u002F, full-width forms. The path ends at a question mark or number sign that is encoded, as it
+	// does for a server behind one that decodes. Invisible characters are left out. Where a parent directory leads can
+	// depend on the server, as in /x/..;/a and /x/%252e%252e/a: such a path is [ErrBadKey], and so is one with a zero
+	// byte, or with bytes that are not UTF-8, such as a lone %E9. Browsers send none of them, unless a link in Latin-1
+	// has them.
 	KeepCase
 	// CleanOnly decodes once, joins slashes and follows dot segments, and nothing else. It suits a server that
 	// gives different answers to /a and /a;b.
@@ -82,15 +84,19 @@ func (f PathFold) Fold(escaped string) (string, error) {
 		}
 		return path.Clean("/" + escaped), nil
 	}
-	decoded := strings.ReplaceAll(decodeAll(escaped), `\`, "/")
-	if strings.Contains(decoded, "\x00") {
-		return "", fmt.Errorf("%w: the path has a zero byte", ErrBadKey)
+	decoded, err := text(escaped)
+	if err != nil {
+		return "", err
+	}
+	before, after := decoded, ""
+	if i := strings.IndexAny(decoded, "?#"); i >= 0 {
+		before = decoded[:i]
+		_, after, _ = strings.Cut(decoded[i:], "/")
 	}
 	var kept []string
 	parents, vanished := 0, false
-	for segment := range strings.SplitSeq(strings.Trim(decoded, "/"), "/") {
-		segment, _, _ = strings.Cut(segment, ";")
-		segment = strings.TrimFunc(segment, blank)
+	for segment := range strings.SplitSeq(strings.Trim(before, "/"), "/") {
+		segment = name(segment)
 		if segment == ".." {
 			parents++
 			kept = kept[:max(len(kept)-1, 0)]
@@ -103,18 +109,55 @@ func (f PathFold) Fold(escaped string) (string, error) {
 		}
 		kept = append(kept, segment)
 	}
+	lost := false // in what a server may take for the query
+	for segment := range strings.SplitSeq(after, "/") {
+		lost = lost || name(segment) == ".."
+	}
 	// Of one segment or two, or none, a parent directory removes another one.
-	if parents > 0 && (vanished || parents != plainParents(escaped) || strings.Count(decoded, "/") != strings.Count(escaped, "/")) {
+	if lost || parents > 0 && (vanished || parents != plainParents(escaped) || strings.Count(decoded, "/") != strings.Count(escaped, "/")) {
 		return "", fmt.Errorf("%w: where the path's parent directories lead depends on the server", ErrBadKey)
 	}
 	folded := "/" + strings.Join(kept, "/")
 	if f == FoldAll {
 		return strings.Map(foldCase, folded), nil
 	}
-	return strings.ToValidUTF8(folded, "\uFFFD"), nil
+	return folded, nil
+}
+
+// text decodes a path, without what cannot be seen in it. Bytes that are not UTF-8 are an error, because servers take
+// them for Latin-1, leave them out, or decode them all the same: no key is right for all of those.
+func text(escaped string) (string, error) {
+	decoded := decodeAll(escaped)
+	if !utf8.ValidString(decoded) {
+		return "", fmt.Errorf("%w: the path is not UTF-8", ErrBadKey)
+	}
+	seen := strings.Map(func(c rune) rune {
+		if invisible(c) {
+			return -1
+		}
+		return c
+	}, decoded)
+	if len(seen) < len(decoded) && decodeAll(seen) != seen {
+		return "", fmt.Errorf("%w: the path has an invisible character in an encoding", ErrBadKey)
+	}
+	if strings.Contains(seen, "\x00") {
+		return "", fmt.Errorf("%w: the path has a zero byte", ErrBadKey)
+	}
+	return strings.ReplaceAll(seen, `\`, "/"), nil
+}
+
+// name returns a segment without its parameters and the spaces around it.
+func name(segment string) string {
+	segment, _, _ = strings.Cut(segment, ";")
+	return strings.TrimFunc(segment, blank)
 }
 
 func blank(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }
+
+// invisible says whether file systems that fold case may ignore the character.
+func invisible(c rune) bool {
+	return c >= utf8.RuneSelf && unicode.In(c, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+}
 
 // foldCase returns one letter for all that differ in case only.
 func foldCase(c rune) rune { return unicode.ToLower(unicode.ToUpper(c)) }
@@ -153,7 +196,6 @@ func decodeAll(s string) string {
 
 // encoding returns the length of the encoding at the end of out, and what it stands for.
 func encoding(out []byte) (n int, c rune) {
-	leads := [...]byte{2: 0xC0, 3: 0xE0, 4: 0xF0}
 	for n = 2; n <= min(6, len(out)); n++ {
 		t := out[len(out)-n:]
 		ok := false
@@ -166,26 +208,12 @@ func encoding(out []byte) (n int, c rune) {
 		case n == 3 && t[0] == 0xEF: // full-width forms of ASCII
 			c, _ = utf8.DecodeRune(t)
 			c, ok = c-'\uFF01'+'!', '\uFF01' <= c && c <= '\uFF5E'
-		case n < len(leads) && t[0]&0xFE == leads[n]:
-			c, ok = overlong(t)
 		}
 		if ok {
 			return n, c
 		}
 	}
 	return 0, 0
-}
-
-// overlong decodes a character of ASCII that is longer than it has to be.
-func overlong(t []byte) (c rune, ok bool) {
-	c = rune(t[0] & 1)
-	for _, b := range t[1:] {
-		if b&0xC0 != 0x80 {
-			return 0, false
-		}
-		c = c<<6 | rune(b&0x3F)
-	}
-	return c, c < utf8.RuneSelf
 }
 
 func hex(digits []byte) (c rune, ok bool) {

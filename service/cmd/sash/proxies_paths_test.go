@@ -10,13 +10,21 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
 // The application behind a proxy may be one that takes all of these for /login.
-var loginSpellings = []string{"/LOGIN", "/login;v=1", "/login%20", `/login\`, "/x/..;/login"}
+var loginSpellings = []string{
+	"/LOGIN", "/login;v=1", "/login%20", `/login\`, "/x/..;/login",
+	"/login%A0", "/login%85%85", "/login%3f1", "/login%231", "/lo%E2%80%8Cgin", "/lo%f8%80%80%81%a7in",
+}
+
+// Python's http.server reads a request line as Latin-1, and splits it at what is a space there. HAProxy refuses some
+// of these itself.
+var loginInLatin1 = []string{"/login\xa0", "/login\xa0\xa0", "/login\x85"}
 
 // A client that has used up its limit of /login gets no further with other spellings of it: the proxy passes the path
 // on as the client wrote it, and asks with path=all. With path=clean, which is how Sash counted before, all of them
@@ -49,14 +57,18 @@ func TestProxiesCountEverySpellingOfAPath(t *testing.T) {
 				if status := sendRaw(t, listen, "/login"); status != 429 {
 					t.Errorf("the fourth /login: %d", status)
 				}
+				spellings := append(slices.Clone(loginSpellings), loginInLatin1...)
 				var got []string
-				for _, spelled := range loginSpellings {
-					got = append(got, fmt.Sprintf("%s %d", spelled, sendRaw(t, listen, spelled)))
+				for _, spelled := range spellings {
+					got = append(got, fmt.Sprintf("%q %d", spelled, sendRaw(t, listen, spelled)))
 				}
 				through := int(s.requests.Load()) - 3
-				t.Logf("%d of %d spellings reached the application: %s", through, len(loginSpellings), strings.Join(got, ", "))
-				if want := map[string]int{"all": 0, "clean": len(loginSpellings)}[fold]; through != want {
-					t.Errorf("%d reached the application, want %d", through, want)
+				t.Logf("%d of %d spellings reached the application: %s", through, len(spellings), strings.Join(got, ", "))
+				switch {
+				case fold == "all" && through > 0:
+					t.Errorf("%d reached the application, want none", through)
+				case fold == "clean" && through < len(loginSpellings):
+					t.Errorf("%d reached the application, want at least %d", through, len(loginSpellings))
 				}
 			})
 		}
