@@ -1,12 +1,16 @@
 package doctor
 
 import (
+	"bufio"
 	"context"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -145,6 +149,31 @@ func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An operator copies the line into redis-cli, which reads quotes as the server itself does in a line without a protocol.
+func TestTheLineIsOneThatRedisReads(t *testing.T) {
+	server := redistest.Start(t)
+	for _, prefix := range []string{"sash:", "a*b:", "a?[x]:", `we\ird:`, "sp ace:", "tab\t:", "ü:", "{tag}:", "~all:", `"q:`, "it's:", `"both' \:`} {
+		server.Must(t, "ACL", "DELUSER", "limiter")
+		conn, err := net.Dial("tcp", server.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = conn.Write([]byte(Line("limiter", Way{Prefix: prefix}) + "\r\n"))
+		answer, err2 := bufio.NewReader(conn).ReadString('\n')
+		_ = conn.Close()
+		if err != nil || err2 != nil || answer != "+OK\r\n" {
+			t.Errorf("%q: %q, %v, %v", prefix, answer, err, err2)
+			continue
+		}
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "limiter", Password: "PASSWORD"})
+		own, other := client.Eval(t.Context(), "return 1", []string{prefix + "x"}).Err(), client.Eval(t.Context(), "return 1", []string{"other" + prefix}).Err()
+		if own != nil || !forbidden(other) {
+			t.Errorf("%q: its own key: %v, another: %v", prefix, own, other)
+		}
+		_ = client.Close()
 	}
 }
 
