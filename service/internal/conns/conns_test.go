@@ -156,8 +156,8 @@ func TestStopAcceptsTheQueue(t *testing.T) {
 	}
 }
 
-// dialLate begins to connect, and says later whether that succeeded. A client whose first packet is dropped sends it again
-// after a second.
+// dialLate begins to connect, and says later whether that succeeded. A client whose first packet is dropped sends it
+// again after a second.
 func dialLate(t *testing.T, l *Listener) <-chan error {
 	begins, connected := make(chan struct{}), make(chan error, 1)
 	dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error { close(begins); return nil }}
@@ -389,7 +389,8 @@ func TestSharesOfDescriptors(t *testing.T) {
 		{256, 80, 32}, {1024, 320, 128}, {20_000, 4096, 128}, {1 << 63, 4096, 128},
 	} {
 		if data, admin := shares(tt.descriptors, 4096); data != tt.data || admin != tt.admin {
-			t.Errorf("of %d: %d for each data port and %d for the admin port, want %d and %d", tt.descriptors, data, admin, tt.data, tt.admin)
+			t.Errorf("of %d: %d for each data port and %d for the admin port, want %d and %d",
+				tt.descriptors, data, admin, tt.data, tt.admin)
 		}
 	}
 }

@@ -84,8 +84,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return l.admit(conn)
 }
 
-// Stop takes no new connections. Accept returns those that clients have begun, and then closes the listener. At the bound
-// those that find no room within two seconds are closed.
+// Stop takes no new connections. Accept returns those that clients have begun, and then closes the listener. At the
+// bound those that find no room within two seconds are closed.
 func (l *Listener) Stop() {
 	refuse(l.Listener)
 	l.stopping.Store(true)

@@ -32,7 +32,8 @@ func refuse(listener net.Listener) {
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},                          // is dropped
 		{Code: unix.BPF_RET | unix.BPF_K, K: ^uint32(0)},                 // the rest passes
 	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+		_ = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &filter)
 	})
 }

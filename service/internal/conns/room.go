@@ -32,7 +32,8 @@ func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
 		if ok {
 			return c, nil
 		}
-		l.full.Log(slog.LevelWarn, "all connections of the port are in use: a new one takes the place of one that is silent, or waits",
+		l.full.Log(slog.LevelWarn,
+			"all connections of the port are in use: a new one takes the place of one that is silent, or waits",
 			"addr", l.Addr().String(), "connections", l.bounds.Max)
 		if victim != nil {
 			victim.retire(time.Now().Add(-silence))

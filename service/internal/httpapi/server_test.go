@@ -117,7 +117,8 @@ func TestAPortAtItsBoundEnds(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	full := make(warnings, 1)
-	server := Server{Connections: conns.Bounds{Max: 1}, Log: slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	log := slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	server := Server{Connections: conns.Bounds{Max: 1}, Log: log}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener, handler) }()
 	answered := make(chan error, 1)

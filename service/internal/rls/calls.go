@@ -47,8 +47,8 @@ type call struct {
 
 type callKey struct{}
 
-// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client that
-// waits for an answer has sent its message.
+// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
+// that waits for an answer has sent its message.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName == healthpb.Health_Watch_FullMethodName {
 		return c.watch(ctx)
@@ -107,7 +107,8 @@ func (c *calls) watch(ctx context.Context) (context.Context, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watches[from] >= maxWatches {
-		return nil, status.Errorf(codes.ResourceExhausted, "the connection watches health %d times: watch each name once", maxWatches)
+		const advice = "the connection watches health %d times: watch each name once"
+		return nil, status.Errorf(codes.ResourceExhausted, advice, maxWatches)
 	}
 	if c.watches == nil {
 		c.watches = make(map[net.Addr]int)

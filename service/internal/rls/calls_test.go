@@ -125,8 +125,8 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	}
 }
 
-// A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the rest
-// of their answers as long as the connection lasts.
+// A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the
+// rest of their answers as long as the connection lasts.
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls})
 	ask := func(f *servertest.Frames, calls int) {

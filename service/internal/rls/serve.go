@@ -53,8 +53,8 @@ type Server struct {
 const HealthService = "ratelimit"
 
 // Serve answers on a listener until the context ends. Then it is unhealthy, answers what has been sent over connections
-// that clients have begun, asks clients to go elsewhere (GOAWAY), lets calls in flight finish for up to ten seconds, and
-// returns nil. The listener is closed in any case.
+// that clients have begun, asks clients to go elsewhere (GOAWAY), lets calls in flight finish for up to ten seconds,
+// and returns nil. The listener is closed in any case.
 func (o Server) Serve(ctx context.Context, listener net.Listener, service *Service) error {
 	if o.MaxConnectionAge <= 0 {
 		o.MaxConnectionAge = 24 * time.Hour
