@@ -1,0 +1,86 @@
+package decide
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A refund that spans many charges gives back at least what docs/envoy.md says, whatever they are: all that is asked, or
+// at least three units and a third of the oldest charge.
+func TestARefundOfManyChargesGivesSomeBack(t *testing.T) {
+	d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [2000000/1d]}\n")
+	runs := 0
+	remaining := func(name string) (n int64) {
+		if _, err := fmt.Sscan(strings.TrimPrefix(ask(t, d, Together, part(name, 0)), "ok:"), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	// refund charges a subject, gives units back, and returns how many are.
+	refund := func(asked int64, charges ...int64) (given int64) {
+		runs++
+		name := fmt.Sprint("a=", runs)
+		for _, units := range charges {
+			ask(t, d, Together, part(name, units))
+			c.move(10 * time.Minute) // otherwise they are one entry of the log
+		}
+		before := remaining(name)
+		back := part(name, asked)
+		back.Refund = true
+		ask(t, d, Together, back)
+		return remaining(name) - before
+	}
+	size := func(most float64) int64 { return int64(math.Exp(rand.Float64() * math.Log(most))) }
+	for range 1500 {
+		asked, charges, used := size(1e6), make([]int64, 1+rand.IntN(30)), int64(0)
+		alike, one := rand.IntN(2) == 0, size(3e4)
+		for i := range charges {
+			if charges[i] = one; !alike {
+				charges[i] = size(3e4)
+			}
+			used += charges[i]
+		}
+		all := min(asked, used)
+		given := refund(asked, charges...)
+		if given > all || given < min(all, 3) || 3*given < min(all, charges[0]) {
+			t.Errorf("of %d asked and %d charged %d are given back: %v", asked, used, given, charges)
+		}
+	}
+	ones := make([]int64, 70)
+	for i := range ones {
+		ones[i] = 1
+	}
+	for asked, want := range map[int64]int64{1: 1, 1000: 5} {
+		if given := refund(asked, ones...); given != want {
+			t.Errorf("of %d asked over 70 charges of one unit %d are given back, want %d", asked, given, want)
+		}
+	}
+	if given := refund(1_000_000, append([]int64{1, 1, 1, 1}, 1_000_000)...); given != 3 {
+		t.Errorf("in the worst case %d are given back", given)
+	}
+}
+
+// With two steps at least one unit is given back, with one step none of more than the oldest charge has.
+func TestManyRefundsGiveSomeBack(t *testing.T) {
+	for parts, want := range map[int]string{4: "ok:991", MaxRefunds: "ok:990"} {
+		d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [1000/1d]}\n")
+		var backs []Part
+		for i := range parts {
+			name := fmt.Sprint("a=", i)
+			for range 10 {
+				ask(t, d, Together, part(name, 1))
+				c.move(10 * time.Minute) // otherwise they are one entry of the log
+			}
+			back := part(name, 10)
+			back.Refund = true
+			backs = append(backs, back)
+		}
+		if got := ask(t, d, Together, backs...); got != strings.TrimSuffix(strings.Repeat(want+" | ", parts), " | ") {
+			t.Errorf("%d refunds: %s, want %s of each", parts, got, want)
+		}
+	}
+}
