@@ -22,6 +22,7 @@ const (
 	callTime   = 10 * time.Second
 	maxCalls   = 10_000
 	maxWatches = 10 // of health, on one connection
+	allWatches = 4_096
 	maxUntaken = 10 // answers that a connection has not taken in time, besides those to watches
 )
 
@@ -36,6 +37,7 @@ type calls struct {
 	partial list.List        // guarded by mu: calls whose message has not come, the oldest first
 	whole   list.List        // guarded by mu: other calls, likewise
 	watches map[net.Addr]int // guarded by mu: of each connection
+	watched int              // guarded by mu: of all
 }
 
 // A call is one that calls counts. Its context has it under callKey.
@@ -110,16 +112,21 @@ func (c *calls) watch(ctx context.Context) (context.Context, error) {
 		const advice = "the connection watches health %d times: watch each name once"
 		return nil, status.Errorf(codes.ResourceExhausted, advice, maxWatches)
 	}
+	if c.watched >= allWatches {
+		return nil, status.Errorf(codes.ResourceExhausted, "health is watched %d times: ask with Check instead", allWatches)
+	}
 	if c.watches == nil {
 		c.watches = make(map[net.Addr]int)
 	}
 	c.watches[from]++
+	c.watched++
 	ctx, cancel := context.WithCancel(ctx)
 	unlink := context.AfterFunc(c.ending, cancel)
 	context.AfterFunc(ctx, func() {
 		unlink()
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.watched--
 		if c.watches[from]--; c.watches[from] == 0 {
 			delete(c.watches, from)
 		}

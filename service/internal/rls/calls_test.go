@@ -232,6 +232,39 @@ func TestWatchesOfHealthAreBounded(t *testing.T) {
 	eventually(t, "watches of a connection that is gone are left", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.watches) == 0
+		return len(c.watches) == 0 && c.watched == 0
 	})
+}
+
+// What a watch costs lasts as long as its connection, so all of them have a bound, too.
+func TestWatchesOfAllConnectionsAreBounded(t *testing.T) {
+	c := &calls{within: callTime, most: maxCalls}
+	w := limiting(t, c)
+	watches := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.watched
+	}
+	begin := func(f *servertest.Frames) uint32 {
+		stream, err := f.Begin(healthpb.Health_Watch_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.WriteData(stream, true, []byte{0, 0, 0, 0, 0})
+		return stream
+	}
+	for left := allWatches; left > 0; left -= maxWatches {
+		f := servertest.DialFrames(t, w.conn.Target())
+		for range min(left, maxWatches) {
+			begin(f)
+		}
+	}
+	eventually(t, "the watches do not begin", func() bool { return watches() == allWatches })
+	late := servertest.DialFrames(t, w.conn.Target())
+	begin(late)
+	eventually(t, "one too many goes on", func() bool { return late.Ended() == 1 })
+	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
+	if n := watches(); n != allWatches {
+		t.Errorf("%d watches", n)
+	}
 }
