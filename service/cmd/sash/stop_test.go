@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,7 +56,7 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 		"kept":       {args, func(l *load, p *service) { l.clients(100, func(i int) { l.keeps(p, i) }) }},
 		"kept TLS":   {secure, func(l *load, p *service) { l.clients(50, func(i int) { l.keeps(p, i) }) }},
 		"new":        {args, func(l *load, p *service) { l.clients(20, func(int) { l.dials(p) }) }},
-		"HTTP/2":     {secure, func(l *load, p *service) { l.clients(10, func(int) { l.streams(p) }) }},
+		"HTTP/2":     {secure, func(l *load, p *service) { l.clients(4, func(int) { l.streams(p) }) }},
 		"gRPC":       {args, func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, false) }) }},
 		"gRPC, new,": {args, func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, true) }) }},
 	}
@@ -175,30 +176,52 @@ func (l *load) ask(c *client) bool {
 	return true
 }
 
-// streams sends requests over HTTP/2, one after the other. Its client sends a request again if the server says (GOAWAY)
-// that it has not looked at it.
+// streams sends requests over HTTP/2, several at a time over one connection, with bodies that cannot be sent again.
 func (l *load) streams(p *service) {
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport, Timeout: 20 * time.Second}
-	for {
-		res, err := client.Post(p.url+"/v1/allow", "application/json", strings.NewReader(fmt.Sprintf(question, l.key)))
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			return
-		}
-		l.sent.Add(1)
-		if err != nil {
-			l.fail(err)
-			return
-		}
-		_, err = io.Copy(io.Discard, res.Body)
-		_ = res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 {
-			l.fail(fmt.Errorf("%s over %s: %w", res.Status, res.Proto, err))
-			return
-		}
-		l.answered.Add(1)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range 8 {
+		all.Go(func() {
+			for l.stream(&client, p) {
+			}
+		})
 	}
+}
+
+// stream sends one request, and reports whether the service takes more. Go's client sends nothing of some requests that
+// meet the end of a connection, and reports an error.
+func (l *load) stream(client *http.Client, p *service) bool {
+	var sent atomic.Bool
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	body := strings.NewReader(fmt.Sprintf(question, l.key))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/allow", io.NopCloser(body))
+	if err != nil {
+		l.fail(err)
+		return false
+	}
+	req.ContentLength = body.Size()
+	req.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(req)
+	if sent.Load() {
+		l.sent.Add(1)
+	}
+	if err != nil {
+		if sent.Load() {
+			l.fail(err)
+		}
+		return !errors.Is(err, syscall.ECONNREFUSED)
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	_ = res.Body.Close()
+	if err != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 {
+		l.fail(fmt.Errorf("%s over %s: %w", res.Status, res.Proto, err))
+		return true
+	}
+	l.answered.Add(1)
+	return true
 }
 
 // refused records any end but a refused connection.

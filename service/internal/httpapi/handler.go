@@ -47,7 +47,7 @@ type Options struct {
 	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
 	JSON http.Handler
 	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
-	// are closed after their next answer. Nil is never.
+	// of HTTP/1 are closed after their next answer. Nil is never.
 	Draining <-chan struct{}
 	// Ready is what GET /healthcheck, which is for load balancers, checks: it returns what is wrong. Nil is always
 	// ready.
@@ -112,7 +112,7 @@ func prepare(decider *decide.Decider, opts *Options) *Handler {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.draining() {
-		w.Header().Set("Connection", "close")
+		last(w, r)
 	}
 	h.guarded.ServeHTTP(w, r)
 }

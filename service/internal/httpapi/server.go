@@ -6,13 +6,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/throttle"
 )
 
 // Bounds of a connection. A decision takes milliseconds, so all of them are generous.
@@ -39,8 +42,9 @@ type Server struct {
 
 // Serve answers on a listener until the context ends. Then it takes no new connections. A client that keeps its
 // connection learns with its next answer that the connection ends; one that sends nothing for two seconds is
-// disconnected. Serve returns nil when all connections are closed, and an error if that takes more than ten seconds.
-// The listener is closed in any case.
+// disconnected. Clients of HTTP/2 learn it at once (GOAWAY), and what they send within a second is answered. Serve
+// returns nil when all connections are closed, and an error if that takes more than ten seconds. The listener is closed
+// in any case.
 func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -55,7 +59,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if stopping.Load() {
-				w.Header().Set("Connection", "close") // over HTTP/2, net/http sends GOAWAY instead
+				last(w, r)
 			}
 			handler.ServeHTTP(w, r)
 		}),
@@ -66,7 +70,11 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(&failures{throttle.Log{To: s.Log}}, "", 0),
+	}
+	var http2 streams
+	if err := http2.configure(server); err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -84,7 +92,11 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		_ = server.Close()
 		return err
 	}
+	http2.leave()
 	err := known.Finish(grace, quietTime)
+	if err == nil {
+		err = http2.wait(grace)
+	}
 	if err == nil {
 		err = server.Shutdown(grace) // of HTTP/2. It would not answer what arrives over HTTP/1
 	}
@@ -96,18 +108,30 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	return nil
 }
 
+// last makes this answer the last of its connection. HTTP/2 ends by itself: net/http would drop requests on the way.
+func last(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor < 2 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// failures logs what goes wrong with connections, such as their handshakes, of which each client can cause many.
+type failures struct{ throttle.Log }
+
+// Write logs a line.
+func (f *failures) Write(line []byte) (int, error) {
+	f.Log.Log(slog.LevelWarn, strings.TrimSuffix(string(line), "\n"))
+	return len(line), nil
+}
+
 // follow reports to a connection which state net/http has it in.
 func follow(conn net.Conn, state http.ConnState) {
-	secure, ok := conn.(*tls.Conn)
-	if ok {
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = secure.NetConn()
 	}
 	known, ok := conn.(*conns.Conn)
 	if !ok {
 		return
-	}
-	if secure != nil && secure.ConnectionState().NegotiatedProtocol == "h2" {
-		known.Streams()
 	}
 	switch state {
 	case http.StateActive:

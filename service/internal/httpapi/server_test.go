@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,6 +162,38 @@ type warnings chan string
 func (w warnings) Write(p []byte) (int, error) {
 	w <- string(p)
 	return len(p), nil
+}
+
+// A connection that fails its handshake costs its client nothing.
+func TestFailedHandshakesFillNoLog(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	lines := make(warnings, 1000)
+	log := slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	served := make(chan error, 1)
+	go func() { served <- Server{TLS: &tls.Config{}, Log: log}.Serve(ctx, listener, http.NotFoundHandler()) }()
+	began := time.Now()
+	for range 300 {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}
+	if n, most := len(lines), int(time.Since(began)/time.Second)+1; n == 0 || n > most {
+		t.Errorf("%d lines, want 1 to %d", n, most)
+	} else if line := <-lines; !strings.Contains(line, "TLS handshake error") || !strings.Contains(line, "not_logged_before=0") {
+		t.Error(line)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
 }
 
 // HTTP/2 is spoken over TLS only.

@@ -3,6 +3,7 @@ package servertest
 import (
 	"bytes"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ type Frames struct {
 	begun map[uint32]bool // guarded by mu: streams with an answer
 	ended map[uint32]bool // guarded by mu: streams that the server ended
 	gone  bool            // guarded by mu
+	heard bool            // guarded by mu: a frame has come
+	last  []uint32        // guarded by mu
 }
 
 // DialFrames connects and sends settings. It answers nothing, and closes the connection with the test.
@@ -68,6 +71,10 @@ func (f *Frames) read() {
 		if header.StreamID > 0 && (header.Type == http2.FrameRSTStream || header.Flags.Has(http2.FlagHeadersEndStream) && header.Type == http2.FrameHeaders) {
 			f.ended[header.StreamID] = true
 		}
+		if goodbye, ok := frame.(*http2.GoAwayFrame); ok {
+			f.last = append(f.last, goodbye.LastStreamID)
+		}
+		f.heard = true
 		f.mu.Unlock()
 	}
 }
@@ -113,4 +120,18 @@ func (f *Frames) Gone() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gone
+}
+
+// Greeted reports whether the server has sent a frame.
+func (f *Frames) Greeted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.heard
+}
+
+// Last returns the last streams that the server answers, by each GOAWAY that it has sent.
+func (f *Frames) Last() []uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.last)
 }
