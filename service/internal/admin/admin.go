@@ -54,6 +54,8 @@ type Options struct {
 	Store func() degrade.Report
 	// Forcing forces a state of the store. Nil forces none, as for a store in memory.
 	Forcing Forcing
+	// Health answers GET /healthz, as on the data port. Nil is not found.
+	Health http.Handler
 	// Log receives every change with its author, and failures. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -76,6 +78,9 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	h.Stats.Prometheus.MustRegister(&collector{h})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Stats.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	if h.Health != nil {
+		mux.Handle("GET /healthz", h.Health)
+	}
 	mux.HandleFunc("GET /stats", h.stats)
 	mux.HandleFunc("GET /rlconfig", h.rlconfig)
 	mux.HandleFunc("GET /{$}", index)
@@ -144,7 +149,7 @@ func guarded(next http.Handler) http.Handler {
 func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
 	fmt.Fprint(w, "/dashboard     decisions, subjects and the store, in a browser\n/rlconfig      the configuration in use, and the error of the one on disk\n"+
-		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/debug/pprof/  profiles of the process, with the token\n"+
+		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/healthz       the health, for liveness\n/debug/pprof/  profiles of the process, with the token\n"+
 		"/admin/v1/     config, store, events, top, subject, charges, explain, reset, overrides and bans, as JSON\n")
 }
 

@@ -48,7 +48,8 @@ who the client is, so only the proxy may reach this address: see docs/proxies.md
 
 It is ok only while decisions can be charged, also if nobody calls, and there is a configuration.
 The status stays 200 while Redis is down, because to restart or avoid an instance does not bring
-Redis back. Use it for liveness and readiness.
+Redis back. Use it for readiness. For liveness ask the admin address for it: one caller can keep all
+connections of this one busy.
 
   POST /v1/peek      the same body and answer; nothing is charged
   POST /v1/explain   the same body, with the admin's token: which rule matches, why, and how much of

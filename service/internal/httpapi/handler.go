@@ -194,6 +194,9 @@ func (h *Handler) draining() bool {
 	}
 }
 
+// Health answers GET /healthz, on any port.
+func (h *Handler) Health() http.Handler { return http.HandlerFunc(h.health) }
+
 // health answers 200 until the service is about to stop, whatever the state of its store: neither restarting nor
 // avoiding the service would bring that back.
 func (h *Handler) health(w http.ResponseWriter, r *http.Request) {

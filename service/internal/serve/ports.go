@@ -60,12 +60,13 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
 	s.warnOfPlainText(ports)
 	protocol := s.protocol()
+	api := s.api(draining, protocol)
 	data, admin := s.connections()
 	web := httpapi.Server{TLS: s.TLS, Connections: s.bounds("http", data), Log: s.Log}
 	all := []func(context.Context) error{
 		s.exceptions.Run,
 		func(ctx context.Context) error {
-			return web.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(s.api(draining, protocol))))
+			return web.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(api)))
 		},
 	}
 	if s.store.run != nil {
@@ -77,9 +78,9 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.admin != nil {
-		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin)}
+		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
 		all = append(all, s.stats.Run, func(ctx context.Context) error {
-			return operators.Serve(ctx, ports.admin, s.recovering(s.admin()))
+			return operators.Serve(ctx, ports.admin, s.recovering(s.admin(api.Health())))
 		})
 	}
 	return all
@@ -110,7 +111,7 @@ func (s *instance) protocol() *rls.Service {
 }
 
 // api answers the HTTP port.
-func (s *instance) api(draining <-chan struct{}, json http.Handler) http.Handler {
+func (s *instance) api(draining <-chan struct{}, json http.Handler) *httpapi.Handler {
 	if len(s.TokenKeys) == 0 && s.store.client != nil {
 		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
 	}
@@ -130,10 +131,10 @@ func (s *instance) health() degrade.Health {
 }
 
 // admin answers the admin port.
-func (s *instance) admin() http.Handler {
+func (s *instance) admin(health http.Handler) http.Handler {
 	return admin.New(s.decider, &admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
-		Charges: s.store.charges, Store: s.store.report, Forcing: s.store.forcing, Log: s.Log,
+		Charges: s.store.charges, Store: s.store.report, Forcing: s.store.forcing, Health: health, Log: s.Log,
 	})
 }
 
