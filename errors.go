@@ -32,14 +32,14 @@ var (
 	ErrUnsupported = driver.ErrUnsupported
 )
 
-// A countedRefusals is the ErrUnsupported of a call that CountRefused rules out: the store is not the cause.
-type countedRefusals struct{ call string }
+// A countRefusedError is the ErrUnsupported of a call that CountRefused rules out: the store is not the cause.
+type countRefusedError struct{ call string }
 
-func (e countedRefusals) Error() string {
+func (e countRefusedError) Error() string {
 	return "sash: Options.CountRefused rules out " + e.call + ": the charge of a refused call cannot be settled; use a limiter without it"
 }
 
-func (e countedRefusals) Unwrap() error { return ErrUnsupported }
+func (e countRefusedError) Unwrap() error { return ErrUnsupported }
 
 // A LimitedError is a refusal: the call was right, the store answered, and there is no room.
 // It is ErrLimited.

@@ -104,7 +104,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 // charges refused calls, which cannot be settled.
 func (l *Limiter) settler(call string) (driver.Settler, error) {
 	if l.policy.CountRefused {
-		return nil, countedRefusals{call}
+		return nil, countRefusedError{call}
 	}
 	store, ok := driver.As[driver.Settler](l.store)
 	if !ok {

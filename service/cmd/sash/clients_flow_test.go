@@ -36,7 +36,7 @@ func wireClients(t *testing.T) []wireClient {
 	}
 }
 
-const wire = `
+const wireRules = `
 domain: d
 descriptors:
   - key: ip
@@ -51,7 +51,7 @@ descriptors:
 func serveWire(t *testing.T, env ...string) *service {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte(wire), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(wireRules), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	env = append(env, "LIMIT_RESPONSE_HEADERS_ENABLED=true")

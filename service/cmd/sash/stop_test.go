@@ -129,9 +129,7 @@ func (l *load) keeps(p *service, i int) {
 	var c *client
 	for {
 		if c == nil || c.closed() {
-			if c.hangUp(); c != nil {
-				c = nil
-			}
+			c.hangUp()
 			var err error
 			if c, err = dial(p.url); err != nil {
 				l.refused(err)
@@ -311,6 +309,7 @@ func (c *client) ask(body string) error {
 	if err != nil {
 		return err
 	}
+	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	if c.last = res.Close; err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", res.Status, text)

@@ -107,7 +107,7 @@ func load(path string) (data []byte, changed time.Time, err error) {
 	if err != nil {
 		return nil, changed, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if info, err := file.Stat(); err == nil {
 		changed = info.ModTime()
 	}

@@ -40,6 +40,7 @@ func (s *streams) configure(server *http.Server) error {
 		if known, ok := conn.NetConn().(*conns.Conn); ok {
 			known.Streams()
 		}
+		//nolint:staticcheck // as above
 		protocol.ServeConn(c, &http2.ServeConnOpts{Handler: handler, BaseConfig: server})
 	}
 	return nil

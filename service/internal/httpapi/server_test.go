@@ -97,6 +97,7 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = res.Body.Close()
 	if res.StatusCode != http.StatusNotFound || !res.Close {
 		t.Errorf("it answers %s, and closes the connection: %v", res.Status, res.Close)
 	}

@@ -109,7 +109,6 @@ func (o Server) options(bound *calls) []grpc.ServerOption {
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(5 * time.Second),
-		grpc.SharedWriteBuffer(true), // an idle connection then has none
 		grpc.ReadBufferSize(8 << 10),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: idleTimeout, MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,

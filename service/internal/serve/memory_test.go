@@ -35,10 +35,11 @@ func TestAFloodOfSubjectsFreesNoRefusedCaller(t *testing.T) {
 		return res.StatusCode, string(text)
 	}
 	get := func(addr fmt.Stringer, path string) string {
-		_, text := read(client.Get("http://" + addr.String() + path))
+		_, text := read(client.Get("http://" + addr.String() + path)) //nolint:bodyclose // read closes it
 		return text
 	}
 	ask := func(key, value string) int {
+		//nolint:bodyclose // read closes it
 		status, _ := read(client.Post("http://"+at.HTTP.String()+"/v1/allow", "application/json",
 			strings.NewReader(fmt.Sprintf(`{"domain":"d","entries":[{"key":%q,"value":%q}]}`, key, value))))
 		return status

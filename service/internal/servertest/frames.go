@@ -31,7 +31,7 @@ type Frames struct {
 // DialFrames connects and sends settings. It answers nothing, and closes the connection with the test.
 func DialFrames(t testing.TB, addr string, settings ...http2.Setting) *Frames {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", addr, 20*time.Second)
+	conn, err := (&net.Dialer{Timeout: 20 * time.Second}).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,10 @@ func TestSeriesAreBounded(t *testing.T) {
 		counter := New(nil)
 		const n = 1500
 		counter.rules.Reserve(func(yield func(ruleID) bool) {
-			for i := 0; i < n && yield(ruleID{"d", fmt.Sprint(i)}); i++ {
+			for i := range n {
+				if !yield(ruleID{"d", fmt.Sprint(i)}) {
+					return
+				}
 			}
 		})
 		for i := range n {
