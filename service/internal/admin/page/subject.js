@@ -147,7 +147,9 @@ const now = () => shown.frozen ?? shown.at + performance.now() - shown.receivedA
 
 // freeze stops the clock of what is shown, which grows old, until the next answer.
 export const freeze = () => {
-  if (shown?.now) shown.frozen = now();
+  if (!shown?.now || shown.frozen !== null) return;
+  shown.frozen = now();
+  wait(); // at once: the next frame may be late
 };
 
 // last returns what the store said last, {at, limits}, to this page or to the service; null is nothing.
