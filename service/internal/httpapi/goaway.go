@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,27 +109,26 @@ type frames struct {
 	to io.Writer
 
 	mu      sync.Mutex
-	head    []byte // guarded by mu: of the frame that is being written, until all 9 bytes are known
-	rest    int    // guarded by mu: the bytes of that frame that are missing
-	begun   bool   // guarded by mu: the first frame, the settings, has been written
-	headers bool   // guarded by mu: only more of the same headers may follow
-	leaving bool   // guarded by mu after the connection has begun
-	said    bool   // guarded by mu
+	written conns.Frames // guarded by mu
+	begun   bool         // guarded by mu: the first frame, the settings, has been written
+	headers bool         // guarded by mu: only more of the same headers may follow
+	leaving bool         // guarded by mu after the connection has begun
+	said    bool         // guarded by mu: then the rest above is no longer kept
 }
 
-// begin is a GOAWAY without an error that lets all requests through.
-var begin = []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0}
+// goaway is without an error, and lets all requests through.
+var goaway = []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0}
 
 // between reports whether a GOAWAY may come here.
-func (f *frames) between() bool { return f.begun && f.rest == 0 && len(f.head) == 0 && !f.headers }
+func (f *frames) between() bool { return f.begun && f.written.Between() && !f.headers }
 
 // leave asks the client to begin no more requests, now or after the frame that is being written.
 func (f *frames) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.leaving = true; f.between() && !f.said {
+	if f.leaving = true; !f.said && f.between() {
 		f.said = true
-		_, _ = f.to.Write(begin) // a connection that fails has no requests
+		_, _ = f.to.Write(goaway) // a connection that fails has no requests
 	}
 }
 
@@ -136,40 +136,27 @@ func (f *frames) leave() {
 func (f *frames) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for at := 0; at < len(p); {
+	for at := 0; at < len(p) && !f.said; {
 		at += f.next(p[at:])
-		if f.leaving && !f.said && f.between() {
+		if f.leaving && f.between() {
 			f.said = true
-			n, err := f.to.Write(append(append(append(make([]byte, 0, len(p)+len(begin)), p[:at]...), begin...), p[at:]...))
-			if err == nil {
-				for at < len(p) {
-					at += f.next(p[at:])
-				}
-				return len(p), nil
+			if n, err := f.to.Write(slices.Concat(p[:at], goaway, p[at:])); err != nil {
+				return min(n, at), err
 			}
-			return min(n, at), err
+			return len(p), nil
 		}
 	}
 	return f.to.Write(p)
 }
 
 // next follows the bytes up to the end of a head or of a frame, and returns their number.
-func (f *frames) next(p []byte) (n int) {
-	if f.rest > 0 {
-		n = min(f.rest, len(p))
-		f.rest -= n
-		return n
-	}
-	const length = 9
-	n = min(length-len(f.head), len(p))
-	if f.head = append(f.head, p[:n]...); len(f.head) == length {
-		h := f.head
-		f.rest = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
-		switch http2.FrameType(h[3]) {
-		case http2.FrameHeaders, http2.FrameContinuation:
-			f.headers = !http2.Flags(h[4]).Has(http2.FlagHeadersEndHeaders)
+func (f *frames) next(p []byte) int {
+	n, head, ok := f.written.Next(p)
+	if ok {
+		f.begun = true
+		if head.Type == http2.FrameHeaders || head.Type == http2.FrameContinuation {
+			f.headers = !head.Flags.Has(http2.FlagHeadersEndHeaders)
 		}
-		f.begun, f.head = true, h[:0]
 	}
 	return n
 }

@@ -1,13 +1,14 @@
 package rls
 
 import (
-	"encoding/binary"
 	"net"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
+
+	"example.com/sash/service/internal/conns"
 )
 
 // unread hands out connections that close when their client does not take its answers. A client that gives HTTP/2 no
@@ -24,9 +25,7 @@ func (u unread) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 		return nil, nil, err
 	}
 	a := &answers{Conn: conn, within: u.within, begun: make(map[uint32]time.Time)}
-	a.sent.see = a.answer
-	a.received.see = a.reset
-	a.received.body = len(http2.ClientPreface)
+	a.received.Rest = len(http2.ClientPreface)
 	a.look = time.AfterFunc(time.Hour, a.check)
 	a.look.Stop()
 	return a, info, nil
@@ -38,8 +37,8 @@ type answers struct {
 	within time.Duration
 	look   *time.Timer // calls check while an answer has begun
 
-	sent     frames // only Write uses it
-	received frames // only Read uses it
+	sent     conns.Frames // only Write uses it
+	received conns.Frames // only Read uses it
 
 	mu    sync.Mutex
 	begun map[uint32]time.Time // guarded by mu: by stream
@@ -47,37 +46,47 @@ type answers struct {
 
 // Write writes frames.
 func (a *answers) Write(p []byte) (int, error) {
-	a.sent.read(p)
+	each(&a.sent, p, a.answer)
 	return a.Conn.Write(p)
 }
 
 // Read reads frames.
 func (a *answers) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
-	a.received.read(p[:n])
+	each(&a.received, p[:n], a.reset)
 	return n, err
 }
 
+// each calls see with the heads of the frames that begin in the bytes.
+func each(f *conns.Frames, p []byte, see func(http2.FrameHeader)) {
+	for len(p) > 0 {
+		n, head, ok := f.Next(p)
+		if p = p[n:]; ok {
+			see(head)
+		}
+	}
+}
+
 // answer notes the beginning or the end of an answer.
-func (a *answers) answer(kind http2.FrameType, flags http2.Flags, stream uint32) {
-	hasEnd := kind == http2.FrameHeaders || kind == http2.FrameData
+func (a *answers) answer(f http2.FrameHeader) {
+	hasEnd := f.Type == http2.FrameHeaders || f.Type == http2.FrameData
 	switch {
-	case kind == http2.FrameRSTStream || hasEnd && flags.Has(http2.FlagHeadersEndStream):
-		a.end(stream)
-	case kind == http2.FrameHeaders:
+	case f.Type == http2.FrameRSTStream || hasEnd && f.Flags.Has(http2.FlagHeadersEndStream):
+		a.end(f.StreamID)
+	case f.Type == http2.FrameHeaders:
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if len(a.begun) == 0 {
 			a.look.Reset(a.within)
 		}
-		a.begun[stream] = time.Now()
+		a.begun[f.StreamID] = time.Now()
 	}
 }
 
 // reset notes that the client wants no answer.
-func (a *answers) reset(kind http2.FrameType, _ http2.Flags, stream uint32) {
-	if kind == http2.FrameRSTStream {
-		a.end(stream)
+func (a *answers) reset(f http2.FrameHeader) {
+	if f.Type == http2.FrameRSTStream {
+		a.end(f.StreamID)
 	}
 }
 
@@ -111,26 +120,4 @@ func (a *answers) Close() error {
 	clear(a.begun)
 	a.look.Stop()
 	return a.Conn.Close()
-}
-
-// frames reads the heads of frames in a stream of bytes.
-type frames struct {
-	see  func(http2.FrameType, http2.Flags, uint32)
-	head []byte // of the next frame, as far as it was read
-	body int    // bytes to skip first
-}
-
-func (f *frames) read(p []byte) {
-	const size = 9
-	for len(p) > 0 {
-		n := min(f.body, len(p))
-		f.body, p = f.body-n, p[n:]
-		n = min(size-len(f.head), len(p))
-		f.head, p = append(f.head, p[:n]...), p[n:]
-		if len(f.head) == size {
-			f.see(http2.FrameType(f.head[3]), http2.Flags(f.head[4]), binary.BigEndian.Uint32(f.head[5:]))
-			f.body = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
-			f.head = f.head[:0]
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package rls
+package conns
 
 import (
 	"bytes"
@@ -16,18 +16,19 @@ func TestFramesAreReadFromAnyPieces(t *testing.T) {
 	_ = framer.WriteSettings()
 	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 300), EndHeaders: true})
 	_ = framer.WriteData(1, true, make([]byte, 3))
+	reserved := wire.Len() + 5 // of the next frame: the bit that says nothing
 	_ = framer.WriteRSTStream(3, http2.ErrCodeCancel)
+	wire.Bytes()[reserved] |= 0x80
 	for _, size := range []int{1, 2, 7, 9, 10, 64, wire.Len()} {
 		var seen []string
-		f := frames{body: len(http2.ClientPreface), see: func(kind http2.FrameType, flags http2.Flags, stream uint32) {
-			seen = append(seen, fmt.Sprint(kind, flags, stream))
-		}}
+		f := Frames{Rest: len(http2.ClientPreface)}
 		for rest := wire.Bytes(); len(rest) > 0; {
-			n := min(size, len(rest))
-			f.read(rest[:n])
-			rest = rest[n:]
+			n, head, ok := f.Next(rest[:min(size, len(rest))])
+			if rest = rest[n:]; ok {
+				seen = append(seen, fmt.Sprint(head.Type, head.Flags, head.StreamID, head.Length))
+			}
 		}
-		if got := strings.Join(seen, ", "); got != "SETTINGS 0 0, HEADERS 4 1, DATA 1 1, RST_STREAM 0 3" {
+		if got := strings.Join(seen, ", "); got != "SETTINGS 0 0 0, HEADERS 4 1 300, DATA 1 1 3, RST_STREAM 0 3 4" || !f.Between() {
 			t.Errorf("in pieces of %d bytes: %s", size, got)
 		}
 	}
