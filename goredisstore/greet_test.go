@@ -104,7 +104,7 @@ func TestAServerThatDoesNotGreetIsNamed(t *testing.T) {
 	addr := listener.Addr().String()
 	opts := &redis.Options{Addr: addr, DialTimeout: 100 * time.Millisecond, MaxRetries: -1}
 	failover := *opts
-	failover.Addr = "FailoverClient" // as go-redis names the primary that Sentinels tell it
+	failover.Addr = "FailoverClient" // as go-redis names the primary that Sentinels report
 	failover.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}

@@ -52,8 +52,8 @@ local function steps()
   end
 
   -- saturate keeps sums from wrapping. If the entries hold more than half of MOST_SUM, the oldest join the last one
-  -- from which on that is so: all together hold more than any limit, before and after, so nobody can tell until units
-  -- are given back. It returns the oldest position. Hints may name what went.
+  -- from which on that is so: all together hold more than any limit, before and after, so no answer changes until
+  -- units are given back. It returns the oldest position. Hints may name what went.
   function rare.saturate(log, key, slots, entries, head, total, oldest)
     local call, pack = redis.call, struct.pack
     local position, last = oldest, head - 1

@@ -98,7 +98,7 @@ local function look(l, cost)
 end
 
 -- trim joins up to SET_TRIM of the oldest members, while more than most units follow the oldest: these fill any limit, so
--- nobody can tell until units are given back. Where refused calls are charged too, nothing is, and the members go.
+-- no answer changes until units are given back. Where refused calls are charged too, nothing is, and the members go.
 local function trim(key, sum, most, cut)
   local first, units = entry(call('ZRANGE', key, '3', '3', 'WITHSCORES')), 0
   for _ = 1, SET_TRIM do

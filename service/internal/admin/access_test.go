@@ -172,7 +172,7 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// Two tokens work while clients change from one to the next, and the log tells them apart without their values.
+// Two tokens work while clients change from one to the next, and the log names them without their values.
 func TestTwoTokens(t *testing.T) {
 	const next = "the-next-token-in-use"
 	w := begin(t, Access{Tokens: []string{token, next}})

@@ -17,9 +17,9 @@ func SameOrigin(next http.Handler) http.Handler {
 }
 
 // Pageless is SameOrigin for a port that serves no pages. It refuses those of its own origin too: of a name that meant
-// another machine when its page was loaded, and now means this one (DNS rebinding). Over plain HTTP browsers tell these
-// by Origin alone. Over HTTPS, where they send Sec-Fetch-Site, the page has passed for the name by a certificate. Paths
-// in except are not checked.
+// another machine when its page was loaded, and now means this one (DNS rebinding). Over plain HTTP only Origin
+// identifies them. Over HTTPS, where browsers send Sec-Fetch-Site, such a page would need a certificate for the name.
+// Paths in except are not checked.
 func Pageless(next http.Handler, except ...string) http.Handler {
 	same := SameOrigin(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
