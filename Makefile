@@ -46,7 +46,7 @@ test: redis cc ## run every test, against real Redis servers (installs Debian's 
 
 .PHONY: test-short
 test-short: redis cc ## run the tests without the race detector, and without the long ones
-	go test -short -timeout $(TIMEOUT) work
+	go test -short -skip '^TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme$$' -timeout $(TIMEOUT) work
 
 .PHONY: test-browser
 test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)

@@ -187,11 +187,9 @@ func programs(t *testing.T, root, readme string) (files []string) {
 }
 
 // Every module is published as its tags have it, and installed by users who have nothing else: all modules at one version,
-// and the other modules with the version of the root module that follows theirs.
+// and the other modules with the version of the root module that follows theirs. It takes minutes: make test-short leaves
+// it out.
 func TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it downloads and builds every module, three times")
-	}
 	const first, second = "v0.1.0", "v0.2.0"
 	p := proxy{filepath.Join(t.TempDir(), "proxy")}
 	root := copyCheckout(t)
