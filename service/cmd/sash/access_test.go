@@ -151,6 +151,19 @@ func TestTheDataPortsWithCertificates(t *testing.T) {
 			t.Errorf("%q over gRPC: %v, want %v", name, err, want.code)
 		}
 	}
+	if err := os.WriteFile(dir+"/server.pem", []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for n, addr := range []string{strings.TrimPrefix(p.url, "https://"), p.grpc} {
+		conn, err := tls.Dial("tcp", addr, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2"}})
+		if err != nil {
+			t.Fatalf("with a wrong file in place of the one in use: %v", err)
+		}
+		_ = conn.Close()
+		if log := p.logs.String(); strings.Count(log, "level=ERROR msg=\"a changed file of TLS is wrong") != n+1 {
+			t.Errorf("the service's log does not have the wrong file: %s", log)
+		}
+	}
 }
 
 func TestTLSIsSetUpWrong(t *testing.T) {

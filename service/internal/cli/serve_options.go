@@ -40,7 +40,10 @@ func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, 
 	if err := s.check(); err != nil {
 		return s.opts, err
 	}
-	if err := s.encryption(); err != nil {
+	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON); err != nil {
+		return s.opts, err
+	}
+	if err := s.encryption(env); err != nil {
 		return s.opts, err
 	}
 	if err := s.administration(a.env(adminTokenVariable)); err != nil {
@@ -50,9 +53,6 @@ func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, 
 		return s.opts, err
 	}
 	if s.opts.SecretKeys, err = keysOf(secretKeysVariable, a.env(secretKeysVariable)); err != nil {
-		return s.opts, err
-	}
-	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON); err != nil {
 		return s.opts, err
 	}
 	for _, reason := range env.Ignored {
@@ -85,12 +85,6 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 		o.Protocol.Headers = &rls.Headers{Limit: env.HeaderLimit, Remaining: env.HeaderRemaining, Reset: env.HeaderReset}
 	}
 	o.Server = rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace}
-	if env.TLS {
-		files := access.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN, Log: o.Log}
-		if o.Server.TLS, err = files.Config(); err != nil {
-			return fmt.Errorf("TLS of gRPC (GRPC_SERVER_TLS_CERT and related variables): %w", err)
-		}
-	}
 	if !env.Deployed {
 		return nil
 	}
@@ -157,8 +151,14 @@ func (s *serving) check() error {
 	return nil
 }
 
-// encryption reads the certificate of the HTTP and gRPC addresses. gRPC keeps that of Envoy's variables, if they name one.
-func (s *serving) encryption() (err error) {
+// encryption reads the certificate of the HTTP and gRPC addresses. gRPC has that of Envoy's variables, if they name one.
+func (s *serving) encryption(env *envoy.Settings) (err error) {
+	if env.TLS {
+		files := access.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN, Log: s.opts.Log}
+		if s.opts.Server.TLS, err = files.Config(); err != nil {
+			return fmt.Errorf("TLS of gRPC (GRPC_SERVER_TLS_CERT and related variables): %w", err)
+		}
+	}
 	if s.cert == "" {
 		return nil
 	}
