@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -129,7 +131,7 @@ func TestStopAcceptsTheQueue(t *testing.T) {
 			}
 			l.Stop()
 			late := dialLate(t, l)
-			time.Sleep(2 * nearby) // the deadline passes before the first look at the queue
+			l.within(0) // the deadline passes before the first look at the queue
 			for range clients {
 				server, err := l.Accept()
 				if err != nil {
@@ -225,23 +227,15 @@ func TestFinishWaitsForBusyConnections(t *testing.T) {
 	<-ended
 }
 
-// lines is where a log writes: each line is one value.
-type lines chan string
-
-func (l lines) Write(p []byte) (int, error) {
-	l <- string(p)
-	return len(p), nil
-}
-
 // full returns a listener at its bound, with the connections that it has open, and what it logs: one warning as soon as
 // a connection waits for room.
-func full(t *testing.T, n int) (*Listener, []*Conn, lines) {
+func full(t *testing.T, n int) (*Listener, []*Conn, servertest.Lines) {
 	t.Helper()
 	inner, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	logged := make(lines, 1)
+	logged := make(servertest.Lines, 1)
 	l := New(inner, Bounds{Max: n, Log: slog.New(slog.NewTextHandler(logged, nil))})
 	t.Cleanup(func() { _ = l.Close() })
 	var all []*Conn

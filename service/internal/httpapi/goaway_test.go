@@ -16,8 +16,14 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// secure serves a handler over TLS until stop, and returns how to connect with HTTP/2.
-func secure(t *testing.T, server Server, handler http.Handler) (dial func() *servertest.Frames, stop func() error) {
+// A secured server answers over TLS until stop.
+type secured struct {
+	addr   string
+	client *http.Client // of HTTP/1
+	stop   func() error
+}
+
+func secure(t *testing.T, handler http.Handler) *secured {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -26,24 +32,26 @@ func secure(t *testing.T, server Server, handler http.Handler) (dial func() *ser
 	certified := httptest.NewUnstartedServer(nil)
 	certified.StartTLS()
 	t.Cleanup(certified.Close)
-	server.TLS = &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	config := &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
 	ctx, end := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener, handler) }()
-	dial = func() *servertest.Frames {
-		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return servertest.NewFrames(t, conn)
+	go func() { served <- Server{TLS: config}.Serve(ctx, listener, handler) }()
+	return &secured{listener.Addr().String(), certified.Client(), func() error { end(); return <-served }}
+}
+
+// dial connects with HTTP/2.
+func (s *secured) dial(t testing.TB) *servertest.Frames {
+	conn, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return dial, func() error { end(); return <-served }
+	return servertest.NewFrames(t, conn)
 }
 
 // A client of HTTP/2 begins a request before it knows that the server ends.
 func TestARequestThatCrossesTheEndIsAnswered(t *testing.T) {
-	dial, stop := secure(t, Server{}, http.NotFoundHandler())
-	client := dial()
+	server := secure(t, http.NotFoundHandler())
+	client := server.dial(t)
 	begin := func() {
 		if _, err := client.Begin("/v1/allow"); err != nil {
 			t.Fatal(err)
@@ -52,7 +60,7 @@ func TestARequestThatCrossesTheEndIsAnswered(t *testing.T) {
 	begin()
 	servertest.Wait(t, "no answer", func() bool { return client.Ended() == 1 })
 	stopped := make(chan error, 1)
-	go func() { stopped <- stop() }()
+	go func() { stopped <- server.stop() }()
 	servertest.Wait(t, "the client is not asked to leave", func() bool { return len(client.Last()) == 1 })
 	begin()
 	begin()
@@ -67,11 +75,11 @@ func TestARequestThatCrossesTheEndIsAnswered(t *testing.T) {
 
 // A client that waits for nothing does not keep the server for longer than a client needs to hear of its end.
 func TestAClientWithoutRequestsIsDisconnected(t *testing.T) {
-	dial, stop := secure(t, Server{}, http.NotFoundHandler())
-	client := dial()
+	server := secure(t, http.NotFoundHandler())
+	client := server.dial(t)
 	servertest.Wait(t, "no settings", client.Greeted)
 	began := time.Now()
-	if err := stop(); err != nil {
+	if err := server.stop(); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > graceTimeout/2 {

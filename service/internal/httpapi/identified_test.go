@@ -8,31 +8,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
-// gateOf returns a gate by the text of a file. TOKEN is the token of the client in it.
-func gateOf(t *testing.T, text string) *access.Gate {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "access.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	gate, err := access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return gate
-}
-
+// clientWith is a file with a client whose token is TOKEN.
 func clientWith(more string) string {
 	sum := sha256.Sum256([]byte("TOKEN"))
 	return "clients: [{name: a, tokens: [" + hex.EncodeToString(sum[:]) + "], " + more + "}]\n"
@@ -49,7 +34,7 @@ func sendFrom(from string, h http.Handler, method, path string, header ...string
 func TestNoPathAnswersAStranger(t *testing.T) {
 	touched, asked := 0, 0
 	h := newHandler(t, memstore.New(nil), &Options{
-		Access:   gateOf(t, clientWith("allow: [decide]")),
+		Access:   servertest.Gate(t, clientWith("allow: [decide]")),
 		Operator: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, slog.New(slog.DiscardHandler)).Private,
 		JSON:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
 	})
@@ -80,9 +65,9 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	token := []string{"Authorization", "Bearer TOKEN"}
 	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
 	keys := [][]byte{[]byte("one secret of all instances")} // so that only rights refuse a settlement
-	here := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: gateOf(t, clientWith("allow: [decide], domains: [d]"))})
-	elsewhere := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: gateOf(t, clientWith("allow: [decide], domains: [e]"))})
-	powerless := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: gateOf(t, clientWith("allow: [override]"))})
+	here := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: servertest.Gate(t, clientWith("allow: [decide], domains: [d]"))})
+	elsewhere := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: servertest.Gate(t, clientWith("allow: [decide], domains: [e]"))})
+	powerless := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: servertest.Gate(t, clientWith("allow: [override]"))})
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/reserve"} {
 		for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} {
 			if w := send(h, http.MethodPost, path, body, token...); w.Code != want {
@@ -129,7 +114,7 @@ func TestExplainNeedsWhatItNeedsOnTheAdminPort(t *testing.T) {
 	both := map[string]http.Handler{}
 	for name, who := range map[string]admin.Access{"on": {Tokens: []string{adminToken}}, "off": {}} {
 		guard := admin.NewGuard(who, quiet)
-		h := newHandler(t, memstore.New(nil), &Options{Operator: guard.Private, Access: gateOf(t, clientWith("allow: [decide]"))})
+		h := newHandler(t, memstore.New(nil), &Options{Operator: guard.Private, Access: servertest.Gate(t, clientWith("allow: [decide]"))})
 		both[name+explainPath] = h
 		both[name+"/admin"+explainPath] = admin.New(h.decider, &admin.Options{Guard: guard, Log: quiet})
 	}

@@ -25,6 +25,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/rls"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -174,7 +175,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	fault, _ := over(panics{}, nil)
 	drained := make(chan struct{})
 	close(drained)
-	closed, _ := over(memstore.New(nil), &Options{Access: gateOf(t, clientWith("allow: [decide], domains: [e]"))})
+	closed, _ := over(memstore.New(nil), &Options{Access: servertest.Gate(t, clientWith("allow: [decide], domains: [e]"))})
 	leaving, _ := over(memstore.New(nil), &Options{Draining: drained})
 
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/explain", "/v1/reserve"} {

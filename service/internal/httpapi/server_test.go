@@ -4,13 +4,10 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -106,7 +103,6 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 	}
 }
 
-// A port at its bound ends like any other: the request in flight is answered, and who waits for room is disconnected.
 func TestAPortAtItsBoundEnds(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -118,7 +114,7 @@ func TestAPortAtItsBoundEnds(t *testing.T) {
 		<-finish
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	full := make(warnings, 1)
+	full := make(servertest.Lines, 1)
 	log := slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	server := Server{Connections: conns.Bounds{Max: 1}, Log: log}
 	served := make(chan error, 1)
@@ -132,37 +128,8 @@ func TestAPortAtItsBoundEnds(t *testing.T) {
 		answered <- err
 	}()
 	<-inside
-	waiting, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = waiting.Close() }()
-	<-full
-	stop()
-	_ = waiting.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if _, err := waiting.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the client that waits for room: %v", err)
-	}
-	close(finish)
-	if err := <-answered; err != nil {
-		t.Errorf("the request in flight: %v", err)
-	}
-	select {
-	case err := <-served:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("the server does not end")
-	}
-}
-
-// warnings is where a log writes: each line is one value.
-type warnings chan string
-
-func (w warnings) Write(p []byte) (int, error) {
-	w <- string(p)
-	return len(p), nil
+	end := func() error { stop(); return <-served }
+	servertest.EndsAtItsBound(t, listener.Addr().String(), full, end, finish, answered)
 }
 
 // A connection that fails its handshake costs its client nothing.
@@ -172,7 +139,7 @@ func TestFailedHandshakesFillNoLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	lines := make(warnings, 1000)
+	lines := make(servertest.Lines, 1000)
 	log := slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	served := make(chan error, 1)
 	go func() { served <- Server{TLS: &tls.Config{}, Log: log}.Serve(ctx, listener, http.NotFoundHandler()) }()
@@ -199,34 +166,16 @@ func TestFailedHandshakesFillNoLog(t *testing.T) {
 
 // HTTP/2 is spoken over TLS only.
 func TestFloodsOfFrames(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	secured := httptest.NewUnstartedServer(nil)
-	secured.StartTLS()
-	defer secured.Close()
-	config := &tls.Config{Certificates: secured.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
-	go func() { served <- Server{TLS: config}.Serve(ctx, listener, http.NotFoundHandler()) }()
-	client := secured.Client()
-	servertest.Floods(t, "/v1/allow", func(t testing.TB) *servertest.Frames {
-		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return servertest.NewFrames(t, conn)
-	}, func() {
-		res, err := client.Get("https://" + listener.Addr().String())
+	server := secure(t, http.NotFoundHandler())
+	servertest.Floods(t, "/v1/allow", server.dial, func() {
+		res, err := server.client.Get("https://" + server.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = res.Body.Close()
 	})
-	client.CloseIdleConnections()
-	stop()
-	if err := <-served; err != nil {
+	server.client.CloseIdleConnections()
+	if err := server.stop(); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 // as returns the context of a call with a token.
@@ -70,7 +71,7 @@ func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 }
 
 func TestAClientMayDoWhatTheFileSays(t *testing.T) {
-	w := begin(t, text, &Options{Access: granted(t, `
+	w := begin(t, text, &Options{Access: servertest.Gate(t, `
 clients:
   - {name: gateway, tokens: [`+digest("gate")+`], allow: [decide, refund], domains: [d]}
   - {name: other, tokens: [`+digest("other")+`], allow: [decide, refund, override], domains: [e]}
@@ -99,7 +100,7 @@ clients:
 
 // Load balancers check health without credentials. What the service is, and its messages, is for clients.
 func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
-	w := begin(t, text, &Options{Access: granted(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}, "+
+	w := begin(t, text, &Options{Access: servertest.Gate(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}, "+
 		"{name: b, tokens: ["+digest("b")+"], allow: [override]}]")})
 	checks := healthpb.NewHealthClient(w.conn)
 	if res, err := checks.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
@@ -137,7 +138,7 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 }
 
 func TestJSONHasTheRightsOfItsCaller(t *testing.T) {
-	gate := granted(t, "anonymous: {allow: [decide], domains: [e]}\nclients: [{name: a, tokens: ["+digest("a")+"], allow: [decide]}]")
+	gate := servertest.Gate(t, "anonymous: {allow: [decide], domains: [e]}\nclients: [{name: a, tokens: ["+digest("a")+"], allow: [decide]}]")
 	h := New(deciderOf(t), &Options{Access: gate, Log: slog.New(slog.DiscardHandler)})
 	for token, want := range map[string]int{"": 401, "a": 200} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json",

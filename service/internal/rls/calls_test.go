@@ -43,15 +43,6 @@ func (c *calls) number() int {
 	return c.partial.Len() + c.whole.Len()
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
-
 // A call whose message never comes ends, and so does one without an end.
 func TestHalfSentCallsEnd(t *testing.T) {
 	c := &calls{within: 300 * time.Millisecond, most: maxCalls}
@@ -72,9 +63,9 @@ func TestHalfSentCallsEnd(t *testing.T) {
 			_ = stranger.WriteData(stream, false, []byte{0, 0, 0, 0, 100, 1, 2, 3}) // 3 of 100 bytes
 		}
 	}
-	eventually(t, "the calls do not begin", func() bool { return c.number() > 0 })
-	eventually(t, "the half-sent calls do not end", func() bool { return stranger.Ended() == 900 })
-	eventually(t, "calls that have ended count as open", func() bool { return c.number() == 0 })
+	servertest.Wait(t, "the calls do not begin", func() bool { return c.number() > 0 })
+	servertest.Wait(t, "the half-sent calls do not end", func() bool { return stranger.Ended() == 900 })
+	servertest.Wait(t, "calls that have ended count as open", func() bool { return c.number() == 0 })
 	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 }
 
@@ -85,11 +76,11 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 	for range 5 {
 		half(t, stranger)
 	}
-	eventually(t, "the calls do not begin", func() bool { return c.number() == 5 })
+	servertest.Wait(t, "the calls do not begin", func() bool { return c.number() == 5 })
 	w.says("a call too many", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
-	eventually(t, "the oldest call is not cancelled", func() bool { return stranger.Ended() == 1 })
+	servertest.Wait(t, "the oldest call is not cancelled", func() bool { return stranger.Ended() == 1 })
 	_ = stranger.WriteRSTStream(half(t, stranger), 8)
-	eventually(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
+	servertest.Wait(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
 }
 
 // A client that waits for its answer has sent its message, however many calls others begin meanwhile.
@@ -108,7 +99,7 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	}), &Options{Timeout: time.Hour})
 	stranger := servertest.DialFrames(t, w.conn.Target())
 	half(t, stranger) // older than the call
-	eventually(t, "the call does not begin", func() bool { return c.number() == 1 })
+	servertest.Wait(t, "the call does not begin", func() bool { return c.number() == 1 })
 	answered := make(chan error, 1)
 	go func() {
 		_, err := w.client.ShouldRateLimit(t.Context(), request("ip=a"))
@@ -118,7 +109,7 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	for range 20 {
 		half(t, stranger)
 	}
-	eventually(t, "half-sent calls too many are not cancelled", func() bool { return stranger.Ended() >= 16 })
+	servertest.Wait(t, "half-sent calls too many are not cancelled", func() bool { return stranger.Ended() >= 16 })
 	close(finish)
 	if err := <-answered; err != nil {
 		t.Error(err)
@@ -144,10 +135,10 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	}
 	taking := servertest.DialFrames(t, w.conn.Target())
 	ask(taking, 100)
-	eventually(t, "answers that the client takes do not end", func() bool { return taking.Ended() == 100 })
+	servertest.Wait(t, "answers that the client takes do not end", func() bool { return taking.Ended() == 100 })
 	refusing := servertest.DialFrames(t, w.conn.Target(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	ask(refusing, 100)
-	eventually(t, "the connection stays", refusing.Gone)
+	servertest.Wait(t, "the connection stays", refusing.Gone)
 	if refusing.Ended() > 0 || taking.Gone() {
 		t.Error("the wrong connection has ended, or answers of the right one")
 	}
@@ -169,10 +160,10 @@ func TestWatchesOfHealthAreNoAnswersTooLate(t *testing.T) {
 	watching := servertest.DialFrames(t, w.conn.Target(), noWindow)
 	ask(healthpb.Health_Watch_FullMethodName, maxWatches, watching)
 	ask(healthpb.Health_Check_FullMethodName, maxUntaken, watching)
-	eventually(t, "the answers do not begin", func() bool { return watching.Begun() == maxWatches+maxUntaken })
+	servertest.Wait(t, "the answers do not begin", func() bool { return watching.Begun() == maxWatches+maxUntaken })
 	other := servertest.DialFrames(t, w.conn.Target(), noWindow)
 	ask(healthpb.Health_Check_FullMethodName, maxWatches+maxUntaken+1, other)
-	eventually(t, "a connection with too many late answers stays", other.Gone)
+	servertest.Wait(t, "a connection with too many late answers stays", other.Gone)
 	if watching.Gone() {
 		t.Error("a client that watches health and takes some answers late is disconnected")
 	}
@@ -204,7 +195,7 @@ func TestWatchesOfHealthAreBounded(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	cancel()
-	eventually(t, "the places of watches that ended are not free", func() bool {
+	servertest.Wait(t, "the places of watches that ended are not free", func() bool {
 		_, err := watch(t.Context())
 		return err == nil
 	})
@@ -229,7 +220,7 @@ func TestWatchesOfHealthAreBounded(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the server waits for clients that watch")
 	}
-	eventually(t, "watches of a connection that is gone are left", func() bool {
+	servertest.Wait(t, "watches of a connection that is gone are left", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.watches) == 0 && c.watched == 0
@@ -259,10 +250,10 @@ func TestWatchesOfAllConnectionsAreBounded(t *testing.T) {
 			begin(f)
 		}
 	}
-	eventually(t, "the watches do not begin", func() bool { return watches() == allWatches })
+	servertest.Wait(t, "the watches do not begin", func() bool { return watches() == allWatches })
 	late := servertest.DialFrames(t, w.conn.Target())
 	begin(late)
-	eventually(t, "one too many goes on", func() bool { return late.Ended() == 1 })
+	servertest.Wait(t, "one too many goes on", func() bool { return late.Ended() == 1 })
 	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 	if n := watches(); n != allWatches {
 		t.Errorf("%d watches", n)

@@ -6,8 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +18,10 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A world is a service on a loopback port, with a client and a clock that the test moves.
@@ -51,20 +49,6 @@ func (w *world) move(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// granted returns a gate by the text of a file.
-func granted(t testing.TB, text string) *access.Gate {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "access.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	gate, err := access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return gate
-}
-
 // everything lets every caller do all that the protocol has.
 const everything = "anonymous: {allow: [decide, refund, override]}"
 
@@ -90,7 +74,7 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 		opts = &Options{}
 	}
 	if opts.Access == nil {
-		opts.Access = granted(t, everything)
+		opts.Access = servertest.Gate(t, everything)
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -149,10 +148,9 @@ func TestCallsInFlightEndBeforeTheServer(t *testing.T) {
 	}
 }
 
-// A port at its bound ends like any other: the call in flight is answered, and who waits for room is disconnected.
 func TestAPortAtItsBoundEnds(t *testing.T) {
 	inside, finish := make(chan struct{}), make(chan struct{})
-	store, full := memstore.New(nil), make(warnings, 1)
+	store, full := memstore.New(nil), make(servertest.Lines, 1)
 	w := &world{t: t, most: 1}
 	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
 		close(inside)
@@ -165,38 +163,7 @@ func TestAPortAtItsBoundEnds(t *testing.T) {
 		answered <- err
 	}()
 	<-inside
-	waiting, err := net.Dial("tcp", w.conn.Target())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = waiting.Close() }()
-	<-full
-	ended := make(chan error, 1)
-	go func() { ended <- w.stop() }()
-	_ = waiting.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if _, err := waiting.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the client that waits for room: %v", err)
-	}
-	close(finish)
-	if err := <-answered; err != nil {
-		t.Errorf("the call in flight: %v", err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("the server does not end")
-	}
-}
-
-// warnings is where a log writes: each line is one value.
-type warnings chan string
-
-func (w warnings) Write(p []byte) (int, error) {
-	w <- string(p)
-	return len(p), nil
+	servertest.EndsAtItsBound(t, w.conn.Target(), full, w.stop, finish, answered)
 }
 
 func handler(t *testing.T) http.Handler {
@@ -253,7 +220,7 @@ func FuzzJSON(f *testing.F) {
 		f.Fatal(err)
 	}
 	counted := stats.New(nil)
-	h := New(decider, &Options{Access: granted(f, everything), Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
+	h := New(decider, &Options{Access: servertest.Gate(f, everything), Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
 	f.Fuzz(func(t *testing.T, body string) {
 		began := time.Now()
 		rec := post(h, body)

@@ -1,8 +1,11 @@
-// Package servertest has what tests of the service share: Redis servers that work together, a stand-in for Envoy, and
-// waiting for a condition.
+// Package servertest has what tests of the service share: Redis servers that work together, a stand-in for Envoy, clients
+// that send frames, callers with rights, and waiting for a condition.
 package servertest
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/sash/redistest"
+	"example.com/sash/service/internal/access"
 )
 
 // A Watched is a primary with a replica, and the Sentinels that watch them. They fail over a primary that does not answer
@@ -69,6 +73,20 @@ func NoLeak(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
 		goleak.IgnoreAnyFunction(cluster+"_refresh.func2"),
 		goleak.IgnoreAnyFunction(cluster+"redirectOrNew.func1"))
+}
+
+// Gate returns a gate by the text of a file.
+func Gate(t testing.TB, text string) *access.Gate {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "access.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate
 }
 
 // Wait waits until a condition holds, and fails the test after 30 seconds.
