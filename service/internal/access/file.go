@@ -22,6 +22,7 @@ type digest [sha256.Size]byte
 
 // clients are the contents of a file. They do not change.
 type clients struct {
+	all          []*client
 	tokens       map[digest]*client
 	certificates map[string]*client // by DNS name, in small letters
 	anonymous    grant
@@ -122,6 +123,7 @@ func parse(name string, data []byte) (*clients, error) {
 		if c.grant, err = p.grant(given.Grant); err != nil {
 			return nil, err
 		}
+		all.all = append(all.all, c)
 	}
 	if doc.Anonymous != nil {
 		all.anonymous, err = p.grant(*doc.Anonymous)

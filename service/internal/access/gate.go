@@ -141,7 +141,7 @@ func (g *Gate) read() {
 		return
 	}
 	g.clients.Store(all)
-	g.opts.Log.Info("the file of --access was changed", "clients", len(all.names()))
+	g.opts.Log.Info("the file of --access was changed", "clients", len(all.all))
 	g.WarnOfDomains()
 	g.warnOfCertificates()
 }
@@ -243,26 +243,10 @@ func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 		"client", cmp.Or(caller.Name, "anonymous"), "from", caller.From, "domain", wire.Clip(domain), "reason", reason, "error", err)
 }
 
-// names returns the names of all clients.
-func (c *clients) names() []string {
-	var names []string
-	for _, one := range c.tokens {
-		names = append(names, one.name)
-	}
-	for _, one := range c.certificates {
-		names = append(names, one.name)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // domains returns all domains that the file names.
 func (c *clients) domains() []string {
 	domains := slices.Clone(c.anonymous.domains)
-	for _, one := range c.tokens {
-		domains = append(domains, one.domains...)
-	}
-	for _, one := range c.certificates {
+	for _, one := range c.all {
 		domains = append(domains, one.domains...)
 	}
 	slices.Sort(domains)

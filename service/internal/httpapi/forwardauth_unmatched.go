@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"hash/maphash"
 	"log/slog"
 	"path"
 	"strings"
@@ -22,9 +21,8 @@ const (
 // requests are after folding, such as /Login with path=all: a limit that limits nothing. The zero value is ready.
 type unmatched struct {
 	mu     sync.Mutex
-	config *config.Config      // guarded by mu
-	seed   maphash.Seed        // guarded by mu
-	seen   map[uint64]struct{} // guarded by mu: the questions that were asked under config
+	config *config.Config  // guarded by mu
+	seen   map[string]bool // guarded by mu: the questions that were asked under config
 }
 
 // warn logs the rules of a question, once for each configuration.
@@ -59,13 +57,12 @@ func (u *unmatched) first(cfg *config.Config, query string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.config != cfg {
-		u.config, u.seed, u.seen = cfg, maphash.MakeSeed(), make(map[uint64]struct{})
+		u.config, u.seen = cfg, make(map[string]bool)
 	}
-	hash := maphash.String(u.seed, query)
-	if _, known := u.seen[hash]; known || len(u.seen) == maxQuestions {
+	if u.seen[query] || len(u.seen) == maxQuestions {
 		return false
 	}
-	u.seen[hash] = struct{}{}
+	u.seen[query] = true
 	return true
 }
 

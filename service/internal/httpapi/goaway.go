@@ -113,7 +113,7 @@ type frames struct {
 	begun   bool         // guarded by mu: the first frame, the settings, has been written
 	headers bool         // guarded by mu: only more of the same headers may follow
 	leaving bool         // guarded by mu after the connection has begun
-	said    bool         // guarded by mu: then the rest above is no longer kept
+	said    bool         // guarded by mu: from then on the frames are not followed
 }
 
 // goaway is without an error, and lets all requests through.

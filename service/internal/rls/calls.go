@@ -43,8 +43,7 @@ type calls struct {
 // A call is one that calls counts. Its context has it under callKey.
 type call struct {
 	cancel context.CancelFunc
-	in     *list.List    // guarded by calls.mu
-	place  *list.Element // guarded by calls.mu: in the list
+	place  *list.Element // guarded by calls.mu: in partial or whole
 }
 
 type callKey struct{}
@@ -70,7 +69,7 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		oldest.Remove(oldest.Front()).(*call).cancel()
 	}
-	one.in, one.place = &c.partial, c.partial.PushBack(one)
+	one.place = c.partial.PushBack(one)
 	context.AfterFunc(ctx, func() {
 		cancel()
 		if conn != nil {
@@ -78,7 +77,8 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		one.in.Remove(one.place)
+		c.partial.Remove(one.place) // which removes nothing that is not in the list
+		c.whole.Remove(one.place)
 	})
 	return context.WithValue(ctx, callKey{}, one), nil
 }
@@ -87,8 +87,8 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
 		c.mu.Lock()
-		if one.in.Remove(one.place); ctx.Err() == nil {
-			one.in, one.place = &c.whole, c.whole.PushBack(one)
+		if c.partial.Remove(one.place); ctx.Err() == nil {
+			one.place = c.whole.PushBack(one)
 		}
 		c.mu.Unlock()
 	}

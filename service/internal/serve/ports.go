@@ -63,15 +63,12 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	api := s.api(draining, protocol)
 	data, admin := s.connections()
 	web := httpapi.Server{TLS: s.TLS, Connections: s.bounds("http", data), Log: s.Log}
-	all := []func(context.Context) error{
+	all := append([]func(context.Context) error{
 		s.exceptions.Run,
 		func(ctx context.Context) error {
 			return web.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(api)))
 		},
-	}
-	if s.store.run != nil {
-		all = append(all, s.store.run)
-	}
+	}, s.store.runs...)
 	if ports.grpc != nil {
 		server := s.Server
 		server.Draining, server.Connections, server.Log = draining, s.bounds("grpc", data), s.Log

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
@@ -20,8 +19,8 @@ import (
 // a default.
 type store struct {
 	decides driver.Store
-	where   string                      // for people; without the password
-	run     func(context.Context) error // runs as long as the service
+	where   string                        // for people; without the password
+	runs    []func(context.Context) error // run as long as the service
 	close   func()
 
 	client  redis.UniversalClient // for exceptions; nil in memory
@@ -77,7 +76,8 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	if s.ReadyNeedsRedis {
 		out.ready = ping
 	}
-	out.decides, out.run, out.health, out.report = guard.Store, guard.Run, guard.Health, guard.Report
+	out.decides, out.runs = guard.Store, []func(context.Context) error{guard.Run}
+	out.health, out.report = guard.Health, guard.Report
 	out.forcing = guard
 	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}))
 	return out, nil
@@ -102,7 +102,7 @@ func (s *instance) openMemory() (*store, error) {
 	}
 	out := &store{
 		decides: memory, charges: chargesInMemory(memory.Store), close: func() {},
-		run: memory.Run, health: memory.Health, report: memory.Report,
+		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}
 	if s.Snapshot == "" {
@@ -113,12 +113,7 @@ func (s *instance) openMemory() (*store, error) {
 		return nil, err
 	}
 	out.where = "this process's memory, written to " + s.Snapshot + ", and not shared with other instances (--redis shares it)"
-	out.run = func(ctx context.Context) error {
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return memory.Run(ctx) })
-		group.Go(func() error { return file.run(ctx) })
-		return group.Wait()
-	}
+	out.runs = append(out.runs, file.run)
 	out.close = func() {
 		if err := file.save(); err != nil {
 			s.Log.Error("the snapshot was not written: what was charged since the last one is forgotten", "error", err)
