@@ -324,7 +324,7 @@ func TestAnEmptyTokenIsNobodys(t *testing.T) {
 	}
 }
 
-// A certificate with the names of two clients is neither: who it is would depend on an order.
+// A certificate with the names of two clients is neither: which client it is would depend on an order.
 func TestACertificateIsOneClient(t *testing.T) {
 	w := begin(t, "clients:\n- {name: edge, certificates: [a.example, B.example], allow: [decide, refund]}\n- {name: weak, certificates: [c.example], allow: [decide]}\n")
 	for _, c := range []struct {

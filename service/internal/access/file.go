@@ -143,7 +143,7 @@ func (p *parser) errorf(at text, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", p.file, at.line, fmt.Sprintf(format, args...))
 }
 
-// once rejects what is there a second time: who it is would depend on the order.
+// once rejects what is there a second time: which client it is would depend on the order.
 func (p *parser) once(what string, t text) error {
 	if first, twice := p.seen[what+t.value]; twice {
 		return p.errorf(t, "%s %q is there already, on line %d", what, t.value, first)

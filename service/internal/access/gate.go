@@ -216,8 +216,8 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*
 	return nil, err
 }
 
-// certified returns the client of a certificate, or nil. One with the names of two is neither: who it is would depend on
-// their order.
+// certified returns the client of a certificate, or nil. One with the names of two is neither: which client it is would
+// depend on their order.
 func (c *clients) certified(cert *x509.Certificate) (found *client, err error) {
 	for _, name := range cert.DNSNames {
 		one := c.certificates[strings.ToLower(name)]

@@ -94,8 +94,8 @@ func TestAPercentageOnlyAddsSubjects(t *testing.T) {
 	}
 }
 
-// Who is enforced must not change with a version of Sash: instances of two versions would disagree. The numbers are
-// the first four bytes of each key's SHA-256, by sha256sum.
+// Which subjects are enforced must not change with a version of Sash: instances of two versions would disagree. The
+// numbers are the first four bytes of each key's SHA-256, by sha256sum.
 func TestWhoIsEnforcedStaysSo(t *testing.T) {
 	for key, first := range map[string]uint32{
 		"web:remote_address:192.0.2.7": 0xb3d74426, "web:remote_address:192.0.2.8": 0xadc806ec, "demo:user:42": 0x9634b3ed,

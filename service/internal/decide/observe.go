@@ -12,7 +12,7 @@ type Observer func(context.Context, *Observation)
 // An Observation is one request with its answers. Its methods classify them.
 type Observation struct {
 	Domain string
-	// Parts is what was asked.
+	// Parts are those of the request.
 	Parts []Part
 	// Answers has one element a part. After an error they are what is known: rules, but perhaps no limits.
 	Answers []Answer

@@ -73,7 +73,7 @@ func TestARequestThatCrossesTheEndIsAnswered(t *testing.T) {
 	}
 }
 
-// A client that waits for nothing does not keep the server for longer than a client needs to hear of its end.
+// A client that waits for nothing does not keep the server for longer than the client needs to receive GOAWAY.
 func TestAClientWithoutRequestsIsDisconnected(t *testing.T) {
 	server := secure(t, http.NotFoundHandler())
 	client := server.dial(t)
