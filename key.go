@@ -30,7 +30,12 @@ func KeyTogether(tag string, parts ...string) string {
 }
 
 func build(prefix string, parts []string) string {
+	length := len(parts)
+	for _, part := range parts {
+		length += len(part)
+	}
 	var b strings.Builder
+	b.Grow(min(length, maxParts))
 	for i, part := range parts {
 		if i > 0 {
 			b.WriteByte(':')

@@ -53,7 +53,7 @@ type domain struct {
 	name        string
 	descriptors *level
 	paths       map[string]bool // the keyPath of each descriptor
-	secret      map[string]bool // by key: whether the values of its entries are secret
+	secret      map[string]bool // by the key of each descriptor: whether its values are secret
 }
 
 // A level is the descriptors below one descriptor. A bare key has the value "".

@@ -69,26 +69,24 @@ func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
 
 // metric returns the name of the statistics of a request that matched along a path.
 func metric(domain string, entries []Entry, path []*descriptor) string {
-	var b strings.Builder
-	b.WriteString(domain)
+	b := append(make([]byte, 0, 128), domain...)
 	detailed := path[len(path)-1].rule.Detailed
 	for i, d := range path {
 		value := d.entry.Value
 		if !d.share && (d.inMetric || detailed) {
 			value = entries[i].Value
 		}
-		b.WriteString("." + d.entry.Key)
+		b = append(append(b, '.'), d.entry.Key...)
 		if value != "" {
-			b.WriteString("_" + value)
+			b = append(append(b, '_'), value...)
 		}
 	}
-	return b.String()
+	return string(b)
 }
 
 // Key returns the key of a domain and entries. Different domains and entries never share one.
 func Key(domain string, entries []Entry) string {
-	parts := make([]string, 1, 1+2*len(entries))
-	parts[0] = domain
+	parts := append(make([]string, 0, 1+2*maxDepth), domain) // a constant length needs no allocation
 	for _, e := range entries {
 		parts = append(parts, e.Key, e.Value)
 	}

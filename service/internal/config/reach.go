@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -52,7 +51,7 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 func (d *domain) unreached(above []Entry, key string) error {
 	prefix := keyPath(above)
 	var there []string
-	for path := range maps.Keys(d.paths) {
+	for path := range d.paths {
 		if rest, below := strings.CutPrefix(path, prefix); below && strings.Count(rest, "\x00") == 1 {
 			there = append(there, quote(strings.TrimSuffix(rest, "\x00")))
 		}

@@ -48,10 +48,11 @@ func (p *parser) secrets() error {
 		d, of := p.config.domains[name], p.secrecies[name]
 		d.secret = make(map[string]bool)
 		for key, s := range of {
+			secret := isCredential(key)
 			if s.secret != nil {
-				d.secret[key] = *s.secret
+				secret = *s.secret
 			}
-			if d.hides(key) && s.value != nil {
+			if d.secret[key] = secret; secret && s.value != nil {
 				return s.in.errorf(s.value, "the values of %q are secret, and this descriptor matches one of them, which stands here and in metrics: "+
 					"remove the value, or set secret: false", clip(key))
 			}
@@ -87,10 +88,15 @@ func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) 
 // hides reports whether the values of a key are secret. A nil domain is one that the configuration does not have.
 func (d *domain) hides(key string) bool {
 	if d != nil {
-		if secret, said := d.secret[key]; said {
+		if secret, has := d.secret[key]; has {
 			return secret
 		}
 	}
+	return isCredential(key)
+}
+
+// isCredential reports whether the values of a key are secret without a word of the configuration.
+func isCredential(key string) bool {
 	return slices.ContainsFunc(credentials, func(name string) bool {
 		return len(name) == len(key) && strings.EqualFold(name, strings.ReplaceAll(key, "_", "-"))
 	})
