@@ -35,7 +35,7 @@ func (a *Answer) ask(ctx context.Context, req driver.Request) error {
 // impossible answers a part of a request that has more units than a limit. A part that has and that counts
 // what it refuses is charged with as many as it holds.
 func (d *Decider) impossible(ctx context.Context, a *Answer) error {
-	if a.never && !a.Banned && a.limits.policy != nil && a.limits.policy.CountRefused {
+	if a.never && a.BannedBy == nil && a.limits.policy != nil && a.limits.policy.CountRefused {
 		all := a.request()
 		for _, l := range a.limits.named {
 			all.Cost = min(all.Cost, l.Units)
@@ -59,7 +59,7 @@ func (d *Decider) lookAll(ctx context.Context, parts []*Answer) error {
 // look fills in an answer without charging: whether the part would be refused, and what is left.
 func (d *Decider) look(ctx context.Context, a *Answer) error {
 	switch {
-	case a.Banned:
+	case a.BannedBy != nil:
 		return nil
 	case a.limits.policy == nil:
 		a.refuseAll()

@@ -48,8 +48,8 @@ func TestABanRefusesWhatBeginsWithItsEntries(t *testing.T) {
 	} {
 		d := live(t, banRules)
 		d.Except([]Exception{{Domain: "d", Entries: part(c.ban, 1).Entries, Until: time.Now().Add(time.Hour)}})
-		if a := decideOne(t, d, c.request); a.Banned != c.banned {
-			t.Errorf("%s is banned: %s is banned: %v", c.ban, c.request, a.Banned)
+		if a := decideOne(t, d, c.request); (a.BannedBy != nil) != c.banned {
+			t.Errorf("%s is banned: %s is banned by %+v", c.ban, c.request, a.BannedBy)
 		}
 		if state, err := d.State(t.Context(), "d", part(c.request, 1).Entries); err != nil || (state.Ban != nil) != c.banned {
 			t.Errorf("%s is banned: the state of %s is %+v, %v", c.ban, c.request, state.Ban, err)
@@ -67,7 +67,7 @@ func TestTheLastBanToEndCounts(t *testing.T) {
 	d.Except(all)
 	for request, want := range map[string]string{"addr=192.0.2.7": "192.0.0.0/16", "addr=192.0.2.7 path=/x": "192.0.2.7", "addr=192.0.9.1 path=/x": "192.0.0.0/16"} {
 		a := decideOne(t, d, request)
-		if !a.Banned || a.BannedBy.Entries[0].Value != want {
+		if a.BannedBy == nil || a.BannedBy.Entries[0].Value != want {
 			t.Errorf("%s: %+v, want %s", request, a.BannedBy, want)
 		}
 	}
@@ -99,8 +99,8 @@ func TestBannedNetworksAreThoseOfNetip(t *testing.T) {
 			}
 			text := written(random, asked)
 			a := decideOne(t, d, "addr="+text)
-			if a.Banned != want {
-				t.Fatalf("seed %d: %s under %v: banned %v, want %v", seed, text, banned, a.Banned, want)
+			if (a.BannedBy != nil) != want {
+				t.Fatalf("seed %d: %s under %v: banned by %+v, want %v", seed, text, banned, a.BannedBy, want)
 			}
 			if want {
 				hits++
@@ -203,7 +203,7 @@ func BenchmarkDecideAmongBans(b *testing.B) {
 				entries := []config.Entry{{Key: "user", Value: value}}
 				b.ReportAllocs()
 				for b.Loop() {
-					if a, err := one(b.Context(), d, One("d", entries, nil)); err != nil || a.Banned {
+					if a, err := one(b.Context(), d, One("d", entries, nil)); err != nil || a.BannedBy != nil {
 						b.Fatal(a, err)
 					}
 				}

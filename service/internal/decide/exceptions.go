@@ -105,11 +105,10 @@ func (d *Decider) CheckException(e Exception) error {
 
 // ban fills in the answer to a request that a ban refuses.
 func (a *Answer) ban(by *Exception) {
-	a.BannedBy = by
 	left := max(time.Until(by.Until).Truncate(time.Microsecond), time.Microsecond)
 	refusal := sash.LimitResult{
 		Key: a.Key, Limit: sash.Limit{Name: Ban}, Refused: true,
 		RetryAfter: left, ReleaseAfter: left, ResetAfter: left,
 	}
-	a.Banned, a.never, a.Refused, a.RefusedBy, a.Limits = true, true, true, refusal, []sash.LimitResult{refusal}
+	a.BannedBy, a.never, a.Refused, a.RefusedBy, a.Limits = by, true, true, refusal, []sash.LimitResult{refusal}
 }

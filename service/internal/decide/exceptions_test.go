@@ -106,7 +106,7 @@ func TestABanAlwaysBinds(t *testing.T) {
 			t.Errorf("%s is let through: %+v", entries, v)
 		}
 		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part(entries, 1)}, Lenient: true})
-		if err != nil || !answers[0].Banned || answers[0].Soft() {
+		if err != nil || answers[0].BannedBy == nil || answers[0].Soft() {
 			t.Errorf("%s: %+v, %v", entries, answers, err)
 		}
 	}

@@ -27,18 +27,18 @@ type Part struct {
 	// Entries are those of the request. The Decider replaces secret values by their names, so that whoever reads them
 	// afterwards sees none.
 	Entries []config.Entry
-	// Named takes the name of a secret, as answers and logs have it, for its value. It is for operators: a client's value
-	// is always taken for the secret itself.
-	Named bool
 	// Cost is the units asked for. Zero only looks.
 	Cost int64
+	// RequestLimit is a limit in the request, which replaces the configuration's. Nil is none. One of no
+	// units refuses everything.
+	RequestLimit *sash.Limit
 	// ByRule asks for the cost of the rule that matches, if one does, instead of Cost.
 	ByRule bool
 	// Refund gives the units back instead of asking for them.
 	Refund bool
-	// RequestLimit is a limit in the request, which replaces the configuration's. Nil is none. One of no
-	// units refuses everything.
-	RequestLimit *sash.Limit
+	// Named takes the name of a secret, as answers and logs have it, for its value. It is for operators: a client's value
+	// is always taken for the secret itself.
+	Named bool
 
 	hidden  bool             // Entries have no secret values any more
 	unnamed bool             // a value was secret, and there is no key to name it under
@@ -81,12 +81,9 @@ type Answer struct {
 	// RefusedBy is the limit that refused: of several, the one that takes longest to have room. Its name is empty
 	// when the store was not asked because the units can never fit.
 	RefusedBy sash.LimitResult
-	// Banned says that an operator has banned the subject: RefusedBy is called Ban, and nothing was charged.
-	Banned bool
-	// BannedBy is the ban, of several the last to end. The caller must not change it.
+	// BannedBy is the ban by which an operator refuses the subject, of several the last to end: RefusedBy is called Ban,
+	// and nothing was charged. Nil is none. The caller must not change it.
 	BannedBy *Exception
-	// Replaced says that another part's rule replaces this one's.
-	Replaced bool
 	// Limits is each limit's part of the answer; empty when nothing limits the part, or the store was not asked.
 	Limits []sash.LimitResult
 	// At is the store's clock when it decided; zero when it was not asked.
@@ -100,6 +97,8 @@ type Answer struct {
 	// then the two answers are the same.
 	Candidate *Answer
 	Enforced  bool
+	// Replaced says that another part's rule replaces this one's.
+	Replaced bool
 
 	limits    *limits    // what the store is asked for; nil when it need not be
 	candidate *candidate // of the rule; nil is none, and beside an override or a request limit
@@ -109,13 +108,15 @@ type Answer struct {
 }
 
 // Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
-func (a *Answer) Soft() bool { return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && !a.Banned }
+func (a *Answer) Soft() bool {
+	return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && a.BannedBy == nil
+}
 
 // Allowed reports whether the part lets the request go ahead: it has room, or does not bind.
 func (a *Answer) Allowed() bool { return !a.Refused || a.Soft() }
 
 // Limited reports whether anything limits the part.
-func (a *Answer) Limited() bool { return a.limits != nil || a.Banned }
+func (a *Answer) Limited() bool { return a.limits != nil || a.BannedBy != nil }
 
 // Tightest returns the limit with the fewest units left; false when there is none.
 func (a *Answer) Tightest() (sash.LimitResult, bool) {

@@ -84,7 +84,7 @@ func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservatio
 // reserve charges a part, and fills in its reservation.
 func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved *Reservation) error {
 	switch {
-	case !a.Limited() || a.Banned:
+	case !a.Limited() || a.BannedBy != nil:
 		return nil
 	case a.never:
 		return d.look(ctx, a)

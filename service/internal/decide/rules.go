@@ -111,7 +111,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 		if err != nil {
 			return err
 		}
-		if a.Rule != nil && !a.Banned {
+		if a.Rule != nil && a.BannedBy == nil {
 			replaced = append(replaced, a.Rule.Replaces...)
 		}
 	}

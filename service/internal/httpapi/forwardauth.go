@@ -87,7 +87,7 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 		if a.Source == sash.FromPolicy { // nothing was counted
 			continue
 		}
-		if a.Banned { // no limit that a client could keep to: a policy of no units and no window would be malformed
+		if a.BannedBy != nil { // no limit that a client could keep to: a policy of no units and no window would be malformed
 			all.retryAfter = max(all.retryAfter, a.RefusedBy.RetryAfter)
 			all.refusedBy = append(all.refusedBy, a.RefusedBy.Limit.Name)
 			continue

@@ -33,7 +33,7 @@ func requestOutcome(o *decide.Observation) decide.Outcome {
 
 // partOutcome is o.OutcomeOf, with bans apart from other refusals.
 func partOutcome(o *decide.Observation, i int) decide.Outcome {
-	if outcome := o.OutcomeOf(i); outcome != decide.Refused || !o.Answers[i].Banned {
+	if outcome := o.OutcomeOf(i); outcome != decide.Refused || o.Answers[i].BannedBy == nil {
 		return outcome
 	}
 	return banned

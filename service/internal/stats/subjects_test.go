@@ -96,7 +96,7 @@ func TestTheLastOutcomeOfASubject(t *testing.T) {
 		"allowed": func(*decide.Observation) {},
 		"refused": func(o *decide.Observation) { o.Allowed = false }, // by another part
 		"error":   func(o *decide.Observation) { o.Allowed, o.Err = false, errors.New("no answer") },
-		"banned":  func(o *decide.Observation) { o.Answers[0].Refused, o.Answers[0].Banned = true, true },
+		"banned":  func(o *decide.Observation) { o.Answers[0].Refused, o.Answers[0].BannedBy = true, &decide.Exception{} },
 		"shadow": func(o *decide.Observation) {
 			o.Answers[0].Refused, o.Answers[0].Rule = true, &config.Rule{Shadow: true}
 		},

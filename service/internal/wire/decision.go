@@ -38,7 +38,7 @@ type Decision struct {
 // AnswerOf returns the decision on a request of one part.
 func AnswerOf(a *decide.Answer) Decision {
 	d := Decision{Allowed: a.Allowed(), Limits: []Limit{}}
-	if a.Banned {
+	if a.BannedBy != nil {
 		none, name := int64(0), a.RefusedBy.Limit.Name
 		d.Remaining, d.RefusedBy = &none, &name
 		d.RetryAfter, d.ResetAfter = Seconds(a.RefusedBy.RetryAfter), Seconds(a.RefusedBy.ResetAfter)

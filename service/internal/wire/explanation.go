@@ -51,7 +51,7 @@ func ExplanationOf(e *decide.Explanation) Explanation {
 	if found := e.Found; found.Rule != nil {
 		body.Rule = &Matched{Path: found.Rule.String(), Limits: found.Rule.Describe(), Subject: found.Key, Metric: found.Metric}
 	}
-	if !e.Answer.Banned {
+	if e.Answer.BannedBy == nil {
 		body.Usage = UsageOf(&e.Answer)
 		for i := range body.Usage {
 			room := *body.Usage[i].Remaining >= e.Answer.Cost
@@ -72,7 +72,7 @@ func summary(e *decide.Explanation) string {
 	switch {
 	case e.Never != nil:
 		return "never allowed: " + e.Never.Error()
-	case a.Banned:
+	case a.BannedBy != nil:
 		return "refused: an operator has banned " + config.Key(a.BannedBy.Domain, a.BannedBy.Entries)
 	case a.Refused && a.Soft() && len(a.Limits) > 0:
 		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", a.RefusedBy.Limit.Name, a.Cost)
