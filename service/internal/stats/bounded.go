@@ -54,8 +54,10 @@ func (b *Bounded[K, V]) Reserve(keys iter.Seq[K]) {
 func (b *Bounded[K, V]) Get(key K) *V {
 	b.mu.RLock()
 	v := b.values[key]
-	if _, reserved := b.reserved[key]; v == nil && !reserved && b.guests >= b.most {
-		v = b.values[b.shared]
+	if v == nil && b.guests >= b.most {
+		if _, reserved := b.reserved[key]; !reserved {
+			v = b.values[b.shared]
+		}
 	}
 	b.mu.RUnlock()
 	if v != nil {

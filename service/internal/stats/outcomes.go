@@ -13,16 +13,15 @@ const banned = decide.Outcomes
 // outcomes counts by outcome, banned included, and by where the answer came from.
 type outcomes [banned + 1][decide.Origins]atomic.Uint64
 
-// requestOutcome is o.Outcome, with bans apart from other refusals, and Shadowed where a part had no room that does not
-// bind.
-func requestOutcome(o *decide.Observation) decide.Outcome {
-	outcome := o.Outcome()
+// requestOutcome is o.Outcome, which the caller knows, with bans apart from other refusals, and Shadowed where a part had
+// no room that does not bind.
+func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcome {
 	if o.Err != nil {
 		return outcome
 	}
 	for i := range o.Answers {
 		switch a := &o.Answers[i]; {
-		case a.Banned:
+		case a.BannedBy != nil:
 			return banned
 		case a.Refused && outcome == decide.Allowed:
 			outcome = decide.Shadowed

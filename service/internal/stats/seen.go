@@ -48,14 +48,10 @@ func (r *Registry) LastSeen(key string) Seen {
 	s := &r.subjects.shards[maphash.String(r.subjects.seed, key)%shards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var last Seen
-	for _, sk := range [...]*sketch[Subject]{s.now[ByUnits], s.older[ByUnits]} {
-		if sk == nil || sk.counters[key] == nil {
-			continue
-		}
-		if seen := &sk.counters[key].about.seen; seen.At.After(last.At) {
-			last = seen.clone()
+	for _, sk := range [...]*sketch[Subject]{s.now[ByUnits], s.older[ByUnits]} { // the first has what the second had
+		if sk != nil && sk.counters[key] != nil {
+			return sk.counters[key].about.seen.clone()
 		}
 	}
-	return last
+	return Seen{}
 }

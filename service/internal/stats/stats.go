@@ -81,10 +81,9 @@ func New(opts *Options) *Registry {
 
 // Observe counts a request of any protocol.
 func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
-	origin := o.Origin()
-	r.requests[requestOutcome(o)][origin].Add(1)
+	request, origin := o.Outcome(), o.Origin()
+	r.requests[requestOutcome(o, request)][origin].Add(1)
 	r.took[origin].Observe(o.Took.Seconds())
-	request := o.Outcome()
 	if request == decide.Invalid {
 		return
 	}

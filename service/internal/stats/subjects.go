@@ -3,6 +3,7 @@ package stats
 import (
 	"errors"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,35 +82,22 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn(now)
-	if units := admissible(a); units > 0 {
-		s.add(ByUnits, units, o, i, outcome, now)
+	if admissible(a) {
+		s.add(ByUnits, a.Cost, o, i, outcome, now)
 	}
 	if a.Refused {
 		s.add(ByRefused, 1, o, i, outcome, now)
 	}
 }
 
-// admissible returns the units that an answer asks for, or 0 if its limits could never admit them: callers ask for any
-// number, and must not push others from the list by asking.
-func admissible(a *decide.Answer) int64 {
-	limited := len(a.Limits) > 0
-	for i := range a.Limits {
-		if a.Cost > a.Limits[i].Limit.Units {
-			return 0
-		}
+// admissible reports whether the limits of an answer could ever admit its units: callers ask for any number, and must
+// not push others from the list by asking.
+func admissible(a *decide.Answer) bool {
+	if len(a.Limits) > 0 {
+		return !slices.ContainsFunc(a.Limits, func(l sash.LimitResult) bool { return a.Cost > l.Limit.Units })
 	}
-	if a.Rule != nil && !limited { // the store was not asked
-		limited = true
-		for _, l := range a.Rule.Limits {
-			if a.Cost > l.Units {
-				return 0
-			}
-		}
-	}
-	if !limited {
-		return 0
-	}
-	return a.Cost
+	return a.Rule != nil && // and the store was not asked
+		!slices.ContainsFunc(a.Rule.Limits, func(l sash.Limit) bool { return a.Cost > l.Units })
 }
 
 // turn begins a new epoch when one is over. The caller holds mu.
