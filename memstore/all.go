@@ -25,23 +25,23 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 	if !charge && !reqs[0].Policy.CountRefused {
 		return answers, nil
 	}
-	if !s.hold(reqs, answers) {
+	subjects := s.hold(reqs, answers)
+	if subjects == nil {
 		return nil, ErrFull
 	}
-	for i, req := range reqs {
+	for i, sub := range subjects {
+		req := reqs[i]
 		if req.Cost == 0 {
 			continue
 		}
-		hash := s.hash(req.Key)
-		sh, now := s.shard(hash), answers[i].At
-		sub := sh.find(hash, req.Key, req.Policy)
+		sh, now := s.shard(sub.hash), answers[i].At
 		sub.hold(now, &req)
 		sub.state.Charge(now, req.Cost, req.Policy.Limits)
 		if charge {
 			req.Cost = 0
 		}
 		statuses := room[:len(req.Policy.Limits)]
-		refusals := sh.look(now, hash, req, statuses)
+		refusals := sh.look(now, sub.hash, req, statuses)
 		if !charge {
 			refusals = answers[i].Refusals
 		}
@@ -55,9 +55,8 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 }
 
 // hold makes every subject that is going to be charged exist, and stay while there is room made for the others. It
-// reports false, and adds none, if one has no place.
-func (s *Store) hold(reqs []driver.Request, answers []driver.Answer) bool {
-	ok := true
+// returns them, nil for a request that costs nothing; or nil, and adds none, if one has no place.
+func (s *Store) hold(reqs []driver.Request, answers []driver.Answer) []*subject {
 	subjects := make([]*subject, len(reqs))
 	for i, req := range reqs {
 		if hash := s.hash(req.Key); req.Cost > 0 {
@@ -67,20 +66,28 @@ func (s *Store) hold(reqs []driver.Request, answers []driver.Answer) bool {
 		}
 	}
 	for i, req := range reqs {
-		if hash := s.hash(req.Key); ok && req.Cost > 0 && subjects[i] == nil {
-			subjects[i] = s.shard(hash).add(answers[i].At, hash, req)
-			ok = subjects[i] != nil
+		if req.Cost == 0 || subjects[i] != nil {
+			continue
+		}
+		hash := s.hash(req.Key)
+		if subjects[i] = s.shard(hash).add(answers[i].At, hash, req); subjects[i] == nil {
+			s.release(subjects)
+			return nil
 		}
 	}
+	return subjects
+}
+
+// release undoes hold.
+func (s *Store) release(subjects []*subject) {
 	for _, sub := range subjects {
-		if !ok && sub != nil {
-			sub.deciding = false
-			if sub.index < 0 {
-				s.shard(sub.hash).drop(sub)
-			}
+		if sub == nil {
+			continue
+		}
+		if sub.deciding = false; sub.index < 0 {
+			s.shard(sub.hash).drop(sub)
 		}
 	}
-	return ok
 }
 
 // lock locks the shards of all requests, in order, so that two calls cannot deadlock.
