@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 )
 
 var errRejected = fmt.Errorf("%w: the key holds a list", driver.ErrRejected)
@@ -98,27 +99,29 @@ func TestARejectedWriteHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// Classify can name errors of a store's own that the breaker ignores.
+// Classify can name errors of a store's own that the breaker ignores: without it, new keys take a full store down for all.
 func TestClassifyRejectsACall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		errPlan := errors.New("the plan of this account allows no such command")
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Open), Classify: func(err error) failover.Kind {
-			if errors.Is(err, errPlan) {
-				return failover.Rejected
-			}
-			return failover.Unknown
-		}})
-		inner.becomes(fails(errPlan))
-		l := newLimiter(t, store, nil, sash.PerHour(1000))
-		for range 100 {
-			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, errPlan) {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Millisecond)
+	rejects := func(err error) failover.Kind {
+		if errors.Is(err, memstore.ErrFull) {
+			return failover.Rejected
 		}
-		if store.State() != failover.Up {
-			t.Errorf("the store is %v", store.State())
-		}
-	})
+		return failover.Unknown
+	}
+	for want, classify := range map[failover.State]func(error) failover.Kind{failover.Up: rejects, failover.Down: nil} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := memstore.New(&memstore.Options{MaxKeys: 1, NoEviction: true})
+			store := guarded(t, inner, failover.Options{Modes: always(failover.Open), Classify: classify})
+			l := newLimiter(t, store, nil, sash.PerHour(1000))
+			allow(t, l, "held", 1)
+			for i := range 100 {
+				if _, err := l.Allow(t.Context(), fmt.Sprint("new", i)); errors.Is(err, memstore.ErrFull) != (want == failover.Up) {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if res := allow(t, l, "held", 1); store.State() != want || (res.Source == sash.FromStore) != (want == failover.Up) {
+				t.Errorf("the store is %v, want %v; a key that it holds: %+v", store.State(), want, res)
+			}
+		})
+	}
 }

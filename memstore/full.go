@@ -9,7 +9,9 @@ import (
 )
 
 // ErrFull is the error of a call of a new key when the store is full and evicts no other key for it: see
-// Options.MaxKeys. Nothing was charged. A limiter returns it as sash.ErrUnavailable.
+// Options.MaxKeys. Nothing was charged. A limiter returns it as sash.ErrUnavailable. Package failover takes it for a
+// failure of the store, so that enough new keys make the store count as down for all keys, unless Options.Classify
+// returns failover.Rejected for it. New keys then get the error in every failure mode.
 var ErrFull = errors.New("memstore: the store is full, and evicts no key for a new one: let it hold more keys (MaxKeys), or wait")
 
 // A full shard evicts the least used of this many subjects, taken from a random place on.
