@@ -187,8 +187,8 @@ func programs(t *testing.T, root, readme string) (files []string) {
 }
 
 // Every module is published as its tags have it, and installed by users who have nothing else: all modules at one version,
-// and the other modules with the version of the root module that follows theirs. It takes minutes: make test-short leaves
-// it out.
+// and the other modules with the version of the root module that follows theirs. It builds every module three times,
+// so make test-short leaves it out.
 func TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme(t *testing.T) {
 	const first, second = "v0.1.0", "v0.2.0"
 	p := proxy{filepath.Join(t.TempDir(), "proxy")}
