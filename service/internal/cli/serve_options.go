@@ -178,7 +178,7 @@ func (s *serving) encryption(env *envoy.Settings) (err error) {
 
 // administration reads who may use the admin address, and its certificate.
 func (s *serving) administration(tokens string) (err error) {
-	who := &s.opts.Access
+	who := &s.opts.AdminAccess
 	if who.Tokens, err = adminTokens("--admin-token-file", s.adminTokenFile, tokens); err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ type Options struct {
 	AccessFile string
 	// AdminTLS makes the admin address HTTPS. Nil is plain HTTP.
 	AdminTLS *tls.Config
-	// Access says who may change things and see subjects at the admin address. The zero value lets nobody.
-	Access admin.Access
+	// AdminAccess says who may change things and see subjects at the admin address. The zero value lets nobody.
+	AdminAccess admin.Access
 	// Server configures the gRPC server; Run sets Draining and Log.
 	Server rls.Server
 	// Protocol configures answers to Envoy; Run sets Timeout, Access, Stats and Log.

@@ -145,7 +145,7 @@ func (s *instance) warnOfPlainText(ports *ports) {
 	}{
 		{ports.http, s.TLS, s.AccessFile != "", "--tls-cert"},
 		{ports.grpc, s.Server.TLS, s.AccessFile != "", "--tls-cert"},
-		{ports.admin, s.AdminTLS, len(s.Access.Tokens) > 0, "--admin-tls-cert"},
+		{ports.admin, s.AdminTLS, len(s.AdminAccess.Tokens) > 0, "--admin-tls-cert"},
 	} {
 		if port.of == nil || port.tls != nil || !port.tokens {
 			continue

@@ -68,7 +68,7 @@ func startFlood(t *testing.T, statsd net.Addr) (*flood, func() error) {
 	var stop func() error
 	f.at, stop = start(t, Options{
 		Config: config.Source{Path: write("limits.yaml", someRules)}, AccessFile: write("access.yaml", "anonymous: {allow: [decide, override]}\n"),
-		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Access: admin.Access{Tokens: []string{adminToken}},
+		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminAccess: admin.Access{Tokens: []string{adminToken}},
 		Telemetry: telemetry.Options{Exporters: telemetry.Exporters{
 			Statsd: &telemetry.Statsd{Network: "udp", Addr: statsd.String(), Interval: time.Hour},
 		}},

@@ -34,7 +34,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	s.stats = stats.New(&stats.Options{
 		NearLimitRatio: s.NearLimit,
-		Subjects:       s.Access.Possible(), // otherwise nobody may read them
+		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read them
 	})
 	if s.store, err = s.openStore(ctx); err != nil {
 		return err
@@ -91,7 +91,7 @@ type instance struct {
 
 // openGate reads who may use the HTTP and gRPC addresses, and the admin address.
 func (s *instance) openGate() (err error) {
-	s.guard = admin.NewGuard(s.Access, s.Log)
+	s.guard = admin.NewGuard(s.AdminAccess, s.Log)
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
 		Refused: s.stats.Denied,
 		Domains: func() []string { return s.decider.Config().Domains() },
