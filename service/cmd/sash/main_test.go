@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"example.com/sash/service/internal/cli"
+	"example.com/sash/service/internal/servertest"
 )
 
 // binary is the command for tests that need a process: this test binary, which is the command when it is called sash.
@@ -75,32 +75,14 @@ func sashReads(t *testing.T, in io.Reader, env []string, args ...string) (code i
 // A service is a running sash serve, in this process or in one of its own.
 type service struct {
 	url    string
-	grpc   string // an address
-	admin  string // a URL
-	greets string // what it printed when it started
-	logs   *logs
+	grpc   string          // an address
+	admin  string          // a URL
+	greets string          // what it printed when it started
+	logs   *servertest.Log // what it writes to standard error
 	ended  chan error
 
 	interrupt func() error
 	cmd       *exec.Cmd // nil in this process
-}
-
-// logs are what a service writes to standard error.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // freePorts are flags of sash serve.
@@ -117,7 +99,7 @@ func serveIn(t *testing.T, env []string, args ...string) *service {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	read, write := io.Pipe()
-	s := &service{logs: &logs{}, ended: make(chan error, 1), interrupt: func() error { stop(); return nil }}
+	s := &service{logs: &servertest.Log{}, ended: make(chan error, 1), interrupt: func() error { stop(); return nil }}
 	go func() {
 		code := cli.Run(ctx, append([]string{"serve"}, args...), strings.NewReader(""), write, s.logs, environment(env))
 		_ = write.Close()
@@ -147,7 +129,7 @@ func spawnBy(t *testing.T, by, env []string, args ...string) *service {
 	line := append(append(append(slices.Clip(by), binary, "serve"), freePorts...), args...)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append([]string{}, env...)
-	s := &service{logs: &logs{}, ended: make(chan error, 1), cmd: cmd}
+	s := &service{logs: &servertest.Log{}, ended: make(chan error, 1), cmd: cmd}
 	s.interrupt = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stderr = s.logs
 	stdout, err := cmd.StdoutPipe()

@@ -15,7 +15,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 // An authority signs certificates for a test.
@@ -84,7 +84,7 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	first, firstKey, _, _ := ca.sign(t, "ratelimit.example", 2, false)
 	save(t, dir+"/cert.pem", first, now)
 	save(t, dir+"/key.pem", firstKey, now)
-	log := &lines{}
+	log := &servertest.Log{}
 	config, err := access.TLSFiles{Log: slog.New(slog.NewTextHandler(log, nil)),
 		Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
 	if err != nil {
@@ -146,24 +146,6 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	if serial, err := ask("envoy.example"); err != nil || serial != 3 {
 		t.Errorf("renewed: certificate %d, %v", serial, err)
 	}
-}
-
-// Lines are a log that several goroutines write.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func serveTLS(t *testing.T, config *tls.Config) string {

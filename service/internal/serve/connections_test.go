@@ -7,33 +7,14 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"example.com/sash/service/internal/servertest"
 )
 
-// A journal is a log that a test reads while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder // guarded by mu
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) has(text string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Contains(j.text.String(), text)
-}
-
 // An operator sees how many connections each port has, and a warning at the bound, also that of the admin port.
 func TestOpenConnectionsAreInTheMetricsAndFullPortsInTheLog(t *testing.T) {
-	log := &journal{}
+	log := &servertest.Log{}
 	at, stop := start(t, Options{
 		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", MaxConnections: 8, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
@@ -81,7 +62,8 @@ func TestOpenConnectionsAreInTheMetricsAndFullPortsInTheLog(t *testing.T) {
 	fill(at.Admin, admin+1)
 	for _, addr := range []net.Addr{at.HTTP, at.Admin} {
 		servertest.Wait(t, "no warning of "+addr.String(), func() bool {
-			return log.has("all connections of the port are in use") && log.has("addr="+addr.String())
+			text := log.String()
+			return strings.Contains(text, "all connections of the port are in use") && strings.Contains(text, "addr="+addr.String())
 		})
 	}
 	for _, c := range open {

@@ -8,15 +8,6 @@ import (
 	"time"
 )
 
-// Lines is where a log writes: each line is one value.
-type Lines chan string
-
-// Write sends a line.
-func (l Lines) Write(p []byte) (int, error) {
-	l <- string(p)
-	return len(p), nil
-}
-
 // EndsAtItsBound expects that a port whose only place is taken by a request ends like any other: a client that waits for
 // room is disconnected, and the request, which ends after finish is closed, is answered. Full is the log of the port.
 func EndsAtItsBound(t testing.TB, addr string, full Lines, stop func() error, finish chan<- struct{}, answered <-chan error) {
