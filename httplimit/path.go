@@ -196,7 +196,10 @@ func decodeAll(s string) string {
 
 // encoding returns the length of the encoding at the end of out, and what it stands for.
 func encoding(out []byte) (n int, c rune) {
-	for n = 2; n <= min(6, len(out)); n++ {
+	for _, n = range [...]int{3, 6} {
+		if len(out) < n {
+			break
+		}
 		t := out[len(out)-n:]
 		ok := false
 		switch {
