@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"iter"
 	"maps"
 	"sync"
 )
@@ -28,9 +27,9 @@ func NewBounded[K comparable, V any](most int, shared K, keep func(K) K) *Bounde
 }
 
 // Reserve reserves places for these keys, in place of those reserved before, whose values it drops.
-func (b *Bounded[K, V]) Reserve(keys iter.Seq[K]) {
+func (b *Bounded[K, V]) Reserve(keys []K) {
 	next := make(map[K]struct{})
-	for key := range keys {
+	for _, key := range keys {
 		next[key] = struct{}{}
 	}
 	b.mu.Lock()

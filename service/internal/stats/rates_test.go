@@ -132,13 +132,11 @@ func TestSeriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counter := New(nil)
 		const n = 1500
-		counter.rules.Reserve(func(yield func(ruleID) bool) {
-			for i := range n {
-				if !yield(ruleID{"d", fmt.Sprint(i)}) {
-					return
-				}
-			}
-		})
+		var ids []ruleID
+		for i := range n {
+			ids = append(ids, ruleID{"d", fmt.Sprint(i)})
+		}
+		counter.rules.Reserve(ids)
 		for i := range n {
 			rule := &config.Rule{Domain: "d", Label: fmt.Sprint(i)}
 			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Cost: 1, Source: sash.FromStore}}, Allowed: true})

@@ -22,24 +22,18 @@ const (
 // Use reserves counters for every rule of a configuration, whatever requests contain. Counters of rules that only the
 // configuration before had are dropped. Call it when requests are decided by the configuration.
 func (r *Registry) Use(cfg *config.Config) {
-	r.rules.Reserve(func(yield func(ruleID) bool) {
-		ok := yield(ruleID{})
-		for _, rule := range cfg.Rules() {
-			ok = ok && yield(ruleID{rule.Domain, rule.Label})
+	rules, names := []ruleID{{}}, []string{}
+	for _, rule := range cfg.Rules() {
+		rules, names = append(rules, ruleID{rule.Domain, rule.Label}), append(names, rule.Metric())
+		if rule.Candidate != nil {
+			names = append(names, config.CandidateMetric(rule.Metric()))
 		}
-		for _, domain := range cfg.Domains() {
-			ok = ok && yield(ruleID{domain, decide.OfRequest})
-		}
-	})
-	r.units.Reserve(func(yield func(string) bool) {
-		ok := true
-		for _, rule := range cfg.Rules() {
-			ok = ok && yield(rule.Metric())
-			if rule.Candidate != nil {
-				ok = ok && yield(config.CandidateMetric(rule.Metric()))
-			}
-		}
-	})
+	}
+	for _, domain := range cfg.Domains() {
+		rules = append(rules, ruleID{domain, decide.OfRequest})
+	}
+	r.rules.Reserve(rules)
+	r.units.Reserve(names)
 }
 
 func newRules() *Bounded[ruleID, outcomes] {
