@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -13,8 +12,6 @@ import (
 
 	"example.com/sash/service/internal/servertest"
 )
-
-var strangers = flag.Int("strangers", 5, "how many connections the attacks on gRPC open")
 
 // memory returns the memory of the service's process in MiB: VmRSS, what it has, or VmHWM, the most that it had.
 func (p *service) memory(t *testing.T, which string) int {
@@ -36,7 +33,7 @@ func TestHalfSentCallsTakeBoundedMemory(t *testing.T) {
 	p := spawn(t, nil)
 	before := p.memory(t, "VmRSS")
 	var all []*servertest.Frames
-	for range *strangers {
+	for range 5 {
 		f := servertest.DialFrames(t, p.grpc)
 		all = append(all, f)
 		for range 1000 {
