@@ -1,5 +1,5 @@
 // Package servertest has what tests of the service share: Redis servers that work together, a stand-in for Envoy, clients
-// that send frames, callers with rights, and waiting for a condition.
+// that send frames, callers with rights, logs, and waiting for a condition.
 package servertest
 
 import (
