@@ -25,8 +25,8 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 	if !charge && !reqs[0].Policy.CountRefused {
 		return answers, nil
 	}
-	subjects := s.hold(reqs, answers)
-	if subjects == nil {
+	subjects := make([]*subject, len(reqs))
+	if !s.hold(subjects, reqs, answers) {
 		return nil, ErrFull
 	}
 	for i, sub := range subjects {
@@ -54,10 +54,9 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 	return answers, nil
 }
 
-// hold makes every subject that is going to be charged exist, and stay while there is room made for the others. It
-// returns them, nil for a request that costs nothing; or nil, and adds none, if one has no place.
-func (s *Store) hold(reqs []driver.Request, answers []driver.Answer) []*subject {
-	subjects := make([]*subject, len(reqs))
+// hold fills in the subjects that are going to be charged, each of which exists then, and stays while there is room made
+// for the others. It reports false, and adds none, if one has no place.
+func (s *Store) hold(subjects []*subject, reqs []driver.Request, answers []driver.Answer) bool {
 	for i, req := range reqs {
 		if hash := s.hash(req.Key); req.Cost > 0 {
 			if subjects[i] = s.shard(hash).find(hash, req.Key, req.Policy); subjects[i] != nil {
@@ -72,10 +71,10 @@ func (s *Store) hold(reqs []driver.Request, answers []driver.Answer) []*subject 
 		hash := s.hash(req.Key)
 		if subjects[i] = s.shard(hash).add(answers[i].At, hash, req); subjects[i] == nil {
 			s.release(subjects)
-			return nil
+			return false
 		}
 	}
-	return subjects
+	return true
 }
 
 // release undoes hold.
