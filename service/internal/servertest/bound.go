@@ -12,7 +12,7 @@ import (
 // room is disconnected, and the request, which ends after finish is closed, is answered. Full is the log of the port.
 func EndsAtItsBound(t testing.TB, addr string, full Lines, stop func() error, finish chan<- struct{}, answered <-chan error) {
 	t.Helper()
-	waiting, err := net.Dial("tcp", addr)
+	waiting, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
