@@ -48,8 +48,12 @@ type Answer struct {
 	// be settled. Only a reset or a higher limit makes room earlier. A store that does not know leaves it false.
 	Firm   bool
 	limits int32 // the number of statuses
-	// At is the store's clock when it decided.
+	// At is the store's clock when it decided, or the later instant at which a booking was charged.
 	At int64
+	// Delay is the time from the decision to At, in microseconds: zero unless the request was booked. The caller starts
+	// once it has passed. Remaining is then as of At; the times of the statuses are from the decision, as always.
+	Delay int64
+	_     int64
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
 	Cause error
 
@@ -96,6 +100,9 @@ func (a *Answer) Check(p *Policy) error {
 		return fmt.Errorf("driver: the store returned %d statuses for a policy with %d limits", a.limits, n)
 	} else if a.Refusals>>n != 0 {
 		return fmt.Errorf("driver: the store returned refusals %b for a policy with %d limits", a.Refusals, n)
+	}
+	if a.Delay < 0 || a.Delay > 0 && a.Refusals != 0 {
+		return fmt.Errorf("driver: the store returned a delay of %d µs with the refusals %b", a.Delay, a.Refusals)
 	}
 	for i, s := range a.Statuses() {
 		if s.Remaining|s.Retry|s.Release|s.Reset < 0 {

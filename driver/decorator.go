@@ -87,6 +87,8 @@ var (
 	_ Deduplicator = Passthrough{}
 	_ Settler      = Passthrough{}
 	_ Resetter     = Passthrough{}
+	_ Booker       = Passthrough{}
+	_ Batcher      = Passthrough{}
 )
 
 // Unwrap implements [Decorator].
@@ -117,6 +119,24 @@ func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (An
 		return Answer{}, err
 	}
 	return next.DecideOnce(ctx, id, req)
+}
+
+// Books implements [Booker]: it reports whether the store behind it books.
+func (p Passthrough) Books(policy *Policy) bool { return p.Next != nil && CanBook(p.Next, policy) }
+
+// DecideEach implements [Batcher]. When the store behind it does not, it decides the requests in as many calls.
+func (p Passthrough) DecideEach(ctx context.Context, reqs []Request) ([]Answer, error) {
+	if next, ok := p.Next.(Batcher); ok {
+		return next.DecideEach(ctx, reqs)
+	}
+	answers := make([]Answer, len(reqs))
+	for i, req := range reqs {
+		var err error
+		if answers[i], err = p.Decide(ctx, req); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
 }
 
 // Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it does not.

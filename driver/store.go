@@ -35,6 +35,39 @@ type Deduplicator interface {
 	DecideOnce(ctx context.Context, id string, req Request) (Answer, error)
 }
 
+// A Booker books: it honours [Request].Within in Decide, DecideAll and DecideOnce.
+//
+// A request that may be booked is admitted at the earliest instant, from now to Within ahead, at which every limit has
+// room and no charge that was made before is later. Its charge is made at that instant, which is [Answer].At, and
+// [Answer].Delay is how long it is from now. So bookings start in the order in which the store decided them. If that
+// instant is farther away the request is refused, and its retry time is the time until that instant.
+//
+// A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends
+// at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is an
+// upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every booking.
+//
+// For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given
+// back by a settlement; those behind it keep their instants.
+type Booker interface {
+	Store
+	// Books reports whether the store books under the policy. It does not under one that charges refused calls.
+	Books(p *Policy) bool
+}
+
+// CanBook reports whether a store, with every store behind it, books under the policy.
+func CanBook(store Store, p *Policy) bool {
+	b, ok := As[Booker](store)
+	return ok && b.Books(p)
+}
+
+// A Batcher decides several requests of one subject in one round trip.
+type Batcher interface {
+	Store
+	// DecideEach decides requests with the same key and equal policies one after the other, each as Decide would, and
+	// returns one answer each. After an error any number of them may have been charged.
+	DecideEach(ctx context.Context, reqs []Request) ([]Answer, error)
+}
+
 // A Settler corrects the charge of an admitted request.
 type Settler interface {
 	// Settle makes a request's charge worth the settlement's units, at the instant at which it was
@@ -75,6 +108,9 @@ const (
 	MaxSubjects = 4
 )
 
+// MaxAhead is the longest time ahead for which a request can be booked: a day, in microseconds.
+const MaxAhead = int64(24 * time.Hour / time.Microsecond)
+
 // RepeatTime is how long a store remembers the ID of a call that it charged, from the charge on.
 const RepeatTime = 5 * time.Minute
 
@@ -86,6 +122,9 @@ type Request struct {
 	Cost int64
 	// Policy holds the limits of the subject. The cost is not above any of them.
 	Policy *Policy
+	// Within is how far ahead the request may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. Only a
+	// [Booker] gets requests that may be booked.
+	Within int64
 	// MaySettle says that the charge may be settled later, so that refusals of other calls are not
 	// [Answer.Firm] any more.
 	MaySettle bool
