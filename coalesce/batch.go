@@ -16,6 +16,7 @@ type call struct {
 	ctx    context.Context
 	req    driver.Request
 	batch  *batch        // guarded by the shard's mu; nil while it is in the queue
+	left   bool          // guarded by the shard's mu: its caller has left
 	done   chan struct{} // sent to once, when answer and err are set
 	answer driver.Answer
 	err    error
@@ -29,6 +30,7 @@ func (c *call) reply(answer driver.Answer, err error) {
 
 // A batch is the calls of one key that are decided together. They have equal policies.
 type batch struct {
+	books   bool // they are bookings
 	ctx     context.Context
 	cancel  context.CancelFunc
 	open    []*call        // not yet answered; those of the next request come first
@@ -36,28 +38,36 @@ type batch struct {
 	left    sync.WaitGroup // of the same callers
 }
 
-// leave is called for a caller that runs with its answer or has given up. A batch without waiting callers is canceled.
+// leave is called for a caller that runs with its answer or has given up. A batch without waiting callers is canceled,
+// but bookings get a second to be given back.
 func (b *batch) leave() {
-	if b.waiting.Add(-1) == 0 {
+	switch {
+	case b.waiting.Add(-1) > 0:
+	case b.books:
+		time.AfterFunc(afterwards, b.cancel)
+	default:
 		b.cancel()
 	}
 	b.left.Done()
 }
 
 // take removes the next batch from the queue, or the queue if it is empty.
-func (sh *shard) take(key string, q *queue) *batch {
+func (sh *shard) take(q *queue) *batch {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if len(q.calls) == 0 {
-		delete(sh.busy, key)
+		delete(q.in, q.key)
 		return nil
 	}
-	policy := q.calls[0].req.Policy
-	n := 1
-	for n < len(q.calls) && policy.Equal(q.calls[n].req.Policy) {
+	policy, books := q.calls[0].req.Policy, q.calls[0].req.Within > 0
+	n, most := 1, len(q.calls)
+	if books {
+		most = min(most, mostBookings)
+	}
+	for n < most && policy.Equal(q.calls[n].req.Policy) {
 		n++
 	}
-	b := &batch{open: slices.Clone(q.calls[:n])}
+	b := &batch{books: books, open: slices.Clone(q.calls[:n])}
 	q.calls = slices.Delete(q.calls, 0, n)
 	for _, c := range b.open {
 		c.batch = b
@@ -69,7 +79,7 @@ func (sh *shard) take(key string, q *queue) *batch {
 }
 
 // context returns the context of the batch: the values of its first call, and the latest deadline of its calls, so that
-// one caller's deadline does not end the calls of others.
+// one caller's deadline does not end the calls of others. Bookings get a second more, as in leave.
 func (b *batch) context() (context.Context, context.CancelFunc) {
 	var last time.Time
 	first := context.WithoutCancel(b.open[0].ctx)
@@ -82,10 +92,13 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 			last = deadline
 		}
 	}
+	if b.books {
+		last = last.Add(afterwards)
+	}
 	return context.WithDeadline(first, last)
 }
 
-// giveUp removes a call whose caller has left.
+// giveUp removes a call whose caller leaves.
 func (sh *shard) giveUp(q *queue, c *call) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -93,6 +106,7 @@ func (sh *shard) giveUp(q *queue, c *call) {
 		q.calls = slices.DeleteFunc(q.calls, func(o *call) bool { return o == c })
 		return
 	}
+	c.left = true
 	c.batch.leave()
 }
 

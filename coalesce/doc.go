@@ -5,7 +5,7 @@
 //
 // # How
 //
-// At most one decision of a key is in flight in a process. If there is none, a call goes to the store as it is. Calls
+// At most one decision of a key is in flight in a process, and one for bookings (below). If there is none, a call goes to the store as it is. Calls
 // that arrive during a decision queue, and are decided together after it:
 //
 //	time ─▶   a ├──────────────┤
@@ -33,6 +33,14 @@
 // It is nearest to the store: failover, denials and lease come before it (see [driver.Substitute]), and the calls that
 // they answer need no batch. A store of failover behind it would see the sum of a batch instead of a call's cost, and
 // one error would fail all callers: then no calls are joined.
+//
+// # Bookings
+//
+// Calls that may be booked (see [driver.Booker]) have batches of their own, so no plain call waits for them. Each booking
+// starts at its own instant, so they have no sum: the store decides them one after the other in one round trip, in the
+// order in which they came ([driver.Batcher]). A batch has at most 100 bookings, which keep a Redis busy for about a
+// millisecond. If the caller leaves before its batch, nothing is booked. If it leaves later, its booking is given back
+// if it may be settled. Over a store that is no Batcher each booking is a round trip.
 //
 // Peeks, decisions over several subjects, policies that charge refused calls, resets and settlements go straight to the
 // store.

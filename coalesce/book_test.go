@@ -1,0 +1,323 @@
+package coalesce_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest"
+)
+
+func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &ledger{trip: time.Millisecond}
+		store, limit := coalesce.New(inner), sash.Every(10, time.Second)
+		if !driver.CanBook(store, policy(t, limit)) {
+			t.Fatal("it does not book over a store that does")
+		}
+		const callers = 100
+		var answers [callers]driver.Answer
+		var wg sync.WaitGroup
+		start := time.Now()
+		for i := range callers {
+			wg.Go(func() {
+				var err error
+				if answers[i], err = store.Decide(t.Context(), booking(policy(t, limit), 1+int64(i%3))); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait() // so that they come one after the other
+		}
+		wg.Wait()
+		if got := inner.roundTrips(); !slices.Equal(got, []int{1, callers - 1}) {
+			t.Errorf("round trips for %v bookings; one for the first caller and one for the others are enough", got)
+		}
+		if took := time.Since(start); took != 2*inner.trip {
+			t.Errorf("took %v; two round trips are %v", took, 2*inner.trip)
+		}
+		var admitted []storetest.Admission
+		for i, a := range answers {
+			if i > 0 && a.At < answers[i-1].At {
+				t.Errorf("caller %d starts at %d, before caller %d at %d", i, a.At, i-1, answers[i-1].At)
+			}
+			admitted = append(admitted, storetest.Admission{At: time.UnixMicro(a.At), Cost: 1 + int64(i%3)})
+		}
+		if err := storetest.CheckHistory([]sash.Limit{limit}, admitted); err != nil {
+			t.Error(err)
+		}
+		if last := answers[callers-1]; last.Delay < (19 * time.Second).Microseconds() {
+			t.Errorf("the last of 199 units at 10 per second starts after %d µs", last.Delay)
+		}
+	})
+}
+
+// A round trip of bookings is short work for the store, however many wait.
+func TestAThousandBookingsAreManyBoundedBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &ledger{trip: time.Millisecond}
+		store, p := coalesce.New(inner), policy(t, sash.Every(100, time.Second))
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() {
+				if answer, err := store.Decide(t.Context(), booking(p, 1)); err != nil || !answer.Allowed() {
+					t.Errorf("%+v, %v", answer, err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := inner.roundTrips(); len(got) > 12 || slices.Max(got) > 100 {
+			t.Errorf("round trips for %v bookings; at most 100 each", got)
+		}
+	})
+}
+
+// Bookings and plain calls of a key wait for nothing of each other.
+func TestPlainCallsDoNotWaitForBookings(t *testing.T) {
+	for _, within := range []int64{0, driver.MaxAhead} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := &slowFor{ledger: &ledger{trip: time.Millisecond}, books: within == 0}
+			store, p := coalesce.New(inner), policy(t, sash.Every(10, time.Second))
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					_, _ = store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: p, Within: driver.MaxAhead - within})
+				})
+			}
+			synctest.Wait()
+			start := time.Now()
+			if _, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: p, Within: within}); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took != inner.trip {
+				t.Errorf("a call within %d took %v; a round trip is %v", within, took, inner.trip)
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// A slowFor takes an hour longer for bookings, or for everything else.
+type slowFor struct {
+	*ledger
+	books bool
+}
+
+func (s *slowFor) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	if s.books == (reqs[0].Within > 0) {
+		time.Sleep(time.Hour)
+	}
+	return s.ledger.DecideEach(ctx, reqs)
+}
+
+func (s *slowFor) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	answers, err := s.DecideEach(ctx, []driver.Request{req})
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	return answers[0], nil
+}
+
+func TestACallerThatLeavesGivesItsBookingBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		leaves time.Duration // in round trips of a second
+		settle bool          // the booking may be settled
+		alone  bool
+		want   int64 // units of the callers that leave
+	}{
+		"while it queues":                        {500 * time.Millisecond, true, false, 0},
+		"during the round trip":                  {1250 * time.Millisecond, true, false, 0},
+		"when the store has decided":             {1750 * time.Millisecond, true, false, 0},
+		"all of a batch":                         {1250 * time.Millisecond, true, true, 0},
+		"all of a batch, when it is decided":     {1750 * time.Millisecond, true, true, 0},
+		"with a booking that nobody may settle":  {1250 * time.Millisecond, false, false, 5},
+		"while it queues, and nobody may settle": {500 * time.Millisecond, false, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := &ledger{trip: time.Second}
+				store, p := coalesce.New(inner), policy(t, sash.Every(100, time.Hour))
+				var wg sync.WaitGroup
+				ask := func(ctx context.Context, cost int64, want error) {
+					req := booking(p, cost)
+					req.MaySettle = c.settle
+					wg.Go(func() {
+						if _, err := store.Decide(ctx, req); !errors.Is(err, want) {
+							t.Errorf("cost %d: %v", cost, err)
+						}
+					})
+					synctest.Wait()
+				}
+				stays := int64(10)
+				ask(t.Context(), 10, nil) // the first round trip
+				ctx, cancel := context.WithTimeout(t.Context(), c.leaves)
+				defer cancel()
+				ask(ctx, 5, context.DeadlineExceeded)
+				if !c.alone {
+					ask(t.Context(), 20, nil)
+					stays += 20
+				}
+				wg.Wait()
+				time.Sleep(2 * time.Second)
+				if got := inner.units(); got != stays+c.want {
+					t.Errorf("%d units are charged, want %d", got, stays+c.want)
+				}
+			})
+		})
+	}
+}
+
+// A store that never answers keeps no booking for longer than a second after the last caller has left.
+func TestABatchOfBookingsEndsASecondAfterItsLastCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := coalesce.New(&ledger{trip: time.Hour}), policy(t, sash.Every(100, time.Hour))
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Duration(i)*time.Second, cancel)
+			wg.Go(func() { _, _ = store.Decide(ctx, booking(p, 1)) })
+		}
+		wg.Wait()
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("the callers waited for %v", took)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}) // the bubble fails when a goroutine is left
+}
+
+// Callers leave just as their answers come. In the end the store holds what the callers know of.
+func TestNoBookingIsLostWhenCallersLeave(t *testing.T) {
+	left, stayed := 0, 0
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			inner := &ledger{trip: time.Second}
+			store, p := coalesce.New(inner), policy(t, sash.Every(1000, time.Hour))
+			ctx, cancel := context.WithTimeout(t.Context(), 2*inner.trip)
+			defer cancel()
+			var known, gone atomic.Int64
+			var wg sync.WaitGroup
+			for range 50 {
+				wg.Go(func() {
+					if answer, err := store.Decide(ctx, booking(p, 1)); err == nil && answer.Allowed() {
+						known.Add(1)
+					} else {
+						gone.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			synctest.Wait()
+			if inner.units() != known.Load() {
+				t.Errorf("%d units are charged; the callers know of %d", inner.units(), known.Load())
+			}
+			left, stayed = left+int(gone.Load()), stayed+int(known.Load())-1
+		})
+	}
+	if left < 100 || stayed < 100 {
+		t.Errorf("%d callers left, and %d were answered: this test shows nothing", left, stayed)
+	}
+}
+
+func TestAFailureReachesEveryBooking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &ledger{trip: time.Millisecond, err: errors.New("out of order")}
+		store, p := coalesce.New(inner), policy(t, sash.PerMinute(10))
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if _, err := store.Decide(t.Context(), booking(p, 1)); !errors.Is(err, inner.err) {
+					t.Errorf("the error is %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// A mute ledger forgets answers, or panics.
+type mute struct {
+	*ledger
+	panics bool
+}
+
+func (m mute) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	answers, err := m.ledger.DecideEach(ctx, reqs)
+	if m.panics {
+		panic("a bug")
+	}
+	return answers[1:], err
+}
+
+func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
+	for _, panics := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store, p := coalesce.New(mute{&ledger{trip: time.Millisecond}, panics}), policy(t, sash.PerMinute(10))
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					if _, err := store.Decide(t.Context(), booking(p, 1)); err == nil {
+						t.Error("no error")
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func TestBookingsUnderOtherLimitsAreAnotherBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &ledger{trip: time.Millisecond}
+		store := coalesce.New(inner)
+		var wg sync.WaitGroup
+		for i, units := range []int64{5, 5, 9, 9, 5} {
+			wg.Go(func() {
+				if _, err := store.Decide(t.Context(), booking(policy(t, sash.PerMinute(units)), 1)); err != nil {
+					t.Errorf("booking %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if got := inner.roundTrips(); !slices.Equal(got, []int{1, 1, 2, 1}) {
+			t.Errorf("round trips for %v bookings", got)
+		}
+	})
+}
+
+// What cannot decide many requests in one round trip gets each of them by itself.
+func TestBookingsOverAStoreThatIsNoBatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &ledger{trip: time.Millisecond}
+		store, p := coalesce.New(struct {
+			driver.Booker
+			driver.Settler
+		}{inner, inner}), policy(t, sash.PerMinute(10))
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if _, err := store.Decide(t.Context(), booking(p, 1)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(start); took != inner.trip {
+			t.Errorf("took %v; each alone is %v", took, inner.trip)
+		}
+	})
+	if driver.CanBook(coalesce.New(struct{ driver.Store }{memstore.New(nil)}), policy(t, sash.PerMinute(10))) {
+		t.Error("it books over a store that does not")
+	}
+}
