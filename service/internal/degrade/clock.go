@@ -42,17 +42,30 @@ func (c *clocked) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	sent := time.Since(c.began)
 	answer, err := c.Passthrough.Decide(ctx, req)
 	if err == nil {
-		c.note(req, answer.At, sent)
+		c.note(req, clock(&answer), sent)
 	}
 	return answer, err
 }
+
+// DecideEach implements driver.Batcher.
+func (c *clocked) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	sent := time.Since(c.began)
+	answers, err := c.Passthrough.DecideEach(ctx, reqs)
+	if err == nil && len(answers) > 0 {
+		c.note(reqs[0], clock(&answers[0]), sent)
+	}
+	return answers, err
+}
+
+// clock returns the server's time of a decision. A booking is dated later than that.
+func clock(answer *driver.Answer) int64 { return answer.At - answer.Delay }
 
 // DecideAll implements driver.MultiStore.
 func (c *clocked) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	sent := time.Since(c.began)
 	answers, err := c.Passthrough.DecideAll(ctx, reqs)
 	if err == nil && len(answers) > 0 {
-		c.note(reqs[0], answers[0].At, sent)
+		c.note(reqs[0], clock(&answers[0]), sent)
 	}
 	return answers, err
 }

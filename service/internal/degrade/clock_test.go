@@ -2,12 +2,14 @@ package degrade
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -58,5 +60,30 @@ func TestAClockThatJumpsIsLogged(t *testing.T) {
 				t.Errorf("logged, want one line with %q and an hour:\n%s", c.says, logs)
 			}
 		})
+	}
+}
+
+// An ahead store has a steady clock, and books every call an hour ahead.
+type ahead struct{}
+
+func (ahead) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	answer := driver.NewAnswer(time.Now().Add(time.Hour).UnixMicro(), 0, []driver.Status{{}})
+	answer.Delay = time.Hour.Microseconds()
+	return answer, nil
+}
+
+// A booking is dated ahead of the clock of Redis, which has not jumped.
+func TestABookingIsNoJump(t *testing.T) {
+	var out bytes.Buffer
+	c := newClocked(ahead{}, func(string, *driver.Policy) int { return 0 }, slog.New(slog.NewTextHandler(&out, nil)))
+	c.note(driver.Request{}, time.Now().UnixMicro(), 0)
+	if _, err := c.Decide(t.Context(), driver.Request{Key: "k", Within: driver.MaxAhead}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.DecideEach(t.Context(), []driver.Request{{Key: "k", Within: driver.MaxAhead}}); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 0 {
+		t.Errorf("logged:\n%s", out.String())
 	}
 }
