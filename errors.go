@@ -23,7 +23,7 @@ var (
 	// ErrCostAboveLimit means that a cost is above a limit's units: the call could never be admitted,
 	// however long it waited. The limiter does not ask the store.
 	ErrCostAboveLimit = errors.New("sash: cost above the limit")
-	// ErrInvalidKey means that a key is empty, blank or longer than [MaxKeyLength].
+	// ErrInvalidKey means that a key is empty, blank, made of empty parts or longer than [MaxKeyLength].
 	ErrInvalidKey = errors.New("sash: invalid key")
 	// ErrInvalidID means that the ID of a call is empty or longer than [MaxIDLength].
 	ErrInvalidID = errors.New("sash: invalid id")

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxPart is the most bytes of one part that a key spells out; maxParts the most of all parts.
@@ -94,9 +95,26 @@ func digest(s string) string {
 // Secret turns a token, a password or another secret into a part for [Key] that does not reveal it: its HMAC-SHA-256
 // under a key of the application, in 43 characters. The same secret gives the same part as long as the application's
 // key stays the same. After a change of that key every subject begins anew, and may be admitted at most its limits once
-// more; nothing has to know the old key. Give the key at least 32 random bytes.
+// more; nothing has to know the old key. Give the key at least 32 random bytes. An empty secret stays empty, so that a
+// missing token does not look like one.
 func Secret(hmacKey []byte, secret string) string {
+	if secret == "" {
+		return ""
+	}
 	mac := hmac.New(sha256.New, hmacKey)
 	mac.Write([]byte(secret))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// names reports whether a key names a subject: it is not blank, and has a part that is not empty.
+func names(key string) bool {
+	for i := range len(key) {
+		switch c := key[i]; {
+		case c >= utf8.RuneSelf:
+			return strings.TrimSpace(key) != ""
+		case c > ' ' && c != ':':
+			return true
+		}
+	}
+	return false
 }

@@ -1,10 +1,12 @@
 package sash_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/memstore"
 )
 
 func TestKeysOfDifferentPartsDiffer(t *testing.T) {
@@ -51,5 +53,22 @@ func TestSecretsDoNotShow(t *testing.T) {
 	}
 	if part != sash.Secret([]byte("pepper"), token) || part == sash.Secret([]byte("salt"), token) || part == sash.Secret([]byte("pepper"), token+"x") {
 		t.Error("a secret's part must depend on the secret and the application's key, and on nothing else")
+	}
+	if part := sash.Secret([]byte("pepper"), ""); part != "" {
+		t.Errorf("a missing secret looks like one: %q", part)
+	}
+}
+
+func TestAKeyOfEmptyPartsIsInvalid(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(1))
+	for _, key := range []string{sash.Key(), sash.Key(""), sash.Key("", ""), sash.Key("", "", ""), " :", "\u00a0"} {
+		if _, err := l.Allow(t.Context(), key); !errors.Is(err, sash.ErrInvalidKey) {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+	for _, key := range []string{":a", "a:", "\u00a0:a", "{a}:"} {
+		if _, err := l.Allow(t.Context(), key); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
 	}
 }

@@ -188,8 +188,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 func (l *Limiter) key(key string) (string, error) {
-	if strings.TrimSpace(key) == "" {
-		return "", fmt.Errorf("%w: it is empty or blank, and every caller would share it", ErrInvalidKey)
+	if !names(key) {
+		return "", fmt.Errorf("%w: it is empty, blank or made of empty parts, and every caller would share it", ErrInvalidKey)
 	}
 	if l.prefix != "" {
 		key = l.prefix + key

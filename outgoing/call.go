@@ -1,27 +1,38 @@
 package outgoing
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
 	"slices"
+	"strings"
 
 	"example.com/sash"
 )
 
 // A Route returns the call that a request is charged as. The transport calls it once a request; it must not
-// change the request. An error fails the request.
+// change the request. It returns [ErrExempt] for a request that is not limited, such as one for an access token; any
+// other error fails the request.
 type Route func(*http.Request) (Call, error)
 
-// Everything routes all requests to one bucket, at a cost of one unit each.
+// ErrExempt is the error of a Route for a request that it does not limit. The transport sends the request at once.
+var ErrExempt = errors.New("outgoing: the request is exempt")
+
+// Everything routes all requests to one bucket, at a cost of one unit each. For a key that names no bucket, such as an
+// empty one, it returns nil, and New returns an error.
 func Everything(key string) Route {
+	if checkKey(key) != nil {
+		return nil
+	}
 	return func(*http.Request) (Call, error) { return Call{Key: key}, nil }
 }
 
-// A Call says what one request is charged to. The zero Call is not limited.
+// A Call says what one request is charged to.
 type Call struct {
 	// Key is the bucket: what the API counts, such as a credential, or a credential and a route. Build it
-	// with [sash.Key], and from a token with [sash.Secret]. Empty means that the request is not limited.
+	// with [sash.Key], and from a token with [sash.Secret]. A key that is blank, or has an empty part because the
+	// token was missing, fails the request with [sash.ErrInvalidKey].
 	Key string
 	// Account groups several buckets, such as the credential of an API that counts by route. Nothing is
 	// charged to it. When a [Sign] says that a refusal is for the whole API, the account cools down, and no
@@ -51,8 +62,27 @@ type Call struct {
 	Profile *Profile
 }
 
-// complete fills in defaults.
+// checkKey returns an error for a key that names no bucket. A key of an empty string, or with one as a part, is usually
+// a variable that was not set: requests would share a bucket that is nobody's.
+func checkKey(key string) error {
+	switch {
+	case strings.TrimSpace(key) == "":
+		return fmt.Errorf("%w: the bucket's key is blank; a route returns ErrExempt for a request that is not limited", sash.ErrInvalidKey)
+	case slices.Contains(strings.Split(key, ":"), ""):
+		return fmt.Errorf("%w: the bucket's key %q has an empty part; is a token or an ID missing?", sash.ErrInvalidKey, key)
+	case len(key) > sash.MaxKeyLength:
+		return fmt.Errorf("%w: the bucket's key has %d bytes, more than %d; build it with sash.Key", sash.ErrInvalidKey, len(key), sash.MaxKeyLength)
+	}
+	return nil
+}
+
+// complete checks a route's call, and fills in defaults.
 func (c Call) complete(t *Transport) (Call, error) {
+	for key := range c.cooling() {
+		if err := checkKey(key); err != nil {
+			return c, err
+		}
+	}
 	if c.Cost == 0 {
 		c.Cost = 1
 	}

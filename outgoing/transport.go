@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -83,14 +84,15 @@ type Transport struct {
 }
 
 // New returns a transport that charges requests to store. The limits apply to every bucket whose Call has none
-// of its own. A nil opts is the default. The error is [sash.ErrInvalidLimit], or says which option is wrong.
-// New does no I/O. It panics if store or route is nil.
+// of its own. A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as
+// [Everything] returns for a key that names nothing, or says which option is wrong. New does no I/O. It panics if store
+// is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if store == nil {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")
 	}
 	if route == nil {
-		panic("outgoing: New needs a route, such as outgoing.Everything(key)")
+		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
 	}
 	t := &Transport{route: route, limits: slices.Clone(limits), learned: newCeilings()}
 	if opts != nil {
@@ -132,14 +134,13 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 // context; in all those cases the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
-	if err != nil {
-		closeBody(req)
-		return nil, err
-	}
-	if call.Key == "" {
+	if errors.Is(err, ErrExempt) {
 		return t.base.RoundTrip(req)
 	}
-	if call, err = call.complete(t); err != nil {
+	if err == nil {
+		call, err = call.complete(t)
+	}
+	if err != nil {
 		closeBody(req)
 		return nil, err
 	}

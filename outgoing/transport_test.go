@@ -233,16 +233,6 @@ func TestSeveralBucketsAreOneDecision(t *testing.T) {
 	})
 }
 
-func TestRequestsWithoutABucketAreNotLimited(t *testing.T) {
-	rt, err := outgoing.New(newStore(), outgoing.Everything(""), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		ok(t, rt)
-	}
-}
-
 func TestWhenTheStoreFailsTheCallerChooses(t *testing.T) {
 	sent := 0
 	route := func(req *http.Request) (outgoing.Call, error) {
@@ -300,7 +290,6 @@ func TestWrongOptions(t *testing.T) {
 	}
 	for name, build := range map[string]func(){
 		"no store": func() { _, _ = outgoing.New(nil, route, nil, sash.PerDay(1)) },
-		"no route": func() { _, _ = outgoing.New(newStore(), nil, nil, sash.PerDay(1)) },
 	} {
 		func() {
 			defer func() {
