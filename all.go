@@ -122,6 +122,9 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 			return nil, storeError(ctx, err)
 		}
 	}
+	if calls[0].Within > 0 { // one instant for all cannot be found one after the other
+		return nil, fmt.Errorf("%w: one booking of subjects in different places; see KeyTogether", ErrUnsupported)
+	}
 	return l.decideApart(ctx, calls)
 }
 

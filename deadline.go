@@ -61,7 +61,7 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
 		return false
 	}
-	req.Cost = 0
+	req.Cost, req.Within = 0, 0
 	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
 		defer func() { p.looked.Store(time.Now().UnixNano()) }()
 		_, err := store.Decide(ctx, req)

@@ -12,16 +12,16 @@ import (
 func (l *Limiter) decideForHolder(ctx context.Context, store driver.Settler, calls []call) ([]Result, error) {
 	results, err := driver.Outlive(ctx, func(ctx context.Context) ([]Result, error) {
 		return l.decideAll(ctx, calls)
-	}, func(results []Result) { giveBack(ctx, store, calls, results) })
+	}, func(results []Result) { l.giveBack(ctx, store, calls, results) })
 	return results, storeError(ctx, err)
 }
 
 // giveBack cancels what was admitted. It tries once: when the store fails, no caller is left to report it to.
-func giveBack(ctx context.Context, store driver.Settler, calls []call, results []Result) {
+func (l *Limiter) giveBack(ctx context.Context, store driver.Settler, calls []call, results []Result) {
 	if !join(results).Allowed {
 		return
 	}
 	for i := range results {
-		_ = settle(ctx, store, calls[i].settlement(&results[i]))
+		_ = l.settle(ctx, store, calls[i].settlement(&results[i]))
 	}
 }

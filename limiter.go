@@ -19,6 +19,7 @@ type Limiter struct {
 	opts   Options
 	policy *policy
 	pace   *pace
+	lines  *lines
 }
 
 // Options are the options of a Limiter. The zero value is the default.
@@ -47,7 +48,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -64,7 +65,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.pace = l.pace
+	with.pace, with.lines = l.pace, l.lines
 	return with, nil
 }
 
@@ -184,7 +185,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	return storeError(ctx, store.Reset(ctx, key, &l.policy.Policy))
+	err = store.Reset(ctx, key, &l.policy.Policy)
+	l.lines.give(key)
+	return storeError(ctx, err)
 }
 
 func (l *Limiter) key(key string) (string, error) {

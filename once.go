@@ -29,9 +29,15 @@ const RepeatTime = driver.RepeatTime
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {
+	c := newCall(key, cost, l.policy, false)
+	return l.decideOnce(ctx, id, &c)
+}
+
+// decideOnce checks a call and its ID, adds the prefix to its key, and has the store decide it once.
+func (l *Limiter) decideOnce(ctx context.Context, id string, c *call) (Result, error) {
 	store, ok := driver.As[driver.Deduplicator](l.store)
 	if !ok {
-		return Result{}, fmt.Errorf("%w: AllowOnce", ErrUnsupported)
+		return Result{}, fmt.Errorf("%w: the store remembers no IDs of calls", ErrUnsupported)
 	}
 	if id == "" {
 		return Result{}, fmt.Errorf("%w: it is empty, and every call would be taken for a repetition of the first", ErrInvalidID)
@@ -39,19 +45,20 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 	if len(id) > MaxIDLength {
 		return Result{}, fmt.Errorf("%w: %d bytes, more than %d; hash what is longer", ErrInvalidID, len(id), MaxIDLength)
 	}
-	if err := l.policy.checkCost(cost); err != nil {
+	if err := c.policy.checkCost(c.Cost); err != nil {
 		return Result{}, err
 	}
-	key, err := l.ready(ctx, key)
+	key, err := l.ready(ctx, c.Key)
 	if err != nil {
 		return Result{}, err
 	}
-	answer, err := store.DecideOnce(ctx, id, driver.Request{Key: key, Cost: cost, Policy: &l.policy.Policy})
+	c.Key = key
+	answer, err := store.DecideOnce(ctx, id, c.Request)
 	if err == nil {
-		err = answer.Check(&l.policy.Policy)
+		err = answer.Check(c.Policy)
 	}
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	return resultOf(key, l.policy, &answer), nil
+	return resultOf(key, c.policy, &answer), nil
 }

@@ -49,11 +49,12 @@ func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
 			two := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
 			_, reserve := l.Reserve(t.Context(), "k", 1)
 			_, _, reserveAll := l.ReserveAll(t.Context(), two...)
+			_, book := l.Book(t.Context(), "k", 1, time.Minute)
 			_, once := l.AllowOnce(t.Context(), "id", "k", 1)
 			_, all := l.AllowAll(t.Context(), two...)
 			_, concurrency := sash.NewConcurrency(store, nil, 5, time.Minute)
 			for call, err := range map[string]error{
-				"Reserve": reserve, "ReserveAll": reserveAll, "AllowOnce": once, "AllowAll": all,
+				"Reserve": reserve, "ReserveAll": reserveAll, "AllowOnce": once, "AllowAll": all, "Book": book,
 				"NewConcurrency": concurrency, "Reset": l.Reset(t.Context(), "k"),
 			} {
 				if !errors.Is(err, sash.ErrUnsupported) {

@@ -3,7 +3,9 @@ package sash
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +23,12 @@ const settleTime = time.Second
 // A Reservation that is never settled keeps its estimate charged until that leaves the window. It is safe for concurrent
 // use and holds nothing that has to be closed.
 type Reservation struct {
-	store  driver.Settler
-	result Result
+	limiter *Limiter
+	store   driver.Settler
+	result  Result
+	starts  time.Time      // on this process's clock, at the earliest
+	all     []*Reservation // those of one BookAll, which are waited for together; nil for others
+	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
 
 	mu      sync.Mutex
 	set     driver.Settlement // guarded by mu
@@ -67,7 +73,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if err != nil {
 		return nil, err
 	}
-	return newReservation(store, calls[0], results[0]), nil
+	return newReservation(l, store, calls[0], results[0]), nil
 }
 
 // ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
@@ -85,6 +91,11 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	if err != nil {
 		return Result{}, nil, err
 	}
+	return l.holdAll(ctx, store, calls)
+}
+
+// holdAll charges calls that were checked, all or nothing, and returns a Reservation for each.
+func (l *Limiter) holdAll(ctx context.Context, store driver.Settler, calls []call) (Result, []*Reservation, error) {
 	results, err := l.decideForHolder(ctx, store, calls)
 	if err != nil {
 		return Result{}, nil, err
@@ -93,11 +104,12 @@ func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, 
 	if !res.Allowed {
 		return res, nil, nil
 	}
-	reserved := make([]*Reservation, len(calls))
+	all := make([]*Reservation, len(calls))
 	for i, c := range calls {
-		reserved[i] = newReservation(store, c, results[i])
+		all[i] = newReservation(l, store, c, results[i])
+		all[i].all = all
 	}
-	return res, reserved, nil
+	return res, all, nil
 }
 
 // settler returns the store for a call that settles. The error is ErrUnsupported if the store cannot, or if the limiter
@@ -113,13 +125,14 @@ func (l *Limiter) settler(call string) (driver.Settler, error) {
 	return store, nil
 }
 
-func newReservation(store driver.Settler, c call, res Result) *Reservation {
-	return &Reservation{
-		store:  store,
-		result: res,
-		set:    c.settlement(&res),
-		done:   !res.Allowed,
+// newReservation returns the reservation of a call whose answer has just come. So a booking starts no earlier than the
+// store's instant: later by the time that the answer took.
+func newReservation(l *Limiter, store driver.Settler, c call, res Result) *Reservation {
+	r := &Reservation{limiter: l, store: store, result: res, set: c.settlement(&res), done: !res.Allowed}
+	if res.Delay > 0 {
+		r.starts = time.Now().Add(res.Delay)
 	}
+	return r
 }
 
 // Allowed reports whether the estimate was admitted, and charged.
@@ -127,6 +140,77 @@ func (r *Reservation) Allowed() bool { return r.result.Allowed }
 
 // Result returns the result of the estimate.
 func (r *Reservation) Result() Result { return r.result }
+
+// Delay returns how long it takes until a booking starts: zero once it has, and for a call that was not booked.
+func (r *Reservation) Delay() time.Duration {
+	if r.starts.IsZero() {
+		return 0
+	}
+	return max(0, time.Until(r.starts))
+}
+
+// Wait sleeps until a booking starts. If the context ends first Wait gives the place back, as Release does, and returns the
+// context's error. If its deadline is nearer than the start it does so at once, and the error is a [*LimitedError] that is
+// also context.DeadlineExceeded. (A booking by [Limiter.BookOnce] keeps its place.) For a call that was refused the error is
+// a LimitedError too.
+func (r *Reservation) Wait(ctx context.Context) error {
+	if !r.Allowed() {
+		return limited(r.key(), r.result, nil)
+	}
+	if err := r.sleep(ctx); err != nil {
+		if r.id == "" {
+			r.leave(ctx)
+		}
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.decided && r.set.Units == 0 {
+		return errGivenBack
+	}
+	return nil
+}
+
+var errGivenBack = errors.New("sash: the reservation was given back, so its call must not start")
+
+// sleep waits until the booking starts, unless the context ends before.
+func (r *Reservation) sleep(ctx context.Context) error {
+	d := r.Delay()
+	if d == 0 {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		res := r.result
+		res.Allowed, res.refusals, res.RetryAfter = false, 1<<r.fullest(), d
+		return limited(r.key(), res, context.DeadlineExceeded)
+	}
+	return sleep(ctx, d)
+}
+
+// fullest returns the limit that a booking leaves the fewest units, for which it most likely has to wait.
+func (r *Reservation) fullest() (i int) {
+	statuses := r.result.limitStatuses()
+	for j := range statuses {
+		if statuses[j].Remaining < statuses[i].Remaining {
+			i = j
+		}
+	}
+	return i
+}
+
+// key returns the key as the caller wrote it.
+func (r *Reservation) key() string { return strings.TrimPrefix(r.set.Request.Key, r.limiter.prefix) }
+
+// leave gives back the place of a caller who does not wait for it, also those that were booked with it. It tries once:
+// when the store fails, they stay charged.
+func (r *Reservation) leave(ctx context.Context) {
+	if r.all == nil {
+		_ = r.Release(ctx)
+	}
+	for _, other := range r.all {
+		_ = other.Release(ctx)
+	}
+}
 
 // Settle corrects the charge to the units that the call used: 0 to [MaxUnits]. It corrects the charge at the instant at
 // which it was made, and does nothing once the charge has left the window.
@@ -141,7 +225,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if !pending {
 		return nil
 	}
-	if err := settle(ctx, r.store, set); err != nil {
+	if err := r.limiter.settle(ctx, r.store, set); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -161,7 +245,7 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if !pending {
 		return nil
 	}
-	return settle(ctx, r.store, set)
+	return r.limiter.settle(ctx, r.store, set)
 }
 
 // decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has
@@ -179,16 +263,22 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settleme
 	r.set.Units = actual
 	pending = actual != r.set.Request.Cost
 	r.done = !pending || !repeatable
-	if pending && repeatable {
+	if pending && r.id != "" {
+		r.set.ID = r.id
+	} else if pending && repeatable {
 		r.set.ID = rand.Text()
 	}
 	return r.set, pending
 }
 
 // settle applies a settlement, even if the caller has left.
-func settle(ctx context.Context, store driver.Settler, set driver.Settlement) error {
+func (l *Limiter) settle(ctx context.Context, store driver.Settler, set driver.Settlement) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
-	return storeError(context.Background(), store.Settle(ctx, set))
+	err := store.Settle(ctx, set)
+	if set.Units < set.Request.Cost {
+		l.lines.give(set.Request.Key)
+	}
+	return storeError(context.Background(), err)
 }

@@ -35,7 +35,11 @@ type Result struct {
 	RetryAfter time.Duration
 	// ResetAfter is the time until every unit of every limit is free, if no other call comes.
 	ResetAfter time.Duration
-	// At is the store's clock when it decided. Subjects in different places are charged one after the other, and At is the
+	// Delay is zero unless the call was booked: the time from the decision until it starts, exact to the microsecond on
+	// the store's clock. Remaining is then as of its start, and all other times are from the decision.
+	Delay time.Duration
+	_     int64
+	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places are charged one after the other, and At is the
 	// time of the last: their own are in the results of ReserveAll.
 	At time.Time
 
@@ -72,7 +76,7 @@ func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
 	remaining, retry, reset := a.Sum()
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
-	r.Remaining, r.RetryAfter, r.ResetAfter = remaining, micros(retry), micros(reset)
+	r.Remaining, r.RetryAfter, r.ResetAfter, r.Delay = remaining, micros(retry), micros(reset), micros(a.Delay)
 	r.key, r.policy, r.statuses = key, p, a.StatusList()
 	return r
 }
@@ -138,6 +142,7 @@ func join(results []Result) Result {
 		all.Allowed = all.Allowed && r.Allowed
 		all.Remaining = min(all.Remaining, r.Remaining)
 		all.ResetAfter = max(all.ResetAfter, r.ResetAfter)
+		all.Delay = max(all.Delay, r.Delay)
 		if r.At.After(all.At) {
 			all.At = r.At
 		}

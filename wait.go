@@ -10,34 +10,85 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN waits until cost units are admitted. It sleeps for RetryAfter and tries again; of several waiters one wins, in no
-// particular order. If the context's deadline is not later than that, it fails at once with a [*LimitedError] that is
-// also context.DeadlineExceeded. If the context ends first, it returns the context's error. Other errors are those of
-// AllowN.
+// WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls are
+// admitted in the order in which the store gets them, over all processes that share it, and a high cost is not overtaken by
+// low ones. If they cannot start before the context's deadline it fails at once with a [*LimitedError] that is also
+// context.DeadlineExceeded, and nothing is charged. If the context ends first, it gives its place back and returns the
+// context's error; those behind it keep theirs. If the process ends, the place stays unused. Without a deadline it waits
+// however long it takes.
+//
+// Where the store does not book (see [Limiter.Book]) or its queue is full, the callers of this process stand in line for
+// each key, first come first served: the first of them sleeps for RetryAfter and asks again, or when this process gives
+// back units of the key, by a Reservation or a Reset. Of several processes, the first of any wins. A caller in line whose
+// deadline is nearer than the RetryAfter of the first fails at once; others fail at their deadline.
+//
+// Other errors are those of AllowN. If the store fails while callers wait in line, each of them asks for itself.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
-	return wait(ctx, key, func() (Result, error) { return l.AllowN(ctx, key, cost) })
+	if err := l.policy.checkCost(cost); err != nil {
+		return err
+	}
+	full, err := l.ready(ctx, key)
+	if err != nil {
+		return err
+	}
+	c := newCall(full, cost, l.policy, false)
+	store, err := l.booker("Wait", l.policy)
+	if err != nil {
+		return l.lines.wait(ctx, key, &c, false, func() (Result, error) {
+			res, err := l.AllowN(ctx, key, cost)
+			if deadline, ok := ctx.Deadline(); err == nil && !res.Allowed && ok && time.Until(deadline) <= res.RetryAfter {
+				err = limited(key, res, context.DeadlineExceeded)
+			}
+			return res, err
+		})
+	}
+	c.MaySettle = true
+	var r *Reservation
+	book := func() (Result, error) {
+		within := l.patience(ctx)
+		r, err = l.book(ctx, store, c, within)
+		if err != nil {
+			return Result{}, err
+		}
+		if _, ok := ctx.Deadline(); ok && !r.Allowed() && r.result.RetryAfter > micros(within) {
+			err = limited(key, r.result, context.DeadlineExceeded)
+		}
+		return r.result, err
+	}
+	if !l.lines.busy(full) {
+		if _, err := book(); err != nil {
+			return err
+		}
+	}
+	if r == nil || !r.Allowed() {
+		if err := l.lines.wait(ctx, key, &c, true, book); err != nil {
+			return err
+		}
+	}
+	return r.Wait(ctx)
+}
+
+// WaitDo runs f as soon as Wait admits it, and returns what f returns. If Wait fails f does not run, and the error is that
+// of Wait.
+func (l *Limiter) WaitDo(ctx context.Context, key string, f func(context.Context) error) error {
+	if err := l.Wait(ctx, key); err != nil {
+		return err
+	}
+	return f(ctx)
+}
+
+// patience returns how far ahead a caller can be booked who waits: to its deadline, less the time that the store's answer
+// usually takes.
+func (l *Limiter) patience(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ahead(MaxAhead)
+	}
+	return ahead(time.Until(deadline) - time.Duration(l.pace.usual.Load()) - 1)
 }
 
 // leastWait keeps a wait from spinning on a store whose refusals say that there is room at once.
 const leastWait = time.Millisecond / 4
-
-func wait(ctx context.Context, key string, allow func() (Result, error)) error {
-	for {
-		res, err := allow()
-		if err != nil {
-			return err
-		}
-		if res.Allowed {
-			return nil
-		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= res.RetryAfter {
-			return limited(key, res, context.DeadlineExceeded)
-		}
-		if err := sleep(ctx, max(res.RetryAfter, leastWait)); err != nil {
-			return err
-		}
-	}
-}
 
 // sleep waits for d, or returns the context's error if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {

@@ -1,0 +1,239 @@
+package sash
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Callers who wait for one subject stand in a line in this process where bookings do not order them, first come first
+// served:
+//
+//	first    asks the store, sleeps until its RetryAfter has passed, asks again, is admitted and goes
+//	second   asks when the first has gone, unless the last answer says that it has no room yet
+//	...
+//
+// So a high cost is not overtaken by low ones. Units that are given back in this process wake the first. When the store
+// fails the line breaks up, and all ask at once: one after the other they would wait for as many timeouts. Those who are
+// refused line up again in their old order.
+//
+// A line has no goroutine. It is as long as there are callers in it, and a subject that nobody waits for has none.
+
+// bookPolls is how often the first in line asks for a booking again within its RetryAfter. The store refuses to book when
+// its queue is full, and RetryAfter is then the time to the end of the queue; a place is free long before.
+const bookPolls = 64
+
+// lines are the lines of a limiter by key. Limiters made by With share them. The zero value has none.
+type lines struct {
+	mu    sync.Mutex
+	byKey map[string]*line // guarded by mu; none is empty
+	came  uint64           // guarded by mu: the callers so far
+}
+
+// A line is the callers who wait for one subject. Its fields are guarded by the mutex of the lines.
+type line struct {
+	waiters list.List // of *waiter, by number
+	last    Result    // the last answer to one of them, with no policy if units were given back since
+	asked   int64     // the cost of the call that got it
+	at      time.Time // when
+	refused Result    // the last refusal, with no policy if there was none
+	given   int       // how often units were given back
+}
+
+// A waiter is a caller in a line.
+type waiter struct {
+	cost   int64
+	policy *policy
+	books  bool          // it asks for a booking
+	number uint64        // the least came first
+	look   chan struct{} // holds one value when the waiter has to look again where it stands
+	place  *list.Element // guarded by the mutex of the lines; nil when the line has broken up
+	given  int           // line.given when it asked
+}
+
+// busy reports whether callers wait for the key.
+func (q *lines) busy(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.byKey[key] != nil
+}
+
+// wait lines up and asks until the call is admitted or ask fails, and returns the last error. If the deadline comes first
+// it is a LimitedError for the name, when the line has been refused.
+func (q *lines) wait(ctx context.Context, name string, c *call, books bool, ask func() (Result, error)) error {
+	w := &waiter{cost: c.Cost, policy: c.policy, books: books, look: make(chan struct{}, 1)}
+	q.join(c.Key, w)
+	defer q.leave(c.Key, w)
+	for {
+		first, earliest, refused := q.turn(c.Key, w)
+		d := time.Until(earliest)
+		deadline, ok := ctx.Deadline()
+		late := ok && d > 0 && !deadline.After(earliest)
+		switch {
+		case late && refused.policy != nil:
+			refused.RetryAfter = d
+			return limited(name, refused, context.DeadlineExceeded)
+		case first && (late || d <= 0):
+			res, err := ask()
+			q.answered(c.Key, w, &res, err)
+			if err != nil || res.Allowed {
+				return err
+			}
+		case !w.sleep(ctx, first, d):
+			if _, _, refused = q.turn(c.Key, w); refused.policy != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return limited(name, refused, context.DeadlineExceeded)
+			}
+			return storeError(ctx, ctx.Err())
+		}
+	}
+}
+
+// sleep waits until there is something new: for d if the waiter is the first. It returns false when the context ended.
+func (w *waiter) sleep(ctx context.Context, first bool, d time.Duration) bool {
+	var timeout <-chan time.Time
+	if first {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-timeout:
+	case <-w.look:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// join puts a caller behind all others.
+func (q *lines) join(key string, w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.came++
+	w.number = q.came
+	q.place(key, w)
+}
+
+// place puts a waiter behind all that came before it, and returns its line. The caller holds the mutex.
+func (q *lines) place(key string, w *waiter) *line {
+	l := q.byKey[key]
+	if l == nil {
+		l = new(line)
+		if q.byKey == nil {
+			q.byKey = make(map[string]*line)
+		}
+		q.byKey[key] = l
+	}
+	before := l.waiters.Back()
+	for before != nil && before.Value.(*waiter).number > w.number {
+		before = before.Prev()
+	}
+	if before == nil {
+		w.place = l.waiters.PushFront(w)
+	} else {
+		w.place = l.waiters.InsertAfter(w, before)
+	}
+	return l
+}
+
+// turn reports whether the waiter may ask, and the instant before which the first in line need not. It returns the last
+// refusal too.
+func (q *lines) turn(key string, w *waiter) (first bool, earliest time.Time, refused Result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.place == nil {
+		return true, time.Time{}, Result{}
+	}
+	l := q.byKey[key]
+	front := l.waiters.Front().Value.(*waiter)
+	w.given = l.given
+	return front == w, l.at.Add(l.pause(front)), l.refused
+}
+
+// pause returns how long after the last answer the waiter has no room.
+func (l *line) pause(w *waiter) (d time.Duration) {
+	last := &l.last
+	switch {
+	case last.policy != w.policy:
+	case w.books && last.Allowed: // the next has a place behind it
+	case w.books:
+		d = max(last.RetryAfter/bookPolls, leastWait)
+	case !last.Allowed && w.cost >= l.asked:
+		d = max(last.RetryAfter, leastWait)
+	case last.Allowed && last.Source == FromStore:
+		for _, s := range last.limitStatuses() {
+			if s.Remaining < w.cost {
+				d = max(d, micros(s.Release))
+			}
+		}
+	}
+	return d
+}
+
+// answered notes an answer. If the store failed, the line breaks up.
+func (q *lines) answered(key string, w *waiter, res *Result, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	switch {
+	case err == nil && !res.Allowed && w.place == nil:
+		l = q.place(key, w)
+		w.given = l.given
+	case w.place == nil:
+		return
+	case errors.Is(err, ErrUnavailable):
+		for e := l.waiters.Front(); e != nil; e = e.Next() {
+			other := e.Value.(*waiter)
+			other.place = nil
+			other.wake()
+		}
+		delete(q.byKey, key)
+	}
+	if err != nil {
+		return
+	}
+	l.last, l.asked, l.at = *res, w.cost, time.Now()
+	if l.given != w.given { // the answer may be older than what was given back
+		l.last = Result{}
+	}
+	if !res.Allowed {
+		l.refused = *res
+	}
+}
+
+// leave takes a waiter out of its line.
+func (q *lines) leave(key string, w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.place == nil {
+		return
+	}
+	l := q.byKey[key]
+	l.waiters.Remove(w.place)
+	w.place = nil
+	if front := l.waiters.Front(); front != nil {
+		front.Value.(*waiter).wake()
+	} else {
+		delete(q.byKey, key)
+	}
+}
+
+// give wakes the first in line, because units of the subject were given back.
+func (q *lines) give(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.byKey[key]; l != nil {
+		l.given++
+		l.last = Result{}
+		l.waiters.Front().Value.(*waiter).wake()
+	}
+}
+
+func (w *waiter) wake() {
+	select {
+	case w.look <- struct{}{}:
+	default:
+	}
+}
