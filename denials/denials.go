@@ -19,7 +19,7 @@ const (
 )
 
 const (
-	costs  = 4   // refusals of a key: one a cost
+	kept   = 4   // refusals of a key: one for plain calls and one for bookings of a cost
 	epochs = 256 // a power of two
 )
 
@@ -48,16 +48,41 @@ type Store struct {
 // A denial is the refusals of a key under one policy. It is immutable.
 type denial struct {
 	policy   *driver.Policy
-	refusals [costs]refusal
+	refusals [kept]refusal
 }
 
 // A refusal is an answer that holds until an instant. The zero value does not hold.
 type refusal struct {
 	cost     int64
+	books    bool // the call could have been booked: it had no room behind the queue, but a plain call may have
 	answer   driver.Answer
-	received time.Duration // since the store's start, as until is
-	until    time.Duration
+	received time.Duration // since the store's start, as room and until are
+	room     time.Duration // until when there is none
+	until    time.Duration // until when it is kept
 }
+
+// refuses reports whether a request that is sent now would be refused. A plain call that has no room has none behind the
+// queue either.
+func (r *refusal) refuses(req *driver.Request, now time.Duration) bool {
+	return r.cost == req.Cost && now < r.until && now+microseconds(req.Within) < r.room && (req.Within > 0 || !r.books)
+}
+
+// again returns the answer to a request that it refuses now.
+func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
+	answer := r.answer.After(now - r.received)
+	answer.Source = driver.FromCache
+	if req.Within > 0 {
+		answer.Refusals = 0
+		for i, s := range answer.Statuses() {
+			if s.Retry > req.Within {
+				answer.Refusals |= 1 << i
+			}
+		}
+	}
+	return answer
+}
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // New returns a store over next, which it does not own. A nil opts is the default. The error says which option is
 // wrong. New panics if next is nil.
@@ -93,24 +118,24 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answ
 		return s.Next.Decide(ctx, req)
 	}
 	if d, ok := s.cache.GetIfPresent(req.Key); ok {
-		if r := d.find(req); r != nil {
-			if now := s.now(); now < r.until {
-				s.answered.Add(1)
-				res = r.answer.After(now - r.received)
-				res.Source = driver.FromCache
-				return res, nil
-			}
+		now := s.now()
+		if r := d.find(&req, now); r != nil {
+			s.answered.Add(1)
+			return r.again(&req, now), nil
 		}
 	}
 	epoch := s.epoch(req.Key)
 	before, sent := epoch.Load(), s.now()
 	res, err = s.Next.Decide(ctx, req)
 	if err == nil && !res.Allowed() && res.Firm && res.Source == driver.FromStore {
+		retry := microseconds(res.Retry())
 		s.keep(req, refusal{
 			cost:     req.Cost,
+			books:    req.Within > 0,
 			answer:   res,
 			received: s.now(),
-			until:    sent + min(time.Duration(res.Retry())*time.Microsecond, s.maxAge),
+			room:     sent + retry,
+			until:    sent + min(retry, s.maxAge),
 		}, epoch, before)
 	}
 	return res, err
@@ -131,12 +156,12 @@ func (s *Store) keep(req driver.Request, r refusal, epoch *atomic.Uint64, before
 	})
 }
 
-// set replaces the refusal of the same cost, or else the one that ends first.
+// set replaces the refusal of the same cost and kind, or else the one that ends first.
 func (d *denial) set(r refusal) {
 	place := &d.refusals[0]
 	for i := range d.refusals {
 		old := &d.refusals[i]
-		if old.cost == r.cost {
+		if old.cost == r.cost && old.books == r.books {
 			place = old
 			break
 		}
@@ -147,10 +172,10 @@ func (d *denial) set(r refusal) {
 	*place = r
 }
 
-// find returns the refusal of the same cost under an equal policy, or nil.
-func (d *denial) find(req driver.Request) *refusal {
+// find returns a refusal that refuses the request too, under an equal policy, or nil.
+func (d *denial) find(req *driver.Request, now time.Duration) *refusal {
 	for i := range d.refusals {
-		if r := &d.refusals[i]; r.cost == req.Cost && d.policy.Equal(req.Policy) {
+		if r := &d.refusals[i]; r.refuses(req, now) && d.policy.Equal(req.Policy) {
 			return r
 		}
 	}

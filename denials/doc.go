@@ -22,6 +22,17 @@
 // of the store's answer, less the time since: calls of others can only have made them later. Remaining is that of the
 // store's answer too, without units that have left other limits since.
 //
+// # Bookings
+//
+// The refusal of a booking says how far away the end of the queue is: the instant at which the call fits behind everybody
+// who booked before. Until then, a booking of the same cost is refused from memory if that instant is farther away than it
+// may be booked ahead; one that may be booked that far goes to the store. So does a plain call: it may go ahead of the
+// queue. After the refusal of a plain call neither has room before its retry time.
+//
+// A booking that is given back can bring the end of the queue nearer. The rule is that of all charges: once a charge of the
+// key may be settled, its refusals are not firm, and the store decides each call. So the end of the queue is remembered
+// where bookings are never given back.
+//
 // # Resets
 //
 // A Reset through this store takes effect at once. A Reset through another process, and every other loss of state, takes
