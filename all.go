@@ -70,11 +70,9 @@ func (l *Limiter) calls(subjects []Subject, maySettle bool) ([]call, error) {
 		if slices.ContainsFunc(calls[:i], func(c call) bool { return c.Key == key }) {
 			return nil, fmt.Errorf("%w: the subject %s appears twice", ErrInvalidKey, clip(s.Key))
 		}
-		policy := l.policy
-		if len(s.Limits) > 0 {
-			if policy, err = newPolicy(&l.opts, s.Limits); err != nil {
-				return nil, err
-			}
+		policy, err := l.policyOf(&s)
+		if err != nil {
+			return nil, err
 		}
 		if err := policy.checkCost(s.Cost); err != nil {
 			return nil, err
@@ -152,5 +150,5 @@ func (l *Limiter) decideApart(ctx context.Context, calls []call) ([]Result, erro
 
 // settlement returns the settlement that gives back the whole charge of an admitted call.
 func (c *call) settlement(res *Result) driver.Settlement {
-	return driver.Settlement{Request: c.Request, At: res.At.UnixMicro(), Delay: res.Delay.Microseconds(), Source: res.Source}
+	return driver.Settlement{Request: c.Request, At: res.At.UnixMicro(), Source: res.Source}
 }

@@ -41,6 +41,10 @@ const (
 	MaxEntries = driver.MaxEntries
 	// MaxSubjects is the most subjects that one decision can span.
 	MaxSubjects = driver.MaxSubjects
+	// MaxAny is the most subjects of one choice, and AnyGroup how many of them are compared at once: see
+	// [Limiter.AllowAny].
+	MaxAny   = driver.MaxChoice
+	AnyGroup = driver.ChoiceGroup
 	// MaxKeyLength is the most bytes of a key, with the limiter's prefix. Keys from [Key] are never longer.
 	MaxKeyLength = driver.MaxKeyLength
 	// MaxIDLength is the most bytes of the ID of a call.

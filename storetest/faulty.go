@@ -81,6 +81,14 @@ func (f *Faulty) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver
 	return f.pass.DecideAll(ctx, reqs)
 }
 
+// DecideAny implements [driver.Chooser].
+func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
+	if err := f.broken(ctx); err != nil {
+		return 0, driver.Answer{}, err
+	}
+	return f.pass.DecideAny(ctx, reqs)
+}
+
 // DecideOnce implements [driver.Deduplicator].
 func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	if err := f.broken(ctx); err != nil {

@@ -49,7 +49,7 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, walkCases, coolDownCases)
+var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, walkCases, coolDownCases, anyCases)
 
 func concat(all ...[]testCase) []testCase {
 	var joined []testCase

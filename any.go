@@ -1,0 +1,137 @@
+package sash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"example.com/sash/driver"
+)
+
+// AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the one
+// with most room. It returns the index of that subject, and its result. After a refusal that is the subject with the shortest
+// RetryAfter, and no subject was charged.
+//
+// A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest
+// share; of subjects with equal room any one is charged. So a pool is used evenly, and a large call finds room for as long as
+// possible. Of more than [AnyGroup] subjects it compares that many, beginning at a random one, and goes on to the
+// next as long as none of them has room. A call is refused only if no subject has room. Subjects whose limits are all
+// below their cost are passed over.
+//
+// In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step.
+// Keys of different slots are looked at concurrently first. Then a call is refused only if every subject was seen
+// without room, if only for a moment, and another subject may have room before its RetryAfter. At most one is charged.
+//
+// Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced, too many subjects, or a limiter that
+// charges refused calls. The index is -1 then.
+func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Result, error) {
+	choice, err := l.choice(subjects, false)
+	if err != nil {
+		return -1, Result{}, err
+	}
+	chosen, res, err := l.decideAny(ctx, choice)
+	if err != nil {
+		return -1, Result{}, err
+	}
+	return choice[chosen].index, res, nil
+}
+
+// An option is one of the calls of which any may be charged.
+type option struct {
+	call
+	index int // among the subjects
+}
+
+// choice checks the subjects of a decision on any of them. It returns those that can ever be charged, beginning at a random
+// one.
+func (l *Limiter) choice(subjects []Subject, maySettle bool) ([]option, error) {
+	n := len(subjects)
+	switch {
+	case n == 0 || n > MaxAny:
+		return nil, fmt.Errorf("%w: %d subjects; a choice has 1 to %d", ErrInvalidLimit, n, MaxAny)
+	case l.policy.CountRefused:
+		return nil, fmt.Errorf("%w: a limiter that charges refused calls cannot choose which subject refuses", ErrInvalidLimit)
+	}
+	options := make([]option, 0, n)
+	seen := make(map[string]bool, n)
+	var never error
+	var last *policy
+	first := rand.IntN(n)
+	for i := range n {
+		index := (first + i) % n
+		s := &subjects[index]
+		key, err := l.key(s.Key)
+		if err != nil {
+			return nil, err
+		}
+		if seen[key] {
+			return nil, fmt.Errorf("%w: the subject %s appears twice", ErrInvalidKey, clip(s.Key))
+		}
+		seen[key] = true
+		if last == nil || !sameSlice(s.Limits, subjects[(index+n-1)%n].Limits) {
+			if last, err = l.policyOf(s); err != nil {
+				return nil, err
+			}
+		}
+		if err := last.checkCost(s.Cost); errors.Is(err, ErrCostAboveLimit) {
+			never = err
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		options = append(options, option{newCall(key, s.Cost, last, maySettle), index})
+	}
+	if len(options) == 0 {
+		return nil, never
+	}
+	return options, nil
+}
+
+// policyOf returns the policy of a subject.
+func (l *Limiter) policyOf(s *Subject) (*policy, error) {
+	if len(s.Limits) == 0 {
+		return l.policy, nil
+	}
+	return newPolicy(&l.opts, s.Limits)
+}
+
+// sameSlice reports whether two slices are the same memory, as the limits of many subjects are, so that one policy serves
+// them.
+func sameSlice(a, b []Limit) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// decideAny has the store decide on any of several calls, and returns which one it chose.
+func (l *Limiter) decideAny(ctx context.Context, options []option) (int, Result, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, Result{}, storeError(ctx, err)
+	}
+	reqs := make([]driver.Request, len(options))
+	for i := range options {
+		reqs[i] = options[i].Request
+	}
+	began, err := l.pace.begin(ctx, l.store, &reqs[0])
+	if err != nil {
+		return 0, Result{}, err
+	}
+	chosen, answer, err := 0, driver.Answer{}, error(driver.ErrApart)
+	if store, ok := l.store.(driver.Chooser); ok {
+		chosen, answer, err = store.DecideAny(ctx, reqs)
+	}
+	if errors.Is(err, driver.ErrApart) {
+		chosen, answer, err = driver.ChooseApart(ctx, l.store, reqs)
+	}
+	l.pace.end(ctx, began, err)
+	switch {
+	case err != nil:
+	case chosen < 0 || chosen >= len(reqs):
+		err = fmt.Errorf("driver: the store chose request %d of %d", chosen, len(reqs))
+	default:
+		err = answer.Check(reqs[chosen].Policy)
+	}
+	if err != nil {
+		return 0, Result{}, storeError(ctx, err)
+	}
+	return chosen, resultOf(reqs[chosen].Key, options[chosen].policy, &answer), nil
+}

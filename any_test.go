@@ -1,0 +1,235 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+)
+
+// separate is a store that decides on one subject at a time, as a cluster does on keys of different slots. It counts what
+// it is asked, and every call takes a millisecond.
+type separate struct {
+	store          *memstore.Store
+	looks, decides atomic.Int64
+	between        func() // runs before a decision
+}
+
+func (s *separate) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	time.Sleep(time.Millisecond)
+	if req.Cost == 0 {
+		s.looks.Add(1)
+	} else {
+		s.decides.Add(1)
+		if s.between != nil {
+			s.between()
+		}
+	}
+	return s.store.Decide(ctx, req)
+}
+
+func credentials(n int) []sash.Subject {
+	pool := make([]sash.Subject, n)
+	for i := range pool {
+		pool[i] = sash.Subject{Key: fmt.Sprintf("credential:%d", i), Cost: 1}
+	}
+	return pool
+}
+
+func TestAnyUsesEverySubjectUpToItsLimit(t *testing.T) {
+	for name, store := range map[string]driver.Store{
+		"in one step": memstore.New(nil),
+		"one by one":  &separate{store: memstore.New(nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(t, store, nil, sash.PerMinute(4))
+				pool := credentials(3 * sash.AnyGroup)
+				used := make([]int, len(pool))
+				for range 4 * len(pool) {
+					i, res, err := l.AllowAny(t.Context(), pool...)
+					if err != nil || !res.Allowed {
+						t.Fatalf("refused while there is room: %+v, %v", res, err)
+					}
+					used[i]++
+				}
+				for i, n := range used {
+					if n != 4 || remaining(t, l, pool[i].Key) != 0 {
+						t.Errorf("subject %d was charged %d times", i, n)
+					}
+				}
+				if i, res, err := l.AllowAny(t.Context(), pool...); err != nil || res.Allowed || res.RetryAfter <= 0 || i < 0 {
+					t.Errorf("all are full: subject %d, %+v, %v", i, res, err)
+				}
+			})
+		})
+	}
+}
+
+// A store that cannot decide in one step takes two round trips, however many subjects of a group there are.
+func TestAnyAsksAsLittleAsItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &separate{store: memstore.New(nil)}
+		l := newLimiter(t, store, nil, sash.PerMinute(1))
+		pool := credentials(2 * sash.AnyGroup)
+		for call := range 2 * sash.AnyGroup {
+			began := time.Now()
+			if _, res, err := l.AllowAny(t.Context(), pool...); err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if took := time.Since(began); call == 0 && took != 2*time.Millisecond || took > 3*time.Millisecond {
+				t.Errorf("call %d took %v, of a millisecond each", call, took)
+			}
+		}
+		if n := store.decides.Load(); n != 2*sash.AnyGroup {
+			t.Errorf("%d decisions for %d calls", n, 2*sash.AnyGroup)
+		}
+	})
+}
+
+// Another call takes the room that was seen: the next best is charged, and each call one subject.
+func TestAnyGoesOnWhenTheRoomIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &separate{store: memstore.New(nil)}
+		l := newLimiter(t, store, nil, sash.PerMinute(2))
+		pool := credentials(5)
+		var admitted atomic.Int64
+		var calls sync.WaitGroup
+		for range 10 {
+			calls.Go(func() {
+				if _, res, err := l.AllowAny(t.Context(), pool...); err != nil {
+					t.Error(err)
+				} else if res.Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+		calls.Wait()
+		var left int64
+		for _, s := range pool {
+			left += remaining(t, l, s.Key)
+		}
+		if admitted.Load() != 10 || left != 0 {
+			t.Errorf("%d of 10 were admitted, and %d units are left", admitted.Load(), left)
+		}
+	})
+}
+
+func TestAnyWithLimitsOfItsOwn(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(10))
+	small := sash.Subject{Key: "small", Cost: 5, Limits: []sash.Limit{sash.PerMinute(3)}}
+	large := sash.Subject{Key: "large", Cost: 5, Limits: []sash.Limit{sash.PerMinute(100)}}
+	for range 20 {
+		if i, res, err := l.AllowAny(t.Context(), small, large); err != nil || !res.Allowed || i != 1 {
+			t.Fatalf("subject %d, %+v, %v: the cost never fits into the first", i, res, err)
+		}
+	}
+	if i, res, err := l.AllowAny(t.Context(), small, large); err != nil || res.Allowed || i != 1 {
+		t.Errorf("subject %d, %+v, %v", i, res, err)
+	}
+	if i, _, err := l.AllowAny(t.Context(), small); !errors.Is(err, sash.ErrCostAboveLimit) || i != -1 {
+		t.Errorf("%d, %v", i, err)
+	}
+}
+
+// With equal room the pool does not always begin with the same subject.
+func TestAnyBeginsAnywhere(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1000))
+	pool := credentials(4)
+	seen := map[int]int{}
+	for range 200 {
+		if err := l.Reset(t.Context(), pool[0].Key); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range pool {
+			_ = l.Reset(t.Context(), s.Key)
+		}
+		i, _, err := l.AllowAny(t.Context(), pool...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[i]++
+	}
+	if len(seen) != len(pool) {
+		t.Errorf("of four unused subjects these were charged: %v", seen)
+	}
+}
+
+func TestAnyRejectsWrongCalls(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(5))
+	counting := newLimiter(t, memstore.New(nil), &sash.Options{CountRefused: true}, sash.PerMinute(5))
+	for name, c := range map[string]struct {
+		limiter  *sash.Limiter
+		subjects []sash.Subject
+		want     error
+	}{
+		"none":                 {l, nil, sash.ErrInvalidLimit},
+		"too many":             {l, credentials(sash.MaxAny + 1), sash.ErrInvalidLimit},
+		"one twice":            {l, append(credentials(3), sash.Subject{Key: "credential:1", Cost: 1}), sash.ErrInvalidKey},
+		"a blank key":          {l, []sash.Subject{{Key: " ", Cost: 1}}, sash.ErrInvalidKey},
+		"no cost":              {l, []sash.Subject{{Key: "a"}}, sash.ErrInvalidCost},
+		"a wrong limit":        {l, []sash.Subject{{Key: "a", Cost: 1, Limits: []sash.Limit{{Units: -1}}}}, sash.ErrInvalidLimit},
+		"refusals are counted": {counting, credentials(2), sash.ErrInvalidLimit},
+	} {
+		if i, _, err := c.limiter.AllowAny(t.Context(), c.subjects...); !errors.Is(err, c.want) || i != -1 {
+			t.Errorf("%s: %d, %v, want %v", name, i, err, c.want)
+		}
+	}
+	if _, res, err := l.AllowAny(t.Context(), credentials(sash.MaxAny)...); err != nil || !res.Allowed {
+		t.Errorf("as many as there can be: %+v, %v", res, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := l.AllowAny(ctx, credentials(2)...); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has left: %v", err)
+	}
+}
+
+// wild is a store that chooses what there is not.
+type wild struct {
+	*memstore.Store
+	chosen int
+}
+
+func (w wild) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
+	return w.chosen, driver.NewAnswer(1, 0, statuses(1, driver.Status{})), nil
+}
+
+func TestAWrongChoiceOfAStoreIsAnError(t *testing.T) {
+	for _, chosen := range []int{-1, 2} {
+		l := newLimiter(t, wild{memstore.New(nil), chosen}, nil, sash.PerMinute(5))
+		if _, _, err := l.AllowAny(t.Context(), credentials(2)...); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("%d: %v", chosen, err)
+		}
+	}
+}
+
+// A lease holds units longer than the limits say, so a choice behind it has to count as long.
+func TestAnyBehindALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leased, err := lease.New(memstore.New(nil), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLimiter(t, leased, nil, sash.Every(1, 10*time.Second))
+		for _, wait := range []time.Duration{0, 10500 * time.Millisecond, 600 * time.Millisecond} {
+			time.Sleep(wait)
+			_, res, err := l.AllowAny(t.Context(), credentials(1)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := wait != 10500*time.Millisecond; res.Allowed != want {
+				t.Errorf("after %v more: allowed %v", wait, res.Allowed)
+			}
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+)
+
+func (s *fake) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, driver.Answer{}, err
+	}
+	return s.Store.DecideAny(ctx, reqs)
+}
+
+// The failure mode answers for a choice: an error, an admission that is not counted, or this process's share of any of
+// the subjects.
+func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
+	for mode, want := range map[failover.Mode]int{failover.Closed: 0, failover.Local: 6, failover.Open: 20} {
+		t.Run(mode.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{Modes: always(mode), Instances: func() int { return 2 }})
+				bringDown(t, inner, store)
+				l := newLimiter(t, store, nil, sash.PerMinute(4))
+				pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
+				admitted := 0
+				for range 20 {
+					_, res, err := l.AllowAny(t.Context(), pool...)
+					if (err != nil) != (mode == failover.Closed) || err != nil && !errors.Is(err, sash.ErrUnavailable) {
+						t.Fatal(err)
+					}
+					if res.Allowed {
+						admitted++
+					}
+				}
+				if admitted != want {
+					t.Errorf("%d of 20 were admitted, want %d", admitted, want)
+				}
+			})
+		})
+	}
+}
+
+// What a choice admitted locally is written to the store when it is back: it has charged the subject that was chosen.
+func TestAChoiceIsWrittenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+		bringDown(t, inner, store)
+		l := newLimiter(t, store, nil, sash.PerHour(4))
+		pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
+		used := map[string]int64{}
+		for range 5 {
+			i, res, err := l.AllowAny(t.Context(), pool...)
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			used[pool[i].Key]++
+		}
+		inner.becomes(nil)
+		time.Sleep(30 * time.Second)
+		direct := newLimiter(t, inner, nil, sash.PerHour(4))
+		for key, n := range used {
+			if res, err := direct.Peek(t.Context(), key); err != nil || res.Remaining != 4-n {
+				t.Errorf("%s: %d left after %d, %v", key, res.Remaining, n, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,135 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/storetest/oracle"
+)
+
+// anyCases test decisions on whichever of several subjects has most room.
+var anyCases = []testCase{
+	{
+		name:    "any: most room",
+		promise: "of several subjects the one with most room is charged, by the share of its tightest limit, and no other",
+		run: func(s *suite) {
+			if !chooses(s) {
+				return
+			}
+			l := s.limiter(sash.Every(10, window))
+			half := sash.Subject{Key: "half", Cost: 2}
+			most := sash.Subject{Key: "most", Cost: 2, Limits: []sash.Limit{sash.Every(5, window)}}
+			tight := sash.Subject{Key: "tight", Cost: 2, Limits: []sash.Limit{sash.Every(3, window), sash.Every(1000, 2*window)}}
+			s.fill(l, "half", 5) // (10 - 5 - 2) / 10 would be left, of "most" 3 / 5, of "tight" 1 / 3
+			chosen, res := s.any(l, half, tight, most)
+			if chosen != 2 || !res.Allowed || res.Remaining != 3 || res.Limits()[0].Key != "most" {
+				s.broken("subject %d was chosen: allowed %v, %d remain", chosen, res.Allowed, res.Remaining)
+			}
+			if a, b := s.peek(l, "half").Remaining, s.peek(l, "tight").Remaining; a != 5 || b != 10 {
+				s.broken("another subject was charged: %d and %d remain, want 5 and 10", a, b)
+			}
+		},
+	},
+	{
+		name:    "any: the pool is used evenly",
+		promise: "calls on subjects with equal limits are spread over them, and refused only when all are full",
+		run: func(s *suite) {
+			if !chooses(s) {
+				return
+			}
+			l := s.limiter(sash.Every(3, window))
+			pool := poolOf(2*driver.ChoiceGroup + 1)
+			small := pool[:5]
+			for round := range int64(3) {
+				used := map[int]bool{}
+				for range small {
+					chosen, res := s.any(l, small...)
+					if used[chosen] || !res.Allowed || res.Remaining != 2-round {
+						s.broken("round %d: subject %d was chosen, again %v, allowed %v with %d left", round, chosen, used[chosen], res.Allowed, res.Remaining)
+					}
+					used[chosen] = true
+				}
+			}
+			if _, res := s.any(l, small...); res.Allowed {
+				s.broken("admitted by a subject without room")
+			}
+			for range 3 * (len(pool) - len(small)) {
+				if chosen, res := s.any(l, pool...); !res.Allowed || chosen < len(small) {
+					s.broken("subject %d was chosen although others have room: allowed %v", chosen, res.Allowed)
+				}
+			}
+			if _, res := s.any(l, pool...); res.Allowed || res.RetryAfter <= 0 {
+				s.broken("all are full: allowed %v, retry after %v", res.Allowed, res.RetryAfter)
+			}
+		},
+	},
+	{
+		name:    "any: the shortest wait",
+		promise: "a refusal is that of the subject with the shortest RetryAfter, charges nothing, and the call is admitted then and not before",
+		only:    exact,
+		run: func(s *suite) {
+			if !chooses(s) {
+				return
+			}
+			l := s.limiter(sash.Every(2, window))
+			pool := poolOf(driver.ChoiceGroup + 3)
+			for i := range pool { // the last but one is free first
+				s.Advance(resolution)
+				s.fill(l, pool[(i+len(pool)-2)%len(pool)].Key, 2)
+			}
+			chosen, res := s.any(l, pool...)
+			if res.Allowed || chosen != len(pool)-2 || res.Limits()[0].Key != pool[chosen].Key {
+				s.broken("subject %d refuses: allowed %v", chosen, res.Allowed)
+			}
+			s.Advance(res.RetryAfter - 1000)
+			if chosen, early := s.any(l, pool...); early.Allowed {
+				s.broken("admitted by %d a microsecond before RetryAfter", chosen)
+			}
+			s.Advance(1000)
+			if chosen, res := s.any(l, pool...); !res.Allowed || chosen != len(pool)-2 {
+				s.broken("after RetryAfter: allowed %v by subject %d", res.Allowed, chosen)
+			}
+		},
+	},
+	{
+		name:    "any: random choices",
+		promise: "of random subjects the one with most room is charged, and every field of the answer agrees with the definition",
+		run: func(s *suite) {
+			for seed := range uint64(10) {
+				err := oracle.WalkAny(oracle.Setup{
+					Store: s.Store, Now: s.Now, Advance: s.Advance, Algorithm: s.algorithm, Steps: 50,
+					Prefix: fmt.Sprintf("any%d:", seed), Choose: rand.New(rand.NewPCG(seed, 0)).IntN,
+				})
+				if err != nil {
+					s.broken("walk %d: %v", seed, err)
+				}
+			}
+		},
+	},
+}
+
+func poolOf(n int) []sash.Subject {
+	pool := make([]sash.Subject, n)
+	for i := range pool {
+		pool[i] = sash.Subject{Key: fmt.Sprintf("credential:%d", i), Cost: 1}
+	}
+	return pool
+}
+
+// any decides on whichever of several subjects has most room.
+func (s *suite) any(l *sash.Limiter, subjects ...sash.Subject) (int, sash.Result) {
+	s.Helper()
+	chosen, res, err := l.AllowAny(s.Context(), subjects...)
+	if err != nil {
+		s.Fatalf("AllowAny: %v", err)
+	}
+	return chosen, res
+}
+
+// chooses reports whether the store decides on any of several subjects.
+func chooses(s *suite) bool {
+	_, ok := s.Store.(driver.Chooser)
+	return ok
+}
