@@ -49,6 +49,15 @@ var (
 		driver.FixedWindow:    load("register.lua", "shared.lua", "fixed.lua"),
 		driver.GCRA:           load("register.lua", "shared.lua", "gcra.lua"),
 	}
+	anyLog = choose(log)
+	anyOf  = [...]*Script{
+		driver.SlidingLog:     anyLog,
+		driver.SortedSetLog:   choose(scripts[driver.SortedSetLog]),
+		driver.SlidingBuckets: anyLog,
+		driver.SlidingCounter: choose(scripts[driver.SlidingCounter]),
+		driver.FixedWindow:    choose(scripts[driver.FixedWindow]),
+		driver.GCRA:           choose(scripts[driver.GCRA]),
+	}
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
 	inspect   = load("inspect.lua") // not one of Scripts: it needs other rights
@@ -73,6 +82,12 @@ func once(script *Script) *Script {
 	return NewScript("log_once.lua", source).With(threshold.Scripts)
 }
 
+// choose returns the script that makes a decision on whichever of several subjects has most room, by any.lua.
+func choose(script *Script) *Script {
+	source := strings.Replace(load("any.lua").source, "-- DECIDE\n", script.source, 1)
+	return NewScript("any_"+script.Name, source).With(threshold.Scripts)
+}
+
 // compact reports whether an algorithm keeps the compact log, which has scripts of its own for settlements and IDs.
 func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == driver.SlidingBuckets }
 
@@ -80,6 +95,7 @@ func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == dr
 func Scripts() []*Script {
 	return []*Script{
 		log, logSettle, logOnce, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
-		scripts[driver.GCRA], reset, instances, coolDown,
+		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
+		anyOf[driver.GCRA], reset, instances, coolDown,
 	}
 }

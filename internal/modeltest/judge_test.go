@@ -38,7 +38,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.cooled, b.long, b.deep, b.moved} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.cooled, b.long, b.deep, b.moved, b.chosen} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -193,6 +193,20 @@ func (b *bench) walks() error {
 		})
 		if err != nil {
 			return fmt.Errorf("walk %d: %w", seed, err)
+		}
+	}
+	return nil
+}
+
+// chosen: random choices answer by the definition.
+func (b *bench) chosen() error {
+	for seed := range uint64(20) {
+		err := oracle.WalkAny(oracle.Setup{
+			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
+			Steps: 60, Prefix: fmt.Sprint("chosen", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 4)).IntN,
+		})
+		if err != nil {
+			return fmt.Errorf("choices %d: %w", seed, err)
 		}
 	}
 	return nil

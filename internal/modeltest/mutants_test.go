@@ -104,6 +104,17 @@ var mutants = []struct {
 		{"it is remembered for too long", "ARGV[1], 300000 * 1000", "ARGV[1], 303000 * 1000"},
 		{"the refusals are lost", "struct.pack('>i8I8', refusals + 2^41", "struct.pack('>i8I8', 2^41"},
 	}},
+	{"any_log.lua", sash.SlidingLog, []mutant{
+		{"the one with least room", "left > most)", "left < most)"},
+		{"the last of several", "left > most)", "left >= most)"},
+		{"the widest limit counts", "if left < least then least = left end", "if left > least or limit == 1 then least = left end"},
+		{"the room before the call", "(remaining - cost) / units", "(remaining - (cost > remaining and cost or 0)) / units"},
+		{"units are not shares", "(remaining - cost) / units", "(remaining - cost) / 10000000000000"},
+		{"every group is looked at", "then break end\nend\n\n-- answered", "then end\nend\n\n-- answered"},
+		{"the first group decides", "if best and i % 8 == 0 then break end", "if i % 8 == 0 then break end"},
+		{"the first refuses", "since[i] < when or", "false and"},
+		{"all that may refuse are tried for real", "looking = sub(request, 1, 8) .. '\\0\\0\\0\\0\\0' .. sub(request, 14)", "looking = request"},
+	}},
 	{"zset.lua", sash.SortedSetLog, []mutant{
 		{"a repeated call is decided again", "if ends > now then\n", "if false then\n"},
 		{"a call is not remembered", "if charged and id ~= '' then", "if false then"},

@@ -46,16 +46,16 @@ var Scripts = Table{
 	"LOG_IDS":  1 << 14, // places in the compact log
 	"HASH_IDS": 1 << 10, // places in a hash or a sorted set
 
+	"CHOICE_GROUP": driver.ChoiceGroup, // subjects that a choice compares at once
+
 	"REPEAT_MS": int64(driver.RepeatTime / time.Millisecond), // that a call with an ID can be repeated
 }
 
 // Log are the thresholds of the logs in memory. Tests set it while nothing else runs.
 var Log = struct {
-	Entries int   // of a log, more than twice as many as lie ahead
+	Entries int   // of a log
 	Units   int64 // in one entry
-	Ahead   int   // entries of a log that lie ahead
-	Walk    int   // entries ahead that a call looks at, for each limit
-}{driver.MaxEntries, driver.MaxUnits, 10_000, 1_000}
+}{driver.MaxEntries, driver.MaxUnits}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
 var IDs = 1 << 14

@@ -18,7 +18,6 @@ const (
 	kindFixed
 	kindGCRA
 	kindCoolDown
-	kindBooked // a log that has been booked
 )
 
 // ErrEncoding is the error of Decode for bytes that AppendState has not written.
@@ -29,14 +28,7 @@ var ErrEncoding = errors.New("window: not the encoding of a state")
 func AppendState(b []byte, s State) []byte {
 	switch s := s.(type) {
 	case *Log:
-		if s.booked == nil {
-			b = append(b, kindLog)
-		} else {
-			b = append(b, kindBooked)
-			for _, v := range [...]int64{s.booked.written, s.booked.to, s.booked.from} {
-				b = binary.AppendVarint(b, v)
-			}
-		}
+		b = append(b, kindLog)
 		for _, v := range [...]int64{s.Resolution, s.keep, s.units, s.joined, s.moved, int64(s.head - s.lo)} {
 			b = binary.AppendVarint(b, v)
 		}
@@ -101,13 +93,6 @@ func Decode(b []byte) (State, []byte, error) {
 	switch kind := r.byte(); kind {
 	case kindLog:
 		s = r.log()
-	case kindBooked:
-		b := &booked{written: r.int(), to: r.int(), from: r.int()}
-		log := r.log()
-		if log != nil {
-			log.booked = b
-		}
-		s = log
 	case kindCounter:
 		c := &Counter{}
 		for range r.count(4) {

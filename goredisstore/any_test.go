@@ -1,0 +1,111 @@
+package goredisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/goredisstore"
+	"example.com/sash/redistest"
+)
+
+// On a cluster a pool in one slot is decided in one script, and one in many slots by looks and a decision. Both admit
+// exactly what all subjects together have.
+func TestAnyOnACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaintNotificationsConfig: quiet})
+	defer client.Close()
+	store := goredisstore.New(client, nil)
+	l, err := sash.New(store, nil, sash.PerHour(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]func(string) string{
+		"one slot":   func(id string) string { return sash.KeyTogether("pool", id) },
+		"many slots": func(id string) string { return sash.Key("pool", id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := make([]sash.Subject, 2*sash.AnyGroup)
+			reqs := make([]driver.Request, len(pool))
+			for i := range pool {
+				pool[i] = sash.Subject{Key: key(strconv.Itoa(i)), Cost: 1}
+				reqs[i] = driver.Request{Key: pool[i].Key, Policy: l.Policy()}
+			}
+			_, _, err := store.DecideAny(t.Context(), reqs)
+			if apart := errors.Is(err, driver.ErrApart); apart != (name == "many slots") {
+				t.Fatal(err)
+			}
+			var admitted atomic.Int64
+			var callers sync.WaitGroup
+			for range 4 {
+				callers.Go(func() {
+					for range 5 * len(pool) / 2 {
+						if _, res, err := l.AllowAny(t.Context(), pool...); err != nil {
+							t.Error(err)
+							return
+						} else if res.Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			callers.Wait()
+			if n := int(admitted.Load()); n != 5*len(pool) {
+				t.Errorf("%d were admitted, want %d", n, 5*len(pool))
+			}
+		})
+	}
+}
+
+// BenchmarkAny reports the time that a choice takes on the server.
+func BenchmarkAny(b *testing.B) {
+	server := redistest.Start(b)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaintNotificationsConfig: quiet})
+	defer client.Close()
+	l, err := sash.New(goredisstore.New(client, nil), nil, sash.PerHour(5000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{1, 10, 50, 200} {
+		for _, full := range []bool{false, true} {
+			b.Run(fmt.Sprintf("of %d, full %v", n, full), func(b *testing.B) {
+				pool := make([]sash.Subject, n)
+				for i := range pool {
+					pool[i] = sash.Subject{Key: sash.Key("pool", b.Name(), strconv.Itoa(i)), Cost: 1}
+					if full {
+						for range 5 {
+							if _, err := l.AllowN(b.Context(), pool[i].Key, 1000); err != nil {
+								b.Fatal(err)
+							}
+						}
+					}
+				}
+				client.ConfigResetStat(b.Context())
+				for b.Loop() {
+					if _, _, err := l.AllowAny(b.Context(), pool...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for line := range strings.SplitSeq(client.Info(b.Context(), "commandstats").Val(), "\r\n") {
+					if _, rest, ok := strings.Cut(line, "cmdstat_evalsha:"); ok {
+						_, rest, _ = strings.Cut(rest, "usec_per_call=")
+						micros, _, _ := strings.Cut(rest, ",")
+						took, err := strconv.ParseFloat(micros, 64)
+						if err != nil {
+							b.Fatal(err)
+						}
+						b.ReportMetric(took, "server-µs/op")
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,104 @@
+-- any.lua: one decision on whichever of several subjects has most room. The store puts the script of the algorithm where
+-- it says DECIDE, which then decides on one subject.
+--
+-- KEYS     one a subject
+-- ARGV     1: I1 whether the call may be booked, then per subject and, after all of them if it may be booked, per subject
+--             once more with the time within which: I2 length   the request as in log.lua; a length of 0 is the same
+--             request as the one before
+-- Returns  the answer of the decision on the chosen subject, and I2 which that is, from 0 on
+--
+-- It looks at the subjects in groups of CHOICE_GROUP, in order, and charges the one with most room in the first group
+-- that has room: the largest share of a limit's units left after the call, by the limit that has least. The first of
+-- several counts. If no subject has room, the answer is that of the one with the shortest retry time, which is booked
+-- if the call may be.
+--
+-- Invariant: at most one subject is charged, by the last decision that is made.
+
+local keys, argument, KEYS = KEYS, ARGV[1], {''}
+
+local function decide()
+-- DECIDE
+end
+
+-- read returns one request for each subject, from an offset of the argument on, and the offset behind them.
+local function read(at)
+  local requests, request = {}, nil
+  for i = 1, #keys do
+    local length
+    length, at = struct.unpack('>I2', argument, at)
+    if length > 0 then request = string.sub(argument, at, at + length - 1) end
+    requests[i], at = request, at + length
+  end
+  return requests, at
+end
+
+local function on(i, request)
+  KEYS[1], ARGV[1] = keys[i], request
+  return decide()
+end
+
+local unpack, sub = struct.unpack, string.sub
+
+-- compare returns what a look at a subject shows: the share that would be left after the call, negative if it does not
+-- fit, and the instant before which it cannot fit.
+local function compare(request, reply)
+  local least, since, now = 1, 0, unpack('>I8', reply, 9)
+  local cost, limits, at = unpack('>I5I1', request, 9)
+  for limit = 1, limits do
+    local units, window, remaining, release, _
+    units, window, at = unpack('>I5I7', request, at)
+    if window == 0 then at = at + 39 end -- a calendar limit
+    remaining, _, release = unpack('>I8I8I8', reply, 32 * limit - 15)
+    local left = (remaining - cost) / units
+    if left < least then least = left end
+    if left < 0 and now + release > since then since = now + release end
+  end
+  return least, since
+end
+
+local requests, later = read(2)
+local best, most, since, first = nil, nil, {}, 1
+local request, looking
+for i = 1, #keys do
+  if requests[i] ~= request then
+    request = requests[i]
+    looking = sub(request, 1, 8) .. '\0\0\0\0\0' .. sub(request, 14) -- at no cost
+  end
+  local reply = on(i, looking)
+  if type(reply) ~= 'string' or unpack('>i8', reply) < 0 then return reply end
+  local left
+  left, since[i] = compare(request, reply)
+  if left >= 0 and (not best or left > most) then best, most = i, left end
+  if since[i] < since[first] then first = i end
+  if best and i % CHOICE_GROUP == 0 then break end
+end
+
+-- answered decides on a subject, and returns its number, the answer, whether that is final, and when the call fits.
+local function answered(i, request)
+  local reply, retry = on(i, request), 0
+  if type(reply) ~= 'string' or unpack('>i8', reply) < 0 then return i, reply, true end
+  for at = 25, #reply, 32 do retry = math.max(retry, (unpack('>I8', reply, at))) end
+  local final = unpack('>i8', reply) == 0
+  return i, reply, final, unpack('>I8', reply, 9) + retry
+end
+
+-- soonest decides on the subjects that may be the one with the shortest retry time: those that cannot be are passed over.
+local function soonest()
+  local best, answer, final, when = answered(first, requests[first])
+  for i = 1, #keys do
+    if final then break end
+    if i ~= first and (since[i] < when or since[i] == when and i < best) then
+      local _, other, decides, at = answered(i, requests[i])
+      if decides or at < when or at == when and i < best then best, answer, final, when = i, other, decides, at end
+    end
+  end
+  if not final and string.byte(argument) == 1 then
+    best, answer = answered(best, read(later)[best])
+  end
+  return best, answer
+end
+
+local answer
+if best then best, answer = answered(best, requests[best]) else best, answer = soonest() end
+if type(answer) ~= 'string' or unpack('>i8', answer) < 0 then return answer end
+return answer .. struct.pack('>I2', best - 1)
