@@ -150,5 +150,5 @@ func (l *Limiter) decideApart(ctx context.Context, calls []call) ([]Result, erro
 
 // settlement returns the settlement that gives back the whole charge of an admitted call.
 func (c *call) settlement(res *Result) driver.Settlement {
-	return driver.Settlement{Request: c.Request, At: res.At.UnixMicro(), Source: res.Source}
+	return driver.Settlement{Request: c.Request, At: res.At.UnixMicro(), Delay: res.Delay.Microseconds(), Source: res.Source}
 }

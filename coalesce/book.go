@@ -72,7 +72,7 @@ func (s *Store) giveBack(c *call, answer driver.Answer) {
 	if !answer.Allowed() || !c.req.MaySettle {
 		return
 	}
-	set := driver.Settlement{Request: c.req, At: answer.At, Source: answer.Source}
+	set := driver.Settlement{Request: c.req, At: answer.At, Delay: answer.Delay, Source: answer.Source}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), afterwards)
 	go func() {
 		defer cancel()

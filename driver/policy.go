@@ -90,6 +90,13 @@ func (p *Policy) Equal(q *Policy) bool {
 	return true
 }
 
+// Bookable reports whether a store can book under the policy. The counts of the approximate algorithms, and the sorted
+// set, do not tell bookings from charges that a clock has gone back behind, and a refusal that is charged has no place in
+// a queue.
+func (p *Policy) Bookable() bool {
+	return !p.CountRefused && (p.Algorithm == SlidingLog || p.Algorithm == SlidingBuckets)
+}
+
 // Longest returns how long a charge can matter, in microseconds: the longest of the windows.
 func (p *Policy) Longest() int64 { return Longest(p.Limits) }
 

@@ -159,7 +159,7 @@ func (p *plan) giveBack(ctx context.Context, steps []*step) (failed error) {
 	for _, s := range steps {
 		for j, req := range s.reqs {
 			if req.Cost > 0 {
-				set := Settlement{Request: req, At: s.answers[j].At, Source: s.answers[j].Source}
+				set := Settlement{Request: req, At: s.answers[j].At, Delay: s.answers[j].Delay, Source: s.answers[j].Source}
 				failed = errors.Join(failed, p.settler.Settle(ctx, set))
 			}
 		}

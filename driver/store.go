@@ -35,7 +35,7 @@ type Deduplicator interface {
 	DecideOnce(ctx context.Context, id string, req Request) (Answer, error)
 }
 
-// A Booker books: it honours [Request].Within in Decide, DecideAll and DecideOnce.
+// A Booker books: it honours [Request].Within in Decide, DecideAll and DecideOnce, unless the cost is zero.
 //
 // A request that may be booked is admitted at the earliest instant, from now to Within ahead, at which every limit has
 // room and no charge that was made before is later. Its charge is made at that instant, which is [Answer].At, and
@@ -44,13 +44,25 @@ type Deduplicator interface {
 //
 // A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends
 // at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is an
-// upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every booking.
+// upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every booking, where
+// more than 1,000 instants within a window of now have charges. What remains is the highest cost that it would admit.
 //
 // For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given
-// back by a settlement; those behind it keep their instants.
+// back by a settlement; those behind it keep their instants, and a later booking may get the place of the last one. At
+// most 10,000 instants ahead of now have bookings of one subject: then a request that does not fit now is refused, with
+// the time until it would fit.
+//
+// If a request that may be booked is refused, those limits refuse it that have no room until Within has passed, each with
+// the time until it has. What remains is then as of now. No refusal is [Answer.Firm] while bookings lie ahead. DecideAll
+// books all its requests at one instant, behind the bookings of all their subjects; their Within is the same. A repetition
+// with an ID gets the At of the first Answer, and what is left of its Delay.
+//
+// When the clock goes back to before the last charge, bookings move back as far as it did, so that no caller who waits
+// starts earlier than its booking. Settling one then may do nothing: its units stay charged until they leave.
 type Booker interface {
 	Store
-	// Books reports whether the store books under the policy. It does not under one that charges refused calls.
+	// Books reports whether the store books under the policy: at most where [Policy.Bookable] says so. Under any other it
+	// ignores Within.
 	Books(p *Policy) bool
 }
 
@@ -136,6 +148,9 @@ type Settlement struct {
 	Request Request
 	// At is when the charge was made: [Answer.At] of the answer that admitted the request.
 	At int64
+	// Delay is the [Answer.Delay] of that answer. The store had decided so long before At: that tells a booking of
+	// before a reset from one of after it.
+	Delay int64
 	// Source is where that answer came from.
 	Source Source
 	// Units is what the request was worth: 0 to MaxUnits, less or more than its Cost.

@@ -18,40 +18,64 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 		hash := s.hash(req.Key)
 		sh := s.shard(hash)
 		now := sh.clock.now()
-		refusals := sh.look(now, hash, req, statuses)
+		refusals := sh.look(now, hash, &req, statuses)
 		answers[i] = driver.NewAnswer(now, refusals, statuses)
 		charge = charge && refusals == 0
 	}
-	if !charge && !reqs[0].Policy.CountRefused {
-		return answers, nil
+	var at int64
+	books := slices.ContainsFunc(reqs, func(req driver.Request) bool { return booked(&req) })
+	if books || !charge && !reqs[0].Policy.CountRefused {
+		var from int64
+		var ahead bool
+		at, from, ahead = s.behind(reqs, answers)
+		switch {
+		case !books:
+			if ahead {
+				wait(answers, at)
+			}
+			return answers, nil
+		case charge && !ahead:
+			books = false
+		case s.refuseAll(reqs, answers, from):
+			return answers, nil
+		}
 	}
 	subjects := make([]*subject, len(reqs))
 	if !s.hold(subjects, reqs, answers) {
 		return nil, ErrFull
 	}
 	for i, sub := range subjects {
-		req := reqs[i]
-		if req.Cost == 0 {
+		if reqs[i].Cost == 0 {
 			continue
 		}
-		sh, now := s.shard(sub.hash), answers[i].At
-		sub.hold(now, &req)
-		sub.state.Charge(now, req.Cost, req.Policy.Limits)
-		if charge {
-			req.Cost = 0
+		if books {
+			s.shard(sub.hash).book(sub, &reqs[i], at, &answers[i])
+		} else {
+			s.shard(sub.hash).charge(sub, &reqs[i], charge, &answers[i])
 		}
-		statuses := room[:len(req.Policy.Limits)]
-		refusals := sh.look(now, sub.hash, req, statuses)
-		if !charge {
-			refusals = answers[i].Refusals
-		}
-		answers[i] = driver.NewAnswer(now, refusals, statuses)
 		sub.deciding = false
 		if sub.index < 0 {
-			sh.enqueue(sub)
+			s.shard(sub.hash).enqueue(sub)
 		}
 	}
 	return answers, nil
+}
+
+// charge charges a request at the instant of its answer, and sets the answer to what is left then.
+func (sh *shard) charge(sub *subject, req *driver.Request, admitted bool, answer *driver.Answer) {
+	now, cost := answer.At, req.Cost
+	sub.hold(now, now, req)
+	sub.state.Charge(now, cost, req.Policy.Limits)
+	if admitted {
+		cost = 0
+	}
+	statuses := sh.statuses[:len(req.Policy.Limits)]
+	refusals := sub.state.Look(now, cost, req.Policy.Limits, statuses)
+	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
+	if !admitted {
+		refusals = answer.Refusals
+	}
+	answer.Set(now, refusals, statuses)
 }
 
 // hold fills in the subjects that are going to be charged, each of which exists then, and stays while there is room made
@@ -69,7 +93,7 @@ func (s *Store) hold(subjects []*subject, reqs []driver.Request, answers []drive
 			continue
 		}
 		hash := s.hash(req.Key)
-		if subjects[i] = s.shard(hash).add(answers[i].At, hash, req); subjects[i] == nil {
+		if subjects[i] = s.shard(hash).add(answers[i].At, hash, &req); subjects[i] == nil {
 			s.release(subjects)
 			return false
 		}

@@ -6,48 +6,29 @@ import (
 	"example.com/sash/driver"
 )
 
-var _ driver.Chooser = (*Store)(nil)
-
 // DecideAny implements [driver.Chooser]. The only error is [ErrFull], and then nothing was charged.
-func (s *Store) DecideAny(_ context.Context, reqs []driver.Request) (int, driver.Answer, error) {
+func (s *Store) DecideAny(_ context.Context, reqs []driver.Request) (chosen int, answer driver.Answer, _ error) {
 	defer s.lock(reqs)()
-	chosen := s.choose(reqs)
-	req := reqs[chosen]
-	hash := s.hash(req.Key)
+	chosen = s.choose(reqs)
+	hash := s.hash(reqs[chosen].Key)
 	sh := s.shard(hash)
-	now := sh.clock.now()
-	statuses := sh.statuses[:len(req.Policy.Limits)]
-	refusals, firm, ok := sh.decide(now, hash, req, statuses)
-	if !ok {
+	if !sh.decide(sh.clock.now(), hash, &reqs[chosen], &answer) {
 		return chosen, driver.Answer{}, ErrFull
 	}
-	answer := driver.NewAnswer(now, refusals, statuses)
-	answer.Firm = firm
 	return chosen, answer, nil
 }
 
 // choose returns the request that is decided. The caller holds the locks of all.
 func (s *Store) choose(reqs []driver.Request) int {
-	var room [driver.MaxLimits]driver.Status
 	best, most := -1, 0.0
 	soonest, shortest := 0, int64(0)
-	for i, req := range reqs {
-		hash := s.hash(req.Key)
-		sh := s.shard(hash)
-		statuses := room[:len(req.Policy.Limits)]
-		req.Within = 0
-		if sh.look(sh.clock.now(), hash, req, statuses) == 0 {
-			if left := driver.Room(&req, statuses); best < 0 || left > most {
-				best, most = i, left
-			}
-		} else {
-			retry := int64(0)
-			for j := range statuses {
-				retry = max(retry, statuses[j].Retry)
-			}
-			if i == 0 || retry < shortest {
-				soonest, shortest = i, retry
-			}
+	for i := range reqs {
+		room, wait := s.find(&reqs[i])
+		switch {
+		case wait == 0 && (best < 0 || room > most):
+			best, most = i, room
+		case i == 0 || wait < shortest:
+			soonest, shortest = i, wait
 		}
 		if best >= 0 && (i+1)%driver.ChoiceGroup == 0 {
 			break
@@ -57,4 +38,26 @@ func (s *Store) choose(reqs []driver.Request) int {
 		return best
 	}
 	return soonest
+}
+
+// find returns the room that a request would leave, and how long it waits: until it fits, or until it can be booked.
+func (s *Store) find(req *driver.Request) (room float64, wait int64) {
+	var statuses [driver.MaxLimits]driver.Status
+	look := statuses[:len(req.Policy.Limits)]
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
+	now := sh.clock.now()
+	refusals := sh.look(now, hash, req, look)
+	if booked(req) {
+		log := s.log(req)
+		if until := log.Until(now); refusals != 0 || until > 0 {
+			return 0, log.Behind(max(until, now), req.Cost, req.Policy.Limits) - now
+		}
+	}
+	for i := range look {
+		if refusals&(1<<i) != 0 {
+			wait = max(wait, look[i].Retry)
+		}
+	}
+	return driver.Room(req, look), wait
 }

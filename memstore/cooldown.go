@@ -26,7 +26,7 @@ func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (driv
 		if c.Length <= 0 {
 			return driver.CoolDown{}, nil
 		}
-		if sub = sh.add(now, hash, driver.Request{Key: key, Policy: cooling}); sub == nil {
+		if sub = sh.add(now, hash, &driver.Request{Key: key, Policy: cooling}); sub == nil {
 			return driver.CoolDown{}, ErrFull
 		}
 		sub.state = new(window.CoolDown)

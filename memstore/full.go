@@ -17,9 +17,9 @@ var ErrFull = errors.New("memstore: the store is full, and evicts no key for a n
 // A full shard evicts the least used of this many subjects, taken from a random place on.
 const candidates = 8
 
-// note records what a decision says about later ones: how much the subject has used, and until when it refuses a call:
-// one of a unit, or a larger one that it has refused. It is called by each decision, so it only compares, unless the
-// subject becomes one that refuses.
+// note records what a decision says about later ones: how much the subject has used, and until when it is kept: while it
+// refuses a call, of one unit or a larger one that it has refused, and while bookings lie ahead. It is called by each
+// decision, so it only compares, unless the subject becomes one that is kept.
 func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals uint64, statuses []driver.Status) {
 	var used, wait int64
 	for i := range statuses {
@@ -32,7 +32,7 @@ func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals u
 		}
 	}
 	sub.used = used
-	if wait > 0 && now+wait > sub.refuses {
+	if wait = max(wait, sub.log.Until(now)-now); wait > 0 && now+wait > sub.refuses {
 		sh.bar(sub, now+wait)
 	}
 }

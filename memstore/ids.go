@@ -109,12 +109,12 @@ func (s *subject) first(now int64, set *driver.Settlement) bool {
 	return true
 }
 
-// charged remembers a call that was charged.
-func (s *subject) charged(now int64, name window.Name, refusals uint64) {
+// charged remembers a call that was charged at an instant, which lies ahead if it is a booking.
+func (s *subject) charged(now, at int64, name window.Name, refusals uint64) {
 	if s.ids == nil {
 		s.ids = new(ids)
 	}
-	until := now + driver.RepeatTime.Microseconds()
+	until := at + driver.RepeatTime.Microseconds()
 	s.ids.add(now, name, memo{until, refusals})
 	s.until = max(s.until, until)
 }

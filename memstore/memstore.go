@@ -28,8 +28,8 @@ const (
 type Options struct {
 	// MaxKeys caps the keys held, to within 2 %. When the store is full, a new key evicts the least used of eight keys
 	// that refuse no call: the evicted subject may be admitted again for the units it was charged. A key with no unit
-	// left, or that has refused a call whose RetryAfter is not over, is never evicted: if all keys of a shard are such,
-	// calls of new keys get [ErrFull]. Stats counts both. Zero is DefaultMaxKeys. A key takes about 350 bytes, plus 16
+	// left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never evicted: if all
+	// keys of a shard are such, calls of new keys get [ErrFull]. Stats counts both. Zero is DefaultMaxKeys. A key takes about 350 bytes, plus 16
 	// to 32 for each charge that its window has held at once, and about 70 for each ID of a call or a settlement that
 	// it remembers, at most 16,384 of them: then a further one replaces the one that ends first.
 	MaxKeys int
@@ -40,8 +40,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore], [driver.Chooser],
-// [driver.Deduplicator], [driver.Settler], [driver.Resetter] and [driver.Cooler].
+// A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore], [driver.Booker],
+// [driver.Chooser], [driver.Batcher], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and [driver.Cooler].
 type Store struct {
 	seed    maphash.Seed
 	most    int64
@@ -54,6 +54,9 @@ type Store struct {
 
 var (
 	_ driver.MultiStore   = (*Store)(nil)
+	_ driver.Chooser      = (*Store)(nil)
+	_ driver.Booker       = (*Store)(nil)
+	_ driver.Batcher      = (*Store)(nil)
 	_ driver.Deduplicator = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
@@ -96,18 +99,36 @@ func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Ans
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
-	statuses := sh.statuses[:len(req.Policy.Limits)]
-	refusals, firm, ok := sh.decide(now, hash, req, statuses)
-	if !ok {
+	if !sh.decide(now, hash, &req, &answer) {
 		return driver.Answer{}, ErrFull
 	}
-	answer.Set(now, refusals, statuses)
-	answer.Firm = firm
 	return answer, nil
 }
 
+// DecideEach implements [driver.Batcher]. The error is [ErrFull].
+func (s *Store) DecideEach(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	answers := make([]driver.Answer, len(reqs))
+	if len(reqs) == 0 {
+		return answers, nil
+	}
+	hash := s.hash(reqs[0].Key)
+	sh := s.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := sh.clock.now()
+	for i := range reqs {
+		if !sh.decide(now, hash, &reqs[i], &answers[i]) {
+			return nil, ErrFull
+		}
+	}
+	return answers, nil
+}
+
+// Books implements [driver.Booker].
+func (s *Store) Books(policy *driver.Policy) bool { return policy.Bookable() }
+
 // DecideOnce implements [driver.Deduplicator].
-func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (driver.Answer, error) {
+func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (answer driver.Answer, _ error) {
 	hash := s.hash(req.Key)
 	sh := s.shard(hash)
 	sh.mu.Lock()
@@ -118,17 +139,18 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (dr
 		if m, ok := sub.ids.find(now, name); ok {
 			sub.state.Look(now, 0, req.Policy.Limits, statuses)
 			at := m.until - driver.RepeatTime.Microseconds()
-			return driver.NewAnswer(at, window.Again(m.refusals, statuses), statuses), nil
+			answer.Set(at, window.Again(m.refusals, statuses), statuses)
+			if answer.Allowed() {
+				answer.Delay = max(0, at-now)
+			}
+			return answer, nil
 		}
 	}
-	refusals, firm, ok := sh.decide(now, hash, req, statuses)
-	if !ok {
+	if !sh.decide(now, hash, &req, &answer) {
 		return driver.Answer{}, ErrFull
 	}
-	answer := driver.NewAnswer(now, refusals, statuses)
-	answer.Firm = firm
 	if req.Cost > 0 && (answer.Allowed() || req.Policy.CountRefused) {
-		sh.find(hash, req.Key, req.Policy).charged(now, name, refusals)
+		sh.find(hash, req.Key, req.Policy).charged(now, answer.At, name, answer.Refusals)
 	}
 	return answer, nil
 }
@@ -142,7 +164,7 @@ func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
 	sub := sh.find(hash, req.Key, req.Policy)
-	if sub != nil && set.At >= sub.born && now < set.Expires() && sub.first(now, &set) {
+	if sub != nil && set.At-set.Delay >= sub.born && now < set.Expires() && sub.first(now, &set) {
 		more := set.Units - req.Cost
 		sub.state.Settle(now, set.At, more, req.Policy.Limits)
 		sh.settled(now, sub, more, req.Policy.Limits)

@@ -59,18 +59,19 @@ func (s *subject) begin(policy *driver.Policy) {
 // expires returns when the subject can be forgotten: no charge counts any more, and no settlement does anything.
 func (s *subject) expires() int64 { return max(s.until, s.state.Expires()) }
 
-// hold keeps the subject for as long as a charge of now may be settled.
-func (s *subject) hold(now int64, req *driver.Request) {
+// hold keeps the subject for as long as a charge may be settled that was made now, at an instant that lies ahead if it is
+// a booking.
+func (s *subject) hold(now, at int64, req *driver.Request) {
 	s.born = min(s.born, now)
 	if !req.MaySettle {
 		return
 	}
-	set := driver.Settlement{Request: *req, At: now}
+	set := driver.Settlement{Request: *req, At: at}
 	s.loose, s.until = true, max(s.until, set.Expires())
 }
 
 // look fills statuses without charging.
-func (sh *shard) look(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64) {
+func (sh *shard) look(now int64, hash uint64, req *driver.Request, statuses []driver.Status) (refusals uint64) {
 	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
 		refusals = sub.state.Look(now, req.Cost, req.Policy.Limits, statuses)
 		sh.note(now, sub, req.Policy.Limits, refusals, statuses)
@@ -82,28 +83,37 @@ func (sh *shard) look(now int64, hash uint64, req driver.Request, statuses []dri
 	return 0
 }
 
-// decide looks, and charges when there is room. It reports whether a refusal is firm, and false if there is no place for
-// a new subject.
-func (sh *shard) decide(now int64, hash uint64, req driver.Request, statuses []driver.Status) (refusals uint64, firm, ok bool) {
+// decide looks, charges when there is room, and sets the answer. It reports false if there is no place for a new subject.
+func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
+	statuses := sh.statuses[:len(req.Policy.Limits)]
 	sub := sh.find(hash, req.Key, req.Policy)
 	fresh := sub == nil
 	if fresh {
 		if req.Cost == 0 {
-			return sh.look(now, hash, req, statuses), false, true
+			answer.Set(now, sh.look(now, hash, req, statuses), statuses)
+			return true
 		}
 		if sub = sh.add(now, hash, req); sub == nil {
-			return 0, false, false
+			return false
 		}
 	}
-	refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Limits, req.Policy.CountRefused, statuses)
+	at, refusals := now, uint64(0)
+	if booked(req) {
+		at, refusals = window.Book(&sub.log, now, req.Within, req.Cost, req.Policy.Limits, statuses)
+	} else {
+		refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Limits, req.Policy.CountRefused, statuses)
+	}
 	if refusals == 0 && req.Cost > 0 {
-		sub.hold(now, &req)
+		sub.hold(now, at, req)
 	}
 	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
 	if fresh {
 		sh.enqueue(sub)
 	}
-	return refusals, refusals != 0 && !sub.loose && !req.Policy.CountRefused, true
+	answer.Set(at, refusals, statuses)
+	answer.Delay = at - now
+	answer.Firm = refusals != 0 && !sub.loose && !req.Policy.CountRefused && sub.log.Until(now) == 0
+	return true
 }
 
 // find returns the subject of a key with this hash under a policy, or nil.
@@ -119,7 +129,7 @@ func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 }
 
 // add creates a subject, or returns nil if there is no place for it. The caller puts it into a queue.
-func (sh *shard) add(now int64, hash uint64, req driver.Request) *subject {
+func (sh *shard) add(now int64, hash uint64, req *driver.Request) *subject {
 	if !sh.room(now) {
 		return nil
 	}

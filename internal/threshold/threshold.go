@@ -53,9 +53,11 @@ var Scripts = Table{
 
 // Log are the thresholds of the logs in memory. Tests set it while nothing else runs.
 var Log = struct {
-	Entries int   // of a log
+	Entries int   // of a log, more than twice as many as lie ahead
 	Units   int64 // in one entry
-}{driver.MaxEntries, driver.MaxUnits}
+	Ahead   int   // entries of a log that lie ahead
+	Walk    int   // entries ahead that a call looks at, for each limit
+}{driver.MaxEntries, driver.MaxUnits, 10_000, 1_000}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
 var IDs = 1 << 14

@@ -18,6 +18,7 @@ const (
 	kindFixed
 	kindGCRA
 	kindCoolDown
+	kindBooked // a log that has been booked
 )
 
 // ErrEncoding is the error of Decode for bytes that AppendState has not written.
@@ -28,7 +29,14 @@ var ErrEncoding = errors.New("window: not the encoding of a state")
 func AppendState(b []byte, s State) []byte {
 	switch s := s.(type) {
 	case *Log:
-		b = append(b, kindLog)
+		if s.booked == nil {
+			b = append(b, kindLog)
+		} else {
+			b = append(b, kindBooked)
+			for _, v := range [...]int64{s.booked.written, s.booked.to, s.booked.from} {
+				b = binary.AppendVarint(b, v)
+			}
+		}
 		for _, v := range [...]int64{s.Resolution, s.keep, s.units, s.joined, s.moved, int64(s.head - s.lo)} {
 			b = binary.AppendVarint(b, v)
 		}
@@ -93,6 +101,13 @@ func Decode(b []byte) (State, []byte, error) {
 	switch kind := r.byte(); kind {
 	case kindLog:
 		s = r.log()
+	case kindBooked:
+		b := &booked{written: r.int(), to: r.int(), from: r.int()}
+		log := r.log()
+		if log != nil {
+			log.booked = b
+		}
+		s = log
 	case kindCounter:
 		c := &Counter{}
 		for range r.count(4) {

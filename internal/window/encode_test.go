@@ -16,12 +16,16 @@ func TestALogComesBack(t *testing.T) {
 		l.Charge(at, at%7+1, limits)
 	}
 	l.joined, l.moved = 17, 18
+	l.booked = &booked{19, 20, 21}
 	b := AppendState([]byte{1, 2}, l)
 	s, rest, err := Decode(append(b[2:], 9))
 	if err != nil || len(rest) != 1 {
 		t.Fatal(err, rest)
 	}
 	got := s.(*Log)
+	if *got.booked != *l.booked {
+		t.Errorf("%+v came back as %+v", l.booked, got.booked)
+	}
 	want := []int64{l.Resolution, l.keep, l.units, l.joined, l.moved, int64(l.head - l.lo), l.Expires()}
 	have := []int64{got.Resolution, got.keep, got.units, got.joined, got.moved, int64(got.head - got.lo), got.Expires()}
 	if !reflect.DeepEqual(have, want) {

@@ -25,6 +25,8 @@ import (
 // should, never shorter. A valid limit has at most that many units, or at most that many steps of the resolution in its
 // window. So this matters only if units are given back: then many empty entries can follow one that still holds units.
 //
+// Entries later than now are bookings: see book.go.
+//
 // An entry holds at most [driver.MaxUnits], which fill any limit. One that holds so many may stand for more, so nothing is
 // given back from it: it leaves by itself.
 type Log struct {
@@ -40,6 +42,8 @@ type Log struct {
 
 	joined int64 // the time of the latest entry that has joined the oldest; zero when none has
 	moved  int64 // the latest time from which a clock that went back has moved entries; zero when none has
+
+	booked *booked // nil until the first booking
 }
 
 type entry struct {
@@ -97,9 +101,19 @@ func (l *Log) leaves(p int, goal uint64) int64 {
 	return l.slot(x).at
 }
 
+// later reports whether an entry is later than now.
+func (l *Log) later(now int64) bool { return l.head > l.lo && l.slot(l.head-1).at > now }
+
 // Look implements State.
 func (l *Log) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
-	l.redate(now)
+	if l.redate(now) {
+		return l.lookAhead(now, cost, limits, out)
+	}
+	return l.look(now, cost, limits, out)
+}
+
+// look is Look for a log without entries later than now.
+func (l *Log) look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
 		cut, stop := limit.Cut(now)
@@ -134,27 +148,62 @@ func (l *Log) Charge(now, cost int64, limits []driver.Limit) { l.add(now, cost, 
 
 // add charges. It reports whether every unit charged before still leaves when it would have left.
 func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
-	l.redate(now)
+	ahead := l.redate(now)
+	l.widen(limits)
+	if ahead {
+		l.insert(now, cost, limits)
+		return false
+	}
+	if l.booked != nil {
+		l.booked.written = 0
+	}
+	if l.joins(l.head-1, now, limits) {
+		plain = l.slot(l.head-1).at == now
+		l.join(l.head-1, now, cost)
+		return plain
+	}
+	return l.append(now, now, cost)
+}
+
+// widen remembers the longest window and the most units.
+func (l *Log) widen(limits []driver.Limit) {
 	l.keep = max(l.keep, driver.Longest(limits))
 	for i := range limits {
 		l.units = max(l.units, limits[i].Units)
 	}
-	if l.joins(now, limits) {
-		last := l.slot(l.head - 1)
-		plain = last.at == now
-		before := l.before(l.head - 1)
-		last.at, last.sum = now, before+full(last.sum-before+uint64(cost))
-		return plain
+}
+
+// join charges to an entry, which is dated to an instant that is not earlier.
+func (l *Log) join(p int, at, cost int64) {
+	before := l.before(p)
+	units := l.slot(p).sum - before
+	l.slot(p).at = at
+	more := full(units+uint64(cost)) - units
+	for ; p < l.head; p++ {
+		l.slot(p).sum += more
 	}
+}
+
+// append charges to a new entry behind all others, and reports what add does.
+func (l *Log) append(now, at, cost int64) (plain bool) {
 	sum := l.gone
 	if l.head > l.lo {
 		sum = l.slot(l.head - 1).sum
 	}
 	sum += uint64(cost)
+	plain = l.room(now, sum, l.CountRefused)
+	*l.slot(l.head) = entry{at, sum}
+	l.head++
+	return plain
+}
+
+// room makes room for an entry, with which the sum is as given. It drops what cannot count any more, if outweigh is set
+// also the entries that newer ones outweigh, and reports whether each of the others still leaves when it would have left.
+func (l *Log) room(now int64, sum uint64, outweigh bool) (plain bool) {
 	plain = true
 	for l.lo < l.head {
 		oldest := l.slot(l.lo)
-		outweighed := l.CountRefused && sum-oldest.sum > uint64(l.units)
+		outweighed := outweigh && sum-oldest.sum > uint64(l.units)
 		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < threshold.Log.Entries {
 			break
 		}
@@ -170,8 +219,6 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 	if l.head-l.lo == len(l.ring) {
 		l.grow()
 	}
-	*l.slot(l.head) = entry{now, sum}
-	l.head++
 	return plain
 }
 
@@ -186,7 +233,7 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	p := l.after(at - 1)
 	sure := at > l.moved // no clock that went back has moved the charge, or another one there
 	switch {
-	case p < l.head && l.slot(p).at == at:
+	case p < l.head && l.slot(p).at == at && (more > 0 || !l.shifted(at)):
 	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution && sure:
 	case p == l.lo && at <= l.joined && sure: // it is part of the oldest entry now
 	case more < 0:
@@ -226,22 +273,22 @@ func (l *Log) Expires() int64 {
 	return l.slot(l.head-1).at + l.keep
 }
 
-// joins reports whether a charge at now shares the last entry: in the same step of the resolution, and
-// not across a boundary of a calendar limit.
-func (l *Log) joins(now int64, limits []driver.Limit) bool {
-	if l.head == l.lo {
+// joins reports whether a charge at now shares an entry that is not later: in the same step of the resolution, and not
+// across a boundary of a calendar limit.
+func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
+	if p < l.lo {
 		return false
 	}
-	last := l.slot(l.head - 1).at
-	if last == now {
+	at := l.slot(p).at
+	if at == now {
 		return true
 	}
-	if l.Resolution <= 1 || last/l.Resolution != now/l.Resolution {
+	if l.Resolution <= 1 || at/l.Resolution != now/l.Resolution {
 		return false
 	}
 	for i := range limits {
 		if limits[i].Period != 0 {
-			if cut, _ := limits[i].Cut(now); last <= cut {
+			if cut, _ := limits[i].Cut(now); at <= cut {
 				return false
 			}
 		}
@@ -249,20 +296,31 @@ func (l *Log) joins(now int64, limits []driver.Limit) bool {
 	return true
 }
 
-// redate merges the entries that are not earlier than now into one of now, after a clock that went back. Entries that had
-// left the longest window by the last charge stay dropped.
-func (l *Log) redate(now int64) {
-	if l.head == l.lo || l.slot(l.head-1).at <= now {
-		return
+// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the
+// last write into one of now, and moves bookings with the clock. Entries that had left the longest window by the last
+// write stay dropped.
+func (l *Log) redate(now int64) (ahead bool) {
+	if !l.later(now) {
+		return false
 	}
 	last := *l.slot(l.head - 1)
-	if p := l.after(last.at - l.keep); p > l.lo {
+	written := last.at
+	if l.booked != nil && l.booked.written != 0 {
+		written = l.booked.written
+	}
+	if now >= written {
+		return true
+	}
+	if p := l.after(written - l.keep); p > l.lo {
 		l.gone, l.lo = l.before(p), p
 	}
-	p := l.after(now - 1)
-	*l.slot(p) = entry{now, l.before(p) + full(last.sum-l.before(p))}
-	l.head = p + 1
+	p, q := l.after(now-1), l.after(written)
 	l.moved = max(l.moved, last.at)
+	if q > p {
+		*l.slot(p) = entry{now, l.before(p) + full(l.before(q)-l.before(p))}
+		p++
+	}
+	return l.shift(p, q, now, written)
 }
 
 func (l *Log) grow() {

@@ -1,0 +1,235 @@
+package window
+
+import (
+	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
+)
+
+// Bookings are entries of a log that are later than now.
+//
+//	      now - window          now        booking   booking (the last)
+//	-------|---------------------|------------|---------|
+//	       |   ...   ...   ...   |            |         |
+//
+// A booking goes behind all entries, to the earliest instant at which every limit has room. From the last entry on, the
+// use of a window only falls, so that instant is found as the retry time of a refusal is. A window that ends at a booking
+// held at most its units when that was written, later bookings are behind it, and a call that is not booked is
+// charged only if each window that ends at a booking has room for it, too. A window that ends between two entries holds no
+// more than one that ends at the earlier of them. So no window exceeds its limit, whether it ends now or ahead.
+//
+// Bookings share an entry only if they start at the same instant: one entry for a step of the resolution would be too late
+// for a window that ends before it.
+type booked struct {
+	// written is the time of the last charge, which tells bookings from charges that a clock has gone back behind: those
+	// are not later than it. It is zero while no booking lies ahead.
+	written int64
+	// A clock that went back has moved bookings between these instants: from is zero when none has. A charge there may be
+	// another one than before.
+	to, from int64
+}
+
+// shifted reports whether a clock that went back may have moved a booking to or away from an instant.
+func (l *Log) shifted(at int64) bool {
+	return l.booked != nil && l.booked.to < at && at <= l.booked.from
+}
+
+// Until returns the time of the last entry if that is later than now, and zero otherwise.
+func (l *Log) Until(now int64) int64 {
+	if !l.later(now) {
+		return 0
+	}
+	return l.slot(l.head - 1).at
+}
+
+// Book charges at the earliest instant at which every limit has room behind all entries, if that is at most within ahead
+// of now, and returns it. It sets out to the statuses as of that instant, with times from now. Otherwise each limit that
+// has no room until then refuses, with the time until it has, and the rest of out is as of now.
+func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.Status) (at int64, refusals uint64) {
+	if !l.redate(now) && l.look(now, cost, limits, out) == 0 {
+		return now, Decide(l, now, cost, limits, false, out)
+	}
+	from := max(now, l.Until(now))
+	if at = l.Behind(from, cost, limits); at-now > within || l.crowded(now) {
+		return now, l.Refuse(now, from, within, cost, limits, out)
+	}
+	l.ChargeAt(now, at, cost, limits)
+	l.LookFrom(now, at, limits, out)
+	return at, 0
+}
+
+// Behind returns the earliest instant, from one that no entry is later than, at which every limit has room.
+func (l *Log) Behind(from, cost int64, limits []driver.Limit) int64 {
+	at := from
+	for i := range limits {
+		at = max(at, l.earliest(from, cost, &limits[i]))
+	}
+	return at
+}
+
+// earliest is Behind for one limit.
+func (l *Log) earliest(from, cost int64, limit *driver.Limit) int64 {
+	cut, stop := limit.Cut(from)
+	p := l.after(cut)
+	if p == l.head {
+		return from
+	}
+	over := int64(l.slot(l.head-1).sum-l.before(p)) + cost - limit.Units
+	switch {
+	case over <= 0:
+		return from
+	case stop != 0:
+		return stop
+	}
+	return l.leaves(p, uint64(over)) + limit.Window
+}
+
+// crowded reports whether there are as many entries ahead as there may be.
+func (l *Log) crowded(now int64) bool { return l.head-l.after(now) >= threshold.Log.Ahead }
+
+// Refuse sets out to the statuses as of now, and returns a bit for each limit that has no room until within has passed, at
+// an instant from which no entry is later. If the log is crowded, that is each limit that has no room now.
+func (l *Log) Refuse(now, from, within, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
+	if l.crowded(now) {
+		within = 0
+	}
+	l.Look(now, 0, limits, out)
+	for i := range limits {
+		out[i].Retry = 0
+		if wait := l.earliest(from, cost, &limits[i]) - now; wait > within {
+			refusals |= 1 << i
+			out[i].Retry = wait
+		}
+	}
+	return refusals
+}
+
+// ChargeAt books at an instant that no entry is later than.
+func (l *Log) ChargeAt(now, at, cost int64, limits []driver.Limit) {
+	if at == now {
+		l.add(now, cost, limits)
+		return
+	}
+	l.redate(now)
+	l.widen(limits)
+	if l.booked == nil {
+		l.booked = new(booked)
+	}
+	l.booked.written = now
+	if p := l.head - 1; p >= l.lo && l.slot(p).at == at {
+		l.join(p, at, cost)
+		return
+	}
+	l.append(now, at, cost)
+}
+
+// LookFrom sets out to the statuses as of an instant that no entry is later than, with times from now.
+func (l *Log) LookFrom(now, at int64, limits []driver.Limit, out []driver.Status) {
+	l.look(at, 0, limits, out)
+	for i := range limits {
+		out[i].Retry = 0
+		out[i].Release += at - now
+		out[i].Reset += at - now
+	}
+}
+
+// lookAhead is Look while bookings lie ahead.
+func (l *Log) lookAhead(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
+	until := l.slot(l.head - 1).at
+	for i := range limits {
+		limit := &limits[i]
+		used := l.most(now, limit)
+		s := driver.Status{Remaining: max(0, limit.Units-used), Reset: until + limit.Window - now}
+		if _, stop := limit.Cut(until); stop != 0 {
+			s.Reset = stop - now
+		}
+		if s.Remaining < limit.Units {
+			s.Release = l.earliest(until, s.Remaining+1, limit) - now
+		}
+		if used+cost > limit.Units {
+			refusals |= 1 << i
+		}
+		out[i] = s
+	}
+	if refusals != 0 {
+		retry := l.Behind(until, cost, limits) - now
+		for i := range limits {
+			if refusals&(1<<i) != 0 {
+				out[i].Retry = retry
+			}
+		}
+	}
+	return refusals
+}
+
+// most returns the most units in those windows of a limit in which a charge of now counts: the one that ends now, and
+// those that end at bookings. A limit with too many bookings to look at counts as full.
+func (l *Log) most(now int64, limit *driver.Limit) int64 {
+	cut, stop := limit.Cut(now)
+	p := l.after(cut)
+	if stop != 0 {
+		return int64(l.before(l.after(stop-1)) - l.before(p))
+	}
+	q := l.after(now)
+	used := int64(l.before(q) - l.before(p))
+	for n := 0; q < l.head; q++ {
+		u := l.slot(q)
+		if u.at >= now+limit.Window {
+			break
+		}
+		if n++; n > threshold.Log.Walk {
+			return max(used, limit.Units)
+		}
+		if l.slot(p).at <= u.at-limit.Window {
+			p = l.after(u.at - limit.Window)
+		}
+		used = max(used, int64(u.sum-l.before(p)))
+	}
+	return used
+}
+
+// insert charges at now, before the bookings.
+func (l *Log) insert(now, cost int64, limits []driver.Limit) {
+	l.booked.written = now
+	q := l.after(now)
+	if l.joins(q-1, now, limits) {
+		l.join(q-1, now, cost)
+		return
+	}
+	l.room(now, 0, false)
+	q = l.after(now)
+	sum := l.before(q) + uint64(cost)
+	l.head++
+	for p := l.head - 1; p > q; p-- {
+		e := l.slot(p - 1)
+		*l.slot(p) = entry{e.at, e.sum + uint64(cost)}
+	}
+	*l.slot(q) = entry{now, sum}
+}
+
+// shift moves the bookings from position q on to p, as a clock that went back has moved. It reports whether there are any.
+func (l *Log) shift(p, q int, now, written int64) (ahead bool) {
+	if l.booked != nil {
+		l.booked.written = 0
+	}
+	if q == l.head {
+		l.head = p
+		return false
+	}
+	b := l.booked
+	if b.written = now; b.from == 0 {
+		b.to = now
+	}
+	b.to, b.from = min(b.to, now), max(b.from, l.slot(l.head-1).at)
+	lost := l.before(q)
+	if p > l.lo {
+		lost -= l.slot(p - 1).sum
+	} else {
+		lost -= l.gone
+	}
+	for ; q < l.head; p, q = p+1, q+1 {
+		e := l.slot(q)
+		*l.slot(p) = entry{e.at - (written - now), e.sum - lost}
+	}
+	l.head = p
+	return true
+}

@@ -1,0 +1,115 @@
+package memstore_test
+
+import (
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest/oracle"
+)
+
+// A booker is a store on a clock, and requests of one policy.
+type booker struct {
+	*testing.T
+	*memstore.Store
+	clock  *oracle.Clock
+	policy *driver.Policy
+}
+
+func newBooker(t *testing.T, opts memstore.Options, limits ...sash.Limit) *booker {
+	clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+	opts.Now = clock.Now
+	policy, err := sash.NewPolicy(nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &booker{t, memstore.New(&opts), clock, policy}
+}
+
+func (b *booker) request(key string, within time.Duration) driver.Request {
+	return driver.Request{Key: key, Cost: 1, Policy: b.policy, Within: within.Microseconds(), MaySettle: true}
+}
+
+// book books, and fails unless the delay is the one wanted.
+func (b *booker) book(key string, want time.Duration) driver.Answer {
+	b.Helper()
+	answer, err := b.Decide(b.Context(), b.request(key, time.Hour))
+	if err != nil || !answer.Allowed() || answer.Delay != want.Microseconds() || answer.At != b.clock.Now().Add(want).UnixMicro() {
+		b.Fatalf("booked %v: %+v, want %v", err, answer, want)
+	}
+	return answer
+}
+
+func (b *booker) left(key string) int64 {
+	b.Helper()
+	answer, err := b.Decide(b.Context(), driver.Request{Key: key, Policy: b.policy})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answer.Remaining()
+}
+
+func (b *booker) settle(req driver.Request, answer driver.Answer, units int64) {
+	b.Helper()
+	set := driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay, Source: answer.Source, Units: units}
+	if err := b.Settle(b.Context(), set); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestAKeyWithBookingsIsNotEvicted(t *testing.T) {
+	b := newBooker(t, memstore.Options{MaxKeys: 1}, sash.Every(2, time.Second), sash.Every(10, 30*time.Second))
+	b.book("k", 0)
+	b.book("k", 0)
+	b.book("k", time.Second)
+	b.clock.Advance(999 * time.Millisecond)
+	if _, err := b.Decide(t.Context(), b.request("new", 0)); err == nil {
+		t.Error("a new key took the place of one with a booking ahead")
+	}
+	b.clock.Advance(time.Millisecond)
+	if _, err := b.Decide(t.Context(), b.request("new", 0)); err != nil {
+		t.Errorf("once the booking has started: %v", err)
+	}
+}
+
+// A key is held until its last booking has left the window.
+func TestAKeyLivesAsLongAsItsBookings(t *testing.T) {
+	b := newBooker(t, memstore.Options{}, sash.Every(1, time.Second))
+	for i := range 10 {
+		b.book("k", time.Duration(i)*time.Second)
+	}
+	b.clock.Advance(10*time.Second - time.Microsecond)
+	if n := b.Stats().Keys; n != 1 || b.left("k") != 0 {
+		t.Errorf("%d keys, %d left, just before the last booking leaves", n, b.left("k"))
+	}
+	b.clock.Advance(time.Microsecond)
+	if n := b.Stats().Keys; n != 0 || b.left("k") != 1 {
+		t.Errorf("%d keys, %d left, when the last booking has left", n, b.left("k"))
+	}
+}
+
+// A booking of before a reset gives back nothing that was booked for the same instant since.
+func TestABookingFromBeforeAResetIsNotSettled(t *testing.T) {
+	b := newBooker(t, memstore.Options{}, sash.Every(1, time.Second))
+	b.book("k", 0)
+	b.book("k", time.Second)
+	before := b.book("k", 2*time.Second)
+	if err := b.Reset(t.Context(), "k", b.policy); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Advance(time.Second)
+	b.book("k", 0)
+	since := b.book("k", time.Second)
+	if since.At != before.At {
+		t.Fatalf("booked for %d, before the reset for %d", since.At, before.At)
+	}
+	b.settle(b.request("k", time.Hour), before, 0)
+	b.book("k", 2*time.Second)
+	b.settle(b.request("k", time.Hour), since, 0)
+	b.clock.Advance(time.Second)
+	if left := b.left("k"); left != 1 {
+		t.Errorf("%d left at the instant that was given back", left)
+	}
+}
