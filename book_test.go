@@ -3,145 +3,37 @@ package sash_test
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
-// A bookStore books by the definition, one limit a subject, and counts its decisions.
+// A bookStore is memory that takes time to answer, and counts its decisions.
 type bookStore struct {
-	takes time.Duration // an answer
-
-	mu        sync.Mutex
-	charges   map[string][]charge // by time
-	known     map[string]int64    // when the call of an ID starts
-	decisions int
-	most      int   // bookings that lie ahead; 0 is any number
-	fails     error // of every call
+	driver.Passthrough
+	takes     time.Duration
+	decisions atomic.Int64
 }
-
-type charge struct{ at, units int64 }
 
 func newBookStore() *bookStore {
-	return &bookStore{charges: map[string][]charge{}, known: map[string]int64{}}
+	return &bookStore{Passthrough: driver.Passthrough{Next: memstore.New(nil)}}
 }
 
-func (s *bookStore) Books(p *driver.Policy) bool { return p.Algorithm == driver.SlidingLog }
-
-// used returns the units in the window that ends at t.
-func (s *bookStore) used(key string, t, window int64) (n int64) {
-	for _, c := range slices.Backward(s.charges[key]) {
-		if c.at <= t-window {
-			break
-		}
-		if c.at <= t {
-			n += c.units
-		}
-	}
-	return n
-}
-
-// earliest returns the first instant from t on that is behind all charges and has room.
-func (s *bookStore) earliest(req driver.Request, t int64) int64 {
-	l, all := req.Policy.Limits[0], s.charges[req.Key]
-	if len(all) > 0 {
-		t = max(t, all[len(all)-1].at)
-	}
-	for _, c := range all {
-		if c.at+l.Length() > t && s.used(req.Key, t, l.Length())+req.Cost > l.Units {
-			t = max(t, c.at+l.Length())
-		}
-	}
-	return t
-}
-
-func (s *bookStore) Decide(_ context.Context, req driver.Request) (driver.Answer, error) {
-	answers, err := s.DecideAll(nil, []driver.Request{req})
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	return answers[0], nil
-}
-
-func (s *bookStore) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+func (s *bookStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	defer time.Sleep(s.takes)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.decisions++
-	if s.fails != nil {
-		return nil, s.fails
-	}
-	now, at := time.Now().UnixMicro(), int64(0)
-	for _, req := range reqs {
-		at = max(at, s.earliest(req, now))
-	}
-	ahead := 0
-	for _, c := range s.charges[reqs[0].Key] {
-		if c.at > now {
-			ahead++
-		}
-	}
-	var answers []driver.Answer
-	refused := uint64(0)
-	if at-now > reqs[0].Within || at > now && s.most > 0 && ahead >= s.most {
-		refused = 1
-	}
-	for _, req := range reqs {
-		left := req.Policy.Limits[0].Units - s.used(req.Key, at, req.Policy.Limits[0].Length()) - req.Cost
-		status := []driver.Status{{Remaining: max(0, left)}}
-		if refused != 0 {
-			status[0].Retry = at - now
-			answers = append(answers, driver.NewAnswer(now, refused, status))
-			continue
-		}
-		if req.Cost > 0 {
-			s.charges[req.Key] = append(s.charges[req.Key], charge{at, req.Cost})
-		}
-		answers = append(answers, driver.NewAnswer(at, 0, status))
-		answers[len(answers)-1].Delay = at - now
-	}
-	return answers, nil
+	s.decisions.Add(1)
+	return s.Passthrough.Decide(ctx, req)
 }
 
-func (s *bookStore) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	if at, ok := s.known[id]; ok {
-		a := driver.NewAnswer(at, 0, []driver.Status{{}})
-		a.Delay = max(0, at-time.Now().UnixMicro())
-		return a, nil
-	}
-	a, err := s.Decide(ctx, req)
-	if err == nil && a.Allowed() {
-		s.known[id] = a.At
-	}
-	return a, err
-}
-
-func (s *bookStore) Settle(_ context.Context, set driver.Settlement) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fails != nil {
-		return s.fails
-	}
-	if set.ID != "" {
-		if _, again := s.known[set.ID]; again {
-			return nil
-		}
-		s.known[set.ID] = 0
-	}
-	all := s.charges[set.Request.Key]
-	for i := range all {
-		if all[i].at == set.At && all[i].units >= set.Request.Cost {
-			all[i].units += set.Units - set.Request.Cost
-			break
-		}
-	}
-	s.charges[set.Request.Key] = slices.DeleteFunc(all, func(c charge) bool { return c.units == 0 })
-	return nil
+func (s *bookStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	defer time.Sleep(s.takes)
+	s.decisions.Add(1)
+	return s.Passthrough.DecideAll(ctx, reqs)
 }
 
 func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservation {
@@ -205,9 +97,9 @@ func TestABookingIsGivenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(*testing.T, *sash.Reservation) error
 		err   error // of leaving
-		used  int64 // of 1
+		kept  bool
 	}{
-		"Cancel": {func(t *testing.T, r *sash.Reservation) error { return r.Cancel(t.Context()) }, nil, 0},
+		"Cancel": {func(t *testing.T, r *sash.Reservation) error { return r.Cancel(t.Context()) }, nil, false},
 		"a deadline that is too near": {func(t *testing.T, r *sash.Reservation) error {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
@@ -218,29 +110,27 @@ func TestABookingIsGivenBack(t *testing.T) {
 				}
 			}()
 			return r.Wait(ctx)
-		}, sash.ErrLimited, 0},
+		}, sash.ErrLimited, false},
 		"a caller who leaves": {func(t *testing.T, r *sash.Reservation) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			time.AfterFunc(time.Second, cancel)
 			return r.Wait(ctx)
-		}, context.Canceled, 0},
-		"waiting to the end": {func(t *testing.T, r *sash.Reservation) error { return r.Wait(t.Context()) }, nil, 1},
+		}, context.Canceled, false},
+		"waiting to the end": {func(t *testing.T, r *sash.Reservation) error { return r.Wait(t.Context()) }, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newBookStore()
-				l := newLimiter(t, store, nil, sash.Every(1, 10*time.Second))
+				l := newLimiter(t, newBookStore(), nil, sash.Every(1, 10*time.Second))
 				book(t, l, "k", 1)
 				r := book(t, l, "k", 1)
-				at := r.Result().At.UnixMicro()
 				if err := c.leave(t, r); !errors.Is(err, c.err) {
 					t.Errorf("%v, want %v", err, c.err)
 				}
-				if used := store.used("k", at, 1); used != c.used {
-					t.Errorf("%d units are charged at its start, want %d", used, c.used)
-				}
-				if err := r.Wait(t.Context()); (err == nil) != (c.used > 0) {
+				if err := r.Wait(t.Context()); (err == nil) != c.kept {
 					t.Errorf("waiting again: %v", err)
+				}
+				if next := book(t, l, "k", 1); next.Result().At.Equal(r.Result().At) == c.kept {
+					t.Errorf("the next starts at %v, and this one at %v", next.Result().At, r.Result().At)
 				}
 			})
 		})
@@ -249,8 +139,7 @@ func TestABookingIsGivenBack(t *testing.T) {
 
 func TestBookAllStartsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newBookStore()
-		l := newLimiter(t, store, nil, sash.Every(1, 10*time.Second))
+		l := newLimiter(t, newBookStore(), nil, sash.Every(1, 10*time.Second))
 		slow := []sash.Limit{sash.Every(1, time.Minute)}
 		book(t, l, "a", 1)
 		if _, _, err := l.BookAll(t.Context(), time.Hour, sash.Subject{Key: "b", Cost: 1, Limits: slow}); err != nil {
@@ -269,18 +158,20 @@ func TestBookAllStartsTogether(t *testing.T) {
 		if err := rs[1].Wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		at := res.At.UnixMicro()
-		if a, b := store.used("a", at, 1), store.used("b", at, 1); a != 0 || b != 0 {
-			t.Errorf("%d and %d units stay charged after a caller who left", a, b)
+		if again, _, err := l.BookAll(t.Context(), time.Minute, both...); err != nil || !again.At.Equal(res.At) {
+			t.Errorf("after a caller who left the next starts at %v, want %v: %v", again.At, res.At, err)
+		}
+		if a := book(t, l, "a", 1); a.Result().Delay != 69*time.Second { // behind the two
+			t.Errorf("a call behind both starts after %v", a.Result().Delay)
 		}
 	})
 }
 
 func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newBookStore()
-		l := newLimiter(t, store, nil, sash.Every(1, 10*time.Second))
-		book(t, l, "k", 1)
+		l := newLimiter(t, newBookStore(), nil, sash.Every(2, 10*time.Second))
+		began := time.Now()
+		book(t, l, "k", 2)
 		once := func() *sash.Reservation {
 			r, err := l.BookOnce(t.Context(), "job", "k", 1, time.Hour)
 			if err != nil {
@@ -289,26 +180,26 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 			return r
 		}
 		first := once()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := first.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if err := first.Wait(ctx); !errors.Is(err, context.Canceled) { // it keeps its place
 			t.Error(err)
 		}
-		time.Sleep(4 * time.Second)
+		time.Sleep(3 * time.Second)
 		again := once()
 		if again.Delay() != 6*time.Second || !again.Result().At.Equal(first.Result().At) {
 			t.Errorf("repeated after 4s it starts in %v, at %v; first at %v", again.Delay(), again.Result().At, first.Result().At)
 		}
-		other := book(t, l, "k", 1)
-		at := other.Result().At.UnixMicro()
-		store.charges["k"][1].units++ // so that two could be given back
+		if other := book(t, l, "k", 1); !other.Result().At.Equal(first.Result().At) { // so that two could be given back
+			t.Fatalf("another starts at %v", other.Result().At)
+		}
 		for _, r := range []*sash.Reservation{first, again, again} {
 			if err := r.Cancel(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
-		if used := store.used("k", again.Result().At.UnixMicro(), 1); used != 1 || store.used("k", at, 1) != 1 {
-			t.Errorf("two repetitions that were canceled left %d of 2 units", used)
+		if next := book(t, l, "k", 2); next.Result().At.Sub(began) != 20*time.Second {
+			t.Errorf("one of two units was canceled twice, and a call of 2 starts after %v", next.Result().At.Sub(began))
 		}
 	})
 }
@@ -393,11 +284,9 @@ func TestABookingForACallerWhoLeftIsGivenBack(t *testing.T) {
 				t.Errorf("%s: %v after %v", call, err, time.Since(began))
 			}
 			time.Sleep(time.Second)
-			store.mu.Lock()
-			if n := len(store.charges["k"]); n != 0 {
-				t.Errorf("%s: %d charges are left", call, n)
+			if n := 1 - remaining(t, l, "k"); n != 0 {
+				t.Errorf("%s: %d units stay charged", call, n)
 			}
-			store.mu.Unlock()
 		}
 	})
 }

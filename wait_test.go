@@ -111,3 +111,66 @@ func TestManyWaitersAreAdmittedAtTheRateOfTheWindow(t *testing.T) {
 		}
 	})
 }
+
+// 3,000 callers wait for 10 per 20 ms. If each asks for itself whenever its RetryAfter has passed, each admission takes 150
+// decisions (50 for 1,000 callers), and anybody wins.
+func TestAHerdOfWaiters(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait            func(context.Context, *sash.Limiter) error
+		n               int
+		most            int64 // decisions
+		inOrder, booked bool
+	}{
+		"each asks for itself": {func(ctx context.Context, l *sash.Limiter) error {
+			for {
+				res, err := l.Allow(ctx, "k")
+				if err != nil || res.Allowed {
+					return err
+				}
+				time.Sleep(res.RetryAfter)
+			}
+		}, 1000, 51_000, false, true},
+		"booked":  {func(ctx context.Context, l *sash.Limiter) error { return l.Wait(ctx, "k") }, 3000, 3000, true, true},
+		"in line": {func(ctx context.Context, l *sash.Limiter) error { return l.Wait(ctx, "k") }, 3000, 3001, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, counts := c.n, newBookStore()
+				var store driver.Store = counts
+				if !c.booked {
+					store = plain{counts}
+				}
+				l := newLimiter(t, store, nil, sash.Every(10, 20*time.Millisecond))
+				began, after := time.Now(), make([]time.Duration, n)
+				var group sync.WaitGroup
+				for i := range n {
+					group.Go(func() {
+						if err := c.wait(t.Context(), l); err != nil {
+							t.Error(err)
+						}
+						after[i] = time.Since(began)
+					})
+					synctest.Wait() // it came after those before it
+				}
+				group.Wait()
+				inverted := 0
+				for i := range n {
+					for j := range i {
+						if after[i] < after[j] {
+							inverted++
+						}
+					}
+				}
+				decisions := counts.decisions.Load()
+				t.Logf("%d decisions for %d admissions within %v; %d of %d pairs inverted",
+					decisions, n, time.Since(began), inverted, n*(n-1)/2)
+				if decisions < int64(n) || decisions > c.most || c.inOrder && inverted > 0 {
+					t.Errorf("want at most %d decisions, and those who came first first: %v", c.most, c.inOrder)
+				}
+				if took := time.Since(began).Round(time.Millisecond); took != time.Duration(n/10-1)*20*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
