@@ -2,19 +2,10 @@ package sash
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"example.com/sash/driver"
-)
-
-// The pauses of Concurrency.Wait between two attempts. They double, so that a long wait costs the store little, and
-// are cut at random, so that waiters do not run in step.
-const (
-	firstPause   = 10 * time.Millisecond
-	longestPause = time.Second
 )
 
 // inFlight prefixes the keys of a Concurrency. [Key] never returns a key with its last character.
@@ -33,6 +24,7 @@ const inFlight = "in-flight#"
 // A Concurrency is safe for concurrent use and holds nothing that has to be closed.
 type Concurrency struct {
 	limiter *Limiter
+	hold    time.Duration
 }
 
 // NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of
@@ -58,7 +50,7 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 		return nil, err
 	}
 	l.prefix += inFlight
-	return &Concurrency{limiter: l}, nil
+	return &Concurrency{limiter: l, hold: maxHold}, nil
 }
 
 // Do runs f if a slot is free, returns what f returns, and frees the slot, also when f panics. Otherwise
@@ -78,49 +70,23 @@ func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context
 	return f(ctx)
 }
 
-// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. A refusal
-// is a Slot that is not Allowed, never an error. A caller whose context ends before the store answers holds
-// no slot: one that the store still grants within a second is given back. Errors are those of
-// [Limiter.AllowN].
+// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It takes no place in
+// the line of those that Wait, and may get a slot before they do. A refusal is a Slot that is not Allowed, never an error.
+// A caller whose context ends before the store answers holds no slot: one that the store still grants within a second is
+// given back. Errors are those of [Limiter.AllowN].
 func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	reserved, err := c.limiter.Reserve(ctx, key, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &Slot{reserved}, nil
-}
-
-// Wait takes a slot as soon as it finds one free. It tries again and again: after a few milliseconds at first, about
-// every second later, and when the slot that is held longest becomes free by itself. Of several waiters, any one wins.
-//
-// When the context's deadline comes first the error is a [*LimitedError] that is also
-// context.DeadlineExceeded, unless the store has never answered; when the context is canceled, the context's
-// error. Other errors are those of Start.
-func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
-	var refused *Slot
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		slot, err := c.Start(ctx, key)
-		if err == nil {
-			if slot.Allowed() {
-				return slot, nil
-			}
-			refused = slot
-			jittered := pause/2 + rand.N(pause/2)
-			err = sleep(ctx, min(jittered, max(slot.Result().RetryAfter, leastWait)))
-		}
-		switch {
-		case err == nil:
-		case refused != nil && errors.Is(err, context.DeadlineExceeded):
-			return nil, tooMany(key, refused, context.DeadlineExceeded)
-		default:
-			return nil, err
-		}
-	}
+	return &Slot{c, time.Now(), reserved}, nil
 }
 
 // A Slot is one call in flight, or the refusal of one. It is safe for concurrent use and holds nothing that
 // has to be closed. A slot that is not released becomes free after the hold time.
 type Slot struct {
+	of       *Concurrency
+	since    time.Time // when it was taken, by this process's clock
 	reserved *Reservation
 }
 
@@ -130,10 +96,16 @@ func (s *Slot) Allowed() bool { return s.reserved.Allowed() }
 // Result returns the result. Its RetryAfter is an upper bound.
 func (s *Slot) Result() Result { return s.reserved.Result() }
 
-// Release gives the slot back. It does nothing if it was called before, after the hold time, or for a slot that was not
-// taken. It tries once, for at most a second, even if ctx has ended. If the store fails, the error is [ErrUnavailable]
-// and the slot becomes free after the hold time.
-func (s *Slot) Release(ctx context.Context) error { return s.reserved.Release(ctx) }
+// Release gives the slot back, to the first that waits for one in this process. It does nothing if it was called before,
+// after the hold time, or for a slot that was not taken. It tries once, for at most a second, even if ctx has ended. If
+// the store fails, the error is [ErrUnavailable] and the slot becomes free after the hold time.
+func (s *Slot) Release(ctx context.Context) error {
+	if s.Allowed() {
+		c := s.of.limiter
+		c.lines.rest(s.reserved.set.Request.Key, c.Limits()[0].Units, time.Since(s.since))
+	}
+	return s.reserved.Release(ctx)
+}
 
 func tooMany(key string, slot *Slot, cause error) error {
 	by, _ := slot.Result().RefusedBy()

@@ -40,6 +40,7 @@ type line struct {
 	at      time.Time // when
 	refused Result    // the last refusal, with no policy if there was none
 	given   int       // how often units were given back
+	slots   slotLine  // of callers who wait for a slot
 }
 
 // A waiter is a caller in a line.
@@ -47,6 +48,7 @@ type waiter struct {
 	cost   int64
 	policy *policy
 	books  bool          // it asks for a booking
+	hold   time.Duration // the longest hold of the slot that it asks for; zero if it asks for units
 	number uint64        // the least came first
 	look   chan struct{} // holds one value when the waiter has to look again where it stands
 	place  *list.Element // guarded by the mutex of the lines; nil when the line has broken up
@@ -62,27 +64,27 @@ func (q *lines) busy(key string) bool {
 
 // wait lines up and asks until the call is admitted or ask fails, and returns the last error. If the deadline comes first
 // it is a LimitedError for the name, when the line has been refused.
-func (q *lines) wait(ctx context.Context, name string, c *call, books bool, ask func() (Result, error)) error {
-	w := &waiter{cost: c.Cost, policy: c.policy, books: books, look: make(chan struct{}, 1)}
-	q.join(c.Key, w)
-	defer q.leave(c.Key, w)
+func (q *lines) wait(ctx context.Context, name, key string, w *waiter, ask func() (Result, error)) error {
+	w.look = make(chan struct{}, 1)
+	q.join(key, w)
+	defer q.leave(key, w)
 	for {
-		first, earliest, refused := q.turn(c.Key, w)
+		first, earliest, refused := q.turn(key, w)
 		d := time.Until(earliest)
 		deadline, ok := ctx.Deadline()
-		late := ok && d > 0 && !deadline.After(earliest)
+		late := ok && d > 0 && !deadline.After(earliest) && w.hold == 0 // a slot may be free at any moment
 		switch {
 		case late && refused.policy != nil:
 			refused.RetryAfter = d
 			return limited(name, refused, context.DeadlineExceeded)
 		case first && (late || d <= 0):
 			res, err := ask()
-			q.answered(c.Key, w, &res, err)
+			q.answered(key, w, &res, err)
 			if err != nil || res.Allowed {
 				return err
 			}
 		case !w.sleep(ctx, first, d):
-			if _, _, refused = q.turn(c.Key, w); refused.policy != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if _, _, refused = q.turn(key, w); refused.policy != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return limited(name, refused, context.DeadlineExceeded)
 			}
 			return storeError(ctx, ctx.Err())
@@ -149,7 +151,11 @@ func (q *lines) turn(key string, w *waiter) (first bool, earliest time.Time, ref
 	l := q.byKey[key]
 	front := l.waiters.Front().Value.(*waiter)
 	w.given = l.given
-	return front == w, l.at.Add(l.pause(front)), l.refused
+	earliest = l.at.Add(l.pause(front))
+	if earliest.Before(l.slots.rests) {
+		earliest = l.slots.rests
+	}
+	return front == w, earliest, l.refused
 }
 
 // pause returns how long after the last answer the waiter has no room.
@@ -157,6 +163,8 @@ func (l *line) pause(w *waiter) (d time.Duration) {
 	last := &l.last
 	switch {
 	case last.policy != w.policy:
+	case w.hold > 0:
+		d = l.slots.pause(last)
 	case w.books && last.Allowed: // the next has a place behind it
 	case w.books:
 		d = max(last.RetryAfter/bookPolls, leastWait)
@@ -195,6 +203,7 @@ func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 		return
 	}
 	l.last, l.asked, l.at = *res, w.cost, time.Now()
+	l.slots.answered(res, w.hold)
 	if l.given != w.given { // the answer may be older than what was given back
 		l.last = Result{}
 	}

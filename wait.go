@@ -34,7 +34,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	c := newCall(full, cost, l.policy, false)
 	store, err := l.booker("Wait", l.policy)
 	if err != nil {
-		return l.lines.wait(ctx, key, &c, false, func() (Result, error) {
+		return l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy}, func() (Result, error) {
 			res, err := l.AllowN(ctx, key, cost)
 			if deadline, ok := ctx.Deadline(); err == nil && !res.Allowed && ok && time.Until(deadline) <= res.RetryAfter {
 				err = limited(key, res, context.DeadlineExceeded)
@@ -61,7 +61,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 		}
 	}
 	if r == nil || !r.Allowed() {
-		if err := l.lines.wait(ctx, key, &c, true, book); err != nil {
+		if err := l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy, books: true}, book); err != nil {
 			return err
 		}
 	}
