@@ -48,6 +48,10 @@ test: redis cc ## run every test, against real Redis servers (installs Debian's 
 test-short: redis cc ## run the tests without the race detector, and without the long ones
 	go test -short -skip '^TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme$$' -timeout $(TIMEOUT) work
 
+.PHONY: test-arrival
+test-arrival: redis ## send requests for a minute to an API that counts them when they arrive, over eight kinds of ways, and count its refusals
+	go test -count 1 -v -parallel 8 -run TestNoRequestArrivesTooEarly ./outgoing -arrival 60s
+
 .PHONY: test-browser
 test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)
 	@if ! command -v chromium >/dev/null; then \

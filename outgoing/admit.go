@@ -15,7 +15,9 @@ import (
 // An admission is a call that may be sent. Landed ends it.
 type admission struct {
 	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
+	charged time.Time          // no later than the charge; zero when the store has not counted it
 	before  int64              // from leaving, before the decision
+	places  []*sash.Reservation
 }
 
 // admit charges a call, and waits for room for at most patience.
@@ -26,15 +28,24 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 		if err := ctx.Err(); err != nil {
 			return admission{}, context.Cause(ctx)
 		}
-		admitted, refusal, err := t.decide(ctx, call)
+		within := patience - time.Since(began)
+		if deadline, ok := ctx.Deadline(); ok {
+			within = min(within, time.Until(deadline))
+		}
+		admitted, refusal, err := t.decide(ctx, call, min(patience, max(within, 0)))
 		if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
 			if err := t.opts.Unavailable(req, call, err); err != nil {
 				return admission{}, err
 			}
 			return admission{before: t.learned.leaving(call.subjects())}, nil
 		}
-		if err != nil || refusal == nil {
-			return admitted, err
+		if err != nil {
+			return admission{}, err
+		}
+		if refusal == nil {
+			if refusal, err = t.start(ctx, call, &admitted); err != nil || refusal == nil {
+				return admitted, err
+			}
 		}
 		if patience == 0 {
 			return admission{}, refusal.because(nil)
@@ -54,6 +65,30 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 			return admission{}, err
 		}
 	}
+}
+
+// start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
+// ends, and also when the API has refused others meanwhile: then it returns why.
+func (t *Transport) start(ctx context.Context, call Call, admitted *admission) (*refusal, error) {
+	if len(admitted.places) == 0 || admitted.places[0].Delay() == 0 {
+		return nil, nil
+	}
+	if err := admitted.places[0].Wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	cooling, err := t.cooling(ctx, &call)
+	if err != nil || cooling.wait > 0 {
+		for _, place := range admitted.places {
+			_ = place.Release(ctx) // it stays charged when the store fails
+		}
+		return &cooling, err
+	}
+	admitted.before = t.learned.leaving(call.subjects())
+	t.learned.charged(call.subjects())
+	return nil, nil
 }
 
 // A refusal says why a call has no room, and for how long.
@@ -80,41 +115,67 @@ func (r *refusal) jitter() time.Duration {
 	return time.Duration(rand.Int64N(int64(r.wait/10) + 1))
 }
 
-// decide looks for cool-downs of the call's buckets, and charges the call if there is none.
-func (t *Transport) decide(ctx context.Context, call Call) (admission, *refusal, error) {
-	var cooling refusal
+// cooling looks for cool-downs of the call's buckets.
+func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, err error) {
 	for key := range call.cooling() {
 		d, err := t.cool.remaining(ctx, key)
 		if err != nil {
-			return admission{}, nil, err
+			return refusal{}, err
 		}
-		cooling.longer(key, d)
+		longest.longer(key, d)
+	}
+	return longest, nil
+}
+
+// decide charges the call if none of its buckets cools down, at the latest after a time ahead.
+func (t *Transport) decide(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
+	cooling, err := t.cooling(ctx, &call)
+	if err != nil {
+		return admission{}, nil, err
 	}
 	wholes, now := call.subjects(), time.Now()
 	subjects := slices.Clone(wholes)
 	for i, s := range wholes {
-		limits, wait := t.learned.apply(s, call.percent(i), now)
+		limits, wait, rises := t.learned.apply(s, call.percent(i), now)
 		subjects[i].Limits = limits
 		cooling.longer(s.Key, wait)
+		within = min(within, rises)
 	}
 	if cooling.wait > 0 {
 		return admission{}, &cooling, nil
 	}
 	before := t.learned.leaving(wholes)
-	res, err := t.limiter.AllowAll(ctx, subjects...)
-	if err != nil || !res.Allowed {
-		t.learned.landed(wholes, before)
-		if err != nil {
-			return admission{}, nil, err
-		}
+	res, places, err := t.charge(ctx, within, subjects)
+	if err != nil || !res.Allowed || res.Delay > 0 {
+		t.learned.landed(wholes, before) // a call that was booked leaves when it starts
+	}
+	if err != nil {
+		return admission{}, nil, err
+	}
+	if !res.Allowed {
 		return admission{}, t.refusal(call, wholes, res), nil
 	}
-	t.learned.charged(wholes)
-	counted := res.Limits()
-	if !counts(res) || len(counted) < len(call.Limits) {
-		return admission{before: before}, nil, nil
+	if res.Delay == 0 {
+		t.learned.charged(wholes)
 	}
-	return admission{counted[:len(call.Limits)], before}, nil, nil
+	admitted := admission{before: before, places: places}
+	if counted := res.Limits(); counts(res) && len(counted) >= len(call.Limits) {
+		admitted.counted, admitted.charged = counted[:len(call.Limits)], now.Add(res.Delay)
+	}
+	return admitted, nil, nil
+}
+
+// charge books a call that may wait, and charges another if it fits now. Where the store cannot book, or not all subjects
+// together, a call waits by asking again.
+func (t *Transport) charge(ctx context.Context, within time.Duration, subjects []sash.Subject) (sash.Result, []*sash.Reservation, error) {
+	if within > 0 {
+		res, places, err := t.limiter.BookAll(ctx, within, subjects...)
+		if !errors.Is(err, sash.ErrUnsupported) {
+			return res, places, err
+		}
+	}
+	res, err := t.limiter.AllowAll(ctx, subjects...)
+	return res, nil, err
 }
 
 // refusal returns why the limits refused a call.

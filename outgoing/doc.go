@@ -10,6 +10,20 @@
 // refused, as [Options].Mode says. A refusal is an error, [*sash.LimitedError] or [*CoolDownError]; a 429 of
 // the API is a response and stays one.
 //
+// # Arrival
+//
+// An API counts a request when it arrives, so requests whose ways differ can arrive closer together than they were sent. The
+// store therefore holds them to windows that are longer by [Options].Spread, which each process learns for each bucket. Results
+// and errors have the limits as they are configured; their times are those until a request may be sent.
+//
+// # Waiting
+//
+// In mode [Wait] a request books its place with one decision and sleeps until it starts. Requests of all processes start in the
+// order in which the store got them, retries at the end like others. A request whose context ends gives its place back; those
+// behind it keep theirs. When a cool-down begins meanwhile, the requests that wait give their places back and book again
+// after it. Where the store does not book, or not all the buckets of a call together, a request asks again when there should be
+// room, in no order.
+//
 // # What it learns
 //
 // The transport reads quotas from responses, as a [Profile] describes them. If the API has counted more than the

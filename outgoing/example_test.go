@@ -29,7 +29,7 @@ func Example() {
 			log.Fatal(status)
 		}
 	}
-	// Output: x is constrained to 25 calls per 5 seconds; retry after 5s, which is past the deadline
+	// Output: x is constrained to 25 calls per 5 seconds; retry after 5.5s, which is past the deadline
 }
 
 // fetch is the example of README.md.
@@ -45,7 +45,7 @@ func fetch(store driver.Store, url string) (status int, failed error) {
 	var cool *outgoing.CoolDownError
 	switch {
 	case errors.As(err, &limited):
-		return 0, limited // not sent: "x is constrained to 25 calls per 5 seconds; retry after 5s, ..."
+		return 0, limited // not sent: "x is constrained to 25 calls per 5 seconds; retry after 5.5s, ..."
 	case errors.As(err, &cool):
 		return 0, cool // not sent: the API asked one of the processes to stay away for cool.RetryAfter
 	case err != nil:

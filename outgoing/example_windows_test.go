@@ -27,7 +27,10 @@ func Example_twoWindows() {
 	now := time.Now()
 	store := memstore.New(&memstore.Options{Now: func() time.Time { return now }}) // goredisstore.New(client, nil) for a fleet
 	windows := []sash.Limit{sash.Every(25, 5*time.Second), sash.Every(300, time.Minute)}
-	transport, err := outgoing.New(store, outgoing.Everything("x"), &outgoing.Options{Mode: outgoing.Refuse}, windows...)
+	transport, err := outgoing.New(store, outgoing.Everything("x"), &outgoing.Options{
+		Mode:   outgoing.Refuse,
+		Spread: 100 * time.Millisecond, // one request takes so much longer to the API than another, at most
+	}, windows...)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +72,7 @@ func Example_twoWindows() {
 	// Output:
 	// the function ran
 	// limiter: x is constrained to 25 calls per 5 seconds; retry after 5s
-	// client: x is constrained to 25 calls per 5 seconds; retry after 5s
+	// client: x is constrained to 25 calls per 5 seconds; retry after 5.1s
 	// 25/5s has 0 left
 	// 300/1m has 275 left
 }

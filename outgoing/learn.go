@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -65,9 +66,10 @@ func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
 }
 
 // apply returns a bucket's limits, lowered to their ceilings and to the share of the call's class. When a
-// ceiling has no room for the cost it returns the time until it has.
-func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait time.Duration) {
-	limits = make([]sash.Limit, len(s.Limits))
+// ceiling has no room for the cost it returns the time until it has. Rises is the time until all ceilings have risen to their
+// limits, or math.MaxInt64 if none is lower: farther ahead nothing is booked under them.
+func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
+	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, whole := range s.Limits {
@@ -79,13 +81,14 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 		fallen, lower := c.fallen.get(idOf(s.Key, whole))
 		if lower && s.Cost <= l.Units { // the limiter reports a cost that can never fit
 			l.Units = share(fallen.now(whole, now), percent)
+			rises = min(rises, max(0, fallen.at.Add(fallen.span).Sub(now)))
 			if missing := s.Cost - l.Units; missing > 0 {
 				wait = max(wait, risesBy(missing, whole, percent))
 			}
 		}
 		limits[i] = l
 	}
-	return limits, wait
+	return limits, wait, rises
 }
 
 // room returns how long a refused call has to wait: for each limit that refused it until charges have left the

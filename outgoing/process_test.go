@@ -32,6 +32,8 @@ type errand struct {
 	Workers, Calls   int
 	Limit            sash.Limit
 	Mode             outgoing.Mode
+	For              time.Duration // instead of Calls: one transport for all workers, which send until then
+	Cold             bool          // each request has a connection of its own
 }
 
 // A report is the result of an errand.
@@ -49,7 +51,12 @@ func TestMain(m *testing.M) {
 	err := json.Unmarshal([]byte(text), &e)
 	if err == nil {
 		var r report
-		if r, err = e.run(); err == nil {
+		if e.For > 0 {
+			r, err = e.together()
+		} else {
+			r, err = e.run()
+		}
+		if err == nil {
 			err = json.NewEncoder(os.Stdout).Encode(r)
 		}
 	}
@@ -118,6 +125,56 @@ func (e errand) run() (report, error) {
 				}
 				mu.Unlock()
 				cancel()
+			}
+		})
+	}
+	group.Wait()
+	return r, failed
+}
+
+func fetchStatus(ctx context.Context, rt http.RoundTripper, url string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := (&http.Client{Transport: rt}).Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return res.StatusCode, res.Body.Close()
+}
+
+// together sends requests for a time, by workers that share a transport.
+func (e errand) together() (report, error) {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.DisableKeepAlives = e.Cold
+	store := redisstore.New(adaptertest.Scripter(redistest.Dial(e.Redis)), nil)
+	rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Mode: e.Mode, Base: base}, e.Limit)
+	if err != nil {
+		return report{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), e.For)
+	defer cancel()
+	var (
+		mu     sync.Mutex
+		r      = report{Status: map[int]int{}}
+		failed error
+		group  sync.WaitGroup
+	)
+	for range e.Workers {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				status, err := fetchStatus(ctx, rt, e.API)
+				mu.Lock()
+				if err == nil {
+					r.Status[status]++
+				} else if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+					failed = err
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
 			}
 		})
 	}

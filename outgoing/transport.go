@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -17,8 +19,8 @@ type Mode uint8
 
 // The modes.
 const (
-	// Wait waits until there is room. When the context's deadline, or MaxWait, is earlier than that it
-	// fails at once.
+	// Wait waits until there is room, in the order in which requests were made, over all processes. When the context's
+	// deadline, or MaxWait, is earlier than that it fails at once.
 	Wait Mode = iota
 	// Refuse fails at once.
 	Refuse
@@ -49,6 +51,12 @@ type Options struct {
 	// MaxWait is the longest that mode Wait waits for room before one attempt. Zero is as long as the
 	// context allows.
 	MaxWait time.Duration
+	// Spread is by how much the ways of two requests to the API can differ: from a charge in the store to the
+	// arrival at the API, which counts then. Windows are longer by it at the store, so that limits hold at the API;
+	// results and errors have the limits as they are configured. Zero learns it for each bucket from what requests
+	// take, new connections included: a tenth of the window and at most a second at first, later at most a quarter of
+	// the window and two seconds. Negative is none. Calendar limits, and algorithms that approximate, have none.
+	Spread time.Duration
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
 	// Algorithm says how windows are counted. Zero is sash.SlidingLog.
@@ -79,6 +87,7 @@ type Transport struct {
 	prefix  string // of the keys in the store
 	limiter *sash.Limiter
 	cool    *coolDowns
+	spreads *spreads
 	learned *ceilings
 	budget  *budget
 }
@@ -113,6 +122,9 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.opts.Mode > Refuse {
 		return nil, fmt.Errorf("outgoing: unknown mode %d", t.opts.Mode)
 	}
+	if t.opts.Spread > time.Minute {
+		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
+	}
 	if err := t.opts.Retries.complete(); err != nil {
 		return nil, err
 	}
@@ -122,7 +134,9 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	}
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
-	if t.limiter, err = sash.New(store, counting, limits...); err != nil {
+	t.spreads = newSpreads(t.opts.Spread)
+	at := &arriving{driver.Passthrough{Next: store}, t.spreads}
+	if t.limiter, err = sash.New(at, counting, limits...); err != nil {
 		return nil, err
 	}
 	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
@@ -187,12 +201,18 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		return nil, pause{}, err
 	}
 	sent := time.Now()
-	res, err := t.base.RoundTrip(req)
+	traced, fresh := tracing(req)
+	res, err := t.base.RoundTrip(traced)
 	meanwhile := t.learned.landed(call.subjects(), admitted.before)
 	if err != nil {
 		return nil, pause{}, err
 	}
 	now := time.Now()
+	if !admitted.charged.IsZero() {
+		for _, s := range call.subjects() {
+			t.spreads.took(t.prefix+s.Key, now.Sub(admitted.charged), fresh.Load())
+		}
+	}
 	quotas := call.Profile.Read(res.Header, now)
 	if admitted.counted != nil {
 		t.learned.learn(call, admitted.counted, meanwhile, quotas, now)
@@ -210,6 +230,13 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		wanted.length = t.coolDown(req, key, wanted)
 	}
 	return res, wanted, nil
+}
+
+// tracing returns the request with a trace that records whether it had a new connection.
+func tracing(req *http.Request) (*http.Request, *atomic.Bool) {
+	fresh := new(atomic.Bool)
+	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { fresh.Store(!c.Reused) }}
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace)), fresh
 }
 
 func closeBody(req *http.Request) {

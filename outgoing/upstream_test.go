@@ -90,9 +90,18 @@ func github(h http.Header, limit, left int, reset time.Time) {
 
 func silent(http.Header, int, int, time.Time) {}
 
+// learnt is the Spread of a transport that learns it.
+const learnt = -2
+
 func newTransport(t *testing.T, store driver.Store, base http.HandlerFunc, opts outgoing.Options, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
 	opts.Base = handled(base)
+	switch opts.Spread {
+	case 0:
+		opts.Spread = -1 // the handler is called at once
+	case learnt:
+		opts.Spread = 0
+	}
 	transport, err := outgoing.New(store, outgoing.Everything("api"), &opts, limits...)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,107 @@
+package outgoing_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/outgoing"
+)
+
+// A seeing store records the policies of its decisions.
+type seeing struct {
+	driver.Passthrough
+	mu       sync.Mutex
+	policies []*driver.Policy
+	within   []int64
+}
+
+func (s *seeing) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	s.mu.Lock()
+	s.policies, s.within = append(s.policies, req.Policy), append(s.within, req.Within)
+	s.mu.Unlock()
+	return s.Passthrough.Decide(ctx, req)
+}
+
+func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
+	for algorithm, longer := range map[sash.Algorithm]int64{
+		sash.SlidingLog: 300_000, sash.SortedSetLog: 300_000, sash.SlidingCounter: 0, sash.FixedWindow: 0, sash.GCRA: 0,
+	} {
+		limits := []sash.Limit{sash.Every(2, 5*time.Second), sash.PerMinute(10)}
+		if algorithm.Exact() {
+			limits = append(limits, sash.PerCalendar(100, sash.CalendarDay, nil))
+		}
+		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
+		rt := newTransport(t, store, answer(200), outgoing.Options{
+			Mode: outgoing.Refuse, Spread: 300 * time.Millisecond, Algorithm: algorithm,
+		}, limits...)
+		ok(t, rt)
+		got := store.policies[0].Limits
+		if got[0].Window != 5_000_000+longer || got[1].Window != 60_000_000+longer || algorithm.Exact() && got[2].Period != driver.Day {
+			t.Errorf("%v: the store has the limits %v", algorithm, got)
+		}
+		var limited *sash.LimitedError
+		for range 5 { // approximate algorithms may admit more than 2
+			if _, err := get(t.Context(), rt); asLimited(err, &limited) {
+				break
+			}
+		}
+		if limited == nil || limited.Limit.String() != "2/5s" || limited.Result.Limits()[1].Limit.String() != "10/1m" {
+			t.Errorf("%v: the caller has the error %v", algorithm, limited)
+		}
+	}
+}
+
+// The API counts requests when they arrive, up to 300 ms after they were sent. Workers send as fast as they may.
+func TestASpreadThatIsKnownIsExact(t *testing.T) {
+	const jitter = 300 * time.Millisecond
+	refused := func(spread time.Duration) (n int) {
+		synctest.Test(t, func(t *testing.T) {
+			store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: jitter}
+			var group sync.WaitGroup
+			for range 3 {
+				rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Spread: spread}, sash.Every(25, 5*time.Second))
+				for range 4 {
+					group.Go(func() {
+						for range 100 {
+							if _, err := get(t.Context(), rt); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			begin := time.Now()
+			group.Wait()
+			if most := 1200 / 25 * (5*time.Second + jitter) * 11 / 10; spread == jitter && time.Since(begin) > most {
+				t.Errorf("1200 requests took %v", time.Since(begin))
+			}
+			n = api.tooFew
+		})
+		return n
+	}
+	if n := refused(jitter); n != 0 {
+		t.Errorf("the API refused %d requests", n)
+	}
+	if n := refused(-1); n == 0 {
+		t.Error("without a spread nothing was refused either, so this test shows nothing")
+	}
+	if n := refused(learnt); n > 0 {
+		t.Errorf("with the spread that was learnt the API refused %d requests", n)
+	}
+}
+
+func TestASpreadAboveAMinuteIsAnError(t *testing.T) {
+	opts := outgoing.Options{Spread: time.Minute + 1, Base: http.DefaultTransport}
+	if _, err := outgoing.New(newStore(), outgoing.Everything("api"), &opts, sash.PerDay(1)); err == nil {
+		t.Error("no error")
+	}
+}
+
+func asLimited(err error, limited **sash.LimitedError) bool { return errors.As(err, limited) }

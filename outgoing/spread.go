@@ -1,0 +1,121 @@
+package outgoing
+
+import (
+	"sync"
+	"time"
+)
+
+// spreads are by how much the ways of requests to each bucket differ: δ in docs/algorithms.md. An API counts a request when
+// it arrives, so windows that are longer by δ at the store are never overrun at the API.
+//
+// A request's way ends between its charge and the first byte of the response. That time is the way and what the API and the
+// way back take, so the spread of those times is at least that of the ways, as soon as a request has taken little of each.
+type spreads struct {
+	given time.Duration // zero to learn, negative for none
+
+	mu   sync.Mutex
+	seen *memory[string, *ways] // by key, guarded by mu
+}
+
+// Bounds of a learnt spread.
+const (
+	fewestWays  = 4                      // before as many requests the spread is unknown: a tenth of the window
+	unknownMost = time.Second            // and no more than this
+	spreadLeast = 100 * time.Millisecond // and no more than a fiftieth of the window: any process is late now and then
+	spreadMost  = 2 * time.Second        // and no more than a quarter. A new connection whose first packet is lost takes one more
+	spreadSteps = 25                     // of the largest spread, so that few different windows reach the store
+	waysKept    = time.Hour              // after which those of an unused bucket are unknown again
+	waysInBlock = 64
+)
+
+func newSpreads(given time.Duration) *spreads {
+	forgotten := func(w *ways, now time.Time) bool { return now.Sub(w.last) > waysKept }
+	return &spreads{given: given, seen: newMemory[string](forgotten)}
+}
+
+// took records what a request took from its charge to the response, and whether it had a new connection.
+func (s *spreads) took(key string, d time.Duration, fresh bool) {
+	if s.given != 0 {
+		return
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, ok := s.seen.get(key)
+	if !ok || now.Sub(w.last) > waysKept {
+		w = new(ways)
+		s.seen.set(key, w, now)
+	}
+	w.add(d, fresh, now)
+}
+
+// of returns by how much a window of a bucket has to be longer at the store.
+func (s *spreads) of(key string, window time.Duration) time.Duration {
+	if s.given != 0 {
+		return max(s.given, 0)
+	}
+	unknown := min(window/10, unknownMost)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, ok := s.seen.get(key)
+	if !ok || time.Since(w.last) > waysKept {
+		return unknown
+	}
+	d, known := w.spread()
+	if !known {
+		return unknown
+	}
+	d = max(d, min(window/50, spreadLeast))
+	most := min(window/4, spreadMost)
+	step := max(most/spreadSteps, time.Microsecond).Truncate(time.Microsecond)
+	return min((d+step-1)/step*step, most.Truncate(time.Microsecond))
+}
+
+// ways are the shortest and the longest of a bucket's last requests. Those with new connections are longer and rarer, and are
+// kept apart, so that many others do not push them out.
+type ways struct {
+	warm, fresh [2]block // the current block and the one before
+	last        time.Time
+}
+
+// A block is up to waysInBlock requests in a row.
+type block struct {
+	n        int
+	min, max time.Duration
+}
+
+func (w *ways) add(d time.Duration, fresh bool, now time.Time) {
+	blocks := &w.warm
+	if fresh {
+		blocks = &w.fresh
+	}
+	if blocks[0].n == waysInBlock {
+		blocks[1], blocks[0] = blocks[0], block{}
+	}
+	b := &blocks[0]
+	if b.n == 0 {
+		b.min, b.max = d, d
+	}
+	b.n, b.min, b.max = b.n+1, min(b.min, d), max(b.max, d)
+	w.last = now
+}
+
+// spread returns the difference of the longest and the shortest way. The fewer there were, the more the next may exceed them,
+// so it is longer by 8/n: the next ones of n equally distributed ways are then within it.
+func (w *ways) spread() (d time.Duration, known bool) {
+	var all block
+	for _, b := range [...]block{w.warm[0], w.warm[1], w.fresh[0], w.fresh[1]} {
+		switch {
+		case b.n == 0:
+		case all.n == 0:
+			all = b
+		default:
+			all = block{all.n + b.n, min(all.min, b.min), max(all.max, b.max)}
+		}
+	}
+	if all.n < fewestWays {
+		return 0, false
+	}
+	d = all.max - all.min
+	return d + 8*d/time.Duration(all.n), true
+}

@@ -1,0 +1,148 @@
+package outgoing_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/outgoing"
+)
+
+// Waiting requests of all processes arrive in the order in which they were made, and the store decides each once.
+func TestRequestsWaitInOrderWithOneDecisionEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			mu      sync.Mutex
+			arrived []string
+			group   sync.WaitGroup
+			fleet   []http.RoundTripper
+		)
+		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
+		for range 3 {
+			fleet = append(fleet, newTransport(t, store, func(_ http.ResponseWriter, req *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				arrived = append(arrived, req.URL.Path)
+			}, outgoing.Options{}, sash.PerSecond(10)))
+		}
+		var asked []string
+		for i := range 200 {
+			path := "/" + strconv.Itoa(i)
+			asked = append(asked, path)
+			group.Go(func() {
+				if err := getPath(t, fleet[i%3], path); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		group.Wait()
+		if !slices.Equal(arrived, asked) {
+			t.Errorf("the requests arrived in the order %v", arrived)
+		}
+		if n := len(store.policies); n != 200 {
+			t.Errorf("the store made %d decisions for 200 requests", n)
+		}
+	})
+}
+
+// A retry waits in its turn like any other request, with one decision.
+func TestARetryWaitsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
+		api := &scripted{answers: []http.HandlerFunc{answer(503, "Retry-After: 1"), answer(200)}}
+		rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Retries: outgoing.Retries{Most: 1, Base: 1}}, sash.PerMinute(1))
+		start := time.Now()
+		if status, err := get(t.Context(), rt); err != nil || status != http.StatusOK {
+			t.Fatal(status, err)
+		}
+		if took := time.Since(start); took != time.Minute || len(store.policies) != 2 {
+			t.Errorf("the retry was sent after %v, with %d decisions", took, len(store.policies))
+		}
+	})
+}
+
+// The place of a request whose caller leaves goes to the next one that fits there, and costs nothing.
+func TestACallerThatLeavesGivesItsPlaceBack(t *testing.T) {
+	stopped := errors.New("the job was stopped")
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		rt := newTransport(t, store, answer(200), outgoing.Options{}, sash.PerMinute(1))
+		ok(t, rt)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(10*time.Second, func() { cancel(stopped) })
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err = rt.RoundTrip(req) //nolint:bodyclose // there is no answer
+		if took := time.Since(start); !errors.Is(err, stopped) || took != 10*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		ok(t, rt)
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("the next request was sent after %v, want the minute of the one that left", took)
+		}
+	})
+}
+
+// A cool-down that begins while requests wait holds them back, and they give their places back.
+func TestACoolDownHoldsBackRequestsThatAreBooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		rt := newTransport(t, store, answer(200), outgoing.Options{}, sash.PerSecond(1))
+		other := newTransport(t, store, answer(429, "Retry-After: 100"), outgoing.Options{Mode: outgoing.Refuse}, sash.PerSecond(1000))
+		ok(t, rt)
+		start := time.Now()
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		var sent []time.Duration
+		for range 20 {
+			group.Go(func() {
+				if _, err := get(t.Context(), rt); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, time.Since(start))
+			})
+		}
+		time.Sleep(500 * time.Millisecond) // all are booked, and none has started
+		if status, err := get(t.Context(), other); err != nil || status != http.StatusTooManyRequests {
+			t.Fatal(status, err)
+		}
+		group.Wait()
+		slices.Sort(sent)
+		for i, d := range sent {
+			if d < 100*time.Second || i > 0 && d+time.Microsecond < sent[i-1]+time.Second {
+				t.Errorf("one was sent after %v, the one before after %v", d, sent[max(0, i-1)])
+			}
+		}
+		if last := sent[19]; last > 140*time.Second {
+			t.Errorf("the last of 20 was sent after %v: a cool-down of 100 s, a tenth of it at random, and 20 s", last)
+		}
+	})
+}
+
+// A store that does not book is asked again.
+func TestWithoutBookingARequestAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(200), outgoing.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1))
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		ok(t, rt)
+		start := time.Now()
+		ok(t, rt)
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
