@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // DecideAll implements [driver.MultiStore]. The only error is [ErrFull], and then nothing was charged.
@@ -63,19 +64,17 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 
 // charge charges a request at the instant of its answer, and sets the answer to what is left then.
 func (sh *shard) charge(sub *subject, req *driver.Request, admitted bool, answer *driver.Answer) {
-	now, cost := answer.At, req.Cost
+	now, limits := answer.At, req.Policy.Limits
 	sub.hold(now, now, req)
-	sub.state.Charge(now, cost, req.Policy.Limits)
+	sub.state.Charge(now, req.Cost, limits)
+	statuses := sh.statuses[:len(limits)]
 	if admitted {
-		cost = 0
+		window.Left(sub.state, now, limits, statuses)
+		sh.note(now, sub, limits, 0, statuses)
+	} else {
+		sh.note(now, sub, limits, sub.state.Look(now, req.Cost, limits, statuses), statuses)
 	}
-	statuses := sh.statuses[:len(req.Policy.Limits)]
-	refusals := sub.state.Look(now, cost, req.Policy.Limits, statuses)
-	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
-	if !admitted {
-		refusals = answer.Refusals
-	}
-	answer.Set(now, refusals, statuses)
+	answer.Set(now, answer.Refusals, statuses)
 }
 
 // hold fills in the subjects that are going to be charged, each of which exists then, and stays while there is room made

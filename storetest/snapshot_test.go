@@ -45,6 +45,14 @@ func (r *restarted) Decide(ctx context.Context, req driver.Request) (driver.Answ
 	return r.store().Decide(ctx, req)
 }
 
+func (r *restarted) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store().DecideEach(ctx, reqs)
+}
+
+func (r *restarted) Books(policy *driver.Policy) bool { return policy.Bookable() }
+
 func (r *restarted) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

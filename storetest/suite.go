@@ -49,7 +49,8 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, walkCases, coolDownCases, anyCases)
+var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, bookCases, queueCases,
+	walkCases, coolDownCases, anyCases)
 
 func concat(all ...[]testCase) []testCase {
 	var joined []testCase

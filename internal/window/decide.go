@@ -17,11 +17,21 @@ func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, 
 		spend(now, cost, limits, out)
 		return 0
 	}
-	if refusals == 0 {
-		cost = 0
+	if refusals != 0 {
+		s.Look(now, cost, limits, out)
+		return refusals
 	}
-	s.Look(now, cost, limits, out)
-	return refusals
+	Left(s, now, limits, out)
+	return 0
+}
+
+// Left sets out to the statuses after a call that was admitted, which does not wait: not even if the entry that it has
+// joined counts in windows that end at bookings now.
+func Left(s State, now int64, limits []driver.Limit, out []driver.Status) {
+	s.Look(now, 0, limits, out)
+	for i := range out {
+		out[i].Retry = 0
+	}
 }
 
 // spend updates the statuses of a log for a call that fits and has been charged to an entry of its own, the last to leave.

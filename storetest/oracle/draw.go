@@ -60,5 +60,8 @@ func (w *walk) request() driver.Request {
 	if w.Choose(2) == 1 {
 		req.Cost = 1 + int64(w.Choose(int(plan.MostUnits())))
 	}
+	if w.books && w.Choose(2) == 1 {
+		req.Within = min(driver.MaxAhead, 1+int64(w.Choose(1<<(12+w.Choose(26)))))
+	}
 	return req
 }

@@ -18,12 +18,14 @@ type charge struct {
 }
 
 // A log is the exact sliding window or, with a resolution, the one whose calls share entries: the charges of an
-// entry have the same time.
+// entry have the same time. The charges are in the order of their times; those later than now are bookings.
 type log struct {
 	resolution int64
 	charges    []charge
 	keep       int64 // the longest window that the key was charged under
 	most       int64 // the most units that it was charged under
+	written    int64 // when a charge was made last: a later one is a booking
+	gaps       int   // bookings that were given back, which a store may still look at
 }
 
 func (l *log) see(now int64) {
@@ -40,14 +42,24 @@ func (l *log) see(now int64) {
 }
 
 func (l *log) touch(now int64, _ []sash.Limit) {
+	if l.latest() <= now || now >= l.written {
+		return
+	}
 	for i := range l.charges {
-		if l.charges[i].at > now {
-			l.charges[i].at, l.charges[i].moved = now, true
+		switch c := &l.charges[i]; {
+		case c.at > l.written: // a booking: whoever waits for it counts real time
+			c.at, c.moved = c.at-(l.written-now), true
+		case c.at > now:
+			c.at, c.moved = now, true
 		}
 	}
+	l.written = now
 }
 
 func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
+	if l.latest() > now {
+		return l.lookAhead(now, cost, limit, loose)
+	}
 	window := limit.Window.Microseconds()
 	cut := now - window // the last instant that no longer counts
 	if limit.Period != 0 {
@@ -89,22 +101,38 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 }
 
 func (l *log) charge(now, cost int64, limits []sash.Limit) {
-	for _, limit := range limits {
-		l.keep = max(l.keep, longest(limit))
-		l.most = max(l.most, limit.Units)
-	}
-	if n := len(l.charges); n > 0 && l.joins(l.charges[n-1].at, now, limits) {
+	n := l.started(now)
+	if n > 0 && l.joins(l.charges[n-1].at, now, limits) {
 		for i, last := n-1, l.charges[n-1].at; i >= 0 && l.charges[i].at == last; i-- {
 			l.charges[i].at = now
 		}
 	}
-	l.charges = append(l.charges, charge{made: now, at: now, units: cost})
+	l.book(now, now, cost, limits)
+}
+
+// book charges at an instant, which is now or ahead.
+func (l *log) book(now, at, cost int64, limits []sash.Limit) {
+	for _, limit := range limits {
+		l.keep = max(l.keep, longest(limit))
+		l.most = max(l.most, limit.Units)
+	}
+	l.written = now
+	l.charges = slices.Insert(l.charges, l.started(at), charge{made: at, at: at, units: cost})
 	var after int64
-	for i := len(l.charges) - 1; i >= 0; i-- {
+	for i := l.started(now) - 1; i >= 0; i-- {
 		c := &l.charges[i]
 		c.loose = c.loose || after >= l.most || c.at <= now-l.keep
 		after += c.units
 	}
+}
+
+// started returns how many charges are not later than an instant.
+func (l *log) started(at int64) int {
+	n := 0
+	for n < len(l.charges) && l.charges[n].at <= at {
+		n++
+	}
+	return n
 }
 
 func (l *log) joins(last, now int64, limits []sash.Limit) bool {
@@ -128,6 +156,9 @@ func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
 	}
 	if now-made < keep { // even if later calls have joined it
 		l.charges = settled(l.charges, made, cost, units)
+		if units == 0 {
+			l.gaps++
+		}
 	}
 }
 

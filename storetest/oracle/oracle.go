@@ -29,6 +29,10 @@ type state interface {
 
 // An Oracle has a record of every call on a store. It is not safe for concurrent use.
 type Oracle struct {
+	// Ahead is how many instants ahead may have bookings of one subject, and Walk how many within a window of now a store
+	// looks at: a limit that has more may count as full. They are 10,000 and 1,000 unless a test makes them small.
+	Ahead, Walk int
+
 	states map[id]state
 }
 
@@ -38,7 +42,7 @@ type id struct {
 }
 
 // New returns the oracle of an empty store.
-func New() *Oracle { return &Oracle{states: make(map[id]state)} }
+func New() *Oracle { return &Oracle{Ahead: 10_000, Walk: 1_000, states: make(map[id]state)} }
 
 func (o *Oracle) state(req driver.Request) state {
 	name := id{req.Key, req.Policy.Algorithm}
@@ -76,6 +80,11 @@ func (o *Oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Ans
 	for _, req := range reqs {
 		o.state(req).touch(now, limitsOf(req.Policy))
 	}
+	for _, req := range reqs {
+		if books(req) {
+			return o.checkBooking(now, reqs, answers)
+		}
+	}
 	allowed := true // the store's answer, where the definition leaves it open; the answers are compared below
 	for i, req := range reqs {
 		answer := &answers[i]
@@ -85,11 +94,16 @@ func (o *Oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Ans
 		allowed = allowed && answer.Allowed()
 		for j, limit := range limitsOf(req.Policy) {
 			least, most := o.look(now, req, req.Cost, limit)
-			if refused := answer.Refusals&(1<<j) != 0; refused != least.refused && refused != most.refused {
+			far := req.Cost > 0 && o.far(now, req, limit)
+			if refused := answer.Refusals&(1<<j) != 0; refused != least.refused && refused != most.refused && !(refused && far) {
 				return fmt.Errorf("%s, limit %v, cost %d: refused is %v, want %v (%d to %d units were left)",
 					req.Key, limit, req.Cost, refused, most.refused, most.remaining, least.remaining)
 			}
 		}
+	}
+	waits, err := o.wait(now, reqs, answers)
+	if err != nil {
+		return err
 	}
 	for i, req := range reqs {
 		cost := req.Cost
@@ -99,7 +113,7 @@ func (o *Oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Ans
 				cost = 0
 			}
 		}
-		if err := o.compare(now, req, cost, &answers[i]); err != nil {
+		if err := o.compare(now, now, req, cost, &answers[i], waits); err != nil {
 			return fmt.Errorf("%s, cost %d, allowed %v: %w", req.Key, req.Cost, answers[i].Allowed(), err)
 		}
 	}
@@ -111,14 +125,24 @@ func (o *Oracle) look(now int64, req driver.Request, cost int64, limit sash.Limi
 	return s.look(now, cost, limit, false), s.look(now, cost, limit, true)
 }
 
-// compare checks the fields of one subject's answer, which describe the state after the call.
-func (o *Oracle) compare(now int64, req driver.Request, cost int64, answer *driver.Answer) error {
-	if answer.At != now {
-		return fmt.Errorf("At is %d, want %d", answer.At, now)
+// compare checks the fields of one subject's answer, which describe the state after the call, as of an instant. That is
+// now, or when a booking starts. If waits is set, wait has checked the Retry of limits that refuse.
+func (o *Oracle) compare(now, at int64, req driver.Request, cost int64, answer *driver.Answer, waits bool) error {
+	if answer.At != at || answer.Delay != at-now {
+		return fmt.Errorf("At is %d and Delay %d, want %d and %d", answer.At, answer.Delay, at, at-now)
 	}
 	for i, limit := range limitsOf(req.Policy) {
 		got := answer.Statuses()[i]
-		least, most := o.look(now, req, cost, limit)
+		least, most := o.look(at, req, cost, limit)
+		if at == now && o.far(now, req, limit) {
+			most.remaining, most.refused = 0, true
+		}
+		for _, s := range []*status{&least, &most} {
+			s.release, s.reset = s.release+at-now, s.reset+at-now
+		}
+		if waits && (least.refused || most.refused) {
+			least.retry, most.retry = got.Retry, got.Retry
+		}
 		for _, f := range [...]struct {
 			name      string
 			got, a, b int64

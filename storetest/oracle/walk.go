@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -26,6 +27,8 @@ type Setup struct {
 	Prefix string
 	// Choose returns a number from 0 to n-1.
 	Choose func(n int) int
+	// Ahead and Walk are those of the Oracle. Zero is what a store has outside of tests.
+	Ahead, Walk int
 }
 
 type walk struct {
@@ -38,9 +41,10 @@ type walk struct {
 	lastReq  driver.Request
 	admitted []admitted          // can still be settled
 	again    []driver.Settlement // applied, and may be repeated
-	back     int64               // until when a store need not find a charge that shares an entry: the clock went back
+	back     int64               // until when a store need not find a charge that shares an entry or is booked: the clock went back
 	before   []driver.Settlement // of charges from before a reset: they do nothing
 	onces    []onceCall          // calls with an ID
+	books    bool                // the store books under the plans
 }
 
 type admitted struct {
@@ -52,6 +56,7 @@ type admitted struct {
 // that led to it.
 func Walk(s Setup) error {
 	w := &walk{Setup: s, oracle: New()}
+	w.oracle.Ahead, w.oracle.Walk = cmp.Or(s.Ahead, w.oracle.Ahead), cmp.Or(s.Walk, w.oracle.Walk)
 	if w.Choose(2) == 1 {
 		w.Advance(time.Duration(w.Choose(400*24*3600))*time.Second + time.Duration(w.Choose(1e6))*time.Microsecond)
 	}
@@ -66,6 +71,7 @@ func Walk(s Setup) error {
 			return err
 		}
 		w.plans = append(w.plans, plan)
+		w.books = driver.CanBook(w.Store, plan)
 		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
 	for range s.Steps {
@@ -81,7 +87,7 @@ func (w *walk) note(format string, args ...any) {
 }
 
 func (w *walk) step() error {
-	switch w.Choose(17) {
+	switch w.Choose(w.turns()) {
 	default:
 		return w.call(w.request())
 	case 7: // peek
@@ -105,7 +111,7 @@ func (w *walk) step() error {
 			return nil
 		}
 		w.passed()
-		w.back = max(w.back, w.Now().UnixMicro())
+		w.back = max(w.back, w.Now().UnixMicro(), w.oracle.latest())
 		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
 		// A store need not find charges that a clock that went back has moved.
 		w.admitted, w.again, w.before = nil, nil, nil
@@ -118,8 +124,18 @@ func (w *walk) step() error {
 		return w.reset()
 	case 16:
 		return w.once()
+	case 17:
+		return w.each()
 	}
 	return nil
+}
+
+// turns returns how many kinds of steps there are.
+func (w *walk) turns() int {
+	if w.books {
+		return 20
+	}
+	return 17
 }
 
 func (w *walk) move(d time.Duration) {
@@ -145,6 +161,7 @@ func (w *walk) together() error {
 	}
 	first, second := w.request(), w.request()
 	first.Key, second.Key = w.Prefix+"k0", w.Prefix+"k1"
+	second.Within = first.Within
 	reqs := []driver.Request{first, second}
 	results, err := store.DecideAll(context.Background(), reqs)
 	if err != nil {
@@ -156,15 +173,15 @@ func (w *walk) together() error {
 func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 	allowed := true
 	for i, req := range reqs {
-		w.note("at %d: %s cost %d under %v: allowed %v, %d left, retry %d", results[i].At, req.Key, req.Cost,
-			limitsOf(req.Policy), results[i].Allowed(), results[i].Remaining(), results[i].Retry())
+		w.note("at %d: %s cost %d within %d under %v: allowed %v, %d left, retry %d, delay %d", results[i].At, req.Key, req.Cost,
+			req.Within, limitsOf(req.Policy), results[i].Allowed(), results[i].Remaining(), results[i].Retry(), results[i].Delay)
 		allowed = allowed && results[i].Allowed()
 	}
 	if err := w.oracle.Check(w.Now(), reqs, results); err != nil {
 		return err
 	}
 	for i, req := range reqs {
-		if allowed && req.Cost > 0 && !w.joined() && (w.Algorithm != sash.SlidingBuckets || results[i].At > w.back) {
+		if allowed && req.Cost > 0 && !w.joined() && (w.Algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {
 			w.admitted = append(w.admitted, admitted{req, results[i]})
 		}
 	}
@@ -188,7 +205,7 @@ func (w *walk) edge() error {
 			d = l.Reset
 		}
 	}
-	d -= w.Now().UnixMicro() - w.last.At
+	d -= w.Now().UnixMicro() - (w.last.At - w.last.Delay)
 	if d < 2 {
 		return nil
 	}
@@ -212,7 +229,7 @@ func (w *walk) settle() error {
 	i := w.Choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
-	set := driver.Settlement{Request: a.req, At: a.res.At, Source: a.res.Source, ID: fmt.Sprint(w.Prefix, "s", len(w.trace))}
+	set := driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: fmt.Sprint(w.Prefix, "s", len(w.trace))}
 	switch cost := a.req.Cost; {
 	case w.Choose(3) == 0: // cancel it
 	case w.Choose(2) == 0:
@@ -260,7 +277,7 @@ func (w *walk) reset() error {
 	for i, a := range w.admitted {
 		if a.req.Key == key {
 			id := fmt.Sprint(w.Prefix, "before ", len(w.trace), i)
-			w.before = append(w.before, driver.Settlement{Request: a.req, At: a.res.At, Source: a.res.Source, ID: id})
+			w.before = append(w.before, driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: id})
 		}
 	}
 	w.admitted, w.again = nil, nil
