@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"example.com/sash/driver"
 )
@@ -35,6 +36,58 @@ func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Resul
 		return -1, Result{}, err
 	}
 	return choice[chosen].index, res, nil
+}
+
+// ReserveAny is AllowAny for a charge that is settled later: see [Limiter.Reserve]. After a refusal there is nothing to
+// settle. If the caller's context ends first, a later admission is given back.
+//
+// Errors are those of AllowAny, and [ErrUnsupported] when the store does not settle.
+func (l *Limiter) ReserveAny(ctx context.Context, subjects ...Subject) (int, *Reservation, error) {
+	store, err := l.settler("ReserveAny")
+	if err != nil {
+		return -1, nil, err
+	}
+	return l.holdAny(ctx, store, 0, subjects)
+}
+
+// BookAny books the one of several subjects that admits the call first: now the one with most room, as AllowAny, or later
+// the one whose queue is shortest. Callers stand in line for each subject: see [Limiter.Book], which has the meaning of
+// within.
+//
+// For keys of different slots, and on Redis under limits of the calendar, the subject is chosen by looks, and another one
+// may have been free earlier.
+//
+// Errors are those of ReserveAny. [ErrUnsupported] also means that the store does not book under the limiter's algorithm.
+func (l *Limiter) BookAny(ctx context.Context, within time.Duration, subjects ...Subject) (int, *Reservation, error) {
+	store, err := l.booker("BookAny", l.policy)
+	if err != nil {
+		return -1, nil, err
+	}
+	return l.holdAny(ctx, store, ahead(within), subjects)
+}
+
+// holdAny decides on any of several subjects for a caller that settles: see decideForHolder.
+func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within int64, subjects []Subject) (int, *Reservation, error) {
+	options, err := l.choice(subjects, true)
+	if err != nil {
+		return -1, nil, err
+	}
+	for i := range options {
+		options[i].Within = within
+	}
+	type held struct {
+		chosen int
+		res    Result
+	}
+	h, err := driver.Outlive(ctx, func(ctx context.Context) (h held, err error) {
+		h.chosen, h.res, err = l.decideAny(ctx, options)
+		return h, err
+	}, func(h held) { l.giveBack(ctx, store, []call{options[h.chosen].call}, []Result{h.res}) })
+	if err != nil {
+		return -1, nil, storeError(ctx, err)
+	}
+	chosen := &options[h.chosen]
+	return chosen.index, newReservation(l, store, chosen.call, h.res), nil
 }
 
 // An option is one of the calls of which any may be charged.

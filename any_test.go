@@ -233,3 +233,117 @@ func TestAnyBehindALease(t *testing.T) {
 		}
 	})
 }
+
+// Callers that book go to the subject that is free first, and behind those that booked it before.
+func TestBookAnyTakesTheShortestQueue(t *testing.T) {
+	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
+		"in one step": func(s *memstore.Store) driver.Store { return s },
+		"one by one":  func(s *memstore.Store) driver.Store { return booksApart{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New(nil)
+				l := newLimiter(t, wrap(store), nil, sash.Every(2, 10*time.Second))
+				pool := credentials(3)
+				began := time.Now()
+				starts := map[time.Duration]int{}
+				for range 18 {
+					i, r, err := l.BookAny(t.Context(), time.Minute, pool...)
+					if err != nil || !r.Allowed() || i < 0 {
+						t.Fatalf("%d, %v", i, err)
+					}
+					starts[r.Result().At.Sub(began)]++
+				}
+				for _, at := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
+					if starts[at] != 6 {
+						t.Errorf("%d start after %v, want 6 of 18: %v", starts[at], at, starts)
+					}
+				}
+				if _, r, err := l.BookAny(t.Context(), 25*time.Second, pool...); err != nil || r.Allowed() || r.Result().RetryAfter != 30*time.Second {
+					t.Errorf("beyond 25 s: %+v, %v", r.Result(), err)
+				}
+			})
+		})
+	}
+}
+
+// booksApart is a store that books, and decides on one subject at a time.
+type booksApart struct{ *memstore.Store }
+
+func (booksApart) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
+	return 0, driver.Answer{}, driver.ErrApart
+}
+
+// Bookings are in line: a later caller does not take the room that is left in front of one that waits.
+func TestBookAnyKeepsTheOrder(t *testing.T) {
+	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
+		"in one step": func(s *memstore.Store) driver.Store { return s },
+		"one by one":  func(s *memstore.Store) driver.Store { return booksApart{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(t, wrap(memstore.New(nil)), nil, sash.Every(10, 10*time.Second))
+				one := func(cost int64) *sash.Reservation {
+					_, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: cost})
+					if err != nil || !r.Allowed() {
+						t.Fatal(err)
+					}
+					return r
+				}
+				one(8)
+				large, small := one(5), one(1)
+				if large.Delay() != 10*time.Second || small.Delay() < large.Delay() {
+					t.Errorf("the large call starts after %v, and the small one that came later after %v", large.Delay(), small.Delay())
+				}
+				other := sash.Subject{Key: "b", Cost: 1}
+				i, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: 1}, other)
+				if err != nil || i != 1 || r.Delay() != 0 {
+					t.Errorf("subject %d after %v, %v: the other one is free", i, r.Delay(), err)
+				}
+			})
+		})
+	}
+}
+
+func TestReserveAnyGivesBackWhatItCharged(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1))
+	pool := credentials(3)
+	for range 10 {
+		i, r, err := l.ReserveAny(t.Context(), pool...)
+		if err != nil || !r.Allowed() {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if n := remaining(t, l, pool[i].Key); n != 0 {
+			t.Errorf("%d left of the subject that was chosen", n)
+		}
+		if err := r.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A caller that leaves while the store decides holds nothing.
+func TestReserveAnyForACallerThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := slowChoice{memstore.New(nil)}
+		l := newLimiter(t, store, nil, sash.PerMinute(1))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, _, err := l.ReserveAny(ctx, credentials(2)...); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		for _, s := range credentials(2) {
+			if n := remaining(t, l, s.Key); n != 1 {
+				t.Errorf("%s is still charged", s.Key)
+			}
+		}
+	})
+}
+
+type slowChoice struct{ *memstore.Store }
+
+func (s slowChoice) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
+	time.Sleep(50 * time.Millisecond)
+	return s.Store.DecideAny(ctx, reqs)
+}

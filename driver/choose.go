@@ -23,7 +23,8 @@ type Chooser interface {
 	// It looks at groups of ChoiceGroup requests, in order, and decides in the first group in which one fits now: the one
 	// that has most room (see [Room]), and of several such the first. If none of all requests fits, it decides the
 	// one whose retry time is shortest, and again the first: it books that one if the requests may be booked, and returns
-	// its refusal otherwise.
+	// its refusal otherwise. Requests that may be booked stand in line: behind a booking of its subject none of them fits
+	// now.
 	//
 	// There are 1 to MaxChoice requests. All have the same algorithm, resolution and Within, and no key twice. Their
 	// policies do not charge refused calls. When the store cannot decide them in one step the error is ErrApart, and
@@ -57,7 +58,8 @@ func Room(req *Request, statuses []Status) float64 {
 // [Chooser].DecideAny. It looks at a group of subjects concurrently, and decides on the one with most room; if other calls
 // have taken that room in between, it decides on the next best. If no subject has room, it decides on the one that a
 // look expects to have room first. So a call is refused, or booked, only if every subject was seen without room, if only for
-// a moment; and another subject may have room before its retry time, or could have been booked earlier.
+// a moment; and another subject may have room before its retry time, or could have been booked earlier. Of a subject
+// with calendar limits alone, a look does not show whether bookings lie ahead.
 //
 // At most one subject is charged. After an error of a decision it may have been.
 func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, answer Answer, err error) {
@@ -70,7 +72,7 @@ func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, 
 		}
 		for _, i := range byRoom(group, looks) {
 			req := group[i]
-			req.Within = 0
+			req.Within = min(req.Within, 1) // now; one that may not be booked at all would go ahead of bookings
 			if answer, err = decideChecked(ctx, store, req); err != nil || answer.Allowed() {
 				return begin + i, answer, err
 			}
@@ -103,7 +105,7 @@ func byRoom(reqs []Request, looks []Answer) []int {
 	var fit []int
 	room := make([]float64, len(reqs))
 	for i := range reqs {
-		if room[i] = Room(&reqs[i], looks[i].Statuses()); room[i] >= 0 {
+		if room[i] = Room(&reqs[i], looks[i].Statuses()); room[i] >= 0 && expect(&reqs[i], &looks[i]) <= 0 {
 			fit = append(fit, i)
 		}
 	}
