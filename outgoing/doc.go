@@ -16,6 +16,8 @@
 // store therefore holds them to windows that are longer by [Options].Spread, which each process learns for each bucket. Results
 // and errors have the limits as they are configured; their times are those until a request may be sent.
 //
+// With [Options].Pace requests are spread evenly over the window, in place of a burst and a silence.
+//
 // # Waiting
 //
 // In mode [Wait] a request books its place with one decision and sleeps until it starts. Requests of all processes start in the

@@ -109,7 +109,9 @@ func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, pre
 			}
 			until := l.RetryAfter
 			if _, lower := c.fallen.get(idOf(s.Key, whole)); lower {
-				until = min(until, risesBy(s.Cost-l.Remaining, whole, call.percent(i)))
+				if missing := s.Cost - l.Remaining; missing > 0 { // otherwise the call is only paced
+					until = min(until, risesBy(missing, whole, call.percent(i)))
+				}
 			}
 			wait = max(wait, until)
 		}

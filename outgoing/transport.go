@@ -57,6 +57,11 @@ type Options struct {
 	// take, new connections included: a tenth of the window and at most a second at first, later at most a quarter of
 	// the window and two seconds. Negative is none. Calendar limits, and algorithms that approximate, have none.
 	Spread time.Duration
+	// Pace spreads the units of each bucket's shortest window evenly over it, over all processes, in place of a burst and
+	// a silence: a request of cost c starts at least c/N of the window after the one before, in mode Wait in order. All
+	// limits hold as they do without it. It takes one of the [sash.MaxLimits] limits of a bucket, one of which has a
+	// sliding window, and an algorithm that is exact.
+	Pace bool
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
 	// Algorithm says how windows are counted. Zero is sash.SlidingLog.
@@ -125,6 +130,9 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.opts.Spread > time.Minute {
 		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
 	}
+	if err := t.paceable(limits); err != nil {
+		return nil, err
+	}
 	if err := t.opts.Retries.complete(); err != nil {
 		return nil, err
 	}
@@ -135,12 +143,27 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
 	t.spreads = newSpreads(t.opts.Spread)
-	at := &arriving{driver.Passthrough{Next: store}, t.spreads}
+	at := &arriving{driver.Passthrough{Next: store}, t.spreads, t.opts.Pace}
 	if t.limiter, err = sash.New(at, counting, limits...); err != nil {
 		return nil, err
 	}
 	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
 	return t, nil
+}
+
+// paceable returns an error if the requests of a bucket cannot be paced, but should.
+func (t *Transport) paceable(limits []sash.Limit) error {
+	slides := func(l sash.Limit) bool { return l.Window > 0 }
+	switch {
+	case !t.opts.Pace || len(limits) == 0:
+	case !t.opts.Algorithm.Exact():
+		return fmt.Errorf("outgoing: Pace needs an algorithm that is exact, not %v", t.opts.Algorithm)
+	case len(limits) >= sash.MaxLimits:
+		return fmt.Errorf("outgoing: Pace adds a limit to the %d of the bucket; it can have at most %d", len(limits), sash.MaxLimits)
+	case !slices.ContainsFunc(limits, slides):
+		return errors.New("outgoing: Pace needs a limit with a sliding window, and the bucket has calendar limits only")
+	}
+	return nil
 }
 
 // RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError],
