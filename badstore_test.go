@@ -39,6 +39,10 @@ func (s *scripted) DecideOnce(ctx context.Context, _ string, req driver.Request)
 	return s.Decide(ctx, req)
 }
 
+func (s *scripted) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	return s.Decide(ctx, req)
+}
+
 func (s *scripted) Settle(context.Context, driver.Settlement) error {
 	if s.settle != nil {
 		s.settle()
@@ -87,6 +91,9 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 				"AllowOnce":  func(ctx context.Context) error { _, err := l.AllowOnce(ctx, "id", "k", 1); return err },
 				"AllowAll":   func(ctx context.Context) error { _, err := l.AllowAll(ctx, two...); return err },
 				"Reserve":    func(ctx context.Context) error { _, err := l.Reserve(ctx, "k", 1); return err },
+				"AllowUpTo":  func(ctx context.Context) error { _, err := l.AllowUpTo(ctx, "k", 1); return err },
+				"Penalize":   func(ctx context.Context) error { _, err := l.Penalize(ctx, "k", 1); return err },
+				"Reward":     func(ctx context.Context) error { _, err := l.Reward(ctx, "k", 1); return err },
 				"ReserveAll": func(ctx context.Context) error { _, _, err := l.ReserveAll(ctx, two...); return err },
 			} {
 				if err := f(t.Context()); !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {

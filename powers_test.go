@@ -52,9 +52,13 @@ func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
 			_, book := l.Book(t.Context(), "k", 1, time.Minute)
 			_, once := l.AllowOnce(t.Context(), "id", "k", 1)
 			_, all := l.AllowAll(t.Context(), two...)
+			_, upTo := l.AllowUpTo(t.Context(), "k", 1)
+			_, penalize := l.Penalize(t.Context(), "k", 1)
+			_, reward := l.Reward(t.Context(), "k", 1)
 			_, concurrency := sash.NewConcurrency(store, nil, 5, time.Minute)
 			for call, err := range map[string]error{
 				"Reserve": reserve, "ReserveAll": reserveAll, "AllowOnce": once, "AllowAll": all, "Book": book,
+				"AllowUpTo": upTo, "Penalize": penalize, "Reward": reward,
 				"NewConcurrency": concurrency, "Reset": l.Reset(t.Context(), "k"),
 			} {
 				if !errors.Is(err, sash.ErrUnsupported) {
@@ -92,6 +96,15 @@ func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
 			}
 			if res, err := l.Peek(t.Context(), name); err != nil || res.Remaining != 10 {
 				t.Errorf("%d of 10 are left: %v", res.Remaining, err)
+			}
+			if res, err := l.AllowUpTo(t.Context(), name, 30); err != nil || res.Charged != 10 {
+				t.Errorf("%d of 10 charged, %v", res.Charged, err)
+			}
+			if res, err := l.Penalize(t.Context(), name, 5); err != nil || res.Allowed {
+				t.Errorf("15 of 10 are charged: %+v, %v", res, err)
+			}
+			if res, err := l.Reward(t.Context(), name, 20); err != nil || res.Charged != 15 || res.Remaining != 10 {
+				t.Errorf("of 15 units %d were given back: %d of 10 remain, %v", res.Charged, res.Remaining, err)
 			}
 			two := []sash.Subject{{Key: name, Cost: 1}, {Key: name + " two", Cost: 1}}
 			if res, err := l.AllowAll(t.Context(), two...); err != nil || !res.Allowed {

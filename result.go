@@ -38,7 +38,8 @@ type Result struct {
 	// Delay is zero unless the call was booked: the time from the decision until it starts, exact to the microsecond on
 	// the store's clock. Remaining is then as of its start, and all other times are from the decision.
 	Delay time.Duration
-	_     int64
+	// Charged is how many units AllowUpTo charged, or Reward gave back. It is zero for every other call.
+	Charged int64
 	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places are charged one after the other, and At is the
 	// time of the last: their own are in the results of ReserveAll.
 	At time.Time
@@ -76,6 +77,7 @@ func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
 	remaining, retry, reset := a.Sum()
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
+	r.Charged = a.Charged
 	r.Remaining, r.RetryAfter, r.ResetAfter, r.Delay = remaining, micros(retry), micros(reset), micros(a.Delay)
 	r.key, r.policy, r.statuses = key, p, a.StatusList()
 	return r

@@ -114,7 +114,7 @@ func (s *Store) now() time.Duration { return time.Since(s.start) }
 
 // Decide implements [driver.Store]. An answer from memory has the source [driver.FromCache].
 func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answer, err error) {
-	if req.Cost == 0 || req.Policy.CountRefused {
+	if req.Cost == 0 || req.Partial || req.Policy.CountRefused {
 		return s.Next.Decide(ctx, req)
 	}
 	if d, ok := s.cache.GetIfPresent(req.Key); ok {
@@ -201,6 +201,12 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 		defer s.forget(set.Request.Key) // also after an error, when the store may have settled
 	}
 	return s.Passthrough.Settle(ctx, set)
+}
+
+// Reward implements [driver.Taker]. The error is [driver.ErrUnsupported] when the store does not give units back.
+func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	defer s.forget(req.Key) // also after an error, when the store may have given them back
+	return s.Passthrough.Reward(ctx, req)
 }
 
 // Reset implements [driver.Resetter]. The error is [driver.ErrUnsupported] when the store does not reset.

@@ -45,7 +45,7 @@ type Answer struct {
 	// Source says where the answer came from.
 	Source Source
 	// Firm reports that a refusal holds until the retry time has passed, because no charge that counts can still
-	// be settled. Only a reset or a higher limit makes room earlier. A store that does not know leaves it false.
+	// be settled. Only a reset, a reward or a higher limit makes room earlier. A store that does not know leaves it false.
 	Firm   bool
 	limits int32 // the number of statuses
 	// At is the store's clock when it decided, or the later instant at which a booking was charged.
@@ -53,7 +53,8 @@ type Answer struct {
 	// Delay is the time from the decision to At, in microseconds: zero unless the request was booked. The caller starts
 	// once it has passed. Remaining is then as of At; the times of the statuses are from the decision, as always.
 	Delay int64
-	_     int64
+	// Charged is how many units a Partial request was charged, or a Reward gave back. It is zero for every other request.
+	Charged int64
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
 	Cause error
 

@@ -89,6 +89,7 @@ var (
 	_ Resetter     = Passthrough{}
 	_ Booker       = Passthrough{}
 	_ Batcher      = Passthrough{}
+	_ Taker        = Passthrough{}
 )
 
 // Unwrap implements [Decorator].
@@ -137,6 +138,15 @@ func (p Passthrough) DecideEach(ctx context.Context, reqs []Request) ([]Answer, 
 		}
 	}
 	return answers, nil
+}
+
+// Reward implements [Taker]. The error is [ErrUnsupported] when the store behind it does not.
+func (p Passthrough) Reward(ctx context.Context, req Request) (Answer, error) {
+	next, err := power[Taker](p, ErrUnsupported)
+	if err != nil {
+		return Answer{}, err
+	}
+	return next.Reward(ctx, req)
 }
 
 // Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it does not.

@@ -80,6 +80,16 @@ type Batcher interface {
 	DecideEach(ctx context.Context, reqs []Request) ([]Answer, error)
 }
 
+// A Taker decides requests that are [Request].Partial or Forced, and gives units back.
+type Taker interface {
+	Store
+	// Reward gives back Cost units, 1 to MaxUnits, of the subject without settling a certain charge: those of the oldest
+	// charges that count in the policy's limits now, and none that is booked ahead. The answer is that of a peek
+	// afterwards, and its Charged is how many units were given back: fewer than Cost if no more count, or if a store
+	// bounds how many charges it changes in a call. An error leaves open whether it happened: it must not be repeated.
+	Reward(ctx context.Context, req Request) (Answer, error)
+}
+
 // A Settler corrects the charge of an admitted request.
 type Settler interface {
 	// Settle makes a request's charge worth the settlement's units, at the instant at which it was
@@ -137,6 +147,14 @@ type Request struct {
 	// Within is how far ahead the request may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. Only a
 	// [Booker] gets requests that may be booked.
 	Within int64
+	// Partial asks for as many units as fit now: Cost or fewer, and at least one. [Answer].Charged says how many were
+	// charged. A refusal, its retry time, and what a policy that counts refused calls charges for it are those of a call
+	// of one unit. Only Decide of a [Taker] gets such a request, and it is never booked.
+	Partial bool
+	// Forced charges Cost whether or not there is room, also if it is above every limit: 1 to MaxUnits. The answer is that
+	// of a peek afterwards. Only Decide of a [Taker] gets such a request. Its policy counts refused calls, so that
+	// decorators take it for a call that is charged in any case.
+	Forced bool
 	// MaySettle says that the charge may be settled later, so that refusals of other calls are not
 	// [Answer.Firm] any more.
 	MaySettle bool

@@ -158,6 +158,7 @@ var (
 	_ driver.Deduplicator = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
+	_ driver.Taker        = (*Store)(nil)
 )
 
 // New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
@@ -274,7 +275,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
 	if !out.failed {
 		if out.err == nil {
-			s.mirror(ctx, "", req, out.value.Allowed())
+			s.mirror(ctx, "", charged(req, &out.value), out.value.Allowed())
 		}
 		return out.value, out.err
 	}
@@ -282,6 +283,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	if err != nil {
 		return driver.Answer{}, err
 	}
+	req = charged(req, &results[0])
 	owe(s.guard, &out, []driver.Request{req}, results, func(res driver.Answer) bool { return charges(req, res.Allowed()) })
 	return results[0], nil
 }
@@ -319,6 +321,14 @@ func admitted(results []driver.Answer) bool {
 		}
 	}
 	return true
+}
+
+// charged returns a request at the cost that an answer charged.
+func charged(req driver.Request, answer *driver.Answer) driver.Request {
+	if req.Partial {
+		req.Cost = max(1, answer.Charged) // a refusal that is charged is one of a unit
+	}
+	return req
 }
 
 // charges reports whether a decision charged a request.

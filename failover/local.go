@@ -124,14 +124,15 @@ func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, ca
 		shares[i] = l.share(req.Policy)
 		asked[i] = req
 		asked[i].Policy = shares[i].policy
-		fits = fits && req.Cost <= shares[i].least
+		asked[i].Cost = shares[i].need(req)
+		fits = fits && asked[i].Cost <= shares[i].least
 	}
 	if !fits {
 		for i := range asked {
 			if reqs[i].Policy.CountRefused {
 				l.mirror(ctx, id, reqs[i])
 			}
-			asked[i].Cost = 0
+			asked[i].Cost, asked[i].Forced = 0, false
 		}
 		id = "" // do not remember a peek as the answer to the call
 	}
@@ -140,7 +141,7 @@ func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, ca
 		return nil, err
 	}
 	for i := range results {
-		results[i] = shares[i].restate(reqs[i], results[i], again)
+		results[i] = shares[i].restate(shares[i].need(reqs[i]), results[i], again)
 		results[i].Source, results[i].Cause = driver.FromLocal, cause
 	}
 	return results, nil
@@ -158,17 +159,27 @@ func (l *local) ask(ctx context.Context, id string, reqs []driver.Request) ([]dr
 	return []driver.Answer{res}, err
 }
 
-// restate turns the answer over a share into one over the limits that the caller knows.
-func (s *share) restate(req driver.Request, over driver.Answer, again time.Duration) driver.Answer {
+// need returns the most units that a request can take of the share, or how many it must.
+func (s *share) need(req driver.Request) int64 {
+	if req.Partial {
+		return min(req.Cost, max(1, s.least))
+	}
+	return req.Cost
+}
+
+// restate turns the answer over a share to a request of a cost into one over the limits that the caller knows.
+func (s *share) restate(cost int64, over driver.Answer, again time.Duration) driver.Answer {
 	var statuses [driver.MaxLimits]driver.Status
 	copy(statuses[:], over.Statuses())
 	refusals := over.Refusals
 	for i := range s.units {
 		statuses[i].Remaining = min(statuses[i].Remaining, s.units[i])
-		if req.Cost > s.units[i] {
+		if cost > s.units[i] {
 			refusals |= 1 << i
 			statuses[i].Retry = again.Microseconds()
 		}
 	}
-	return driver.NewAnswer(over.At, refusals, statuses[:len(s.units)])
+	answer := driver.NewAnswer(over.At, refusals, statuses[:len(s.units)])
+	answer.Charged = over.Charged
+	return answer
 }

@@ -295,3 +295,39 @@ func remaining(t *testing.T, store *fake, limits ...sash.Limit) int64 {
 	}
 	return res.Remaining
 }
+
+// A call for as much as fits takes what is left of the share, and exactly that is written to the store later.
+func TestAsMuchAsFitsIsOfTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		bringDown(t, inner, store)
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		for _, want := range []int64{20, 5, 0} {
+			res, err := l.AllowUpTo(t.Context(), "up to", 20)
+			if err != nil || res.Charged != want || res.Allowed != (want > 0) || res.Source != sash.FromLocal {
+				t.Errorf("up to 20 of what is left of 25: %+v, %v; want %d", res, err, want)
+			}
+		}
+		if res, err := l.Penalize(t.Context(), "bad", 300); err != nil || res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if _, err := l.Reward(t.Context(), "up to", 5); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("units are given back while the store is down: %v", err)
+		}
+		inner.becomes(nil)
+		time.Sleep(5 * time.Second)
+		behind := newLimiter(t, inner.Store, nil, sash.PerHour(100))
+		for key, left := range map[string]int64{"up to": 75, "bad": 0} {
+			if res, err := behind.Peek(t.Context(), key); err != nil || res.Remaining != left {
+				t.Errorf("%s: %d of 100 remain in the store, want %d (%v)", key, res.Remaining, left, err)
+			}
+		}
+		if res, err := l.AllowUpTo(t.Context(), "up to", 70); err != nil || res.Charged != 70 || res.Source != sash.FromStore {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if res, err := l.Reward(t.Context(), "up to", 95); err != nil || res.Charged != 95 || res.Remaining != 100 {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}

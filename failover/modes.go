@@ -125,5 +125,8 @@ func open(req driver.Request, cause error) driver.Answer {
 	}
 	answer := driver.NewAnswer(time.Now().UnixMicro(), 0, statuses[:len(req.Policy.Limits)])
 	answer.Source, answer.Cause = driver.FromPolicy, cause
+	if req.Partial {
+		answer.Charged = req.Cost
+	}
 	return answer
 }

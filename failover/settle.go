@@ -49,6 +49,17 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 	return nil
 }
 
+// Reward implements [driver.Taker]. An unavailable store is an error in every mode. The units stay charged in this process's
+// share.
+func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	store, ok := s.store.(driver.Taker)
+	if !ok {
+		return driver.Answer{}, driver.ErrUnsupported
+	}
+	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) { return store.Reward(ctx, req) })
+	return out.value, out.err
+}
+
 // Reset implements [driver.Resetter]. It forgets the subject locally at once. The error is nil if the store has forgotten
 // it too, after everything that this process admitted locally before and that the store may be working on. Only a request
 // that the network delivers after its call has ended can still be charged later.

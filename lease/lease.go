@@ -77,7 +77,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answ
 	if !leasable(req.Policy) {
 		return s.Next.Decide(ctx, req)
 	}
-	if req.Cost == 0 {
+	if req.Cost == 0 || req.Partial {
 		return s.ask(ctx, req)
 	}
 	sh := s.shard(req.Key)
@@ -185,6 +185,16 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 		return err
 	}
 	return s.Passthrough.Settle(ctx, set)
+}
+
+// Reward implements [driver.Taker]: under the longer windows. It may take units of a lease, which are then spent although
+// they were given back. The error is [driver.ErrUnsupported] if the store does not give units back.
+func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	var err error
+	if req.Policy, err = s.longer(req.Policy); err != nil {
+		return driver.Answer{}, err
+	}
+	return s.Passthrough.Reward(ctx, req)
 }
 
 // Reset implements [driver.Resetter]. It ends this process's lease; other processes can spend theirs until those end. The

@@ -60,6 +60,7 @@ var (
 	_ driver.Deduplicator = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
+	_ driver.Taker        = (*Store)(nil)
 )
 
 // New returns an empty store. A nil opts is the default.
@@ -99,8 +100,14 @@ func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Ans
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
+	if req.Partial {
+		req.Cost = sh.fit(now, hash, req)
+	}
 	if !sh.decide(now, hash, &req, &answer) {
 		return driver.Answer{}, ErrFull
+	}
+	if req.Partial && answer.Allowed() {
+		answer.Charged = req.Cost
 	}
 	return answer, nil
 }
@@ -170,6 +177,24 @@ func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
 		sh.settled(now, sub, more, req.Policy.Limits)
 	}
 	return nil
+}
+
+// Reward implements [driver.Taker].
+func (s *Store) Reward(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
+	hash := s.hash(req.Key)
+	sh := s.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := sh.clock.now()
+	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
+		answer.Charged = sub.state.Reward(now, req.Cost, req.Policy.Limits)
+		sh.settled(now, sub, -answer.Charged, req.Policy.Limits)
+	}
+	req.Cost = 0
+	statuses := sh.statuses[:len(req.Policy.Limits)]
+	refusals := sh.look(now, hash, &req, statuses)
+	answer.Set(now, refusals, statuses)
+	return answer, nil
 }
 
 // Reset implements [driver.Resetter].

@@ -83,6 +83,21 @@ func (sh *shard) look(now int64, hash uint64, req *driver.Request, statuses []dr
 	return 0
 }
 
+// fit returns the largest part of a request's cost that fits now, or one unit if none does.
+func (sh *shard) fit(now int64, hash uint64, req driver.Request) int64 {
+	statuses, cost := sh.statuses[:len(req.Policy.Limits)], req.Cost
+	req.Cost = 0
+	sh.look(now, hash, &req, statuses)
+	for i := range statuses {
+		cost = min(cost, max(1, statuses[i].Remaining))
+	}
+	req.Cost = cost
+	if cost > 1 && req.Policy.Algorithm == driver.GCRA && sh.look(now, hash, &req, statuses) != 0 {
+		cost-- // what remains is rounded
+	}
+	return cost
+}
+
 // decide looks, charges when there is room, and sets the answer. It reports false if there is no place for a new subject.
 func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
 	statuses := sh.statuses[:len(req.Policy.Limits)]
@@ -98,12 +113,16 @@ func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *dri
 		}
 	}
 	at, refusals := now, uint64(0)
-	if booked(req) {
+	switch {
+	case req.Forced:
+		sub.log.CountRefused = false // charges that the policy could forget may still be given back
+		refusals = window.Force(sub.state, now, req.Cost, req.Policy.Limits, statuses)
+	case booked(req):
 		at, refusals = window.Book(&sub.log, now, req.Within, req.Cost, req.Policy.Limits, statuses)
-	} else {
+	default:
 		refusals = window.Decide(sub.state, now, req.Cost, req.Policy.Limits, req.Policy.CountRefused, statuses)
 	}
-	if refusals == 0 && req.Cost > 0 {
+	if req.Cost > 0 && (refusals == 0 || req.Forced) {
 		sub.hold(now, at, req)
 	}
 	sh.note(now, sub, req.Policy.Limits, refusals, statuses)

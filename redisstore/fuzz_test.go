@@ -37,6 +37,10 @@ func FuzzReply(f *testing.F) {
 		if n, err := unpackCount(string(reply)); (err == nil) != (n > 0) {
 			t.Errorf("%d instances, %v", n, err)
 		}
+		var taken driver.Answer
+		if rest := unpackCharged(string(reply), &taken); taken.Charged != 0 && len(rest) != len(reply)-8 {
+			t.Errorf("%d units in %d bytes", taken.Charged, len(reply))
+		}
 		for _, reqs := range [][]driver.Request{
 			{{Key: "k", Cost: 1, Policy: one}},
 			{{Key: "k", Cost: 1, Policy: two}, {Key: "l", Cost: 2, Policy: one}},

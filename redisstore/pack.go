@@ -19,6 +19,13 @@ const (
 	modeLater  = 3 // decide; the charge may be settled later
 )
 
+// The orders of take.lua: the last byte of its argument.
+const (
+	takeFitting = "\x01" // charge as many units as fit
+	takeForced  = "\x02" // charge whether or not there is room
+	takeBack    = "\x03" // give units back
+)
+
 // usualSize is enough bytes for a decision on one subject without calendar limits.
 const usualSize = 64
 

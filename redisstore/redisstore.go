@@ -58,6 +58,7 @@ var (
 	_ driver.Deduplicator = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
+	_ driver.Taker        = (*Store)(nil)
 	_ driver.Witness      = (*Store)(nil)
 )
 
@@ -101,7 +102,14 @@ var tags = [...]string{
 
 // Decide implements [driver.Store].
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return s.decideOne(ctx, req, "")
+	script, order := scripts[req.Policy.Algorithm], ""
+	switch {
+	case req.Forced:
+		script, order = taking[req.Policy.Algorithm], takeForced
+	case req.Partial:
+		script, order = taking[req.Policy.Algorithm], takeFitting
+	}
+	return s.decideOne(ctx, req, script, order)
 }
 
 // DecideOnce implements [driver.Deduplicator]. IDs are part of the subject's key. A compact log remembers about 10,000 IDs
@@ -109,13 +117,26 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 // remembers about 600. Beyond that it forgets first what it would forget first anyway: such a call is a new one when it is
 // repeated, and a settlement that may be such a one gives no units back.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	return s.decideOne(ctx, req, id)
+	script, name := scripts[req.Policy.Algorithm], window.CallName(id)
+	if compact(req.Policy.Algorithm) {
+		script = logOnce
+	}
+	return s.decideOne(ctx, req, script, string(name[:]))
+}
+
+// Reward implements [driver.Taker]. It takes units from at most 1,000 charges of a log.
+func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	script := taking[req.Policy.Algorithm]
+	if compact(req.Policy.Algorithm) {
+		script = logReward
+	}
+	return s.decideOne(ctx, req, script, takeBack)
 }
 
 // decideOne keeps the request and its answer on the stack.
-func (s *Store) decideOne(ctx context.Context, req driver.Request, id string) (driver.Answer, error) {
+func (s *Store) decideOne(ctx context.Context, req driver.Request, script *Script, tail string) (driver.Answer, error) {
 	var answers [1]driver.Answer
-	if err := s.decide(ctx, []driver.Request{req}, id, answers[:]); err != nil {
+	if err := s.decide(ctx, []driver.Request{req}, script, tail, answers[:]); err != nil {
 		return driver.Answer{}, err
 	}
 	return answers[0], nil
@@ -131,35 +152,30 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 		}
 	}
 	answers := make([]driver.Answer, len(reqs))
-	if err := s.decide(ctx, reqs, "", answers); err != nil {
+	if err := s.decide(ctx, reqs, scripts[reqs[0].Policy.Algorithm], "", answers); err != nil {
 		return nil, err
 	}
 	return answers, nil
 }
 
-// decide decides all requests at once, or a single one with an ID. It sets one answer for each.
-func (s *Store) decide(ctx context.Context, reqs []driver.Request, id string, answers []driver.Answer) error {
+// decide runs a script over all requests at once. It sends the tail after them: nothing, the ID of a single request, or
+// an order of take.lua. It sets one answer for each request.
+func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Script, tail string, answers []driver.Answer) error {
 	policy := reqs[0].Policy
 	keys := make([]string, len(reqs))
 	for i, req := range reqs {
 		keys[i] = s.Key(req.Key, policy)
 	}
-	script := scripts[policy.Algorithm]
-	name := ""
-	if id != "" {
-		n := window.CallName(id)
-		name = string(n[:])
-		if compact(policy.Algorithm) {
-			script = logOnce
-		}
-	}
 	// Calendar limits are sent as boundaries around this process's clock. If the server's clock is more than a period
 	// away, the script replies with its time and decides nothing, and the store sends boundaries around that.
 	now := calendarNow(reqs)
 	for range 3 {
-		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused, now)+name)
+		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused, now)+tail)
 		if err != nil {
 			return err
+		}
+		if len(tail) == 1 {
+			reply = unpackCharged(reply, &answers[0])
 		}
 		decided, at, err := unpack(reqs, reply, answers)
 		if err != nil || decided {
@@ -236,6 +252,16 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		return false, 0, fmt.Errorf("redisstore: a script returned invalid numbers; did another program write this key? %w", driver.ErrRejected)
 	}
 	return true, at, nil
+}
+
+// unpackCharged reads the units at the end of a reply into an answer, and returns what precedes them.
+func unpackCharged(reply string, answer *driver.Answer) string {
+	if len(reply) <= 24 { // without a decision
+		return reply
+	}
+	end := len(reply) - 8
+	answer.Charged = int64(number(reply[end:]))
+	return reply[:end]
 }
 
 // number reads the first 8 bytes of a reply.

@@ -39,7 +39,8 @@ var files embed.FS
 var (
 	log       = load("log_search.lua", "log_grow.lua", "log.lua")
 	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_settle.lua")
-	logOnce   = once(log)
+	logReward = around(log, "log_reward.lua", "log_search.lua", "log_reward.lua")
+	logOnce   = around(log, "log_once.lua", "register.lua", "once.lua")
 
 	scripts = [...]*Script{
 		driver.SlidingLog:     log,
@@ -57,6 +58,14 @@ var (
 		driver.SlidingCounter: choose(scripts[driver.SlidingCounter]),
 		driver.FixedWindow:    choose(scripts[driver.FixedWindow]),
 		driver.GCRA:           choose(scripts[driver.GCRA]),
+	}
+	taking = [...]*Script{
+		driver.SlidingLog:     taker(driver.SlidingLog),
+		driver.SortedSetLog:   taker(driver.SortedSetLog),
+		driver.SlidingBuckets: taker(driver.SlidingBuckets),
+		driver.SlidingCounter: taker(driver.SlidingCounter),
+		driver.FixedWindow:    taker(driver.FixedWindow),
+		driver.GCRA:           taker(driver.GCRA),
 	}
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
@@ -76,17 +85,19 @@ func load(names ...string) *Script {
 	return NewScript(names[len(names)-1], text).With(threshold.Scripts)
 }
 
-// once returns the script that makes a decision of the log once for each ID, by once.lua.
-func once(script *Script) *Script {
-	source := strings.Replace(load("register.lua", "once.lua").source, "-- DECIDE\n", script.source, 1)
-	return NewScript("log_once.lua", source).With(threshold.Scripts)
+// around returns the script of some files, the last of which makes the decision of another script where it says DECIDE.
+func around(script *Script, name string, files ...string) *Script {
+	source := strings.Replace(load(files...).source, "-- DECIDE\n", script.source, 1)
+	return NewScript(name, source).With(threshold.Scripts)
+}
+
+// taker returns the script that take.lua makes of the decision of an algorithm.
+func taker(a driver.Algorithm) *Script {
+	return around(scripts[a], "take_"+scripts[a].Name, "take.lua")
 }
 
 // choose returns the script that makes a decision on whichever of several subjects has most room, by any.lua.
-func choose(script *Script) *Script {
-	source := strings.Replace(load("any.lua").source, "-- DECIDE\n", script.source, 1)
-	return NewScript("any_"+script.Name, source).With(threshold.Scripts)
-}
+func choose(script *Script) *Script { return around(script, "any_"+script.Name, "any.lua") }
 
 // compact reports whether an algorithm keeps the compact log, which has scripts of its own for settlements and IDs.
 func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == driver.SlidingBuckets }
@@ -94,8 +105,9 @@ func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == dr
 // Scripts returns every script of the store, so that a program can load them ahead of time.
 func Scripts() []*Script {
 	return []*Script{
-		log, logSettle, logOnce, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
+		log, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
 		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
-		anyOf[driver.GCRA], reset, instances, coolDown,
+		anyOf[driver.GCRA], taking[driver.SlidingLog], taking[driver.SortedSetLog], taking[driver.SlidingCounter],
+		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, coolDown,
 	}
 }

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -38,7 +39,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.cooled, b.long, b.deep, b.moved, b.chosen} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.reset, b.given, b.cooled, b.long, b.deep, b.moved, b.chosen} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -155,6 +156,102 @@ func (b *bench) lives() error {
 		}
 	}
 	return nil
+}
+
+// reset: a settlement of a charge from before a reset does nothing.
+func (b *bench) reset() error {
+	ctx := context.Background()
+	req, err := b.request("reset", 4, sash.Every(10, time.Hour))
+	if err != nil {
+		return err
+	}
+	before, err := b.store.Decide(ctx, req)
+	if err == nil {
+		err = b.store.Reset(ctx, req.Key, req.Policy)
+	}
+	if err != nil {
+		return err
+	}
+	b.clock.Advance(time.Microsecond)
+	if _, err = b.store.Decide(ctx, req); err != nil {
+		return err
+	}
+	look := req
+	look.Cost = 0
+	for _, units := range []int64{0, 9} {
+		err := b.store.Settle(ctx, driver.Settlement{Request: req, At: before.At, Units: units})
+		if err != nil {
+			return err
+		}
+		if res, err := b.store.Decide(ctx, look); err != nil || res.Remaining() != 6 {
+			return fmt.Errorf("%d of 10 are left after a charge from before a reset became %d, want 6 (%v)", res.Remaining(), units, err)
+		}
+	}
+	return nil
+}
+
+// given: units that are given back out of a long log, under limits of two windows, are free at once, and only those.
+func (b *bench) given() error {
+	ctx := context.Background()
+	wide, err := b.request("given", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
+	if err != nil {
+		return err
+	}
+	narrow, err := b.request("given", 2, sash.Every(900, 10*time.Minute))
+	if err != nil {
+		return err
+	}
+	truth := oracle.New()
+	ask := func(req driver.Request) error {
+		res, err := b.store.Decide(ctx, req)
+		if err == nil {
+			err = truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
+		}
+		return err
+	}
+	give := func(req driver.Request, units int64) error {
+		req.Cost = units
+		want, sure := truth.Reward(b.clock.Now(), req)
+		if !sure {
+			return nil
+		}
+		res, err := b.store.Reward(ctx, req)
+		if err != nil {
+			return err
+		}
+		if res.Charged != want {
+			return fmt.Errorf("of %d units %d were given back, want %d", units, res.Charged, want)
+		}
+		req.Cost = 0
+		if err := truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res}); err != nil {
+			return fmt.Errorf("the answer to a reward of %d: %w", units, err)
+		}
+		for _, cost := range []int64{0, 400, 3} {
+			wide.Cost, narrow.Cost = cost, cost
+			if err := errors.Join(ask(wide), ask(narrow)); err != nil {
+				return fmt.Errorf("after %d units were given back: %w", units, err)
+			}
+		}
+		return nil
+	}
+	for n := range 260 {
+		b.clock.Advance(2 * time.Second)
+		wide.Cost = 1 + int64(n%3)
+		if err := ask(wide); err != nil {
+			return err
+		}
+	}
+	for i, units := range []int64{1, 4, 40, 133, 1, 7, 90} {
+		if err := give([]driver.Request{wide, narrow}[i%2], units); err != nil {
+			return err
+		}
+		b.clock.Advance(time.Minute)
+	}
+	if err := errors.Join(give(narrow, 5000), give(wide, 5000)); err != nil { // all of it
+		return err
+	}
+	b.clock.Advance(time.Second)
+	return errors.Join(ask(wide), give(wide, 1), give(narrow, 2))
 }
 
 // midnight: calls on two sides of a boundary are counted apart, also in one step of the resolution.

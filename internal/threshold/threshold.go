@@ -33,11 +33,13 @@ var Scripts = Table{
 	"FOURFOLD_RING": 64,        // slots below which a ring grows fourfold
 	"QUARTERS_RING": 4096,      // slots below which a ring grows by quarters
 	"SMALL_RING":    128,       // the most slots of a ring that is written as one string
+	"GIVE_ENTRIES":  1000,      // entries that a reward looks at
 
 	// The log as a sorted set.
 	"SET_MODULUS":  1 << 52, // of sums
 	"SET_MOST_SUM": 1 << 50, // units that may follow the oldest member
 	"SET_LATER":    1000,    // later members that a settlement changes
+	"SET_GIVE":     1000,    // members that a reward looks at
 	"SET_OLD":      500,     // old members that a call removes
 	"SET_TRIM":     100,     // members that a call removes since enough units follow
 

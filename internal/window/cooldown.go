@@ -42,3 +42,6 @@ func (s *CoolDown) Settle(int64, int64, int64, []driver.Limit) {}
 
 // Expires implements [State].
 func (s *CoolDown) Expires() int64 { return s.end + driver.CoolDown{Length: s.length}.Keep() }
+
+// Reward implements [State].
+func (s *CoolDown) Reward(_, _ int64, _ []driver.Limit) (given int64) { return 0 }

@@ -18,6 +18,8 @@ type State interface {
 	// Settle adds more units, or takes some away when more is negative, to what Charge recorded at an
 	// earlier instant, as far as it still counts at now.
 	Settle(now, at, more int64, limits []driver.Limit)
+	// Reward takes units away from the oldest charges that count under the limits at now, and returns how many.
+	Reward(now, units int64, limits []driver.Limit) (given int64)
 	// Expires returns the instant from which the state is as good as none.
 	Expires() int64
 }

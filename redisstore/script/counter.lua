@@ -82,4 +82,18 @@ local function settle(subject, _, change)
   end
 end
 
-return run(read, look, charge, settle)
+local function give(subject)
+  local given = 0
+  for _, l in ipairs(subject.limits) do
+    local before = math.min(subject.cost, l.previous)
+    local since = math.min(subject.cost - before, l.current)
+    if before + since > 0 then
+      call('HSET', subject.key, l.id .. ':start', int(l.start), l.id .. ':current', int(l.current - since),
+        l.id .. ':previous', int(l.previous - before))
+      given = math.max(given, before + since)
+    end
+  end
+  return given
+end
+
+return run(read, look, charge, settle, give)

@@ -49,4 +49,14 @@ local function settle(subject, _, change)
   end
 end
 
-return run(read, look, charge, settle)
+local function give(subject)
+  local given = 0
+  for _, l in ipairs(subject.limits) do
+    local units = math.min(subject.cost, l.count)
+    if units > 0 then call('HSET', subject.key, l.id .. ':count', int(l.count - units)) end
+    given = math.max(given, units)
+  end
+  return given
+end
+
+return run(read, look, charge, settle, give)

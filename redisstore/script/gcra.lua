@@ -76,4 +76,14 @@ local function settle(subject, at, change)
   write(subject, change, at)
 end
 
-return run(read, look, charge, settle)
+-- A unit that is paid in part counts as one that is given back.
+local function give(subject)
+  local given = 0
+  for _, l in ipairs(subject.limits) do
+    given = math.max(given, math.min(subject.cost, math.ceil(owed(l, 0) * l.units / l.window)))
+  end
+  if given > 0 then write(subject, -subject.cost, now) end
+  return given
+end
+
+return run(read, look, charge, settle, give)

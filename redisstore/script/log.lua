@@ -3,7 +3,8 @@
 --
 -- KEYS     one log per subject
 -- ARGV     1: the request, packed big-endian
---             I1 mode: 1 to charge refused calls too, 3 when the charge may be settled later
+--             I1 mode: 1 to charge refused calls too, 3 when the charge may be settled later, 5 to charge whether or
+--                not there is room, also more than a limit: the caller looks for the answer afterwards
 --             I7 resolution in microseconds
 --             per subject: I5 cost (0 only looks)   I1 number of limits
 --               per limit: I5 units   I7 window in microseconds
@@ -50,7 +51,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local request, subjects = ARGV[1], #KEYS
 local mode, resolution, first_cost, first_limits = unpack('>I1I7I5I1', request)
-local charge_refused, settleable = mode == 1, 0
+local charge_refused, settleable = mode == 1 or mode == 5, 0
 
 -- One subject is decided and charged in one pass. Several are looked at first, and charged when all have room.
 -- Where refused calls are charged too, a third pass reports what that leaves.
@@ -219,7 +220,7 @@ while true do
       local grow, rare = full and needed <= oldest, nil
       if grow and slots > 0 then
         local joined
-        rare, log = steps(), charge_refused and (log or open(key, slots, entries, head, total))
+        rare, log = steps(), mode == 1 and (log or open(key, slots, entries, head, total))
         grow, joined = rare.make_room(key, slots, entries, oldest, now - keep, log, total + cost, keep_units)
         void = void or joined
       end
@@ -274,7 +275,7 @@ while true do
   if pass == 'look' or pass == 'charge' and not charge_refused then refusals = mask end
   if pass == 'look' and (refusals == 0 or charge_refused) then
     pass = 'charge'
-  elseif pass == 'charge' and refusals > 0 and charge_refused then
+  elseif pass == 'charge' and refusals > 0 and mode == 1 then
     pass = 'report'
   elseif refusals > 0 then
     return pack('>i8I8', refusals + settleable, now) .. if_refused

@@ -3,16 +3,17 @@
 --
 -- KEYS     one a subject
 -- ARGV     1: as in log.lua and, of a settlement, in log_settle.lua; of a call with an ID, the 8 bytes of that at the
---             end. Mode 3, for a charge that may be settled, is the same as 0.
--- Returns  as in log.lua, or for a repetition in once.lua; of a settlement an empty string
+--             end. Mode 3, for a charge that may be settled, is the same as 0. Mode 6 gives the cost back.
+-- Returns  as in log.lua, or for a repetition in once.lua; of a settlement an empty string; in mode 6, as log_reward.lua
 --
--- The second part defines four functions over a subject {key, cost, limits, keep, units} and ends with
--- `return run(read, look, charge, settle)`:
+-- The second part defines five functions over a subject {key, cost, limits, keep, units} and ends with
+-- `return run(read, look, charge, settle, give)`:
 --   read(subject)                reads the state of every limit; writes only after a clock that went back
 --   look(limit, cost)            returns refused, remaining, retry, release, reset
 --   charge(subject)              writes the cost, to the state that read found, and calls begin
 --   settle(subject, at, change)  adds units to the charge of an earlier instant, or takes some away if change is
 --                                negative; read was not called
+--   give(subject)                takes up to the cost from the oldest charges that count, and returns how many units
 -- A limit is {units, window, cut, stop, start, id}: what is later than cut counts; stop is the end of a calendar
 -- period, or nil; id names the window in a field. keep is the longest window of the subject, units the most.
 --
@@ -22,7 +23,7 @@
 local call, unpack = redis.call, struct.unpack
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local charge_refused = string.byte(ARGV[1]) == 1
+local mode = string.byte(ARGV[1])
 
 local function int(n) return string.format('%.0f', n) end
 
@@ -58,9 +59,9 @@ local function remembered(key, value)
   end)
 end
 
-local function run(read, look, charge, settle)
+local function run(read, look, charge, settle, give)
   local request = ARGV[1]
-  local mode, _, at = unpack('>I1I7', request)
+  local at = 9
   local instant, subjects, becomes, ends = now, {}, nil, nil
   if mode == 2 then instant, becomes, ends = unpack('>I7I5I7', request, #request - 26) end
   for s = 1, mode == 2 and 1 or #KEYS do
@@ -116,8 +117,17 @@ local function run(read, look, charge, settle)
     return refusals, out
   end
 
-  local function cost(subject) return subject.cost end
   local function nothing() return 0 end
+  local function cost(subject) return subject.cost end
+  if mode == 5 then cost = nothing end -- it may be above the limits, and then no time to wait is found
+
+  if mode == 6 then
+    read(subjects[1])
+    local given = give(subjects[1])
+    local refusals, out = answer(nothing)
+    return struct.pack('>i8I8', refusals, now) .. out .. struct.pack('>I8', given)
+  end
+
   local id = string.sub(request, at)
   if id ~= '' then
     local value, ends, refusals = register.read(KEYS[1]), 0, nil
@@ -130,7 +140,7 @@ local function run(read, look, charge, settle)
   end
 
   local refusals, out = answer(cost)
-  if refusals == 0 or charge_refused then
+  if refusals == 0 or mode == 1 or mode == 5 then
     local charged = false
     for _, subject in ipairs(subjects) do
       if subject.cost > 0 then

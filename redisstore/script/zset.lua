@@ -104,7 +104,7 @@ local function trim(key, sum, most, cut)
   for _ = 1, SET_TRIM do
     if (sum - first.sum) % SET_MODULUS <= most then break end
     call('ZREM', key, first.member)
-    if first.at > cut and not charge_refused then units = units + first.units end
+    if first.at > cut and mode ~= 1 then units = units + first.units end
     first = entry(call('ZRANGE', key, '3', '3', 'WITHSCORES'))
   end
   if units > 0 then
@@ -142,7 +142,7 @@ local function charge(subject)
     call('ZREM', key, first.member, next.member)
     call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, MOST_OF_ENTRY)))
   end
-  local enough = charge_refused and most or SET_MOST_SUM
+  local enough = mode == 1 and most or SET_MOST_SUM
   if (sum - first.sum) % SET_MODULUS > enough then trim(key, sum, enough, now - keep) end
   expire(key, keep)
 end
@@ -176,4 +176,35 @@ local function settle(subject, at, change)
   end
 end
 
-return run(read, look, charge, settle)
+-- give renames the members in between that only longer windows count, so that these do not count what is given back. It
+-- looks at SET_GIVE members.
+local function give(subject)
+  local key, keep, cut, given = subject.key, tonumber(call('ZSCORE', subject.key, 'keep') or 0), now, 0
+  for _, l in ipairs(subject.limits) do cut = math.min(cut, l.cut) end
+  local from = '(' .. int(math.max(0, now + keep)) -- the score is minus the longest window
+  local old, new = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', SET_GIVE), {}
+  local renamed = {}
+  for i = 1, #old, 2 do
+    local m = entry({old[i], old[i + 1]})
+    if m.at <= cut then
+      renamed[#renamed + 1] = m
+    else
+      if given == subject.cost or m.units >= MOST_OF_ENTRY then break end
+      local units = math.min(m.units, subject.cost - given)
+      given, new[i] = given + units, name(m.sum, m.units - units)
+      if units == m.units then new[i] = '' end
+    end
+  end
+  if given == 0 then return 0 end
+  for i = 1, #old, 2 do
+    local renames = renamed[(i + 1) / 2]
+    if renames then new[i] = name((renames.sum + given) % SET_MODULUS, renames.units) end
+    if new[i] then call('ZREM', key, old[i]) end
+  end
+  for i = 1, #old, 2 do
+    if new[i] and new[i] ~= '' then call('ZADD', key, old[i + 1], new[i]) end
+  end
+  return given
+end
+
+return run(read, look, charge, settle, give)

@@ -23,6 +23,8 @@ type state interface {
 	// look returns a limit's status, with or without the charges that the store may have forgotten.
 	look(now, cost int64, limit sash.Limit, loose bool) status
 	charge(now, cost int64, limits []sash.Limit)
+	// give takes units from the oldest charges that count, and returns how many; false if a store may have forgotten some.
+	give(now, units int64, limits []sash.Limit) (given int64, sure bool)
 	// settle changes the units of the charge of an instant.
 	settle(now, made, cost, units int64, limits []sash.Limit)
 }

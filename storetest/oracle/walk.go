@@ -125,6 +125,8 @@ func (w *walk) step() error {
 	case 16:
 		return w.once()
 	case 17:
+		return w.take()
+	case 18:
 		return w.each()
 	}
 	return nil
@@ -133,9 +135,9 @@ func (w *walk) step() error {
 // turns returns how many kinds of steps there are.
 func (w *walk) turns() int {
 	if w.books {
-		return 20
+		return 21
 	}
-	return 17
+	return 18
 }
 
 func (w *walk) move(d time.Duration) {

@@ -1,0 +1,120 @@
+package sash
+
+import (
+	"context"
+	"fmt"
+
+	"example.com/sash/driver"
+)
+
+// AllowUpTo requests as many units as fit now: cost, or fewer, but at least one. Result.Charged says how many were
+// charged. It is one decision, so concurrent callers share what remains, and no limit is exceeded. It suits batches:
+//
+//	res, err := limiter.AllowUpTo(ctx, key, int64(len(items)))
+//	...
+//	send(items[:res.Charged])
+//
+// A cost above the limits takes what they hold. A refusal means that not one unit fits, and its RetryAfter is the time
+// until one does.
+//
+// Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
+func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
+	if _, ok := driver.As[driver.Taker](l.store); !ok {
+		return Result{}, fmt.Errorf("%w: AllowUpTo needs a driver.Taker", ErrUnsupported)
+	}
+	cost = min(cost, l.policy.MostUnits())
+	if err := l.policy.checkCost(cost); err != nil {
+		return Result{}, err
+	}
+	key, err := l.ready(ctx, key)
+	if err != nil {
+		return Result{}, err
+	}
+	c := newCall(key, cost, l.policy, false)
+	c.Partial = true
+	began, err := l.pace.begin(ctx, l.store, &c.Request)
+	if err != nil {
+		return Result{}, err
+	}
+	res, err := l.decide(ctx, c)
+	l.pace.end(ctx, began, err)
+	if err == nil && (res.Charged > cost || res.Allowed != (res.Charged > 0)) {
+		err = storeError(ctx, fmt.Errorf("driver: the store charged %d of up to %d units, allowed %v", res.Charged, cost, res.Allowed))
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return res, nil
+}
+
+// Penalize charges units without asking whether there is room: 1 to [MaxUnits], also more than a limit. It suits what is
+// known to be bad, such as a wrong password. Nothing is admitted until enough has left, which takes one window at most.
+// The Result is that of a Peek afterwards.
+//
+// Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
+func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result, error) {
+	if _, ok := driver.As[driver.Taker](l.store); !ok {
+		return Result{}, fmt.Errorf("%w: Penalize needs a driver.Taker", ErrUnsupported)
+	}
+	if err := checkUnits(units); err != nil {
+		return Result{}, err
+	}
+	key, err := l.ready(ctx, key)
+	if err != nil {
+		return Result{}, err
+	}
+	c := newCall(key, units, l.policy, false)
+	forced := l.policy.Policy
+	forced.CountRefused = true
+	c.Policy, c.Forced = &forced, true
+	return l.decide(ctx, c)
+}
+
+// Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It
+// takes them from the oldest charges that still count, so what is left counts no shorter than it should. It takes none
+// from bookings that lie ahead, and never more than is charged: Result.Charged says how many it gave back. On Redis it takes
+// them from at most 1,000 charges; more can be given back by calling it again. The Result is otherwise that of a Peek
+// afterwards.
+//
+// The charges of reservations are charges like others. One from which units were taken is not settled to less any more.
+// Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh.
+//
+// A call whose caller got no answer may have given the units back; repeated, it gives back more. Refusals that other
+// processes keep in memory hold for up to a second (see package denials). Errors are those of AllowN, but for
+// [ErrCostAboveLimit], and [ErrUnsupported], also for a limiter that charges refused calls.
+func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, error) {
+	if l.policy.CountRefused {
+		return Result{}, countRefusedError{"Reward"}
+	}
+	store, ok := driver.As[driver.Taker](l.store)
+	if !ok {
+		return Result{}, fmt.Errorf("%w: Reward needs a driver.Taker", ErrUnsupported)
+	}
+	if err := checkUnits(units); err != nil {
+		return Result{}, err
+	}
+	key, err := l.ready(ctx, key)
+	if err != nil {
+		return Result{}, err
+	}
+	c := newCall(key, units, l.policy, false)
+	answer, err := store.Reward(ctx, c.Request)
+	if err == nil {
+		err = answer.Check(c.Policy)
+	}
+	if err == nil && (answer.Charged < 0 || answer.Charged > units) {
+		err = fmt.Errorf("driver: the store gave back %d of up to %d units", answer.Charged, units)
+	}
+	if err != nil {
+		return Result{}, storeError(ctx, err)
+	}
+	return resultOf(key, l.policy, &answer), nil
+}
+
+// checkUnits returns an error for units that cannot be charged or given back.
+func checkUnits(units int64) error {
+	if units < 1 || units > MaxUnits {
+		return fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
+	}
+	return nil
+}
