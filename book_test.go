@@ -92,6 +92,18 @@ func TestBookRefusesWhatStartsTooLate(t *testing.T) {
 	}
 }
 
+func TestNothingIsBookedMoreThanADayAhead(t *testing.T) {
+	for window, allowed := range map[time.Duration]bool{sash.MaxAhead: true, sash.MaxAhead + time.Microsecond: false} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, newBookStore(), nil, sash.Every(1, window))
+			book(t, l, "k", 1)
+			if r, err := l.Book(t.Context(), "k", 1, 1000*time.Hour); err != nil || r.Allowed() != allowed {
+				t.Errorf("a place in %v: %+v, %v", window, r.Result(), err)
+			}
+		})
+	}
+}
+
 // What a booking charged is given back by every way out of it, and by no other.
 func TestABookingIsGivenBack(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -192,6 +204,9 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 		}
 		if other := book(t, l, "k", 1); !other.Result().At.Equal(first.Result().At) { // so that two could be given back
 			t.Fatalf("another starts at %v", other.Result().At)
+		}
+		if third, err := l.Book(t.Context(), "k", 1, 6*time.Second); err != nil || third.Allowed() {
+			t.Errorf("a third call of two has a place: %+v, %v", third.Result(), err)
 		}
 		for _, r := range []*sash.Reservation{first, again, again} {
 			if err := r.Cancel(t.Context()); err != nil {

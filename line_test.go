@@ -290,6 +290,115 @@ func TestAFullQueueOfBookings(t *testing.T) {
 	})
 }
 
+// A place that is free belongs to the first in line, also before it has asked again; and it asks soon.
+func TestNobodyOvertakesThoseWhoWaitForAPlaceInTheQueue(t *testing.T) {
+	defer func(most int) { threshold.Log.Ahead = most }(threshold.Log.Ahead)
+	threshold.Log.Ahead = 10
+	synctest.Test(t, func(t *testing.T) {
+		store := newBookStore()
+		l := newLimiter(t, store, nil, sash.Every(1, time.Second))
+		w := newWaiters(l)
+		for i := range 20 {
+			w.call(t.Context(), i, 1)
+		}
+		for i := range 5 {
+			time.Sleep(time.Second + time.Millisecond) // a place is free
+			w.call(t.Context(), 20+i, 1)
+		}
+		time.Sleep(time.Second / 4)
+		if r, err := l.Book(t.Context(), "k", 1, time.Hour); err != nil || r.Allowed() {
+			t.Errorf("the queue is not full, though callers wait for a place: %+v, %v", r.Result(), err)
+		}
+		w.group.Wait()
+		if !slices.IsSorted(w.order) || len(w.order) != 25 {
+			t.Errorf("admitted in the order %v", w.order)
+		}
+	})
+}
+
+func TestALowCostIsAskedForWhenAHighOneLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiters(newLimiter(t, plain{memstore.New(nil)}, nil, sash.PerHour(10)))
+		w.call(t.Context(), 0, 5)
+		ctx, leave := context.WithCancel(t.Context())
+		w.call(ctx, 1, 10)
+		w.call(t.Context(), 2, 1)
+		leave()
+		synctest.Wait()
+		if w.mu.Lock(); !slices.Equal(w.order, []int{0, 2}) {
+			t.Errorf("admitted are %v", w.order)
+		}
+		w.mu.Unlock()
+		w.group.Wait()
+	})
+}
+
+// The second in line learns from the admission of the first that it has no room before its deadline.
+func TestADeadlineIsComparedWithTheNextUnit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &settlingStore{Store: memstore.New(nil)}
+		store.takes.Store(int64(100 * time.Millisecond))
+		w := newWaiters(newLimiter(t, store, nil, sash.PerMinute(1)))
+		w.call(t.Context(), 0, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w.call(ctx, 1, 1)
+		began := time.Now()
+		w.group.Wait()
+		if took := time.Since(began); took != 200*time.Millisecond || !errors.Is(w.errs[1], sash.ErrLimited) {
+			t.Errorf("after %v: %v", took, w.errs[1])
+		}
+	})
+}
+
+// A place that its caller could not reach in time is not booked in the first place.
+func TestAWaitThatEndsBeforeItsAnswerBooksNothing(t *testing.T) {
+	for takes, deadlines := range map[time.Duration]map[time.Duration]error{ // after the charge that leaves after a minute
+		0: {time.Minute: context.DeadlineExceeded, time.Minute + time.Microsecond: nil},
+		100 * time.Millisecond: { // from a decision to its answer
+			time.Minute + 50*time.Millisecond: context.DeadlineExceeded, time.Minute + 150*time.Millisecond: nil,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &takingBack{bookStore: newBookStore()}
+			store.bookStore.takes = takes
+			l := newLimiter(t, store, nil, sash.Every(1, time.Minute))
+			for range 100 { // now it is known how long the store takes
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				if _, err := l.Allow(ctx, "another"); err != nil {
+					t.Fatal(err)
+				}
+				cancel()
+			}
+			for deadline, want := range deadlines {
+				key, charged := deadline.String(), time.Now()
+				if res, err := l.Allow(t.Context(), key); err != nil || !res.Allowed {
+					t.Fatal(res, err)
+				}
+				ctx, cancel := context.WithDeadline(t.Context(), charged.Add(deadline))
+				if err := l.Wait(ctx, key); !errors.Is(err, want) {
+					t.Errorf("a deadline %v after the charge: %v", deadline, err)
+				}
+				cancel()
+			}
+			if n := store.settled.Load(); n != 0 {
+				t.Errorf("%d places were given back", n)
+			}
+		})
+	}
+}
+
+// takingBack counts settlements.
+type takingBack struct {
+	*bookStore
+	settled atomic.Int64
+}
+
+func (s *takingBack) Settle(ctx context.Context, set driver.Settlement) error {
+	s.settled.Add(1)
+	return s.bookStore.Settle(ctx, set)
+}
+
 func TestWaitDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
