@@ -79,9 +79,7 @@ func (d *Decider) compare(ctx context.Context, answers []Answer, charging Chargi
 		c.never = c.limits.fits(c.need) != nil
 		decide := d.alone
 		if c.refund {
-			decide = func(ctx context.Context, a *Answer, admitted bool) error {
-				return d.giveBack(ctx, a, admitted, stepsOf(answers))
-			}
+			decide = d.giveBack
 		}
 		if decide(ctx, c, others == 0 || charging == Each) != nil {
 			return

@@ -118,10 +118,9 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 			return err
 		}
 	}
-	steps := stepsOf(answers)
 	for i := range answers {
 		if a := &answers[i]; a.Limited() && a.refund {
-			if err := d.giveBack(ctx, a, admitted, steps); err != nil {
+			if err := d.giveBack(ctx, a, admitted); err != nil {
 				return failure(ctx, err)
 			}
 		}
