@@ -34,6 +34,14 @@
 // other systems it stops while the machine is suspended: the rest of a lease can then be spent within τ after the
 // machine wakes, however late that is.
 //
+// # Bookings
+//
+// The store decides calls that may be booked (see [driver.Booker]), under the longer windows: a booking from a lease would
+// go ahead of those of other processes. A booking is charged at the instant at which it starts, so the bound above holds
+// for it with s = g. A lease goes on spending what it has charged while bookings lie ahead, because no booking was given
+// those units. A new block is a plain call: it is charged if it delays no booking. A caller that waits in order gets its
+// turn under the longer windows, so a queue moves N units every W + τ.
+//
 // # And how much less
 //
 // A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms. Unspent units of other

@@ -77,7 +77,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answ
 	if !leasable(req.Policy) {
 		return s.Next.Decide(ctx, req)
 	}
-	if req.Cost == 0 || req.Partial {
+	if req.Cost == 0 || req.Partial || req.Within > 0 { // a booking goes behind others, which a lease does not know
 		return s.ask(ctx, req)
 	}
 	sh := s.shard(req.Key)
@@ -167,14 +167,20 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 
 // DecideAll implements [driver.MultiStore]. The store decides, under the longer windows.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	reqs = slices.Clone(reqs)
-	for i := range reqs {
-		var err error
-		if reqs[i].Policy, err = s.longer(reqs[i].Policy); err != nil {
-			return nil, err
-		}
+	reqs, err := s.allLonger(reqs)
+	if err != nil {
+		return nil, err
 	}
 	return s.Passthrough.DecideAll(ctx, reqs)
+}
+
+// DecideEach implements [driver.Batcher]. The store decides, under the longer windows.
+func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	reqs, err := s.allLonger(reqs)
+	if err != nil {
+		return nil, err
+	}
+	return s.Passthrough.DecideEach(ctx, reqs)
 }
 
 // Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
@@ -212,6 +218,18 @@ func (s *Store) longer(policy *driver.Policy) (*driver.Policy, error) {
 		return policy, nil
 	}
 	return s.policies.of(policy, s.longest)
+}
+
+// allLonger returns the requests for the store behind.
+func (s *Store) allLonger(reqs []driver.Request) ([]driver.Request, error) {
+	reqs = slices.Clone(reqs)
+	for i := range reqs {
+		var err error
+		if reqs[i].Policy, err = s.longer(reqs[i].Policy); err != nil {
+			return nil, err
+		}
+	}
+	return reqs, nil
 }
 
 // leasable reports whether units of a policy can be spent later than they are charged.
