@@ -30,7 +30,7 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 	})
 	if !out.failed {
 		if out.err == nil {
-			s.mirror(ctx, "", reqs[out.value.request], out.value.answer.Allowed())
+			s.mirror(ctx, "", reqs[out.value.request], out.value.answer.Allowed(), out.value.answer.Delay)
 		}
 		return out.value.request, out.value.answer, out.err
 	}

@@ -27,11 +27,13 @@ type ledger struct {
 }
 
 // A backlog holds the local admissions on one part of the store that are waiting to be written to it. A charge is
-// dropped once it has left every window, because then the store would not count it either. While a backlog is not
-// empty, one goroutine writes it.
+// dropped once it has left every window, because then the store would not count it either. A booking is written when it
+// starts: the store charges as of now, and a queue that is written at once would fill one window and be missing in those
+// that follow. While a backlog is not empty, one goroutine writes it.
 type backlog struct {
 	*ledger
 	write func(done chan<- struct{}) // writes the debts, and closes done at its end
+	wake  chan struct{}              // holds one element when write has to look again
 
 	mu      sync.Mutex
 	debts   map[account]*debt    // guarded by mu
@@ -81,26 +83,31 @@ func subjectOf(key string, policy *driver.Policy) subject {
 	return subject{key, policy.Algorithm, policy.Resolution}
 }
 
-// add records units that were charged locally at an instant, of a call with an ID unless that is empty.
-func (b *backlog) add(id string, req driver.Request, at int64) {
+// add records units that were charged locally at an instant, a delay ahead, of a call with an ID unless that is empty.
+func (b *backlog) add(id string, req driver.Request, at, delay int64) {
 	if req.Cost == 0 {
 		return
 	}
 	of := accountOf(id, req.Key, req.Policy)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || !b.put(of, req.Policy, newCharge(req.Cost, at), end(req.Policy, at)) {
+	if b.closed || !b.put(of, req.Policy, newCharge(req.Cost, at, delay), end(req.Policy, at)) {
 		b.lost.Add(req.Cost)
 		return
 	}
 	b.start()
 }
 
-// start writes the debts, unless they are being written. The caller holds mu.
+// start writes the debts. The caller holds mu.
 func (b *backlog) start() {
 	if b.done == nil {
 		b.done = make(chan struct{})
 		go b.write(b.done)
+		return
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -114,7 +121,7 @@ func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) b
 	case d == nil:
 		d = &debt{policy: policy, leave: make(map[int64]*charge)}
 		if of.id != "" {
-			d.sent = c.first
+			d.sent = time.Now().UnixMicro()
 		}
 		b.debts[of] = d
 	case of.id != "":
@@ -160,19 +167,32 @@ func (b *backlog) remove(of account) {
 	b.accounts.Add(-1)
 }
 
-// next returns an account that owes units, and the policy of its charges. If none does, write has to end.
-func (b *backlog) next() (account, *driver.Policy, bool) {
+// next returns an account with units that are due, and the policy of its charges. If there is none, the policy is nil,
+// and wait is the time until there is one. If that is zero too, write has to end.
+func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for of, d := range b.debts {
-		if b.drop(d); d.units() > 0 {
-			return of, d.policy, true
+		b.drop(d)
+		due, owes := d.due()
+		switch {
+		case !owes:
+			b.remove(of)
+		case due <= 0 || b.hurries(of):
+			return of, d.policy, 0
+		case wait == 0 || due < wait:
+			wait = due
 		}
-		b.remove(of)
 	}
-	b.done = nil
-	return account{}, nil, false
+	if wait == 0 {
+		b.done = nil
+	}
+	return account{}, nil, wait
 }
+
+// hurries reports whether what an account owes is due before it starts: when the program ends, and for a call with an ID,
+// which the store forgets. The caller holds mu.
+func (b *backlog) hurries(of account) bool { return b.closed || of.id != "" }
 
 // putBack restores a debt that was taken back and perhaps not charged.
 func (b *backlog) putBack(of account, d *debt) {
@@ -201,6 +221,9 @@ func (b *backlog) close() (done <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	if b.done != nil {
+		b.start() // now everything is due
+	}
 	return b.done
 }
 

@@ -23,8 +23,8 @@ func newBacklog(mostAccounts, mostSettled int64) *backlog {
 
 // take begins the write of an account, and returns what it owes.
 func (b *backlog) take() (*flight, *debt, bool) {
-	of, _, ok := b.next()
-	if !ok {
+	of, policy, _ := b.next()
+	if policy == nil {
 		return nil, nil, false
 	}
 	f := b.claim(of)
@@ -56,7 +56,7 @@ func TestTheBacklogForgetsWhatHasLeft(t *testing.T) {
 		ids, ends := int64(0), 0
 		for i := range 50_000 {
 			at := time.Now()
-			b.add("", req, at.UnixMicro())
+			b.add("", req, at.UnixMicro(), 0)
 			b.correct(settlement(req, at, 2, fmt.Sprint(i)))
 			time.Sleep(100 * time.Microsecond)
 			ids, ends = max(ids, b.settled.Load()), max(ends, len(b.debt(req).leave))
@@ -76,10 +76,10 @@ func TestLateSettlementsJoinTheirCharge(t *testing.T) {
 		b := newBacklog(mostAccounts, mostSettled)
 		req := request(t, "k", 1, sash.PerHour(100_000))
 		old := time.Now()
-		b.add("", req, old.UnixMicro())
+		b.add("", req, old.UnixMicro(), 0)
 		time.Sleep(20 * time.Minute)
 		for i := range 20_000 {
-			b.add("", req, time.Now().UnixMicro())
+			b.add("", req, time.Now().UnixMicro(), 0)
 			b.correct(settlement(req, old, 2, fmt.Sprint(i)))
 		}
 		if d := b.debt(req); len(d.leave) != 2 || d.units() != 40_001 {
@@ -108,7 +108,7 @@ func TestWhatIsDueIsWhatStillCounts(t *testing.T) {
 				time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
 				if len(charges) == 0 || rng.IntN(3) > 0 {
 					c := charge{time.Now(), 1 + rng.Int64N(5)}
-					b.add("", request(t, "k", c.units, limits...), c.at.UnixMicro())
+					b.add("", request(t, "k", c.units, limits...), c.at.UnixMicro(), 0)
 					charges = append(charges, c)
 					continue
 				}
@@ -146,8 +146,8 @@ func TestStaleAccountsMakeRoom(t *testing.T) {
 		fill := func(name string) (lost int64) {
 			before := b.lost.Load()
 			for i := range most / 2 {
-				b.add("", request(t, fmt.Sprint(name, i), 1, sash.PerMinute(5)), time.Now().UnixMicro())
-				b.add("job 7", request(t, fmt.Sprint(name, i), 1, sash.PerMinute(5)), time.Now().UnixMicro())
+				b.add("", request(t, fmt.Sprint(name, i), 1, sash.PerMinute(5)), time.Now().UnixMicro(), 0)
+				b.add("job 7", request(t, fmt.Sprint(name, i), 1, sash.PerMinute(5)), time.Now().UnixMicro(), 0)
 			}
 			return b.lost.Load() - before
 		}
@@ -171,7 +171,7 @@ func TestPartsShareTheBound(t *testing.T) {
 	b.ledger = a.ledger
 	for i := range 2 {
 		for _, b := range []*backlog{a, b} {
-			b.add("", request(t, fmt.Sprint(i), 5, sash.PerMinute(5)), time.Now().UnixMicro())
+			b.add("", request(t, fmt.Sprint(i), 5, sash.PerMinute(5)), time.Now().UnixMicro(), 0)
 		}
 	}
 	if a.accounts.Load() != 3 || a.lost.Load() != 5 || len(a.debts) != 2 || len(b.debts) != 1 {
@@ -186,7 +186,7 @@ func TestSettlementsAreBounded(t *testing.T) {
 		req := request(t, "k", 3, sash.PerMinute(100))
 		at := time.Now()
 		for range 10 {
-			b.add("", req, at.UnixMicro())
+			b.add("", req, at.UnixMicro(), 0)
 		}
 		for i := range 6 {
 			for range 3 {
@@ -214,10 +214,10 @@ func TestASettlementDuringAWrite(t *testing.T) {
 		b := newBacklog(mostAccounts, mostSettled)
 		req := request(t, "k", 10, sash.PerHour(100))
 		old := time.Now()
-		b.add("", req, old.UnixMicro())
+		b.add("", req, old.UnixMicro(), 0)
 		f, _, _ := b.take()
 		time.Sleep(time.Microsecond)
-		b.add("", req, time.Now().UnixMicro())
+		b.add("", req, time.Now().UnixMicro(), 0)
 		for range 2 {
 			b.correct(settlement(req, old, 4, "old"))
 			b.correct(settlement(req, time.Now(), 9, "new"))
@@ -241,11 +241,11 @@ func TestASettlementOfAWrittenChargeIsDoubtful(t *testing.T) {
 		b := newBacklog(mostAccounts, mostSettled)
 		req := request(t, "k", 3, sash.PerHour(100))
 		old := time.Now()
-		b.add("", req, old.UnixMicro())
+		b.add("", req, old.UnixMicro(), 0)
 		f, _, _ := b.take()
 		b.takeBack(f)
 		time.Sleep(time.Microsecond)
-		b.add("", req, time.Now().UnixMicro())
+		b.add("", req, time.Now().UnixMicro(), 0)
 		for _, units := range []int64{0, 3, 5} { // 3 less, the same, 2 more
 			b.correct(settlement(req, old, units, fmt.Sprint(units)))
 		}
@@ -259,7 +259,7 @@ func TestASettlementOfAWrittenChargeIsDoubtful(t *testing.T) {
 func TestManyInstantsOfAnAccountAreAddedUp(t *testing.T) {
 	b := newBacklog(mostAccounts, mostSettled)
 	for i := range 10_000 {
-		b.add("", request(t, "k", 1, sash.PerHour(5)), time.Now().Add(time.Duration(i)*time.Hour).UnixMicro())
+		b.add("", request(t, "k", 1, sash.PerHour(5)), time.Now().Add(time.Duration(i)*time.Hour).UnixMicro(), 0)
 	}
 	if _, d, _ := b.take(); len(d.leave) > mostEnds || d.units() != 10_000 {
 		t.Errorf("%d units at %d instants", d.units(), len(d.leave))

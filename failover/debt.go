@@ -3,14 +3,15 @@ package failover
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"example.com/sash/driver"
 )
 
 // Bounds of a debt.
 const (
-	steps    = 8  // parts of the longest window; charges that leave in the same part are added up
-	mostEnds = 64 // ends of a debt; only a local clock that jumps or runs ahead needs more than a few
+	steps    = 8   // parts of the longest window; charges that leave in the same part are added up
+	mostEnds = 512 // ends of a debt; only bookings, and a local clock that jumps or runs ahead, need more than a few
 )
 
 // A debt is the local charges of one account, by the instant at which they have left, in microseconds since the
@@ -24,12 +25,28 @@ type debt struct {
 // A charge is units that leave at the same time.
 type charge struct {
 	units   int64
+	starts  time.Time           // when the first of them starts; zero if it has. The local clock may jump, this one does not
 	first   int64               // the instant of the first of them
 	last    int64               // and of the last
 	settled map[string]struct{} // the IDs of settlements that were applied; nil is none
 }
 
-func newCharge(units, at int64) *charge { return &charge{units: units, first: at, last: at} }
+// newCharge returns a charge at an instant, a delay ahead, in microseconds.
+func newCharge(units, at, delay int64) *charge {
+	c := &charge{units: units, first: at, last: at}
+	if delay > 0 {
+		c.starts = time.Now().Add(time.Duration(delay) * time.Microsecond)
+	}
+	return c
+}
+
+// ahead returns the time until the first of the units starts: zero or less if it has.
+func (c *charge) ahead() time.Duration {
+	if c.starts.IsZero() {
+		return 0
+	}
+	return time.Until(c.starts)
+}
 
 // has reports whether a charge of an instant can be part of this one, which may be nil.
 func (c *charge) has(at int64) bool { return c != nil && c.first <= at && at <= c.last }
@@ -59,7 +76,11 @@ func (d *debt) add(c *charge, end int64) {
 		end = max(end, last)
 	}
 	if other != nil {
-		c = &charge{c.units + other.units, min(c.first, other.first), max(c.last, other.last), join(c.settled, other.settled)}
+		starts := c.starts
+		if other.starts.Before(starts) {
+			starts = other.starts
+		}
+		c = &charge{c.units + other.units, starts, min(c.first, other.first), max(c.last, other.last), join(c.settled, other.settled)}
 	}
 	d.leave[end] = c
 }
@@ -89,6 +110,35 @@ func (d *debt) ids() (n int) {
 		n += len(c.settled)
 	}
 	return n
+}
+
+// due returns the time until the first call starts that the debt owes units of, and whether it owes any.
+func (d *debt) due() (in time.Duration, owes bool) {
+	for _, c := range d.leave {
+		if c.units == 0 {
+			continue
+		}
+		if ahead := c.ahead(); !owes || ahead < in {
+			in, owes = ahead, true
+		}
+	}
+	return in, owes
+}
+
+// split returns the charges of calls that have started, and those that lie ahead, nil if there are none.
+func (d *debt) split() (started, ahead *debt) {
+	started = &debt{policy: d.policy, leave: make(map[int64]*charge), sent: d.sent}
+	for end, c := range d.leave {
+		part := started
+		if c.ahead() > 0 {
+			if ahead == nil {
+				ahead = &debt{policy: d.policy, leave: make(map[int64]*charge)}
+			}
+			part = ahead
+		}
+		part.leave[end] = c
+	}
+	return started, ahead
 }
 
 func (d *debt) units() (n int64) {

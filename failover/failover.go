@@ -26,6 +26,19 @@
 // while it still counts in a window. A settlement of a local admission corrects the charge while it waits; after that,
 // the difference is [Stats].Doubtful. [Store.Close] writes what is left when a program ends.
 //
+// # Bookings
+//
+// The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Booker]). While the
+// store is unavailable, Closed is an error, Open admits at once, and Local books over this process's share, in order, if
+// the local store books. What is lost then is the order over processes, and over the outage: a caller that books locally
+// may start before another that the store had booked earlier, and each share moves at its own pace. What a local booking
+// may exceed is what any local admission may: N units in a window from the store, and its share from each process.
+//
+//   - A booking that the store makes after the mode has answered is given back, unless it was also booked locally.
+//   - The share counts a booking of the store from when it starts. Giving it back before that does not change the share.
+//   - A local booking is written to the store when it starts, or by Close. One with an ID is written at once, because the
+//     store remembers IDs for [driver.RepeatTime] only.
+//
 // # Before which stores
 //
 // A Store of this package is the outermost decorator:
@@ -159,6 +172,7 @@ var (
 	_ driver.Settler      = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
 	_ driver.Taker        = (*Store)(nil)
+	_ driver.Booker       = (*Store)(nil)
 )
 
 // New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
@@ -275,16 +289,20 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
 	if !out.failed {
 		if out.err == nil {
-			s.mirror(ctx, "", charged(req, &out.value), out.value.Allowed())
+			s.mirror(ctx, "", charged(req, &out.value), out.value.Allowed(), out.value.Delay)
 		}
 		return out.value, out.err
 	}
-	results, err := s.answer(ctx, "", []driver.Request{req}, out.err)
+	reqs := []driver.Request{req}
+	results, err := s.answer(ctx, "", reqs, out.err)
+	if err != nil || !stays(results, reqs) {
+		forgo(ctx, s.guard, &out, reqs, func(late driver.Answer) []driver.Answer { return []driver.Answer{late} })
+	}
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	req = charged(req, &results[0])
-	owe(s.guard, &out, []driver.Request{req}, results, func(res driver.Answer) bool { return charges(req, res.Allowed()) })
+	reqs[0] = charged(req, &results[0])
+	owe(s.guard, &out, reqs, results, func(res driver.Answer) bool { return charges(reqs[0], res.Allowed()) })
 	return results[0], nil
 }
 
@@ -299,12 +317,15 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 	}
 	out := ask(ctx, s.guard, s.part(reqs[0]), nil, func(ctx context.Context) ([]driver.Answer, error) { return store.DecideAll(ctx, reqs) })
 	if !out.failed {
-		for _, req := range reqs[:min(len(reqs), len(out.value))] {
-			s.mirror(ctx, "", req, admitted(out.value))
+		for i, req := range reqs[:min(len(reqs), len(out.value))] {
+			s.mirror(ctx, "", req, admitted(out.value), out.value[i].Delay)
 		}
 		return out.value, out.err
 	}
 	results, err := s.answer(ctx, "", reqs, out.err)
+	if err != nil || !stays(results, reqs) {
+		forgo(ctx, s.guard, &out, reqs, func(late []driver.Answer) []driver.Answer { return late })
+	}
 	if err == nil {
 		owe(s.guard, &out, reqs, results, func(late []driver.Answer) bool {
 			return admitted(late) || reqs[0].Policy.CountRefused
@@ -336,9 +357,14 @@ func charges(req driver.Request, allowed bool) bool {
 	return req.Cost > 0 && (allowed || req.Policy.CountRefused)
 }
 
-// mirror charges locally what the store charged, if a mode is Local: once for each ID, unless that is empty.
-func (s *Store) mirror(ctx context.Context, id string, req driver.Request, allowed bool) {
-	if s.local != nil && s.modes.local() && charges(req, allowed) {
+// mirror charges locally what the store charged, if a mode is Local: once for each ID, unless that is empty. A booking is
+// charged after its delay, in microseconds.
+func (s *Store) mirror(ctx context.Context, id string, req driver.Request, allowed bool, delay int64) {
+	switch {
+	case s.local == nil || !s.modes.local() || !charges(req, allowed):
+	case delay > 0:
+		s.local.mirrorLater(id, req, time.Duration(delay)*time.Microsecond)
+	default:
 		s.local.mirror(ctx, id, req)
 	}
 }

@@ -14,7 +14,7 @@ type flight struct {
 	forgotten bool  // guarded so too: by Reset
 }
 
-// claim begins the flight of an account's debt. It returns nil if the account owes nothing any more.
+// claim begins the flight of what is due of an account's debt. It returns nil if nothing is any more.
 func (b *backlog) claim(of account) *flight {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -22,21 +22,32 @@ func (b *backlog) claim(of account) *flight {
 	if d == nil {
 		return nil
 	}
-	if b.drop(d); d.units() == 0 {
+	b.drop(d)
+	var ahead *debt
+	if !b.hurries(of) {
+		d, ahead = d.split()
+	}
+	switch _, owes := d.due(); {
+	case !owes && ahead == nil:
 		b.remove(of)
 		return nil
+	case !owes:
+		return nil
+	case ahead == nil:
+		delete(b.debts, of)
+		b.accounts.Add(-1)
+	default:
+		b.debts[of] = ahead
 	}
-	delete(b.debts, of)
-	b.accounts.Add(-1)
 	return b.begin(&flight{of: of, units: min(d.units(), driver.MaxUnits), debt: d})
 }
 
-// call begins the flight of a call that was admitted locally at an instant. It has a debt if it has no ID: with one the
+// call begins the flight of a call that was admitted locally at an instant, a delay ahead. It has a debt if it has no ID: with one the
 // account owes it already.
-func (b *backlog) call(id string, req driver.Request, at int64) *flight {
+func (b *backlog) call(id string, req driver.Request, at, delay int64) *flight {
 	f := &flight{of: accountOf(id, req.Key, req.Policy), units: req.Cost}
 	if id == "" {
-		f.debt = &debt{policy: req.Policy, leave: map[int64]*charge{end(req.Policy, at): newCharge(req.Cost, at)}}
+		f.debt = &debt{policy: req.Policy, leave: map[int64]*charge{end(req.Policy, at): newCharge(req.Cost, at, delay)}}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

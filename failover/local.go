@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -22,6 +23,7 @@ type local struct {
 	store     LocalStore
 	instances func() int
 	ledger
+	ahead    atomic.Int64    // bookings that wait to be mirrored
 	backlogs []backlog       // of each part
 	over     context.Context // ends, by end, when Close does not wait any longer
 	end      context.CancelFunc
@@ -56,7 +58,7 @@ func newLocal(store LocalStore, instances func() int, parts int) *local {
 	}
 	l.over, l.end = context.WithCancel(context.Background())
 	for i := range l.backlogs {
-		l.backlogs[i] = backlog{ledger: &l.ledger, debts: make(map[account]*debt), flights: make(map[*flight]struct{})}
+		l.backlogs[i] = backlog{ledger: &l.ledger, wake: make(chan struct{}, 1), debts: make(map[account]*debt), flights: make(map[*flight]struct{})}
 	}
 	return l
 }
@@ -110,11 +112,31 @@ func forced(policy *driver.Policy) *driver.Policy {
 // mirror charges a request that the store admitted.
 func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
 	s := l.share(req.Policy)
-	req.Cost, req.Policy = min(req.Cost, s.most), s.forced
+	req.Cost, req.Policy, req.Within = min(req.Cost, s.most), s.forced, 0
 	_, _ = l.ask(ctx, id, []driver.Request{req}) // what a full store does not hold starts anew when the mode is local
 }
 
-// decide decides over this process's share. A call that costs more than the share is refused until the store may be
+// mostAhead is how many bookings of the store wait to be mirrored. Further ones are mirrored at once.
+const mostAhead = 100_000
+
+// mirrorLater mirrors a booking when it starts. A local store dates charges as of now, so until then it does not count
+// the booking, and a settlement does not change that.
+func (l *local) mirrorLater(id string, req driver.Request, delay time.Duration) {
+	mirror := func() {
+		_, _ = attend(context.Background(), func(ctx context.Context) (struct{}, error) {
+			l.mirror(ctx, id, req)
+			return struct{}{}, nil
+		})
+		l.ahead.Add(-1)
+	}
+	if l.ahead.Add(1) > mostAhead {
+		mirror()
+		return
+	}
+	time.AfterFunc(delay, mirror)
+}
+
+// decide decides over this process's share, and books over it in order if the local store books. A call that costs more than the share is refused until the store may be
 // called again.
 func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, cause error, again time.Duration) ([]driver.Answer, error) {
 	shares := make([]*share, len(reqs))
@@ -125,6 +147,9 @@ func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, ca
 		asked[i] = req
 		asked[i].Policy = shares[i].policy
 		asked[i].Cost = shares[i].need(req)
+		if req.Within > 0 && !driver.CanBook(l.store, shares[i].policy) {
+			asked[i].Within = 0
+		}
 		fits = fits && asked[i].Cost <= shares[i].least
 	}
 	if !fits {
@@ -132,7 +157,7 @@ func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, ca
 			if reqs[i].Policy.CountRefused {
 				l.mirror(ctx, id, reqs[i])
 			}
-			asked[i].Cost, asked[i].Forced = 0, false
+			asked[i].Cost, asked[i].Forced, asked[i].Within = 0, false, 0
 		}
 		id = "" // do not remember a peek as the answer to the call
 	}
@@ -180,6 +205,6 @@ func (s *share) restate(cost int64, over driver.Answer, again time.Duration) dri
 		}
 	}
 	answer := driver.NewAnswer(over.At, refusals, statuses[:len(s.units)])
-	answer.Charged = over.Charged
+	answer.Charged, answer.Delay = over.Charged, over.Delay
 	return answer
 }

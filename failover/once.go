@@ -24,7 +24,7 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	})
 	if !out.failed {
 		if out.err == nil {
-			s.mirror(ctx, id, req, out.value.Allowed())
+			s.mirror(ctx, id, req, out.value.Allowed(), out.value.Delay)
 		}
 		return out.value, out.err
 	}
@@ -35,9 +35,9 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	res := results[0]
 	if res.Source == driver.FromLocal && charges(req, res.Allowed()) {
 		b := s.owed(req.Key, req.Policy)
-		b.add(id, req, res.At)
+		b.add(id, req, res.At, res.Delay)
 		if out.late != nil {
-			f := b.call(id, req, res.At)
+			f := b.call(id, req, res.At, res.Delay)
 			out.late.ends(func(driver.Answer, error) { b.end(f) })
 		}
 	}

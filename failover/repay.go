@@ -10,22 +10,27 @@ import (
 	"example.com/sash/driver"
 )
 
+// stays reports whether local admissions answered requests, so that the store has to count them.
+func stays(results []driver.Answer, reqs []driver.Request) bool {
+	return results[0].Source == driver.FromLocal && (admitted(results) || reqs[0].Policy.CountRefused)
+}
+
 // owe records local admissions, which are written to the store when it is back. While the store may still charge the
 // call itself, owe waits for that in the background.
 func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driver.Answer, charged func(T) bool) {
-	if results[0].Source != driver.FromLocal || !admitted(results) && !reqs[0].Policy.CountRefused {
+	if !stays(results, reqs) {
 		return
 	}
 	if out.kind != Unknown {
 		for i, req := range reqs {
-			g.owed(req.Key, req.Policy).add("", req, results[i].At)
+			g.owed(req.Key, req.Policy).add("", req, results[i].At, results[i].Delay)
 		}
 		return
 	}
 	flights := make([]*flight, len(reqs))
 	for i, req := range reqs {
 		if req.Cost > 0 {
-			flights[i] = g.owed(req.Key, req.Policy).call("", req, results[i].At)
+			flights[i] = g.owed(req.Key, req.Policy).call("", req, results[i].At, results[i].Delay)
 		}
 	}
 	out.late.ends(func(value T, err error) {
@@ -55,9 +60,14 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 	defer close(done)
 	pause, works := firstPause, false
 	for g.rest(store, pause) {
-		of, policy, ok := b.next()
-		if !ok {
+		of, policy, wait := b.next()
+		switch {
+		case policy == nil && wait == 0:
 			return
+		case policy == nil:
+			g.await(b, wait)
+			pause, works = firstPause, false
+			continue
 		}
 		works = (works || g.look(store, of.key, policy)) && g.pay(b, store, of)
 		if works {
@@ -80,6 +90,17 @@ func (g *guard) rest(store *breaker, pause time.Duration) bool {
 		}
 	}
 	return over.Err() == nil
+}
+
+// await waits until a debt may be due: after a while, or when there is another debt or Close is called.
+func (g *guard) await(b *backlog, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-b.wake:
+	case <-g.local.over.Done():
+	}
 }
 
 // pay writes what an account owes, and reports whether the store worked. A write has an ID if the store knows IDs, so one

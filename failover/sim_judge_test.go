@@ -15,6 +15,9 @@ import (
 func (s *simulation) judgeStats(process int, stats Stats) {
 	var admitted, received int64
 	for _, c := range s.calls {
+		if c.process == fmt.Sprintf("p%d ", process) && c.left() {
+			admitted += 2 * c.cost * int64(len(c.keys)) // perhaps
+		}
 		if c.process == fmt.Sprintf("p%d ", process) && c.err == nil && c.res.Allowed && c.res.Source == driver.FromLocal {
 			admitted += c.cost*int64(len(c.keys)) + c.back // written and given back
 			if c.once {                                    // the server can have charged it before, and a repetition is written again: the ID says so
@@ -72,6 +75,7 @@ func (s *simulation) judgeReset(r *simCall) {
 
 // judge looks at everything that was done.
 func (s *simulation) judge() {
+	s.findStarts()
 	for i := range s.calls {
 		s.judgeCall(&s.calls[i])
 	}
@@ -85,6 +89,7 @@ func (s *simulation) judge() {
 	}
 	for _, key := range s.keys {
 		s.judgeStore(key)
+		s.judgeOrder(key)
 		for i := range s.instances {
 			s.judgeLocal(fmt.Sprintf("p%d ", i), key)
 		}
@@ -114,6 +119,9 @@ func (s *simulation) judgeCall(c *simCall) {
 		if wrong || c.res.Cause != nil {
 			s.broken("call %x: the store's answer is %v, and it admitted: %v %v", c.id, c.res.Allowed, charged, admission)
 		}
+		if c.res.Allowed && charged && !c.once && c.ended.Add(c.res.Delay).Before(admission.start()) {
+			s.broken("call %x starts early: %v after %v, booked for %v", c.id, c.res.Delay, c.ended, admission.start())
+		}
 	case mode == Closed,
 		mode == Open && (c.res.Source != driver.FromPolicy || !c.res.Allowed),
 		mode == Local && c.res.Source != driver.FromLocal,
@@ -123,39 +131,86 @@ func (s *simulation) judgeCall(c *simCall) {
 }
 
 // judgeStore checks the bound of what the store admitted, as callers saw it: N in every window, what
-// was lost besides, and N for a clock that jumped ahead.
+// was lost besides, and N more for what was decided before each jump of the clock ahead and each reset.
 func (s *simulation) judgeStore(key string) {
 	type admission struct {
-		when  time.Time
+		start time.Time
 		units int64
+		epoch [2]int // jumps and resets before the decision
 	}
 	var all []admission
 	for _, c := range s.calls {
 		if a := s.server.admissions[c.id]; c.has(key) && c.admitted(driver.FromStore) && !a.lost {
-			all = append(all, admission{a.when, c.cost - c.back})
+			all = append(all, admission{a.start(), c.cost - c.back, a.epoch(key)})
 		}
 	}
 	for _, l := range s.limits {
 		for _, last := range all {
-			from, units, bound := last.when.Add(-l.Window), int64(0), l.Units
+			from, units, epochs := last.start.Add(-l.Window), int64(0), make(map[[2]int]bool)
 			for _, a := range all {
-				if a.when.After(from) && !a.when.After(last.when) {
+				if a.start.After(from) && !a.start.After(last.start) && a.units > 0 {
 					units += a.units
+					epochs[a.epoch] = true
 				}
 			}
-			for _, jump := range s.server.jumps {
-				if jump.After(from) && !jump.After(last.when) {
-					bound += l.Units
-				}
-			}
-			for id, reset := range s.server.resets {
-				if key == "c" && id != 0 && reset.After(from) && !reset.After(last.when) {
-					bound += l.Units
-				}
-			}
+			bound := l.Units * int64(max(1, len(epochs)))
 			if units > bound {
 				s.broken("%d units of %s were admitted by the store in %v, at most %d", units, key, l.Window, bound)
 			}
+		}
+	}
+}
+
+// epoch returns how often the clock had jumped ahead, and the key had been reset, before a decision.
+func (a simTime) epoch(key string) [2]int {
+	if key != "c" {
+		return [2]int{a.ahead, 0}
+	}
+	return [2]int{a.ahead, a.resets}
+}
+
+// judgeOrder checks that bookings start in the order in which they were decided: those of the store over all processes,
+// and those that a process admitted locally. A jump ahead and a reset begin another queue.
+func (s *simulation) judgeOrder(key string) {
+	for i, c := range s.calls {
+		for j, d := range s.calls {
+			if c.within == 0 || d.within == 0 || c.back == c.cost || d.back == d.cost || !c.has(key) || !d.has(key) {
+				continue
+			}
+			first, second := s.server.admissions[c.id], s.server.admissions[d.id]
+			switch {
+			case c.admitted(driver.FromStore) && d.admitted(driver.FromStore):
+				if first.decision < second.decision && second.start().Before(first.start()) && !first.lost && !second.lost &&
+					first.epoch(key) == second.epoch(key) {
+					s.broken("call %x overtakes call %x on %s: it starts at %v, before %v", d.id, c.id, key, second.start(), first.start())
+				}
+			case i < j && c.process == d.process && c.admitted(driver.FromLocal) && d.admitted(driver.FromLocal):
+				if d.res.At.Before(c.res.At) && !s.forgot(&c, d.ended) {
+					s.broken("call %x overtakes call %x on %s locally: it starts at %v, before %v", d.id, c.id, key, d.res.At, c.res.At)
+				}
+			}
+		}
+	}
+}
+
+// findStarts finds when each call counts in its process's share. A call that is repeated counts once, as its process first
+// charged it: at once if that was locally, and when it starts if the store admitted it.
+func (s *simulation) findStarts() {
+	first := make(map[uint64][2]time.Time) // when it was charged, and for which instant
+	for i := range s.calls {
+		c := &s.calls[i]
+		c.counts = c.ended.Truncate(time.Microsecond).Add(c.res.Delay)
+		charged := c.counts
+		if c.res.Source == driver.FromLocal {
+			charged = c.ended
+		}
+		if before, ok := first[c.id]; c.once && c.err == nil && c.res.Allowed && (!ok || charged.Before(before[0])) {
+			first[c.id] = [2]time.Time{charged, c.counts}
+		}
+	}
+	for i := range s.calls {
+		if charge, ok := first[s.calls[i].id]; ok {
+			s.calls[i].counts = charge[1]
 		}
 	}
 }
@@ -165,6 +220,9 @@ func (s *simulation) judgeStore(key string) {
 func (s *simulation) judgeLocal(process, key string) {
 	var owed int64
 	for i, c := range s.calls {
+		if c.process == process && c.has(key) && c.left() {
+			owed += c.cost // perhaps
+		}
 		if c.process != process || !c.has(key) || !c.admitted(driver.FromLocal) {
 			continue
 		}
@@ -174,11 +232,14 @@ func (s *simulation) judgeLocal(process, key string) {
 		for _, l := range s.limits {
 			share, units := l.Units/int64(s.instances), int64(0)
 			for j, d := range s.calls {
-				if d.process != process || !d.has(key) || !d.ended.Truncate(time.Microsecond).After(c.ended.Truncate(time.Microsecond).Add(-l.Window)) {
+				if d.process != process || !d.has(key) || !d.counts.After(c.counts.Add(-l.Window)) || d.counts.After(c.counts) {
 					continue
 				}
-				known := d.admitted(driver.FromLocal) && j <= i || d.admitted(driver.FromStore) && d.ended.Before(c.ended)
-				if known && !s.forgot(&d, c.ended) {
+				known := d.admitted(driver.FromStore) && d.ended.Add(d.res.Delay).Before(c.ended) && !s.forgot(&d, c.ended)
+				if d.admitted(driver.FromLocal) {
+					known = j <= i && !s.forgot(&d, c.ended) || j > i && !s.forgot(&c, d.ended)
+				}
+				if known {
 					units += d.cost - d.back
 				}
 			}
@@ -198,6 +259,9 @@ func (s *simulation) forgot(c *simCall, until time.Time) bool {
 		return r.process == c.process && !r.began.Before(c.began) && !r.began.After(until)
 	})
 }
+
+// left reports whether the caller of a booking left. It may have been admitted locally after that, and given back.
+func (c *simCall) left() bool { return c.within > 0 && errors.Is(c.err, context.DeadlineExceeded) }
 
 func (c *simCall) has(key string) bool { return slices.Contains(c.keys, key) }
 

@@ -48,6 +48,7 @@ type simCall struct {
 	process string
 	keys    []string
 	cost    int64
+	within  time.Duration // how far ahead it may be booked; 0 is a plain call
 	began   time.Time
 	ended   time.Time
 	timeout time.Duration
@@ -56,6 +57,8 @@ type simCall struct {
 
 	settled time.Time // when it was settled; zero is never
 	back    int64     // units that the settlement gave back
+
+	counts time.Time // when it counts in its process's share: see findStarts
 }
 
 func (s *simulation) broken(format string, args ...any) {
@@ -212,13 +215,22 @@ func (s *simulation) work(t *testing.T, store *Store, process, worker int, rng *
 		case 2, 3, 4:
 			c.once = true
 		}
+		if rng.IntN(3) == 0 {
+			c.within = time.Duration(1+rng.IntN(4000)) * time.Millisecond
+		}
 		if rng.IntN(2) == 0 {
 			c.keys, c.once = s.keys[2:], false
 			s.hold(t, store, limiter, &c, rng)
 			continue
 		}
 		for tries := 1 + rng.IntN(3); tries > 0; tries-- {
-			s.call(t, limiter, &c)
+			r, at := s.call(t, limiter, &c)
+			if r != nil && !c.once && rng.IntN(4) == 0 { // it leaves the queue
+				_ = r.Cancel(context.WithValue(t.Context(), callKey{}, c.id))
+				s.mu.Lock()
+				s.calls[at].settled, s.calls[at].back = time.Now(), c.cost
+				s.mu.Unlock()
+			}
 			if !c.once {
 				break
 			}
@@ -228,23 +240,37 @@ func (s *simulation) work(t *testing.T, store *Store, process, worker int, rng *
 	}
 }
 
-// call makes a call and notes what came of it.
-func (s *simulation) call(t *testing.T, limiter *sash.Limiter, c *simCall) {
+// call makes a call and notes what came of it. It returns the reservation of a booking that was admitted, and the place
+// of the note.
+func (s *simulation) call(t *testing.T, limiter *sash.Limiter, c *simCall) (r *sash.Reservation, at int) {
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), callKey{}, c.id), c.timeout)
 	defer cancel()
 	c.began = time.Now()
-	switch {
+	switch id := fmt.Sprint(c.id); {
+	case len(c.keys) > 1 && c.within > 0:
+		c.res, _, c.err = limiter.BookAll(ctx, c.within, sash.Subject{Key: "a", Cost: c.cost}, sash.Subject{Key: "b", Cost: c.cost})
+	case c.once && c.within > 0:
+		r, c.err = limiter.BookOnce(ctx, id, c.keys[0], c.cost, c.within)
+	case c.within > 0:
+		r, c.err = limiter.Book(ctx, c.keys[0], c.cost, c.within)
 	case len(c.keys) > 1:
 		c.res, c.err = limiter.AllowAll(ctx, sash.Subject{Key: "a", Cost: c.cost}, sash.Subject{Key: "b", Cost: c.cost})
 	case c.once:
-		c.res, c.err = limiter.AllowOnce(ctx, fmt.Sprint(c.id), c.keys[0], c.cost)
+		c.res, c.err = limiter.AllowOnce(ctx, id, c.keys[0], c.cost)
 	default:
 		c.res, c.err = limiter.AllowN(ctx, c.keys[0], c.cost)
 	}
 	c.ended = time.Now()
+	if r != nil {
+		c.res = r.Result()
+		if !r.Allowed() {
+			r = nil
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, *c)
+	return r, len(s.calls) - 1
 }
 
 // hold reserves units and settles them, perhaps, and resets the subject now and then.
@@ -263,7 +289,12 @@ func (s *simulation) hold(t *testing.T, store *Store, limiter *sash.Limiter, c *
 		return
 	}
 	var r *sash.Reservation
-	if r, c.err = limiter.Reserve(ctx, "c", c.cost); c.err == nil {
+	if c.within > 0 {
+		r, c.err = limiter.Book(ctx, "c", c.cost, c.within)
+	} else {
+		r, c.err = limiter.Reserve(ctx, "c", c.cost)
+	}
+	if c.err == nil {
 		c.res = r.Result()
 	}
 	c.ended = time.Now()

@@ -37,12 +37,14 @@ type server struct {
 	settled map[string]bool
 	once    map[string]driver.Answer // of a call or a write with an ID
 
+	decisions  int                // so far
 	executions map[uint64]int     // of each call that a caller made
 	admissions map[uint64]simTime // when such a call was admitted
 	written    map[string]int64   // units charged without a caller, by process and key
 	lost       []simCharge
 	jumps      []time.Time            // forward
 	resets     map[uint64]time.Time   // when each reset was done
+	forgot     int                    // how often a subject was reset
 	writes     map[string][]*simWrite // without a caller, by process and key
 	asked      map[uint64]bool        // calls that were sent
 }
@@ -63,10 +65,18 @@ type simCharge struct {
 	call  uint64
 }
 
+// A simTime is when a call was admitted.
 type simTime struct {
-	when time.Time
-	lost bool
+	when     time.Time // of the decision
+	delay    time.Duration
+	decision int // its number
+	ahead    int // jumps of the clock until then
+	resets   int // of all subjects until then
+	lost     bool
 }
+
+// start returns when the call starts.
+func (a simTime) start() time.Time { return a.when.Add(a.delay) }
 
 type callKey struct{}
 
@@ -78,16 +88,54 @@ func callOf(ctx context.Context) uint64 {
 
 func (s *server) clock() int64 { return time.Now().Add(s.offset).UnixMicro() }
 
-// use returns the units of a key that a limit counts now.
-func (s *server) use(key string, l driver.Limit, now int64) (used int64) {
-	for i := range s.charges[key] {
-		c := &s.charges[key][i]
-		c.at = min(c.at, now) // after a clock that went back
-		if c.at > now-l.Window {
+// use returns the units of a key in the window that ends at an instant.
+func (s *server) use(key string, l driver.Limit, at int64) (used int64) {
+	for _, c := range s.charges[key] {
+		if c.at > at-l.Window && c.at <= at {
 			used += c.units
 		}
 	}
 	return used
+}
+
+// refuses returns the limits that have no room for a request at an instant: in the window that ends there, or in one that
+// ends at a booking and holds that instant.
+func (s *server) refuses(req driver.Request, at int64) (refusals uint64) {
+	for i, l := range req.Policy.Limits {
+		most := s.use(req.Key, l, at)
+		for _, c := range s.charges[req.Key] {
+			if c.at > at && c.at < at+l.Window {
+				most = max(most, s.use(req.Key, l, c.at))
+			}
+		}
+		if most+req.Cost > l.Units {
+			refusals |= 1 << i
+		}
+	}
+	return refusals
+}
+
+// earliest returns the first instant from now on at which all requests have room and no charge is later.
+func (s *server) earliest(reqs []driver.Request, now int64) int64 {
+	var instants []int64
+	for _, req := range reqs {
+		for _, c := range s.charges[req.Key] {
+			if c.units == 0 {
+				continue
+			}
+			now = max(now, c.at)
+			for _, l := range req.Policy.Limits {
+				instants = append(instants, c.at+l.Window)
+			}
+		}
+	}
+	slices.Sort(instants)
+	for _, at := range append([]int64{now}, instants...) {
+		if at >= now && !slices.ContainsFunc(reqs, func(req driver.Request) bool { return s.refuses(req, at) != 0 }) {
+			return at
+		}
+	}
+	panic("no room when everything has left")
 }
 
 // decideOnce decides once for each ID. A refusal that charged nothing is decided again.
@@ -95,6 +143,7 @@ func (s *server) decideOnce(process string, call uint64, id string, req driver.R
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if answer, known := s.once[id]; known {
+		answer.Delay = max(0, answer.At-s.clock())
 		return answer
 	}
 	answer := s.decideNow(process, call, []driver.Request{req})[0]
@@ -118,28 +167,37 @@ func (s *server) decide(process string, call uint64, reqs []driver.Request) []dr
 // decideNow decides over requests for a process, all or nothing. The caller holds mu.
 func (s *server) decideNow(process string, call uint64, reqs []driver.Request) []driver.Answer {
 	now := s.clock()
+	at, refused := now, uint64(0)
+	if reqs[0].Within > 0 && reqs[0].Cost > 0 {
+		if first := s.earliest(reqs, now); first-now <= reqs[0].Within {
+			at = first
+		} else {
+			refused = 1 // even if a plain call would fit
+		}
+	}
 	results := make([]driver.Answer, len(reqs))
 	allowed := true
 	for i, req := range reqs {
-		var refusals uint64
 		statuses := make([]driver.Status, len(req.Policy.Limits))
+		refusals := s.refuses(req, at) | refused
 		for j, l := range req.Policy.Limits {
-			used := s.use(req.Key, l, now)
-			statuses[j].Remaining = max(0, l.Units-used)
-			if used+req.Cost > l.Units {
-				refusals |= 1 << j
-				statuses[j].Retry = 1
-			}
+			statuses[j].Remaining = max(0, l.Units-s.use(req.Key, l, at))
+			statuses[j].Retry = int64(refusals >> j & 1)
 		}
 		allowed = allowed && refusals == 0
-		results[i] = driver.NewAnswer(now, refusals, statuses)
+		results[i] = driver.NewAnswer(at, refusals, statuses)
+		results[i].Delay = at - now
 	}
 	if call != 0 && allowed {
-		s.admissions[call] = simTime{when: time.Now()}
+		s.decisions++
+		s.admissions[call] = simTime{
+			when: time.UnixMicro(now).Add(-s.offset), delay: time.Duration(at-now) * time.Microsecond,
+			decision: s.decisions, ahead: len(s.jumps), resets: s.forgot,
+		}
 	}
 	for _, req := range reqs {
 		if allowed || req.Policy.CountRefused {
-			s.charges[req.Key] = append(s.charges[req.Key], simCharge{req.Key, now, time.Now(), req.Cost, call})
+			s.charges[req.Key] = append(s.charges[req.Key], simCharge{req.Key, at, time.Now(), req.Cost, call})
 			if call == 0 {
 				s.written[process+req.Key] += req.Cost
 			}
@@ -168,6 +226,7 @@ func (s *server) reset(call uint64, key string) {
 	defer s.mu.Unlock()
 	delete(s.charges, key)
 	s.resets[call] = time.Now()
+	s.forgot++
 }
 
 // lose makes the server what it was a while ago, as a replica that takes over is.
@@ -201,9 +260,20 @@ func (s *server) become(w weather, d time.Duration) {
 func (s *server) jump(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.clock()
 	s.offset += d
 	if d > 0 {
 		s.jumps = append(s.jumps, time.Now())
+		return
+	}
+	for _, charges := range s.charges {
+		for i := range charges {
+			if c := &charges[i]; c.at > before {
+				c.at += d.Microseconds() // a booking
+			} else {
+				c.at = min(c.at, s.clock())
+			}
+		}
 	}
 }
 
@@ -364,6 +434,9 @@ func (l *link) note(call uint64, id string, req driver.Request) *simWrite {
 	}
 	return w
 }
+
+// Books implements driver.Booker.
+func (l *link) Books(p *driver.Policy) bool { return p.Bookable() }
 
 func (l *link) Settle(ctx context.Context, set driver.Settlement) error {
 	return l.send(ctx, func() { l.settle(callOf(ctx), set) })

@@ -86,9 +86,13 @@ func hides(g *guard) {
 		b.write = func(done chan<- struct{}) {
 			defer close(done)
 			for g.rest(store, firstPause) {
-				of, policy, ok := b.next()
-				if !ok {
+				of, policy, wait := b.next()
+				if policy == nil && wait == 0 {
 					return
+				}
+				if policy == nil {
+					g.await(b, wait)
+					continue
 				}
 				f := b.claim(of)
 				if f == nil {
@@ -109,6 +113,29 @@ func hides(g *guard) {
 		}
 	}
 }
+
+// impatient is a store that lets bookings start at once.
+type impatient struct{ *link }
+
+func (s impatient) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	answer, err := s.link.Decide(ctx, req)
+	answer.Delay = 0
+	return answer, err
+}
+
+// pushes is a local store that lets a booking go ahead of others if it fits now.
+type pushes struct{ LocalStore }
+
+func (s pushes) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	now := req
+	now.Within = 0
+	if answer, err := s.LocalStore.Decide(ctx, now); err != nil || answer.Allowed() || req.Within == 0 {
+		return answer, err
+	}
+	return s.LocalStore.Decide(ctx, req)
+}
+
+func (s pushes) Books(p *driver.Policy) bool { return driver.CanBook(s.LocalStore, p) }
 
 // The simulation finds what is put in on purpose.
 func TestTheSimulationFindsBugs(t *testing.T) {
@@ -147,8 +174,11 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 				}
 			}
 		}},
-		"what was not written is counted as written": {found: ", and counts", guard: func(g *guard) { g.local.written.Add(1) }},
-		"calls under way are not bounded":            {guard: func(g *guard) { g.slots = make(chan struct{}, 1000) }, found: "calls under way"},
+		"what was not written is counted as written":  {found: ", and counts", guard: func(g *guard) { g.local.written.Add(1) }},
+		"a booking does not wait for its turn":        {store: func(s driver.Store) driver.Store { return impatient{s.(*link)} }, found: "starts early"},
+		"a local booking goes ahead of others":        {local: func(s LocalStore) LocalStore { return pushes{s} }, found: "locally: it starts at"},
+		"the share counts bookings before they start": {guard: func(g *guard) { g.local.ahead.Store(mostAhead) }, found: "its share is"},
+		"calls under way are not bounded":             {guard: func(g *guard) { g.slots = make(chan struct{}, 1000) }, found: "calls under way"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := uint64(1); seed <= 200; seed++ {

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"slices"
 
 	"example.com/sash/driver"
 )
@@ -12,12 +11,9 @@ var _ driver.Chooser = (*Store)(nil)
 // DecideAny implements [driver.Chooser]. The store decides, under the longer windows. Units that are leased are charged
 // already, so a subject seems to have less room by those.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	reqs = slices.Clone(reqs)
-	for i := range reqs {
-		var err error
-		if reqs[i].Policy, err = s.longer(reqs[i].Policy); err != nil {
-			return 0, driver.Answer{}, err
-		}
+	reqs, err := s.allLonger(reqs)
+	if err != nil {
+		return 0, driver.Answer{}, err
 	}
 	return s.Passthrough.DecideAny(ctx, reqs)
 }

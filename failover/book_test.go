@@ -1,0 +1,328 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+)
+
+var perTen = sash.Every(8, 10*time.Second)
+
+// book books a unit and returns the answer.
+func book(t *testing.T, store driver.Store, l *sash.Limiter, within time.Duration) driver.Answer {
+	t.Helper()
+	answer, err := store.Decide(t.Context(), booking(l, within))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func booking(l *sash.Limiter, within time.Duration) driver.Request {
+	return driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: within.Microseconds(), MaySettle: true}
+}
+
+func TestItBooksIfTheStoreBehindItDoes(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), nil, perTen)
+	for books, inner := range map[bool]driver.Store{true: memstore.New(nil), false: struct{ driver.Store }{memstore.New(nil)}} {
+		if driver.CanBook(guarded(t, inner, failover.Options{}), l.Policy()) != books {
+			t.Errorf("over a store that books (%v) it does the opposite", books)
+		}
+	}
+}
+
+// The budget is for the decision. A caller may sleep for much longer until its call starts.
+func TestABookingIsDecidedWithinTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{})
+		l := newLimiter(t, store, nil, perTen)
+		inner.becomes(hangs(40 * time.Millisecond))
+		for i := range 100 {
+			answer := book(t, store, l, time.Hour)
+			if answer.Source != driver.FromStore || !answer.Allowed() || i == 99 && answer.Delay < 100*time.Second.Microseconds() {
+				t.Fatalf("booking %d: %+v", i, answer)
+			}
+		}
+	})
+}
+
+func TestModesAnswerBookings(t *testing.T) {
+	for _, c := range []struct {
+		mode   failover.Mode
+		local  failover.LocalStore
+		delays []time.Duration // of 5 bookings; the store is shared by four processes
+	}{
+		{mode: failover.Open, delays: []time.Duration{0, 0, 0, 0, 0}},
+		{mode: failover.Local, delays: []time.Duration{0, 0, 10 * time.Second, 10 * time.Second, 20 * time.Second}},
+		{mode: failover.Closed},
+	} {
+		t.Run(c.mode.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{Modes: always(c.mode), Instances: four})
+				l := newLimiter(t, store, nil, perTen)
+				inner.becomes(fails(errRefused))
+				if c.mode == failover.Closed {
+					if _, err := store.Decide(t.Context(), booking(l, time.Hour)); !errors.Is(err, sash.ErrUnavailable) {
+						t.Errorf("the error is %v", err)
+					}
+					return
+				}
+				for i, delay := range c.delays {
+					answer := book(t, store, l, 20*time.Second)
+					if !answer.Allowed() || answer.Delay != delay.Microseconds() || answer.At != time.Now().UnixMicro()+answer.Delay {
+						t.Errorf("booking %d at %d: %+v, want a delay of %v", i, time.Now().UnixMicro(), answer, delay)
+					}
+				}
+				if c.mode == failover.Local {
+					book(t, store, l, 20*time.Second)
+					if answer := book(t, store, l, 20*time.Second); answer.Allowed() || answer.Retry() != (30*time.Second).Microseconds() {
+						t.Errorf("a booking whose turn is too far away: %+v", answer)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A local store that does not book decides as of now.
+func TestALocalStoreThatDoesNotBook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Local: struct{ failover.LocalStore }{memstore.New(nil)}})
+		l := newLimiter(t, store, nil, sash.Every(1, time.Second))
+		inner.becomes(fails(errRefused))
+		for i, want := range []bool{true, false} {
+			if answer := book(t, store, l, time.Hour); answer.Allowed() != want || answer.Delay != 0 {
+				t.Errorf("booking %d: %+v", i, answer)
+			}
+		}
+	})
+}
+
+// Local bookings are written when they start: written at once, those of a long queue would fill the window of all
+// processes, and be forgotten when they start.
+func TestLocalBookingsAreWrittenWhenTheyStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, perTen)
+		inner.becomes(fails(errRefused))
+		start := time.Now()
+		for range 6 { // at 0, 10 and 20 s
+			book(t, store, l, time.Hour)
+		}
+		inner.becomes(nil)
+		for _, c := range []struct {
+			at      time.Duration
+			written int64
+			used    int64
+			backlog int
+		}{
+			{9 * time.Second, 2, 2, 1},
+			{11 * time.Second, 4, 2, 1},
+			{19 * time.Second, 4, 2, 1},
+			{21 * time.Second, 6, 2, 0},
+			{40 * time.Second, 6, 0, 0},
+		} {
+			time.Sleep(time.Until(start.Add(c.at)))
+			stats := store.Stats()
+			if used := 8 - remaining(t, inner, perTen); stats.Written != c.written || stats.Backlog != c.backlog || used != c.used {
+				t.Errorf("after %v the store counts %d, want %d; %+v", c.at, used, c.used, stats)
+			}
+		}
+		if stats := store.Stats(); stats.Lost+stats.Doubtful != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// What is admitted now does not wait for what starts later.
+func TestLocalChargesOfNowDoNotWaitForBookings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, sash.Every(8, time.Hour))
+		inner.becomes(fails(errRefused))
+		for range 3 {
+			book(t, store, l, 2*time.Hour)
+		}
+		inner.becomes(nil)
+		time.Sleep(10 * time.Second)
+		if stats := store.Stats(); stats.Written != 2 || stats.Backlog != 1 {
+			t.Fatalf("%+v", stats)
+		}
+		inner.becomes(fails(errRefused))
+		allow(t, newLimiter(t, store, nil, sash.PerMinute(100)), "another", 1)
+		inner.becomes(nil)
+		time.Sleep(time.Second)
+		if stats := store.Stats(); stats.Written != 3 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// A program that ends writes what has not started yet too.
+func TestCloseWritesBookings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, perTen)
+		inner.becomes(fails(errRefused))
+		for range 6 {
+			book(t, store, l, time.Hour)
+		}
+		inner.becomes(nil)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := store.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if stats := store.Stats(); stats.Written != 6 || stats.Backlog != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// A waiter that leaves before its turn gives a place back that the store never hears of.
+func TestALocalBookingThatIsGivenBackIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, perTen)
+		inner.becomes(fails(errRefused))
+		book(t, store, l, time.Hour)
+		book(t, store, l, time.Hour)
+		answer := book(t, store, l, time.Hour)
+		set := driver.Settlement{Request: booking(l, time.Hour), At: answer.At, Delay: answer.Delay, Source: answer.Source}
+		if err := store.Settle(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		if again := book(t, store, l, time.Hour); again.At != answer.At {
+			t.Errorf("the next one starts at %d, not in the place that was given back, %d", again.At, answer.At)
+		}
+		inner.becomes(nil)
+		time.Sleep(time.Minute)
+		if stats := store.Stats(); stats.Written != 3 || stats.Lost+stats.Doubtful != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestAResetForgetsLocalBookings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, perTen)
+		inner.becomes(fails(errRefused))
+		for range 6 {
+			book(t, store, l, time.Hour)
+		}
+		inner.becomes(nil)
+		time.Sleep(time.Second)
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if stats := store.Stats(); stats.Written != 2 || stats.Backlog != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// What the store booked counts in this process's share from when it starts.
+func TestTheShareKnowsBookingsOfTheStore(t *testing.T) {
+	for after, want := range map[time.Duration]int{5 * time.Second: 0, 12 * time.Second: 4, 19 * time.Second: 4, 21 * time.Second: 8} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := newFake()
+			store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+			l := newLimiter(t, store, nil, perTen)
+			for range 12 { // eight now, and four in ten seconds
+				book(t, store, l, time.Hour)
+			}
+			time.Sleep(after)
+			inner.becomes(fails(errRefused))
+			if n := admit(t, l, "k", 10); n != want {
+				t.Errorf("after %v %d of 8 are admitted locally, want %d", after, n, want)
+			}
+		})
+	}
+}
+
+// A booking that the store makes when the failure mode has answered is given back: no caller knows of its place.
+func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
+	for _, c := range []struct {
+		mode failover.Mode
+		want int64 // that the store counts
+	}{
+		{failover.Closed, 0},
+		{failover.Open, 0},
+		{failover.Local, 1}, // for the local admission
+	} {
+		t.Run(c.mode.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{Modes: always(c.mode)})
+				l := newLimiter(t, store, nil, perTen)
+				inner.becomes(hangs(80 * time.Millisecond))
+				for _, decide := range []func() error{
+					func() error { _, err := store.Decide(t.Context(), booking(l, time.Hour)); return err },
+					func() error {
+						_, err := store.DecideAll(t.Context(), []driver.Request{booking(l, time.Hour)})
+						return err
+					},
+				} {
+					if err := decide(); (err != nil) != (c.mode == failover.Closed) {
+						t.Errorf("the error is %v", err)
+					}
+					inner.becomes(hangs(10 * time.Millisecond))
+					time.Sleep(time.Second)
+					if used := 8 - remaining(t, inner, perTen); used != c.want {
+						t.Errorf("the store counts %d, want %d", used, c.want)
+					}
+					inner.becomes(nil)
+					if err := l.Reset(t.Context(), "k"); err != nil {
+						t.Error(err)
+					}
+					inner.becomes(hangs(80 * time.Millisecond))
+				}
+			})
+		})
+	}
+}
+
+// A call with an ID finds its place again while the store is unavailable, and is charged to it once.
+func TestALocalBookingWithAnIDKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		l := newLimiter(t, store, nil, perTen)
+		inner.becomes(fails(errRefused))
+		var at int64
+		for range 3 {
+			book(t, store, l, time.Hour)
+		}
+		for i := range 3 {
+			answer, err := store.DecideOnce(t.Context(), "id", booking(l, time.Hour))
+			if err != nil || !answer.Allowed() || i > 0 && answer.At != at || answer.At != time.Now().UnixMicro()+answer.Delay {
+				t.Errorf("%d: at %d, then %+v, %v", i, at, answer, err)
+			}
+			at = answer.At
+			time.Sleep(time.Second)
+		}
+		inner.becomes(nil)
+		time.Sleep(time.Minute)
+		if stats := store.Stats(); stats.Written != 4 || stats.Lost+stats.Doubtful != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
