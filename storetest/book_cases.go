@@ -90,6 +90,32 @@ var bookCases = []testCase{
 		}),
 	},
 	{
+		name:    "refusals are not firm while bookings lie ahead",
+		promise: "a refusal is firm only if its retry time is exact, and while bookings lie ahead it is an upper bound",
+		run: booking(func(s *bookSuite) {
+			p := s.policy(sash.Every(2, window))
+			refused := func(within time.Duration) driver.Answer {
+				req := s.request("k", p, 1, within)
+				req.MaySettle = false
+				for {
+					res, err := s.Store.Decide(s.Context(), req)
+					if err != nil {
+						s.Fatal(err)
+					}
+					if !res.Allowed() {
+						return res
+					}
+				}
+			}
+			refused(0)
+			for _, within := range []time.Duration{window, 0, time.Second} {
+				if res := refused(within); res.Firm {
+					s.broken("a refusal within %v is firm: %+v", within, res)
+				}
+			}
+		}),
+	},
+	{
 		name:    "bookings under several limits",
 		promise: "a booking starts when every limit has room, those of the calendar, too",
 		run: booking(func(s *bookSuite) {

@@ -33,9 +33,9 @@ func (l *Log) shifted(at int64) bool {
 	return l.booked != nil && l.booked.to < at && at <= l.booked.from
 }
 
-// Until returns the time of the last entry if that is later than now, and zero otherwise.
+// Until returns the time of the last booking if that is later than now, and zero otherwise. The log was looked at now.
 func (l *Log) Until(now int64) int64 {
-	if !l.later(now) {
+	if l.booked == nil || !l.later(now) {
 		return 0
 	}
 	return l.slot(l.head - 1).at
@@ -45,7 +45,7 @@ func (l *Log) Until(now int64) int64 {
 // of now, and returns it. It sets out to the statuses as of that instant, with times from now. Otherwise each limit that
 // has no room until then refuses, with the time until it has, and the rest of out is as of now.
 func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.Status) (at int64, refusals uint64) {
-	if !l.redate(now) && l.look(now, cost, limits, out) == 0 {
+	if !(l.later(now) && l.redate(now)) && l.look(now, cost, limits, out) == 0 {
 		return now, Decide(l, now, cost, limits, false, out)
 	}
 	from := max(now, l.Until(now))
@@ -103,13 +103,12 @@ func (l *Log) Refuse(now, from, within, cost int64, limits []driver.Limit, out [
 	return refusals
 }
 
-// ChargeAt books at an instant that no entry is later than.
+// ChargeAt books at an instant that no entry is later than. The log was looked at now.
 func (l *Log) ChargeAt(now, at, cost int64, limits []driver.Limit) {
 	if at == now {
 		l.add(now, cost, limits)
 		return
 	}
-	l.redate(now)
 	l.widen(limits)
 	if l.booked == nil {
 		l.booked = new(booked)

@@ -261,3 +261,20 @@ func TestBookingsAreBounded(t *testing.T) {
 		t.Errorf("with four bookings in the window: refusals %b, %+v", refusals, out[0])
 	}
 }
+
+// Bookings keep their units when full entries before them are merged.
+func TestAClockThatGoesBackFillsAnEntryBeforeBookings(t *testing.T) {
+	before := threshold.Log
+	defer func() { threshold.Log = before }()
+	threshold.Log.Units = 10
+	limits := []driver.Limit{{Units: 9, Window: 100}}
+	log := &window.Log{Resolution: 1}
+	log.Charge(start, 8, limits)
+	log.Charge(start+1, 8, limits)
+	window.Book(log, start+1, 1000, 3, limits, make([]driver.Status, 1))
+	log.Look(start, 0, limits, make([]driver.Status, 1))
+	want := []planned{{start, 10}, {start + 100, 3}}
+	if got := entries(log); !slices.Equal(got, want) {
+		t.Errorf("the entries are %v, want %v", got, want)
+	}
+}

@@ -106,7 +106,7 @@ func (l *Log) later(now int64) bool { return l.head > l.lo && l.slot(l.head-1).a
 
 // Look implements State.
 func (l *Log) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
-	if l.redate(now) {
+	if l.later(now) && l.redate(now) {
 		return l.lookAhead(now, cost, limits, out)
 	}
 	return l.look(now, cost, limits, out)
@@ -148,7 +148,7 @@ func (l *Log) Charge(now, cost int64, limits []driver.Limit) { l.add(now, cost, 
 
 // add charges. It reports whether every unit charged before still leaves when it would have left.
 func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
-	ahead := l.redate(now)
+	ahead := l.later(now) && l.redate(now)
 	l.widen(limits)
 	if ahead {
 		l.insert(now, cost, limits)
@@ -296,13 +296,10 @@ func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
 	return true
 }
 
-// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the
+// redate reports whether bookings lie ahead of now, when an entry is later. After a clock that went back, it merges the entries from now until the
 // last write into one of now, and moves bookings with the clock. Entries that had left the longest window by the last
 // write stay dropped.
 func (l *Log) redate(now int64) (ahead bool) {
-	if !l.later(now) {
-		return false
-	}
 	last := *l.slot(l.head - 1)
 	written := last.at
 	if l.booked != nil && l.booked.written != 0 {
