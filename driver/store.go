@@ -57,8 +57,8 @@ type Deduplicator interface {
 // books all its requests at one instant, behind the bookings of all their subjects; their Within is the same. A repetition
 // with an ID gets the At of the first Answer, and what is left of its Delay.
 //
-// When the clock goes back to before the last charge, bookings move back as far as it did, so that no caller who waits
-// starts earlier than its booking. Settling one then may do nothing: its units stay charged until they leave.
+// When the clock goes back to before the last charge, bookings move back by that time, because callers wait in real time.
+// Settling one then may do nothing: its units stay charged until they leave.
 type Booker interface {
 	Store
 	// Books reports whether the store books under the policy: at most where [Policy.Bookable] says so. Under any other it

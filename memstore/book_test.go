@@ -60,10 +60,14 @@ func (b *booker) settle(req driver.Request, answer driver.Answer, units int64) {
 }
 
 func TestAKeyWithBookingsIsNotEvicted(t *testing.T) {
-	b := newBooker(t, memstore.Options{MaxKeys: 1}, sash.Every(2, time.Second), sash.Every(10, 30*time.Second))
-	b.book("k", 0)
-	b.book("k", 0)
-	b.book("k", time.Second)
+	b := newBooker(t, memstore.Options{MaxKeys: 1}, sash.Every(3, time.Second))
+	for range 2 { // there is always a unit left
+		req := b.request("k", time.Minute)
+		req.Cost = 2
+		if _, err := b.Decide(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b.clock.Advance(999 * time.Millisecond)
 	if _, err := b.Decide(t.Context(), b.request("new", 0)); err == nil {
 		t.Error("a new key took the place of one with a booking ahead")

@@ -296,10 +296,13 @@ func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
 	return true
 }
 
-// redate reports whether bookings lie ahead of now, when an entry is later. After a clock that went back, it merges the entries from now until the
+// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the
 // last write into one of now, and moves bookings with the clock. Entries that had left the longest window by the last
 // write stay dropped.
 func (l *Log) redate(now int64) (ahead bool) {
+	if !l.later(now) { // callers that are quick ask that themselves, where it is inlined
+		return false
+	}
 	last := *l.slot(l.head - 1)
 	written := last.at
 	if l.booked != nil && l.booked.written != 0 {
