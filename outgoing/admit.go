@@ -14,6 +14,7 @@ import (
 
 // An admission is a call that may be sent. Landed ends it.
 type admission struct {
+	call    Call               // with its credential, if it has a pool
 	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
 	charged time.Time          // no later than the charge; zero when the store has not counted it
 	before  int64              // from leaving, before the decision
@@ -37,13 +38,17 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 			if err := t.opts.Unavailable(req, call, err); err != nil {
 				return admission{}, err
 			}
-			return admission{before: t.learned.leaving(call.subjects())}, nil
+			call, err := t.uncounted(call)
+			if err != nil {
+				return admission{}, err
+			}
+			return admission{call: call, before: t.learned.leaving(call.subjects())}, nil
 		}
 		if err != nil {
 			return admission{}, err
 		}
 		if refusal == nil {
-			if refusal, err = t.start(ctx, call, &admitted); err != nil || refusal == nil {
+			if refusal, err = t.start(ctx, &admitted); err != nil || refusal == nil {
 				return admitted, err
 			}
 		}
@@ -69,7 +74,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
 // ends, and also when the API has refused others meanwhile: then it returns why.
-func (t *Transport) start(ctx context.Context, call Call, admitted *admission) (*refusal, error) {
+func (t *Transport) start(ctx context.Context, admitted *admission) (*refusal, error) {
 	if len(admitted.places) == 0 || admitted.places[0].Delay() == 0 {
 		return nil, nil
 	}
@@ -79,15 +84,16 @@ func (t *Transport) start(ctx context.Context, call Call, admitted *admission) (
 		}
 		return nil, err
 	}
-	cooling, err := t.cooling(ctx, &call)
+	cooling, err := t.cooling(ctx, &admitted.call)
 	if err != nil || cooling.wait > 0 {
 		for _, place := range admitted.places {
 			_ = place.Release(ctx) // it stays charged when the store fails
 		}
 		return &cooling, err
 	}
-	admitted.before = t.learned.leaving(call.subjects())
-	t.learned.charged(call.subjects())
+	subjects := admitted.call.subjects()
+	admitted.before = t.learned.leaving(subjects)
+	t.learned.charged(subjects)
 	return nil, nil
 }
 
@@ -129,6 +135,9 @@ func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, e
 
 // decide charges the call if none of its buckets cools down, at the latest after a time ahead.
 func (t *Transport) decide(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
+	if call.Pool != nil {
+		return t.decideAny(ctx, call, within)
+	}
 	cooling, err := t.cooling(ctx, &call)
 	if err != nil {
 		return admission{}, nil, err
@@ -158,7 +167,7 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 	if res.Delay == 0 {
 		t.learned.charged(wholes)
 	}
-	admitted := admission{before: before, places: places}
+	admitted := admission{call: call, before: before, places: places}
 	if counted := res.Limits(); counts(res) && len(counted) >= len(call.Limits) {
 		admitted.counted, admitted.charged = counted[:len(call.Limits)], now.Add(res.Delay)
 	}

@@ -58,8 +58,16 @@ type Call struct {
 	// here too; looking for its cool-down costs one more round trip. Empty Limits are those of the
 	// transport.
 	Also []sash.Subject
+	// Pool are credentials of which the request gets one: the one whose bucket has most room. The bucket of each is the
+	// Key and the name of the credential, and Limits, Share and what responses say apply to each of them. A credential
+	// that the API refuses (401, 403) is dropped for a time, for every Key. A Call with a Pool has no Account and no Also.
+	// Looking for cool-downs costs two round trips.
+	Pool *Pool
 	// Profile says how the API describes its quotas. Nil means that of the transport.
 	Profile *Profile
+
+	credential *credential // of the Pool, when it is chosen
+	tries      *tries      // of a call with a Pool
 }
 
 // checkKey returns an error for a key that names no bucket. A key of an empty string, or with one as a part, is usually
@@ -82,6 +90,12 @@ func (c Call) complete(t *Transport) (Call, error) {
 		if err := checkKey(key); err != nil {
 			return c, err
 		}
+	}
+	if c.Pool != nil {
+		if c.Account != "" || len(c.Also) > 0 {
+			return c, errors.New("outgoing: the route returned a Call with a Pool and an Account or Also: each credential is its own account")
+		}
+		c.tries = new(tries)
 	}
 	if c.Cost == 0 {
 		c.Cost = 1

@@ -181,12 +181,23 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
+	if call.Pool != nil && originOf(req.URL) != call.Pool.origin {
+		return t.elsewhere(req, call.Pool)
+	}
 	t.budget.earn()
 	patience := t.patience()
 	for attempt := 0; ; attempt++ {
-		res, wanted, err := t.attempt(req, call, patience)
+		res, used, wanted, err := t.attempt(req, call, patience)
 		if err != nil {
 			return nil, err
+		}
+		if t.another(req, used, res, wanted) {
+			discard(res.Body)
+			if req, err = rewound(req); err != nil {
+				return nil, err
+			}
+			attempt--
+			continue
 		}
 		delay, again := t.retry(req, res, wanted, attempt)
 		if !again {
@@ -216,19 +227,20 @@ func (t *Transport) patience() time.Duration {
 	return math.MaxInt64
 }
 
-// attempt sends a request once, when there is room, and learns from the response.
-func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, pause, error) {
+// attempt sends a request once, when there is room, and learns from the response. It returns the call as it was sent.
+func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
 	admitted, err := t.admit(req, call, patience)
 	if err != nil {
 		closeBody(req)
-		return nil, pause{}, err
+		return nil, call, pause{}, err
 	}
+	call = admitted.call
 	sent := time.Now()
 	traced, fresh := tracing(req)
-	res, err := t.base.RoundTrip(traced)
+	res, err := t.send(traced, call)
 	meanwhile := t.learned.landed(call.subjects(), admitted.before)
 	if err != nil {
-		return nil, pause{}, err
+		return nil, call, pause{}, err
 	}
 	now := time.Now()
 	if !admitted.charged.IsZero() {
@@ -241,18 +253,41 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		t.learned.learn(call, admitted.counted, meanwhile, quotas, now)
 	}
 	wanted := pauseOf(call, res, quotas, now)
-	if !wanted.refused && res.StatusCode < http.StatusInternalServerError {
+	if !wanted.refused && res.StatusCode < http.StatusInternalServerError && !call.denied(res, wanted) {
 		t.cool.served(call.Key, sent)
 		t.cool.served(call.Account, sent)
 	}
 	if wanted.length > 0 {
 		key := call.Key
-		if wanted.account && call.Account != "" {
+		if wanted.account && call.Account != "" && call.Pool == nil {
 			key = call.Account
 		}
 		wanted.length = t.coolDown(req, key, wanted)
 	}
-	return res, wanted, nil
+	return res, call, wanted, nil
+}
+
+// send sends a request, with the credential of its call if that has one. The response does not return it.
+func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
+	if call.credential == nil {
+		return t.base.RoundTrip(req)
+	}
+	res, err := t.base.RoundTrip(call.Pool.sign(req, call.credential))
+	if err != nil {
+		return nil, call.credential.hide(err)
+	}
+	res.Request = req
+	return res, nil
+}
+
+// elsewhere sends a request that a redirect leads away from the origin of a pool, without a credential. Any other request
+// to such a place is an error.
+func (t *Transport) elsewhere(req *http.Request, pool *Pool) (*http.Response, error) {
+	if req.Response != nil {
+		return t.base.RoundTrip(req)
+	}
+	closeBody(req)
+	return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", pool.origin, originOf(req.URL))
 }
 
 // tracing returns the request with a trace that records whether it had a new connection.

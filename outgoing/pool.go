@@ -1,0 +1,123 @@
+package outgoing
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"example.com/sash"
+)
+
+// A Pool is credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a
+// Pool is charged to whichever credential has most room, and the transport sets that credential on the request. It is
+// immutable and safe for concurrent use. A program whose credentials change makes a new Pool, and its route returns that.
+//
+// Neither results, errors and keys in the store nor a printed Pool contain a credential. The response's Request is the
+// caller's own, without it.
+type Pool struct {
+	origin      string
+	credentials []credential
+	set         func(req *http.Request, credential string)
+}
+
+// A credential is one of a pool. Its name stands for it in keys.
+type credential struct{ secret, name string }
+
+// leastHMACKey is the fewest bytes of a pool's key.
+const leastHMACKey = 32
+
+// NewPool returns a pool of 1 to [sash.MaxAny] credentials for the API at origin, such as "https://api.github.com". They
+// are sent nowhere else: a redirect that leads to another scheme, host or port is followed without a credential and
+// without a charge, and any other request to such a place is an error.
+//
+// Keys in the store have the HMAC of a credential under hmacKey, at least 32 random bytes that all processes share: see
+// [sash.Secret]. A nil set sends "Authorization: Bearer" and the credential. Another one sets it on the request, which is a
+// copy of the caller's, and must not change where that goes:
+//
+//	func(req *http.Request, credential string) { req.Header.Set("X-Api-Key", credential) }
+//
+// The error says which argument is wrong, by its number for a credential, and never contains one.
+func NewPool(origin string, hmacKey []byte, credentials []string, set func(req *http.Request, credential string)) (*Pool, error) {
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
+		return nil, errors.New(`outgoing: the origin of a pool is a scheme and a host, such as "https://api.github.com"`)
+	}
+	if len(hmacKey) < leastHMACKey {
+		return nil, fmt.Errorf("outgoing: the HMAC key of a pool has %d bytes; it needs at least %d random ones", len(hmacKey), leastHMACKey)
+	}
+	if n := len(credentials); n == 0 || n > sash.MaxAny {
+		return nil, fmt.Errorf("outgoing: %d credentials; a pool has 1 to %d", n, sash.MaxAny)
+	}
+	p := &Pool{origin: originOf(u), set: set}
+	if set == nil {
+		p.set = func(req *http.Request, credential string) { req.Header.Set("Authorization", "Bearer "+credential) }
+	}
+	seen := make(map[string]int, len(credentials))
+	for i, secret := range credentials {
+		if err := checkCredential(secret); err != nil {
+			return nil, fmt.Errorf("outgoing: credential %d of %d %w", i+1, len(credentials), err)
+		}
+		if first, ok := seen[secret]; ok {
+			return nil, fmt.Errorf("outgoing: credentials %d and %d are the same", first+1, i+1)
+		}
+		seen[secret] = i
+		p.credentials = append(p.credentials, credential{secret, sash.Secret(hmacKey, secret)})
+	}
+	return p, nil
+}
+
+// checkCredential returns an error for what a header field cannot hold. A line break would begin another field.
+func checkCredential(secret string) error {
+	if secret == "" {
+		return errors.New("is empty")
+	}
+	if strings.TrimSpace(secret) != secret {
+		return errors.New("begins or ends with white space, such as the line break of a file")
+	}
+	for i := range len(secret) {
+		if c := secret[i]; c < ' ' || c > '~' {
+			return fmt.Errorf("has the byte %#02x at position %d; only printable ASCII can be sent", c, i)
+		}
+	}
+	return nil
+}
+
+// originOf returns a URL's scheme, host and port.
+func originOf(u *url.URL) string {
+	scheme, port := strings.ToLower(u.Scheme), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[scheme]
+	}
+	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// sign returns a copy of the request with a credential.
+func (p *Pool) sign(req *http.Request, c *credential) *http.Request {
+	signed := req.Clone(req.Context())
+	if signed.Header == nil {
+		signed.Header = make(http.Header)
+	}
+	p.set(signed, c.secret)
+	return signed
+}
+
+// Format prints how many credentials there are, whatever the verb.
+func (p *Pool) Format(f fmt.State, _ rune) {
+	if p == nil {
+		_, _ = f.Write([]byte("<nil>"))
+		return
+	}
+	_, _ = fmt.Fprintf(f, "pool of %d credentials for %s", len(p.credentials), p.origin)
+}
+
+// hide returns the error without the credential, should it contain that: a transport behind this one may describe the
+// request that it got.
+func (c *credential) hide(err error) error {
+	if err == nil || !strings.Contains(err.Error(), c.secret) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), c.secret, "[credential]"))
+}
