@@ -36,6 +36,16 @@
 // The ceiling rises again by the limit's units per window, and is gone one window later. It never exceeds the
 // configured limit. Each process learns its ceilings from its own responses.
 //
+// # Pools of credentials
+//
+// A [Call] with a [Pool] is charged to one of its credentials: the one whose bucket has most room, or the first that has
+// room. The transport sets that credential on a copy of the request, and sends it to the origin of the pool alone. A
+// response changes the limits and the cool-down of its credential.
+//
+// A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute. That
+// is a cool-down which the store shares, and which grows as below while the API refuses it again. The request is sent
+// with another credential if its body can be sent again. When all are dropped the error is a [*CredentialsError].
+//
 // # Cool-downs
 //
 // A 429, a vendor's equivalent (GitHub's 403), a 503 with Retry-After, or a response with nothing left begins a

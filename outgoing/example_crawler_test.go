@@ -2,12 +2,13 @@ package outgoing_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"sync"
 	"time"
 
 	"example.com/sash"
@@ -15,58 +16,67 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// Many workers of a crawler share 5,000 calls an hour for each access token, and wait for room. The store
-// has a hash of the token, under a key of the application, and never the token.
+// Many workers of a crawler, in any number of processes, share a pool of access tokens with 5,000 calls an hour each. Each
+// request gets the token that has most room, and when none has it waits for the first. The store has hashes of the tokens,
+// under a key of the application, and never a token. One of them is revoked: no request fails.
 func Example_crawler() {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-RateLimit-Limit", "5000")
-		w.Header().Set("X-RateLimit-Remaining", "587")
+	var mu sync.Mutex
+	served, denied := map[string]int{}, 0
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if token := r.Header.Get("Authorization"); token == "Bearer revoked" {
+			denied++
+			w.WriteHeader(http.StatusUnauthorized)
+		} else {
+			served[token]++
+		}
 	}))
 	defer api.Close()
-	ctx := context.Background()
 
 	hmacKey := []byte("kept with the application's other secrets")
-	bucket := func(authorization string) string {
-		return sash.Key("github", sash.Secret(hmacKey, strings.TrimPrefix(authorization, "Bearer ")))
+	pool, err := outgoing.NewPool(api.URL, hmacKey, []string{"t0ken-a", "t0ken-b", "revoked"}, nil)
+	if err != nil {
+		log.Fatal(err)
 	}
-	route := func(req *http.Request) (outgoing.Call, error) {
-		return outgoing.Call{Key: bucket(req.Header.Get("Authorization"))}, nil
+	route := func(*http.Request) (outgoing.Call, error) {
+		return outgoing.Call{Key: "github", Pool: pool}, nil
 	}
 	github, _ := outgoing.Vendor("github")
 	store, perToken := memstore.New(nil), sash.PerHour(5000) // goredisstore.New(client, nil) for a fleet
-	transport, err := outgoing.New(store, route, &outgoing.Options{
-		Profile: github,
-		Retries: outgoing.Retries{Most: 3},
-	}, perToken)
+	transport, err := outgoing.New(store, route, &outgoing.Options{Profile: github, Retries: outgoing.Retries{Most: 3}}, perToken)
 	if err != nil {
 		log.Fatal(err)
 	}
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
-	limiter, err := sash.New(store, nil, perToken)
-	if err != nil {
-		log.Fatal(err)
-	}
 
-	key := bucket("Bearer t0ken")
-	if _, err := limiter.AllowN(ctx, key, 4412); err != nil { // what the other workers have used by now
-		log.Fatal(err)
+	for page := range 100 {
+		status, err := crawl(context.Background(), client, fmt.Sprintf("%s/page/%d", api.URL, page))
+		var out *outgoing.CredentialsError
+		switch {
+		case errors.As(err, &out):
+			log.Fatalf("all tokens are revoked; come back at %v", out.Until)
+		case err != nil:
+			log.Fatal(err)
+		case status != http.StatusOK:
+			log.Fatalf("page %d: %d", page, status)
+		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, nil)
+	fmt.Println(served["Bearer t0ken-a"]+served["Bearer t0ken-b"], "pages by two tokens; the revoked one was sent", denied, "time")
+	// Output: 100 pages by two tokens; the revoked one was sent 1 time
+}
+
+// crawl fetches a page and returns the status.
+func crawl(ctx context.Context, client *http.Client, url string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		log.Fatal(err)
+		return 0, err
 	}
-	req.Header.Set("Authorization", "Bearer t0ken")
 	res, err := client.Do(req)
 	if err != nil {
-		log.Fatal(err)
+		return 0, err
 	}
-	_, _ = io.Copy(io.Discard, res.Body)
-	_ = res.Body.Close()
-
-	left, err := limiter.Peek(ctx, key) // spends none
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(left.Remaining, "calls left under", key)
-	// Output: 587 calls left under github:MR52E9R0WNxBkHRP9cbYec0du6S_YvKXWFGBV1GeCZM
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return res.StatusCode, err
 }

@@ -34,6 +34,8 @@ type errand struct {
 	Mode             outgoing.Mode
 	For              time.Duration // instead of Calls: one transport for all workers, which send until then
 	Cold             bool          // each request has a connection of its own
+	Tokens           []string      // a pool of them, in place of one bucket
+	Spread           time.Duration // zero learns it
 }
 
 // A report is the result of an errand.
@@ -149,7 +151,11 @@ func (e errand) together() (report, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DisableKeepAlives = e.Cold
 	store := redisstore.New(adaptertest.Scripter(redistest.Dial(e.Redis)), nil)
-	rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Mode: e.Mode, Base: base}, e.Limit)
+	route, err := e.route()
+	if err != nil {
+		return report{}, err
+	}
+	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: base, Spread: e.Spread}, e.Limit)
 	if err != nil {
 		return report{}, err
 	}
@@ -180,6 +186,15 @@ func (e errand) together() (report, error) {
 	}
 	group.Wait()
 	return r, failed
+}
+
+// route charges all requests to one bucket, or to a pool.
+func (e errand) route() (outgoing.Route, error) {
+	if len(e.Tokens) == 0 {
+		return outgoing.Everything("api"), nil
+	}
+	pool, err := outgoing.NewPool(e.API, hmacKey, e.Tokens, nil)
+	return func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Pool: pool}, nil }, err
 }
 
 // start runs errands in processes of their own, all at once.
