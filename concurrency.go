@@ -3,6 +3,7 @@ package sash
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"example.com/sash/driver"
@@ -13,8 +14,8 @@ const inFlight = "in-flight#"
 
 // A Concurrency limits how many calls of a subject are in flight, rather than how many begin in a window. Each call
 // holds a slot until it ends. If its process dies, the slot becomes free after the longest hold time. A call that
-// runs longer is no longer counted, so choose a hold time that no call outlives, and end calls that would. Then at
-// most n calls are in flight at every instant of the store's clock, over all processes that share the store. After
+// runs longer is no longer counted, so choose a hold time that no call outlives, and end calls that would, or
+// [Slot.Extend] theirs in time. Then at most n calls are in flight at every instant of the store's clock, over all processes that share the store. After
 // more than [MaxEntries] calls within a hold time, the slot of a process that died can stay taken for longer.
 //
 // It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter
@@ -79,8 +80,18 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Slot{c, time.Now(), reserved}, nil
+	return &Slot{of: c, since: time.Now(), reserved: reserved}, nil
 }
+
+// Peek reports how many slots are free, as Remaining, and takes none: see [Limiter.Peek]. ReleaseAfter of its limit is an
+// upper bound.
+func (c *Concurrency) Peek(ctx context.Context, key string) (Result, error) {
+	return c.limiter.Peek(ctx, key)
+}
+
+// Reset frees all slots of a key, also those of calls that still run, and wakes the first that waits in this process. Such
+// a call's Release then frees nothing, and its Extend reports false. Errors are those of [Limiter.Reset].
+func (c *Concurrency) Reset(ctx context.Context, key string) error { return c.limiter.Reset(ctx, key) }
 
 // A Slot is one call in flight, or the refusal of one. It is safe for concurrent use and holds nothing that
 // has to be closed. A slot that is not released becomes free after the hold time.
@@ -88,6 +99,7 @@ type Slot struct {
 	of       *Concurrency
 	since    time.Time // when it was taken, by this process's clock
 	reserved *Reservation
+	mu       sync.Mutex // held while the slot is extended or released
 }
 
 // Allowed reports whether there was a slot, which is now taken.
@@ -100,11 +112,40 @@ func (s *Slot) Result() Result { return s.reserved.Result() }
 // after the hold time, or for a slot that was not taken. It tries once, for at most a second, even if ctx has ended. If
 // the store fails, the error is [ErrUnavailable] and the slot becomes free after the hold time.
 func (s *Slot) Release(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.Allowed() {
 		c := s.of.limiter
 		c.lines.rest(s.reserved.set.Request.Key, c.Limits()[0].Units, time.Since(s.since))
 	}
 	return s.reserved.Release(ctx)
+}
+
+// Extend makes the hold time begin anew, for a call that needs the slot for longer. It reports false if the slot is gone:
+// it was not taken or was released, its hold time has passed, or it was reset. Nobody else can take the slot in between.
+//
+// It tries once, for at most a second, even if ctx has ended. The error is [ErrUnsupported] if the store cannot extend, or
+// under sash.SortedSetLog, or for a slot that was granted while the store was unavailable, and [ErrUnavailable] if the
+// store fails: then the hold time may have begun anew, and the slot may only become free after it.
+func (s *Slot) Extend(ctx context.Context) (bool, error) {
+	store, ok := driver.As[driver.Extender](s.of.limiter.store)
+	if !ok {
+		return false, fmt.Errorf("%w: Extend needs a driver.Extender", ErrUnsupported)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	set, held := s.reserved.pending()
+	if !held {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	at, err := store.Extend(ctx, set)
+	if err != nil || at == 0 {
+		return false, storeError(context.Background(), err)
+	}
+	s.reserved.move(at)
+	return true, nil
 }
 
 func tooMany(key string, slot *Slot, cause error) error {

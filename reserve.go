@@ -248,6 +248,20 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return r.limiter.settle(ctx, r.store, set)
 }
 
+// pending returns the charge, and whether it was made and not given back.
+func (r *Reservation) pending() (set driver.Settlement, held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.set, !r.done && !r.decided
+}
+
+// move records that the charge was made anew at an instant.
+func (r *Reservation) move(at int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.set.At = at
+}
+
 // decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has
 // no ID.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {

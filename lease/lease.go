@@ -203,6 +203,16 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 	return s.Passthrough.Reward(ctx, req)
 }
 
+// Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
+// extend.
+func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	var err error
+	if set.Request.Policy, err = s.longer(set.Request.Policy); err != nil {
+		return 0, err
+	}
+	return s.Passthrough.Extend(ctx, set)
+}
+
 // Reset implements [driver.Resetter]. It ends this process's lease; other processes can spend theirs until those end. The
 // error is [driver.ErrUnsupported] if the store does not reset.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {

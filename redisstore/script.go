@@ -108,6 +108,6 @@ func Scripts() []*Script {
 		log, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
 		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
 		anyOf[driver.GCRA], taking[driver.SlidingLog], taking[driver.SortedSetLog], taking[driver.SlidingCounter],
-		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, coolDown,
+		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, coolDown, logExtend,
 	}
 }

@@ -60,6 +60,7 @@ var (
 	_ driver.Settler      = (*Faulty)(nil)
 	_ driver.Resetter     = (*Faulty)(nil)
 	_ driver.Cooler       = (*Faulty)(nil)
+	_ driver.Extender     = (*Faulty)(nil)
 )
 
 // Unwrap implements [driver.Decorator].
@@ -103,6 +104,14 @@ func (f *Faulty) Settle(ctx context.Context, s driver.Settlement) error {
 		return err
 	}
 	return f.pass.Settle(ctx, s)
+}
+
+// Extend implements [driver.Extender].
+func (f *Faulty) Extend(ctx context.Context, s driver.Settlement) (int64, error) {
+	if err := f.broken(ctx); err != nil {
+		return 0, err
+	}
+	return f.pass.Extend(ctx, s)
 }
 
 // Reset implements [driver.Resetter].

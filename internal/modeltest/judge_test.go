@@ -39,7 +39,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.reset, b.given, b.cooled, b.long, b.deep, b.moved, b.chosen} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.reset, b.given, b.cooled, b.long, b.deep, b.moved, b.chosen, b.extended} {
 		if err := part(); err != nil {
 			return err
 		}

@@ -121,6 +121,11 @@ var mutants = []struct {
 		{"the newest units are given back", "local before = math.min(subject.cost, l.previous)", "local before = math.min(math.max(0, subject.cost - l.current), l.previous)"},
 		{"a penalty needs room", "if refusals == 0 or mode == 1 or mode == 5 then", "if refusals == 0 or mode == 1 then"},
 	}},
+	{"log_extend.lua", sash.SlidingLog, []mutant{
+		{"a charge that is gone is made anew", "if settled ~= 'settled' then return settled end", ""},
+		{"nothing is charged", "return decide()", "return struct.pack('>i8I8I8I8I8I8', 0, clock[1] * 1000000 + clock[2], 0, 0, 0, 0)"},
+		{"nothing is given back", "local settled = settle()", "local settled = 'settled'"},
+	}},
 	{"cooldown.lua", sash.SlidingLog, []mutant{
 		{"the last cool-down always holds", "now + new > ends)", "true)"},
 		{"a cool-down that ends earlier replaces", "now + new > ends", "now + new < ends"},

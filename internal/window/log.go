@@ -253,6 +253,17 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	}
 }
 
+// Extend makes a charge of an earlier instant one of now. It reports false, and changes nothing, if it does not find it.
+func (l *Log) Extend(now, at, cost int64, limits []driver.Limit) bool {
+	sum := l.before(l.head)
+	l.Settle(now, at, -cost, limits)
+	if l.before(l.head) == sum {
+		return false
+	}
+	l.add(now, cost, limits)
+	return true
+}
+
 // Entries yields the time and units of each entry, the oldest first, including entries that no longer count. The log must
 // not change meanwhile.
 func (l *Log) Entries() iter.Seq2[int64, int64] {

@@ -4,7 +4,7 @@
 -- ARGV     1: packed like a request of log.lua for one subject with the cost that was charged, but I1 2 first,
 --             and at the end I7 instant of the charge   I5 units it becomes   I7 instant from which the
 --             settlement does nothing   8 bytes ID, zeros if it is never repeated
--- Returns  an empty string
+-- Returns  settled, or an empty string if it did nothing
 --
 -- The charge is in the entry of its instant or, where calls share entries, of the latest instant within the
 -- same step of the resolution. The units change there, in the total, and in every sum after it; hints that no
@@ -125,4 +125,4 @@ if left == 0 and position == head - 1 then
   call('SETRANGE', key, '6', pack('>I6', oldest)) -- the slots before it hold nothing of use
 end
 call('SETRANGE', key, '32', pack('>I6I6I7', head, (total + change) % SUM_MODULUS, last) .. hints)
-return ''
+return 'settled'

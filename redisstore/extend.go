@@ -1,0 +1,49 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
+)
+
+var logExtend = extending(logSettle, log)
+
+var _ driver.Extender = (*Store)(nil)
+
+// Extend implements [driver.Extender], in one script. It does not wait for replicas.
+func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	policy := set.Request.Policy
+	if !compact(policy.Algorithm) {
+		return 0, driver.ErrUnsupported
+	}
+	set.Units, set.ID = 0, ""
+	settlement := packSettlement(&set)
+	again := set.Request
+	again.Policy = &driver.Policy{
+		Algorithm: policy.Algorithm, Resolution: policy.Resolution,
+		Limits: []driver.Limit{{Units: driver.MaxUnits, Window: policy.Longest()}},
+	}
+	arg := string(appendUint(nil, 2, int64(len(settlement)))) + settlement + pack([]driver.Request{again}, false, 0)
+	reply, err := s.send(ctx, logExtend, []string{s.Key(again.Key, policy)}, arg)
+	if err != nil || reply == "" {
+		return 0, err
+	}
+	var answers [1]driver.Answer
+	_, at, err := unpack([]driver.Request{again}, reply, answers[:])
+	if err == nil && !answers[0].Allowed() {
+		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again.Key)
+	}
+	return at, err
+}
+
+// extending returns the script that settles and then decides, at one time.
+func extending(settle, decide *Script) *Script {
+	source := load("log_extend.lua").source
+	for mark, part := range map[string]*Script{"-- SETTLE\n": settle, "-- DECIDE\n": decide} {
+		source = strings.Replace(source, mark, strings.Replace(part.source, "call('TIME')", "clock", 1), 1)
+	}
+	return NewScript("log_extend.lua", source).With(threshold.Scripts)
+}
