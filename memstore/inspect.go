@@ -8,7 +8,7 @@ import (
 )
 
 // An Entry is the units that were charged at one instant, or for sliding buckets within one step of the resolution, at
-// the latest of their instants.
+// the latest of their instants. One that lies ahead of the store's clock is a booking.
 type Entry struct {
 	At    time.Time
 	Units int64
