@@ -34,10 +34,52 @@ func TestDecorator(t *testing.T) {
 
 func TestADecoratorHasThePowersOfItsStore(t *testing.T) {
 	over := func(store driver.Store) driver.Store { return &Counter{Passthrough: driver.Passthrough{Next: store}} }
-	if _, ok := driver.As[driver.Deduplicator](over(memstore.New(nil))); !ok {
+	all, few := over(memstore.New(nil)), over(New(time.Now))
+	if _, ok := driver.As[driver.Deduplicator](all); !ok {
 		t.Error("over memstore it does not know IDs")
 	}
-	if _, ok := driver.As[driver.Deduplicator](over(New(time.Now))); ok {
+	if _, ok := driver.As[driver.Deduplicator](few); ok {
 		t.Error("over a store without IDs it knows them")
 	}
+	p, err := sash.NewPolicy(nil, sash.PerMinute(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !driver.CanBook(all, p) || driver.CanBook(few, p) {
+		t.Error("it does not book as the store does")
+	}
+	if _, ok := driver.As[driver.Batcher](all); !ok {
+		t.Error("over memstore it does not decide many requests in one round trip")
+	}
+	if _, ok := driver.As[driver.Batcher](few); ok {
+		t.Error("over a store that decides one at a time it is a Batcher")
+	}
+}
+
+// Bookings go through every method, with their delay.
+func TestADecoratorBooks(t *testing.T) {
+	store := &Counter{Passthrough: driver.Passthrough{Next: memstore.New(nil)}}
+	p, err := sash.NewPolicy(nil, sash.Every(1, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := driver.Request{Key: "k", Cost: 1, Policy: p, Within: driver.MaxAhead}
+	reqs := []driver.Request{req}
+	var last int64
+	check := func(how string, answers []driver.Answer, err error) {
+		t.Helper()
+		if err != nil || len(answers) != 1 || !answers[0].Allowed() || last != 0 && answers[0].At != last+p.Limits[0].Window {
+			t.Fatalf("%s, after %d: %+v, %v", how, last, answers, err)
+		}
+		last = answers[0].At
+	}
+	one := func(answer driver.Answer, err error) ([]driver.Answer, error) { return []driver.Answer{answer}, err }
+	answers, err := one(store.Decide(t.Context(), req))
+	check("Decide", answers, err)
+	answers, err = one(store.DecideOnce(t.Context(), "id", req))
+	check("DecideOnce", answers, err)
+	answers, err = store.DecideAll(t.Context(), reqs)
+	check("DecideAll", answers, err)
+	answers, err = store.DecideEach(t.Context(), reqs)
+	check("DecideEach", answers, err)
 }
