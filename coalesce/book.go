@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// mostBookings is the most bookings of a batch. It bounds how long the store is busy with one.
-	mostBookings = 100
+	// mostBookings is the most bookings of a batch. It bounds how long the store is busy with one, and redisstore makes a
+	// round trip for as many.
+	mostBookings = 64
 	// afterwards bounds what goes on after the callers of a batch have left: the decision, and then giving back.
 	afterwards = time.Second
 )

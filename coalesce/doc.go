@@ -38,7 +38,7 @@
 //
 // Calls that may be booked (see [driver.Booker]) have batches of their own, so no plain call waits for them. Each booking
 // starts at its own instant, so they have no sum: the store decides them one after the other in one round trip, in the
-// order in which they came ([driver.Batcher]). A batch has at most 100 bookings, which keep a Redis busy for about a
+// order in which they came ([driver.Batcher]). A batch has at most 64 bookings, which keep a Redis busy for less than a
 // millisecond. If the caller leaves before its batch, nothing is booked. If it leaves later, its booking is given back
 // if it may be settled. Over a store that is no Batcher each booking is a round trip.
 //
