@@ -24,14 +24,14 @@
 //
 // # Bookings
 //
-// The refusal of a booking says how far away the end of the queue is: the instant at which the call fits behind everybody
-// who booked before. Until then, a booking of the same cost is refused from memory if that instant is farther away than it
-// may be booked ahead; one that may be booked that far goes to the store. So does a plain call: it may go ahead of the
-// queue. After the refusal of a plain call neither has room before its retry time.
+// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of
+// the same cost is refused from memory if that instant is farther away than it may be booked ahead, and goes to the store
+// otherwise. So does a plain call: it may go ahead of the queue. After the refusal of a plain call neither has room before
+// its retry time.
 //
-// A booking that is given back can bring the end of the queue nearer. The rule is that of all charges: once a charge of the
-// key may be settled, its refusals are not firm, and the store decides each call. So the end of the queue is remembered
-// where bookings are never given back.
+// A booking that is given back can bring the end of the queue nearer. So the rule is that of charges that may be settled:
+// while bookings lie ahead no refusal of memstore or redisstore is firm, and the store decides each call. From memory come
+// only the refusals of a full window that nobody waits for.
 //
 // # Resets
 //
