@@ -10,7 +10,7 @@ import (
 var _ driver.Chooser = (*Store)(nil)
 
 // DecideAny implements [driver.Chooser]. While the store is unavailable the failure mode answers for one subject after the
-// other, in their order, until it admits one: it does not compare them. If the store has charged another subject by then,
+// other, in their order, until it admits one now: it does not compare their room. If the store has charged another subject by then,
 // that charge stays.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
 	store, ok := s.store.(driver.Chooser)
@@ -34,19 +34,30 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 		}
 		return out.value.request, out.value.answer, out.err
 	}
-	var soonest choice
-	for i := range reqs {
-		results, err := s.answer(ctx, "", reqs[i:i+1], out.err)
+	locally := func(i int, req driver.Request) (driver.Answer, error) {
+		results, err := s.answer(ctx, "", []driver.Request{req}, out.err)
 		if err != nil {
-			return 0, driver.Answer{}, err
+			return driver.Answer{}, err
 		}
 		if results[0].Allowed() {
-			owe(s.guard, &out, reqs[i:i+1], results, func(late choice) bool { return late.request == i && late.answer.Allowed() })
-			return i, results[0], nil
+			owe(s.guard, &out, []driver.Request{req}, results, func(late choice) bool { return late.request == i && late.answer.Allowed() })
 		}
-		if i == 0 || results[0].Retry() < soonest.answer.Retry() {
-			soonest = choice{i, results[0]}
+		return results[0], nil
+	}
+	var soonest choice
+	for i, req := range reqs {
+		req.Within = min(req.Within, 1) // now: the next may have room
+		answer, err := locally(i, req)
+		if err != nil || answer.Allowed() {
+			return i, answer, err
 		}
+		if i == 0 || answer.Retry() < soonest.answer.Retry() {
+			soonest = choice{i, answer}
+		}
+	}
+	if i := soonest.request; reqs[i].Within > 0 {
+		answer, err := locally(i, reqs[i])
+		return i, answer, err
 	}
 	return soonest.request, soonest.answer, nil
 }

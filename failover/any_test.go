@@ -74,3 +74,25 @@ func TestAChoiceIsWrittenLater(t *testing.T) {
 		}
 	})
 }
+
+// Callers that book while the store is away book the subject that is free first, of this process's share.
+func TestAChoiceIsBookedLocally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+		bringDown(t, inner, store)
+		l := newLimiter(t, store, nil, sash.Every(2, 10*time.Second))
+		pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
+		delays := map[time.Duration]int{}
+		for range 12 {
+			_, r, err := l.BookAny(t.Context(), time.Minute, pool...)
+			if err != nil || !r.Allowed() {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			delays[r.Delay()]++
+		}
+		if delays[0] != 6 || delays[10*time.Second] != 6 {
+			t.Errorf("6 now and 6 in 10 s were to start: %v", delays)
+		}
+	})
+}
