@@ -114,6 +114,44 @@ var queueCases = []testCase{
 		}),
 	},
 	{
+		name:    "a large booking does not starve",
+		promise: "a booking of half the units starts in its turn, among thousands of one unit and calls that do not wait",
+		run: booking(func(s *bookSuite) {
+			limit := sash.Every(100, window)
+			p := s.policy(limit)
+			var history []Admission
+			admit := func(cost int64, within time.Duration) driver.Answer {
+				res := s.ask("k", p, cost, within)
+				if res.Allowed() {
+					history = append(history, Admission{At: time.UnixMicro(res.At), Cost: cost})
+				}
+				return res
+			}
+			for range 1050 {
+				admit(1, farthest)
+			}
+			large := admit(50, farthest)
+			if large.Delay != 10*window.Microseconds() {
+				s.broken("50 of 100 units behind 1050 of one: %+v", large)
+			}
+			for i := range 1000 {
+				if res := admit(1, farthest); res.At < large.At {
+					s.broken("call %d of one unit behind it: %+v", i, res)
+				}
+			}
+			for s.Now().UnixMicro() < large.At {
+				admit(1, 0)
+				s.Advance(window / 20)
+			}
+			if res := s.ask("k", p, 1, 0); res.Allowed() {
+				s.broken("all units are in use when it starts: %+v", res)
+			}
+			if err := CheckHistory([]sash.Limit{limit}, history); err != nil {
+				s.broken("%v", err)
+			}
+		}),
+	},
+	{
 		name:    "several calls in one",
 		promise: "several requests of a subject in one call are decided one after the other, as each would be",
 		run: booking(func(s *bookSuite) {
