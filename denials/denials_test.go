@@ -259,13 +259,15 @@ func TestARefusalThatWasOnItsWayDuringAResetIsNotKept(t *testing.T) {
 // process charges, reserves and settles in between. What a kept refusal says of the time is as of the
 // store's answer: what others did since can only make it later.
 func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
-	kept := 0
+	kept, keptBookings, ahead := 0, 0, 0
 	for seed := range uint64(200) {
 		type verdict struct {
 			call    string
 			allowed bool
 			retry   time.Duration
+			delay   int64
 			kept    bool
+			books   bool
 		}
 		verdicts := func(cached bool) (log []verdict) {
 			synctest.Test(t, func(t *testing.T) {
@@ -307,10 +309,23 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 						_ = ours.Reset(t.Context(), key)
 					case 4, 5:
 						ask(t, others, key, cost)
+					case 6, 7, 8, 9, 10: // a booking that nobody gives back
+						in := store
+						if random.IntN(4) == 0 {
+							in = inner
+						}
+						req := driver.Request{Key: key, Cost: cost, Policy: ours.Policy(), Within: within(random.Int64N(1000))}
+						answer, err := in.Decide(t.Context(), req)
+						if err != nil {
+							t.Fatal(err)
+						}
+						call := fmt.Sprintf("booking within %d: %s cost %d under %v", req.Within, key, cost, plan)
+						retry := time.Duration(answer.Retry()) * time.Microsecond
+						log = append(log, verdict{call, answer.Allowed(), retry, answer.Delay, answer.Source == driver.FromCache, true})
 					default:
 						res := ask(t, ours, key, cost)
 						call := fmt.Sprintf("at %v: %s cost %d under %v", res.At, key, cost, plan)
-						log = append(log, verdict{call, res.Allowed, res.RetryAfter, res.Source == driver.FromCache})
+						log = append(log, verdict{call, res.Allowed, res.RetryAfter, 0, res.Source == driver.FromCache, false})
 					}
 				}
 			})
@@ -319,17 +334,24 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 		with, without := verdicts(true), verdicts(false)
 		for i, w := range with {
 			o := without[i]
-			if w.call != o.call || w.allowed != o.allowed || w.retry > o.retry || !w.kept && w.retry != o.retry {
+			if w.call != o.call || w.allowed != o.allowed || w.delay != o.delay || w.retry > o.retry || !w.kept && w.retry != o.retry {
 				t.Fatalf("seed %d, call %d: with the cache %+v, without %+v", seed, i, w, o)
 			}
 			if w.kept {
 				kept++
 			}
+			if w.kept && w.books {
+				keptBookings++
+			}
+			if w.delay > 0 {
+				ahead++
+			}
 		}
 	}
-	if kept < 1000 {
-		t.Errorf("only %d calls were answered from memory", kept)
+	if kept < 800 || keptBookings < 200 || ahead < 1000 {
+		t.Errorf("only %d calls were answered from memory, %d of them bookings, and %d were booked ahead", kept, keptBookings, ahead)
 	}
+	t.Logf("%d calls were answered from memory, %d of them bookings, and %d were booked ahead", kept, keptBookings, ahead)
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {
