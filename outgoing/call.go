@@ -68,6 +68,7 @@ type Call struct {
 
 	credential *credential // of the Pool, when it is chosen
 	tries      *tries      // of a call with a Pool
+	holder     *holder     // of the attempt's slot
 }
 
 // checkKey returns an error for a key that names no bucket. A key of an empty string, or with one as a part, is usually

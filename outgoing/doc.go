@@ -26,6 +26,12 @@
 // after it. Where the store does not book, or not all the buckets of a call together, a request asks again when there should be
 // room, in no order.
 //
+// # Requests in flight
+//
+// With [Options].InFlight a request also takes one of so many slots, which all processes share, and holds it until the
+// response's body has been read to its end or is closed. In mode [Wait] the requests of a process get slots in order. The slot
+// comes before the decision, so that nothing lies between a charge and the request.
+//
 // # What it learns
 //
 // The transport reads quotas from responses, as a [Profile] describes them. If the API has counted more than the

@@ -62,6 +62,13 @@ type Options struct {
 	// limits hold as they do without it. It takes one of the [sash.MaxLimits] limits of a bucket, one of which has a
 	// sliding window, and an algorithm that is exact.
 	Pace bool
+	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
+	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request is in flight until its response's
+	// body has been read to its end or is closed, and until the Window has passed if neither happens. It takes its slot
+	// before it asks for room, and holds it while it waits for that; the Window begins anew when it is sent, if the store
+	// extends slots (see [sash.Slot.Extend]). It counts for the Account of a call if that has one, otherwise for its Key,
+	// and for all credentials of a Pool together. The zero Limit is none.
+	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
 	// Algorithm says how windows are counted. Zero is sash.SlidingLog.
@@ -93,6 +100,7 @@ type Transport struct {
 	limiter *sash.Limiter
 	cool    *coolDowns
 	spreads *spreads
+	slots   *sash.Concurrency // nil when Options have no InFlight
 	learned *ceilings
 	budget  *budget
 }
@@ -147,6 +155,9 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.limiter, err = sash.New(at, counting, limits...); err != nil {
 		return nil, err
 	}
+	if t.slots, err = t.opts.concurrency(store); err != nil {
+		return nil, err
+	}
 	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
 	return t, nil
 }
@@ -187,7 +198,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.budget.earn()
 	patience := t.patience()
 	for attempt := 0; ; attempt++ {
-		res, used, wanted, err := t.attempt(req, call, patience)
+		res, used, wanted, err := t.fly(req, call, patience)
 		if err != nil {
 			return nil, err
 		}
@@ -235,6 +246,14 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		return nil, call, pause{}, err
 	}
 	call = admitted.call
+	if err := t.begin(req, call); err != nil {
+		t.learned.landed(call.subjects(), admitted.before)
+		for _, place := range admitted.places {
+			_ = place.Release(req.Context()) // it stays charged when the store fails
+		}
+		closeBody(req)
+		return nil, call, pause{}, err
+	}
 	sent := time.Now()
 	traced, fresh := tracing(req)
 	res, err := t.send(traced, call)

@@ -1,0 +1,151 @@
+package outgoing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+)
+
+// concurrency returns the limit of requests in flight that Options give, or nil.
+func (o *Options) concurrency(store driver.Store) (*sash.Concurrency, error) {
+	switch l := o.InFlight; {
+	case l == sash.Limit{}:
+		return nil, nil
+	case l.Window <= 0:
+		return nil, fmt.Errorf("%w: InFlight needs the longest time that a request takes as its Window", sash.ErrInvalidLimit)
+	default:
+		return sash.NewConcurrency(store, &sash.Options{Prefix: o.Prefix}, l.Units, l.Window)
+	}
+}
+
+// A holder holds the slot of one attempt. Nil holds none.
+type holder struct {
+	slot  *sash.Slot // nil when the store was unavailable
+	taken time.Time
+}
+
+// fly sends a request once, as attempt does, and holds a slot from before the decision until the response's body has ended.
+// The slot comes first, so that a request is sent when it is charged.
+func (t *Transport) fly(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
+	if t.slots == nil {
+		return t.attempt(req, call, patience)
+	}
+	began := time.Now()
+	slot, err := t.slot(req, call, patience)
+	if err != nil {
+		closeBody(req)
+		return nil, call, pause{}, err
+	}
+	call.holder = &holder{slot, time.Now()}
+	if patience > 0 {
+		patience = max(patience-time.Since(began), 1) // zero would not wait
+	}
+	passed := false
+	defer func() {
+		if !passed {
+			call.holder.end() // also when the base panics
+		}
+	}()
+	res, used, wanted, err := t.attempt(req, call, patience)
+	if err == nil && res.Body != nil && res.Body != http.NoBody {
+		res.Body, passed = holding(res.Body, call.holder), true
+	}
+	return res, used, wanted, err
+}
+
+// slot takes a slot, for at most patience. It returns nil if the store is unavailable and the request is sent all the same.
+func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (*sash.Slot, error) {
+	key, ctx := call.Key, req.Context()
+	if call.Account != "" {
+		key = call.Account
+	}
+	if patience == 0 {
+		slot, err := t.slots.Start(ctx, key)
+		if err == nil && !slot.Allowed() {
+			by, _ := slot.Result().RefusedBy()
+			err = &sash.LimitedError{Key: key, Limit: by.Limit, Result: slot.Result(), AtOnce: true}
+		}
+		return t.unlessUnavailable(slot, req, call, err)
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, ErrMaxWait)
+	defer cancel()
+	slot, err := t.slots.Wait(waiting, key)
+	if limited := (*sash.LimitedError)(nil); errors.As(err, &limited) && ctx.Err() == nil {
+		limited.Cause = ErrMaxWait
+	}
+	return t.unlessUnavailable(slot, req, call, err)
+}
+
+func (t *Transport) unlessUnavailable(slot *sash.Slot, req *http.Request, call Call, err error) (*sash.Slot, error) {
+	switch {
+	case err == nil:
+		return slot, nil
+	case errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil:
+		return nil, t.opts.Unavailable(req, call, err)
+	}
+	return nil, err
+}
+
+// begin makes the hold time begin anew for a request that has waited since it took its slot. If it waited for longer than
+// that, it takes another. A store that cannot extend leaves it the rest of the time.
+func (t *Transport) begin(req *http.Request, call Call) (err error) {
+	h := call.holder
+	if h == nil || h.slot == nil || time.Since(h.taken) < time.Second {
+		return nil
+	}
+	if held, err := h.slot.Extend(req.Context()); err == nil && !held {
+		h.slot, err = t.slot(req, call, math.MaxInt64)
+		return err
+	}
+	return nil
+}
+
+// end gives the slot back. It does not keep its caller waiting for the store, which has a second.
+func (h *holder) end() {
+	if h.slot != nil {
+		go func() { _ = h.slot.Release(context.Background()) }()
+	}
+}
+
+// A heldBody holds a slot until it has been read to its end, has failed or is closed.
+type heldBody struct {
+	io.ReadCloser
+	end func()
+}
+
+// A heldStream is the body of a response that switches protocols, to which callers write too.
+type heldStream struct {
+	heldBody
+	io.Writer
+}
+
+func holding(body io.ReadCloser, h *holder) io.ReadCloser {
+	held := heldBody{body, sync.OnceFunc(h.end)}
+	if w, ok := body.(io.Writer); ok {
+		return heldStream{held, w}
+	}
+	return held
+}
+
+// Read implements io.Reader.
+func (b heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b heldBody) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
