@@ -96,8 +96,9 @@ func (o *Oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Ans
 		allowed = allowed && answer.Allowed()
 		for j, limit := range limitsOf(req.Policy) {
 			least, most := o.look(now, req, req.Cost, limit)
-			far := req.Cost > 0 && o.far(now, req, limit)
-			if refused := answer.Refusals&(1<<j) != 0; refused != least.refused && refused != most.refused && !(refused && far) {
+			refused := answer.Refusals&(1<<j) != 0
+			blind := refused == (req.Cost > 0) && o.far(now, req, limit) // it counts as full, and as no more than full
+			if refused != least.refused && refused != most.refused && !blind {
 				return fmt.Errorf("%s, limit %v, cost %d: refused is %v, want %v (%d to %d units were left)",
 					req.Key, limit, req.Cost, refused, most.refused, most.remaining, least.remaining)
 			}

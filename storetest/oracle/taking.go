@@ -185,8 +185,9 @@ func (w *walk) reward(store driver.Taker, req driver.Request) error {
 		return nil
 	}
 	given, sure := w.oracle.Reward(w.Now(), req)
-	if !sure {
-		return nil
+	if !sure { // the store sees this instant, as the oracle has
+		req.Cost = 0
+		return w.call(req)
 	}
 	w.note("%s: %d units of %d are given back under %v", req.Key, given, req.Cost, limitsOf(req.Policy))
 	res, err := store.Reward(context.Background(), req)
