@@ -97,7 +97,7 @@ var anyCases = []testCase{
 		name:    "any: random choices",
 		promise: "of random subjects the one with most room is charged, and every field of the answer agrees with the definition",
 		run: func(s *suite) {
-			for seed := range uint64(10) {
+			for seed := range uint64(20) {
 				err := oracle.WalkAny(oracle.Setup{
 					Store: s.Store, Now: s.Now, Advance: s.Advance, Algorithm: s.algorithm, Steps: 50,
 					Prefix: fmt.Sprintf("any%d:", seed), Choose: rand.New(rand.NewPCG(seed, 0)).IntN,

@@ -22,6 +22,7 @@ func WalkAny(s Setup) error {
 		return nil
 	}
 	w := &walk{Setup: s, oracle: New(), opts: sash.Options{Algorithm: s.Algorithm}}
+	books := w.Choose(2) == 1
 	if s.Algorithm == sash.SlidingBuckets {
 		w.opts.Resolution = resolutions[w.Choose(len(resolutions))]
 	}
@@ -33,6 +34,7 @@ func WalkAny(s Setup) error {
 		}
 		w.plans = append(w.plans, plan)
 	}
+	w.books = books && driver.CanBook(s.Store, w.plans[0])
 	for range s.Steps {
 		if err := w.stepAny(store); err != nil {
 			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
@@ -62,18 +64,21 @@ func (w *walk) stepAny(store driver.Chooser) error {
 
 // choice makes one call on whichever of several subjects has most room: of few, so that they fill up, or of many.
 func (w *walk) choice(store driver.Chooser) error {
-	n := 1 + w.Choose(4)
-	if w.Choose(2) == 0 {
+	n := 1 + w.Choose(3)
+	if w.Choose(4) == 0 {
 		n = 1 + w.Choose(mostAny)
 	}
 	alike, first, request := w.Choose(2) == 0, w.Choose(n), w.request()
+	if request.Within > 0 && w.Choose(2) == 0 {
+		request.Within = driver.MaxAhead
+	}
 	reqs := make([]driver.Request, n)
 	for i := range reqs {
-		if !alike {
-			request = w.request()
-		}
 		reqs[i] = request
-		reqs[i].Key = fmt.Sprintf("%sk%d", w.Prefix, (first+i)%n)
+		if !alike {
+			reqs[i] = w.request()
+		}
+		reqs[i].Key, reqs[i].Within = fmt.Sprintf("%sk%d", w.Prefix, (first+i)%n), request.Within
 	}
 	chosen, answer, err := store.DecideAny(context.Background(), reqs)
 	if err != nil {
@@ -82,7 +87,8 @@ func (w *walk) choice(store driver.Chooser) error {
 	for i, req := range reqs {
 		w.note("any %d: %s cost %d under %v", i, req.Key, req.Cost, limitsOf(req.Policy))
 	}
-	w.note("at %d: %d is chosen: allowed %v, %d left, retry %d", answer.At, chosen, answer.Allowed(), answer.Remaining(), answer.Retry())
+	w.note("at %d, within %d: %d is chosen: allowed %v, %d left, retry %d, delay %d", answer.At, request.Within, chosen, answer.Allowed(),
+		answer.Remaining(), answer.Retry(), answer.Delay)
 	if err := w.oracle.CheckAny(w.Now(), reqs, chosen, &answer); err != nil {
 		return err
 	}
@@ -99,7 +105,7 @@ func (o *Oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answe
 	now := at.UnixMicro()
 	o.see(now)
 	looked := len(reqs)
-	if answer.Allowed() { // the groups after that of the chosen one are not looked at
+	if answer.Allowed() && answer.Delay == 0 { // the groups after that of the chosen one are not looked at
 		looked = min(looked, (chosen/driver.ChoiceGroup+1)*driver.ChoiceGroup)
 	}
 	want, open := -1, false
@@ -115,6 +121,15 @@ func (o *Oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answe
 			retry = max(retry, certain.retry)
 			if left := big.NewRat(certain.remaining-req.Cost, limit.Units); left.Cmp(room) < 0 {
 				room = left
+			}
+			open = open || o.far(now, req, limit)
+		}
+		if ahead := o.ahead(now, req); books(req) || ahead { // until it has room behind all bookings
+			least, most := o.behind(now, reqs[i:i+1])
+			open = open || least != most
+			fits = fits && !(books(req) && ahead)
+			if !fits {
+				retry = least - now
 			}
 		}
 		if fits && (want < 0 || want/driver.ChoiceGroup == i/driver.ChoiceGroup && room.Cmp(most) > 0) {
