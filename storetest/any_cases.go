@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -94,12 +95,53 @@ var anyCases = []testCase{
 		},
 	},
 	{
+		name:    "any: the shortest queue",
+		promise: "a call that may be booked goes to the subject that is free first, behind all bookings of it, and takes no room in front of one",
+		run: func(s *suite) {
+			l := s.limiter(sash.Every(10, window))
+			if !chooses(s) || !driver.CanBook(s.Store, l.Policy()) {
+				return
+			}
+			book := func(within time.Duration, subjects ...sash.Subject) (int, *sash.Reservation) {
+				chosen, r, err := l.BookAny(s.Context(), within, subjects...)
+				if err != nil {
+					s.Fatalf("BookAny: %v", err)
+				}
+				return chosen, r
+			}
+			a, b := sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}
+			large := sash.Subject{Key: "a", Cost: 5}
+			s.fill(l, "a", 8)
+			s.Advance(resolution)
+			s.fill(l, "b", 3)
+			if _, r := book(window, large); r.Result().Delay != window-resolution {
+				s.broken("5 of 10 start %v after 8 of them were charged, want %v", r.Result().Delay, window-resolution)
+			}
+			if chosen, r := book(window, a, b); chosen != 1 || r.Result().Delay != 0 {
+				s.broken("subject %d after %v, although the other one has no queue", chosen, r.Result().Delay)
+			}
+			if _, r := book(window, a); r.Result().Delay < window-resolution {
+				s.broken("a call that came later starts %v before the one that waits", window-resolution-r.Result().Delay)
+			}
+			s.fill(l, "b", 6)
+			for i := range 8 { // 4 have room behind the queue of "a", and then both are full until those of "b" leave
+				chosen, r := book(window, a, b)
+				if want := i / 4; chosen != want || !r.Allowed() {
+					s.broken("call %d: subject %d after %v, allowed %v", i, chosen, r.Result().Delay, r.Allowed())
+				}
+			}
+			if _, r := book(time.Second, a, b); r.Allowed() || r.Result().RetryAfter <= time.Second {
+				s.broken("booked within a second: %v, and the retry time is %v", r.Allowed(), r.Result().RetryAfter)
+			}
+		},
+	},
+	{
 		name:    "any: random choices",
 		promise: "of random subjects the one with most room is charged, and every field of the answer agrees with the definition",
 		run: func(s *suite) {
 			for seed := range uint64(20) {
 				err := oracle.WalkAny(oracle.Setup{
-					Store: s.Store, Now: s.Now, Advance: s.Advance, Algorithm: s.algorithm, Steps: 50,
+					Store: s.Store, Now: s.Now, Advance: s.Advance, Algorithm: s.algorithm, Steps: 100,
 					Prefix: fmt.Sprintf("any%d:", seed), Choose: rand.New(rand.NewPCG(seed, 0)).IntN,
 				})
 				if err != nil {

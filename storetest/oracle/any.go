@@ -65,6 +65,9 @@ func (w *walk) stepAny(store driver.Chooser) error {
 // choice makes one call on whichever of several subjects has most room: of few, so that they fill up, or of many.
 func (w *walk) choice(store driver.Chooser) error {
 	n := 1 + w.Choose(3)
+	if w.books {
+		n = 2 + w.Choose(2)
+	}
 	if w.Choose(4) == 0 {
 		n = 1 + w.Choose(mostAny)
 	}
