@@ -49,8 +49,8 @@ test-short: redis cc ## run the tests without the race detector, and without the
 	go test -short -skip '^TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme$$' -timeout $(TIMEOUT) work
 
 .PHONY: test-arrival
-test-arrival: redis ## send requests for a minute to an API that counts them when they arrive, over eight kinds of ways, and count its refusals
-	go test -count 1 -v -parallel 8 -run TestNoRequestArrivesTooEarly ./outgoing -arrival 60s
+test-arrival: redis ## send requests for a minute to an API that counts them when they arrive, over eight kinds of ways, and to one that lowers its limit, and count refusals
+	go test -count 1 -v -parallel 12 -run 'TestNoRequestArrivesTooEarly|TestAFleetLearnsALowerLimit' ./outgoing -arrival 60s
 
 .PHONY: test-browser
 test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)

@@ -75,7 +75,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
 // ends, and also when the API has refused others meanwhile: then it returns why.
 func (t *Transport) start(ctx context.Context, admitted *admission) (*refusal, error) {
-	if len(admitted.places) == 0 || admitted.places[0].Delay() == 0 {
+	if len(admitted.places) == 0 || admitted.places[0].Result().Delay == 0 {
 		return nil, nil
 	}
 	if err := admitted.places[0].Wait(ctx); err != nil {
@@ -142,7 +142,11 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 	if err != nil {
 		return admission{}, nil, err
 	}
-	wholes, now := call.subjects(), time.Now()
+	wholes := call.subjects()
+	if cooling.wait == 0 {
+		t.listen(ctx, wholes)
+	}
+	now := time.Now()
 	subjects := slices.Clone(wholes)
 	for i, s := range wholes {
 		limits, wait, rises := t.learned.apply(s, call.percent(i), now)

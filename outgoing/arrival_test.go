@@ -3,6 +3,7 @@ package outgoing_test
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -22,6 +23,7 @@ var arrivalFor = flag.Duration("arrival", 16*time.Second, "how long each fleet o
 // A strict API admits at most units requests in any window, counted exactly when they arrive, and says nothing of it.
 type strict struct {
 	jitter time.Duration // of the way to it, and of a new connection once more
+	fields bool          // it describes its quota, unlike most
 	mu     sync.Mutex
 	units  int
 	window time.Duration
@@ -38,12 +40,20 @@ func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	for len(s.log) > 0 && !s.log[0].After(now.Add(-s.window)) {
 		s.log = s.log[1:]
 	}
-	if len(s.log) >= s.units {
+	refuse := len(s.log) >= s.units
+	if !refuse {
+		s.log = append(s.log, now)
+	}
+	if s.fields {
+		w.Header().Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, s.units, int(s.window.Seconds())))
+		reset := s.log[0].Add(s.window).Sub(now)
+		w.Header().Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, max(0, s.units-len(s.log)), int(math.Ceil(reset.Seconds()))))
+	}
+	if refuse {
 		s.tooFew++
 		w.WriteHeader(http.StatusTooManyRequests)
 		return
 	}
-	s.log = append(s.log, now)
 	s.served++
 }
 

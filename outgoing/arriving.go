@@ -16,7 +16,7 @@ import (
 type arriving struct {
 	driver.Passthrough
 	spreads *spreads
-	pace    bool
+	pace    func(*driver.Request) bool
 }
 
 // Decide implements [driver.Store].
@@ -78,7 +78,7 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 		}
 		policy.Limits[i] = l
 	}
-	if !a.pace || len(policy.Limits) == driver.MaxLimits {
+	if len(policy.Limits) == driver.MaxLimits || !a.pace(&req) {
 		paced = -1
 	}
 	if paced >= 0 {

@@ -30,6 +30,7 @@ type coolDown struct {
 	length, left time.Duration // left is negative after the end
 	guessed      bool
 	end          time.Time // on this process's clock
+	listened     bool      // this process has looked for what others learnt from the refusal that began it
 	served       bool      // the API has served a request of this process that was sent after the end
 }
 
@@ -135,6 +136,19 @@ func (c *coolDowns) served(key string, sent time.Time) {
 		last.served = true
 		c.seen.set(key, last, time.Now())
 	}
+}
+
+// ended reports, once for each cool-down, that a bucket's last cool-down is over.
+func (c *coolDowns) ended(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, ok := c.seen.get(key)
+	if !ok || last.listened || time.Until(last.end) > 0 {
+		return false
+	}
+	last.listened = true
+	c.seen.set(key, last, time.Now())
+	return true
 }
 
 // here returns a bucket's last cool-down as far as this process has seen it.

@@ -12,9 +12,12 @@ import (
 // ceilings are lower bounds on limits that an API's responses have revealed, because it has counted units that
 // the store has not. A ceiling falls at once and rises again by the limit's units per window; when it reaches
 // the limit it is gone.
+//
+// A refusal says that a window of the API is full. Then the limit is held at what went through, see held.go.
 type ceilings struct {
 	mu     sync.Mutex
 	fallen *memory[ceilingID, ceiling] // guarded by mu
+	held   *memory[ceilingID, ceiling] // by refusals, guarded by mu
 	flying map[string]*flight          // guarded by mu
 }
 
@@ -25,10 +28,12 @@ type ceilingID struct {
 	period sash.Period
 }
 
+// A ceiling is as high as units until at, and then rises by the limit's units per span.
 type ceiling struct {
 	units int64
 	at    time.Time
 	span  time.Duration
+	paced bool // a guess from refusals, under which requests are paced
 }
 
 // A flight counts the units that this process charges to a bucket while calls are in flight: being decided, or
@@ -39,7 +44,11 @@ type flight struct {
 }
 
 func newCeilings() *ceilings {
-	return &ceilings{fallen: newMemory[ceilingID](ceiling.risen), flying: make(map[string]*flight)}
+	return &ceilings{
+		fallen: newMemory[ceilingID](ceiling.risen),
+		held:   newMemory[ceilingID](ceiling.risen),
+		flying: make(map[string]*flight),
+	}
 }
 
 func idOf(key string, l sash.Limit) ceilingID { return ceilingID{key, l.Window, l.Period} }
@@ -60,6 +69,24 @@ func span(l sash.Limit) time.Duration {
 // risen reports whether a ceiling is gone.
 func (c ceiling) risen(now time.Time) bool { return now.Sub(c.at) >= c.span }
 
+// ends returns when a ceiling is gone.
+func (c ceiling) ends() time.Time { return c.at.Add(c.span) }
+
+// rises returns the time in which a ceiling rises by some units of a share of its limit.
+func (c ceiling) rises(units int64, whole sash.Limit, percent int, now time.Time) time.Duration {
+	perSpan := float64(whole.Units*int64(percent)) / 100
+	return max(c.at.Sub(now), 0) + max(time.Duration(float64(units)*float64(c.span)/perSpan), time.Millisecond)
+}
+
+// lowest returns the ceiling of a limit that is the lowest now.
+func (c *ceilings) lowest(id ceilingID, limit sash.Limit, now time.Time) (lowest ceiling, lower bool) {
+	lowest, lower = c.fallen.get(id)
+	if held, ok := c.held.get(id); ok && !held.risen(now) && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
+		return held, true
+	}
+	return lowest, lower
+}
+
 func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
 	risen := float64(limit.Units) * float64(now.Sub(c.at)) / float64(c.span)
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
@@ -78,12 +105,12 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 		if l.Name == "" {
 			l.Name = whole.String() // keeps the name of the configured limit
 		}
-		fallen, lower := c.fallen.get(idOf(s.Key, whole))
+		fallen, lower := c.lowest(idOf(s.Key, whole), whole, now)
 		if lower && s.Cost <= l.Units { // the limiter reports a cost that can never fit
 			l.Units = share(fallen.now(whole, now), percent)
-			rises = min(rises, max(0, fallen.at.Add(fallen.span).Sub(now)))
+			rises = min(rises, max(0, fallen.ends().Sub(now)))
 			if missing := s.Cost - l.Units; missing > 0 {
-				wait = max(wait, risesBy(missing, whole, percent))
+				wait = max(wait, fallen.rises(missing, whole, percent, now))
 			}
 		}
 		limits[i] = l
@@ -97,7 +124,7 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	refused := res.Limits()
+	refused, now := res.Limits(), time.Now()
 	for i, s := range subjects {
 		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
 			continue // a store that charges one by one reports only the subject that refused
@@ -108,9 +135,9 @@ func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, pre
 				continue
 			}
 			until := l.RetryAfter
-			if _, lower := c.fallen.get(idOf(s.Key, whole)); lower {
+			if fallen, lower := c.lowest(idOf(s.Key, whole), whole, now); lower {
 				if missing := s.Cost - l.Remaining; missing > 0 { // otherwise the call is only paced
-					until = min(until, risesBy(missing, whole, call.percent(i)))
+					until = min(until, fallen.rises(missing, whole, call.percent(i), now))
 				}
 			}
 			wait = max(wait, until)
@@ -118,12 +145,6 @@ func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, pre
 		refused = refused[len(s.Limits):]
 	}
 	return wait
-}
-
-// risesBy returns the time in which a ceiling rises by some units.
-func risesBy(units int64, whole sash.Limit, percent int) time.Duration {
-	perSpan := float64(whole.Units*int64(percent)) / 100
-	return max(time.Duration(float64(units)*float64(span(whole))/perSpan), time.Millisecond)
 }
 
 // leaving records that a call is in flight, and returns the units that this process has charged to its own
@@ -183,6 +204,9 @@ func (c *ceilings) learn(call Call, counted []sash.LimitResult, meanwhile int64,
 			units := min(used+meanwhile+left, l.Units)
 			if q.Limit > 0 && q.Window == span(l) && q.Unit != unitPercent {
 				units = min(units, q.Limit)
+				if q.Limit < l.Units {
+					c.hold(idOf(call.Key, l), l, held(q.Limit, l, now), now)
+				}
 			}
 			c.lower(idOf(call.Key, l), l, units, now)
 		}

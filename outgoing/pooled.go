@@ -63,6 +63,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			}
 			continue
 		}
+		t.listen(ctx, wholes)
 		admitted := admission{call: one}
 		if place != nil {
 			admitted.places = []*sash.Reservation{place}

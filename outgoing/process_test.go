@@ -36,6 +36,7 @@ type errand struct {
 	Cold             bool          // each request has a connection of its own
 	Tokens           []string      // a pool of them, in place of one bucket
 	Spread           time.Duration // zero learns it
+	Pace             bool
 }
 
 // A report is the result of an errand.
@@ -155,7 +156,7 @@ func (e errand) together() (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: base, Spread: e.Spread}, e.Limit)
+	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: base, Spread: e.Spread, Pace: e.Pace}, e.Limit)
 	if err != nil {
 		return report{}, err
 	}

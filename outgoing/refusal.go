@@ -12,6 +12,7 @@ import (
 // left.
 type pause struct {
 	refused bool
+	full    bool          // because a window of the API is full, and not the quota of a day or an account
 	account bool          // for all buckets of the account
 	length  time.Duration // zero when it asks for none
 	guessed bool          // the response gives no time, so the cool-down grows while refusals repeat
@@ -55,7 +56,8 @@ func pauseOf(call Call, res *http.Response, quotas []Quota, now time.Time) pause
 		reset, guessed = call.Profile.coolDown(), true
 	}
 	guessed = guessed || reset < shortestCoolDown
-	return pause{refused: true, account: means == Everywhere, length: max(reset, shortestCoolDown), guessed: guessed}
+	full := means == TooFast && res.StatusCode != http.StatusServiceUnavailable
+	return pause{refused: true, full: full, account: means == Everywhere, length: max(reset, shortestCoolDown), guessed: guessed}
 }
 
 // untilReset returns the time until the next reset of the quotas.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -151,7 +152,9 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
 	t.spreads = newSpreads(t.opts.Spread)
-	at := &arriving{driver.Passthrough{Next: store}, t.spreads, t.opts.Pace}
+	at := &arriving{driver.Passthrough{Next: store}, t.spreads, func(req *driver.Request) bool {
+		return t.opts.Pace || req.Within > 0 && t.learned.paces(strings.TrimPrefix(req.Key, t.prefix), req.Policy.Limits)
+	}}
 	if t.limiter, err = sash.New(at, counting, limits...); err != nil {
 		return nil, err
 	}
@@ -282,6 +285,9 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 			key = call.Account
 		}
 		wanted.length = t.coolDown(req, key, wanted)
+	}
+	if wanted.full && len(quotas) == 0 && admitted.counted != nil {
+		t.tellOf(req, call, admitted.counted, sent, now)
 	}
 	return res, call, wanted, nil
 }

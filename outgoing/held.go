@@ -1,0 +1,149 @@
+package outgoing
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+)
+
+// A refusal without fields says that one of the API's windows is full, and nothing else. So the limit is held at what went
+// through before: the units that the store counted, without the call's own. It stays there for twelve windows, and then rises
+// by the limit's units in as long again: an API with a lower limit than the configured one refuses about one request in that
+// time. A limit that the API states is held in the same way, see learn.
+const (
+	heldWindows = 12
+	heldLeast   = time.Minute
+	heldMost    = time.Hour
+)
+
+func holdTime(window time.Duration) time.Duration {
+	return max(heldLeast, min(heldWindows*window, heldMost)).Truncate(time.Second)
+}
+
+// held returns a ceiling that begins now.
+func held(units int64, l sash.Limit, now time.Time) ceiling {
+	d := holdTime(span(l))
+	return ceiling{units: units, at: now.Add(d), span: d}
+}
+
+// refused lowers the limit whose window is most likely full, the one with the smallest part left, and returns it with its
+// ceiling. It does nothing for a request that was sent before the last refusal was learnt from.
+func (c *ceilings) refused(call Call, counted []sash.LimitResult, sent, now time.Time) (l sash.Limit, low ceiling, ok bool) {
+	full, least, used := -1, 2.0, int64(0)
+	for i, l := range call.Limits {
+		u := counted[i].Limit.Units - counted[i].Remaining
+		if left := float64(l.Units-u) / float64(l.Units); l.Window > 0 && left < least {
+			full, least, used = i, left, u
+		}
+	}
+	if full < 0 {
+		return l, low, false // the reset of a calendar limit is known, and ends the cool-down
+	}
+	l = call.Limits[full]
+	id := idOf(call.Key, l)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Of a limit that was not lower, much of the window can be from before the API lowered its own, so at most half goes on.
+	// When less than a quarter went through, the refusal has another reason than this window, and the cool-down is all.
+	through, most, fewest := used-call.Cost, l.Units/2, l.Units/4
+	if known, lower := c.held.get(id); lower && !known.risen(now) {
+		if sent.Before(known.at.Add(-known.span)) {
+			return l, low, false
+		}
+		most = known.now(l, now)
+		fewest = most / 2
+	}
+	low = held(max(min(through, most), call.Cost), l, now)
+	if low.paced = true; through < max(fewest, 1) || low.units >= l.Units {
+		return l, low, false
+	}
+	c.held.set(id, low, now)
+	return l, low, true
+}
+
+// paces reports whether the requests of a bucket are paced because refusals have lowered its limit: then the next refusal
+// comes before many more are sent.
+func (c *ceilings) paces(key string, limits []driver.Limit) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range limits {
+		id := ceilingID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
+		if low, ok := c.held.get(id); ok && low.paced && !low.risen(time.Now()) {
+			return true
+		}
+	}
+	return false
+}
+
+// hold holds a limit at a ceiling, if that is lower.
+func (c *ceilings) hold(id ceilingID, l sash.Limit, low ceiling, now time.Time) {
+	if known, ok := c.held.get(id); !ok || known.risen(now) || low.now(l, now) < known.now(l, now) {
+		c.held.set(id, low, now)
+	}
+}
+
+// The store keeps a ceiling for the other processes as a cool-down of a key that is the bucket's and the limit's. It lasts as
+// long as the ceiling, a whole number of seconds; the microseconds beyond are the ceiling in millionths of the limit.
+const millionths = 1_000_000
+
+func (c *coolDowns) ceilingKey(key string, l sash.Limit) string {
+	return c.prefix + sash.Key("ceiling", key, driver.FormatWindow(l.Window))
+}
+
+// tell tells the other processes of a ceiling. If the store fails, each learns from a refusal of its own.
+func (c *coolDowns) tell(ctx context.Context, key string, l sash.Limit, low ceiling) {
+	if c.store == nil {
+		return
+	}
+	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
+	_, _ = c.store.CoolDown(ctx, c.ceilingKey(key, l), driver.CoolDown{Length: 2*low.span.Microseconds() + part})
+}
+
+// told returns the ceiling that a process has told of, if there is one.
+func (c *coolDowns) told(ctx context.Context, key string, l sash.Limit, now time.Time) (low ceiling, ok bool) {
+	if c.store == nil || l.Window == 0 {
+		return low, false
+	}
+	there, err := c.store.CoolDown(ctx, c.ceilingKey(key, l), driver.CoolDown{})
+	if err != nil || there.Left <= 0 {
+		return low, false
+	}
+	part := there.Length % millionths
+	half := time.Duration(there.Length-part) * time.Microsecond / 2
+	low.units = max(int64(math.Round(float64(part)*float64(l.Units)/millionths)), 1)
+	low.at = now.Add(time.Duration(there.Left)*time.Microsecond - half)
+	low.span, low.paced = half, true
+	return low, true
+}
+
+// tellOf learns from a refusal without fields, and tells the other processes.
+func (t *Transport) tellOf(req *http.Request, call Call, counted []sash.LimitResult, sent, now time.Time) {
+	l, low, ok := t.learned.refused(call, counted, sent, now)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
+	defer cancel()
+	t.cool.tell(ctx, call.Key, l, low)
+}
+
+// listen looks for ceilings that other processes have learnt, once after each cool-down of a bucket: a refusal begins one.
+func (t *Transport) listen(ctx context.Context, subjects []sash.Subject) {
+	for _, s := range subjects {
+		if !t.cool.ended(s.Key) {
+			continue
+		}
+		for _, l := range s.Limits {
+			now := time.Now()
+			if low, ok := t.cool.told(ctx, s.Key, l, now); ok {
+				t.learned.mu.Lock()
+				t.learned.hold(idOf(s.Key, l), l, low, now)
+				t.learned.mu.Unlock()
+			}
+		}
+	}
+}
