@@ -30,7 +30,7 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 			return 0, driver.Answer{}, err
 		}
 		chosen := 0
-		if len(reply) > 16 { // otherwise the calendar boundaries did not surround the server's time
+		if len(reply) > 16 && int64(number(reply)) != -1 { // otherwise the calendar boundaries did not surround the server's time
 			n := len(reply) - 2
 			chosen, reply = int(binary.BigEndian.Uint16([]byte(reply[n:]))), reply[:n]
 		}
@@ -49,7 +49,7 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 // packAny writes the argument of any.lua. Requests that are equal but for their keys, as those of most pools, are written
 // once.
 func packAny(reqs []driver.Request, now int64) string {
-	books := reqs[0].Within > 0
+	books := reqs[0].Within > 0 && now == 0 // the instants of a booking can lie outside any boundaries of a calendar
 	b, before := []byte{0}, ""
 	each := func(plain bool) {
 		for _, req := range reqs {
@@ -57,6 +57,9 @@ func packAny(reqs []driver.Request, now int64) string {
 				req.Within = 0
 			}
 			packed := pack([]driver.Request{req}, false, now)
+			if compact(req.Policy.Algorithm) {
+				packed += packBooking(req.Within, 0)
+			}
 			if packed == before {
 				b = append(b, 0, 0)
 				continue

@@ -47,14 +47,33 @@ func pack(reqs []driver.Request, countRefused bool, now int64) string {
 	return string(b)
 }
 
-// packSettlement writes the argument of a settlement: that of a decision, followed by the instant of the charge, its
-// units, the instant from which settling does nothing, and the settlement's name.
+// bookable returns how far ahead requests may be booked that are decided together; zero if all only look, or cannot be.
+func bookable(reqs []driver.Request) int64 {
+	if !charges(reqs) || !reqs[0].Policy.Bookable() {
+		return 0
+	}
+	within := reqs[0].Within
+	for i := range reqs[1:] {
+		within = min(within, reqs[i+1].Within)
+	}
+	return within
+}
+
+// packBooking writes what follows the argument of a decision that may be booked: how far ahead, and from which instant on.
+func packBooking(within, from int64) string {
+	var b [12]byte
+	return string(appendUint(appendUint(b[:0], 5, within), 7, from))
+}
+
+// packSettlement writes the argument of a settlement: that of a decision, followed by when it was made, the instant of the
+// charge, its units, the instant from which settling does nothing, and the settlement's name.
 func packSettlement(set *driver.Settlement) string {
 	at := set.At
 	var usual [usualSize]byte
 	b := append(usual[:0], modeSettle)
 	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution.Microseconds()))
 	b = appendRequest(b, &set.Request, at)
+	b = appendUint(b, 7, at-set.Delay)
 	b = appendUint(b, 7, at)
 	b = appendUint(b, 5, set.Units)
 	b = appendUint(b, 7, set.Expires())

@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/sash/driver"
@@ -45,8 +46,8 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
-// caller's. It implements [driver.MultiStore], [driver.Chooser], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
-// [driver.Cooler]. An error about the value of a key, such as one of another type, is [driver.ErrRejected].
+// caller's. It implements [driver.MultiStore], [driver.Chooser], [driver.Deduplicator], [driver.Booker], [driver.Batcher],
+// [driver.Settler], [driver.Resetter] and [driver.Cooler]. An error about the value of a key, such as one of another type, is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
 	prefix  string
@@ -56,6 +57,8 @@ type Store struct {
 var (
 	_ driver.MultiStore   = (*Store)(nil)
 	_ driver.Deduplicator = (*Store)(nil)
+	_ driver.Booker       = (*Store)(nil)
+	_ driver.Batcher      = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
 	_ driver.Taker        = (*Store)(nil)
@@ -108,6 +111,8 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 		script, order = taking[req.Policy.Algorithm], takeForced
 	case req.Partial:
 		script, order = taking[req.Policy.Algorithm], takeFitting
+	case bookable([]driver.Request{req}) > 0:
+		script = logBook
 	}
 	return s.decideOne(ctx, req, script, order)
 }
@@ -152,7 +157,11 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 		}
 	}
 	answers := make([]driver.Answer, len(reqs))
-	if err := s.decide(ctx, reqs, scripts[reqs[0].Policy.Algorithm], "", answers); err != nil {
+	script := scripts[reqs[0].Policy.Algorithm]
+	if bookable(reqs) > 0 {
+		script = logBook
+	}
+	if err := s.decide(ctx, reqs, script, "", answers); err != nil {
 		return nil, err
 	}
 	return answers, nil
@@ -166,25 +175,64 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 	for i, req := range reqs {
 		keys[i] = s.Key(req.Key, policy)
 	}
-	// Calendar limits are sent as boundaries around this process's clock. If the server's clock is more than a period
-	// away, the script replies with its time and decides nothing, and the store sends boundaries around that.
-	now := calendarNow(reqs)
-	for range 3 {
-		reply, err := s.run(ctx, reqs, script, keys, pack(reqs, policy.CountRefused, now)+tail)
+	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a
+	// booking, is more than a period away, the script replies with it and decides nothing, and the store sends boundaries
+	// around that. A booking is then not earlier.
+	now, from := calendarNow(reqs), int64(0)
+	for range mostTries {
+		arg := pack(reqs, policy.CountRefused, now)
+		if script == logBook || script == logOnce {
+			arg += packBooking(bookable(reqs), from)
+		}
+		reply, err := s.run(ctx, reqs, script, keys, arg+tail)
 		if err != nil {
 			return err
 		}
 		if len(tail) == 1 {
 			reply = unpackCharged(reply, &answers[0])
 		}
+		waits := len(reply) >= 8 && int64(number(reply)) > 0 && number(reply)&onlyWaits != 0
 		decided, at, err := unpack(reqs, reply, answers)
+		if err == nil && decided && waits {
+			return s.lookNow(ctx, reqs, answers)
+		}
 		if err != nil || decided {
 			return err
 		}
 		now = at
+		if len(reply) >= 24 {
+			from = int64(number(reply[16:]))
+		}
 	}
 	return errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
 }
+
+// lookNow sets what requests that were refused find now. Their retry times stay.
+func (s *Store) lookNow(ctx context.Context, reqs []driver.Request, answers []driver.Answer) error {
+	reqs = slices.Clone(reqs)
+	for i := range reqs {
+		reqs[i].Cost = 0
+	}
+	looks := make([]driver.Answer, len(reqs))
+	if err := s.decide(ctx, reqs, log, "", looks); err != nil {
+		return err
+	}
+	for i := range answers {
+		statuses := slices.Clone(looks[i].Statuses())
+		for j, s := range answers[i].Statuses() {
+			statuses[j].Retry = s.Retry
+		}
+		answers[i].Set(answers[i].At, answers[i].Refusals, statuses)
+	}
+	return nil
+}
+
+// mostTries is how often a decision is sent until its calendar boundaries are right: around the server's clock, around
+// the last booking, and around the instant at which a call has room behind it, which others may take meanwhile.
+const mostTries = 5
+
+// Books implements [driver.Booker].
+func (s *Store) Books(p *driver.Policy) bool { return p.Bookable() }
 
 // Settle implements [driver.Settler].
 func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
@@ -206,6 +254,7 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 const (
 	unsettled = 1 << 40 // a charge may still be settled
 	repeated  = 1 << 41 // the call was charged before, perhaps under other limits
+	onlyWaits = 1 << 42 // the answer is as of an instant ahead, but for the retry times
 )
 
 // unpack reads a script's reply into answers, one for each request. If the calendar boundaries did not surround the
@@ -217,6 +266,13 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 	limits := 0
 	for i := range reqs {
 		limits += len(reqs[i].Policy.Limits)
+	}
+	delay := int64(0)
+	if n := 16 + 32*limits; len(reply) == n+8 { // it may have been booked
+		if delay = int64(number(reply[n:])); delay < 0 || delay > driver.MaxAhead {
+			return false, 0, fmt.Errorf("redisstore: a script returned a booking for %d µs ahead", delay)
+		}
+		reply = reply[:n]
 	}
 	if len(reply) != 16+32*limits {
 		return false, 0, fmt.Errorf("redisstore: a script returned %d bytes instead of %d", len(reply), 16+32*limits)
@@ -232,7 +288,7 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 	again := refusals&repeated != 0
 	// Only the log knows whether a charge may still be settled.
 	firm := refusals&unsettled == 0 && !again && compact(reqs[0].Policy.Algorithm)
-	refusals &^= unsettled | repeated
+	refusals &^= unsettled | repeated | onlyWaits
 	unknown := refusals >> limits
 	var room [driver.MaxLimits]driver.Status
 	for i := range reqs {
@@ -246,6 +302,9 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		}
 		answers[i].Set(at, refused, room[:k])
 		answers[i].Firm = firm && !answers[i].Allowed()
+		if answers[i].Allowed() {
+			answers[i].Delay = delay
+		}
 		refusals >>= k
 	}
 	if unknown != 0 || bits>>53 != 0 { // Lua counts to 2^53, so no time overflows

@@ -37,10 +37,12 @@ func (s *Script) With(table threshold.Table) *Script {
 var files embed.FS
 
 var (
-	log       = load("log_search.lua", "log_grow.lua", "log.lua")
-	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_settle.lua")
+	log       = load("log_search.lua", "log_grow.lua", "log_ahead.lua", "log_now.lua", "log.lua")
+	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
 	logReward = around(log, "log_reward.lua", "log_search.lua", "log_reward.lua")
-	logOnce   = around(log, "log_once.lua", "register.lua", "once.lua")
+	logBook   = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
+	logOnce   = around(logBook, "log_once.lua", "register.lua", "log_once.lua")
+	logEach   = around(logBook, "log_each.lua", "log_each.lua")
 
 	scripts = [...]*Script{
 		driver.SlidingLog:     log,
@@ -50,7 +52,7 @@ var (
 		driver.FixedWindow:    load("register.lua", "shared.lua", "fixed.lua"),
 		driver.GCRA:           load("register.lua", "shared.lua", "gcra.lua"),
 	}
-	anyLog = choose(log)
+	anyLog = choose(logBook)
 	anyOf  = [...]*Script{
 		driver.SlidingLog:     anyLog,
 		driver.SortedSetLog:   choose(scripts[driver.SortedSetLog]),
@@ -105,7 +107,7 @@ func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == dr
 // Scripts returns every script of the store, so that a program can load them ahead of time.
 func Scripts() []*Script {
 	return []*Script{
-		log, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
+		log, logBook, logEach, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
 		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
 		anyOf[driver.GCRA], taking[driver.SlidingLog], taking[driver.SortedSetLog], taking[driver.SlidingCounter],
 		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, coolDown, logExtend,

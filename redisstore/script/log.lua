@@ -15,7 +15,8 @@
 --          reset: until nothing is in use; 0 where there is nothing to wait for.
 --          Bit i of refusals is set when limit i refused, and bit 40 when a charge that may be settled could
 --          make room before that. Refusals are -1, and nothing was decided, when the boundaries of a calendar
---          limit do not surround the server's time. Times in microseconds.
+--          limit do not surround the server's time, or, with I8 0 at the end, the time that takes its place, which
+--          bookings ask for. Times in microseconds.
 --
 -- The value is one string: cold header, hot header, hints, ring of entries, ring of sums, moved, register.
 --   cold   I1 version  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
@@ -46,24 +47,24 @@
 -- serve what few calls need.
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
-
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
 local request, subjects = ARGV[1], #KEYS
 local mode, resolution, first_cost, first_limits = unpack('>I1I7I5I1', request)
 local charge_refused, settleable = mode == 1 or mode == 5, 0
 
 -- One subject is decided and charged in one pass. Several are looked at first, and charged when all have room.
 -- Where refused calls are charged too, a third pass reports what that leaves.
-local pass, refusals = (subjects > 1 or charge_refused) and 'look' or 'charge', 0
+local pass, refusals, bookings = (subjects > 1 or charge_refused or looks) and 'look' or 'charge', 0, nil
+local free = false -- a last pass reports what a charge before bookings leaves
 
 while true do
   local cost, limits, at = first_cost, first_limits, 15
   local if_admitted, if_refused, mask, bit = '', '', 0, 1
+  local inserted = false
   local answers = not charge_refused or pass == 'report' -- the pass whose answers a refused call gets
   for s = 1, subjects do
     local key = KEYS[s]
     if s > 1 then cost, limits, at = unpack('>I5I1', request, at) end
+    if free then cost = 0 end
     local charges, single = cost > 0 and pass == 'charge', subjects == 1 and limits == 1 and not charge_refused
 
     -- Read: the header, with as many hints as there are limits.
@@ -76,15 +77,25 @@ while true do
         version, hinted, slots, first, keep, keep_units, expires, head, total, last =
           unpack('>I1I1I4I6I7I6I7I6I6I7', header)
       end
-      if version ~= 2 or slots > 2^20 then -- no log has as many
+      if version ~= 2 and version ~= 3 or slots > 2^20 then -- no log has as many
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
       if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
     end
-    local entries, oldest, log = 51 + 26 * hinted, head - slots, nil
+    local entries, oldest, log, ahead = 51 + 26 * hinted, head - slots, nil, nil
     if oldest < first then oldest = first end
 
-    if now < last and head > oldest then -- the clock went back
+    if now < last and head > oldest and version == 3 then -- bookings
+      ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted)
+      oldest, head, total, last = ahead.oldest, ahead.position, ahead.before, ahead.last
+      if ahead.moved then header = call('GETRANGE', key, '0', 50 + 26 * limits) end
+      if ahead.none then
+        version, ahead = 2, nil
+      else
+        if bookings then ahead.behind = math.max(ahead.behind, bookings.behind) end
+        single, bookings, settleable = false, ahead, 2^40 -- a booking can be given back
+      end
+    elseif now < last and head > oldest then -- the clock went back
       log = open(key, slots, entries, head, total)
       oldest, head, total = steps().redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
       last, log = now, nil
@@ -92,10 +103,10 @@ while true do
     end
 
     -- Join: the charge is an entry of its own, at the head, or joins the last one when that is of the same step of
-    -- the resolution. Entries never join across a calendar boundary.
+    -- the resolution. Entries never join across a calendar boundary, and bookings ahead only at one instant.
     local position, entry_units, added = head, cost, cost
     if charges and head > oldest
-      and (now == last or resolution > 1 and math.floor(now / resolution) == math.floor(last / resolution)) then
+      and (now == last or resolution > 1 and now == clock and math.floor(now / resolution) == math.floor(last / resolution)) then
       local joins, offset = true, at
       for _ = 1, limits do
         local _, window, b0, b1, b2
@@ -150,18 +161,23 @@ while true do
           as_of, moved = cut, true
         end
       end
-      if window == keep and not stop then needed = begin end
+      if window == keep and not stop and now == clock then needed = begin end
 
       -- Decide: what remains, whether the call fits, and what there is to wait for.
       local remaining, retry, release, reset = units - (total - before) % SUM_MODULUS, 0, 0, 0
-      if begin < head then
+      if ahead then
+        remaining, retry, release, reset = ahead.look(begin, before, units, window, stop, cost, at)
+        if not remaining then return pack('>i8I8I8', -1, retry, 0) end
+        if retry > 0 then mask, room = mask + bit, false end
+        moved = true
+      elseif begin < head then
         if stop then
           release, reset = stop - now, stop - now
         else
           release, reset = since + window - now, last + window - now
         end
       end
-      if cost > remaining then
+      if cost > remaining and not ahead then
         mask, room, retry = mask + bit, false, release
         if answers and not stop and cost - remaining > 1 then
           log = log or open(key, slots, entries, head, total)
@@ -194,7 +210,12 @@ while true do
       end
 
       if charges and (room or charge_refused) then
-        if begin >= position then since, moved = now, true end
+        if begin >= position then
+          since, moved = now, true
+          if begin > position then -- it joins one that did not count, as one that was given back before bookings
+            begin, before = position, (before - entry_units + added) % SUM_MODULUS
+          end
+        end
         if moved then
           local hint = pack('>I6I6I7I7', begin, before, as_of, since)
           if limit == 1 then
@@ -207,7 +228,12 @@ while true do
       end
     end
 
-    if charges and (room or charge_refused) then
+    local writes = charges and (room or charge_refused)
+    if writes and ahead then
+      ahead.charge(position, entry_units, added, hints, limits, needed, keep, keep_units, mode, marked, expires)
+      inserted, writes = true, false
+    end
+    if writes then
       local begins, void = position == head and position % BLOCK == 0, false
       if begins and head > oldest then -- a block adds no more to the sums than they have left
         local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
@@ -221,7 +247,7 @@ while true do
       if grow and slots > 0 then
         local joined
         rare, log = steps(), mode == 1 and (log or open(key, slots, entries, head, total))
-        grow, joined = rare.make_room(key, slots, entries, oldest, now - keep, log, total + cost, keep_units)
+        grow, joined = rare.make_room(key, slots, entries, oldest, clock - keep, log, total + cost, keep_units)
         void = void or joined
       end
       local anew = header == '' or grow or limits > hinted
@@ -232,7 +258,7 @@ while true do
       end
       local entry = pack('>I7I5', now, entry_units)
       local hot = pack('>I6I6I7', position + 1, (total + added) % SUM_MODULUS, now) .. hints
-      if last == 0 and now < expires - 2 * old_keep then steps().reborn(key, slots, entries, now) end
+      if last == 0 and clock < expires - 2 * old_keep then steps().reborn(key, slots, entries, clock) end
       if not anew then
         -- Write: the entry, the sum before it where a block begins, and the header.
         call('SETRANGE', key, string.format('%d', entries + position % slots * 12), entry)
@@ -241,10 +267,11 @@ while true do
           call('SETRANGE', key, entries + slots * 12 + 6 * (block % blocks), pack('>I6', total))
         end
         call('SETRANGE', key, '32', hot)
+        if version == 3 and now == clock then call('SETRANGE', key, '0', '\2') end -- no booking lies ahead any more
         if mode == 3 and marked == 0 then call('SETRANGE', key, '1', string.char(hinted + 128)) end
         if expires < now + keep or keep ~= old_keep or keep_units ~= old_units then
           expires = math.max(expires, now + 2 * keep) -- an ID may be remembered for longer
-          call('PEXPIRE', key, math.ceil((expires - now) / 1000))
+          call('PEXPIRE', key, math.ceil((expires - clock) / 1000))
           call('SETRANGE', key, '12', pack('>I7I6I7', keep, keep_units, expires))
         end
       else
@@ -260,10 +287,10 @@ while true do
         if mode == 3 then marked = 128 end
         expires = math.max(expires, now + 2 * keep)
         local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, keep, keep_units, expires)
-        local value, lives = cold .. hot, math.ceil((expires - now) / 1000)
+        local value, lives = cold .. hot, math.ceil((expires - clock) / 1000)
         if slots == 0 then -- the sum before the first entry is zero, as is what follows
           value = value .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size)
-          call('SET', key, value .. pack('>I7I7I7', 0, now, 0), 'PX', lives)
+          call('SET', key, value .. pack('>I7I7I7', 0, clock, 0), 'PX', lives)
         else
           rare.rewrite(key, slots, entries, head, total, oldest, value, size, position, entry, lives)
         end
@@ -272,11 +299,17 @@ while true do
     if single then return if_admitted end
   end
 
+  if bookings then
+    if_refused = steps().wait(if_refused, mask, bookings.behind - now)
+    if free then if_admitted = steps().wait(if_refused, 0, 0) end
+  end
   if pass == 'look' or pass == 'charge' and not charge_refused then refusals = mask end
-  if pass == 'look' and (refusals == 0 or charge_refused) then
+  if pass == 'look' and (refusals == 0 or charge_refused) and not looks then
     pass = 'charge'
   elseif pass == 'charge' and refusals > 0 and mode == 1 then
     pass = 'report'
+  elseif inserted and refusals == 0 then
+    pass, free = 'report', true
   elseif refusals > 0 then
     return pack('>i8I8', refusals + settleable, now) .. if_refused
   else

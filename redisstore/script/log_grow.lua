@@ -1,5 +1,5 @@
 -- log_grow.lua: the second part of log.lua. It changes more of the value than an entry and the header: after a
--- clock that went back, and when the ring is full. The functions capture nothing.
+-- clock that went back, and when the ring is full. The functions capture nothing. log_ahead.lua goes on with them.
 
 -- steps returns the steps that few calls take: after a clock that went back, and when the value grows.
 local function steps()
@@ -20,7 +20,7 @@ local function steps()
       .. string.rep(pack('>I6I6I7I7', 0, 0, last + keep, 0), hinted))
     local offset = entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1)
     local moved = struct.unpack('>I7', call('GETRANGE', key, offset, offset + 6))
-    call('SETRANGE', key, offset, pack('>I7', math.max(moved, last)))
+    call('SETRANGE', key, offset, pack('>I7', moved - moved % 2^52 + math.max(moved % 2^52, last)))
     rare.reborn(key, slots, entries, now)
     return oldest, position + 1, total
   end
@@ -81,23 +81,31 @@ local function steps()
     return size
   end
 
+  -- unroll returns the items [from, to) of a ring, in order.
+  function rare.unroll(key, base, slots, bytes, from, to)
+    local call = redis.call
+    if from >= to then return '' end
+    local x, y = from % slots, (to - 1) % slots + 1
+    if x < y then return call('GETRANGE', key, base + x * bytes, base + y * bytes - 1) end
+    return call('GETRANGE', key, base + x * bytes, base + slots * bytes - 1)
+      .. call('GETRANGE', key, base, base + y * bytes - 1)
+  end
+
+  -- put writes items into a ring, from a position on.
+  function rare.put(key, items, base, slots, bytes, position)
+    local from = position % slots * bytes
+    local tail = slots * bytes - from
+    redis.call('SETRANGE', key, base + from, string.sub(items, 1, tail))
+    if #items > tail then redis.call('SETRANGE', key, base, string.sub(items, tail + 1)) end
+  end
+
   -- rewrite writes the value anew: a header, and a ring of size slots with the entries from oldest up to a
   -- position, a new entry there, the sums of their blocks, and what follows.
   function rare.rewrite(key, slots, entries, head, total, oldest, header, size, position, entry, lives)
     local call, rep, sub = redis.call, string.rep, string.sub
-
-    -- unroll returns the items [from, to) of a ring, in order.
-    local function unroll(base, slots, bytes, from, to)
-      if from >= to then return '' end
-      local x, y = from % slots, (to - 1) % slots + 1
-      if x < y then return call('GETRANGE', key, base + x * bytes, base + y * bytes - 1) end
-      return call('GETRANGE', key, base + x * bytes, base + slots * bytes - 1)
-        .. call('GETRANGE', key, base, base + y * bytes - 1)
-    end
-
     local block, blocks = math.floor(oldest / BLOCK), math.ceil(size / BLOCK) + 1
-    local ring = unroll(entries, slots, 12, oldest, position)
-    local sums = unroll(entries + slots * 12, math.ceil(slots / BLOCK) + 1, 6, block, math.ceil(head / BLOCK))
+    local ring = rare.unroll(key, entries, slots, 12, oldest, position)
+    local sums = rare.unroll(key, entries + slots * 12, math.ceil(slots / BLOCK) + 1, 6, block, math.ceil(head / BLOCK))
     if position % BLOCK == 0 and position == head then sums = sums .. struct.pack('>I6', total) end
     local register = call('GETRANGE', key, entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1), '-1')
 
@@ -123,20 +131,9 @@ local function steps()
     call('SETRANGE', key, math.ceil(length / 2) - 1, '\0')
     call('SETRANGE', key, length - 1, '\0')
     call('SETRANGE', key, '0', header)
-    -- put writes items from a position on.
-    local function put(items, base, slots, bytes, position)
-      local from = position % slots * bytes
-      local tail = slots * bytes - from
-      call('SETRANGE', key, base + from, sub(items, 1, tail))
-      if #items > tail then call('SETRANGE', key, base, sub(items, tail + 1)) end
-    end
-    put(ring, #header, size, 12, oldest)
+    rare.put(key, ring, #header, size, 12, oldest)
     call('SETRANGE', key, #header + position % size * 12, entry)
-    put(sums, #header + size * 12, blocks, 6, block)
+    rare.put(key, sums, #header + size * 12, blocks, 6, block)
     call('SETRANGE', key, length - #register, register)
     call('PEXPIRE', key, lives)
   end
-
-  return rare
-end
-

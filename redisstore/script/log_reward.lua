@@ -25,7 +25,7 @@ local now = unpack('>I8', reply, 9)
 
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return reply .. pack('>I8', 0) end
-local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+local version, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 
@@ -81,7 +81,7 @@ for offset = 1, #old, 26 do
   local hint, sum = unpack('>I6I6', old, offset)
   if hint < begin then
     hints = hints .. sub(old, offset, offset + 25)
-  elseif hint >= position then
+  elseif hint >= position or version == 3 and offset == #old - 25 then -- the last is that of the present
     hints = hints .. pack('>I6I6', hint, less(sum)) .. sub(old, offset + 12, offset + 25)
   else
     hints = hints .. void

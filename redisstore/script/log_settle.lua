@@ -2,8 +2,8 @@
 --
 -- KEYS     1: the subject's log
 -- ARGV     1: packed like a request of log.lua for one subject with the cost that was charged, but I1 2 first,
---             and at the end I7 instant of the charge   I5 units it becomes   I7 instant from which the
---             settlement does nothing   8 bytes ID, zeros if it is never repeated
+--             and at the end I7 when it was decided   I7 instant of the charge   I5 units it becomes   I7 instant from
+--             which the settlement does nothing   8 bytes ID, zeros if it is never repeated
 -- Returns  settled, or an empty string if it did nothing
 --
 -- The charge is in the entry of its instant or, where calls share entries, of the latest instant within the
@@ -21,21 +21,28 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local key, request = KEYS[1], ARGV[1]
 local _, resolution, cost = unpack('>I1I7I5', request)
-local at, becomes, ends = unpack('>I7I5I7', request, #request - 26)
+local decided, at, becomes, ends = unpack('>I7I7I5I7', request, #request - 33)
 local id = string.sub(request, -8)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
 if #header < 51 then header = string.rep('\0', 51) end -- of another program
 local version, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
-if version ~= 2 or slots > 2^20 then -- no log has as many
+if version ~= 2 and version ~= 3 or slots > 2^20 then -- no log has as many
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 local register = entries + slots * 12 + blocks * 6 + 7
 local moved, born, floor = unpack('>I7I7I7', call('GETRANGE', key, register - 7, register + 13))
-if at < born then return '' end
+if decided < born then return '' end
+-- Where bookings lie ahead, the last hint is that of the present.
+local present, charged = nil, last
+if version == 3 then
+  local _, as_of
+  present, _, as_of = unpack('>I6I6I7', call('GETRANGE', key, entries - 26, entries - 8))
+  charged = math.min(last, as_of - 2^52)
+end
 
 -- read returns the time and the units of the entry at a position.
 local function read(position)
@@ -65,7 +72,7 @@ local position, time_there, units = search(at), nil, nil
 if position < head then time_there, units = read(position) end
 -- Charges older than the oldest entry of a full log have joined it. After a clock that went back, a charge from before
 -- it has caught up is only sure to be in an entry of its time.
-local sure = at > moved
+local sure, bookings = at > moved % 2^52, moved >= 2^52 -- have moved, too
 local joined = sure and position == oldest and slots >= MOST_ENTRIES and head - oldest == slots
 local same = time_there == at
   or sure and time_there and math.floor(time_there / resolution) == math.floor(at / resolution)
@@ -78,6 +85,8 @@ if position == head or not joined and not same then
 end
 -- A full entry may stand for more than it holds: nothing is given back from it.
 if becomes < cost and (units >= MOST_OF_ENTRY or units + becomes < cost) then return '' end
+-- Where a clock has moved bookings, another one may be at this instant now.
+if becomes < cost and bookings and not sure then return '' end
 local left, saturated = math.min(units + becomes - cost, MOST_OF_ENTRY), false
 if left > units then
   local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % blocks)
@@ -89,6 +98,11 @@ if left > units then
     time_there, units = read(position)
     left = math.min(units + becomes - cost, MOST_OF_ENTRY)
   end
+end
+if present and position >= present and left > units then -- see log_book.lua
+  local offset = entries - 20
+  local before = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
+  if (total - before) % SUM_MODULUS + left - units > MOST_SUM / 4 then return '' end
 end
 local change = left - units
 
@@ -104,8 +118,11 @@ end
 local hints, void = '', pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0)
 local old = call('GETRANGE', key, '51', entries - 1)
 for offset = 1, #old, 26 do
-  local hint = unpack('>I6', old, offset)
-  if not saturated and (hint < position or hint == position and left > 0) then
+  local hint, sum, as_of, since = unpack('>I6I6I7I7', old, offset)
+  if present and offset == #old - 25 then
+    if hint > position then sum = (sum + change) % SUM_MODULUS end
+    hints = hints .. pack('>I6I6I7I7', hint, sum, as_of, since)
+  elseif not saturated and (hint < position or hint == position and left > 0) then
     hints = hints .. string.sub(old, offset, offset + 25)
   else
     hints = hints .. void
@@ -115,7 +132,7 @@ end
 -- Entries without units at the end are dropped, so that the time of the last entry is when all units are free.
 -- What had left the longest window by then stays gone.
 if left == 0 and position == head - 1 then
-  oldest = search(last - keep + 1)
+  oldest = search(charged - keep + 1)
   while head > oldest do
     time_there, units = read(head - 1)
     if units > 0 then break end

@@ -4,7 +4,7 @@
 -- KEYS     one a subject
 -- ARGV     1: as in log.lua and, of a settlement, in log_settle.lua; of a call with an ID, the 8 bytes of that at the
 --             end. Mode 3, for a charge that may be settled, is the same as 0. Mode 6 gives the cost back.
--- Returns  as in log.lua, or for a repetition in once.lua; of a settlement an empty string; in mode 6, as log_reward.lua
+-- Returns  as in log.lua, or for a repetition in log_once.lua; of a settlement an empty string; in mode 6, as log_reward.lua
 --
 -- The second part defines five functions over a subject {key, cost, limits, keep, units} and ends with
 -- `return run(read, look, charge, settle, give)`:
@@ -133,7 +133,7 @@ local function run(read, look, charge, settle, give)
     local value, ends, refusals = register.read(KEYS[1]), 0, nil
     if value then ends, refusals = remembered(KEYS[1], value).find(id) end
     if ends > now then
-      write_again(KEYS[1]) -- see once.lua
+      write_again(KEYS[1]) -- see log_once.lua
       local _, out = answer(nothing)
       return struct.pack('>i8I8', refusals + 2^41, ends - REPEAT_MS * 1000) .. out
     end

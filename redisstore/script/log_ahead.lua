@@ -1,0 +1,251 @@
+-- log_ahead.lua: the third part of log.lua: a log whose last entries lie ahead of now, which are bookings. It ends the
+-- steps that log_grow.lua began.
+--
+-- Such a log has version 3, and its last hint is that of the present: the first position later than the last charge,
+-- the sum before it, the time of that charge, plus 2^52, and the time of the entry there. It is never taken for that of a
+-- window, because that time is in no past.
+-- A call that is not booked sees the entries up to now as a log of their own. What it is charged is inserted behind them.
+
+  -- ahead returns a log as of now: {oldest, position, before, last}, where position is the first entry ahead, before
+  -- the sum before it, and last the time of the entry before it. It is called when the last entry is later than now.
+  -- After a clock that went back it moves what lies ahead; then moved is true, and none if nothing lies ahead any more.
+  function rare.ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted)
+    local call, pack, unpack = redis.call, struct.pack, struct.unpack
+    local hint = call('GETRANGE', key, entries - 26, entries - 1)
+    local position, before, as_of, since = unpack('>I6I6I7I7', hint)
+    as_of = as_of - 2^52
+    local log, a = open(key, slots, entries, head, total), {}
+    if now < as_of then
+      a.moved = true
+      if last <= as_of then
+        oldest, head, total = rare.redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
+        call('SETRANGE', key, '0', '\2')
+        a.oldest, a.position, a.before, a.last, a.none = oldest, head, total, now, true
+        return a
+      end
+      oldest, position, head, total, before, since =
+        rare.move_back(log, key, slots, entries, head, total, oldest, as_of, last, keep, now, hinted)
+      last = last - (as_of - now)
+      log = open(key, slots, entries, head, total)
+    elseif since <= now then
+      position = log.search(position, head, now)
+      before = log.sum_before(position)
+      since = unpack('>I7', (log.read(position, 1)))
+    end
+    a.oldest, a.position, a.before, a.last, a.since = oldest, position, before, 0, since
+    a.head, a.total, a.ends, a.behind = head, total, last, last
+    if position > oldest then a.last = unpack('>I7', (log.read(position - 1, 1))) end
+
+    -- entries_from returns an iterator over the time and units of the entries from a position up to another.
+    local function entries_from(from, to)
+      local str, count, i = '', 0, 0
+      return function()
+        if i == count then
+          if from >= to then return nil end
+          str, count = log.read(from, math.min(64, to - from))
+          from, i = from + count, 0
+        end
+        i = i + 1
+        return unpack('>I7I5', str, i * 12 - 11)
+      end
+    end
+
+    -- fewest returns the least that remains of the units in a window that ends at a booking and would contain a charge
+    -- of now, given where the window that ends now begins. It returns nothing if that takes too many steps.
+    local function fewest(units, window, begin, sum_begin)
+      local least, sum, steps = units, before, WALK_AHEAD
+      local next_old = entries_from(begin, position)
+      local old, old_units = next_old()
+      for time, u in entries_from(position, head) do
+        if time >= now + window then return least end
+        steps, sum = steps - 1, sum + u
+        while old and old <= time - window do
+          steps, sum_begin = steps - 1, sum_begin + old_units
+          old, old_units = next_old()
+        end
+        if steps < 0 then return nil end
+        least = math.min(least, units - (sum - sum_begin) % SUM_MODULUS)
+      end
+      return least
+    end
+
+    -- look returns what log.lua computes for a limit: what remains is the most that a call of now is admitted with, and
+    -- the times are those behind all bookings. It adds to behind, the instant from which on every limit has room there.
+    -- begin and sum_begin are where the window that ends now begins; stop is the end of a calendar period, or nil, whose
+    -- boundaries end in the request at an offset. It returns nothing, and an instant, if those around that are needed.
+    function a.look(begin, sum_begin, units, window, stop, cost, offset)
+      local remaining, cut, far = units - (before - sum_begin) % SUM_MODULUS, last - window, nil
+      if stop then
+        remaining = units - (log.sum_before(log.search(position, head, stop - 1)) - sum_begin) % SUM_MODULUS
+        local b0, b1, b2, b3 = unpack('>I7I7I7I7', ARGV[1], offset - 28)
+        if last < b1 then cut, far = b0 - 1, b1
+        elseif last < b2 then cut, far = b1 - 1, b2
+        elseif last < b3 then cut, far = b2 - 1, b3
+        elseif now >= b1 then
+          return nil, now < b2 and b2 or b3
+        else -- a calendar hour, as no booking is two days ahead: they follow each other
+          far = last + 1 + (b3 - last - 1) % 3600000000
+          cut = far - 3600000001
+        end
+      else
+        remaining = math.min(remaining, fewest(units, window, begin, sum_begin) or 0)
+      end
+      local first = log.search(begin, head, cut)
+      local sum_first = log.sum_before(first)
+      local left = units - (total - sum_first) % SUM_MODULUS
+
+      -- earliest returns the first instant behind all bookings at which so many units fit.
+      local function earliest(fit)
+        if fit <= left then return last end
+        return far or log.departure(first, sum_first, fit - left) + window
+      end
+      local retry, release = 0, 0
+      a.behind = math.max(a.behind, earliest(math.min(cost, units))) -- a penalty may cost more
+      if cost > remaining then retry = a.behind - now end
+      remaining = math.max(0, remaining)
+      if remaining < units then release = earliest(remaining + 1) - now end
+      return remaining, retry, release, (far or last + window) - now
+    end
+
+    -- charge inserts an entry at a place, the first position ahead, or changes the one before it, and writes the header.
+    -- hints are those of the limits of the call, and needed the first position that one counts from.
+    function a.charge(place, units, added, hints, limits, needed, keep, keep_units, mode, marked, expires)
+      local inserts, size, void = place == position, slots, false
+      if inserts and head % BLOCK == 0 then
+        local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
+        if (total - unpack('>I6', call('GETRANGE', key, offset, offset + 5))) % SUM_MODULUS > MOST_SUM then
+          oldest, void = rare.saturate(log, key, slots, entries, head, total, oldest), true
+        end
+      end
+      if inserts and head - oldest == slots then
+        if needed <= oldest then
+          local full = mode == 1 and log
+          local grow, joined = rare.make_room(key, slots, entries, oldest, now - keep, full, total + added, keep_units)
+          if grow then size = rare.larger(slots, keep_units) end
+          void = void or joined
+        end
+        if size == slots then oldest = oldest + 1 end
+      end
+      if mode == 3 then marked = 128 end
+      if expires < last + keep then expires = last + 2 * keep end
+      if size > slots or hinted <= limits then
+        local h = math.max(hinted, limits + 1)
+        local cold = pack('>I1I1I4I6I7I6I7', 3, h + marked, size, oldest, keep, keep_units, expires)
+        rare.widen(key, slots, entries, head, total, oldest, cold, size, h, now)
+        entries, slots, hinted = 51 + 26 * h, size, h
+      end
+
+      local tail, to = rare.unroll(key, entries, slots, 12, position, head), head
+      local entry = pack('>I7I5', now, units)
+      if inserts then
+        to = head + 1
+        rare.put(key, entry .. tail, entries, slots, 12, position)
+      else
+        rare.put(key, entry, entries, slots, 12, place)
+      end
+      local sums, blocks = entries + slots * 12, math.ceil(slots / BLOCK) + 1
+      for block = math.floor(place / BLOCK) + 1, math.ceil(to / BLOCK) - 1 do
+        local sum, offset = total, sums + 6 * (block % blocks)
+        if block * BLOCK < head then sum = unpack('>I6', call('GETRANGE', key, offset, offset + 5)) end
+        if inserts then sum = sum - unpack('>I5', tail, (block * BLOCK - 1 - position) * 12 + 8) end
+        call('SETRANGE', key, offset, pack('>I6', (sum + added) % SUM_MODULUS))
+      end
+
+      local nothing = pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0)
+      if void then hints = string.rep(nothing, limits) end
+      call('SETRANGE', key, '0', pack('>I1I1I4I6I7I6I7', 3, hinted + marked, slots, oldest, keep, keep_units, expires)
+        .. pack('>I6I6I7', to, (total + added) % SUM_MODULUS, last) .. hints .. string.rep(nothing, hinted - 1 - limits)
+        .. pack('>I6I6I7I7', position + to - head, (before + added) % SUM_MODULUS, 2^52 + now, since))
+      call('PEXPIRE', key, math.ceil((expires - now) / 1000))
+    end
+
+    return a
+  end
+
+  -- move_back is redate where bookings lie ahead. Charges later than now that are none become one of now, and bookings
+  -- move back as far as the clock did. It returns what results: the oldest position, the first one ahead, the head, the
+  -- total, the sum before the first one ahead and its time.
+  function rare.move_back(log, key, slots, entries, head, total, oldest, as_of, last, keep, now, hinted)
+    local call, pack, unpack = redis.call, struct.pack, struct.unpack
+    oldest = log.search(oldest, head, as_of - keep)
+    local first = log.search(oldest, head, now - 1)
+    local booked = log.search(first, head, as_of)
+    local before = log.sum_before(first)
+    local units = math.min((log.sum_before(booked) - before) % SUM_MODULUS, MOST_OF_ENTRY) -- an entry holds no more
+    local position, sum, items = first, before, {}
+    local sums, blocks, changed = entries + slots * 12, math.ceil(slots / BLOCK) + 1, {}
+    local function add(time, units)
+      if position % BLOCK == 0 then changed[position / BLOCK] = sum % SUM_MODULUS end
+      items[#items + 1] = pack('>I7I5', time, units)
+      position, sum = position + 1, sum + units
+    end
+    if booked > first then add(now, units) end
+    local ahead, sum_ahead, since = position, sum % SUM_MODULUS, nil
+    local tail = rare.unroll(key, entries, slots, 12, booked, head)
+    for offset = 1, #tail, 12 do
+      local time, u = unpack('>I7I5', tail, offset)
+      time = time - (as_of - now)
+      since = since or time
+      add(time, u)
+    end
+    rare.put(key, table.concat(items), entries, slots, 12, first)
+    for block, before in pairs(changed) do
+      call('SETRANGE', key, sums + 6 * (block % blocks), pack('>I6', before))
+    end
+    head, total = position, sum % SUM_MODULUS
+    call('SETRANGE', key, '6', pack('>I6', oldest))
+    call('SETRANGE', key, '32', pack('>I6I6I7', head, total, last - (as_of - now))
+      .. string.rep(pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0), hinted - 1) .. pack('>I6I6I7I7', ahead, sum_ahead, 2^52 + now, since))
+    local offset = sums + 6 * blocks
+    local moved = unpack('>I7', call('GETRANGE', key, offset, offset + 6))
+    call('SETRANGE', key, offset, pack('>I7', 2^52 + math.max(moved % 2^52, last)))
+    rare.reborn(key, slots, entries, now)
+    return oldest, ahead, head, total, sum_ahead, since
+  end
+
+  -- widen writes the value anew with the same entries, in a ring of size slots, and room for more hints: those of
+  -- limits keep their places, and that of the present is not written.
+  function rare.widen(key, slots, entries, head, total, oldest, cold, size, hints, now)
+    local pack, unpack = struct.pack, struct.unpack
+    local offset = entries + (head - 1) % slots * 12
+    local newest = redis.call('GETRANGE', key, offset, offset + 11)
+    local header = cold .. redis.call('GETRANGE', key, '32', entries - 1)
+    header = header .. string.rep(pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0), hints - (entries - 51) / 26)
+    local lives = math.ceil((unpack('>I7', cold, 26) - now) / 1000)
+    rare.rewrite(key, slots, entries, head, total, oldest, header, size, head - 1, newest, lives)
+  end
+
+  -- wait returns the answers of limits that refuse, by their bits, while bookings lie ahead: each with the time until all
+  -- limits have room behind them, which is no less than some time.
+  function rare.wait(answers, refusals, wait)
+    local out, bits = '', refusals
+    for offset = 9, #answers, 32 do wait = math.max(wait, (struct.unpack('>I8', answers, offset))) end
+    for offset = 1, #answers, 32 do
+      local remaining, _, release, reset = struct.unpack('>I8I8I8I8', answers, offset)
+      out = out .. struct.pack('>I8I8I8I8', remaining, bits % 2 == 1 and wait or 0, release, reset)
+      bits = math.floor(bits / 2)
+    end
+    return out
+  end
+
+  -- mark writes down that entries of a log lie ahead, after a booking at an instant: {key, limits, position, before,
+  -- since}, where position is the first entry ahead, before the sum before it, and since its time if it was there before.
+  function rare.mark(log, clock, booked)
+    local call, pack, unpack, key = redis.call, struct.pack, struct.unpack, log.key
+    local version, hinted, slots, first, keep, keep_units, expires, head, total =
+      unpack('>I1I1I4I6I7I6I7I6I6', call('GETRANGE', key, '0', '50'))
+    local marked = hinted - hinted % 128
+    hinted = hinted % 128
+    if hinted <= log.limits then
+      local oldest, hints = math.max(first, head - slots), log.limits + 1
+      local cold = pack('>I1I1I4I6I7I6I7', 3, hints + marked, slots, oldest, keep, keep_units, expires)
+      rare.widen(key, slots, 51 + 26 * hinted, head, total, oldest, cold, slots, hints, clock)
+      hinted = hints
+    elseif version ~= 3 then
+      call('SETRANGE', key, '0', '\3')
+    end
+    call('SETRANGE', key, 25 + 26 * hinted, pack('>I6I6I7I7', log.position, log.before, 2^52 + clock, log.since or booked))
+  end
+
+  return rare
+end

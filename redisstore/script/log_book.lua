@@ -1,0 +1,128 @@
+-- log_book.lua: one decision on the log that may be booked. The store puts log.lua where it says DECIDE.
+--
+-- KEYS     one log per subject
+-- ARGV     1: the request, as in log.lua, and at the end I5 how far ahead it may be booked   I7 the instant from which
+--             on, or zero, in microseconds
+-- Returns  as in log.lua, but for the time the instant of the charge, and at the end I8 how long it is from now, or of a
+--          call that was not charged, zero. Of a booking, what remains is as of its instant, and the times are from now.
+--          Bit 42 of the refusals is set when only the retry times are right, because no boundaries are known for now.
+--          Where the boundaries of a calendar limit do not surround an instant ahead, the instant from which on to book
+--          follows the answer.
+--
+-- A booking is a decision at the time of the last entry, or now if that is later; and if it has no room there, at the end
+-- of its retry time, when it has: later than the last entry, what is used only falls.
+--
+-- Invariants: those of log.lua. At most MOST_AHEAD entries of a log lie ahead of now, and MOST_SUM / 4 units, so that
+-- neither joins them when the log is full.
+
+local function decide(now, clock, looks)
+-- DECIDE
+end
+
+-- book decides the request in ARGV at a clock.
+local function book(clock)
+  local call, pack, unpack = redis.call, struct.pack, struct.unpack
+  local request = ARGV[1]
+  local within, from = unpack('>I5I7', request, #request - 11)
+  if within == 0 then
+    local reply = decide(clock, clock, false)
+    if type(reply) ~= 'string' or unpack('>i8', reply) < 0 then return reply end
+    return reply .. '\0\0\0\0\0\0\0\0'
+  end
+
+  -- Read how far the logs reach.
+  local s, crowded, logs, at, free = math.max(clock, from), false, {}, 9, string.sub(request, 1, 8) -- at no cost
+  for i, key in ipairs(KEYS) do
+    local log, limits = {key = key, position = 0, before = 0}, nil
+    free = free .. '\0\0\0\0\0'
+    local from = at + 5
+    log.cost, limits, at = unpack('>I5I1', request, at)
+    log.limits = limits
+    for _ = 1, limits do
+      local _, window
+      _, window, at = unpack('>I5I7', request, at)
+      if window == 0 then at = at + 39 end
+    end
+    free = free .. string.sub(request, from, at - 1)
+    local header = call('GETRANGE', key, '0', '50')
+    local version = string.byte(header)
+    if #header == 51 and (version == 2 or version == 3) then
+      local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+      hinted = hinted % 128
+      local entries, oldest = 51 + 26 * hinted, math.max(first, head - slots)
+      log.position, log.before = head, total
+      if last > clock and head > oldest then
+        if version == 3 then
+          local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted)
+          log.position, log.before, log.since = ahead.position, ahead.before, ahead.since
+          if ahead.since then last = ahead.ends else last = clock end
+          if ahead.since and log.cost > 0 then
+            crowded = crowded or ahead.head - ahead.position >= MOST_AHEAD
+              or (ahead.total - ahead.before) % SUM_MODULUS + log.cost > MOST_SUM / 4
+          end
+        else
+          local all = open(key, slots, entries, head, total)
+          local _
+          _, log.position, log.before = steps().redate(all, key, slots, entries, head, total, oldest, last, keep, clock, hinted)
+          last = clock
+        end
+        if last > s and log.cost > 0 then s = last end
+      end
+    end
+    logs[i] = log
+  end
+
+  -- Decide at the end of the queue, and then when there is room.
+  local waits = s > clock and 2^40 or 0 -- a booking can be given back
+  local looks = s > clock and (crowded or s - clock > within)
+  local reply = decide(s, clock, looks)
+  if type(reply) ~= 'string' then return reply end
+  local refusals = unpack('>i8', reply)
+  if refusals < 0 then return s > clock and reply .. pack('>I8', s) or reply end
+  local wait = 0
+  for offset = 17, #reply, 32 do
+    local _, retry = unpack('>I8I8', reply, offset)
+    if retry > wait then wait = retry end
+  end
+  if refusals > 0 and not crowded and s + wait - clock <= within then
+    s, looks = s + wait, false
+    reply = decide(s, clock, false)
+    if type(reply) ~= 'string' then return reply end
+    refusals = unpack('>i8', reply)
+    if refusals < 0 then return reply .. pack('>I8', s) end
+  end
+
+  local delay, out, bits, bit, answers = s - clock, '', 0, 1, reply
+  if looks or refusals > 0 then
+    -- What a refusal says is as of now, but for how long it holds.
+    ARGV[1] = free
+    answers = decide(clock, clock, true)
+    ARGV[1] = request
+    if type(answers) ~= 'string' then return answers end
+    if unpack('>i8', answers) < 0 then answers, waits = reply, 2^40 + 2^42 end -- no boundaries are known for now
+    for offset = 17, #reply, 32 do
+      local _, retry = unpack('>I8I8', reply, offset)
+      local remaining, _, release, reset = unpack('>I8I8I8I8', answers, offset)
+      retry = retry + delay
+      if crowded or retry > within then bits = bits + bit else retry = 0 end
+      out, bit = out .. pack('>I8I8I8I8', remaining, retry, release, reset), bit * 2
+    end
+    return pack('>i8I8', bits + (waits > 0 and waits or refusals - refusals % 2^40), clock) .. out .. '\0\0\0\0\0\0\0\0'
+  end
+
+  -- The times are from now.
+  for offset = 17, #reply, 32 do
+    local remaining, retry, release, reset = unpack('>I8I8I8I8', reply, offset)
+    out = out .. pack('>I8I8I8I8', remaining, retry, release + delay, reset + delay)
+  end
+
+  -- Write down that entries lie ahead.
+  for _, log in ipairs(logs) do
+    if log.cost > 0 and delay > 0 then steps().mark(log, clock, s) end
+  end
+  return pack('>i8I8', 0, s) .. out .. pack('>I8', delay)
+end
+
+local call = redis.call
+local time = call('TIME')
+return book(time[1] * 1000000 + time[2])
