@@ -23,11 +23,13 @@ type bench struct {
 	scripts   *scripter
 	plain     *redisstore.Store // on the clock, with keys that expire in real time
 	algorithm sash.Algorithm
+	t         testing.TB
+	edit      func(name, text string) string
 }
 
 // newBench returns a build of the scripts with some text replaced.
 func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, text string) string) *bench {
-	b := &bench{server: server, algorithm: a}
+	b := &bench{server: server, algorithm: a, t: t, edit: edit}
 	b.store, b.clock, b.scripts = virtual(t, server, edit)
 	b.plain = redisstore.New(&scripter{client: b.scripts.client, clock: b.clock, edit: edit}, nil)
 	if err := b.scripts.client.FlushAll(t.Context()).Err(); err != nil {
@@ -39,7 +41,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.reset, b.given, b.cooled, b.long, b.deep, b.moved, b.chosen, b.extended} {
+	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.booked, b.reset, b.given, b.cooled, b.long, b.deep, b.moved, b.chosen, b.extended} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -124,6 +126,29 @@ func (b *bench) firm() error {
 		}
 	}
 	return nil
+}
+
+// booked: random bookings are those of memory, with rings and steps of any size.
+func (b *bench) booked() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	small, clock, scripts := virtual(b.t, b.server, b.edit)
+	scripts.thresholds = smallSteps
+	for seed := range uint64(30) {
+		store, now := b.store, b.clock
+		if seed%2 == 0 {
+			store, now = small, clock
+		}
+		w, err := newBookWalk(store, now, seed, b.algorithm, make(map[string]int))
+		if err == nil {
+			err = w.run(150)
+		}
+		if err != nil {
+			return fmt.Errorf("walk %d with bookings: %w", seed, err)
+		}
+	}
+	return bookEdges(b.store, b.clock, scripts, b.algorithm)
 }
 
 // lives: a key has an expiry after every call and lives as long as its charges.
@@ -345,7 +370,7 @@ func (b *bench) repeated() error {
 		return err
 	}
 	made := b.clock.Now()
-	for _, after := range []time.Duration{0, driver.RepeatTime - time.Microsecond} {
+	for _, after := range []time.Duration{0, driver.RepeatTime - time.Microsecond, driver.RepeatTime + time.Second} {
 		if err := calls(80, short, 5*time.Millisecond); err != nil {
 			return err
 		}
@@ -357,7 +382,7 @@ func (b *bench) repeated() error {
 		if err != nil {
 			return err
 		}
-		if again.At != first.At || !again.Allowed() {
+		if (again.At != first.At) != (after > driver.RepeatTime) || !again.Allowed() {
 			return fmt.Errorf("%v after a call of %d its repetition is decided at %d", b.clock.Now().Sub(made), first.At, again.At)
 		}
 	}

@@ -22,7 +22,7 @@ var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "the log is searched", "begin, before, since = log.locate(oldest, cut)", "true"},
 	{"log.lua", "units leave behind the next entries", "local low, high = math.floor(position / BLOCK) + 1", "true"},
 	{"log.lua", "the clock went back", "oldest, head, total = steps().redate(", "true"},
-	{"log.lua", "the ring grows", "size = rare.larger(slots, keep_units)", "true"},
+	{"log.lua", "the ring grows", "if grow then size = rare.larger(slots, keep_units) elseif", "grow"},
 	{"log.lua", "a small ring is written", "-- roll returns a ring", "true"},
 	{"log.lua", "a large ring is written", "local length = #header", "true"},
 	{"log.lua", "a ring that grows goes round its end", "return call('GETRANGE', key, base + x * bytes, base + slots", "true"},

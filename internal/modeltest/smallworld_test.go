@@ -160,21 +160,21 @@ func TestTheSmallWorldCatches(t *testing.T) {
 		{"log.lua", sash.SlidingLog, mutant{
 			"a full log drops its oldest entry", "if time <= cut then return false, false end", "if true then return false, true end"}},
 		{"log.lua", sash.SlidingLog, mutant{
-			"hints outlive what joined", "void = void or joined\n", "\n"}},
+			"hints outlive what joined", "void = void or joined\n      end\n      local anew", "\n      end\n      local anew"}},
 		{"log.lua", sash.SlidingLog, mutant{
 			"hints of other limits outlive what joined", "anew and limits or hinted) end", "limits) end"}},
 		{"log.lua", sash.SlidingLog, mutant{
-			"the sums wrap", "% SUM_MODULUS > MOST_SUM then", "< 0 then"}},
+			"the sums wrap", "% SUM_MODULUS > MOST_SUM then\n          log = log", "< 0 then\n          log = log"}},
 		{"log.lua", sash.SlidingLog, mutant{
 			"what fills the sums is forgotten", "pack('>I5', math.min(units, MOST_OF_ENTRY))) end", "pack('>I5', 1)) end"}},
 		{"log.lua", sash.SlidingLog, mutant{
-			"hints outlive what fills the sums", "oldest), true", "oldest), false"}},
+			"hints outlive what fills the sums", "steps().saturate(log, key, slots, entries, head, total, oldest), true", "steps().saturate(log, key, slots, entries, head, total, oldest), false"}},
 		{"log.lua", sash.SlidingBuckets, mutant{
 			"a full entry takes more into the total", "added = entry_units - there", ""}},
 		{"log_settle.lua", sash.SlidingLog, mutant{
 			"a full entry gives back", "units >= MOST_OF_ENTRY or units", "units"}},
 		{"log_settle.lua", sash.SlidingBuckets, mutant{
-			"a charge that a clock has moved is taken for another", "local sure = at > moved", "local sure = true"}},
+			"a charge that a clock has moved is taken for another", "local sure, bookings = at > moved % 2^52,", "local sure, bookings = true,"}},
 		{"zset.lua", sash.SortedSetLog, mutant{
 			"a full set drops its oldest member", "math.min(first.units + next.units, MOST_OF_ENTRY)", "next.units"}},
 		{"zset.lua", sash.SortedSetLog, mutant{
