@@ -112,7 +112,8 @@ func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *dri
 			return false
 		}
 	}
-	at, refusals := now, uint64(0)
+	at := now
+	var refusals uint64
 	switch {
 	case req.Forced:
 		sub.log.CountRefused = false // charges that the policy could forget may still be given back

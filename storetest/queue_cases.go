@@ -22,15 +22,15 @@ var queueCases = []testCase{
 			first := s.book("k", p, 4, window)
 			second := s.book("k", p, 4, 2*window)
 			third := s.book("k", p, 3, 3*window)
-			s.settled("k", p, 4, first, 0)
-			s.settled("k", p, 3, third, 1)
+			s.settled(p, 4, first, 0)
+			s.settled(p, 3, third, 1)
 			s.book("k", p, 3, 3*window)
 			s.book("k", p, 1, 4*window)
 			s.Advance(window)
 			if res := s.ask("k", p, 4, 0); !res.Allowed() {
 				s.broken("the units of the booking that was given back: %+v", res)
 			}
-			s.settled("k", p, 4, second, 6)
+			s.settled(p, 4, second, 6)
 			if left := s.left("k", p); left != 0 {
 				s.broken("10 units of 4 are in use when the booking starts, and %d remain", left)
 			}
@@ -46,10 +46,10 @@ var queueCases = []testCase{
 				all = append(all, s.book("k", p, 1, time.Duration(i)*window))
 			}
 			for _, i := range []int{3, 2, 5, 4} { // 5 is the last, then 4, and 2 and 3 are gaps
-				s.settled("k", p, 1, all[i], 0)
+				s.settled(p, 1, all[i], 0)
 			}
 			s.book("k", p, 1, 2*window)
-			s.settled("k", p, 1, all[0], 0)
+			s.settled(p, 1, all[0], 0)
 			if res := s.ask("k", p, 1, 0); !res.Allowed() {
 				s.broken("nothing is in use before the first booking: %+v", res)
 			}
@@ -73,9 +73,9 @@ var queueCases = []testCase{
 			s.Advance(window)
 			s.book("k", p, 1, 0)
 			s.book("k", p, 1, window)
-			s.settled("k", p, 1, before, 0) // of the same instant
+			s.settled(p, 1, before, 0) // of the same instant
 			s.book("k", p, 1, 2*window)
-			s.settled("k", p, 1, before, 5)
+			s.settled(p, 1, before, 5)
 			s.book("k", p, 1, 3*window)
 		}),
 	},
@@ -93,8 +93,8 @@ var queueCases = []testCase{
 				s.broken("three seconds back, behind bookings in 9 and 19 s: %+v", res)
 			}
 			s.book("k", p, 1, 3*window-time.Second)
-			s.settled("k", p, 2, first, 0)
-			s.settled("k", p, 2, second, 0)
+			s.settled(p, 2, first, 0)
+			s.settled(p, 2, second, 0)
 			s.book("k", p, 2, 4*window-time.Second) // nothing was given back of the booking that is there now
 		}),
 	},
@@ -202,7 +202,7 @@ var queueCases = []testCase{
 				open = slices.DeleteFunc(open, func(i int) bool { return history[i].At.UnixMicro() <= now })
 				if len(open) > 0 && rng.IntN(5) == 0 {
 					i := open[rng.IntN(len(open))]
-					s.settled("k", p, history[i].Cost, answers[i], 0)
+					s.settled(p, history[i].Cost, answers[i], 0)
 					history[i].Cost = 0
 					open = slices.DeleteFunc(open, func(j int) bool { return history[j].Cost == 0 })
 					queue = now

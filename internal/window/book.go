@@ -7,7 +7,7 @@ import (
 
 // Bookings are entries of a log that are later than now.
 //
-//	      now - window          now        booking   booking (the last)
+//	      now - window          now        booking   the last booking
 //	-------|---------------------|------------|---------|
 //	       |   ...   ...   ...   |            |         |
 //
