@@ -63,10 +63,7 @@ func (t *Transport) fly(req *http.Request, call Call, patience time.Duration) (*
 
 // slot takes a slot, for at most patience. It returns nil if the store is unavailable and the request is sent all the same.
 func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (*sash.Slot, error) {
-	key, ctx := call.Key, req.Context()
-	if call.Account != "" {
-		key = call.Account
-	}
+	key, ctx := call.slotKey(), req.Context()
 	if patience == 0 {
 		slot, err := t.slots.Start(ctx, key)
 		if err == nil && !slot.Allowed() {

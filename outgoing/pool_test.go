@@ -567,3 +567,33 @@ type unavailable struct{}
 func (unavailable) Decide(context.Context, driver.Request) (driver.Answer, error) {
 	return driver.Answer{}, errors.New("connection refused")
 }
+
+// Slots are for all credentials of a pool together, also when a request has held its own for too long while it waited.
+func TestThePoolSharesItsSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(3)
+		var mu sync.Mutex
+		now, most := 0, 0
+		slow := func(http.ResponseWriter, *http.Request) {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			now--
+			mu.Unlock()
+		}
+		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{
+			Base: handled(slow), Spread: -1, InFlight: sash.Every(2, 5*time.Second),
+		}, sash.Every(1, 10*time.Second))
+		var requests sync.WaitGroup
+		for range 12 { // three at once would have room; the later ones wait for longer than a slot is held
+			requests.Go(func() { ok(t, rt) })
+		}
+		requests.Wait()
+		if most != 2 {
+			t.Errorf("%d requests were in flight at once, want 2", most)
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/sash"
@@ -29,6 +30,17 @@ func (c *Call) with(cred *credential) Call {
 	one.Key = c.Key + ":" + cred.name
 	one.Account = "credential:" + cred.name
 	return one
+}
+
+// slotKey returns the key of a call's slots: those of a pool are for all its credentials together.
+func (c *Call) slotKey() string {
+	switch {
+	case c.credential != nil:
+		return strings.TrimSuffix(c.Key, ":"+c.credential.name)
+	case c.Account != "":
+		return c.Account
+	}
+	return c.Key
 }
 
 // decideAny charges the call to one credential of its pool, of those that are not cooling down and have not been dropped.
