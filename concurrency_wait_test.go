@@ -23,11 +23,9 @@ func TestASlotIsHandedOverWhenItIsReleased(t *testing.T) {
 		began := time.Now()
 		taken := waitInOrder(t, c, 100, task)
 		took := time.Since(began)
+		t.Logf("%.0f %% of what is possible, with %d decisions", 100*float64(100/5*task)/float64(took), store.calls)
 		if most := 100 / 5 * task * 10 / 9; took > most {
 			t.Errorf("100 tasks took %v; 90 %% of what is possible is %v", took, most)
-		}
-		if late := taken[4].at.Sub(began); late > 0 {
-			t.Errorf("the first five waited up to %v for five free slots", late)
 		}
 		for i := 1; i < len(taken); i++ { // two of one instant can change places after they were admitted
 			if a, b := taken[i-1], taken[i]; b.by < a.by && b.at != a.at {
@@ -36,6 +34,28 @@ func TestASlotIsHandedOverWhenItIsReleased(t *testing.T) {
 		}
 		if store.calls > 250 {
 			t.Errorf("the store decided %d times for 100 admissions", store.calls)
+		}
+	})
+}
+
+// When another process has released several slots, the first of a line finds them for all.
+func TestALineTakesAllSlotsThatItFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(nil)
+		c, elsewhere := newConcurrency(t, store, 5, time.Hour), newConcurrency(t, store, 5, time.Hour)
+		var held []*sash.Slot
+		for range 5 {
+			held = append(held, start(t, elsewhere, "k"))
+		}
+		time.Sleep(10 * time.Second)
+		time.AfterFunc(time.Millisecond, func() {
+			for _, slot := range held {
+				_ = slot.Release(t.Context())
+			}
+		})
+		taken := waitInOrder(t, c, 5, time.Minute)
+		if apart := taken[4].at.Sub(taken[0].at); apart > 0 {
+			t.Errorf("the last of five slots was taken %v after the first", apart)
 		}
 	})
 }
@@ -205,11 +225,11 @@ func TestProcessesTakeSlotsFromEachOther(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		for range 20 {
-			soon, cancel := context.WithTimeout(ctx, 5*time.Second)
+			soon, cancel := context.WithTimeout(ctx, 20*time.Second)
 			slot, err := other.Wait(soon, "k")
 			cancel()
 			if err != nil {
-				t.Errorf("the other process waited for 5s: %v", err)
+				t.Errorf("the other process waited for 20s: %v", err)
 				break
 			}
 			time.Sleep(task)

@@ -16,7 +16,7 @@ const (
 // A process leaves slots that it releases to the others for restShare of the time, and after at most mostRests of its
 // releases: see [lines.rest].
 const (
-	restShare = 1.0 / 32
+	restShare = 1.0 / 64
 	mostRests = 1.0 / 4
 )
 
@@ -25,7 +25,7 @@ const (
 // released; so share one Concurrency in a process. It finds slots that other processes release by asking again: about
 // a hundred times a second while slots are taken often, about once a second when the newest has been held for that long,
 // and when the one that is held longest becomes free by itself. Between processes there is no order, but none keeps
-// another out for long: for a thirty-second of the time, a process with a line leaves what it releases to the others.
+// another out for long: for a sixty-fourth of the time, a process with a line leaves what it releases to the others.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also
 // context.DeadlineExceeded, unless the store has never answered; when the context is canceled, the context's
