@@ -76,7 +76,7 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
-	if err = f(ctx, limiter); errors.Is(err, sash.ErrUnavailable) || ctx.Err() != nil {
+	if err = f(ctx, limiter); errors.Is(err, sash.ErrUnavailable) || ctx.Err() != nil && cmd.Context().Err() == nil {
 		return to.explain(err)
 	}
 	return err
@@ -87,6 +87,7 @@ type nowhere struct{ driver.Store }
 
 func (a *app) allow() *cobra.Command {
 	s := &subject{}
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "allow --limit LIMIT KEY",
 		Short: "Request units and charge them; exit 0 if allowed, 1 if refused",
@@ -95,13 +96,24 @@ code is 0. Otherwise nothing is charged, the exit code is 1, and the answer says
 left and when the same call would be admitted. Exit code 2 is an error: there was no decision, or it
 did not arrive. The call may have been charged then, and is not allowed.
 
+With --wait the command waits for its turn, if that comes in time: behind all that wait already, on
+whatever machine, first come first served. It ends when it may start. If its turn comes later it is
+refused at once; if it is interrupted it gives its place back.
+
 The key is used as it is. Keys that Go programs build with sash.Key, and those of sash serve, are
 their parts joined by colons: demo:remote_address:192.0.2.7.`,
 		Example: `  sash allow --redis redis://127.0.0.1:6379 --limit 9500/24h youtube --cost 100
-  sash allow --limit 25/5s --limit 300/1m crm-api   # $SASH_REDIS is set; both must have room`,
+  sash allow --limit 25/5s --limit 300/1m crm-api   # $SASH_REDIS is set; both must have room
+  sash allow --limit 25/5s crm-api --wait 30s && curl https://crm.example/api/contacts`,
 		Args: exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if wait < 0 || wait > sash.MaxAhead {
+				return fmt.Errorf("--wait %v: give how long the command can wait, up to %v", wait, sash.MaxAhead)
+			}
 			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
+				if wait > 0 {
+					return a.wait(cmd.Context(), ctx, s, limiter, args[0], wait)
+				}
 				res, err := limiter.AllowN(ctx, args[0], s.cost)
 				if err != nil {
 					return err
@@ -112,7 +124,25 @@ their parts joined by colons: demo:remote_address:192.0.2.7.`,
 	}
 	s.register(cmd)
 	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units to request")
+	cmd.Flags().DurationVarP(&wait, "wait", "w", 0, "how long to wait for room, up to 24h")
 	return cmd
+}
+
+// wait books a call, and waits until it starts. Redis has as long as decision for its answer; the wait ends with ctx.
+func (a *app) wait(ctx, decision context.Context, s *subject, limiter *sash.Limiter, key string, within time.Duration) error {
+	booked, err := limiter.Book(decision, key, s.cost, within)
+	if err != nil {
+		return err
+	}
+	d := wire.ResultOf(booked.Result())
+	if d.Allowed {
+		delay := wire.Seconds(booked.Delay())
+		if err := booked.Wait(ctx); err != nil {
+			return err
+		}
+		d.Waited = &delay
+	}
+	return a.answer(s, d)
 }
 
 func (a *app) peek() *cobra.Command {
@@ -200,6 +230,9 @@ func describe(d wire.Decision) string {
 	var b strings.Builder
 	if d.Allowed {
 		fmt.Fprintf(&b, "allowed: %s left", units(*d.Remaining))
+		if d.Waited != nil && *d.Waited > 0 {
+			fmt.Fprintf(&b, " after waiting for %v", time.Duration(*d.Waited))
+		}
 	} else {
 		wait := time.Duration(d.RetryAfter)
 		fmt.Fprintf(&b, "refused by %s: %s left, retry after %v (at %s)", *d.RefusedBy, units(*d.Remaining),

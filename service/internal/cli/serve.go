@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"example.com/sash/failover"
@@ -161,6 +163,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.DurationVar(&o.Trip.Blip, "trip-after", failover.DefaultBlip, "how long Redis may fail until it is down: on_unavailable then answers without asking it; longer than its stalls, such as those of a fork")
 	f.IntVar(&o.Trip.Calls, "trip-calls", failover.DefaultTripCalls, "least number of calls in a second of which a share takes Redis down; without a single answer five failures do")
 	f.Float64Var(&o.Trip.Share, "trip-share", failover.DefaultTripShare, "least share of failed calls that takes Redis down, up to 1")
+	f.DurationVar(&o.MaxWait, "max-wait", time.Hour, "longest wait_up_to of a request, up to 24h; 0 lets none wait")
 	f.IntVar(&o.MaxConnections, "max-connections", serve.DefaultMaxConnections, "most connections of HTTP and of gRPC, each: beyond it a new one takes the place of one that is silent, or waits; lower where the process may have few descriptors")
 	f.DurationVar(&o.DrainDelay, "drain-delay", 0, "how long to answer after SIGTERM, with health down, before connections are refused")
 	f.IntVar(&o.Instances, "instances", 0, "least number of instances that share the limits, for on_unavailable: local; used until Redis has counted them")

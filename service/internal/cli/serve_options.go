@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
@@ -132,6 +133,8 @@ func (s *serving) check() error {
 		return fmt.Errorf("--replicas %d: give how many replicas must confirm an admission, or 0 to wait for none", o.Replicas)
 	case o.Memory.MaxKeys < 1:
 		return fmt.Errorf("--memory-max-subjects %d: give the most subjects to hold in memory, such as %d", o.Memory.MaxKeys, memstore.DefaultMaxKeys)
+	case o.MaxWait < 0 || o.MaxWait > 24*time.Hour:
+		return fmt.Errorf("--max-wait %v: give the longest wait of a request, from 0s (none waits) to 24h", o.MaxWait)
 	case o.MaxConnections < 1:
 		return fmt.Errorf("--max-connections %d: give the most connections of HTTP and of gRPC, from 1 on", o.MaxConnections)
 	case o.DrainDelay < 0:

@@ -9,7 +9,7 @@ import (
 
 // request returns what a part asks of the store.
 func (a *Answer) request() driver.Request {
-	return driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.policy}
+	return driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.policy, Within: a.within}
 }
 
 // alone decides a part by itself, or, where the request is refused already, only looks.
@@ -66,7 +66,7 @@ func (d *Decider) look(ctx context.Context, a *Answer) error {
 		return nil
 	}
 	req := a.request()
-	req.Cost = 0
+	req.Cost, req.Within = 0, 0
 	if err := a.ask(ctx, req); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (a *Answer) Foresee(cost int64) {
 func (a *Answer) read(answer driver.Answer) { a.result(a.limits.limiter.Result(a.Key, answer)) }
 
 func (a *Answer) result(res sash.Result) {
-	a.Limits, a.At, a.Source, a.Cause = res.Limits(), res.At, res.Source, res.Cause
+	a.Limits, a.At, a.Delay, a.Source, a.Cause = res.Limits(), res.At, res.Delay, res.Source, res.Cause
 	a.refusal()
 }
 

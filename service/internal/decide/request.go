@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"errors"
 	"time"
 
 	"example.com/sash"
@@ -20,7 +21,14 @@ type Request struct {
 	// charged once within sash.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
 	// another request. Empty is a request that is not repeated.
 	ID string
+	// Within is how long a request of one part can wait. If there is no room now, it is booked behind all requests that
+	// were booked before, and starts after Answer.Delay, which is not longer. Zero is not at all. A part that does not
+	// bind never waits.
+	Within time.Duration
 }
+
+// ErrNoQueue means that requests cannot wait under a rule, because of how it counts.
+var ErrNoQueue = errors.New("a rule with count_refused, or an algorithm other than sliding-log and sliding-buckets, has no queue to wait in")
 
 // A Part is one subject that a request asks units of: a descriptor of Envoy's.
 type Part struct {
@@ -88,6 +96,8 @@ type Answer struct {
 	Limits []sash.LimitResult
 	// At is the store's clock when it decided; zero when it was not asked.
 	At time.Time
+	// Delay is how long after the decision the request may start; zero unless it was booked.
+	Delay time.Duration
 	// Source is where the answer came from, and Cause why it was not the store: see sash.Result. Where Limits
 	// is empty it is sash.FromPolicy when the store failed, and means nothing otherwise.
 	Source sash.Source
@@ -103,6 +113,7 @@ type Answer struct {
 	limits    *limits    // what the store is asked for; nil when it need not be
 	candidate *candidate // of the rule; nil is none, and beside an override or a request limit
 	need      int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
+	within    int64      // how far ahead the part may be booked, in microseconds
 	refund    bool
 	never     bool // the units can never fit, or the subject is banned
 }

@@ -36,8 +36,10 @@ type Reservation struct {
 	Key string
 	// Units is what was charged. Zero is nothing, which every settlement leaves as it is.
 	Units int64
-	// At is the store's clock when it charged.
-	At time.Time
+	// At is the store's clock when it charged, or the later instant at which a booking is charged, and Delay how much
+	// later.
+	At    time.Time
+	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.
 	Policy *driver.Policy
 	// Source is where the admission came from.
@@ -56,7 +58,7 @@ func (r *Reservation) Expires() time.Time {
 
 func (r *Reservation) settlement(used int64) driver.Settlement {
 	req := driver.Request{Key: r.Key, Cost: r.Units, Policy: r.Policy}
-	return driver.Settlement{Request: req, At: r.At.UnixMicro(), Source: r.Source, Units: used, ID: r.ID}
+	return driver.Settlement{Request: req, At: r.At.UnixMicro(), Delay: r.Delay.Microseconds(), Source: r.Source, Units: used, ID: r.ID}
 }
 
 // Reserve is Decide for a request of one part whose cost is an estimate, which Settle corrects. A request that may go
@@ -96,7 +98,12 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 	if req.ID == "" {
 		name = rand.Text()
 		var r *sash.Reservation
-		if r, err = a.limits.limiter.Reserve(ctx, a.Key, a.need); err == nil {
+		if a.within > 0 {
+			r, err = a.limits.limiter.Book(ctx, a.Key, a.need, time.Duration(a.within)*time.Microsecond)
+		} else {
+			r, err = a.limits.limiter.Reserve(ctx, a.Key, a.need)
+		}
+		if err == nil {
 			a.result(r.Result())
 		}
 	} else {
@@ -109,7 +116,7 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 		return nil
 	}
 	*reserved = Reservation{
-		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At),
+		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
 		reserved.Instance = d.instance

@@ -120,12 +120,29 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 			a.Replaced, a.limits = true, nil
 		}
 	}
+	if req.Within > 0 {
+		return answers[0].mayWait(req.Within)
+	}
+	return nil
+}
+
+// mayWait lets a part wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
+func (a *Answer) mayWait(within time.Duration) error {
+	if a.limits == nil || a.limits.policy == nil || a.Soft() {
+		return nil
+	}
+	if !driver.CanBook(a.limits.store, a.limits.policy) {
+		return fmt.Errorf("%w; this one counts by %v", ErrNoQueue, a.limits.policy.Algorithm)
+	}
+	a.within = within.Microseconds()
 	return nil
 }
 
 // check returns what is wrong with a request in itself.
 func (req *Request) check() error {
 	switch {
+	case req.Within > 0 && len(req.Parts) != 1:
+		return fmt.Errorf("%w: waiting of a request that has not one part", sash.ErrUnsupported)
 	case req.ID == "":
 		return nil
 	case len(req.ID) > MaxIDLength:

@@ -37,6 +37,8 @@ type Handler struct {
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
+	// MaxWait bounds how long a request can wait: at most a day. Zero is not at all.
+	MaxWait time.Duration
 	// Health is what GET /healthz answers. It must not wait for the store. Nil is degrade.MemoryHealth.
 	Health func() degrade.Health
 	// Access says which callers may decide. Nil is all.
@@ -130,6 +132,7 @@ func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	decision := wire.AnswerOf(&answers[0])
+	decision.Waits(&req, &answers[0])
 	wire.Write(w, statusOf(w, &decision), decision)
 }
 
@@ -160,7 +163,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 		wire.Fail(w, http.StatusNotFound, err.Error())
 	case errors.Is(err, sash.ErrInvalidCost):
 		wire.Fail(w, http.StatusBadRequest, err.Error())
-	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNotLimited):
+	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNoQueue), errors.Is(err, decide.ErrNotLimited):
 		wire.Fail(w, http.StatusUnprocessableEntity, err.Error())
 	case errors.Is(err, errToken):
 		wire.Fail(w, http.StatusForbidden, err.Error())

@@ -31,6 +31,9 @@ descriptors:
   - key: watched
     shadow_mode: true
     limits: ["1/10s"]
+  - key: fixed
+    algorithm: fixed-window
+    limits: ["1/10s"]
   - key: day
     limits: ["2/day@UTC"]
 `

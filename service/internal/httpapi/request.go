@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
@@ -21,6 +22,8 @@ type request struct {
 	// ID names the request, so that it can be repeated and is charged once. Nil is none. What charges nothing
 	// ignores it.
 	ID *string `json:"id"`
+	// WaitUpTo is how many seconds the caller can wait. What charges nothing ignores it.
+	WaitUpTo wire.Seconds `json:"wait_up_to"`
 }
 
 // An entry is one of a subject's. A value that is left out is empty, and that of all callers.
@@ -55,6 +58,11 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req decide.Reque
 		access.Fail(w, err)
 		return req, false
 	}
+	if req.Within < 0 || req.Within > h.opts.MaxWait {
+		wire.Fail(w, http.StatusBadRequest, fmt.Sprintf("wait_up_to is %v; it can be 0 to %v seconds here (sash serve --max-wait)",
+			req.Within.Seconds(), h.opts.MaxWait.Seconds()))
+		return req, false
+	}
 	return req, true
 }
 
@@ -76,6 +84,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (req decide.Request, ok
 			return req, false
 		}
 	}
+	req.Within = time.Duration(body.WaitUpTo)
 	return req, true
 }
 

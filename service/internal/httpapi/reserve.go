@@ -26,6 +26,7 @@ func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	decision := wire.AnswerOf(&answer)
+	decision.Waits(&req, &answer)
 	if reservation != nil {
 		decision.Token = h.tokens.seal(reservation)
 	}

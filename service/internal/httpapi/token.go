@@ -52,6 +52,7 @@ type sealed struct {
 	Key        string         `json:"k,omitempty"`
 	Units      int64          `json:"u,omitempty"`
 	At         int64          `json:"t,omitempty"` // microseconds since the Unix epoch
+	Delay      time.Duration  `json:"w,omitempty"`
 	Limits     []string       `json:"l,omitempty"`
 	Algorithm  sash.Algorithm `json:"a,omitempty"`
 	Resolution time.Duration  `json:"r,omitempty"`
@@ -64,7 +65,7 @@ func (t tokens) seal(r *decide.Reservation) string {
 	var s sealed
 	if r.Units > 0 {
 		s = sealed{
-			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Source: r.Source, ID: r.ID, Instance: r.Instance,
+			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Delay: r.Delay, Source: r.Source, ID: r.ID, Instance: r.Instance,
 			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution,
 		}
 		for _, l := range r.Policy.Limits {
@@ -108,7 +109,7 @@ func (t tokens) open(token string) (*decide.Reservation, error) {
 		return nil, errToken
 	}
 	return &decide.Reservation{
-		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
+		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Delay: s.Delay, Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
 	}, nil
 }
 

@@ -37,6 +37,8 @@ type Options struct {
 	// MaxConnections bounds the connections of HTTP and of gRPC, each. Zero is DefaultMaxConnections. Where the
 	// process may have few descriptors the bound is lower.
 	MaxConnections int
+	// MaxWait bounds how long a request can wait (wait_up_to), up to a day. Zero is not at all.
+	MaxWait time.Duration
 	// AccessFile lists the callers of the HTTP and gRPC addresses and their rights. Empty is none: everyone may decide,
 	// and nobody may give units back or set its own limit.
 	AccessFile string

@@ -113,7 +113,7 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) *httpapi.Han
 		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
 	}
 	return httpapi.New(s.decider, &httpapi.Options{
-		Timeout: s.patience(), Health: s.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
+		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
 		Operator: s.guard.Private, TokenKeys: s.TokenKeys, Log: s.Log,
 	})
 }

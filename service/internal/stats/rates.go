@@ -68,6 +68,7 @@ type Series struct {
 	Count  Counts[int64]   `json:"count"`
 	Rate   Counts[float64] `json:"rate"` // a second, over the last ten seconds
 	Share  Share           `json:"share"`
+	Queue  Queue           `json:"queue"` // of a rule
 }
 
 // A Share is the parts of a Rate, from 0 to 1. A part is null when there is nothing that it would be a part of.
@@ -157,10 +158,11 @@ func (r *Registry) sample(now time.Time) {
 			s.rules[id] = of
 		}
 		if of == nil {
-			rest = combine(rest, c.counts(), func(x, y int64) int64 { return x + y })
+			rest = combine(rest, c.outcomes.counts(), func(x, y int64) int64 { return x + y })
 			continue
 		}
-		series := of.add(now, c.counts())
+		series := of.add(now, c.outcomes.counts())
+		series.Queue = c.queue.now(now)
 		series.Domain, series.Rule = id.series()
 		snap.Rules = append(snap.Rules, series)
 	}

@@ -36,8 +36,8 @@ func (r *Registry) Use(cfg *config.Config) {
 	r.units.Reserve(names)
 }
 
-func newRules() *Bounded[ruleID, outcomes] {
-	return NewBounded[ruleID, outcomes](maxLeft, otherRules, ruleID.clone)
+func newRules() *Bounded[ruleID, ruleCounts] {
+	return NewBounded[ruleID, ruleCounts](maxLeft, otherRules, ruleID.clone)
 }
 
 func newUnits() *Bounded[string, Rule] {

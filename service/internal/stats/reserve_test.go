@@ -48,7 +48,7 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 				t.Fatalf("round %d: %d units are counted for %s", round, n, name)
 			}
 		}
-		if n := r.rules.Get(ruleID{"d", key}).counts().Allowed; n != 1 {
+		if n := r.rules.Get(ruleID{"d", key}).outcomes.counts().Allowed; n != 1 {
 			t.Fatalf("round %d: %d decisions are counted", round, n)
 		}
 	}

@@ -12,6 +12,12 @@ import (
 // many as the configurations in use have had rules. The zero value stands for requests that nothing limits.
 type ruleID struct{ domain, rule string }
 
+// ruleCounts is what is counted of a rule.
+type ruleCounts struct {
+	outcomes outcomes
+	queue    queue
+}
+
 // otherRules stands for the rules beyond maxLeft.
 var otherRules = ruleID{overflow, overflow}
 
@@ -49,11 +55,12 @@ func (r *Registry) collectRules(to chan<- prometheus.Metric) {
 			continue
 		}
 		domain, rule := strings.ToValidUTF8(id.domain, "_"), strings.ToValidUTF8(id.rule, "_")
+		c.queue.collect(to, domain, rule)
 		for outcome := range decide.Outcomes {
 			for origin := range decide.Origins {
-				n := c[outcome][origin].Load()
+				n := c.outcomes[outcome][origin].Load()
 				if outcome == decide.Refused {
-					n += c[banned][origin].Load()
+					n += c.outcomes[banned][origin].Load()
 				}
 				if n > 0 {
 					to <- prometheus.MustNewConstMetric(rulesDesc, prometheus.CounterValue, float64(n), domain, rule, outcome.String(), origin.String())

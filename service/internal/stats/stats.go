@@ -34,7 +34,7 @@ type Registry struct {
 	requests outcomes
 	failures [len(decide.Causes)]atomic.Uint64
 	denied   [len(deniedReasons)]atomic.Uint64
-	rules    *Bounded[ruleID, outcomes]
+	rules    *Bounded[ruleID, ruleCounts]
 	units    *Bounded[string, Rule] // by the name of a rule in Envoy's statistics
 	near     float64
 	duration *prometheus.HistogramVec
@@ -95,7 +95,11 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 		outcome := partOutcome(o, i)
 		if a.Cost >= 0 {
 			domain, rule := o.Rule(i)
-			r.rules.Get(ruleID{domain, rule})[outcome][o.OriginOf(i)].Add(1)
+			of := r.rules.Get(ruleID{domain, rule})
+			of.outcomes[outcome][o.OriginOf(i)].Add(1)
+			if a.Delay > 0 {
+				of.queue.add(time.Now(), a.Delay)
+			}
 		}
 		if request != decide.Failed {
 			r.countUnits(a, outcome)

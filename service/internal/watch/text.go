@@ -112,11 +112,11 @@ func text(s *string) string {
 
 func (p *page) rules(s *wire.Event) {
 	p.title("Rules", "rates over the last 10 s, totals since "+clock(s.Since))
-	rows := [][]string{{"rule", "calls/s", "refused %", "uncounted %", "no decision %", "allowed", "uncounted", "refused", "would refuse", "banned", "no decision"}}
+	rows := [][]string{{"rule", "calls/s", "refused %", "uncounted %", "no decision %", "waiting", "allowed", "uncounted", "refused", "would refuse", "banned", "no decision"}}
 	for _, l := range s.Rules[:min(len(s.Rules), p.most)] {
 		n := &l.Count
 		rows = append(rows, []string{
-			clean(l.Rule), per(l.Rate.Sum()), percent(l.Share.Refused), percent(l.Share.Uncounted), percent(l.Share.Failed),
+			clean(l.Rule), per(l.Rate.Sum()), percent(l.Share.Refused), percent(l.Share.Uncounted), percent(l.Share.Failed), whole(int64(l.Queue.Waiting)),
 			whole(n.Allowed), whole(n.Uncounted), whole(n.Refused), whole(n.Shadow), whole(n.Banned), whole(n.Failed),
 		})
 	}

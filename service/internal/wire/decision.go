@@ -11,6 +11,11 @@ type Decision struct {
 	Allowed bool `json:"allowed"`
 	// Remaining is the units left, the fewest over all limits; null when nothing limits the call.
 	Remaining *int64 `json:"remaining"`
+	// StartAfter is there when a request that can wait was let through: how long its caller waits before it starts. Its
+	// units are charged at that instant.
+	StartAfter *Seconds `json:"start_after,omitempty"`
+	// Waited is there when sash allow --wait was let through: how long it waited.
+	Waited *Seconds `json:"waited,omitempty"`
 	// RetryAfter is 0, or for a refusal the time after which the same call is admitted.
 	RetryAfter Seconds `json:"retry_after"`
 	// ResetAfter is the time until every unit of every limit is free.
@@ -69,6 +74,14 @@ func AnswerOf(a *decide.Answer) Decision {
 		d.RefusedBy = &name
 	}
 	return d
+}
+
+// Waits says when a request starts that could wait and was let through.
+func (d *Decision) Waits(req *decide.Request, a *decide.Answer) {
+	if req.Within > 0 && d.Allowed {
+		after := Seconds(a.Delay)
+		d.StartAfter = &after
+	}
 }
 
 // ResultOf returns the decision of a limiter.

@@ -3,7 +3,7 @@
 //	         window ________________ now
 //	               |        ┌───────|──┐                used: the sum of the charges from the window's left edge to now;
 //	               |   ┌────┘       |  └───┐            right of now: what remains of it as the window slides on,
-//	  .    .  . ___|.__┘.___.__.____|______└_____       if no further call arrives
+//	  .    .  . ___|.__┘.___.__.____|______└_____       with the bookings there, if no further call arrives
 //	  charges       ^ leaves next
 //
 // Times are milliseconds of the store's clock.
@@ -71,6 +71,7 @@ export class Axis {
     if (!this.frame || now > this.frame[2]) this.reframe(now, from);
     const inside = d.entries.filter((e) => e.at > from && e.at <= now);
     const used = inside.reduce((sum, e) => sum + e.units, 0);
+    const booked = d.entries.filter((e) => e.at > now && !(e.at > d.until));
     const most = Math.max(d.units, used, 1);
     const y = (n) => (top + level - (level - 8) * n / most).toFixed(1);
     const p = this.parts;
@@ -89,11 +90,15 @@ export class Axis {
     path += `H${this.x(now).toFixed(1)}`;
     p.area.setAttribute('d', `${path}V${y(0)}Z`);
     path = `M${this.x(now)} ${y(used)}`;
-    if (d.window) for (const e of inside) path += `H${this.x(Math.min(e.at + d.window, this.frame[1])).toFixed(1)}V${y(sum -= e.units)}`;
-    else path += `H${this.x(Math.min(d.until, this.frame[1])).toFixed(1)}V${y(0)}`;
-    p.ahead.setAttribute('d', used > 0 ? `${path}H${this.width - right}` : '');
+    const changes = [...inside, ...booked].map((e) => [d.window ? e.at + d.window : d.until, -e.units]).concat(booked.map((e) => [e.at, e.units]));
+    changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]); // a unit leaves before the one that waited for it comes
+    for (const [at, units] of changes) if (at <= this.frame[1]) path += `H${this.x(at).toFixed(1)}V${y(sum += units)}`;
+    p.ahead.setAttribute('d', changes.length > 0 ? `${path}H${this.width - right}` : '');
 
-    for (const mark of p.marks.children) mark.classList.toggle('gone', Number(mark.dataset.at) <= from);
+    for (const mark of p.marks.children) {
+      mark.classList.toggle('gone', Number(mark.dataset.at) <= from);
+      mark.classList.toggle('booked', Number(mark.dataset.at) > now);
+    }
     const free = d.free != null && d.free > now && d.free <= this.frame[1] && used > 0;
     p.free.style.display = free ? '' : 'none';
     if (free) {

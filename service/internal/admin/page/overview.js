@@ -33,9 +33,9 @@ export const state = (s, fresh) => {
 const rules = (all) => {
   $('no-rules').hidden = all.length > 0;
   rows($('rules'), all, (r) => `${r.domain} ${r.rule}`, () => {
-    const row = cells('name', 'n', 'n wide', 'share', ...columns.map(() => 'n wide'));
+    const row = cells('name', 'n', 'n wide', 'n', 'share', ...columns.map(() => 'n wide'));
     row.cells[0].append(el('span', { class: 'main' }), el('span', { class: 'sub' }));
-    row.cells[3].append(el('span', { class: 'meter' }, ...shares.map((name) => el('i', { 'data-outcome': name }))), el('span'));
+    row.cells[4].append(el('span', { class: 'meter' }, ...shares.map((name) => el('i', { 'data-outcome': name }))), el('span'));
     return row;
   }, (row, r) => {
     const [name, text] = row.cells[0].children;
@@ -46,15 +46,19 @@ const rules = (all) => {
     say(row.cells[1], rate(calls));
     say(row.cells[2], r.share.refused === null ? '–' : rate(refused));
     [r.rate.error, r.rate.uncounted, refused].forEach((n, i) => {
-      row.cells[3].firstChild.children[i].style.width = calls > 0 ? `${100 * n / calls}%` : '0';
+      row.cells[4].firstChild.children[i].style.width = calls > 0 ? `${100 * n / calls}%` : '0';
     });
-    say(row.cells[3].lastChild, share(r));
+    say(row.cells[3], waiting(r.queue));
+    row.cells[3].classList.toggle('zero', r.queue.waiting === 0);
+    say(row.cells[4].lastChild, share(r));
     columns.forEach((o, i) => {
-      say(row.cells[4 + i], count(r.count[o]));
-      row.cells[4 + i].classList.toggle('zero', r.count[o] === 0);
+      say(row.cells[5 + i], count(r.count[o]));
+      row.cells[5 + i].classList.toggle('zero', r.count[o] === 0);
     });
   });
 };
+
+const waiting = (q) => (q.waiting === 0 ? '0' : `${count(q.waiting)}, up to ${span(q.longest_wait)}`);
 
 const columns = ['allowed', 'uncounted', 'refused', 'shadow', 'banned', 'error'];
 const shares = ['error', 'uncounted', 'refused'];

@@ -268,7 +268,7 @@ const draw = () => {
   });
   const many = log.merged > 0 ? ` There are ${count(log.count)} charges; those in the same ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
   const band = limit.window > 0 ? 'The shaded window moves with the store clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
-  say($('caption'), `Each mark is a charge. ${shown.frozen === null ? band : `Redis listed them last at ${moment(shown.frozen)}`}. The line is the number of units used; to the right it shows what remains in use if no further call arrives.${many}`);
+  say($('caption'), `Each mark is a charge, hollow if it is booked. ${shown.frozen === null ? band : `Redis listed them last at ${moment(shown.frozen)}`}. The line is the number of units used; to the right it shows what will be in use if no further call arrives.${many}`);
   cancelAnimationFrame(animation);
   tick();
 };
