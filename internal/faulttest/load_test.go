@@ -17,6 +17,7 @@ type call struct {
 	key        string
 	cost       int64
 	start, end time.Time
+	books      bool
 	sash.Result
 	err error
 }
