@@ -10,9 +10,9 @@ import (
 	"example.com/sash/driver"
 )
 
-// arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so that
-// limits hold where requests arrive, and a paced bucket has one more limit. Results and errors have the limits as they were
-// configured. A settlement finds its charge by its time, whatever the limits; the other powers are not used.
+// arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so
+// that limits hold where requests arrive, and a paced bucket has one more limit. Results and errors have the limits as
+// they were configured. A settlement finds its charge by its time, whatever the limits; the other powers are not used.
 type arriving struct {
 	driver.Passthrough
 	spreads *spreads
@@ -88,8 +88,8 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 	return req, paced
 }
 
-// even returns the limit that spreads the units of another evenly over its window: as many units as the call costs, in the
-// time that this takes at the limit's rate. A window has at least a millisecond.
+// even returns the limit that spreads the units of another evenly over its window: as many units as the call costs, in
+// the time that this takes at the limit's rate. A window has at least a millisecond.
 func even(l driver.Limit, cost int64) driver.Limit {
 	each := float64(l.Window) / float64(l.Units)
 	units := max(cost, int64(math.Ceil(float64(sash.MinWindow.Microseconds())/each)))

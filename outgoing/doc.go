@@ -12,25 +12,26 @@
 //
 // # Arrival
 //
-// An API counts a request when it arrives, so requests whose ways differ can arrive closer together than they were sent. The
-// store therefore holds them to windows that are longer by [Options].Spread, which each process learns for each bucket. Results
-// and errors have the limits as they are configured; their times are those until a request may be sent.
+// An API counts a request when it arrives, so requests whose ways differ can arrive closer together than they were
+// sent. The store therefore holds them to windows that are longer by [Options].Spread, which each process learns for
+// each bucket. Results and errors have the limits as they are configured; their times are those until a request may be
+// sent.
 //
 // With [Options].Pace requests are spread evenly over the window, in place of a burst and a silence.
 //
 // # Waiting
 //
-// In mode [Wait] a request books its place with one decision and sleeps until it starts. Requests of all processes start in the
-// order in which the store got them, retries at the end like others. A request whose context ends gives its place back; those
-// behind it keep theirs. When a cool-down begins meanwhile, the requests that wait give their places back and book again
-// after it. Where the store does not book, or not all the buckets of a call together, a request asks again when there should be
-// room, in no order.
+// In mode [Wait] a request books its place with one decision and sleeps until it starts. Requests of all processes
+// start in the order in which the store got them, retries at the end like others. A request whose context ends gives
+// its place back; those behind it keep theirs. When a cool-down begins meanwhile, the requests that wait give their
+// places back and book again after it. Where the store does not book, or not all the buckets of a call together, a
+// request asks again when there should be room, in no order.
 //
 // # Requests in flight
 //
 // With [Options].InFlight a request also takes one of so many slots, which all processes share, and holds it until the
-// response's body has been read to its end or is closed. In mode [Wait] the requests of a process get slots in order. The slot
-// comes before the decision, so that nothing lies between a charge and the request.
+// response's body has been read to its end or is closed. In mode [Wait] the requests of a process get slots in order.
+// The slot comes before the decision, so that nothing lies between a charge and the request.
 //
 // # What it learns
 //

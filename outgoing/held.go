@@ -10,10 +10,10 @@ import (
 	"example.com/sash/driver"
 )
 
-// A refusal without fields says that one of the API's windows is full, and nothing else. So the limit is held at what went
-// through before: the units that the store counted, without the call's own. It stays there for twelve windows, and then rises
-// by the limit's units in as long again: an API with a lower limit than the configured one refuses about one request in that
-// time. A limit that the API states is held in the same way, see learn.
+// A refusal without fields says that one of the API's windows is full, and nothing else. So the limit is held at what
+// went through before: the units that the store counted, without the call's own. It stays there for twelve windows, and
+// then rises by the limit's units in as long again: an API with a lower limit than the configured one refuses about one
+// request in that time. A limit that the API states is held in the same way, see learn.
 const (
 	heldWindows = 12
 	heldLeast   = time.Minute
@@ -47,8 +47,9 @@ func (c *ceilings) refused(call Call, counted []sash.LimitResult, sent, now time
 	id := idOf(call.Key, l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Of a limit that was not lower, much of the window can be from before the API lowered its own, so at most half goes on.
-	// When less than a quarter went through, the refusal has another reason than this window, and the cool-down is all.
+	// Of a limit that was not lower, much of the window can be from before the API lowered its own, so at most half
+	// goes on. When less than a quarter went through, the refusal has another reason than this window, and the
+	// cool-down is all.
 	through, most, fewest := used-call.Cost, l.Units/2, l.Units/4
 	if known, lower := c.held.get(id); lower && !known.risen(now) {
 		if sent.Before(known.at.Add(-known.span)) {
@@ -86,8 +87,9 @@ func (c *ceilings) hold(id ceilingID, l sash.Limit, low ceiling, now time.Time) 
 	}
 }
 
-// The store keeps a ceiling for the other processes as a cool-down of a key that is the bucket's and the limit's. It lasts as
-// long as the ceiling, a whole number of seconds; the microseconds beyond are the ceiling in millionths of the limit.
+// The store keeps a ceiling for the other processes as a cool-down of a key that is the bucket's and the limit's. It
+// lasts as long as the ceiling, a whole number of seconds; the microseconds beyond are the ceiling in millionths of the
+// limit.
 const millionths = 1_000_000
 
 func (c *coolDowns) ceilingKey(key string, l sash.Limit) string {
@@ -131,7 +133,8 @@ func (t *Transport) tellOf(req *http.Request, call Call, counted []sash.LimitRes
 	t.cool.tell(ctx, call.Key, l, low)
 }
 
-// listen looks for ceilings that other processes have learnt, once after each cool-down of a bucket: a refusal begins one.
+// listen looks for ceilings that other processes have learnt, once after each cool-down of a bucket: a refusal begins
+// one.
 func (t *Transport) listen(ctx context.Context, subjects []sash.Subject) {
 	for _, s := range subjects {
 		if !t.cool.ended(s.Key) {

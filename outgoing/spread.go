@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// spreads are by how much the ways of requests to each bucket differ: δ in docs/algorithms.md. An API counts a request when
-// it arrives, so windows that are longer by δ at the store are never overrun at the API.
+// spreads are by how much the ways of requests to each bucket differ: δ in docs/algorithms.md. An API counts a request
+// when it arrives, so windows that are longer by δ at the store are never overrun at the API.
 //
-// A request's way ends between its charge and the first byte of the response. That time is the way and what the API and the
-// way back take, so the spread of those times is at least that of the ways, as soon as a request has taken little of each.
+// A request's way ends between its charge and the first byte of the response. That time is the way and what the API and
+// the way back take, so the spread of those times is at least that of the ways, as soon as a request has taken little
+// of each.
 type spreads struct {
 	given time.Duration // zero to learn, negative for none
 
@@ -71,8 +72,8 @@ func (s *spreads) of(key string, window time.Duration) time.Duration {
 	return min((d+step-1)/step*step, most.Truncate(time.Microsecond))
 }
 
-// ways are the shortest and the longest of a bucket's last requests. Those with new connections are longer and rarer, and are
-// kept apart, so that many others do not push them out.
+// ways are the shortest and the longest of a bucket's last requests. Those with new connections are longer and rarer,
+// and are kept apart, so that many others do not push them out.
 type ways struct {
 	warm, fresh [2]block // the current block and the one before
 	last        time.Time
@@ -100,8 +101,8 @@ func (w *ways) add(d time.Duration, fresh bool, now time.Time) {
 	w.last = now
 }
 
-// spread returns the difference of the longest and the shortest way. The fewer there were, the more the next may exceed them,
-// so it is longer by 8/n: the next ones of n equally distributed ways are then within it.
+// spread returns the difference of the longest and the shortest way. The fewer there were, the more the next may exceed
+// them, so it is longer by 8/n: the next ones of n equally distributed ways are then within it.
 func (w *ways) spread() (d time.Duration, known bool) {
 	var all block
 	for _, b := range [...]block{w.warm[0], w.warm[1], w.fresh[0], w.fresh[1]} {
