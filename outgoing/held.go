@@ -47,16 +47,19 @@ func (c *ceilings) refused(call Call, counted []sash.LimitResult, sent, now time
 	id := idOf(call.Key, l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Of a limit that was not lower, much of the window can be from before the API lowered its own, so at most half
-	// goes on. When less than a quarter went through, the refusal has another reason than this window, and the
-	// cool-down is all.
-	through, most, fewest := used-call.Cost, l.Units/2, l.Units/4
+	// The first refusal can be of a request that arrived too early, so three quarters go on at most; the next one
+	// within the window says that the limit is lower, and halves that. When less than a quarter went through, the
+	// refusal has another reason than this window, and the cool-down is all.
+	through, most, fewest := used-call.Cost, l.Units*3/4, l.Units/4
 	if known, lower := c.held.get(id); lower && !known.risen(now) {
-		if sent.Before(known.at.Add(-known.span)) {
+		lowered := known.at.Add(-known.span)
+		if sent.Before(lowered) {
 			return l, low, false
 		}
-		most = known.now(l, now)
-		fewest = most / 2
+		most, fewest = known.now(l, now), known.now(l, now)/2
+		if now.Sub(lowered) < l.Window && most > l.Units/2 { // what went through is mostly from before
+			most /= 2
+		}
 	}
 	low = held(max(min(through, most), call.Cost), l, now)
 	if low.paced = true; through < max(fewest, 1) || low.units >= l.Units {
