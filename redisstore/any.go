@@ -12,7 +12,8 @@ import (
 var _ driver.Chooser = (*Store)(nil)
 
 // DecideAny implements [driver.Chooser], in one script. On a cluster the error is [driver.ErrApart] for keys of different
-// slots. The script looks at each subject that it has to compare, so its time grows with them: see any.lua.
+// slots, and for requests that may be booked under limits of the calendar: the instants of their bookings can lie outside any
+// boundaries that are sent. The script looks at each subject that it has to compare, so its time grows with them: see any.lua.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
 	var answers [1]driver.Answer
 	keys := make([]string, len(reqs))
@@ -22,8 +23,11 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 			return 0, driver.Answer{}, driver.ErrApart
 		}
 	}
-	script := anyOf[reqs[0].Policy.Algorithm]
 	now := calendarNow(reqs)
+	if reqs[0].Within > 0 && now != 0 {
+		return 0, driver.Answer{}, driver.ErrApart
+	}
+	script := anyOf[reqs[0].Policy.Algorithm]
 	for range 3 {
 		reply, err := s.run(ctx, reqs, script, keys, packAny(reqs, now))
 		if err != nil {
@@ -49,13 +53,11 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 // packAny writes the argument of any.lua. Requests that are equal but for their keys, as those of most pools, are written
 // once.
 func packAny(reqs []driver.Request, now int64) string {
-	books := reqs[0].Within > 0 && now == 0 // the instants of a booking can lie outside any boundaries of a calendar
+	books := reqs[0].Within > 0 && compact(reqs[0].Policy.Algorithm)
 	b, before := []byte{0}, ""
-	each := func(plain bool) {
+	each := func(most int64) {
 		for _, req := range reqs {
-			if plain {
-				req.Within = 0
-			}
+			req.Within = min(req.Within, most)
 			packed := pack([]driver.Request{req}, false, now)
 			if compact(req.Policy.Algorithm) {
 				packed += packBooking(req.Within, 0)
@@ -68,10 +70,10 @@ func packAny(reqs []driver.Request, now int64) string {
 			before = packed
 		}
 	}
-	each(true)
+	each(1) // now: a call that may not be booked at all would go ahead of bookings
 	if books {
 		b[0], before = 1, ""
-		each(false)
+		each(driver.MaxAhead)
 	}
 	return string(b)
 }

@@ -2,15 +2,15 @@
 -- it says DECIDE, which then decides on one subject.
 --
 -- KEYS     one a subject
--- ARGV     1: I1 whether the call may be booked, then per subject and, after all of them if it may be booked, per subject
---             once more with the time within which: I2 length   the request as in log.lua; a length of 0 is the same
---             request as the one before
+-- ARGV     1: I1 whether the call may be booked, then per subject I2 length   the request, as in log.lua or log_book.lua;
+--             a length of 0 is the same request as the one before. If the call may be booked, these requests are
+--             booked within a microsecond, and those within the time that the caller has follow.
 -- Returns  the answer of the decision on the chosen subject, and I2 which that is, from 0 on
 --
 -- It looks at the subjects in groups of CHOICE_GROUP, in order, and charges the one with most room in the first group
 -- that has room: the largest share of a limit's units left after the call, by the limit that has least. The first of
 -- several counts. If no subject has room, the answer is that of the one with the shortest retry time, which is booked
--- if the call may be.
+-- if the call may be. A call that may be booked has no room behind a booking.
 --
 -- Invariant: at most one subject is charged, by the last decision that is made.
 
@@ -37,7 +37,7 @@ local function on(i, request)
   return decide()
 end
 
-local unpack, sub = struct.unpack, string.sub
+local unpack, sub, books = struct.unpack, string.sub, string.byte(argument) == 1
 
 -- compare returns what a look at a subject shows: the share that would be left after the call, negative if it does not
 -- fit, and the instant before which it cannot fit.
@@ -45,13 +45,16 @@ local function compare(request, reply)
   local least, since, now = 1, 0, unpack('>I8', reply, 9)
   local cost, limits, at = unpack('>I5I1', request, 9)
   for limit = 1, limits do
-    local units, window, remaining, release, _
+    local units, window, remaining, release, reset, _
     units, window, at = unpack('>I5I7', request, at)
     if window == 0 then at = at + 39 end -- a calendar limit
-    remaining, _, release = unpack('>I8I8I8', reply, 32 * limit - 15)
+    remaining, _, release, reset = unpack('>I8I8I8I8', reply, 32 * limit - 15)
     local left = (remaining - cost) / units
     if left < least then least = left end
     if left < 0 and now + release > since then since = now + release end
+    if books and reset > window then -- the last booking lies ahead
+      least, since = -1, math.max(since, now + reset - window)
+    end
   end
   return least, since
 end
@@ -92,13 +95,14 @@ local function soonest()
       if decides or at < when or at == when and i < best then best, answer, final, when = i, other, decides, at end
     end
   end
-  if not final and string.byte(argument) == 1 then
+  if not final and books then
     best, answer = answered(best, read(later)[best])
   end
   return best, answer
 end
 
-local answer
-if best then best, answer = answered(best, requests[best]) else best, answer = soonest() end
+local answer, final
+if best then best, answer, final = answered(best, requests[best]) end
+if not final then best, answer = soonest() end
 if type(answer) ~= 'string' or unpack('>i8', answer) < 0 then return answer end
 return answer .. struct.pack('>I2', best - 1)
