@@ -147,14 +147,18 @@ func (s *State) charged(limits []driver.Limit) window.State {
 	log := &window.Log{Resolution: 1}
 	all := []driver.Limit{{Units: 1, Window: 1 << 60}} // every entry counts
 	entries := s.Log.Entries
-	if n := len(entries); n > 0 && entries[n-1].At.After(s.At) { // drop what had left before the clock went back
+	if n := len(entries); s.Log.written == 0 && n > 0 && entries[n-1].At.After(s.At) { // drop what had left before the clock went back
 		for len(entries) > 0 && !entries[0].At.After(entries[n-1].At.Add(-s.Log.Keep)) {
 			entries = entries[1:]
 			n--
 		}
 	}
 	for _, e := range entries {
-		log.Charge(e.At.UnixMicro(), e.Units, all)
+		if at := e.At.UnixMicro(); s.Log.written > 0 && at > s.Log.written {
+			log.ChargeAt(s.Log.written, at, e.Units, all)
+		} else {
+			log.Charge(at, e.Units, all)
+		}
 	}
 	return log
 }

@@ -27,11 +27,14 @@ type Log struct {
 	MaySettle bool
 	// Slots is the number of entries that the compact log has room for before it grows.
 	Slots int64
+
+	written int64 // when the last charge was made, if bookings may lie ahead of it
 }
 
 // The layout of the compact log, as the head of script/log.lua has it.
 const (
 	logVersion  = 2
+	aheadLog    = 3 // of a log with bookings, whose last hint is that of the present
 	headerBytes = 51
 	hintBytes   = 26
 	entryBytes  = 12
@@ -51,7 +54,7 @@ var errNoLog = errors.New("redisstore: the value is not a log of this version")
 
 // readLog reads the value of a compact log. Its memory is bounded by the size of the value.
 func readLog(value []byte) (*Log, error) {
-	if len(value) < headerBytes || value[0] != logVersion {
+	if len(value) < headerBytes || value[0] != logVersion && value[0] != aheadLog {
 		return nil, errNoLog
 	}
 	b := value[1:]
@@ -76,6 +79,10 @@ func readLog(value []byte) (*Log, error) {
 	entries := headerBytes + hints*hintBytes
 	if l.Slots == 0 || l.Slots > mostSlots || int64(len(value)) < entries+l.Slots*entryBytes || head < first {
 		return nil, fmt.Errorf("%w: its header says %d slots, and the value has %d bytes", errNoLog, l.Slots, len(value))
+	}
+	if value[0] == aheadLog && hints > 0 {
+		b = value[entries-14:]
+		l.written = next(7) - 1<<52
 	}
 	ring := value[entries : entries+l.Slots*entryBytes]
 	from := max(first, head-l.Slots)

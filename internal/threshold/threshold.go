@@ -34,7 +34,7 @@ var Scripts = Table{
 	"QUARTERS_RING": 4096,      // slots below which a ring grows by quarters
 	"SMALL_RING":    128,       // the most slots of a ring that is written as one string
 	"MOST_AHEAD":    10_000,    // entries that are bookings for later than now
-	"WALK_AHEAD":    4096,      // entries that are looked at for a call that goes ahead of bookings
+	"WALK_AHEAD":    1024,      // entries that are looked at for a call that goes ahead of bookings
 	"GIVE_ENTRIES":  1000,      // entries that a reward looks at
 
 	// The log as a sorted set.
