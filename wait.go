@@ -13,9 +13,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls are
 // admitted in the order in which the store gets them, over all processes that share it, and a high cost is not overtaken by
 // low ones. If they cannot start before the context's deadline it fails at once with a [*LimitedError] that is also
-// context.DeadlineExceeded, and nothing is charged. If the context ends first, it gives its place back and returns the
-// context's error; those behind it keep theirs. If the process ends, the place stays unused. Without a deadline it waits
-// however long it takes.
+// context.DeadlineExceeded, and nothing is charged. If the context ends first, it gives its place back, in a second at most,
+// and returns the context's error; those behind it keep theirs. If the process ends, the place stays unused. Without a
+// deadline it waits however long it takes.
 //
 // Where the store does not book (see [Limiter.Book]) or its queue is full, the callers of this process stand in line for
 // each key, first come first served: the first of them sleeps for RetryAfter and asks again, or when this process gives

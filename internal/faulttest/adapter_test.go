@@ -22,6 +22,12 @@ import (
 // tests at once than there are processors: most of their time they wait.
 func TestMain(m *testing.M) {
 	redis.SetLogger(&logging.VoidLogger{})
+	if job := os.Getenv(waitersEnv); job != "" {
+		if err := waitersMain(job); err != nil {
+			panic(err)
+		}
+		return
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)

@@ -1,0 +1,162 @@
+package faulttest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/storetest"
+)
+
+// Bookings are what waiters of several processes saw, in any order.
+type bookings []booking
+
+func (all bookings) where(holds func(booking) bool) bookings {
+	return bookings(slices.DeleteFunc(slices.Clone(all), func(b booking) bool { return !holds(b) }))
+}
+
+// charged returns the bookings that hold a place: they were answered, and not given back.
+func (all bookings) charged() bookings {
+	return all.where(func(b booking) bool { return b.At > 0 && !b.Left })
+}
+
+func (all bookings) answered() bookings { return all.where(func(b booking) bool { return b.At > 0 }) }
+
+func (all bookings) started() bookings {
+	return all.where(func(b booking) bool { return b.Started > 0 && b.Failed == "" })
+}
+
+// moved returns the bookings as if the server's clock had been ahead by less.
+func (all bookings) moved(less time.Duration) bookings {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].At -= less.Microseconds()
+	}
+	return all
+}
+
+// inversions returns the bookings that were overtaken. The network reorders those that are on their way at the same time,
+// and no others: who asks when the answer to another has arrived does not start before it.
+func (all bookings) inversions() (overtaken bookings) {
+	byAsked, byAnswer := slices.Clone(all), slices.Clone(all)
+	slices.SortFunc(byAsked, func(a, b booking) int { return cmp.Compare(b.Asked, a.Asked) })
+	slices.SortFunc(byAnswer, func(a, b booking) int { return cmp.Compare(b.Answered, a.Answered) })
+	earliest, i := int64(math.MaxInt64), 0 // of those that asked later
+	for _, a := range byAnswer {
+		for ; i < len(byAsked) && byAsked[i].Asked > a.Answered; i++ {
+			earliest = min(earliest, byAsked[i].At)
+		}
+		if earliest < a.At {
+			overtaken = append(overtaken, a)
+		}
+	}
+	return overtaken
+}
+
+// isInOrder reports bookings that were overtaken.
+func (all bookings) isInOrder(t testing.TB) {
+	t.Helper()
+	if bad := all.inversions(); len(bad) > 0 {
+		t.Errorf("%d of %d bookings were overtaken by one that asked after they had their answer, such as %+v", len(bad), len(all), bad[0])
+	}
+}
+
+func (all bookings) admissions() (a []storetest.Admission) {
+	for _, b := range all {
+		a = append(a, storetest.Admission{At: time.UnixMicro(b.At), Cost: b.Cost})
+	}
+	return a
+}
+
+// keepsTo reports windows of the server's clock that hold more than so many times their limit.
+func (all bookings) keepsTo(t testing.TB, times int64, limits ...sash.Limit) {
+	t.Helper()
+	raised := slices.Clone(limits)
+	for i := range raised {
+		raised[i].Units *= times
+	}
+	if err := storetest.CheckHistory(raised, all.admissions()); err != nil {
+		t.Errorf("more than %d times the limit: %v", times, err)
+	}
+}
+
+// due returns an error if a caller started before its place, or a place is later than it has to be.
+func (all bookings) due(limits ...sash.Limit) error {
+	for _, b := range all.started() {
+		if b.Started < b.At {
+			return fmt.Errorf("a caller started %d µs before its place: %+v", b.At-b.Started, b)
+		}
+	}
+	// Nobody waits for nothing: a microsecond earlier there was no room for the first of those that start together, which
+	// costs no more than the dearest of them.
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b booking) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Cost, b.Cost)) })
+	var refused []storetest.Admission
+	for i, b := range all {
+		if last := i+1 == len(all) || all[i+1].At > b.At; last && b.Delay > 0 {
+			refused = append(refused, storetest.Admission{At: time.UnixMicro(b.At - 1), Cost: b.Cost})
+		}
+	}
+	return storetest.CheckRefusals(limits, all.admissions(), refused)
+}
+
+// log logs what was seen, for docs/guarantees.md.
+func (all bookings) log(t testing.TB) {
+	t.Helper()
+	var late []int64
+	for _, b := range all.started() {
+		late = append(late, b.Started-b.At)
+	}
+	slices.Sort(late)
+	failed := len(all.where(func(b booking) bool { return b.Failed != "" }))
+	text := fmt.Sprintf("%d answered, %d started, %d left, %d failed", len(all.answered()), len(late),
+		len(all.where(func(b booking) bool { return b.Left })), failed)
+	if len(late) > 0 {
+		at := func(part int) time.Duration {
+			return time.Duration(late[(len(late)-1)*part/100]) * time.Microsecond
+		}
+		text += fmt.Sprintf("; started after their instant: median %v, 99 %% %v, at most %v", at(50), at(99), at(100))
+	}
+	t.Log(text)
+}
+
+// The judge finds a booking that was overtaken, one that starts later than it has to, and one that starts before its place.
+func TestTheOrderIsJudged(t *testing.T) {
+	limit := sash.Every(1, time.Second)
+	right := bookings{
+		{Waiter: 1, Cost: 1, Asked: 1, Answered: 4, At: 2, Started: 5},
+		{Waiter: 2, Cost: 1, Asked: 5, Answered: 8, At: 1_000_002, Delay: 1_000_000, Started: 3_000_000},
+		{Waiter: 3, Cost: 1, Asked: 6, Answered: 7, At: 2_000_002, Delay: 2_000_000, Started: 3_000_000},
+	}
+	reordered := slices.Clone(right) // the two were on their way at the same time
+	reordered[1].At, reordered[2].At = right[2].At, right[1].At
+	overtaken := slices.Clone(right)
+	overtaken[2].Asked, overtaken[2].Answered = 9, 10
+	overtaken[1].At, overtaken[2].At = right[2].At, right[1].At
+	late, early := slices.Clone(right), slices.Clone(right)
+	late[2].At++
+	early[1].Started = early[1].At - 1
+	over := append(slices.Clone(right), booking{Cost: 1, Asked: 5, Answered: 8, At: 999_999})
+	for name, c := range map[string]struct {
+		all                 bookings
+		inOrder, keeps, due bool
+	}{
+		"right": {right, true, true, true}, "reordered on the way": {reordered, true, true, true},
+		"overtaken": {overtaken, false, true, true}, "later than it has to": {late, true, true, false},
+		"before its place": {early, true, true, false}, "above the limit": {over, true, false, true},
+	} {
+		if got := len(c.all.inversions()) == 0; got != c.inOrder {
+			t.Errorf("%s: in order is %v", name, got)
+		}
+		if got := storetest.CheckHistory([]sash.Limit{limit}, c.all.admissions()) == nil; got != c.keeps {
+			t.Errorf("%s: keeps to the limit is %v", name, got)
+		}
+		if got := c.all.due(limit) == nil; got != c.due {
+			t.Errorf("%s: starts in time is %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package faulttest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/goredisstore"
+)
+
+// waitersEnv holds a job: with it, the test binary is one more process whose callers wait for a subject.
+const waitersEnv = "SASH_FAULTTEST_WAITERS"
+
+// A waitersJob is what one process of waiters does. It ends when its input does.
+type waitersJob struct {
+	Addrs    []string
+	Sentinel string // what sentinels call the primary, if Addrs are theirs
+	Process  int
+	Waiters  int
+	Limits   []sash.Limit
+	HighCost int64 // of one waiter in a hundred; the others cost 1
+}
+
+// A booking is what one waiter saw. All times but At and Delay are of the clock that the processes share, in microseconds
+// since 1970.
+type booking struct {
+	Process, Waiter, Round   int
+	Cost                     int64
+	Asked, Answered, Started int64 // Started is 0 for those who never did
+	At, Delay                int64 // by the server; 0 for those who left while it decided
+	Left                     bool  // it gave its place back
+	Failed                   string
+}
+
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+// waitersMain is main in a process of waiters. It writes each booking when it is answered, and again when it starts or ends.
+// At the line "leave" every third waiter leaves; the others end when the input does.
+func waitersMain(text string) error {
+	var j waitersJob
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return err
+	}
+	opts := redis.UniversalOptions{Addrs: j.Addrs, MasterName: j.Sentinel, ReadTimeout: patient, PoolTimeout: time.Minute}
+	client := redis.NewClient(goredisstore.Tune(opts.Simple()))
+	if j.Sentinel != "" {
+		client = redis.NewFailoverClient(goredisstore.Tune(opts.Failover()))
+	}
+	defer client.Close()
+	limiter, err := sash.New(goredisstore.New(client, nil), nil, j.Limits...)
+	if err != nil {
+		return err
+	}
+	var (
+		mu    sync.Mutex
+		out   = json.NewEncoder(os.Stdout)
+		group sync.WaitGroup
+		ended atomic.Bool
+	)
+	write := func(b booking) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = out.Encode(b)
+	}
+	leaving, leave := context.WithCancel(context.Background())
+	defer leave()
+	for w := range j.Waiters {
+		ctx, b := context.Background(), booking{Process: j.Process, Waiter: w, Cost: 1}
+		if w%3 == 0 {
+			ctx = leaving
+		}
+		if w%100 == 50 && j.HighCost > 0 {
+			b.Cost = j.HighCost
+		}
+		group.Go(func() {
+			for ; !ended.Load() && ctx.Err() == nil; b.Round++ {
+				b.wait(ctx, limiter, write)
+			}
+		})
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		leave()
+	}
+	ended.Store(true)
+	group.Wait()
+	return nil
+}
+
+// wait is one booking of a waiter.
+func (b booking) wait(ctx context.Context, limiter *sash.Limiter, write func(booking)) {
+	b.Asked = micros(time.Now())
+	r, err := limiter.Book(ctx, subject, b.Cost, time.Hour)
+	b.Answered = micros(time.Now())
+	if b.Left = errors.Is(err, context.Canceled); b.Left { // while the store decided
+		write(b)
+		return
+	}
+	if err != nil {
+		b.Failed = err.Error()
+		write(b)
+		time.Sleep(20 * time.Millisecond) // not a herd while there is no server
+		return
+	}
+	b.At, b.Delay = micros(r.Result().At), r.Result().Delay.Microseconds()
+	write(b)
+	err = r.Wait(ctx)
+	b.Started, b.Left = micros(time.Now()), errors.Is(err, context.Canceled)
+	if b.Left {
+		b.Started = 0
+	} else if err != nil {
+		b.Failed = err.Error()
+	}
+	write(b)
+}
+
+// A fleet is processes of waiters.
+type fleet struct {
+	processes []*waitersProcess
+	group     sync.WaitGroup
+	answers   atomic.Int64
+
+	mu  sync.Mutex
+	all map[[3]int]booking // guarded by mu; by process, waiter and round
+}
+
+type waitersProcess struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+}
+
+// startFleet starts processes of waiters. They end with the test.
+func startFleet(t *testing.T, processes int, j waitersJob) *fleet {
+	t.Helper()
+	f := &fleet{all: map[[3]int]booking{}}
+	for p := range processes {
+		j.Process = p
+		text, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), waitersEnv+"="+string(text))
+		cmd.Stderr = os.Stderr
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		f.processes = append(f.processes, &waitersProcess{cmd, stdin})
+		f.group.Go(func() {
+			f.read(stdout)
+			_ = cmd.Wait()
+		})
+	}
+	return f
+}
+
+func (f *fleet) read(from io.Reader) {
+	for lines := json.NewDecoder(from); ; {
+		var b booking
+		if lines.Decode(&b) != nil { // the end, or a line that a kill cut off
+			return
+		}
+		f.mu.Lock()
+		f.all[[3]int{b.Process, b.Waiter, b.Round}] = b
+		f.mu.Unlock()
+		if b.Started == 0 && !b.Left && b.Failed == "" {
+			f.answers.Add(1)
+		}
+	}
+}
+
+// kill kills a process. It returns when all it wrote was read.
+func (f *fleet) kill(t *testing.T, p int) {
+	t.Helper()
+	if err := f.processes[p].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leave has every third waiter leave.
+func (f *fleet) leave(t *testing.T) {
+	t.Helper()
+	for _, p := range f.processes {
+		if _, err := fmt.Fprintln(p.stdin, "leave"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// end returns all bookings, once the last waiter has started.
+func (f *fleet) end() (all bookings) {
+	for _, p := range f.processes {
+		_ = p.stdin.Close()
+	}
+	f.group.Wait()
+	for _, b := range f.all {
+		all = append(all, b)
+	}
+	return all
+}

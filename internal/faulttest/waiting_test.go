@@ -1,0 +1,264 @@
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/redistest"
+)
+
+// What every test of waiters has: about 800 callers in a queue of two to three seconds.
+var (
+	waitersLimits = []sash.Limit{sash.Every(50, 100*time.Millisecond), sash.Every(1300, 3*time.Second)}
+	waitersJobs   = waitersJob{Waiters: 200, Limits: waitersLimits, HighCost: 50}
+)
+
+// on returns the job on one server.
+func (j waitersJob) on(server *redistest.Server) waitersJob {
+	j.Addrs = []string{server.Addr()}
+	return j
+}
+
+// decisions returns how many scripts a server has run. (An EVALSHA of a script that it does not have has run none.)
+func decisions(t testing.TB, server *redistest.Server) (n int64) {
+	t.Helper()
+	for line := range strings.Lines(server.Must(t, "INFO", "commandstats").(string)) {
+		name, stats, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name != "cmdstat_evalsha" && name != "cmdstat_eval" {
+			continue
+		}
+		for field := range strings.SplitSeq(stats, ",") {
+			var v int64
+			if _, err := fmt.Sscanf(field, "calls=%d", &v); err == nil {
+				n += v
+			} else if _, err := fmt.Sscanf(field, "failed_calls=%d", &v); err == nil {
+				n -= v
+			}
+		}
+	}
+	return n
+}
+
+// Four processes with 200 waiters each: everyone in order, in every window at most the limit, nobody later than necessary,
+// and one decision for each. One waiter in a hundred costs a whole window.
+func TestWaitersOfFourProcesses(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := startFleet(t, 4, waitersJobs.on(server))
+	more(t, "bookings", &f.answers, 3000)
+	all := f.end()
+
+	all.isInOrder(t)
+	all.keepsTo(t, 1, waitersLimits...)
+	if err := all.due(waitersLimits...); err != nil {
+		t.Error(err)
+	}
+	if n := decisions(t, server); n != int64(len(all)) || len(all.started()) != len(all) {
+		t.Errorf("%d decisions for %d admissions, of which %d started", n, len(all), len(all.started()))
+	}
+	all.log(t)
+}
+
+// A third of the waiters leave, and a third of those that stay are killed with their processes. The others keep their
+// places.
+func TestWaitersLeaveAndAreKilled(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := startFleet(t, 6, waitersJobs.on(server))
+	more(t, "bookings", &f.answers, 1500)
+	f.leave(t)
+	more(t, "bookings after a third left", &f.answers, 500)
+	f.kill(t, 4)
+	f.kill(t, 5)
+	more(t, "bookings after a third was killed", &f.answers, 800)
+	all := f.end()
+
+	left := all.where(func(b booking) bool { return b.Left })
+	unused := all.where(func(b booking) bool { return b.Process >= 4 && b.At > 0 && b.Started == 0 && !b.Left })
+	if len(left) < 100 || len(unused) < 100 {
+		t.Fatalf("%d left and %d were killed while they waited", len(left), len(unused))
+	}
+	all.charged().isInOrder(t) // the place of the last, when it leaves, goes to the next
+	all.charged().keepsTo(t, 1, waitersLimits...)
+	for _, b := range all.started() {
+		if b.Started < b.At {
+			t.Fatalf("a caller started before its place: %+v", b)
+		}
+	}
+	for _, b := range all {
+		if b.Process < 4 && !b.Left && (b.Started == 0 || b.Failed != "") {
+			t.Errorf("a caller who stayed did not start: %+v", b)
+			break
+		}
+	}
+	// One decision each, and one settlement for each that left. Not known are the calls whose answer died with a process, and
+	// what is still given back for callers who left while the store decided.
+	n, answered, gone := decisions(t, server), len(all.answered())+len(left.answered()), len(left)-len(left.answered())
+	if n < int64(answered) || n > int64(answered+2*200+2*gone) {
+		t.Errorf("%d scripts for %d bookings and %d that left, %d of them without an answer", n, len(all), len(left), gone)
+	}
+	all.log(t)
+}
+
+// The primary is killed and a replica takes over. Places that it knows are kept; a window holds at most twice its limit,
+// as after any loss of charges.
+func TestWaitersThroughAFailover(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	redistest.StartReplica(t, primary.Addr())
+	sentinels := redistest.StartSentinels(t, primary, 1, time.Second)
+	j := waitersJobs
+	j.Addrs, j.Sentinel = sentinels.Addrs(), sentinels.Name
+	f := startFleet(t, 4, j)
+	more(t, "bookings before the fault", &f.answers, 1500)
+	killed := micros(time.Now())
+	primary.Stop()
+	await(t, "a sentinel names another primary", func() bool { return sentinels.Primary(t) != primary.Addr() })
+	more(t, "bookings after the fault", &f.answers, 1500)
+	all := f.end().answered()
+
+	before := all.where(func(b booking) bool { return b.Answered <= killed })
+	after := all.where(func(b booking) bool { return b.Asked > killed })
+	before.isInOrder(t)
+	after.isInOrder(t)
+	before.keepsTo(t, 1, waitersLimits...)
+	after.keepsTo(t, 1, waitersLimits...)
+	all.keepsTo(t, 2, waitersLimits...)
+	if len(all.started()) != len(all) {
+		t.Errorf("%d of %d bookings started", len(all.started()), len(all))
+	}
+	t.Logf("%d of %d places that were given before the failover were not known after it", len(all.inversions()), len(before))
+	all.log(t)
+}
+
+// The server's clock jumps forward by an hour, and back again, while everybody waits.
+func TestWaitersWhenTheClockJumps(t *testing.T) {
+	t.Parallel()
+	server, clock := redistest.StartWithClock(t)
+	f := startFleet(t, 4, waitersJobs.on(server))
+	more(t, "bookings before the jump", &f.answers, 1500)
+	clock.Move(t, time.Hour)
+	more(t, "bookings after the jump", &f.answers, 1500)
+	clock.Move(t, 0)
+	more(t, "bookings after the way back", &f.answers, 1500)
+	all := f.end()
+
+	// By the callers' clock: who waits counts real time.
+	decided := func(b booking) time.Time { return time.UnixMicro(b.At - b.Delay) }
+	ahead := all.where(func(b booking) bool { return decided(b).Sub(time.UnixMicro(b.Answered)) > 30*time.Minute })
+	here := all.where(func(b booking) bool { return decided(b).Sub(time.UnixMicro(b.Answered)) < 30*time.Minute })
+	steady := ahead.moved(time.Hour)
+	if len(steady) < 1000 || len(here) < 2000 {
+		t.Fatalf("%d and %d bookings", len(steady), len(here))
+	}
+	firstAhead := steady[0].Asked
+	for _, b := range steady {
+		firstAhead = min(firstAhead, b.Asked)
+	}
+	before := here.where(func(b booking) bool { return b.Asked < firstAhead })
+	after := here.where(func(b booking) bool { return b.Asked >= firstAhead })
+	for _, part := range []bookings{before, steady, after} {
+		part.isInOrder(t)
+		part.keepsTo(t, 1, waitersLimits...)
+	}
+	// Forward: what was charged before no longer counts. Back: bookings move with the clock, so order and bound go on.
+	all = append(append(before, steady...), after...)
+	all.keepsTo(t, 2, waitersLimits...)
+	back := append(steady, after...)
+	back.isInOrder(t)
+	back.keepsTo(t, 1, waitersLimits...)
+	if len(all.started()) != len(all) {
+		t.Errorf("%d of %d bookings started", len(all.started()), len(all))
+	}
+	all.log(t)
+}
+
+// A noting store notes the instant of each admission, in the order of the decisions.
+type noting struct {
+	driver.Passthrough
+	decided atomic.Int64
+
+	mu sync.Mutex
+	at []int64 // guarded by mu
+}
+
+func (n *noting) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	answer, err := n.Passthrough.Decide(ctx, req)
+	if err == nil && answer.Allowed() {
+		n.mu.Lock()
+		n.at = append(n.at, answer.At)
+		n.mu.Unlock()
+	}
+	n.decided.Add(1)
+	return answer, err
+}
+
+// 150 callers wait for 1 unit per 20 ms, each after the one before it has its answer: one script each, in order. If each
+// asks for itself whenever its RetryAfter has passed it is about 75 scripts each, in no order.
+func TestAHerdOnRedis(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		for name, booked := range map[string]bool{"booked": true, "each asks for itself": false} {
+			t.Run(name, func(t *testing.T) {
+				const n = 150
+				server := redistest.Start(t)
+				store := &noting{Passthrough: driver.Passthrough{Next: a.open(t, to(server.Addr(), patient))}}
+				l := limiter(t, store, sash.Every(1, 20*time.Millisecond))
+				wait := func() error { return l.Wait(t.Context(), subject) }
+				if !booked {
+					wait = func() error { return askUntilAllowed(t.Context(), l) }
+				}
+				started := make([]int64, n)
+				var group sync.WaitGroup
+				for i := range n {
+					asked := store.decided.Load()
+					group.Go(func() {
+						if err := wait(); err != nil {
+							t.Error(err)
+						}
+						started[i] = micros(time.Now())
+					})
+					await(t, "the store has decided", func() bool { return store.decided.Load() > asked })
+				}
+				group.Wait()
+				scripts, inverted := decisions(t, server), 0
+				for i := range n {
+					for j := range i {
+						if started[i] < started[j] {
+							inverted++
+						}
+					}
+				}
+				t.Logf("%d scripts for %d admissions; %d of %d pairs started in another order", scripts, n, inverted, n*(n-1)/2)
+				if !booked {
+					return
+				}
+				if scripts != n {
+					t.Errorf("%d scripts for %d admissions", scripts, n)
+				}
+				for i, at := range store.at { // what is left is that a caller wakes late
+					if i > 0 && at < store.at[i-1] || started[i] < at {
+						t.Errorf("caller %d has its place at %d, the one before it at %d, and started at %d", i, at, store.at[max(0, i-1)], started[i])
+					}
+				}
+			})
+		}
+	})
+}
+
+// askUntilAllowed asks again whenever RetryAfter has passed.
+func askUntilAllowed(ctx context.Context, l *sash.Limiter) error {
+	for {
+		res, err := l.Allow(ctx, subject)
+		if err != nil || res.Allowed {
+			return err
+		}
+		time.Sleep(res.RetryAfter)
+	}
+}
