@@ -35,6 +35,8 @@ type Options struct {
 	Resolution time.Duration
 	// CountRefused charges refused calls too, so that a caller that never stops is never admitted.
 	CountRefused bool
+	// Block keeps subjects out for a time that are refused too often. The zero Block keeps nobody out.
+	Block Block
 }
 
 // New returns a limiter that enforces all the given limits on every subject. A nil opts is the default.
@@ -120,7 +122,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	}
 	remaining, retry, reset := answer.Sum()
 	res.Allowed, res.Source, res.refusals = answer.Refusals == 0, answer.Source, uint8(answer.Refusals)
-	res.Cause, res.At = answer.Cause, time.UnixMicro(answer.At)
+	res.Cause, res.At, res.Blocked = answer.Cause, time.UnixMicro(answer.At), answer.Blocked
 	res.Remaining, res.RetryAfter, res.ResetAfter = remaining, micros(retry), micros(reset)
 	res.key, res.policy, res.statuses = key, l.policy, answer.StatusList()
 	return res, nil
@@ -174,8 +176,8 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 	return f(ctx)
 }
 
-// Reset forgets the charges of a subject under this limiter's algorithm. The error is [ErrUnsupported] if the store
-// cannot reset, which comes first, or one of those of AllowN.
+// Reset forgets the charges of a subject under this limiter's algorithm, and ends its block. The error is
+// [ErrUnsupported] if the store cannot reset, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	store, ok := driver.As[driver.Resetter](l.store)
 	if !ok {

@@ -72,9 +72,13 @@ func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 	if opts.Resolution < 0 || opts.Resolution%time.Microsecond != 0 {
 		return nil, fmt.Errorf("%w: the resolution must be whole microseconds, not %v", ErrInvalidLimit, opts.Resolution)
 	}
+	block, err := opts.Block.driver()
+	if err != nil {
+		return nil, err
+	}
 	p := &policy{
 		Policy: driver.Policy{
-			Algorithm: opts.Algorithm, Resolution: opts.Resolution, CountRefused: opts.CountRefused,
+			Algorithm: opts.Algorithm, Resolution: opts.Resolution, CountRefused: opts.CountRefused, Block: block,
 			Limits: make([]driver.Limit, len(limits)),
 		},
 		named: slices.Clone(limits),

@@ -25,6 +25,8 @@ type Result struct {
 	// Source says where the answer came from.
 	Source   Source
 	refusals uint8 // a bit for each of MaxLimits
+	// Blocked says that the call was refused because its subject was refused too often before: see [Block].
+	Blocked bool
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is
 	// ErrUnavailable.
 	Cause error
@@ -77,7 +79,7 @@ func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
 	remaining, retry, reset := a.Sum()
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
-	r.Charged = a.Charged
+	r.Charged, r.Blocked = a.Charged, a.Blocked
 	r.Remaining, r.RetryAfter, r.ResetAfter, r.Delay = remaining, micros(retry), micros(reset), micros(a.Delay)
 	r.key, r.policy, r.statuses = key, p, a.StatusList()
 	return r
@@ -142,6 +144,7 @@ func join(results []Result) Result {
 	for i := range results {
 		r := &results[i]
 		all.Allowed = all.Allowed && r.Allowed
+		all.Blocked = all.Blocked || r.Blocked
 		all.Remaining = min(all.Remaining, r.Remaining)
 		all.ResetAfter = max(all.ResetAfter, r.ResetAfter)
 		all.Delay = max(all.Delay, r.Delay)

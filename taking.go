@@ -65,7 +65,7 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 	}
 	c := newCall(key, units, l.policy, false)
 	forced := l.policy.Policy
-	forced.CountRefused = true
+	forced.CountRefused, forced.Block = true, driver.Block{}
 	c.Policy, c.Forced = &forced, true
 	return l.decide(ctx, c)
 }

@@ -56,7 +56,7 @@ type queue struct {
 // Decide implements [driver.Store]. If ctx ends while the call waits for others, the call is not charged. If ctx ends
 // during the decision, it may be charged; a booking that may be settled is given back then.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.apart || req.Cost == 0 || req.Partial || req.Policy.CountRefused {
+	if s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused {
 		return s.Next.Decide(ctx, req)
 	}
 	if req.Within > 0 && s.each == nil {

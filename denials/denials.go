@@ -127,7 +127,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answ
 	epoch := s.epoch(req.Key)
 	before, sent := epoch.Load(), s.now()
 	res, err = s.Next.Decide(ctx, req)
-	if err == nil && !res.Allowed() && res.Firm && res.Source == driver.FromStore {
+	if err == nil && !res.Allowed() && res.Firm && (res.Blocked || req.Policy.Block.Refusals == 0) && res.Source == driver.FromStore {
 		retry := microseconds(res.Retry())
 		s.keep(req, refusal{
 			cost:     req.Cost,

@@ -406,3 +406,29 @@ func TestNewPanicsWithoutAStore(t *testing.T) {
 	}()
 	_, _ = denials.New(nil, nil)
 }
+
+// Refusals count in the store until there is a block, which is then answered from memory.
+func TestARefusalThatCountsForABlockIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &counted{Store: memstore.New(nil)}
+		store := newStore(t, inner, nil)
+		l, err := sash.New(store, &sash.Options{Block: sash.Block{Refusals: 4, For: time.Minute}}, sash.PerHour(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			if res := ask(t, l, "k", 1); res.Allowed != (i == 0) || res.Blocked != (i >= 4) {
+				t.Errorf("call %d: allowed %v, blocked %v", i, res.Allowed, res.Blocked)
+			}
+		}
+		if n := inner.calls.Load(); n != 5 || store.Answered() != 15 {
+			t.Errorf("the store was asked %d times, and %d calls were answered from memory; want 5 and 15", n, store.Answered())
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if res := ask(t, l, "k", 1); !res.Allowed {
+			t.Errorf("after a reset: %+v", res)
+		}
+	})
+}

@@ -46,8 +46,10 @@ type Answer struct {
 	Source Source
 	// Firm reports that a refusal holds until the retry time has passed, because no charge that counts can still
 	// be settled. Only a reset, a reward or a higher limit makes room earlier. A store that does not know leaves it false.
-	Firm   bool
-	limits int32 // the number of statuses
+	Firm bool
+	// Blocked reports that the subject is kept out: see [Block]. Each limit refuses until the block ends.
+	Blocked bool
+	limits  int32 // the number of statuses
 	// At is the store's clock when it decided, or the later instant at which a booking was charged.
 	At int64
 	// Delay is the time from the decision to At, in microseconds: zero unless the request was booked. The caller starts
@@ -193,6 +195,19 @@ func (a *Answer) After(d time.Duration) (after Answer) {
 		s.Retry, s.Release, s.Reset = max(0, s.Retry-less), max(0, s.Release-less), max(0, s.Reset-less)
 	}
 	return after
+}
+
+// Bar makes the answer that of a subject that is blocked for so many microseconds more: every limit refuses at least until
+// then, and has no units.
+func (a *Answer) Bar(left int64) {
+	a.Blocked, a.Firm, a.Charged = true, true, 0
+	statuses := a.own()
+	a.Refusals = 1<<len(statuses) - 1
+	for i := range statuses {
+		s := &statuses[i]
+		s.Remaining = 0
+		s.Retry, s.Release, s.Reset = max(s.Retry, left), max(s.Release, left), max(s.Reset, left)
+	}
 }
 
 // own returns the statuses for modification. If they were shared with other answers, it copies them first.

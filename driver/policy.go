@@ -68,9 +68,28 @@ type Policy struct {
 	Resolution time.Duration
 	// CountRefused charges refused calls too.
 	CountRefused bool
+	// Block says who stays out for a time although there may be room. The zero Block keeps nobody out.
+	Block Block
 	// Limits are 1 to MaxLimits limits, in the order of an answer's statuses.
 	Limits []Limit
 }
+
+// A Block keeps a subject out that is refused too often. Times are in microseconds.
+//
+// A store counts the refusals that it decides: of calls that charge, with or without an ID, and of several subjects those
+// whose limits refuse. Peeks, admissions, Forced requests and rewards do not count. With the one that makes it Refusals
+// within Window, the subject is blocked for Length: every request of it is refused, charges nothing and is not counted,
+// and the answer is [Answer].Blocked. Forced requests and rewards are carried out, and repetitions of a call with an ID are
+// answered. Then counting begins anew. All policies of a key, an algorithm and a resolution that have a Block share it. A
+// reset under one of them ends it.
+type Block struct {
+	Refusals int64 // 1 to MaxRefusals; zero is no Block
+	Window   int64
+	Length   int64
+}
+
+// MaxRefusals is the most refusals of a [Block].
+const MaxRefusals = 100
 
 // Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the
 // same way.
@@ -78,7 +97,7 @@ func (p *Policy) Equal(q *Policy) bool {
 	if p == q {
 		return true
 	}
-	if p.Algorithm != q.Algorithm || p.Resolution != q.Resolution || p.CountRefused != q.CountRefused || len(p.Limits) != len(q.Limits) {
+	if p.Algorithm != q.Algorithm || p.Resolution != q.Resolution || p.CountRefused != q.CountRefused || p.Block != q.Block || len(p.Limits) != len(q.Limits) {
 		return false
 	}
 	for i := range p.Limits {
@@ -91,10 +110,10 @@ func (p *Policy) Equal(q *Policy) bool {
 }
 
 // Bookable reports whether a store can book under the policy. The counts of the approximate algorithms, and the sorted
-// set, do not tell bookings from charges that a clock has gone back behind, and a refusal that is charged has no place in
-// a queue.
+// set, do not tell bookings from charges that a clock has gone back behind, a refusal that is charged has no place in a
+// queue, and who may be blocked is not kept waiting.
 func (p *Policy) Bookable() bool {
-	return !p.CountRefused && (p.Algorithm == SlidingLog || p.Algorithm == SlidingBuckets)
+	return !p.CountRefused && p.Block.Refusals == 0 && (p.Algorithm == SlidingLog || p.Algorithm == SlidingBuckets)
 }
 
 // Longest returns how long a charge can matter, in microseconds: the longest of the windows.

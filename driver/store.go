@@ -19,7 +19,7 @@ type Store interface {
 type MultiStore interface {
 	Store
 	// DecideAll charges every request if all have room, and none otherwise. It returns one answer a
-	// request. All requests have the same algorithm, resolution and CountRefused, and no key twice.
+	// request. All requests have the same algorithm, resolution, CountRefused and Block, and no key twice.
 	// When the store cannot decide them in one step the error is ErrApart, and nothing was charged.
 	DecideAll(ctx context.Context, reqs []Request) ([]Answer, error)
 }

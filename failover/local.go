@@ -105,7 +105,7 @@ func divide(policy *driver.Policy, instances int) *share {
 // forced returns a policy that charges whether or not there is room.
 func forced(policy *driver.Policy) *driver.Policy {
 	forced := *policy
-	forced.CountRefused = true
+	forced.CountRefused, forced.Block = true, driver.Block{}
 	return &forced
 }
 
@@ -205,6 +205,6 @@ func (s *share) restate(cost int64, over driver.Answer, again time.Duration) dri
 		}
 	}
 	answer := driver.NewAnswer(over.At, refusals, statuses[:len(s.units)])
-	answer.Charged, answer.Delay = over.Charged, over.Delay
+	answer.Charged, answer.Delay, answer.Blocked = over.Charged, over.Delay, over.Blocked
 	return answer
 }

@@ -244,7 +244,7 @@ func (s *Store) allLonger(reqs []driver.Request) ([]driver.Request, error) {
 
 // leasable reports whether units of a policy can be spent later than they are charged.
 func leasable(policy *driver.Policy) bool {
-	if policy.CountRefused || !policy.Algorithm.Exact() {
+	if policy.CountRefused || policy.Block.Refusals > 0 || !policy.Algorithm.Exact() {
 		return false
 	}
 	limits := policy.Limits

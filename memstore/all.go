@@ -1,16 +1,14 @@
 package memstore
 
 import (
-	"context"
 	"slices"
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/window"
 )
 
-// DecideAll implements [driver.MultiStore]. The only error is [ErrFull], and then nothing was charged.
-func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	defer s.lock(reqs)()
+// decideAll is DecideAll without blocks. The caller holds the locks.
+func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
 	answers := make([]driver.Answer, len(reqs))
 	var room [driver.MaxLimits]driver.Status
 	charge := true

@@ -8,6 +8,9 @@ import (
 
 // DecideAny implements [driver.Chooser]. The only error is [ErrFull], and then nothing was charged.
 func (s *Store) DecideAny(_ context.Context, reqs []driver.Request) (chosen int, answer driver.Answer, _ error) {
+	if reqs[0].Policy.Block.Refusals > 0 {
+		return 0, driver.Answer{}, driver.ErrApart // each counts its refusals
+	}
 	defer s.lock(reqs)()
 	chosen = s.choose(reqs)
 	hash := s.hash(reqs[chosen].Key)

@@ -124,7 +124,7 @@ func (s *Store) DecideEach(_ context.Context, reqs []driver.Request) ([]driver.A
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
 	for i := range reqs {
-		if !sh.decide(now, hash, &reqs[i], &answers[i]) {
+		if req := reqs[i]; !sh.decide(now, hash, &req, &answers[i]) {
 			return nil, ErrFull
 		}
 	}

@@ -39,6 +39,8 @@ type subject struct {
 
 	until int64 // when no charge can be settled any more, and no call be repeated
 	ids   *ids  // nil until there is one
+
+	block *window.Block // nil until a refusal is counted
 }
 
 // begin gives a new subject its state.
@@ -98,8 +100,8 @@ func (sh *shard) fit(now int64, hash uint64, req driver.Request) int64 {
 	return cost
 }
 
-// decide looks, charges when there is room, and sets the answer. It reports false if there is no place for a new subject.
-func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
+// decideOpen looks, charges when there is room, and sets the answer. It reports false if there is no place for a new subject.
+func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
 	statuses := sh.statuses[:len(req.Policy.Limits)]
 	sub := sh.find(hash, req.Key, req.Policy)
 	fresh := sub == nil

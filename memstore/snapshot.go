@@ -18,10 +18,13 @@ import (
 // CRC-32C, big endian, of all bytes before it.
 const snapshotHeader = "sash memstore snapshot 3\n"
 
-// A record is: algorithm, resolution in nanoseconds, key, whether a charge may still be settled, until when the subject
-// is held, when it was first charged, until when it refuses calls, the units used, IDs, and the state. Strings follow
-// their length; all numbers are varints.
+// A record is: algorithm, resolution in nanoseconds, key, flags, until when the subject is held, when it was first charged,
+// until when it refuses calls, the units used, IDs, the state, and its block if a flag says so. Strings follow their length;
+// all numbers are varints.
 const (
+	flagLoose = 1 // a charge may still be settled
+	flagBlock = 2 // refusals are counted
+
 	snapshotStep = 128     // subjects encoded while a shard is locked
 	mostRecord   = 1 << 30 // bytes; a full log has about two million
 )
@@ -88,16 +91,23 @@ func (s *subject) append(b []byte, now int64) []byte {
 	b = appendText(b, s.id.algorithm.String())
 	b = binary.AppendVarint(b, int64(s.id.resolution))
 	b = appendText(b, s.id.key)
-	loose := byte(0)
+	flags := byte(0)
 	if s.loose {
-		loose = 1
+		flags |= flagLoose
 	}
-	b = append(b, loose)
+	if s.block != nil {
+		flags |= flagBlock
+	}
+	b = append(b, flags)
 	for _, number := range [...]int64{s.until, s.born, s.refuses, s.used} {
 		b = binary.AppendVarint(b, number)
 	}
 	b = s.ids.append(b, now)
-	return window.AppendState(b, s.state)
+	b = window.AppendState(b, s.state)
+	if s.block != nil {
+		b = s.block.Append(b)
+	}
+	return b
 }
 
 // append writes the floor, how many IDs are still remembered, and for each its name, until when, and its refusals.
@@ -232,7 +242,8 @@ func (s *Store) put(record []byte) error {
 	if !ok2 || len(record) == 0 {
 		return ErrSnapshot
 	}
-	sub.id.key, sub.loose = key, record[0] != 0
+	flags := record[0]
+	sub.id.key, sub.loose = key, flags&flagLoose != 0
 	record = record[1:]
 	for _, number := range []*int64{&sub.until, &sub.born, &sub.refuses, &sub.used} {
 		if *number, n = binary.Varint(record); n <= 0 {
@@ -251,6 +262,12 @@ func (s *Store) put(record []byte) error {
 	state, rest, err := window.Decode(record)
 	if err != nil {
 		return fmt.Errorf("%w: key %q: %w", ErrSnapshot, key, err)
+	}
+	if flags&flagBlock != 0 {
+		var ok bool
+		if sub.block, rest, ok = window.CutBlock(rest); !ok {
+			return ErrSnapshot
+		}
 	}
 	_, cools := state.(*window.CoolDown)
 	if len(rest) > 0 || cools != (sub.id.algorithm == cooling.Algorithm) {

@@ -23,6 +23,9 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 			return 0, driver.Answer{}, driver.ErrApart
 		}
 	}
+	if reqs[0].Policy.Block.Refusals > 0 {
+		return 0, driver.Answer{}, driver.ErrApart // each counts its refusals
+	}
 	now := calendarNow(reqs)
 	if reqs[0].Within > 0 && now != 0 {
 		return 0, driver.Answer{}, driver.ErrApart

@@ -17,7 +17,7 @@ func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver
 	for at := 0; at < len(reqs); {
 		n := 1
 		var err error
-		if policy := reqs[at].Policy; compact(policy.Algorithm) && s.wait.Replicas <= 0 {
+		if policy := reqs[at].Policy; compact(policy.Algorithm) && policy.Block.Refusals == 0 && s.wait.Replicas <= 0 {
 			n, err = s.decideEach(ctx, reqs[at:min(len(reqs), at+mostAtOnce)], answers[at:])
 		} else {
 			answers[at], err = s.Decide(ctx, reqs[at])

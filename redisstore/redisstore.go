@@ -175,18 +175,29 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 	for i, req := range reqs {
 		keys[i] = s.Key(req.Key, policy)
 	}
+	books, after := script == logBook || script == logOnce, tail
+	if policy.Block.Refusals > 0 && blocking[script] != nil {
+		script, after = blocking[script], tail+packBlock(&policy.Block)
+		for _, req := range reqs {
+			keys = append(keys, s.blockKey(req.Key, policy))
+		}
+	}
 	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a
 	// booking, is more than a period away, the script replies with it and decides nothing, and the store sends boundaries
 	// around that. A booking is then not earlier.
 	now, from := calendarNow(reqs), int64(0)
 	for range mostTries {
 		arg := pack(reqs, policy.CountRefused, now)
-		if script == logBook || script == logOnce {
+		if books {
 			arg += packBooking(bookable(reqs), from)
 		}
-		reply, err := s.run(ctx, reqs, script, keys, arg+tail)
+		reply, err := s.run(ctx, reqs, script, keys, arg+after)
 		if err != nil {
 			return err
+		}
+		var lefts string
+		if len(after) > len(tail) {
+			reply, lefts = cutLefts(reply, len(reqs))
 		}
 		if len(tail) == 1 {
 			reply = unpackCharged(reply, &answers[0])
@@ -194,10 +205,10 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 		waits := len(reply) >= 8 && int64(number(reply)) > 0 && number(reply)&onlyWaits != 0
 		decided, at, err := unpack(reqs, reply, answers)
 		if err == nil && decided && waits {
-			return s.lookNow(ctx, reqs, answers)
+			return errors.Join(s.lookNow(ctx, reqs, answers), bar(answers, lefts))
 		}
 		if err != nil || decided {
-			return err
+			return errors.Join(err, bar(answers, lefts))
 		}
 		now = at
 		if len(reply) >= 24 {
@@ -246,7 +257,11 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 
 // Reset implements [driver.Resetter].
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	_, err := s.send(ctx, reset, []string{s.Key(key, policy)}, "")
+	keys := []string{s.Key(key, policy)}
+	if policy.Block.Refusals > 0 {
+		keys = append(keys, s.blockKey(key, policy))
+	}
+	_, err := s.send(ctx, reset, keys, "")
 	return err
 }
 

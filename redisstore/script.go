@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	"example.com/sash/driver"
@@ -69,6 +70,7 @@ var (
 		driver.FixedWindow:    taker(driver.FixedWindow),
 		driver.GCRA:           taker(driver.GCRA),
 	}
+	blocking  = blockers()
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
 	inspect   = load("inspect.lua") // not one of Scripts: it needs other rights
@@ -93,6 +95,15 @@ func around(script *Script, name string, files ...string) *Script {
 	return NewScript(name, source).With(threshold.Scripts)
 }
 
+// blockers returns the scripts that block.lua makes of those that can refuse, by them.
+func blockers() map[*Script]*Script {
+	all := make(map[*Script]*Script)
+	for _, script := range slices.Concat(scripts[:], taking[:], []*Script{logOnce}) {
+		all[script] = around(script, "block_"+script.Name, "block.lua")
+	}
+	return all
+}
+
 // taker returns the script that take.lua makes of the decision of an algorithm.
 func taker(a driver.Algorithm) *Script {
 	return around(scripts[a], "take_"+scripts[a].Name, "take.lua")
@@ -111,5 +122,9 @@ func Scripts() []*Script {
 		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
 		anyOf[driver.GCRA], taking[driver.SlidingLog], taking[driver.SortedSetLog], taking[driver.SlidingCounter],
 		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, coolDown, logExtend,
+		blocking[log], blocking[logOnce], blocking[scripts[driver.SortedSetLog]], blocking[scripts[driver.SlidingCounter]],
+		blocking[scripts[driver.FixedWindow]], blocking[scripts[driver.GCRA]], blocking[taking[driver.SlidingLog]],
+		blocking[taking[driver.SortedSetLog]], blocking[taking[driver.SlidingCounter]], blocking[taking[driver.FixedWindow]],
+		blocking[taking[driver.GCRA]],
 	}
 }

@@ -75,7 +75,7 @@ next:
 			b := &batches[i]
 			first := b.requests[0].Policy
 			if first.Algorithm != req.Policy.Algorithm || first.Resolution != req.Policy.Resolution ||
-				first.CountRefused != req.Policy.CountRefused {
+				first.CountRefused != req.Policy.CountRefused || first.Block != req.Policy.Block {
 				continue
 			}
 			same := -1
