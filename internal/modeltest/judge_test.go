@@ -450,6 +450,21 @@ func (b *bench) chosen() error {
 			return fmt.Errorf("choices %d: %w", seed, err)
 		}
 	}
+	reqs := make([]driver.Request, driver.ChoiceGroup+2) // of which the first group is full
+	for i := range reqs {
+		req, err := b.request(fmt.Sprint("chosen", i), 1, sash.Every(1, 10*time.Second))
+		if err != nil {
+			return err
+		}
+		if reqs[i] = req; i < driver.ChoiceGroup {
+			if _, err := b.store.Decide(context.Background(), req); err != nil {
+				return err
+			}
+		}
+	}
+	if i, answer, err := b.store.DecideAny(context.Background(), reqs); err != nil || i != driver.ChoiceGroup || !answer.Allowed() {
+		return fmt.Errorf("behind a full group subject %d is chosen: allowed %v, %w", i, answer.Allowed(), err)
+	}
 	return nil
 }
 
