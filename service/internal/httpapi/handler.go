@@ -120,7 +120,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
-	req, ok := h.read(w, r)
+	req, ok := h.readCharge(w, r)
 	if !ok {
 		return
 	}

@@ -18,6 +18,7 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	req.Within = 0
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
 	answers, err := h.decider.Peek(ctx, req)
@@ -34,6 +35,7 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	req.Within = 0
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
 	e, err := h.decider.Explain(ctx, req)

@@ -58,6 +58,14 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req decide.Reque
 		access.Fail(w, err)
 		return req, false
 	}
+	return req, true
+}
+
+// readCharge reads a request that charges, and so can wait.
+func (h *Handler) readCharge(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
+	if req, ok = h.read(w, r); !ok {
+		return req, false
+	}
 	if req.Within < 0 || req.Within > h.opts.MaxWait {
 		wire.Fail(w, http.StatusBadRequest, fmt.Sprintf("wait_up_to is %v; it can be 0 to %v seconds here (sash serve --max-wait)",
 			req.Within.Seconds(), h.opts.MaxWait.Seconds()))

@@ -14,7 +14,7 @@ import (
 const clockSlack = time.Minute
 
 func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
-	req, ok := h.read(w, r)
+	req, ok := h.readCharge(w, r)
 	if !ok {
 		return
 	}

@@ -73,8 +73,10 @@ func TestARepeatedWaitKeepsItsTurn(t *testing.T) {
 		c.now = c.now.Add(time.Second)
 		first := post(t, h, path, waiting(`60,"id":"job"`), 200)["start_after"].(float64)
 		c.now = c.now.Add(time.Second)
-		if again := post(t, h, path, waiting(`60,"id":"job"`), 200)["start_after"]; again != first-1 {
-			t.Errorf("%s: repeated a second later it starts after %v, at first %v", path, again, first)
+		for _, wait := range []string{"60", "1", "0"} {
+			if again := post(t, h, path, waiting(wait+`,"id":"job"`), 200)["start_after"]; again != first-1 {
+				t.Errorf("%s: repeated a second later, with a wait of %s s, it starts after %v, at first %v", path, wait, again, first)
+			}
 		}
 	}
 }
@@ -83,8 +85,17 @@ func TestARepeatedWaitKeepsItsTurn(t *testing.T) {
 // not wait.
 func TestWrongWaits(t *testing.T) {
 	h, _ := waitingHandler(t)
-	for _, wrong := range []string{"-1", "61", `"5"`, "1e9", "true"} {
+	for _, wrong := range []string{"-1", "-1e-9", "61", `"5"`, "1e9", "1e400", "9e999", "true", "{}"} {
 		post(t, h, "/v1/allow", waiting(wrong), 400)
+		post(t, h, "/v1/reserve", waiting(wrong), 400)
+	}
+	for _, right := range []string{"6e1", "1.5E+1", "null"} {
+		post(t, h, "/v1/allow", waiting(right), 200)
+	}
+	post(t, h, "/v1/allow", waiting("5e-05"), 429)
+	for _, path := range []string{"/v1/peek", "/v1/explain"} { // charge nothing, so nobody waits
+		post(t, h, path, waiting("61"), 200)
+		post(t, h, path, fixed, 200)
 	}
 	if said := fmt.Sprint(post(t, h, "/v1/allow", fixed, 422)["error"]); !strings.Contains(said, "has no queue") || !strings.Contains(said, "fixed-window") {
 		t.Errorf("a rule without a queue: %s", said)

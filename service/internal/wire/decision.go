@@ -11,8 +11,8 @@ type Decision struct {
 	Allowed bool `json:"allowed"`
 	// Remaining is the units left, the fewest over all limits; null when nothing limits the call.
 	Remaining *int64 `json:"remaining"`
-	// StartAfter is there when a request that can wait was let through: how long its caller waits before it starts. Its
-	// units are charged at that instant.
+	// StartAfter is there when a request that can wait was let through, or one with an ID that was booked before: how long
+	// its caller waits before it starts. Its units are charged at that instant.
 	StartAfter *Seconds `json:"start_after,omitempty"`
 	// Waited is there when sash allow --wait was let through: how long it waited.
 	Waited *Seconds `json:"waited,omitempty"`
@@ -76,9 +76,9 @@ func AnswerOf(a *decide.Answer) Decision {
 	return d
 }
 
-// Waits says when a request starts that could wait and was let through.
+// Waits says when a request starts that could wait, or was booked before, and was let through.
 func (d *Decision) Waits(req *decide.Request, a *decide.Answer) {
-	if req.Within > 0 && d.Allowed {
+	if d.Allowed && (req.Within > 0 || a.Delay > 0) {
 		after := Seconds(a.Delay)
 		d.StartAfter = &after
 	}

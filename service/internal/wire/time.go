@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -24,12 +25,28 @@ func (s Seconds) MarshalJSON() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalJSON reads the form that MarshalJSON writes.
+// UnmarshalJSON reads a number. Null leaves the duration as it is.
 func (s *Seconds) UnmarshalJSON(b []byte) error {
-	d, err := time.ParseDuration(string(b) + "s")
+	text := string(b)
+	if text == "null" {
+		return nil
+	}
+	if strings.ContainsAny(text, "eE") {
+		number, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return errSeconds(text)
+		}
+		text = strconv.FormatFloat(number, 'f', -1, 64)
+	}
+	d, err := time.ParseDuration(text + "s")
+	if err != nil {
+		return errSeconds(text)
+	}
 	*s = Seconds(d)
-	return err
+	return nil
 }
+
+func errSeconds(text string) error { return fmt.Errorf("%.40s is no number of seconds", text) }
 
 // RoundUp returns whole seconds, never fewer than the duration: for the Retry-After field of HTTP.
 func (s Seconds) RoundUp() int64 {

@@ -27,6 +27,24 @@ func TestSecondsAreExactDecimals(t *testing.T) {
 	}
 }
 
+// Encoders of JSON write small and large numbers with an exponent.
+func TestSecondsAreReadInEveryForm(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"5e-05": 50 * time.Microsecond, "1E-7": 100 * time.Nanosecond, "1e1": 10 * time.Second, "1.5e+2": 150 * time.Second, "-1e-9": -1, "null": 0,
+	} {
+		var s Seconds
+		if err := json.Unmarshal([]byte(text), &s); err != nil || time.Duration(s) != want {
+			t.Errorf("%s is %v, want %v (%v)", text, time.Duration(s), want, err)
+		}
+	}
+	for _, text := range []string{"1e400", "1e300", "-1e300", "99999999999999999999", `"5"`, `"1e1"`, "true", "[]", "{}"} {
+		var s Seconds
+		if err := json.Unmarshal([]byte(text), &s); err == nil {
+			t.Errorf("%s is %v", text, time.Duration(s))
+		}
+	}
+}
+
 func TestRetryAfterIsNeverEarly(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, time.Microsecond: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90} {
 		if got := Seconds(d).RoundUp(); got != want {
