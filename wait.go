@@ -2,6 +2,7 @@ package sash
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -11,16 +12,17 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 }
 
 // WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls are
-// admitted in the order in which the store gets them, over all processes that share it, and a high cost is not overtaken by
-// low ones. If they cannot start before the context's deadline it fails at once with a [*LimitedError] that is also
-// context.DeadlineExceeded, and nothing is charged. If the context ends first, it gives its place back, in a second at most,
-// and returns the context's error; those behind it keep theirs. If the process ends, the place stays unused. Without a
-// deadline it waits however long it takes.
+// admitted in the order in which the store gets them, over all processes that share it, and a high cost is not
+// overtaken by low ones. If they cannot start before the context's deadline it fails at once with a [*LimitedError]
+// that is also context.DeadlineExceeded, and nothing is charged. If the context ends first, it gives its place back, in
+// a second at most, and returns the context's error; those behind it keep theirs. If the process ends, the place stays
+// unused. Without a deadline it waits however long it takes.
 //
-// Where the store does not book (see [Limiter.Book]) or its queue is full, the callers of this process stand in line for
-// each key, first come first served: the first of them sleeps for RetryAfter and asks again, or when this process gives
-// back units of the key, by a Reservation or a Reset. Of several processes, the first of any wins. A caller in line whose
-// deadline is nearer than the RetryAfter of the first fails at once; others fail at their deadline.
+// Where the store does not book (see [Limiter.Book]), or its queue is full or longer than [MaxAhead], the callers of this
+// process stand in line for each key, first come first served: the first of them sleeps for RetryAfter and asks again,
+// or when this process gives back units of the key, by a Reservation, a Reward or a Reset. Of several processes, the
+// first of any wins. A caller in line whose deadline is nearer than the RetryAfter of the first fails at once; others
+// fail at their deadline.
 //
 // Other errors are those of AllowN. If the store fails while callers wait in line, each of them asks for itself.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
@@ -45,12 +47,12 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	c.MaySettle = true
 	var r *Reservation
 	book := func() (Result, error) {
-		within := l.patience(ctx)
-		r, err = l.book(ctx, store, c, within)
+		patience := l.patience(ctx)
+		r, err = l.book(ctx, store, c, ahead(patience))
 		if err != nil {
 			return Result{}, err
 		}
-		if _, ok := ctx.Deadline(); ok && !r.Allowed() && r.result.RetryAfter > micros(within) {
+		if !r.Allowed() && r.result.RetryAfter > patience {
 			err = limited(key, r.result, context.DeadlineExceeded)
 		}
 		return r.result, err
@@ -77,14 +79,13 @@ func (l *Limiter) WaitDo(ctx context.Context, key string, f func(context.Context
 	return f(ctx)
 }
 
-// patience returns how far ahead a caller can be booked who waits: to its deadline, less the time that the store's answer
-// usually takes.
-func (l *Limiter) patience(ctx context.Context) int64 {
+// patience returns how long a caller can wait: to its deadline, less the time that the store's answer usually takes.
+func (l *Limiter) patience(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return ahead(MaxAhead)
+		return math.MaxInt64
 	}
-	return ahead(time.Until(deadline) - time.Duration(l.pace.usual.Load()) - 1)
+	return time.Until(deadline) - time.Duration(l.pace.usual.Load()) - 1
 }
 
 // leastWait keeps a wait from spinning on a store whose refusals say that there is room at once.

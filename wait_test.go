@@ -74,6 +74,29 @@ func TestWaitFailsAtOnceWhenTheDeadlineCannotBeMet(t *testing.T) {
 	})
 }
 
+// No call is booked more than a day ahead. A caller with more time than that waits until it can be.
+func TestATurnThatIsDaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, memstore.New(nil), nil, sash.Every(1, 20*time.Hour))
+		start := time.Now()
+		for range 2 {
+			if _, err := l.Book(t.Context(), "k", 1, sash.MaxAhead); err != nil {
+				t.Fatal(err)
+			}
+		}
+		short, cancel := context.WithDeadline(t.Context(), start.Add(40*time.Hour))
+		defer cancel()
+		if err := l.Wait(short, "k"); !errors.Is(err, sash.ErrLimited) || time.Since(start) != 0 {
+			t.Errorf("with a deadline of 40 h, %v after %v", err, time.Since(start))
+		}
+		long, cancel := context.WithDeadline(t.Context(), start.Add(72*time.Hour))
+		defer cancel()
+		if err := l.Wait(long, "k"); err != nil || time.Since(start).Round(time.Second) != 40*time.Hour {
+			t.Errorf("with a deadline of 72 h, %v after %v", err, time.Since(start))
+		}
+	})
+}
+
 func TestWaitHonoursCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(1))
