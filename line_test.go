@@ -194,6 +194,20 @@ func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
 	})
 }
 
+func TestARewardWakesTheFirstInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, memstore.New(nil), &sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(1))
+		if err := l.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Minute, func() { _, _ = l.Reward(t.Context(), "k", 1) })
+		start := time.Now()
+		if err := l.Wait(t.Context(), "k"); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("it was admitted after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
 // A settlingStore cannot book, and counts decisions.
 type settlingStore struct {
 	driver.Store

@@ -72,9 +72,9 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 
 // Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It
 // takes them from the oldest charges that still count, so what is left counts no shorter than it should. It takes none
-// from bookings that lie ahead, and never more than is charged: Result.Charged says how many it gave back. On Redis it takes
-// them from at most 1,000 charges; more can be given back by calling it again. The Result is otherwise that of a Peek
-// afterwards.
+// from bookings that lie ahead, and never more than is charged: Result.Charged says how many it gave back. On Redis it
+// takes them from at most 1,000 charges; more can be given back by calling it again. The Result is otherwise that of a
+// Peek afterwards.
 //
 // The charges of reservations are charges like others. One from which units were taken is not settled to less any more.
 // Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh.
@@ -99,6 +99,7 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 	}
 	c := newCall(key, units, l.policy, false)
 	answer, err := store.Reward(ctx, c.Request)
+	l.lines.give(key)
 	if err == nil {
 		err = answer.Check(c.Policy)
 	}
