@@ -10,15 +10,15 @@ import (
 	"example.com/sash/driver"
 )
 
-// AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the one
-// with most room. It returns the index of that subject, and its result. After a refusal that is the subject with the shortest
-// RetryAfter, and no subject was charged.
+// AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
+// one with most room. It returns the index of that subject, and its result. After a refusal that is the subject with
+// the shortest RetryAfter, and no subject was charged.
 //
 // A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest
-// share; of subjects with equal room any one is charged. So a pool is used evenly, and a large call finds room for as long as
-// possible. Of more than [AnyGroup] subjects it compares that many, beginning at a random one, and goes on to the
-// next as long as none of them has room. A call is refused only if no subject has room. Subjects whose limits are all
-// below their cost are passed over.
+// share; of subjects with equal room any one is charged. So a pool is used evenly, and a large call finds room for as
+// long as possible. Of more than [AnyGroup] subjects it compares that many, beginning at a random one, and goes on to
+// the next as long as none of them has room. A call is refused only if no subject has room. Subjects whose limits are
+// all below their cost are passed over.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step.
 // Keys of different slots are looked at concurrently first. Then a call is refused only if every subject was seen

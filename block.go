@@ -11,11 +11,11 @@ import (
 // refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until the
 // block ends. Then counting begins anew. [Limiter.Reset] ends it.
 //
-// What the store refuses counts: calls of every kind but peeks and penalties, of several subjects those that had no room, and
-// the tries of Wait. The store decides and counts in one step, for all processes that share it. Package denials passes
-// refusals on until there is a block, and then answers from memory; coalesce and lease leave such calls to the store. A
-// call over subjects in different places is looked at first, so it counts where it is refused first. While a store is
-// unavailable, each process counts by itself, if it decides at all.
+// What the store refuses counts: calls of every kind but peeks and penalties, of several subjects those that had no
+// room, and the tries of Wait. The store decides and counts in one step, for all processes that share it. Package
+// denials passes refusals on until there is a block, and then answers from memory; coalesce and lease leave such calls
+// to the store. A call over subjects in different places is looked at first, so it counts where it is refused first.
+// While a store is unavailable, each process counts by itself, if it decides at all.
 //
 // Calls under a Block are not booked. Limiters of one key with a Block, such as those of other plans, share it.
 type Block struct {

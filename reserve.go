@@ -149,10 +149,10 @@ func (r *Reservation) Delay() time.Duration {
 	return max(0, time.Until(r.starts))
 }
 
-// Wait sleeps until a booking starts. If the context ends first Wait gives the place back, as Release does, and returns the
-// context's error. If its deadline is nearer than the start it does so at once, and the error is a [*LimitedError] that is
-// also context.DeadlineExceeded. (A booking by [Limiter.BookOnce] keeps its place.) For a call that was refused the error is
-// a LimitedError too.
+// Wait sleeps until a booking starts. If the context ends first Wait gives the place back, as Release does, and returns
+// the context's error. If its deadline is nearer than the start it does so at once, and the error is a [*LimitedError]
+// that is also context.DeadlineExceeded. (A booking by [Limiter.BookOnce] keeps its place.) For a call that was refused
+// the error is a LimitedError too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
 		return limited(r.key(), r.result, nil)

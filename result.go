@@ -33,7 +33,8 @@ type Result struct {
 	// Remaining is how many units are left after this call: the fewest over all limits, never negative.
 	Remaining int64
 	// RetryAfter is zero for a call that was admitted. For a refusal it is the shortest time after which the same
-	// call is admitted if no other call comes: exact to the microsecond on the store's clock, over all limits.
+	// call is admitted if no other call comes: exact to the microsecond on the store's clock, over all limits. While
+	// bookings lie ahead it is the time behind them: for a call that is not booked an upper bound.
 	RetryAfter time.Duration
 	// ResetAfter is the time until every unit of every limit is free, if no other call comes.
 	ResetAfter time.Duration
@@ -42,8 +43,8 @@ type Result struct {
 	Delay time.Duration
 	// Charged is how many units AllowUpTo charged, or Reward gave back. It is zero for every other call.
 	Charged int64
-	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places are charged one after the other, and At is the
-	// time of the last: their own are in the results of ReserveAll.
+	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places
+	// are charged one after the other, and At is the time of the last: their own are in the results of ReserveAll.
 	At time.Time
 
 	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple

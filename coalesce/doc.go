@@ -5,8 +5,8 @@
 //
 // # How
 //
-// At most one decision of a key is in flight in a process, and one for bookings (below). If there is none, a call goes to the store as it is. Calls
-// that arrive during a decision queue, and are decided together after it:
+// At most one decision of a key is in flight in a process, and one for bookings (below). If there is none, a call goes
+// to the store as it is. Calls that arrive during a decision queue, and are decided together after it:
 //
 //	time ─▶   a ├──────────────┤
 //	             b ┄┄┄┄┄┄┄┄┄┄┄┄├──────────────┤        b, c and d are one call with the

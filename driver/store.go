@@ -43,9 +43,10 @@ type Deduplicator interface {
 // instant is farther away the request is refused, and its retry time is the time until that instant.
 //
 // A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends
-// at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is an
-// upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every booking, where
-// more than 1,000 instants within a window of now have charges. What remains is the highest cost that it would admit.
+// at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is
+// an upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every
+// booking, where more than 1,000 instants within a window of now have charges. What remains is the highest cost that it
+// would admit.
 //
 // For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given
 // back by a settlement; those behind it keep their instants, and a later booking may get the place of the last one. At

@@ -9,9 +9,9 @@ import (
 
 var _ driver.Chooser = (*Store)(nil)
 
-// DecideAny implements [driver.Chooser]. While the store is unavailable the failure mode answers for one subject after the
-// other, in their order, until it admits one now: it does not compare their room. If the store has charged another subject by then,
-// that charge stays.
+// DecideAny implements [driver.Chooser]. While the store is unavailable the failure mode answers for one subject after
+// the other, in their order, until it admits one now: it does not compare their room. If the store has charged another
+// subject by then, that charge stays.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
 	store, ok := s.store.(driver.Chooser)
 	if !ok {

@@ -42,8 +42,8 @@ func (b *backlog) claim(of account) *flight {
 	return b.begin(&flight{of: of, units: min(d.units(), driver.MaxUnits), debt: d})
 }
 
-// call begins the flight of a call that was admitted locally at an instant, a delay ahead. It has a debt if it has no ID: with one the
-// account owes it already.
+// call begins the flight of a call that was admitted locally at an instant, a delay ahead. It has a debt if it has no
+// ID: with one the account owes it already.
 func (b *backlog) call(id string, req driver.Request, at, delay int64) *flight {
 	f := &flight{of: accountOf(id, req.Key, req.Policy), units: req.Cost}
 	if id == "" {

@@ -136,8 +136,8 @@ func (l *local) mirrorLater(id string, req driver.Request, delay time.Duration) 
 	time.AfterFunc(delay, mirror)
 }
 
-// decide decides over this process's share, and books over it in order if the local store books. A call that costs more than the share is refused until the store may be
-// called again.
+// decide decides over this process's share, and books over it in order if the local store books. A call that costs more
+// than the share is refused until the store may be called again.
 func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, cause error, again time.Duration) ([]driver.Answer, error) {
 	shares := make([]*share, len(reqs))
 	asked := make([]driver.Request, len(reqs))

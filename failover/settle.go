@@ -49,8 +49,8 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 	return nil
 }
 
-// Reward implements [driver.Taker]. An unavailable store is an error in every mode. The units stay charged in this process's
-// share.
+// Reward implements [driver.Taker]. An unavailable store is an error in every mode. The units stay charged in this
+// process's share.
 func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	store, ok := s.store.(driver.Taker)
 	if !ok {

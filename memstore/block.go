@@ -7,8 +7,8 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// decide decides a request, and keeps a subject out that is refused too often: then the request costs nothing. It reports false if there is no place for
-// a new subject.
+// decide decides a request, and keeps a subject out that is refused too often: then the request costs nothing. It
+// reports false if there is no place for a new subject.
 func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
 	if req.Policy.Block.Refusals == 0 {
 		return sh.decideOpen(now, hash, req, answer)

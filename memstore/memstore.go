@@ -28,10 +28,11 @@ const (
 type Options struct {
 	// MaxKeys caps the keys held, to within 2 %. When the store is full, a new key evicts the least used of eight keys
 	// that refuse no call: the evicted subject may be admitted again for the units it was charged. A key with no unit
-	// left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never evicted: if all
-	// keys of a shard are such, calls of new keys get [ErrFull]. Stats counts both. Zero is DefaultMaxKeys. A key takes about 350 bytes, plus 16
-	// to 32 for each charge that its window has held at once, and about 70 for each ID of a call or a settlement that
-	// it remembers, at most 16,384 of them: then a further one replaces the one that ends first.
+	// left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never evicted: if
+	// all keys of a shard are such, calls of new keys get [ErrFull]. Stats counts both. Zero is DefaultMaxKeys. A key
+	// takes about 350 bytes, plus 16 to 32 for each charge that its window has held at once, and about 70 for each ID
+	// of a call or a settlement that it remembers, at most 16,384 of them: then a further one replaces the one that
+	// ends first.
 	MaxKeys int
 	// NoEviction keeps every key until it expires: calls of new keys get [ErrFull] as long as the store is full.
 	NoEviction bool

@@ -100,7 +100,8 @@ func (sh *shard) fit(now int64, hash uint64, req driver.Request) int64 {
 	return cost
 }
 
-// decideOpen looks, charges when there is room, and sets the answer. It reports false if there is no place for a new subject.
+// decideOpen looks, charges when there is room, and sets the answer. It reports false if there is no place for a new
+// subject.
 func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
 	statuses := sh.statuses[:len(req.Policy.Limits)]
 	sub := sh.find(hash, req.Key, req.Policy)

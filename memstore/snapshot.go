@@ -18,9 +18,9 @@ import (
 // CRC-32C, big endian, of all bytes before it.
 const snapshotHeader = "sash memstore snapshot 3\n"
 
-// A record is: algorithm, resolution in nanoseconds, key, flags, until when the subject is held, when it was first charged,
-// until when it refuses calls, the units used, IDs, the state, and its block if a flag says so. Strings follow their length;
-// all numbers are varints.
+// A record is: algorithm, resolution in nanoseconds, key, flags, until when the subject is held, when it was first
+// charged, until when it refuses calls, the units used, IDs, the state, and its block if a flag says so. Strings follow
+// their length; all numbers are varints.
 const (
 	flagLoose = 1 // a charge may still be settled
 	flagBlock = 2 // refusals are counted

@@ -31,8 +31,9 @@ func (s *strict) counts() (refused, served int) {
 	return s.tooFew, s.served
 }
 
-// Three processes with four workers each, and an API that lowers its limit from 25 to 10 in 5 s. A request takes 5 ms. Twelve
-// are on their way together when they are not paced, and what is on its way when the first is refused cannot be held back.
+// Three processes with four workers each, and an API that lowers its limit from 25 to 10 in 5 s. A request takes 5 ms.
+// Twelve are on their way together when they are not paced, and what is on its way when the first is refused cannot be
+// held back.
 func tightened(t *testing.T, fields bool, opts outgoing.Options) (refused, served int) {
 	synctest.Test(t, func(t *testing.T) {
 		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, fields: fields}

@@ -92,8 +92,8 @@ func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-// apply returns a bucket's limits, lowered to their ceilings and to the share of the call's class. When a
-// ceiling has no room for the cost it returns the time until it has. Rises is the time until all ceilings have risen to their
+// apply returns a bucket's limits, lowered to their ceilings and to the share of the call's class. When a ceiling has
+// no room for the cost it returns the time until it has. Rises is the time until all ceilings have risen to their
 // limits, or math.MaxInt64 if none is lower: farther ahead nothing is booked under them.
 func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
 	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64

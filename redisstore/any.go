@@ -11,9 +11,10 @@ import (
 
 var _ driver.Chooser = (*Store)(nil)
 
-// DecideAny implements [driver.Chooser], in one script. On a cluster the error is [driver.ErrApart] for keys of different
-// slots, and for requests that may be booked under limits of the calendar: the instants of their bookings can lie outside any
-// boundaries that are sent. The script looks at each subject that it has to compare, so its time grows with them: see any.lua.
+// DecideAny implements [driver.Chooser], in one script. On a cluster the error is [driver.ErrApart] for keys of
+// different slots, and for requests that may be booked under limits of the calendar: the instants of their bookings can
+// lie outside any boundaries that are sent. The script looks at each subject that it has to compare, so its time grows
+// with them: see any.lua.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
 	var answers [1]driver.Answer
 	keys := make([]string, len(reqs))

@@ -7,8 +7,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// blockKey returns the name of the key of a subject's block, in the slot of the subject's key. Braces in keys or prefixes that
-// are not from sash.Key can make it take a few thousand tries to find it, as for that of a cool-down.
+// blockKey returns the name of the key of a subject's block, in the slot of the subject's key. Braces in keys or
+// prefixes that are not from sash.Key can make it take a few thousand tries to find it, as for that of a cool-down.
 func (s *Store) blockKey(key string, policy *driver.Policy) string {
 	own := s.Key(key, policy)
 	rest := "}:" + own[len(s.prefix):]

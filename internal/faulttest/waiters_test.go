@@ -46,8 +46,8 @@ type booking struct {
 
 func micros(t time.Time) int64 { return t.UnixMicro() }
 
-// waitersMain is main in a process of waiters. It writes each booking when it is answered, and again when it starts or ends.
-// At the line "leave" every third waiter leaves; the others end when the input does.
+// waitersMain is main in a process of waiters. It writes each booking when it is answered, and again when it starts or
+// ends. At the line "leave" every third waiter leaves; the others end when the input does.
 func waitersMain(text string) error {
 	var j waitersJob
 	if err := json.Unmarshal([]byte(text), &j); err != nil {

@@ -98,8 +98,8 @@ func TestWaitersLeaveAndAreKilled(t *testing.T) {
 			break
 		}
 	}
-	// One decision each, and one settlement for each that left. Not known are the calls whose answer died with a process, and
-	// what is still given back for callers who left while the store decided.
+	// One decision each, and one settlement for each that left. Not known are the calls whose answer died with a
+	// process, and what is still given back for callers who left while the store decided.
 	n, answered, gone := decisions(t, server), len(all.answered())+len(left.answered()), len(left)-len(left.answered())
 	if n < int64(answered) || n > int64(answered+2*200+2*gone) {
 		t.Errorf("%d scripts for %d bookings and %d that left, %d of them without an answer", n, len(all), len(left), gone)

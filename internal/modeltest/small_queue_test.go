@@ -114,8 +114,8 @@ const (
 	smallNear  = 3
 )
 
-// In the small world logs are full, few bookings may lie ahead, and the clock goes back: whoever waits in real time starts in
-// order, and never with too many others.
+// In the small world logs are full, few bookings may lie ahead, and the clock goes back: whoever waits in real time
+// starts in order, and never with too many others.
 func TestBookingsInTheSmallWorld(t *testing.T) {
 	before := threshold.Log
 	defer func() { threshold.Log = before }()

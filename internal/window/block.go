@@ -7,8 +7,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Block counts the refusals of a subject, and keeps it out for a time when there are too many. The zero value and nil have
-// counted none.
+// A Block counts the refusals of a subject, and keeps it out for a time when there are too many. The zero value and nil
+// have counted none.
 type Block struct {
 	ends, length int64
 	refusals     []int64 // the instants of those that are counted

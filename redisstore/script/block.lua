@@ -9,9 +9,9 @@
 -- The value of a block is I7 end, I7 length, and I7 for each refusal that is counted, the last ones in a window. They begin
 -- anew when a block begins. The end is 0 until the first block.
 --
--- Invariants: a look and an admission write no block, unless the clock went back. Each write sets the expiry. If Redis refuses the write, for lack of
--- memory, the refusal stands and is not counted. After a clock that went back a block lasts no longer than its length, and
--- refusals later than now count as of now.
+-- Invariants: a look and an admission write no block, unless the clock went back. Each write sets the expiry. If Redis
+-- refuses the write, for lack of memory, the refusal stands and is not counted. After a clock that went back a block
+-- lasts no longer than its length, and refusals later than now count as of now.
 
 local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local all, subjects = KEYS, #KEYS / 2

@@ -4,7 +4,8 @@
 -- KEYS     one a subject
 -- ARGV     1: as in log.lua and, of a settlement, in log_settle.lua; of a call with an ID, the 8 bytes of that at the
 --             end. Mode 3, for a charge that may be settled, is the same as 0. Mode 6 gives the cost back.
--- Returns  as in log.lua, or for a repetition in log_once.lua; of a settlement an empty string; in mode 6, as log_reward.lua
+-- Returns  as in log.lua, or for a repetition in log_once.lua; of a settlement an empty string; in mode 6, as
+-- log_reward.lua
 --
 -- The second part defines five functions over a subject {key, cost, limits, keep, units} and ends with
 -- `return run(read, look, charge, settle, give)`:
