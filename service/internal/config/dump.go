@@ -31,6 +31,9 @@ func (r *Rule) Describe() string {
 	if r.Options.CountRefused {
 		words = append(words, "count_refused")
 	}
+	if r.Options.Block != (sash.Block{}) {
+		words = append(words, describeBlock(r.Options.Block))
+	}
 	if r.Shadow {
 		words = append(words, "shadow_mode")
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"example.com/sash"
 )
 
 // reserved reads the key reserve_below. Calls of the descriptor count under the descriptor above it, on the same
@@ -19,9 +21,9 @@ import (
 // within 95 %. So a cron job stops before the quota is used up, and users continue.
 func (b *ruleBody) reserved(rule, above *Rule) error {
 	n := b.reserveBelow
-	for _, stray := range [...]bool{b.rateLimit != nil, b.limits != nil, b.algorithm != nil, b.resolution != nil, b.candidate != nil, b.countRefused} {
+	for _, stray := range [...]bool{b.rateLimit != nil, b.limits != nil, b.algorithm != nil, b.resolution != nil, b.candidate != nil, b.countRefused, b.block != nil} {
 		if stray {
-			return b.errorf(n, "reserve_below uses the limits of the descriptor above it: remove limits, rate_limit, algorithm, resolution, count_refused and candidate")
+			return b.errorf(n, "reserve_below uses the limits of the descriptor above it: remove limits, rate_limit, algorithm, resolution, count_refused, block and candidate")
 		}
 	}
 	switch {
@@ -29,6 +31,8 @@ func (b *ruleBody) reserved(rule, above *Rule) error {
 		return b.errorf(n, "reserve_below needs a parent descriptor with limits: here there is nothing to reserve")
 	case above.Reserve > 0:
 		return b.errorf(n, "reserve_below below another reserve_below: put both directly below the descriptor with the limits")
+	case above.Options.Block != sash.Block{}:
+		return b.errorf(n, "reserve_below below a descriptor with block: refusals of these calls would keep out those that the reserve is for; remove one of the two")
 	}
 	var text string
 	if err := b.text("reserve_below", &text)(n); err != nil {

@@ -57,7 +57,7 @@ func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
-	onUnavailable, candidate, reserveBelow         *yaml.Node
+	onUnavailable, candidate, reserveBelow, block  *yaml.Node
 
 	shadow, quota, detailed, guard, countRefused bool
 }
@@ -74,6 +74,7 @@ func (b *ruleBody) fields() map[string]field {
 		"cost":          keep(&b.cost),
 		"candidate":     keep(&b.candidate),
 		"reserve_below": keep(&b.reserveBelow),
+		"block":         keep(&b.block),
 		"shadow_mode":   b.boolean("shadow_mode", &b.shadow),
 		"quota_mode":    b.boolean("quota_mode", &b.quota),
 
@@ -111,9 +112,9 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate} {
+		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate, b.block} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, on_unavailable and candidate need rate_limit or limits beside them")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, block, on_unavailable and candidate need rate_limit or limits beside them")
 			}
 		}
 		if rule.Unlimited {
@@ -185,6 +186,9 @@ func (b *ruleBody) options(rule *Rule) error {
 		if err := b.units("cost", &rule.Cost)(b.cost); err != nil {
 			return err
 		}
+	}
+	if err := b.readBlock(rule); err != nil {
+		return err
 	}
 	return b.unavailable(rule)
 }

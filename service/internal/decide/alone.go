@@ -91,7 +91,7 @@ func (a *Answer) Foresee(cost int64) {
 func (a *Answer) read(answer driver.Answer) { a.result(a.limits.limiter.Result(a.Key, answer)) }
 
 func (a *Answer) result(res sash.Result) {
-	a.Limits, a.At, a.Delay, a.Source, a.Cause = res.Limits(), res.At, res.Delay, res.Source, res.Cause
+	a.Limits, a.At, a.Delay, a.Source, a.Cause, a.Blocked = res.Limits(), res.At, res.Delay, res.Source, res.Cause, res.Blocked
 	a.refusal()
 }
 

@@ -28,7 +28,7 @@ type Request struct {
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.
-var ErrNoQueue = errors.New("a rule with count_refused, or an algorithm other than sliding-log and sliding-buckets, has no queue to wait in")
+var ErrNoQueue = errors.New("a rule with count_refused or block, or with an algorithm other than sliding-log and sliding-buckets, has no queue to wait in")
 
 // A Part is one subject that a request asks units of: a descriptor of Envoy's.
 type Part struct {
@@ -92,6 +92,9 @@ type Answer struct {
 	// BannedBy is the ban by which an operator refuses the subject, of several the last to end: RefusedBy is called Ban,
 	// and nothing was charged. Nil is none. The caller must not change it.
 	BannedBy *Exception
+	// Blocked says that the subject is kept out, because it was refused too often: see sash.Block. Each limit refuses until
+	// the block ends.
+	Blocked bool
 	// Limits is each limit's part of the answer; empty when nothing limits the part, or the store was not asked.
 	Limits []sash.LimitResult
 	// At is the store's clock when it decided; zero when it was not asked.

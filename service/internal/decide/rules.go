@@ -132,6 +132,9 @@ func (a *Answer) mayWait(within time.Duration) error {
 		return nil
 	}
 	if !driver.CanBook(a.limits.store, a.limits.policy) {
+		if a.limits.policy.Block.Refusals > 0 {
+			return fmt.Errorf("%w; this one has block", ErrNoQueue)
+		}
 		return fmt.Errorf("%w; this one counts by %v", ErrNoQueue, a.limits.policy.Algorithm)
 	}
 	a.within = within.Microseconds()
