@@ -168,7 +168,7 @@ func (l *Limiter) decideAny(ctx context.Context, options []option) (int, Result,
 	if err != nil {
 		return 0, Result{}, err
 	}
-	chosen, answer, err := 0, driver.Answer{}, error(driver.ErrApart)
+	chosen, answer, err := 0, driver.Answer{}, driver.ErrApart
 	if store, ok := l.store.(driver.Chooser); ok {
 		chosen, answer, err = store.DecideAny(ctx, reqs)
 	}

@@ -33,7 +33,10 @@ func (u *slowAPI) RoundTrip(req *http.Request) (*http.Response, error) {
 		takes = 0
 	}
 	n := u.inside.Add(1)
-	for most := u.most.Load(); n > most && !u.most.CompareAndSwap(most, n); most = u.most.Load() {
+	for {
+		if most := u.most.Load(); n <= most || u.most.CompareAndSwap(most, n) {
+			break
+		}
 	}
 	time.Sleep(takes)
 	body := &slowBody{Reader: strings.NewReader("done"), end: func() { u.inside.Add(-1) }, takes: takes}
@@ -69,7 +72,7 @@ func sharing(t *testing.T, store driver.Store, opts outgoing.Options, limits ...
 	return &http.Client{Transport: rt}
 }
 
-func fly(t *testing.T, c *http.Client, ctx context.Context) (*http.Response, error) {
+func fly(ctx context.Context, t *testing.T, c *http.Client) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test/", http.NoBody)
 	if err != nil {
@@ -88,7 +91,7 @@ func TestNoMoreRequestsAreInFlightThanTheLimit(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range 30 {
 			group.Go(func() {
-				res, err := fly(t, processes[i%2], t.Context())
+				res, err := fly(t.Context(), t, processes[i%2])
 				if err != nil {
 					t.Error(err)
 					return
@@ -147,8 +150,8 @@ func TestASlotIsHeldUntilTheBodyEnds(t *testing.T) {
 					}
 					return res
 				}
-				c.end(trip())
-				trip()
+				c.end(trip()) //nolint:bodyclose // when it is closed is what this is about
+				trip()        //nolint:bodyclose // when it is closed is what this is about
 				if took := time.Since(began); took < c.held || took > c.held+time.Second/10 {
 					t.Errorf("the next request was sent after %v, want %v", took, c.held)
 				}
@@ -164,30 +167,30 @@ func TestARequestWithoutASlotFails(t *testing.T) {
 		full := func(opts outgoing.Options) *http.Client {
 			opts.Base, opts.InFlight = u, one
 			c := inFlight(t, opts, sash.PerHour(1000))
-			if _, err := fly(t, c, t.Context()); err != nil {
+			if _, err := fly(t.Context(), t, c); err != nil { //nolint:bodyclose // it stays open
 				t.Fatal(err)
 			}
 			return c // the body is never closed
 		}
 		var limited *sash.LimitedError
-		_, err := fly(t, full(outgoing.Options{Mode: outgoing.Refuse}), t.Context())
+		_, err := fly(t.Context(), t, full(outgoing.Options{Mode: outgoing.Refuse})) //nolint:bodyclose // there is no answer
 		if !errors.As(err, &limited) || !limited.AtOnce || limited.Limit.Units != 1 {
 			t.Errorf("refused: %v", err)
 		}
 		began := time.Now()
-		_, err = fly(t, full(outgoing.Options{MaxWait: 7 * time.Second}), t.Context())
+		_, err = fly(t.Context(), t, full(outgoing.Options{MaxWait: 7 * time.Second})) //nolint:bodyclose // there is no answer
 		if took := time.Since(began); !errors.Is(err, outgoing.ErrMaxWait) || !errors.Is(err, sash.ErrLimited) || took > 8*time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := fly(t, full(outgoing.Options{}), ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := fly(ctx, t, full(outgoing.Options{})); !errors.Is(err, context.DeadlineExceeded) { //nolint:bodyclose // there is no answer
 			t.Errorf("at the deadline: %v", err)
 		}
 		gone, leave := context.WithCancelCause(t.Context())
 		cause := errors.New("the user went away")
 		time.AfterFunc(time.Second, func() { leave(cause) })
-		if _, err := fly(t, full(outgoing.Options{}), gone); !errors.Is(err, cause) {
+		if _, err := fly(gone, t, full(outgoing.Options{})); !errors.Is(err, cause) { //nolint:bodyclose // there is no answer
 			t.Errorf("cancelled: %v", err)
 		}
 	})
@@ -203,7 +206,7 @@ func TestAWaitForRoomTakesNothingFromTheHoldTime(t *testing.T) {
 		var group sync.WaitGroup
 		for range 6 {
 			group.Go(func() {
-				res, err := fly(t, c, t.Context())
+				res, err := fly(t.Context(), t, c)
 				if err != nil {
 					t.Error(err)
 					return

@@ -54,7 +54,7 @@ var blockCases = []testCase{
 			for range 5 {
 				s.peek(l, "k")
 				if taker(s) {
-					s.penalize(l, "k", 1)
+					s.penalize(l, 1)
 				}
 				s.allow(plain, "k", 1)
 				s.allow(l, "other", 2)

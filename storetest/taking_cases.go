@@ -114,11 +114,11 @@ var takingCases = []testCase{
 			}
 			l := s.limiter(sash.Every(10, window))
 			s.align(8 * window)
-			if res := s.penalize(l, "k", 4); res.Remaining != 6 || !res.Allowed {
+			if res := s.penalize(l, 4); res.Remaining != 6 || !res.Allowed {
 				s.broken("after a penalty of 4 of 10: %d remain, allowed %v", res.Remaining, res.Allowed)
 			}
 			s.Advance(time.Second)
-			res := s.penalize(l, "k", 20)
+			res := s.penalize(l, 20)
 			if res.Remaining != 0 || s.algorithm != sash.GCRA && res.Allowed { // whose debt is one window at most
 				s.broken("after a penalty of 20 of 10: %d remain, allowed %v", res.Remaining, res.Allowed)
 			}
@@ -127,7 +127,7 @@ var takingCases = []testCase{
 			}
 			s.Advance(res.ResetAfter)
 			s.fill(l, "k", 10)
-			s.penalize(l, "k", sash.MaxUnits)
+			s.penalize(l, sash.MaxUnits)
 			if res := s.allow(l, "k", 1); res.Allowed {
 				s.broken("admitted after a penalty of the most units")
 			}
@@ -147,10 +147,10 @@ var takingCases = []testCase{
 				s.Advance(2 * resolution)
 			}
 			for range 5 {
-				s.penalize(l, "k", 20)
+				s.penalize(l, 20)
 				s.Advance(2 * resolution)
 			}
-			s.reward(l, "k", 100, 100)
+			s.reward(l, 100, 100)
 			if left := s.peek(l, "k").Remaining; left != 0 {
 				s.broken("%d of 10 remain: 10 were charged and 100 of a penalty given back", left)
 			}
@@ -165,20 +165,20 @@ var takingCases = []testCase{
 			}
 			l := s.limiter(sash.Every(100, window), sash.Every(1000, 3*window))
 			s.align(8 * window)
-			s.reward(l, "k", 7, 0) // nothing is charged
-			s.reward(l, "k", sash.MaxUnits, 0)
+			s.reward(l, 7, 0) // nothing is charged
+			s.reward(l, sash.MaxUnits, 0)
 			for range 20 {
 				s.fill(l, "k", 4)
 				s.Advance(time.Microsecond)
 			}
-			s.reward(l, "k", 1, 1)
-			s.reward(l, "k", 3, 3)
-			s.reward(l, "k", 30, 30)
+			s.reward(l, 1, 1)
+			s.reward(l, 3, 3)
+			s.reward(l, 30, 30)
 			if left := s.peek(l, "k").Remaining; left != 54 {
 				s.broken("%d of 100 remain: 80 were charged and 34 given back", left)
 			}
 			s.fill(l, "k", 54)
-			s.reward(l, "k", 1000, 100)
+			s.reward(l, 1000, 100)
 			s.fill(l, "k", 100)
 		},
 	},
@@ -195,7 +195,7 @@ var takingCases = []testCase{
 				s.fill(l, "k", 1)
 				s.Advance(100 * time.Millisecond)
 			}
-			s.reward(l, "k", 15, 15)
+			s.reward(l, 15, 15)
 			// The first charge that is left was the sixteenth.
 			want := window - 25*100*time.Millisecond
 			if res := s.allow(l, "k", 16); res.Allowed || res.RetryAfter != want {
@@ -220,14 +220,14 @@ var takingCases = []testCase{
 			if res := s.upTo(l, "k", 9); res.Charged != 2 {
 				s.broken("%d are charged before a booking, want 2", res.Charged)
 			}
-			s.reward(l, "k", 100, 10)
+			s.reward(l, 100, 10)
 			if left := s.peek(l, "k").Remaining; left != 5 {
 				s.broken("%d of 10 remain before a booking of 5", left)
 			}
 			if res := s.upTo(l, "k", 9); res.Charged != 5 {
 				s.broken("%d are charged before a booking of 5, want 5", res.Charged)
 			}
-			if res := s.penalize(l, "k", 3); res.Remaining != 0 || res.Allowed {
+			if res := s.penalize(l, 3); res.Remaining != 0 || res.Allowed {
 				s.broken("after a penalty before a booking %d remain, allowed %v", res.Remaining, res.Allowed)
 			}
 		},
@@ -243,9 +243,9 @@ var takingCases = []testCase{
 			short, long := s.limiter(sash.Every(10, window)), s.limiter(sash.Every(20, 4*window))
 			s.fill(long, "k", 6)
 			s.Advance(2 * window)
-			s.reward(short, "k", 6, 0)
+			s.reward(short, 6, 0)
 			s.fill(short, "k", 5)
-			s.reward(short, "k", 6, 5)
+			s.reward(short, 6, 5)
 			if left := s.peek(long, "k").Remaining; left != 14 {
 				s.broken("%d of 20 remain under the longer limit, which counts 6", left)
 			}
@@ -269,26 +269,26 @@ func (s *suite) upTo(l *sash.Limiter, key string, cost int64) sash.Result {
 	return res
 }
 
-func (s *suite) penalize(l *sash.Limiter, key string, units int64) sash.Result {
+func (s *suite) penalize(l *sash.Limiter, units int64) sash.Result {
 	s.Helper()
-	res, err := l.Penalize(s.Context(), key, units)
+	res, err := l.Penalize(s.Context(), "k", units)
 	if err != nil {
-		s.Fatalf("Penalize(%q, %d): %v", key, units, err)
+		s.Fatalf("Penalize(k, %d): %v", units, err)
 	}
 	return res
 }
 
 // reward gives units back, and fails the test unless so many were.
-func (s *suite) reward(l *sash.Limiter, key string, units, want int64) {
+func (s *suite) reward(l *sash.Limiter, units, want int64) {
 	s.Helper()
-	res, err := l.Reward(s.Context(), key, units)
+	res, err := l.Reward(s.Context(), "k", units)
 	if err != nil {
-		s.Fatalf("Reward(%q, %d): %v", key, units, err)
+		s.Fatalf("Reward(k, %d): %v", units, err)
 	}
 	if res.Charged != want {
 		s.broken("of %d units %d were given back, want %d", units, res.Charged, want)
 	}
-	if left := s.peek(l, key).Remaining; left != res.Remaining {
+	if left := s.peek(l, "k").Remaining; left != res.Remaining {
 		s.broken("the answer says that %d remain, and a peek %d", res.Remaining, left)
 	}
 }

@@ -16,7 +16,7 @@ import (
 type bookings []booking
 
 func (all bookings) where(holds func(booking) bool) bookings {
-	return bookings(slices.DeleteFunc(slices.Clone(all), func(b booking) bool { return !holds(b) }))
+	return slices.DeleteFunc(slices.Clone(all), func(b booking) bool { return !holds(b) })
 }
 
 // charged returns the bookings that hold a place: they were answered, and not given back.
