@@ -55,7 +55,11 @@ func refusal(res sash.Result, subject func(key string) string) *status.Status {
 // limitedMessage describes the limit with the longest retry time, and nothing of the key.
 func limitedMessage(res sash.Result) string {
 	by, _ := res.RefusedBy()
-	return valid("limited to " + inWords(by.Limit) + "; retry after " + res.RetryAfter.String())
+	message := "limited to " + inWords(by.Limit)
+	if res.Blocked {
+		message += "; refused too often"
+	}
+	return valid(message + "; retry after " + res.RetryAfter.String())
 }
 
 func retryInfo(d time.Duration) *errdetails.RetryInfo {

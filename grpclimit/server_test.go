@@ -326,3 +326,17 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 		}()
 	}
 }
+
+func TestABlockedClientIsToldSo(t *testing.T) {
+	limiter, err := sash.New(newClock().store(), &sash.Options{Block: sash.Block{Refusals: 1, For: time.Hour}}, sash.PerMinute(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
+	wantCode(t, call(t.Context(), client), codes.OK)
+	err = call(t.Context(), client)
+	wantRetryAfter(t, err, time.Hour)
+	if got, want := status.Convert(err).Message(), "limited to 1 call per 1 minute; refused too often; retry after 1h0m0s"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+}

@@ -54,6 +54,9 @@ func (d Denial) Write(w http.ResponseWriter) {
 			break // waiting does not help
 		}
 		p.Detail = "Send it again in " + inSeconds(d.RetryAfter) + "."
+		if d.Result.Blocked {
+			p.Detail = "There were too many refused requests. " + p.Detail
+		}
 	case d.Status == http.StatusServiceUnavailable:
 		p.Type, p.Title = ProblemReducedCapacity, "The service cannot take the request at the moment"
 		p.Detail = "Send it again in " + inSeconds(d.RetryAfter) + "."

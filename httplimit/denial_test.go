@@ -48,6 +48,17 @@ func TestARefusalNamesEveryLimitThatRefused(t *testing.T) {
 	}
 }
 
+func TestABlockedClientIsToldSo(t *testing.T) {
+	clock := newClock()
+	opts := &sash.Options{Block: sash.Block{Refusals: 1, For: time.Hour}}
+	h := newMiddleware(t, newLimiter(t, clock.store(), opts, sash.PerMinute(1)), httplimit.PeerAddress, nil)(ok)
+	wantStatus(t, get(h, "GET", "/", nil), 200)
+	want := "There were too many refused requests. Send it again in 3600 seconds."
+	if p := problemOf(t, get(h, "GET", "/", nil)); p.Status != 429 || p.Detail != want {
+		t.Errorf("problem %+v, want detail %q", p, want)
+	}
+}
+
 func TestOtherDenialsSayWhatTheClientCanDo(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(1))
 	for _, c := range []struct {

@@ -65,12 +65,15 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	if disclosed.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(disclosed.retryAfter).RoundUp(), 10))
 	}
-	httplimit.Denial{Status: question.deny, RetryAfter: disclosed.retryAfter, Policies: disclosed.refusedBy}.Write(w)
+	httplimit.Denial{
+		Status: question.deny, RetryAfter: disclosed.retryAfter, Policies: disclosed.refusedBy, Result: sash.Result{Blocked: disclosed.blocked},
+	}.Write(w)
 }
 
 // A disclosure is what the client learns of a decision.
 type disclosure struct {
 	refused    bool
+	blocked    bool          // for too many refusals
 	retryAfter time.Duration // of a refusal; zero when waiting does not help
 	refusedBy  []string
 	limits     []sash.LimitResult
@@ -83,7 +86,7 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 		if a.Soft() {
 			continue
 		}
-		all.refused = all.refused || a.Refused
+		all.refused, all.blocked = all.refused || a.Refused, all.blocked || a.Blocked
 		if a.Source == sash.FromPolicy { // nothing was counted
 			continue
 		}

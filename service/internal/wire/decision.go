@@ -22,6 +22,9 @@ type Decision struct {
 	ResetAfter Seconds `json:"reset_after"`
 	// RefusedBy is the name of the limit that refused, or decide.Ban, or null.
 	RefusedBy *string `json:"refused_by"`
+	// Blocked is there, and true, when the subject is kept out because it was refused too often: RetryAfter is at least the
+	// time until that ends.
+	Blocked bool `json:"blocked,omitempty"`
 	// Shadow is there, and true, when the limits do not bind: Allowed is true whatever they say, and
 	// RefusedBy and RetryAfter are those of the refusal.
 	Shadow bool `json:"shadow,omitempty"`
@@ -56,6 +59,7 @@ func AnswerOf(a *decide.Answer) Decision {
 		}
 		return d
 	}
+	d.Blocked = a.Blocked && a.Refused
 	tightest, _ := a.Tightest()
 	d.Remaining, d.At = &tightest.Remaining, When(a.At)
 	d.source(a)

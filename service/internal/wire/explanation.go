@@ -74,6 +74,10 @@ func summary(e *decide.Explanation) string {
 		return "never allowed: " + e.Never.Error()
 	case a.BannedBy != nil:
 		return "refused: an operator has banned " + config.Key(a.BannedBy.Domain, a.BannedBy.Entries)
+	case a.Refused && a.Soft() && a.Blocked:
+		return "allowed, because the rule is only tried out: the subject is blocked"
+	case a.Refused && a.Blocked:
+		return "refused: the subject is blocked, because it was refused too often"
 	case a.Refused && a.Soft() && len(a.Limits) > 0:
 		return fmt.Sprintf("allowed, because the rule is only tried out: %s has no room for %d", a.RefusedBy.Limit.Name, a.Cost)
 	case a.Refused && !a.Soft():
