@@ -30,7 +30,9 @@ func (h *handler) usage(s *decide.State) []wire.Usage {
 			share = u.Units / instances
 		}
 		used := max(0, share-*u.Remaining)
-		u.Share, u.Used = &share, &used
+		if u.Share = &share; !s.Answer.Blocked {
+			u.Used = &used
+		}
 	}
 	return all
 }

@@ -45,7 +45,10 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{
 		"subject": state.Found.Key, "domain": of.Domain, "entries": state.Entries, "rule": nil,
 		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "last": h.last(state.Found.Key), "store": h.state(true),
-		"override": nil, "ban": nil,
+		"override": nil, "ban": nil, "blocked_until": nil,
+	}
+	if until := state.BlockedUntil(); !until.IsZero() {
+		answer["blocked_until"] = wire.Instant(until)
 	}
 	if source := state.Answer.Source; state.Policy != nil {
 		answer["source"] = source.String()

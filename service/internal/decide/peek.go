@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -72,6 +73,18 @@ type State struct {
 	Policy *driver.Policy
 	// Answer is the store's, to a request of no units; its Limits are empty where the store was not asked.
 	Answer Answer
+}
+
+// BlockedUntil returns the instant, on the clock of the answer, at which a block of the subject ends; zero without one.
+func (s *State) BlockedUntil() time.Time {
+	if !s.Answer.Blocked {
+		return time.Time{}
+	}
+	left := s.Answer.RefusedBy.RetryAfter
+	for _, l := range s.Answer.Limits { // one that was exceeded before may have room later than that
+		left = min(left, l.RetryAfter)
+	}
+	return s.Answer.At.Add(left)
 }
 
 // State returns how a subject stands, also while it is banned, and charges nothing. Observers are not notified. It takes

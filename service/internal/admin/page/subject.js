@@ -174,6 +174,7 @@ const show = () => {
   say($('h-window'), s.subject);
   const badges = [];
   if (s.ban) badges.push(['bad', `banned until ${moment(Date.parse(s.ban.expires))}${s.ban.subject === s.subject ? '' : ` as ${s.ban.subject}`}${s.ban.reason ? `: ${s.ban.reason}` : ''}`]);
+  if (s.blocked_until) badges.push(['bad', `blocked until ${moment(Date.parse(s.blocked_until))}: refused too often`]);
   if (s.override) badges.push(['warn', `override until ${moment(Date.parse(s.override.expires))}${s.override.reason ? `: ${s.override.reason}` : ''}`]);
   if (s.source === 'policy') badges.push(['bad', 'not known now']);
   if (s.source === 'local') badges.push(['warn', 'decided locally']);

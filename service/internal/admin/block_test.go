@@ -1,0 +1,54 @@
+package admin
+
+import (
+	"testing"
+	"time"
+
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/wire"
+)
+
+// A blocked subject says until when, and a reset lets it in.
+func TestABlockedSubject(t *testing.T) {
+	w := begin(t, one)
+	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: user, limits: [1/1m, 3/1h], block: {refusals: 2, for: 10m}}]\n"))
+	if err == nil {
+		err = w.decider.Use(cfg)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	type look struct {
+		At      time.Time
+		Until   *time.Time `json:"blocked_until"`
+		Limits  []wire.Usage
+		Subject string
+	}
+	subject := func() (l look) {
+		w.says(&l, 200, "GET", "/admin/v1/subject?domain=d&entry=user:ann", "")
+		return l
+	}
+	w.asks("user", "ann")
+	w.asks("user", "ann")
+	if l := subject(); l.Until != nil || *l.Limits[1].Used != 1 {
+		t.Errorf("before the block: %+v", l)
+	}
+	w.asks("user", "ann")
+	began := time.Now()
+	l := subject()
+	if l.Until == nil || l.Until.After(began.Add(10*time.Minute)) || l.Until.Before(began.Add(10*time.Minute-5*time.Second)) {
+		t.Fatalf("during the block: %+v", l)
+	}
+	if u := l.Limits[0]; *u.Remaining != 0 || u.Used != nil || time.Duration(*u.ReleaseAfter) != l.Until.Sub(l.At) {
+		t.Errorf("during the block: %+v", u)
+	}
+	var why wire.Explanation
+	w.says(&why, 200, "POST", "/admin/v1/explain", `{`+ann+`}`)
+	if why.Summary != "refused: the subject is blocked, because it was refused too often" || !why.Decision.Blocked {
+		t.Errorf("why: %+v", why)
+	}
+	w.says(&struct{}{}, 200, "POST", "/admin/v1/reset", `{`+ann+`}`)
+	if l := subject(); l.Until != nil || !w.asks("user", "ann") {
+		t.Errorf("after the reset: %+v", l)
+	}
+}
