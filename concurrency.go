@@ -33,8 +33,9 @@ type Concurrency struct {
 // [MinWindow] to [MaxWindow] for a call. A nil opts is the default. It shares no keys with
 // limiters of the same prefix.
 //
-// The error is [ErrInvalidLimit], also for an algorithm that is not exact, and [ErrUnsupported] when the
-// store does not settle or the options charge refused calls. It does no I/O. It panics if store is nil.
+// The error is [ErrInvalidLimit], also for an algorithm that is not exact and for a [Block], which callers that wait
+// would begin by asking, and [ErrUnsupported] when the store does not settle or the options charge refused calls. It does
+// no I/O. It panics if store is nil.
 func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
 	if store == nil {
 		panic("sash: NewConcurrency needs a store, such as memstore.New(nil)")
@@ -47,6 +48,9 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 	}
 	if !l.policy.Algorithm.Exact() {
 		return nil, fmt.Errorf("%w: algorithm %v lets more than %d calls be in flight", ErrInvalidLimit, l.policy.Algorithm, n)
+	}
+	if l.policy.Block.Refusals > 0 {
+		return nil, fmt.Errorf("%w: a block, of a limit of calls in flight", ErrInvalidLimit)
 	}
 	if _, err := l.settler("a limit of calls in flight"); err != nil {
 		return nil, err

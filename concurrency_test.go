@@ -250,6 +250,7 @@ func TestConcurrenciesThatCannotWork(t *testing.T) {
 		"no slot":                          {settles, sash.Options{}, 0, time.Minute, sash.ErrInvalidLimit},
 		"no hold time":                     {settles, sash.Options{}, 5, 0, sash.ErrInvalidLimit},
 		"an algorithm that is not exact":   {settles, sash.Options{Algorithm: sash.FixedWindow}, 5, time.Minute, sash.ErrInvalidLimit},
+		"a block":                          {settles, sash.Options{Block: sash.Block{For: time.Minute}}, 5, time.Minute, sash.ErrInvalidLimit},
 		"a store that cannot settle":       {panicStore{}, sash.Options{}, 5, time.Minute, sash.ErrUnsupported},
 		"refused calls that count as well": {settles, sash.Options{CountRefused: true}, 5, time.Minute, sash.ErrUnsupported},
 	} {
