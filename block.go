@@ -7,7 +7,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Block keeps a subject out that does not stop: once it has been refused so many times within a window, every call is
+// A Block keeps out a subject that does not stop: once it has been refused so many times within a window, every call is
 // refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until the
 // block ends. Then counting begins anew. [Limiter.Reset] ends it.
 //

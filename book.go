@@ -33,7 +33,7 @@ const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 // store still grants within a second is given back.
 //
 // Errors are those of Reserve. [ErrUnsupported] also means that the store does not book under the limiter's algorithm.
-// Stores book under SlidingLog and SlidingBuckets, and never with Options.CountRefused.
+// Stores book under SlidingLog and SlidingBuckets, and never with Options.CountRefused or Options.Block.
 func (l *Limiter) Book(ctx context.Context, key string, cost int64, within time.Duration) (*Reservation, error) {
 	store, err := l.booker("Book", l.policy)
 	if err != nil {

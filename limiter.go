@@ -35,7 +35,7 @@ type Options struct {
 	Resolution time.Duration
 	// CountRefused charges refused calls too, so that a caller that never stops is never admitted.
 	CountRefused bool
-	// Block keeps subjects out for a time that are refused too often. The zero Block keeps nobody out.
+	// Block keeps out, for a time, subjects that are refused too often. The zero Block keeps none out.
 	Block Block
 }
 

@@ -68,13 +68,13 @@ type Policy struct {
 	Resolution time.Duration
 	// CountRefused charges refused calls too.
 	CountRefused bool
-	// Block says who stays out for a time although there may be room. The zero Block keeps nobody out.
+	// Block keeps out subjects that are refused too often, although there may be room. The zero Block keeps none out.
 	Block Block
 	// Limits are 1 to MaxLimits limits, in the order of an answer's statuses.
 	Limits []Limit
 }
 
-// A Block keeps a subject out that is refused too often. Times are in microseconds.
+// A Block keeps out a subject that is refused too often. Times are in microseconds.
 //
 // A store counts the refusals that it decides: of calls that charge, with or without an ID, and of several subjects those
 // whose limits refuse. Peeks, admissions, Forced requests and rewards do not count. With the one that makes it Refusals
@@ -111,7 +111,7 @@ func (p *Policy) Equal(q *Policy) bool {
 
 // Bookable reports whether a store can book under the policy. The counts of the approximate algorithms, and the sorted
 // set, do not tell bookings from charges that a clock has gone back behind, a refusal that is charged has no place in a
-// queue, and who may be blocked is not kept waiting.
+// queue, and a subject that may be blocked is not kept waiting.
 func (p *Policy) Bookable() bool {
 	return !p.CountRefused && p.Block.Refusals == 0 && (p.Algorithm == SlidingLog || p.Algorithm == SlidingBuckets)
 }

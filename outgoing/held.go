@@ -99,8 +99,8 @@ func (c *coolDowns) ceilingKey(key string, l sash.Limit) string {
 	return c.prefix + sash.Key("ceiling", key, driver.FormatWindow(l.Window))
 }
 
-// tell tells the other processes of a ceiling. If the store fails, each learns from a refusal of its own.
-func (c *coolDowns) tell(ctx context.Context, key string, l sash.Limit, low ceiling) {
+// share writes a ceiling to the store, for the other processes. If the store fails, each learns from a refusal of its own.
+func (c *coolDowns) share(ctx context.Context, key string, l sash.Limit, low ceiling) {
 	if c.store == nil {
 		return
 	}
@@ -108,8 +108,8 @@ func (c *coolDowns) tell(ctx context.Context, key string, l sash.Limit, low ceil
 	_, _ = c.store.CoolDown(ctx, c.ceilingKey(key, l), driver.CoolDown{Length: 2*low.span.Microseconds() + part})
 }
 
-// told returns the ceiling that a process has told of, if there is one.
-func (c *coolDowns) told(ctx context.Context, key string, l sash.Limit, now time.Time) (low ceiling, ok bool) {
+// shared returns the ceiling that a process has shared, if there is one.
+func (c *coolDowns) shared(ctx context.Context, key string, l sash.Limit, now time.Time) (low ceiling, ok bool) {
 	if c.store == nil || l.Window == 0 {
 		return low, false
 	}
@@ -125,15 +125,15 @@ func (c *coolDowns) told(ctx context.Context, key string, l sash.Limit, now time
 	return low, true
 }
 
-// tellOf learns from a refusal without fields, and tells the other processes.
-func (t *Transport) tellOf(req *http.Request, call Call, counted []sash.LimitResult, sent, now time.Time) {
+// learnFull learns from a refusal without fields that a window is full, and shares what it learnt.
+func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, sent, now time.Time) {
 	l, low, ok := t.learned.refused(call, counted, sent, now)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()
-	t.cool.tell(ctx, call.Key, l, low)
+	t.cool.share(ctx, call.Key, l, low)
 }
 
 // listen looks for ceilings that other processes have learnt, once after each cool-down of a bucket: a refusal begins
@@ -145,7 +145,7 @@ func (t *Transport) listen(ctx context.Context, subjects []sash.Subject) {
 		}
 		for _, l := range s.Limits {
 			now := time.Now()
-			if low, ok := t.cool.told(ctx, s.Key, l, now); ok {
+			if low, ok := t.cool.shared(ctx, s.Key, l, now); ok {
 				t.learned.mu.Lock()
 				t.learned.hold(idOf(s.Key, l), l, low, now)
 				t.learned.mu.Unlock()

@@ -287,7 +287,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		wanted.length = t.coolDown(req, key, wanted)
 	}
 	if wanted.full && len(quotas) == 0 && admitted.counted != nil {
-		t.tellOf(req, call, admitted.counted, sent, now)
+		t.learnFull(req, call, admitted.counted, sent, now)
 	}
 	return res, call, wanted, nil
 }
