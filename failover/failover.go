@@ -297,9 +297,10 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	results, err := s.answer(ctx, "", reqs, out.err)
 	if err != nil || !stays(results, reqs) {
 		forgo(ctx, s.guard, &out, reqs, func(late driver.Answer) []driver.Answer { return []driver.Answer{late} })
-	}
-	if err != nil {
-		return driver.Answer{}, err
+		if err != nil {
+			return driver.Answer{}, err
+		}
+		return results[0], nil // forgo keeps reqs
 	}
 	reqs[0] = charged(req, &results[0])
 	owe(s.guard, &out, reqs, results, func(res driver.Answer) bool { return charges(reqs[0], res.Allowed()) })
