@@ -34,12 +34,22 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 		}
 		return out.value.request, out.value.answer, out.err
 	}
+	stay := -1 // the request that was admitted locally
+	defer func() {
+		forgo(ctx, s.guard, &out, reqs[0], func(late choice) ([]driver.Request, []driver.Answer) {
+			if late.request == stay {
+				return nil, nil
+			}
+			return reqs[late.request : late.request+1], []driver.Answer{late.answer}
+		})
+	}()
 	locally := func(i int, req driver.Request) (driver.Answer, error) {
 		results, err := s.answer(ctx, "", []driver.Request{req}, out.err)
 		if err != nil {
 			return driver.Answer{}, err
 		}
-		if results[0].Allowed() {
+		if results[0].Allowed() && results[0].Source == driver.FromLocal {
+			stay = i
 			owe(s.guard, &out, []driver.Request{req}, results, func(late choice) bool { return late.request == i && late.answer.Allowed() })
 		}
 		return results[0], nil

@@ -31,8 +31,8 @@ type attempt[T any] struct {
 	cancel context.CancelFunc // ends the call on a store that heeds its context
 
 	mu   sync.Mutex
-	over bool           // guarded by mu
-	then func(T, error) // guarded by mu: called at the end if the caller has left
+	over bool             // guarded by mu
+	then []func(T, error) // guarded by mu: called at the end if the caller has left
 }
 
 // ends calls f with the result of the attempt when it ends, or at once if it is over.
@@ -40,7 +40,7 @@ func (a *attempt[T]) ends(f func(T, error)) {
 	a.mu.Lock()
 	over := a.over
 	if !over {
-		a.then = f
+		a.then = append(a.then, f)
 	}
 	a.mu.Unlock()
 	if over {
@@ -55,8 +55,8 @@ func (a *attempt[T]) finish(value T, err error) {
 	then := a.then
 	a.mu.Unlock()
 	close(a.done)
-	if then != nil {
-		then(value, err)
+	for _, f := range then {
+		f(value, err)
 	}
 }
 

@@ -10,17 +10,17 @@ import (
 func (s *Store) Books(p *driver.Policy) bool { return driver.CanBook(s.store, p) }
 
 // forgo gives back what the store books after the failure mode has answered otherwise: no caller knows of that place, and
-// those behind it would wait for nothing.
-func forgo[T any](ctx context.Context, g *guard, out *outcome[T], reqs []driver.Request, answers func(T) []driver.Answer) {
+// those behind it would wait for nothing. booked returns the late requests that nobody knows of, and their answers.
+func forgo[T any](ctx context.Context, g *guard, out *outcome[T], first driver.Request, booked func(T) ([]driver.Request, []driver.Answer)) {
 	store, ok := g.store.(driver.Settler)
-	if !ok || out.late == nil || reqs[0].Within == 0 || !reqs[0].MaySettle {
+	if !ok || out.late == nil || first.Within == 0 || !first.MaySettle {
 		return
 	}
 	out.late.ends(func(value T, err error) {
 		if err != nil {
 			return
 		}
-		late := answers(value)
+		reqs, late := booked(value)
 		if !admitted(late) {
 			return
 		}

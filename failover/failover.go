@@ -296,11 +296,12 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	reqs := []driver.Request{req}
 	results, err := s.answer(ctx, "", reqs, out.err)
 	if err != nil || !stays(results, reqs) {
-		forgo(ctx, s.guard, &out, reqs, func(late driver.Answer) []driver.Answer { return []driver.Answer{late} })
-		if err != nil {
-			return driver.Answer{}, err
-		}
-		return results[0], nil // forgo keeps reqs
+		forgo(ctx, s.guard, &out, req, func(late driver.Answer) ([]driver.Request, []driver.Answer) {
+			return []driver.Request{req}, []driver.Answer{late}
+		})
+	}
+	if err != nil {
+		return driver.Answer{}, err
 	}
 	reqs[0] = charged(req, &results[0])
 	owe(s.guard, &out, reqs, results, func(res driver.Answer) bool { return charges(reqs[0], res.Allowed()) })
@@ -325,7 +326,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 	}
 	results, err := s.answer(ctx, "", reqs, out.err)
 	if err != nil || !stays(results, reqs) {
-		forgo(ctx, s.guard, &out, reqs, func(late []driver.Answer) []driver.Answer { return late })
+		forgo(ctx, s.guard, &out, reqs[0], func(late []driver.Answer) ([]driver.Request, []driver.Answer) { return reqs, late })
 	}
 	if err == nil {
 		owe(s.guard, &out, reqs, results, func(late []driver.Answer) bool {
