@@ -130,8 +130,8 @@ func (s *Slot) Release(ctx context.Context) error {
 // it was not taken or was released, its hold time has passed, or it was reset. Nobody else can take the slot in between.
 //
 // It tries once, for at most a second, even if ctx has ended. The error is [ErrUnsupported] if the store cannot extend, or
-// under sash.SortedSetLog, or for a slot that was granted while the store was unavailable, and [ErrUnavailable] if the
-// store fails: then the hold time may have begun anew, and the slot may only become free after it.
+// under sash.SortedSetLog, or for a slot that a process granted in the store's place (package failover, mode Local), and
+// [ErrUnavailable] if the store fails: then the hold time may have begun anew, and the slot may only become free after it.
 func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	store, ok := driver.As[driver.Extender](s.of.limiter.store)
 	if !ok {
