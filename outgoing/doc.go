@@ -44,12 +44,12 @@
 // configured limit. Each process learns these ceilings from its own responses.
 //
 // A limit that the API states for the same window is held for twelve windows (a minute at least, an hour at most), and
-// then rises to the configured one in as long again. A refusal without such fields says only that a window is full:
-// then the limit of which the smallest part was left is held in the same way at what went through before, at most three
-// quarters of it, and at half of that when another refusal follows within the window, and requests that wait are paced,
-// so that the next refusal comes before many more are sent. That holds for all processes. When less than a quarter of
-// the limit went through, the refusal has another reason, and only the cool-down follows. Requests on their way
-// together are refused together.
+// then rises to the configured one in as long again. A refusal without such fields, or with those of another quota
+// alone, such as that of a day, says only that a window is full: then the limit of which the smallest part was left is
+// held in the same way at what went through before, at most three quarters of it, and at half of that when another
+// refusal follows within the window, and requests that wait are paced, so that the next refusal comes before many more
+// are sent. That holds for all processes. When less than a quarter of the limit went through, the refusal has another
+// reason, and only the cool-down follows. Requests on their way together are refused together.
 //
 // # Pools of credentials
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -83,6 +84,25 @@ func (c *ceilings) paces(key string, limits []driver.Limit) bool {
 	return false
 }
 
+// explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
+// so that the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
+func explained(call Call, quotas []Quota) bool {
+	room := 0
+	for _, l := range call.Limits {
+		says := func(q Quota) bool {
+			same := q.Window == span(l) || q.Limit == l.Units || q.Limit == 0 || q.Unit == unitPercent
+			return q.HasRemaining && same && describes(q, l, call)
+		}
+		if slices.ContainsFunc(quotas, func(q Quota) bool { return says(q) && q.Remaining == 0 }) {
+			return true
+		}
+		if slices.ContainsFunc(quotas, says) {
+			room++
+		}
+	}
+	return room == len(call.Limits)
+}
+
 // hold holds a limit at a ceiling, if that is lower.
 func (c *ceilings) hold(id ceilingID, l sash.Limit, low ceiling, now time.Time) {
 	if known, ok := c.held.get(id); !ok || known.risen(now) || low.now(l, now) < known.now(l, now) {
@@ -125,7 +145,7 @@ func (c *coolDowns) shared(ctx context.Context, key string, l sash.Limit, now ti
 	return low, true
 }
 
-// learnFull learns from a refusal without fields that a window is full, and shares what it learnt.
+// learnFull learns from a refusal that no field explains that a window is full, and shares what it learnt.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, sent, now time.Time) {
 	l, low, ok := t.learned.refused(call, counted, sent, now)
 	if !ok {

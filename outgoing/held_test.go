@@ -2,6 +2,7 @@ package outgoing_test
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"sync"
 	"testing"
@@ -117,6 +118,39 @@ func burst(t *testing.T, rt http.RoundTripper) (n int) {
 			t.Fatal(err)
 		}
 		n++
+	}
+}
+
+// Fields of another quota, such as that of a day, do not say why a request was refused. Those of a limit do.
+func TestARefusalWithFieldsOfAnotherQuotaLowersTheLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		fields http.Header
+		sent   int // by another process, after the cool-down
+	}{
+		"a day":                {http.Header{"X-Ratelimit-Limit": {"10000"}, "X-Ratelimit-Remaining": {"9000"}}, 0},
+		"a day, by its window": {http.Header{"Ratelimit-Policy": {`"day";q=10000;w=86400`}, "Ratelimit": {`"day";r=9000;t=40000`}}, 0},
+		"tokens":               {http.Header{"Ratelimit-Policy": {`"t";q=10000;w=60;qu="tokens"`}, "Ratelimit": {`"t";r=9000;t=4`}}, 0},
+		"no more than a limit": {http.Header{"X-Ratelimit-Limit": {"40"}}, 0},
+		"room":                 {http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {"59"}}, 59},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, count := newStore(), refusing(41)
+				api := func(w http.ResponseWriter, req *http.Request) {
+					maps.Copy(w.Header(), c.fields)
+					count(w, req)
+				}
+				here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+				there := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+				if n := burst(t, here); n != 41 {
+					t.Fatalf("%d requests were sent, the last of which was refused", n)
+				}
+				time.Sleep(2 * time.Second) // the cool-down is over
+				if n := burst(t, there); n != c.sent {
+					t.Errorf("another process sent %d requests more, want %d", n, c.sent)
+				}
+			})
+		})
 	}
 }
 

@@ -286,7 +286,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		}
 		wanted.length = t.coolDown(req, key, wanted)
 	}
-	if wanted.full && len(quotas) == 0 && admitted.counted != nil {
+	if wanted.full && admitted.counted != nil && !explained(call, quotas) {
 		t.learnFull(req, call, admitted.counted, sent, now)
 	}
 	return res, call, wanted, nil
