@@ -48,7 +48,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 			return admission{}, err
 		}
 		if refusal == nil {
-			if refusal, err = t.start(ctx, &admitted); err != nil || refusal == nil {
+			if refusal, err = t.start(req, &admitted); err != nil || refusal == nil {
 				return admitted, err
 			}
 		}
@@ -74,7 +74,8 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
 // ends, and also when the API has refused others meanwhile: then it returns why.
-func (t *Transport) start(ctx context.Context, admitted *admission) (*refusal, error) {
+func (t *Transport) start(req *http.Request, admitted *admission) (*refusal, error) {
+	ctx := req.Context()
 	if len(admitted.places) == 0 || admitted.places[0].Result().Delay == 0 {
 		return nil, nil
 	}
@@ -85,6 +86,9 @@ func (t *Transport) start(ctx context.Context, admitted *admission) (*refusal, e
 		return nil, err
 	}
 	cooling, err := t.cooling(ctx, &admitted.call)
+	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
+		err = t.opts.Unavailable(req, admitted.call, err) // its charge stands
+	}
 	if err != nil || cooling.wait > 0 {
 		for _, place := range admitted.places {
 			_ = place.Release(ctx) // it stays charged when the store fails

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,4 +146,50 @@ func TestWithoutBookingARequestAsksAgain(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	})
+}
+
+// A coldStore books, and fails to look for cool-downs when it is down.
+type coldStore struct {
+	driver.Passthrough
+	down atomic.Bool
+}
+
+func (c *coldStore) CoolDown(ctx context.Context, key string, begin driver.CoolDown) (driver.CoolDown, error) {
+	if c.down.Load() {
+		return driver.CoolDown{}, errDown
+	}
+	return c.Passthrough.CoolDown(ctx, key, begin)
+}
+
+// Unavailable decides on requests that have been charged, too, when the store fails while they wait.
+func TestAStoreThatFailsWhileRequestsWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		decides error
+		served  int64
+	}{"sent": {nil, 5}, "refused": {errDown, 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, served := &coldStore{Passthrough: driver.Passthrough{Next: newStore()}}, atomic.Int64{}
+				rt := newTransport(t, store, answer(200), outgoing.Options{
+					Unavailable: func(*http.Request, outgoing.Call, error) error { return c.decides },
+				}, sash.Every(1, time.Second))
+				var group sync.WaitGroup
+				for range 5 {
+					group.Go(func() {
+						if _, err := get(t.Context(), rt); err == nil {
+							served.Add(1)
+						} else if !errors.Is(err, errDown) {
+							t.Error(err)
+						}
+					})
+				}
+				time.Sleep(time.Second / 2)
+				store.down.Store(true)
+				group.Wait()
+				if n := served.Load(); n != c.served {
+					t.Errorf("%d of 5 requests were served, want %d", n, c.served)
+				}
+			})
+		})
+	}
 }
