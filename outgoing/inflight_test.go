@@ -255,3 +255,26 @@ func TestAStoreThatFailsGivesNoSlots(t *testing.T) {
 		})
 	}
 }
+
+// A slot is free as soon as the body has ended, also while the store has not heard of it yet.
+func TestASlotOnItsWayBackIsNotInUse(t *testing.T) {
+	once := func(t *testing.T, rt http.RoundTripper) {
+		if status, err := get(t.Context(), rt); err != nil || status != http.StatusOK {
+			t.Fatalf("%d, %v", status, err)
+		}
+	}
+	opts := outgoing.Options{Mode: outgoing.Refuse, InFlight: sash.Every(1, time.Minute)}
+	t.Run("one after the other", func(t *testing.T) {
+		rt := newTransport(t, newStore(), answer(200, "X-Is: served"), opts, sash.PerMinute(1000))
+		for range 200 {
+			once(t, rt)
+		}
+	})
+	t.Run("with another credential", func(t *testing.T) {
+		for range 20 {
+			all := tokens(3)
+			opts.Base = handled(newTokenAPI(1000, time.Minute, all[2]).ServeHTTP)
+			once(t, pooled(t, newStore(), newPool(t, apiTest, all...), opts, sash.PerMinute(1000)))
+		}
+	})
+}

@@ -102,6 +102,7 @@ type Transport struct {
 	cool    *coolDowns
 	spreads *spreads
 	slots   *sash.Concurrency // nil when Options have no InFlight
+	given   given
 	learned *ceilings
 	budget  *budget
 }
@@ -117,7 +118,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if route == nil {
 		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
 	}
-	t := &Transport{route: route, limits: slices.Clone(limits), learned: newCeilings()}
+	t := &Transport{route: route, limits: slices.Clone(limits), learned: newCeilings(), given: given{last: make(map[string]chan struct{})}}
 	if opts != nil {
 		t.opts = *opts
 	}
