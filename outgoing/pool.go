@@ -105,11 +105,7 @@ func (p *Pool) sign(req *http.Request, c *credential) *http.Request {
 }
 
 // Format prints how many credentials there are, whatever the verb.
-func (p *Pool) Format(f fmt.State, _ rune) {
-	if p == nil {
-		_, _ = f.Write([]byte("<nil>"))
-		return
-	}
+func (p Pool) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "pool of %d credentials for %s", len(p.credentials), p.origin)
 }
 

@@ -493,7 +493,7 @@ func TestACredentialIsNowhere(t *testing.T) {
 		slog.New(h).Info("pool", "pool", pool, "call", call)
 	}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		_, _ = fmt.Fprintf(&logged, format+format+format, pool, call, &call)
+		_, _ = fmt.Fprintf(&logged, format+format+format+format, pool, *pool, call, &call)
 	}
 	if err := json.NewEncoder(&logged).Encode(pool); err != nil { //nolint:staticcheck // that nothing is exported is what this shows
 		t.Fatal(err)
