@@ -49,7 +49,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 
 // Penalize charges units without asking whether there is room: 1 to [MaxUnits], also more than a limit. It suits what is
 // known to be bad, such as a wrong password. Nothing is admitted until enough has left, which takes one window at most.
-// The Result is that of a Peek afterwards.
+// The Result is that of a Peek afterwards by a limiter without a Block.
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result, error) {
@@ -74,7 +74,7 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 // takes them from the oldest charges that still count, so what is left counts no shorter than it should. It takes none
 // from bookings that lie ahead, and never more than is charged: Result.Charged says how many it gave back. On Redis it
 // takes them from at most 1,000 charges; more can be given back by calling it again. The Result is otherwise that of a
-// Peek afterwards.
+// Peek afterwards by a limiter without a Block.
 //
 // The charges of reservations are charges like others. One from which units were taken is not settled to less any more.
 // Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh.

@@ -136,6 +136,11 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 	if compact(req.Policy.Algorithm) {
 		script = logReward
 	}
+	if req.Policy.Block.Refusals > 0 { // a reward is no call that is refused
+		open := *req.Policy
+		open.Block = driver.Block{}
+		req.Policy = &open
+	}
 	return s.decideOne(ctx, req, script, takeBack)
 }
 
@@ -256,13 +261,9 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	return err
 }
 
-// Reset implements [driver.Resetter].
+// Reset implements [driver.Resetter]. It ends the block of the subject whatever policy began it.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	keys := []string{s.Key(key, policy)}
-	if policy.Block.Refusals > 0 {
-		keys = append(keys, s.blockKey(key, policy))
-	}
-	_, err := s.send(ctx, reset, keys, "")
+	_, err := s.send(ctx, reset, []string{s.Key(key, policy), s.blockKey(key, policy)}, "")
 	return err
 }
 

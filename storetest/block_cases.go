@@ -104,7 +104,7 @@ var blockCases = []testCase{
 	},
 	{
 		name:    "a block is lifted",
-		promise: "Reset ends a block and forgets the refusals that count",
+		promise: "Reset ends a block and forgets the refusals that count, also that of a limiter without a block",
 		run: func(s *suite) {
 			if _, ok := s.Store.(driver.Resetter); !ok {
 				return
@@ -129,6 +129,39 @@ var blockCases = []testCase{
 			s.fill(l, "k", 1)
 			if res := s.allow(l, "k", 1); res.Blocked {
 				s.broken("the first refusal after a reset is blocked")
+			}
+			if res := s.allow(l, "k", 1); !res.Blocked {
+				s.broken("the second refusal after a reset: %+v", res)
+			}
+			if err := s.limiter(sash.Every(1, window)).Reset(s.Context(), "k"); err != nil {
+				s.Fatal(err)
+			}
+			if res := s.allow(l, "k", 1); !res.Allowed {
+				s.broken("after a reset by a limiter without a block: %+v", res)
+			}
+		},
+	},
+	{
+		name:    "a block and what is given back",
+		promise: "a reward counts as no refusal, and gives back during a block as before",
+		run: func(s *suite) {
+			if !taker(s) {
+				return
+			}
+			l := s.blocker(sash.Block{Refusals: 2, Window: 10 * window, For: time.Minute}, sash.Every(9, 30*window))
+			s.align(64 * window)
+			s.fill(l, "k", 9)
+			s.penalize(l, 9)
+			for range 3 {
+				s.reward(l, 1, 1)
+			}
+			for i := range 2 {
+				if res := s.allow(l, "k", 9); res.Allowed || res.Blocked != (i == 1) {
+					s.broken("refusal %d of 2: %+v", i+1, res)
+				}
+			}
+			if res, err := l.Reward(s.Context(), "k", 3); err != nil || res.Charged != 3 {
+				s.broken("of 3 units %d were given back during a block, %v", res.Charged, err)
 			}
 		},
 	},
