@@ -87,8 +87,8 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 // the same instant, without another charge. A refusal is not remembered.
 //
 // Since a repetition may come, [Reservation.Wait] keeps the place when its caller leaves, and so does BookOnce.
-// Settle and Cancel are applied once, from whichever repetition they come. A call that was canceled is still remembered,
-// so repeat it only with another ID.
+// Settle and Cancel are applied once, from whichever repetition they come, and reckon from its cost, which has to be
+// that of the first. A call that was canceled is still remembered, so repeat it only with another ID.
 //
 // Errors are those of Book and AllowOnce.
 func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, within time.Duration) (*Reservation, error) {
