@@ -191,8 +191,8 @@ func (a *app) reset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset KEY",
 		Short: "Forget what a key was charged",
-		Long: `Forget everything that was charged to a key under one algorithm. The limits make no difference and
-may be left out.`,
+		Long: `Forget everything that was charged to a key under one algorithm, and end its block. The limits make
+no difference and may be left out.`,
 		Example: `  sash reset youtube`,
 		Args:    exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
