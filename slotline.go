@@ -25,7 +25,8 @@ const (
 // released; so share one Concurrency in a process. It finds slots that other processes release by asking again: about
 // a hundred times a second while slots are taken often, about once a second when the newest has been held for that long,
 // and when the one that is held longest becomes free by itself. Between processes there is no order, but none keeps
-// another out for long: for a sixty-fourth of the time, a process with a line leaves what it releases to the others.
+// another out for ever: for a sixty-fourth of the time, a process with a line leaves what it releases to the others. So
+// slots that are held for half a second can be kept from another process for half a minute, on average.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also
 // context.DeadlineExceeded, unless the store has never answered; when the context is canceled, the context's
