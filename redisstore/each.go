@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"example.com/sash/driver"
@@ -61,6 +62,9 @@ func (s *Store) decideEach(ctx context.Context, reqs []driver.Request, answers [
 		}
 		if !decided {
 			return i, nil
+		}
+		if len(reply) < size { // of a server that is no Redis
+			return i, fmt.Errorf("redisstore: a script returned %d bytes instead of %d: %w", len(reply), size, driver.ErrRejected)
 		}
 		reply = reply[size:]
 	}

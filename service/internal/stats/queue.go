@@ -30,10 +30,10 @@ func (q *queue) add(now time.Time, delay time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.start(now)
+	starts := now.Add(delay).UnixNano()
+	q.last = max(q.last, starts)
 	if len(q.starts) < mostWaiting {
-		starts := now.Add(delay).UnixNano()
 		heap.Push(&q.starts, starts)
-		q.last = max(q.last, starts)
 	}
 }
 

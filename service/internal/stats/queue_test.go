@@ -31,8 +31,9 @@ func TestQueueIsWhatHasNotStarted(t *testing.T) {
 	for range mostWaiting + 10 {
 		q.add(now, time.Hour)
 	}
-	if got := q.now(now).Waiting; got != mostWaiting {
-		t.Errorf("%d bookings are counted, want %d at most", got, mostWaiting)
+	q.add(now, 2*time.Hour)
+	if got, want := q.now(now), (Queue{mostWaiting, 7200}); got != want {
+		t.Errorf("%+v, want %+v: the last counts however many wait", got, want)
 	}
 }
 
