@@ -40,8 +40,8 @@ type Options struct {
 }
 
 // New returns a limiter that enforces all the given limits on every subject. A nil opts is the default.
-// The error is [ErrInvalidLimit], for limits and options that cannot be enforced. New does no I/O. It panics if
-// store is nil.
+// The error is [ErrInvalidLimit], for limits and options that cannot be enforced, or [ErrUnsupported], for a Block that the
+// store does not keep. New does no I/O. It panics if store is nil.
 func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		panic("sash: New needs a store, such as memstore.New(nil)")
@@ -49,6 +49,9 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	policy, err := newPolicy(opts, limits)
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := driver.As[driver.Blocker](store); !ok && policy.Block.Refusals > 0 {
+		return nil, fmt.Errorf("%w: Options.Block needs a driver.Blocker", ErrUnsupported)
 	}
 	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines)}
 	if opts != nil {

@@ -89,6 +89,7 @@ var (
 	_ Resetter     = Passthrough{}
 	_ Booker       = Passthrough{}
 	_ Batcher      = Passthrough{}
+	_ Blocker      = Passthrough{}
 	_ Taker        = Passthrough{}
 )
 
@@ -124,6 +125,9 @@ func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (An
 
 // Books implements [Booker]: it reports whether the store behind it books.
 func (p Passthrough) Books(policy *Policy) bool { return p.Next != nil && CanBook(p.Next, policy) }
+
+// Blocks implements [Blocker].
+func (p Passthrough) Blocks() {}
 
 // DecideEach implements [Batcher]. When the store behind it does not, it decides the requests in as many calls.
 func (p Passthrough) DecideEach(ctx context.Context, reqs []Request) ([]Answer, error) {

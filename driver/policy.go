@@ -69,6 +69,7 @@ type Policy struct {
 	// CountRefused charges refused calls too.
 	CountRefused bool
 	// Block keeps out subjects that are refused too often, although there may be room. The zero Block keeps none out.
+	// Only a [Blocker] gets policies with another.
 	Block Block
 	// Limits are 1 to MaxLimits limits, in the order of an answer's statuses.
 	Limits []Limit

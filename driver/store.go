@@ -73,6 +73,13 @@ func CanBook(store Store, p *Policy) bool {
 	return ok && b.Books(p)
 }
 
+// A Blocker honours [Policy].Block. A limiter with a Block needs one: another store would never begin a block.
+type Blocker interface {
+	Store
+	// Blocks does nothing; it marks the type.
+	Blocks()
+}
+
 // A Batcher decides several requests of one subject in one round trip.
 type Batcher interface {
 	Store

@@ -229,6 +229,9 @@ func (s *Store) Unwrap() driver.Store { return s.store }
 // Substitutes implements [driver.Substitute].
 func (s *Store) Substitutes() {}
 
+// Blocks implements [driver.Blocker].
+func (s *Store) Blocks() {}
+
 // State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down; or
 // what is forced.
 func (s *Store) State() State {

@@ -90,3 +90,6 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 	}
 	return answers, err
 }
+
+// Blocks implements [driver.Blocker].
+func (s *Store) Blocks() {}

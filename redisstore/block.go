@@ -50,3 +50,6 @@ func bar(answers []driver.Answer, lefts string) error {
 	}
 	return nil
 }
+
+// Blocks implements [driver.Blocker].
+func (s *Store) Blocks() {}

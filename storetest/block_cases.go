@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,7 +12,7 @@ import (
 )
 
 // blockCases test that those stay out who are refused too often.
-var blockCases = []testCase{
+var blockCases = ofBlockers([]testCase{
 	{
 		name:    "a block",
 		promise: "the last of so many refusals within the window begins a block: every call is refused until it ends, and then counting begins anew",
@@ -260,6 +261,25 @@ var blockCases = []testCase{
 			}
 		},
 	},
+})
+
+// ofBlockers runs cases on stores that keep blocks. A limiter with a block on another store is an error.
+func ofBlockers(cases []testCase) []testCase {
+	for i := range cases {
+		run := cases[i].run
+		cases[i].run = func(s *suite) {
+			if _, ok := driver.As[driver.Blocker](s.Store); ok {
+				run(s)
+				return
+			}
+			opts := s.options()
+			opts.Block = sash.Block{For: time.Minute}
+			if _, err := sash.New(s.Store, opts, sash.Every(1, window)); !errors.Is(err, sash.ErrUnsupported) {
+				s.broken("a limiter with a block on a store that keeps none: %v", err)
+			}
+		}
+	}
+	return cases
 }
 
 // blocker returns a limiter with a block.

@@ -61,10 +61,14 @@ var (
 	_ driver.Resetter     = (*Faulty)(nil)
 	_ driver.Cooler       = (*Faulty)(nil)
 	_ driver.Extender     = (*Faulty)(nil)
+	_ driver.Blocker      = (*Faulty)(nil)
 )
 
 // Unwrap implements [driver.Decorator].
 func (f *Faulty) Unwrap() driver.Store { return f.pass.Next }
+
+// Blocks implements [driver.Blocker].
+func (f *Faulty) Blocks() {}
 
 // Decide implements [driver.Store].
 func (f *Faulty) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
