@@ -10,7 +10,7 @@ MODULES  = $(shell go list -m -f '{{.Dir}}')
 RACE     = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 FUZZTIME = 20s
 SOAK     = 50
-TIMEOUT  = 20m
+TIMEOUT  = 40m
 GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 

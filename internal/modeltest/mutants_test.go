@@ -321,8 +321,12 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	for _, s := range redisstore.Scripts() {
 		texts[s.Name] = s.Text
 	}
+	n := 0
 	for _, group := range mutants {
 		for _, m := range group.mutants {
+			if n++; n%mutantStep != 0 {
+				continue
+			}
 			m.old, m.new = threshold.Scripts.Put(m.old), threshold.Scripts.Put(m.new)
 			t.Run(group.script+"/"+group.algorithm.String()+"/"+m.name, func(t *testing.T) {
 				if n := strings.Count(texts[group.script], m.old); n != 1 {

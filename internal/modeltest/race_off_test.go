@@ -1,0 +1,6 @@
+//go:build !race
+
+package modeltest
+
+// mutantStep is which of the mutants are tested: every one.
+const mutantStep = 1
