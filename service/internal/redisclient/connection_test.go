@@ -87,7 +87,7 @@ func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 	if p.connections() < 2 || time.Since(began) > 15*time.Second {
 		t.Errorf("%d connections were made within %v", p.connections(), time.Since(began))
 	}
-	rounds := int64(failover.DefaultBlip/budget) + 2                   // until the breaker opens
+	rounds := int64(failover.DefaultBlip/budget) + 3                   // until the breaker opens, which is late on a busy machine, and probes
 	if late.Load() > calls.Load()/10 || most.Load() > callers*rounds { // a machine that is busy runs a goroutine late now and then
 		t.Errorf("%d of %d answers are late, %d calls were under way", late.Load(), calls.Load(), most.Load())
 	}
