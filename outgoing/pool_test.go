@@ -180,7 +180,7 @@ func TestARevokedCredentialIsDropped(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			ok(t, one)
 		}
-		if n := api.denied[all[1]]; n < 5 || n > 14 {
+		if n := api.denied[all[1]]; n < 5 || n > 25 { // of 600: the pauses double up to an hour, and chance decides when it is its turn
 			t.Errorf("the revoked token was sent %d times in five hours", n)
 		}
 		api.revoke(all[1], false)
