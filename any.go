@@ -24,9 +24,12 @@ import (
 // Keys of different slots are looked at concurrently first. Then a call is refused only if every subject was seen
 // without room, if only for a moment, and another subject may have room before its RetryAfter. At most one is charged.
 //
-// Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced, too many subjects, or a limiter that
-// charges refused calls. The index is -1 then.
+// Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and
+// [ErrUnsupported], which comes first, for a limiter that charges refused calls. The index is -1 then.
 func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Result, error) {
+	if l.policy.CountRefused {
+		return -1, Result{}, countRefusedError{"AllowAny"}
+	}
 	choice, err := l.choice(subjects, false)
 	if err != nil {
 		return -1, Result{}, err
@@ -41,7 +44,7 @@ func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Resul
 // ReserveAny is AllowAny for a charge that is settled later: see [Limiter.Reserve]. After a refusal there is nothing to
 // settle. If the caller's context ends first, a later admission is given back.
 //
-// Errors are those of AllowAny, and [ErrUnsupported] when the store does not settle.
+// Errors are those of AllowAny. [ErrUnsupported] also means that the store does not settle.
 func (l *Limiter) ReserveAny(ctx context.Context, subjects ...Subject) (int, *Reservation, error) {
 	store, err := l.settler("ReserveAny")
 	if err != nil {
@@ -100,11 +103,8 @@ type option struct {
 // one.
 func (l *Limiter) choice(subjects []Subject, maySettle bool) ([]option, error) {
 	n := len(subjects)
-	switch {
-	case n == 0 || n > MaxAny:
+	if n == 0 || n > MaxAny {
 		return nil, fmt.Errorf("%w: %d subjects; a choice has 1 to %d", ErrInvalidLimit, n, MaxAny)
-	case l.policy.CountRefused:
-		return nil, fmt.Errorf("%w: a limiter that charges refused calls cannot choose which subject refuses", ErrInvalidLimit)
 	}
 	options := make([]option, 0, n)
 	seen := make(map[string]bool, n)

@@ -178,7 +178,7 @@ func TestAnyRejectsWrongCalls(t *testing.T) {
 		"a blank key":          {l, []sash.Subject{{Key: " ", Cost: 1}}, sash.ErrInvalidKey},
 		"no cost":              {l, []sash.Subject{{Key: "a"}}, sash.ErrInvalidCost},
 		"a wrong limit":        {l, []sash.Subject{{Key: "a", Cost: 1, Limits: []sash.Limit{{Units: -1}}}}, sash.ErrInvalidLimit},
-		"refusals are counted": {counting, credentials(2), sash.ErrInvalidLimit},
+		"refusals are counted": {counting, credentials(2), sash.ErrUnsupported},
 	} {
 		if i, _, err := c.limiter.AllowAny(t.Context(), c.subjects...); !errors.Is(err, c.want) || i != -1 {
 			t.Errorf("%s: %d, %v, want %v", name, i, err, c.want)

@@ -36,7 +36,7 @@ var (
 type countRefusedError struct{ call string }
 
 func (e countRefusedError) Error() string {
-	return "sash: Options.CountRefused rules out " + e.call + ": the charge of a refused call cannot be settled; use a limiter without it"
+	return "sash: Options.CountRefused rules out " + e.call + "; use a limiter without it"
 }
 
 func (e countRefusedError) Unwrap() error { return ErrUnsupported }
