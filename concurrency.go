@@ -119,9 +119,9 @@ func (s *Slot) Result() Result { return s.reserved.Result() }
 func (s *Slot) Release(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Allowed() {
+	if set, held := s.reserved.pending(); held {
 		c := s.of.limiter
-		c.lines.rest(s.reserved.set.Request.Key, c.Limits()[0].Units, time.Since(s.since))
+		c.lines.rest(set.Request.Key, c.Limits()[0].Units, time.Since(s.since))
 	}
 	return s.reserved.Release(ctx)
 }

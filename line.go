@@ -75,7 +75,9 @@ func (q *lines) wait(ctx context.Context, name, key string, w *waiter, ask func(
 		late := ok && d > 0 && !deadline.After(earliest) && w.hold == 0 // a slot may be free at any moment
 		switch {
 		case late && refused.policy != nil:
-			refused.RetryAfter = d
+			if !w.books { // one that books asks long before its turn
+				refused.RetryAfter = d
+			}
 			return limited(name, refused, context.DeadlineExceeded)
 		case first && (late || d <= 0):
 			res, err := ask()
@@ -203,7 +205,9 @@ func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 		return
 	}
 	l.last, l.asked, l.at = *res, w.cost, time.Now()
-	l.slots.answered(res, w.hold)
+	if w.hold > 0 {
+		l.slots.answered(res, w.hold)
+	}
 	if l.given != w.given { // the answer may be older than what was given back
 		l.last = Result{}
 	}

@@ -330,6 +330,26 @@ func TestNobodyOvertakesThoseWhoWaitForAPlaceInTheQueue(t *testing.T) {
 	})
 }
 
+// A caller in line behind a full queue learns when its turn would be, not when the first of the line asks again.
+func TestADeadlineBehindAFullQueueOfBookings(t *testing.T) {
+	defer func(most int) { threshold.Log.Ahead = most }(threshold.Log.Ahead)
+	threshold.Log.Ahead = 10
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiters(newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second)))
+		for i := range 12 { // one now, ten in the queue, and the first in line
+			w.call(t.Context(), i, 1)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		w.call(ctx, 12, 1)
+		w.group.Wait()
+		var limited *sash.LimitedError
+		if err := w.errs[12]; !errors.As(err, &limited) || limited.Result.RetryAfter != 11*time.Second {
+			t.Errorf("the queue is 11s long: %v", err)
+		}
+	})
+}
+
 func TestALowCostIsAskedForWhenAHighOneLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiters(newLimiter(t, plain{memstore.New(nil)}, nil, sash.PerHour(10)))
