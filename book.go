@@ -45,17 +45,9 @@ func (l *Limiter) Book(ctx context.Context, key string, cost int64, within time.
 	if key, err = l.key(key); err != nil {
 		return nil, err
 	}
-	return l.book(ctx, store, newCall(key, cost, l.policy, true), ahead(within))
-}
-
-// book books a call that was checked.
-func (l *Limiter) book(ctx context.Context, store driver.Settler, c call, within int64) (*Reservation, error) {
-	c.Within = within
-	results, err := l.decideForHolder(ctx, store, []call{c})
-	if err != nil {
-		return nil, err
-	}
-	return newReservation(l, store, c, results[0]), nil
+	c := newCall(key, cost, l.policy, true)
+	c.Within = ahead(within)
+	return l.hold(ctx, store, c)
 }
 
 // BookAll books several subjects for one instant, all or nothing, and returns a Reservation for each, in their order:

@@ -68,12 +68,16 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if key, err = l.key(key); err != nil {
 		return nil, err
 	}
-	calls := []call{newCall(key, estimate, l.policy, true)}
-	results, err := l.decideForHolder(ctx, store, calls)
+	return l.hold(ctx, store, newCall(key, estimate, l.policy, true))
+}
+
+// hold charges or books a call that was checked, and returns its Reservation.
+func (l *Limiter) hold(ctx context.Context, store driver.Settler, c call) (*Reservation, error) {
+	results, err := l.decideForHolder(ctx, store, []call{c})
 	if err != nil {
 		return nil, err
 	}
-	return newReservation(l, store, calls[0], results[0]), nil
+	return newReservation(l, store, c, results[0]), nil
 }
 
 // ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation

@@ -33,7 +33,6 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	if err != nil {
 		return err
 	}
-	c := newCall(full, cost, l.policy, false)
 	store, err := l.booker("Wait", l.policy)
 	if err != nil {
 		return l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy}, func() (Result, error) {
@@ -44,11 +43,12 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 			return res, err
 		})
 	}
-	c.MaySettle = true
+	c := newCall(full, cost, l.policy, true)
 	var r *Reservation
 	book := func() (Result, error) {
 		patience := l.patience(ctx)
-		r, err = l.book(ctx, store, c, ahead(patience))
+		c.Within = ahead(patience)
+		r, err = l.hold(ctx, store, c)
 		if err != nil {
 			return Result{}, err
 		}
