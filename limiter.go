@@ -40,8 +40,8 @@ type Options struct {
 }
 
 // New returns a limiter that enforces all the given limits on every subject. A nil opts is the default.
-// The error is [ErrInvalidLimit], for limits and options that cannot be enforced, or [ErrUnsupported], for a Block that the
-// store does not keep. New does no I/O. It panics if store is nil.
+// The error is [ErrInvalidLimit], for limits and options that cannot be enforced, or [ErrUnsupported], for a Block that
+// the store does not keep. New does no I/O. It panics if store is nil.
 func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		panic("sash: New needs a store, such as memstore.New(nil)")

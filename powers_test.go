@@ -49,17 +49,23 @@ func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
 			two := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
 			_, reserve := l.Reserve(t.Context(), "k", 1)
 			_, _, reserveAll := l.ReserveAll(t.Context(), two...)
+			_, _, reserveAny := l.ReserveAny(t.Context(), two...)
 			_, book := l.Book(t.Context(), "k", 1, time.Minute)
+			_, _, bookAll := l.BookAll(t.Context(), time.Minute, two...)
+			_, _, bookAny := l.BookAny(t.Context(), time.Minute, two...)
+			_, bookOnce := l.BookOnce(t.Context(), "id", "k", 1, time.Minute)
 			_, once := l.AllowOnce(t.Context(), "id", "k", 1)
 			_, all := l.AllowAll(t.Context(), two...)
 			_, upTo := l.AllowUpTo(t.Context(), "k", 1)
 			_, penalize := l.Penalize(t.Context(), "k", 1)
 			_, reward := l.Reward(t.Context(), "k", 1)
 			_, concurrency := sash.NewConcurrency(store, nil, 5, time.Minute)
+			_, block := sash.New(store, &sash.Options{Block: sash.Block{For: time.Minute}}, sash.PerHour(10))
 			for call, err := range map[string]error{
-				"Reserve": reserve, "ReserveAll": reserveAll, "AllowOnce": once, "AllowAll": all, "Book": book,
+				"Reserve": reserve, "ReserveAll": reserveAll, "ReserveAny": reserveAny, "AllowOnce": once, "AllowAll": all,
+				"Book": book, "BookAll": bookAll, "BookAny": bookAny, "BookOnce": bookOnce,
 				"AllowUpTo": upTo, "Penalize": penalize, "Reward": reward,
-				"NewConcurrency": concurrency, "Reset": l.Reset(t.Context(), "k"),
+				"NewConcurrency": concurrency, "New with a Block": block, "Reset": l.Reset(t.Context(), "k"),
 			} {
 				if !errors.Is(err, sash.ErrUnsupported) {
 					t.Errorf("%s: %v, want ErrUnsupported", call, err)

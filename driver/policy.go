@@ -82,7 +82,7 @@ type Policy struct {
 // within Window, the subject is blocked for Length: every request of it is refused, charges nothing and is not counted,
 // and the answer is [Answer].Blocked. Forced requests and rewards are carried out, and repetitions of a call with an ID are
 // answered. Then counting begins anew. All policies of a key, an algorithm and a resolution that have a Block share it. A
-// reset under one of them ends it.
+// reset under any policy of these ends it, also under one without a Block.
 type Block struct {
 	Refusals int64 // 1 to MaxRefusals; zero is no Block
 	Window   int64

@@ -111,7 +111,7 @@ type Settler interface {
 
 // A Resetter forgets a subject.
 type Resetter interface {
-	// Reset removes every charge of the key under the policy's algorithm.
+	// Reset removes every charge of the key under the policy's algorithm, and ends its block.
 	Reset(ctx context.Context, key string, policy *Policy) error
 }
 
