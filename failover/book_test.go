@@ -29,6 +29,16 @@ func booking(l *sash.Limiter, within time.Duration) driver.Request {
 	return driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: within.Microseconds(), MaySettle: true}
 }
 
+// duringAnOutage runs f in a bubble, with one of four processes in mode Local, whose store fails.
+func duringAnOutage(t *testing.T, limit sash.Limit, f func(*testing.T, *fake, *failover.Store, *sash.Limiter)) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		inner.becomes(fails(errRefused))
+		f(t, inner, store, newLimiter(t, store, nil, limit))
+	})
+}
+
 func TestItBooksIfTheStoreBehindItDoes(t *testing.T) {
 	l := newLimiter(t, memstore.New(nil), nil, perTen)
 	for books, inner := range map[bool]driver.Store{true: memstore.New(nil), false: struct{ driver.Store }{memstore.New(nil)}} {
@@ -111,11 +121,7 @@ func TestALocalStoreThatDoesNotBook(t *testing.T) {
 // Local bookings are written when they start: written at once, those of a long queue would fill the window of all
 // processes, and be forgotten when they start.
 func TestLocalBookingsAreWrittenWhenTheyStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, perTen)
-		inner.becomes(fails(errRefused))
+	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
 		start := time.Now()
 		for range 6 { // at 0, 10 and 20 s
 			book(t, store, l, time.Hour)
@@ -147,11 +153,7 @@ func TestLocalBookingsAreWrittenWhenTheyStart(t *testing.T) {
 
 // What is admitted now does not wait for what starts later.
 func TestLocalChargesOfNowDoNotWaitForBookings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, sash.Every(8, time.Hour))
-		inner.becomes(fails(errRefused))
+	duringAnOutage(t, sash.Every(8, time.Hour), func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
 		for range 3 {
 			book(t, store, l, 2*time.Hour)
 		}
@@ -172,11 +174,7 @@ func TestLocalChargesOfNowDoNotWaitForBookings(t *testing.T) {
 
 // A program that ends writes what has not started yet too.
 func TestCloseWritesBookings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, perTen)
-		inner.becomes(fails(errRefused))
+	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
 		for range 6 {
 			book(t, store, l, time.Hour)
 		}
@@ -195,11 +193,7 @@ func TestCloseWritesBookings(t *testing.T) {
 
 // A waiter that leaves before its turn gives a place back that the store never hears of.
 func TestALocalBookingThatIsGivenBackIsNotWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, perTen)
-		inner.becomes(fails(errRefused))
+	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
 		book(t, store, l, time.Hour)
 		book(t, store, l, time.Hour)
 		answer := book(t, store, l, time.Hour)
@@ -219,11 +213,7 @@ func TestALocalBookingThatIsGivenBackIsNotWritten(t *testing.T) {
 }
 
 func TestAResetForgetsLocalBookings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, perTen)
-		inner.becomes(fails(errRefused))
+	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
 		for range 6 {
 			book(t, store, l, time.Hour)
 		}
@@ -302,11 +292,7 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 
 // A call with an ID finds its place again while the store is unavailable, and is charged to it once.
 func TestALocalBookingWithAnIDKeepsItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, perTen)
-		inner.becomes(fails(errRefused))
+	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
 		var at int64
 		for range 3 {
 			book(t, store, l, time.Hour)

@@ -1,70 +1,8 @@
-// Package failover answers for a store that is slow or unavailable: within a time budget, and by a failure mode chosen
-// beforehand.
-//
-//	                    in time
-//	call --> breaker --> store ------------------------> its answer
-//	            |          | failed, late, too many calls
-//	            | down     v
-//	            +------> mode, by cost --> Open    admitted, not counted
-//	                                   --> Local   this process decides over its share
-//	                                   --> Closed  an error that is sash.ErrUnavailable
-//
-// A [Store] is a decorator. Its answer comes within the budget whatever the store behind it does, even if that ignores
-// contexts. A store that has failed for longer than a moment counts as down ([Trip]). Then only one call at a time goes to
-// it, a caller's own decision, which tests whether the store is back.
-//
-// An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in
-// every mode, and the subjects of other calls are still decided.
-//
-// In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows
-// what this process admitted before, because admissions of the other store are charged to it as well: a
-// switch does not grant a fresh limit. No call is charged to one store twice: a call that the other store may have
-// charged is not charged again.
-//
-// When the other store is back, local admissions are written to it in the background, also if no call follows: while
-// there are any, a goroutine for each part probes the store, one call at a time, as a caller would. A charge is written
-// while it still counts in a window. A settlement of a local admission corrects the charge while it waits; after that,
-// the difference is [Stats].Doubtful. [Store.Close] writes what is left when a program ends.
-//
-// # Bookings
-//
-// The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Booker]). While the
-// store is unavailable, Closed is an error, Open admits at once, and Local books over this process's share, in order, if
-// the local store books. What is lost then is the order over processes, and over the outage: a caller that books locally
-// may start before another that the store had booked earlier, and each share moves at its own pace. What a local booking
-// may exceed is what any local admission may: N units in a window from the store, and its share from each process.
-//
-//   - A booking that the store makes after the mode has answered is given back, unless it was also booked locally.
-//   - The share counts a booking of the store from when it starts. Giving it back before that does not change the share.
-//   - A local booking is written to the store when it starts, or by Close. One with an ID is written at once, because the
-//     store remembers IDs for [driver.RepeatTime] only.
-//
-// # Before which stores
-//
-// A Store of this package is the outermost decorator:
-//
-//	failover --> denials --> lease --> coalesce --> a store with a network in between
-//
-// So the budget covers everything that a call waits for, and the mode is that of the call's own cost. Behind
-// coalesce it would be that of a whole batch, behind a lease that of a block. Therefore [coalesce] joins no calls
-// when a Store is behind it, and [lease] returns an error. Answers that the other decorators give from memory do
-// not count as signs that the store works.
-//
-// # Parts
-//
-// With one breaker, a cluster of which some nodes hang is lost to all callers: with a third of the keys hanging, none
-// (4 callers) to 95 % (16 callers and more) of the calls to healthy keys were answered by the failure mode, in virtual
-// time. Calls to healthy nodes keep closing the breaker, and calls to the others keep opening it. So a store can have
-// parts ([Options].Part) with a breaker each. MaxInFlight bounds the calls of all parts together.
-//
-// [coalesce]: https://pkg.go.dev/example.com/sash/coalesce
-// [lease]: https://pkg.go.dev/example.com/sash/lease
 package failover
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,27 +60,6 @@ type Options struct {
 	OnError func(err error, kind Kind)
 }
 
-// A Kind is a kind of failure.
-type Kind uint8
-
-// The kinds of failure.
-const (
-	Unknown       Kind = iota // the store failed and may have charged the call
-	Unsent                    // the store failed and did not charge the call
-	Misconfigured             // the store rejected the call, such as for a wrong password, and did not charge it
-	Rejected                  // the store works and rejected only this call: no failure, and no failure mode answers
-)
-
-var kindNames = [...]string{Unknown: "unknown", Unsent: "unsent", Misconfigured: "misconfigured", Rejected: "rejected"}
-
-// String returns "unknown", "unsent", "misconfigured" or "rejected".
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
-
 // Causes of a missing answer, for errors.Is on Result.Cause and on errors.
 var (
 	// ErrBudget means that no answer came within the budget. The error names the servers that are silent or refuse
@@ -173,6 +90,7 @@ var (
 	_ driver.Resetter     = (*Store)(nil)
 	_ driver.Taker        = (*Store)(nil)
 	_ driver.Booker       = (*Store)(nil)
+	_ driver.Blocker      = (*Store)(nil)
 )
 
 // New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
@@ -360,16 +278,4 @@ func charged(req driver.Request, answer *driver.Answer) driver.Request {
 // charges reports whether a decision charged a request.
 func charges(req driver.Request, allowed bool) bool {
 	return req.Cost > 0 && (allowed || req.Policy.CountRefused)
-}
-
-// mirror charges locally what the store charged, if a mode is Local: once for each ID, unless that is empty. A booking is
-// charged after its delay, in microseconds.
-func (s *Store) mirror(ctx context.Context, id string, req driver.Request, allowed bool, delay int64) {
-	switch {
-	case s.local == nil || !s.modes.local() || !charges(req, allowed):
-	case delay > 0:
-		s.local.mirrorLater(id, req, time.Duration(delay)*time.Microsecond)
-	default:
-		s.local.mirror(ctx, id, req)
-	}
 }

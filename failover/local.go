@@ -16,6 +16,8 @@ type LocalStore interface {
 	driver.Deduplicator
 	driver.Settler
 	driver.Resetter
+	driver.Taker
+	driver.Blocker
 }
 
 // local decides over this process's share of each limit.
@@ -107,6 +109,18 @@ func forced(policy *driver.Policy) *driver.Policy {
 	forced := *policy
 	forced.CountRefused, forced.Block = true, driver.Block{}
 	return &forced
+}
+
+// mirror charges locally what the store charged, if a mode is Local: once for each ID, unless that is empty. A booking is
+// charged after its delay, in microseconds.
+func (s *Store) mirror(ctx context.Context, id string, req driver.Request, allowed bool, delay int64) {
+	switch {
+	case s.local == nil || !s.modes.local() || !charges(req, allowed):
+	case delay > 0:
+		s.local.mirrorLater(id, req, time.Duration(delay)*time.Microsecond)
+	default:
+		s.local.mirror(ctx, id, req)
+	}
 }
 
 // mirror charges a request that the store admitted.

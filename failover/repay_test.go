@@ -17,7 +17,7 @@ import (
 	"example.com/sash/memstore"
 )
 
-// local returns a store in mode Local before a fake that keeps failing in one way.
+// localStore returns the store of one of four processes, in mode Local.
 func localStore(t *testing.T, inner *fake) *failover.Store {
 	return guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 }
