@@ -42,6 +42,6 @@
 // millisecond. If the caller leaves before its batch, nothing is booked. If it leaves later, its booking is given back
 // if it may be settled. Over a store that is no Batcher each booking is a round trip.
 //
-// Peeks, decisions over several subjects, policies that charge refused calls, resets and settlements go straight to the
-// store.
+// Peeks, calls that take what fits, decisions over several subjects, policies that charge refused calls or have a block,
+// resets and settlements go straight to the store.
 package coalesce

@@ -45,5 +45,6 @@
 // failover it works too, because it keeps only refusals of the store itself, but then failover's budget does not cover
 // it.
 //
-// Decisions over several subjects and policies that charge refused calls go straight to the store.
+// Calls that take what fits, decisions over several subjects and policies that charge refused calls go straight to the
+// store, and under a policy with a block all calls of a subject until it is blocked.
 package denials

@@ -82,9 +82,7 @@ func TestNeverMoreThanTheLimitWithBookings(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 14))
-			inner := newFar()
-			inner.out = time.Duration(random.IntN(20_000)) * time.Microsecond
-			inner.back = time.Duration(random.IntN(20_000)) * time.Microsecond
+			inner := newFarAtRandom(random)
 			limits := []sash.Limit{
 				sash.Every(50+random.Int64N(1000), time.Duration(150+random.IntN(400))*time.Millisecond),
 				sash.Every(500+random.Int64N(2000), time.Duration(600+random.IntN(900))*time.Millisecond),

@@ -55,6 +55,6 @@
 // failover behind it could answer by a failure mode, and units that were charged nowhere cannot be leased: New returns
 // an error. Blocks may be given back, so no refusal is firm while a block counts, and denials keeps few refusals.
 //
-// Leases are for sliding windows. The store decides alone under policies with a calendar limit and under those that
-// charge refused calls, and it decides calls over several subjects and peeks.
+// Leases are for sliding windows. The store decides alone under policies with a calendar limit or a block and under those
+// that charge refused calls, and it decides calls over several subjects, calls that take what fits, and peeks.
 package lease

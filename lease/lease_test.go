@@ -56,6 +56,13 @@ func newFar() *far {
 	return &far{Store: memstore.New(nil), out: 300 * time.Microsecond, back: 700 * time.Microsecond}
 }
 
+// newFarAtRandom returns a store that is up to 20 ms away, each way.
+func newFarAtRandom(random *rand.Rand) *far {
+	f := newFar()
+	f.out, f.back = time.Duration(random.IntN(20_000))*time.Microsecond, time.Duration(random.IntN(20_000))*time.Microsecond
+	return f
+}
+
 func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	t.Helper()
 	s, err := lease.New(inner, longest)
@@ -127,9 +134,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 3))
-			inner := newFar()
-			inner.out = time.Duration(random.IntN(20_000)) * time.Microsecond
-			inner.back = time.Duration(random.IntN(20_000)) * time.Microsecond
+			inner := newFarAtRandom(random)
 			opts := &sash.Options{}
 			if seed%2 == 1 {
 				opts = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: 5 * time.Millisecond}
