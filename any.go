@@ -62,7 +62,7 @@ func (l *Limiter) ReserveAny(ctx context.Context, subjects ...Subject) (int, *Re
 //
 // Errors are those of ReserveAny. [ErrUnsupported] also means that the store does not book under the limiter's algorithm.
 func (l *Limiter) BookAny(ctx context.Context, within time.Duration, subjects ...Subject) (int, *Reservation, error) {
-	store, err := l.booker("BookAny", l.policy)
+	store, err := l.booker("BookAny")
 	if err != nil {
 		return -1, nil, err
 	}

@@ -35,7 +35,7 @@ const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 // Errors are those of Reserve. [ErrUnsupported] also means that the store does not book under the limiter's algorithm.
 // Stores book under SlidingLog and SlidingBuckets, and never with Options.CountRefused or Options.Block.
 func (l *Limiter) Book(ctx context.Context, key string, cost int64, within time.Duration) (*Reservation, error) {
-	store, err := l.booker("Book", l.policy)
+	store, err := l.booker("Book")
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (l *Limiter) Book(ctx context.Context, key string, cost int64, within time.
 // Errors are those of ReserveAll. [ErrUnsupported], which comes first, also means that the store does not book under
 // the limiter's algorithm, and later that it keeps the subjects in different places: see [KeyTogether].
 func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ...Subject) (Result, []*Reservation, error) {
-	store, err := l.booker("BookAll", l.policy)
+	store, err := l.booker("BookAll")
 	if err != nil {
 		return Result{}, nil, err
 	}
@@ -66,9 +66,6 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 		return Result{}, nil, err
 	}
 	for i := range calls {
-		if _, err := l.booker("BookAll", calls[i].policy); err != nil {
-			return Result{}, nil, err
-		}
 		calls[i].Within = ahead(within)
 	}
 	return l.holdAll(ctx, store, calls)
@@ -84,7 +81,7 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 //
 // Errors are those of Book and AllowOnce.
 func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, within time.Duration) (*Reservation, error) {
-	settler, err := l.booker("BookOnce", l.policy)
+	settler, err := l.booker("BookOnce")
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +97,10 @@ func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, with
 }
 
 // booker returns the store for a call that books. The error is ErrUnsupported if the store cannot.
-func (l *Limiter) booker(call string, p *policy) (driver.Settler, error) {
+func (l *Limiter) booker(call string) (driver.Settler, error) {
 	store, err := l.settler(call)
-	if err == nil && !driver.CanBook(l.store, &p.Policy) {
-		err = fmt.Errorf("%w: %s, with this store and algorithm %v", ErrUnsupported, call, p.Algorithm)
+	if err == nil && !driver.CanBook(l.store, &l.policy.Policy) {
+		err = fmt.Errorf("%w: %s needs a driver.Booker, and sliding-log or sliding-buckets without a block", ErrUnsupported, call)
 	}
 	return store, err
 }

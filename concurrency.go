@@ -119,7 +119,7 @@ func (s *Slot) Result() Result { return s.reserved.Result() }
 func (s *Slot) Release(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if set, held := s.reserved.pending(); held {
+	if set, held := s.reserved.charge(); held {
 		c := s.of.limiter
 		c.lines.rest(set.Request.Key, c.Limits()[0].Units, time.Since(s.since))
 	}
@@ -139,7 +139,7 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	set, held := s.reserved.pending()
+	set, held := s.reserved.charge()
 	if !held {
 		return false, nil
 	}

@@ -252,8 +252,8 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return r.limiter.settle(ctx, r.store, set)
 }
 
-// pending returns the charge, and whether it was made and not given back.
-func (r *Reservation) pending() (set driver.Settlement, held bool) {
+// charge returns the charge, and whether it is still held: made, and not settled.
+func (r *Reservation) charge() (set driver.Settlement, held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.set, !r.done && !r.decided

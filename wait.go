@@ -33,7 +33,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	if err != nil {
 		return err
 	}
-	store, err := l.booker("Wait", l.policy)
+	store, err := l.booker("Wait")
 	if err != nil {
 		return l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy}, func() (Result, error) {
 			res, err := l.AllowN(ctx, key, cost)

@@ -62,8 +62,8 @@ type Deduplicator interface {
 // Settling one then may do nothing: its units stay charged until they leave.
 type Booker interface {
 	Store
-	// Books reports whether the store books under the policy: at most where [Policy.Bookable] says so. Under any other it
-	// ignores Within.
+	// Books reports whether the store books under the policy, whatever its limits: at most where [Policy.Bookable] says so.
+	// Under any other it ignores Within.
 	Books(p *Policy) bool
 }
 
