@@ -67,7 +67,6 @@ func TestABookingIsDecidedWithinTheBudget(t *testing.T) {
 func TestModesAnswerBookings(t *testing.T) {
 	for _, c := range []struct {
 		mode   failover.Mode
-		local  failover.LocalStore
 		delays []time.Duration // of 5 bookings; the store is shared by four processes
 	}{
 		{mode: failover.Open, delays: []time.Duration{0, 0, 0, 0, 0}},
