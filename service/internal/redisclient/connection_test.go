@@ -35,23 +35,33 @@ func limiterOf(t *testing.T, store driver.Store) *sash.Limiter {
 }
 
 // guarded returns a limiter as sash serve has it: with a budget for each call.
-func guarded(t *testing.T, client *Client, budget time.Duration) (*sash.Limiter, *failover.Store) {
+func guarded(t *testing.T, client *Client, opts *failover.Options) (*sash.Limiter, *failover.Store) {
 	t.Helper()
-	store, err := failover.New(client.Detached(nil), &failover.Options{Budget: budget})
+	store, err := failover.New(client.Detached(nil), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return limiterOf(t, store), store
 }
 
-// Everybody waits on one connection. When it swallows what is sent, every caller has an answer when its budget is
-// spent, little is under way, and the connection is given up for another one.
+// All callers share one connection. When it swallows what is sent, every caller has an answer when its budget is spent,
+// and the client gives the connection up for another one. Until the breaker opens each caller begins one call in a
+// budget, and from then on only probes are sent, so no more than these are under way.
 func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 	server := redistest.Start(t)
 	p := through(t, server.Addr())
 	client := open(t, "redis://"+p.addr())
 	const budget = 50 * time.Millisecond
-	l, store := guarded(t, client, budget)
+	var began time.Time
+	var opened, probes atomic.Int64 // opened is in nanoseconds since began; 0 is never
+	l, store := guarded(t, client, &failover.Options{Budget: budget, OnChange: func(now failover.State, _ error) {
+		switch now {
+		case failover.Down:
+			opened.CompareAndSwap(0, int64(time.Since(began)))
+		case failover.Probing:
+			probes.Add(1)
+		}
+	}})
 	if _, err := limiterOf(t, client.Store(nil)).Allow(t.Context(), "k"); err != nil { // it knows the script now
 		t.Fatal(err)
 	}
@@ -61,6 +71,7 @@ func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 	defer stop()
 	var wg sync.WaitGroup
 	const callers = 64
+	began = time.Now()
 	for range callers {
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -80,16 +91,24 @@ func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 			}
 		})
 	}
-	began := time.Now()
 	wg.Wait()
-	t.Logf("decided again after %v; %d calls, %d of them later than the budget and 10 ms, at most %d under way",
-		time.Since(began).Round(time.Millisecond), calls.Load(), late.Load(), most.Load())
+	t.Logf("down after %v, decided again after %v and %d probes; %d calls, %d of them later than the budget and 10 ms, at most %d under way",
+		time.Duration(opened.Load()), time.Since(began).Round(time.Millisecond), probes.Load(), calls.Load(), late.Load(), most.Load())
 	if p.connections() < 2 || time.Since(began) > 15*time.Second {
 		t.Errorf("%d connections were made within %v", p.connections(), time.Since(began))
 	}
-	rounds := int64(failover.DefaultBlip/budget) + 3                   // until the breaker opens, which is late on a busy machine, and probes
-	if late.Load() > calls.Load()/10 || most.Load() > callers*rounds { // a machine that is busy runs a goroutine late now and then
-		t.Errorf("%d of %d answers are late, %d calls were under way", late.Load(), calls.Load(), most.Load())
+	if late.Load() > calls.Load()/10 { // a machine that is busy runs a goroutine late now and then
+		t.Errorf("%d of %d answers are late", late.Load(), calls.Load())
+	}
+	// By failover.Trip and Options.Budget, in a process that is late itself: Blip is five times as long, and the budget
+	// before the first failure and before the last is twice as long.
+	const latest = 4*budget + 5*failover.DefaultBlip
+	if at := time.Duration(opened.Load()); at == 0 || at > latest {
+		t.Fatalf("the breaker opened after %v, or never if that is 0", at)
+	}
+	rounds := opened.Load()/int64(budget) + 1
+	if allowed := callers*rounds + probes.Load(); most.Load() > allowed {
+		t.Errorf("%d calls were under way, which is more than %d", most.Load(), allowed)
 	}
 }
 
@@ -131,7 +150,7 @@ func TestABudgetThatIsTooShortToConnect(t *testing.T) {
 	}
 	p := through(t, server.Addr())
 	p.slow(40 * time.Millisecond) // a round trip of 80 ms; connecting takes two, and a decision one
-	l, _ := guarded(t, open(t, "rediss://"+p.addr()+"?skip_verify=true"), 130*time.Millisecond)
+	l, _ := guarded(t, open(t, "rediss://"+p.addr()+"?skip_verify=true"), &failover.Options{Budget: 130 * time.Millisecond})
 	if _, err := l.Allow(t.Context(), "k"); err == nil {
 		t.Error("a call was in time that had to connect first: the test shows nothing")
 	}
