@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,13 +78,10 @@ document.title = 'tried: ' + answers;
 // changes nothing: no unit of a user is charged or given back, no operator's order is given or taken back.
 func TestBrowserPageOfAnotherOrigin(t *testing.T) {
 	dir := t.TempDir()
-	rules, token, callers := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "token"), filepath.Join(dir, "access.yaml")
+	rules, callers := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "access.yaml")
 	put(t, rules, "domain: demo\ndescriptors:\n- {key: user, limits: [1000/1h]}\n")
 	put(t, callers, "anonymous: {allow: [decide, refund, override]}\n")
-	if err := os.WriteFile(token, []byte(adminToken), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := serve(t, "--config", rules, "--admin-token-file", token, "--access", callers)
+	p := serve(t, "--config", rules, "--admin-token-file", adminTokenFile(t), "--access", callers)
 	const ann = `{"domain":"demo","entries":[{"key":"user","value":"ann"}],"cost":100}`
 	status, reserved := post(t, p.url+"/v1/reserve", ann)
 	if status != http.StatusOK {
@@ -100,10 +96,7 @@ func TestBrowserPageOfAnotherOrigin(t *testing.T) {
 			}))
 			t.Cleanup(other.Close)
 			page := openTab(t, p.admin+"/dashboard")
-			page.shortcut('/')
-			page.until(`document.activeElement?.name === 'token'`)
-			page.press(adminToken + "\r")
-			page.until(`document.getElementById('locked').hidden`)
+			page.login()
 			_, before := post(t, p.url+"/v1/peek", ann)
 			decided := decisions(t, p)
 			page.deaf.Store(true) // refusals stand in the console

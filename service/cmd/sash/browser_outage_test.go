@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -38,19 +37,12 @@ type watched struct {
 }
 
 func watchAnOutage(t *testing.T) *watched {
-	dir := t.TempDir()
-	token, rules := filepath.Join(dir, "token"), filepath.Join(dir, "limits.yaml")
+	rules := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, rules, outageRules)
-	if err := os.WriteFile(token, []byte(adminToken), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	w := &watched{t: t, redis: redistest.Start(t, "--requirepass", "a-password")}
-	w.service = serve(t, "--redis", "redis://:a-password@"+w.redis.Addr(), "--config", rules, "--admin-token-file", token, "--instances", "2")
+	w.service = serve(t, "--redis", "redis://:a-password@"+w.redis.Addr(), "--config", rules, "--admin-token-file", adminTokenFile(t), "--instances", "2")
 	w.page = openTab(t, w.admin+"/dashboard")
-	w.page.shortcut('/')
-	w.page.until(`document.activeElement?.name === 'token'`)
-	w.page.press(adminToken + "\r")
-	w.page.until(`document.getElementById('locked').hidden`)
+	w.page.login()
 	w.page.do(chromedp.Click(chromedp.CSS(`nav a[data-view=overview]`)))
 	return w
 }
@@ -87,7 +79,7 @@ func (w *watched) store() (now wire.Store) {
 
 // share is a script for the share that the overview shows of a rule.
 func share(rule string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll('#rules tbody tr')].find(r => r.dataset.key === 'demo demo.%s')?.cells[3].textContent`, rule)
+	return fmt.Sprintf(`[...document.querySelectorAll('#rules tbody tr')].find(r => r.dataset.key === 'demo demo.%s')?.querySelector('td.share').textContent`, rule)
 }
 
 // alert waits until the banner says something.

@@ -64,6 +64,31 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
+// adminTokenFile returns a file with the admin token.
+func adminTokenFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	put(t, file, adminToken)
+	return file
+}
+
+// login logs in, by keyboard alone.
+func (p *tab) login() {
+	p.t.Helper()
+	p.shortcut('/')
+	p.until(`document.activeElement?.name === 'token'`)
+	p.press(adminToken + "\r")
+	p.until(`document.getElementById('locked').hidden`)
+}
+
+// find opens the page of a subject of one entry, after a login.
+func (p *tab) find(key, value string) {
+	p.t.Helper()
+	p.until(`document.activeElement?.classList.contains('key')`)
+	p.press(key + "\t" + value + "\r")
+	p.until(`!document.getElementById('found').hidden`)
+}
+
 // text evaluates a script that returns a string.
 func (p *tab) text(script string) string {
 	p.t.Helper()

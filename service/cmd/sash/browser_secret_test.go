@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,22 +14,15 @@ import (
 // address keeps the value that an operator typed.
 func TestBrowserDashboardKeepsSecrets(t *testing.T) {
 	const secret = "sk-4242424242424242"
-	dir := t.TempDir()
-	rules, token := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "token")
+	rules := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, rules, "domain: demo\ndescriptors:\n- {key: api-key, secret: true, limits: [20/1h]}\n")
-	if err := os.WriteFile(token, []byte(adminToken), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := serveIn(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32)}, append(freePorts, "--config", rules, "--admin-token-file", token)...)
+	p := serveIn(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32)}, append(freePorts, "--config", rules, "--admin-token-file", adminTokenFile(t))...)
 	for range 7 {
 		post(t, p.url+"/v1/allow", `{"domain":"demo","entries":[{"key":"api-key","value":"`+secret+`"}]}`)
 	}
 	page := openTab(t, p.admin+"/dashboard")
-	page.shortcut('/')
-	page.until(`document.activeElement?.name === 'token'`)
-	page.press(adminToken + "\r")
-	page.until(`document.activeElement?.classList.contains('key') && document.getElementById('locked').hidden`)
-	page.press("api-key\t" + secret + "\r")
+	page.login()
+	page.find("api-key", secret)
 	const stands = `document.querySelector('#limits tbody tr')?.cells[1].textContent === '7 of 20'`
 	page.until(stands)
 	named := page.text(`document.getElementById('h-window').textContent`)

@@ -131,7 +131,8 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	if name := a.RefusedBy.Limit.Name; a.Refused && name != "" {
 		about.RefusedBy = &name
 	}
-	if order == ByUnits && len(a.Limits) > 0 && (a.Source == sash.FromStore || a.Source == sash.FromCache) && !a.At.IsZero() {
+	known := (a.Source == sash.FromStore || a.Source == sash.FromCache) && !a.Blocked && !a.At.IsZero() // a block hides what is used
+	if order == ByUnits && len(a.Limits) > 0 && known {
 		about.seen.see(a)
 	}
 }

@@ -127,7 +127,7 @@ const refresh = async () => {
       timer = setTimeout(refresh, next);
       return;
     }
-    s.said = answer;
+    if (!answer.blocked_until) s.said = answer; // a block hides what is used
     const interval = !s.log ? 0 : s.log.algorithm === 'sorted-set-log' && s.log.count > 1000 ? 60000 : Math.max(1000, s.log.count);
     if (Date.now() - s.logAt >= interval) {
       const log = await call(`/admin/v1/charges?${s.query}`);
