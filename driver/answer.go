@@ -205,8 +205,11 @@ func (a *Answer) Bar(left int64) {
 	a.Refusals = 1<<len(statuses) - 1
 	for i := range statuses {
 		s := &statuses[i]
-		s.Remaining = 0
-		s.Retry, s.Release, s.Reset = max(s.Retry, left), max(s.Release, left), max(s.Reset, left)
+		s.Retry, s.Reset = max(s.Retry, left), max(s.Reset, left)
+		if s.Remaining > 0 {
+			s.Release = left
+		}
+		s.Remaining, s.Release = 0, max(s.Release, left)
 	}
 }
 

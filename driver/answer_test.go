@@ -54,3 +54,20 @@ func TestAnAnswerCombinesItsLimits(t *testing.T) {
 		}
 	}
 }
+
+// What is left counts again when a block ends, and what is used as it leaves.
+func TestTheNextUnitOfABlockedSubject(t *testing.T) {
+	for name, c := range map[string]struct {
+		remaining, left, want int64
+	}{
+		"units are left":       {2, 10, 10},
+		"none is left":         {0, 10, 60},
+		"one leaves meanwhile": {0, 90, 90},
+	} {
+		answer := driver.NewAnswer(1, 0, []driver.Status{{Remaining: c.remaining, Release: 60, Reset: 60}})
+		answer.Bar(c.left)
+		if s := answer.Statuses()[0]; s.Remaining != 0 || s.Release != c.want || s.Retry != c.left || s.Reset != max(60, c.left) {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
