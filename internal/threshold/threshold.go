@@ -17,6 +17,13 @@ import (
 // up in Lua would cost more than what is done with it.
 type Table map[string]int64
 
+// What the stores share.
+const (
+	mostAhead = 10_000  // entries of a log that are bookings for later than now
+	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
+	logIDs    = 1 << 14 // IDs that a log remembers
+)
+
 // Scripts are the thresholds of the scripts of package redisstore.
 var Scripts = Table{
 	// The logs, compact and as a sorted set.
@@ -33,8 +40,8 @@ var Scripts = Table{
 	"FOURFOLD_RING": 64,        // slots below which a ring grows fourfold
 	"QUARTERS_RING": 4096,      // slots below which a ring grows by quarters
 	"SMALL_RING":    128,       // the most slots of a ring that is written as one string
-	"MOST_AHEAD":    10_000,    // entries that are bookings for later than now
-	"WALK_AHEAD":    1024,      // entries that are looked at for a call that goes ahead of bookings
+	"MOST_AHEAD":    mostAhead,
+	"WALK_AHEAD":    walkAhead, // with the charges that leave meanwhile
 	"GIVE_ENTRIES":  1000,      // entries that a reward looks at
 
 	// The log as a sorted set.
@@ -47,7 +54,7 @@ var Scripts = Table{
 
 	// IDs of calls and settlements that a subject remembers: powers of two.
 	"BUCKET":   32,      // places that one ID can have
-	"LOG_IDS":  1 << 14, // places in the compact log
+	"LOG_IDS":  logIDs,  // places in the compact log
 	"HASH_IDS": 1 << 10, // places in a hash or a sorted set
 
 	"CHOICE_GROUP": driver.ChoiceGroup, // subjects that a choice compares at once
@@ -60,11 +67,11 @@ var Log = struct {
 	Entries int   // of a log, more than twice as many as lie ahead
 	Units   int64 // in one entry
 	Ahead   int   // entries of a log that lie ahead
-	Walk    int   // entries ahead that a call looks at, for each limit
-}{driver.MaxEntries, driver.MaxUnits, 10_000, 1_000}
+	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
+}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
-var IDs = 1 << 14
+var IDs = logIDs
 
 // Put returns a text with literals in place of the names.
 func (t Table) Put(text string) string {

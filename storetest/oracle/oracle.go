@@ -32,7 +32,7 @@ type state interface {
 // An Oracle has a record of every call on a store. It is not safe for concurrent use.
 type Oracle struct {
 	// Ahead is how many instants ahead may have bookings of one subject, and Walk how many within a window of now a store
-	// looks at: a limit that has more may count as full. They are 10,000 and 1,000 unless a test makes them small.
+	// looks at: a limit that has more may count as full. They are 10,000 and 1,024 unless a test makes them small.
 	Ahead, Walk int
 
 	states map[id]state
@@ -44,7 +44,7 @@ type id struct {
 }
 
 // New returns the oracle of an empty store.
-func New() *Oracle { return &Oracle{Ahead: 10_000, Walk: 1_000, states: make(map[id]state)} }
+func New() *Oracle { return &Oracle{Ahead: 10_000, Walk: 1024, states: make(map[id]state)} }
 
 func (o *Oracle) state(req driver.Request) state {
 	name := id{req.Key, req.Policy.Algorithm}
