@@ -119,18 +119,22 @@ func longest(l sash.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
-// settleable returns the microseconds for which a charge under a limit can be settled: until no charge under it
+// settleable returns the microseconds for which a charge under limits can be settled: until no charge under them
 // counts, whatever the clocks show, even if another policy on the same key counts it for longer.
-func settleable(l sash.Limit) int64 {
-	switch l.Period {
-	case sash.CalendarHour:
-		return 2 * time.Hour.Microseconds()
-	case sash.CalendarDay:
-		return 48 * time.Hour.Microseconds()
-	case sash.CalendarMonth:
-		return 33 * 24 * time.Hour.Microseconds()
+func settleable(limits []sash.Limit) (longest int64) {
+	for _, l := range limits {
+		switch l.Period {
+		case sash.CalendarHour:
+			longest = max(longest, 2*time.Hour.Microseconds())
+		case sash.CalendarDay:
+			longest = max(longest, 48*time.Hour.Microseconds())
+		case sash.CalendarMonth:
+			longest = max(longest, 33*24*time.Hour.Microseconds())
+		default:
+			longest = max(longest, l.Window.Microseconds())
+		}
 	}
-	return l.Window.Microseconds()
+	return longest
 }
 
 // span returns a name for the time over which a limit counts.

@@ -135,7 +135,14 @@ func (c *counts) charge(now, cost int64, limits []sash.Limit) {
 	}
 }
 
-func (c *counts) settle(_, made, cost, units int64, limits []sash.Limit) {
+func (c *counts) settle(now, made, cost, units int64, limits []sash.Limit) {
+	lasts := settleable(limits)
+	if c.weigh {
+		lasts *= 2
+	}
+	if now-made >= lasts { // also if the clock goes back then, and the charge counts again
+		return
+	}
 	for _, l := range limits {
 		if t := c.tallies[span(l)]; t != nil {
 			t.charges = settled(t.charges, made, cost, units)

@@ -150,11 +150,7 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 }
 
 func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
-	var keep int64
-	for _, limit := range limits {
-		keep = max(keep, settleable(limit))
-	}
-	if now-made < keep { // even if later calls have joined it
+	if now-made < settleable(limits) { // even if later calls have joined it
 		l.charges = settled(l.charges, made, cost, units)
 		if units == 0 {
 			l.gaps++
