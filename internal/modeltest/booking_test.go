@@ -263,3 +263,26 @@ func TestRedisBooksAsMemory(t *testing.T) {
 		}
 	}
 }
+
+// booked: random bookings are those of memory, with rings and steps of any size.
+func (b *bench) booked() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	small, clock, scripts := virtual(b.t, b.server, b.edit)
+	scripts.thresholds = smallSteps
+	for seed := range uint64(30) {
+		store, now := b.store, b.clock
+		if seed%2 == 0 {
+			store, now = small, clock
+		}
+		w, err := newBookWalk(store, now, seed, b.algorithm, make(map[string]int))
+		if err == nil {
+			err = w.run(150)
+		}
+		if err != nil {
+			return fmt.Errorf("walk %d with bookings: %w", seed, err)
+		}
+	}
+	return bookEdges(b.store, b.clock, scripts, b.algorithm)
+}

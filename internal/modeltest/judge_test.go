@@ -2,10 +2,8 @@ package modeltest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +40,11 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
-	for _, part := range []func() error{b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.booked, b.reset, b.given, b.blocked, b.cooled, b.long, b.deep, b.moved, b.chosen, b.extended} {
+	parts := []func() error{
+		b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.booked, b.reset, b.given, b.blocked, b.cooled, b.long,
+		b.deep, b.moved, b.chosen, b.extended,
+	}
+	for _, part := range parts {
 		if err := part(); err != nil {
 			return err
 		}
@@ -97,61 +99,6 @@ func (b *bench) changes() (string, error) {
 		"return string.match(redis.call('INFO', 'persistence'), 'rdb_changes_since_last_save:(%d+)')", nil).Text()
 }
 
-// firm: a refusal is firm unless a charge may be settled, wherever that charge is.
-func (b *bench) firm() error {
-	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
-		return nil
-	}
-	ctx := context.Background()
-	const units = 20
-	for later := range units + 1 {
-		req, err := b.request(fmt.Sprint("firm", later), 1, sash.Every(units, time.Hour), sash.Every(units, 2*time.Hour))
-		if err != nil {
-			return err
-		}
-		for i := range units {
-			req.MaySettle = i == later
-			if _, err := b.store.Decide(ctx, req); err != nil {
-				return err
-			}
-			b.clock.Advance(time.Minute)
-		}
-		for range 2 {
-			res, err := b.store.Decide(ctx, req)
-			if err != nil {
-				return err
-			}
-			if res.Allowed() || res.Firm != (later == units) {
-				return fmt.Errorf("the refusal after charge %d of %d could be settled is firm: %v", later, units, res.Firm)
-			}
-		}
-	}
-	return nil
-}
-
-// booked: random bookings are those of memory, with rings and steps of any size.
-func (b *bench) booked() error {
-	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
-		return nil
-	}
-	small, clock, scripts := virtual(b.t, b.server, b.edit)
-	scripts.thresholds = smallSteps
-	for seed := range uint64(30) {
-		store, now := b.store, b.clock
-		if seed%2 == 0 {
-			store, now = small, clock
-		}
-		w, err := newBookWalk(store, now, seed, b.algorithm, make(map[string]int))
-		if err == nil {
-			err = w.run(150)
-		}
-		if err != nil {
-			return fmt.Errorf("walk %d with bookings: %w", seed, err)
-		}
-	}
-	return bookEdges(b.store, b.clock, scripts, b.algorithm)
-}
-
 // lives: a key has an expiry after every call and lives as long as its charges.
 func (b *bench) lives() error {
 	ctx := context.Background()
@@ -182,220 +129,6 @@ func (b *bench) lives() error {
 		}
 	}
 	return nil
-}
-
-// reset: a settlement of a charge from before a reset does nothing.
-func (b *bench) reset() error {
-	ctx := context.Background()
-	req, err := b.request("reset", 4, sash.Every(10, time.Hour))
-	if err != nil {
-		return err
-	}
-	before, err := b.store.Decide(ctx, req)
-	if err == nil {
-		err = b.store.Reset(ctx, req.Key, req.Policy)
-	}
-	if err != nil {
-		return err
-	}
-	b.clock.Advance(time.Microsecond)
-	if _, err = b.store.Decide(ctx, req); err != nil {
-		return err
-	}
-	look := req
-	look.Cost = 0
-	for _, units := range []int64{0, 9} {
-		err := b.store.Settle(ctx, driver.Settlement{Request: req, At: before.At, Units: units})
-		if err != nil {
-			return err
-		}
-		if res, err := b.store.Decide(ctx, look); err != nil || res.Remaining() != 6 {
-			return fmt.Errorf("%d of 10 are left after a charge from before a reset became %d, want 6 (%v)", res.Remaining(), units, err)
-		}
-	}
-	return nil
-}
-
-// blocked: exactly the refusals of a window begin a block, of the subjects that refuse, and it lasts as long as it should.
-func (b *bench) blocked() error {
-	ctx, key := context.Background(), 0
-	for seed := range uint64(16) {
-		rng := rand.New(rand.NewPCG(seed, 11))
-		by := driver.Block{Refusals: 1 + int64(seed)%4, Window: 15e6 * (1 + rng.Int64N(8)), Length: 30e6 * (1 + rng.Int64N(9))}
-		type subject struct {
-			req      driver.Request
-			refusals []int64
-			ends     int64
-			admitted int64
-		}
-		var subjects [2]subject
-		for i := range subjects {
-			key++
-			req, err := b.request(fmt.Sprint("blocked", key), 1, sash.Every(2, 3*time.Minute), sash.Every(50, 3*time.Hour))
-			if err != nil {
-				return err
-			}
-			req.Policy.Block = by
-			subjects[i].req = req
-		}
-		last, made := "", int64(0) // the last call with an ID that was admitted, and when
-		for step := range 80 {
-			b.clock.Advance(time.Duration(rng.IntN(4)) * 15 * time.Second)
-			now := b.clock.Now().UnixMicro()
-			ended := slices.ContainsFunc(subjects[:], func(s subject) bool {
-				return s.ends > 0 && s.ends <= now || len(s.refusals) > 0 && s.refusals[0] <= now-by.Window
-			})
-			if rng.IntN(15) == 0 && !ended { // a store may have forgotten what had ended before the clock went back
-				b.clock.Advance(-3 * time.Minute)
-				now = b.clock.Now().UnixMicro()
-			}
-			some := [...][]subject{subjects[:1], subjects[1:], subjects[1:], subjects[:], subjects[:]}[rng.IntN(5)]
-			reqs, out, was := make([]driver.Request, len(some)), false, some[0].ends
-			for i := range some {
-				s := &some[i]
-				reqs[i] = s.req
-				s.ends = min(s.ends, now+by.Length)
-				out = out || s.ends > now
-			}
-			if len(some) == 1 && rng.IntN(4) == 0 {
-				reqs[0].Cost = 0
-			}
-			var answers []driver.Answer
-			var err error
-			switch {
-			case len(some) == 2:
-				answers, err = b.store.DecideAll(ctx, reqs)
-			case &some[0] == &subjects[1]:
-				answers = make([]driver.Answer, 1)
-				answers[0], err = b.store.Decide(ctx, reqs[0])
-			case rng.IntN(4) == 0 && reqs[0].Cost > 0 && last != "" && now-made < driver.RepeatTime.Microseconds(): // a call that was admitted before
-				res, err := b.store.DecideOnce(ctx, last, reqs[0])
-				if err != nil || !res.Allowed() || res.Blocked {
-					return fmt.Errorf("step %d: a repetition got %+v, %v", step, res, err)
-				}
-				some[0].ends = was // it does not look at the block
-				continue
-			default:
-				answers = make([]driver.Answer, 1)
-				if reqs[0].Cost == 0 {
-					answers[0], err = b.store.Decide(ctx, reqs[0])
-					break
-				}
-				id := fmt.Sprint("id", seed, step)
-				if answers[0], err = b.store.DecideOnce(ctx, id, reqs[0]); err == nil && answers[0].Allowed() {
-					last, made = id, now
-				}
-			}
-			if err != nil {
-				return err
-			}
-			for i := range some {
-				s, got := &some[i], &answers[i]
-				if all := answers[0].Allowed() && answers[len(some)-1].Allowed(); all {
-					s.admitted += reqs[i].Cost
-				}
-				if !out && !got.Allowed() && reqs[i].Cost > 0 {
-					s.ends = 0
-					for k := range s.refusals {
-						s.refusals[k] = min(s.refusals[k], now)
-					}
-					s.refusals = append(slices.DeleteFunc(s.refusals, func(at int64) bool { return at <= now-by.Window }), now)
-					if int64(len(s.refusals)) == by.Refusals {
-						s.refusals, s.ends = nil, now+by.Length
-					}
-				}
-				if got.Blocked != (s.ends > now) || got.Blocked && got.Retry() < s.ends-now {
-					return fmt.Errorf("seed %d, step %d, subject %d: blocked %v for %d, want until %d at %d", seed, step, i, got.Blocked, got.Retry(), s.ends, now)
-				}
-				if name := b.store.Key(s.req.Key, s.req.Policy); s.ends > now {
-					keys, err := b.scripts.client.Keys(ctx, "*block:{"+name+"}*").Result()
-					if err != nil || len(keys) != 1 {
-						return fmt.Errorf("the keys of a block are %v (%v)", keys, err)
-					}
-					if left := b.scripts.client.PTTL(ctx, keys[0]).Val(); left < 0 {
-						return fmt.Errorf("the key of a block has no expiry")
-					}
-				}
-			}
-		}
-		b.clock.Advance(10 * time.Minute) // longer than a block
-		for i := range subjects {
-			look := subjects[i].req
-			look.Cost = 0
-			res, err := b.store.Decide(ctx, look)
-			if err != nil {
-				return err
-			}
-			if left := res.Statuses()[1].Remaining; b.algorithm.Exact() && left != 50-subjects[i].admitted {
-				return fmt.Errorf("%d of 50 are left, and %d calls were admitted", left, subjects[i].admitted)
-			}
-		}
-	}
-	return nil
-}
-
-// given: units that are given back out of a long log, under limits of two windows, are free at once, and only those.
-func (b *bench) given() error {
-	ctx := context.Background()
-	wide, err := b.request("given", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
-	if err != nil {
-		return err
-	}
-	narrow, err := b.request("given", 2, sash.Every(900, 10*time.Minute))
-	if err != nil {
-		return err
-	}
-	truth := oracle.New()
-	ask := func(req driver.Request) error {
-		res, err := b.store.Decide(ctx, req)
-		if err == nil {
-			err = truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
-		}
-		return err
-	}
-	give := func(req driver.Request, units int64) error {
-		req.Cost = units
-		want, sure := truth.Reward(b.clock.Now(), req)
-		if !sure {
-			return nil
-		}
-		res, err := b.store.Reward(ctx, req)
-		if err != nil {
-			return err
-		}
-		if res.Charged != want {
-			return fmt.Errorf("of %d units %d were given back, want %d", units, res.Charged, want)
-		}
-		req.Cost = 0
-		if err := truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res}); err != nil {
-			return fmt.Errorf("the answer to a reward of %d: %w", units, err)
-		}
-		for _, cost := range []int64{0, 400, 3} {
-			wide.Cost, narrow.Cost = cost, cost
-			if err := errors.Join(ask(wide), ask(narrow)); err != nil {
-				return fmt.Errorf("after %d units were given back: %w", units, err)
-			}
-		}
-		return nil
-	}
-	for n := range 260 {
-		b.clock.Advance(2 * time.Second)
-		wide.Cost = 1 + int64(n%3)
-		if err := ask(wide); err != nil {
-			return err
-		}
-	}
-	for i, units := range []int64{1, 4, 40, 133, 1, 7, 90} {
-		if err := give([]driver.Request{wide, narrow}[i%2], units); err != nil {
-			return err
-		}
-		b.clock.Advance(time.Minute)
-	}
-	if err := errors.Join(give(narrow, 5000), give(wide, 5000)); err != nil { // all of it
-		return err
-	}
-	b.clock.Advance(time.Second)
-	return errors.Join(ask(wide), give(wide, 1), give(narrow, 2))
 }
 
 // midnight: calls on two sides of a boundary are counted apart, also in one step of the resolution.
@@ -558,86 +291,4 @@ func (b *bench) deep() error {
 		}
 	}
 	return b.settled()
-}
-
-// settled: units that are given back out of a long log are free at once, and only those; what a call took
-// beyond its cost is charged where the call was.
-func (b *bench) settled() error {
-	ctx := context.Background()
-	req, err := b.request("settled", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
-	if err != nil {
-		return err
-	}
-	truth := oracle.New()
-	ask := func(req driver.Request) (driver.Answer, error) {
-		res, err := b.store.Decide(ctx, req)
-		if err == nil {
-			err = truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
-		}
-		return res, err
-	}
-	var results []driver.Answer
-	for range 300 {
-		b.clock.Advance(time.Second)
-		res, err := ask(req)
-		if err != nil {
-			return err
-		}
-		results = append(results, res)
-	}
-	worth := []int64{0, 0, 1, 40, 0, 0, 0, 7}
-	for n, i := range []int{299, 298, 63, 64, 150, 0, 1, 297} {
-		set := driver.Settlement{Request: req, At: results[i].At, Source: results[i].Source, Units: worth[n%len(worth)], ID: fmt.Sprint("s", i)}
-		truth.Settle(b.clock.Now(), set)
-		for range 2 { // once is enough
-			if err := b.store.Settle(ctx, set); err != nil {
-				return err
-			}
-		}
-		for _, cost := range []int64{0, 700, 4} {
-			look := req
-			look.Cost = cost
-			if _, err := ask(look); err != nil {
-				return fmt.Errorf("after charge %d was settled: %w", i, err)
-			}
-		}
-		b.clock.Advance(time.Minute)
-	}
-	return nil
-}
-
-// moved: a charge that a clock that went back has moved takes nothing from others when it is given back, and
-// what it took more is charged all the same.
-func (b *bench) moved() error {
-	if !b.algorithm.Exact() {
-		return nil
-	}
-	ctx := context.Background()
-	for i, c := range []struct{ units, left int64 }{{0, 8}, {9, 4}} {
-		req, err := b.request(fmt.Sprint("moved", i), 5, sash.Every(20, time.Minute))
-		if err != nil {
-			return err
-		}
-		look, other := req, req
-		look.Cost, other.Cost = 0, 7
-		res, err := b.store.Decide(ctx, req)
-		if err != nil {
-			return err
-		}
-		b.clock.Advance(-time.Second)
-		if _, err := b.store.Decide(ctx, look); err != nil {
-			return err
-		}
-		b.clock.Advance(2 * time.Second)
-		if _, err := b.store.Decide(ctx, other); err != nil {
-			return err
-		}
-		if err := b.store.Settle(ctx, driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: c.units, ID: req.Key}); err != nil {
-			return err
-		}
-		if res, err = b.store.Decide(ctx, look); err != nil || res.Remaining() != c.left {
-			return fmt.Errorf("%d of 20 are left after a charge that was moved became %d, want %d (%v)", res.Remaining(), c.units, c.left, err)
-		}
-	}
-	return nil
 }
