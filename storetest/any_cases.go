@@ -16,9 +16,7 @@ var anyCases = []testCase{
 		name:    "any: most room",
 		promise: "of several subjects the one with most room is charged, by the share of its tightest limit, and no other",
 		run: func(s *suite) {
-			if !chooses(s) {
-				return
-			}
+			power[driver.Chooser](s)
 			l := s.limiter(sash.Every(10, window))
 			half := sash.Subject{Key: "half", Cost: 2}
 			most := sash.Subject{Key: "most", Cost: 2, Limits: []sash.Limit{sash.Every(5, window)}}
@@ -37,9 +35,7 @@ var anyCases = []testCase{
 		name:    "any: the pool is used evenly",
 		promise: "calls on subjects with equal limits are spread over them, and refused only when all are full",
 		run: func(s *suite) {
-			if !chooses(s) {
-				return
-			}
+			power[driver.Chooser](s)
 			l := s.limiter(sash.Every(3, window))
 			pool := poolOf(2*driver.ChoiceGroup + 1)
 			small := pool[:5]
@@ -71,9 +67,7 @@ var anyCases = []testCase{
 		promise: "a refusal is that of the subject with the shortest RetryAfter, charges nothing, and the call is admitted then and not before",
 		only:    exact,
 		run: func(s *suite) {
-			if !chooses(s) {
-				return
-			}
+			power[driver.Chooser](s)
 			l := s.limiter(sash.Every(2, window))
 			pool := poolOf(driver.ChoiceGroup + 3)
 			for i := range pool { // the last but one is free first
@@ -98,8 +92,9 @@ var anyCases = []testCase{
 		name:    "any: the shortest queue",
 		promise: "a call that may be booked goes to the subject that is free first, behind all bookings of it, and takes no room in front of one",
 		run: func(s *suite) {
+			power[driver.Chooser](s)
 			l := s.limiter(sash.Every(10, window))
-			if !chooses(s) || !driver.CanBook(s.Store, l.Policy()) {
+			if !driver.CanBook(s.Store, l.Policy()) {
 				return
 			}
 			book := func(within time.Duration, subjects ...sash.Subject) (int, *sash.Reservation) {
@@ -168,10 +163,4 @@ func (s *suite) any(l *sash.Limiter, subjects ...sash.Subject) (int, sash.Result
 		s.Fatalf("AllowAny: %v", err)
 	}
 	return chosen, res
-}
-
-// chooses reports whether the store decides on any of several subjects.
-func chooses(s *suite) bool {
-	_, ok := s.Store.(driver.Chooser)
-	return ok
 }

@@ -107,9 +107,7 @@ var blockCases = ofBlockers([]testCase{
 		name:    "a block is lifted",
 		promise: "Reset ends a block and forgets the refusals that count, also that of a limiter without a block",
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Resetter); !ok {
-				return
-			}
+			power[driver.Resetter](s)
 			l := s.blocker(sash.Block{Refusals: 2, Window: window, For: time.Hour}, sash.Every(1, window))
 			for range 2 {
 				s.fill(l, "k", 1)
@@ -146,9 +144,7 @@ var blockCases = ofBlockers([]testCase{
 		name:    "a block and what is given back",
 		promise: "a reward counts as no refusal, and gives back during a block as before",
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.blocker(sash.Block{Refusals: 2, Window: 10 * window, For: time.Minute}, sash.Every(9, 30*window))
 			s.align(64 * window)
 			s.fill(l, "k", 9)
@@ -216,9 +212,7 @@ var blockCases = ofBlockers([]testCase{
 		name:    "several subjects and a block",
 		promise: "of several subjects those count that refuse, and one that is blocked refuses the call for all",
 		run: func(s *suite) {
-			if !several(s) {
-				return
-			}
+			power[driver.MultiStore](s)
 			limits := []sash.Limit{sash.Every(2, window)}
 			if calendar(s.algorithm) {
 				limits = append(limits, sash.PerCalendar(50, sash.CalendarDay, nil))

@@ -141,10 +141,7 @@ var bookCases = []testCase{
 		name:    "several subjects are booked for one instant",
 		promise: "a booking over several subjects starts when all have room behind the bookings of each, or charges none",
 		run: booking(func(s *bookSuite) {
-			store, ok := s.Store.(driver.MultiStore)
-			if !ok {
-				s.Skip("the store decides over one subject")
-			}
+			store := power[driver.MultiStore](s.suite)
 			p := s.policy(sash.Every(2, window))
 			s.book("{t}a", p, 2, 0)
 			s.Advance(time.Second)
@@ -187,10 +184,7 @@ var bookCases = []testCase{
 		name:    "a booking is repeated with its ID",
 		promise: "a booking that is repeated with its ID keeps its place and charges nothing, until RepeatTime after it has started",
 		run: booking(func(s *bookSuite) {
-			store, ok := s.Store.(driver.Deduplicator)
-			if !ok {
-				s.Skip("the store does not decide once for each ID")
-			}
+			store := power[driver.Deduplicator](s.suite)
 			p := s.policy(sash.Every(1, window))
 			once := func() driver.Answer {
 				res, err := store.DecideOnce(s.Context(), "id", s.request("k", p, 1, time.Hour))
@@ -219,10 +213,7 @@ var bookCases = []testCase{
 		name:    "what a store does not book",
 		promise: "under a policy that a store does not book under, a request that may be booked is decided as one that may not",
 		run: func(s *suite) {
-			booker, ok := driver.As[driver.Booker](s.Store)
-			if !ok {
-				s.Skip("the store does not book")
-			}
+			booker := power[driver.Booker](s)
 			opts := s.options()
 			opts.CountRefused = true
 			for i, opts := range []*sash.Options{s.options(), opts} {

@@ -118,11 +118,7 @@ type coolDownSuite struct {
 
 func coolDowns(run func(*coolDownSuite)) func(*suite) {
 	return func(s *suite) {
-		cooler, ok := driver.As[driver.Cooler](s.Store)
-		if !ok {
-			s.Skip("the store keeps no cool-downs")
-		}
-		run(&coolDownSuite{s, cooler})
+		run(&coolDownSuite{s, power[driver.Cooler](s)})
 	}
 }
 

@@ -45,10 +45,7 @@ var extendCases = []testCase{
 		only:    extends,
 		run: func(s *suite) {
 			s.extending(func(store driver.Extender, l *sash.Limiter, set driver.Settlement) {
-				settler, ok := s.Store.(driver.Settler)
-				if !ok {
-					return
-				}
+				settler := power[driver.Settler](s)
 				s.Advance(window / 2)
 				set.At = s.extend(store, set)
 				s.Advance(window / 4)
@@ -149,21 +146,14 @@ var extendCases = []testCase{
 // extending charges 3, 4 and 2 of 10 units, at three instants of one step of the resolution, and calls f with the second.
 func (s *suite) extending(f func(driver.Extender, *sash.Limiter, driver.Settlement)) {
 	s.Helper()
-	store, ok := s.Store.(driver.Extender)
-	if !ok {
-		return
-	}
+	store := power[driver.Extender](s)
 	s.Advance(4 * window) // whatever was charged before has left
 	s.settling(func(_ driver.Settler, l *sash.Limiter, set driver.Settlement) { f(store, l, set) })
 }
 
 func (s *suite) holding(units int64, f func(driver.Extender, driver.Settler, *sash.Limiter, driver.Request)) {
 	s.Helper()
-	store, ok := s.Store.(driver.Extender)
-	settler, settles := s.Store.(driver.Settler)
-	if !ok || !settles {
-		return
-	}
+	store, settler := power[driver.Extender](s), power[driver.Settler](s)
 	policy, err := sash.NewPolicy(s.options(), sash.Every(units, window))
 	if err != nil {
 		s.Fatal(err)

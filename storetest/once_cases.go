@@ -95,12 +95,10 @@ var onceCases = []testCase{
 		promise: "where refused calls are charged, a repeated one is charged once, too",
 		only:    exact,
 		run: func(s *suite) {
+			power[driver.Deduplicator](s)
 			opts := s.options()
 			opts.CountRefused = true
 			l := s.limiterWith(opts, sash.Every(10, window))
-			if _, ok := s.Store.(driver.Deduplicator); !ok {
-				return
-			}
 			s.fill(l, "k", 8)
 			s.Advance(window / 2)
 			first := s.once(l, "id", "k", 3)
@@ -183,9 +181,7 @@ var onceCases = []testCase{
 		name:    "a reset forgets IDs",
 		promise: "after a reset a repeated call is a new one",
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Resetter); !ok {
-				return
-			}
+			power[driver.Resetter](s)
 			s.deduplicating(func(l *sash.Limiter) {
 				s.once(l, "id", "k", 4)
 				if err := l.Reset(s.Context(), "k"); err != nil {
@@ -299,9 +295,7 @@ var onceCases = []testCase{
 // deduplicating runs f with a limiter of 10 on a store that supports IDs, at the start of a window.
 func (s *suite) deduplicating(f func(*sash.Limiter)) {
 	s.Helper()
-	if _, ok := s.Store.(driver.Deduplicator); !ok {
-		return
-	}
+	power[driver.Deduplicator](s)
 	s.align(8 * window)
 	f(s.limiter(sash.Every(10, window)))
 }

@@ -59,10 +59,7 @@ var queueCases = []testCase{
 		name:    "a reset forgets bookings",
 		promise: "after a reset no booking is ahead, and settling one from before it changes nothing",
 		run: booking(func(s *bookSuite) {
-			store, ok := s.Store.(driver.Resetter)
-			if !ok {
-				s.Skip("the store does not reset")
-			}
+			store := power[driver.Resetter](s.suite)
 			p := s.policy(sash.Every(1, window))
 			s.book("k", p, 1, 0)
 			s.book("k", p, 1, window)
@@ -155,10 +152,7 @@ var queueCases = []testCase{
 		name:    "several calls in one",
 		promise: "several requests of a subject in one call are decided one after the other, as each would be",
 		run: booking(func(s *bookSuite) {
-			store, ok := driver.As[driver.Batcher](s.Store)
-			if !ok {
-				s.Skip("the store decides one request at a time")
-			}
+			store := power[driver.Batcher](s.suite)
 			p := s.policy(sash.Every(5, window), sash.Every(8, 3*window))
 			rng := rand.New(rand.NewPCG(3, 4))
 			for range 20 {

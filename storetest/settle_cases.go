@@ -47,9 +47,7 @@ var settleCases = []testCase{
 		name:    "a firm refusal holds",
 		promise: "a firm refusal is not followed by room before its RetryAfter, whatever is settled",
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Settler); !ok {
-				return
-			}
+			power[driver.Settler](s)
 			policy, err := sash.NewPolicy(s.options(), sash.Every(40, window))
 			if err != nil {
 				s.Fatal(err)
@@ -135,9 +133,7 @@ var settleCases = []testCase{
 		name:    "settling after a reset",
 		promise: "a settlement of a charge from before a reset changes nothing, up or down, whatever was charged since",
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Resetter); !ok {
-				return
-			}
+			power[driver.Resetter](s)
 			for name, units := range map[string]int64{"down": 0, "up": 100} {
 				s.settlingKey("k "+name, func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 					key := set.Request.Key
@@ -190,9 +186,7 @@ var settleCases = []testCase{
 		name:    "calls of one instant are settled apart",
 		promise: "calls charged in the same microsecond can each be settled, once",
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Settler); !ok {
-				return
-			}
+			power[driver.Settler](s)
 			l := s.limiter(sash.Every(100, window))
 			var all []*sash.Reservation
 			for range 5 {
@@ -218,9 +212,7 @@ var settleCases = []testCase{
 		promise: "with estimates that are not too low, no window holds more settled units than the limit, and no estimate that fits is refused",
 		only:    func(a sash.Algorithm) bool { return a.Exact() },
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Settler); !ok {
-				return
-			}
+			power[driver.Settler](s)
 			limits := []sash.Limit{sash.Every(100, window), sash.Every(250, 3*window)}
 			l := s.limiter(limits...)
 			rng := rand.New(rand.NewPCG(7, 9))
@@ -265,9 +257,7 @@ var settleCases = []testCase{
 		name:    "concurrent reservations",
 		promise: "concurrent reservations and settlements never hold more than the limit, and leave the units used",
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Settler); !ok {
-				return
-			}
+			power[driver.Settler](s)
 			l := s.limiter(sash.Every(100, window))
 			var mu sync.Mutex
 			var held, most, used int64
@@ -316,10 +306,7 @@ func (s *suite) settling(f func(driver.Settler, *sash.Limiter, driver.Settlement
 
 func (s *suite) settlingKey(key string, f func(driver.Settler, *sash.Limiter, driver.Settlement)) {
 	s.Helper()
-	store, ok := s.Store.(driver.Settler)
-	if !ok {
-		return
-	}
+	store := power[driver.Settler](s)
 	s.align(8 * window)
 	policy, err := sash.NewPolicy(s.options(), sash.Every(10, window))
 	if err != nil {

@@ -31,9 +31,7 @@ var subjectCases = []testCase{
 		name:    "several subjects, all or nothing",
 		promise: "several subjects are charged if all have room, and otherwise none of them",
 		run: func(s *suite) {
-			if !several(s) {
-				return
-			}
+			power[driver.MultiStore](s)
 			l := s.limiter(sash.Every(5, window))
 			s.fill(l, "b", 4)
 			a, b := sash.Subject{Key: "a", Cost: 2}, sash.Subject{Key: "b", Cost: 2}
@@ -58,9 +56,7 @@ var subjectCases = []testCase{
 		name:    "each subject has its own limits",
 		promise: "a narrow limit on top of a shared quota: each subject is held to its own limits",
 		run: func(s *suite) {
-			if !several(s) {
-				return
-			}
+			power[driver.MultiStore](s)
 			l := s.limiter(sash.Every(100, window))
 			shared := sash.Subject{Key: "quota", Cost: 10}
 			narrow := sash.Subject{Key: "search", Cost: 1, Limits: []sash.Limit{sash.Every(2, window), sash.Every(3, 2*window)}}
@@ -83,9 +79,7 @@ var subjectCases = []testCase{
 		promise: "RetryAfter of a decision over several subjects is the time until all of them have room",
 		only:    exact,
 		run: func(s *suite) {
-			if !several(s) {
-				return
-			}
+			power[driver.MultiStore](s)
 			for _, count := range []bool{false, true} {
 				opts := s.options()
 				opts.CountRefused = count
@@ -105,9 +99,7 @@ var subjectCases = []testCase{
 		name:    "a subject can be forgotten",
 		promise: "Reset removes every charge of a subject, and of no other",
 		run: func(s *suite) {
-			if _, ok := s.Store.(driver.Resetter); !ok {
-				return
-			}
+			power[driver.Resetter](s)
 			l := s.limiter(sash.Every(5, window), sash.Every(7, 2*window))
 			s.fill(l, "a", 5)
 			s.fill(l, "b", 5)
@@ -120,10 +112,4 @@ var subjectCases = []testCase{
 			s.fill(l, "a", 5)
 		},
 	},
-}
-
-// several reports whether the store decides over several subjects.
-func several(s *suite) bool {
-	_, ok := s.Store.(driver.MultiStore)
-	return ok
 }

@@ -77,6 +77,16 @@ type suite struct {
 	promise    string
 }
 
+// power returns the store as one with a power, or skips the case if it has none.
+func power[T any](s *suite) T {
+	s.Helper()
+	store, ok := driver.As[T](s.Store)
+	if !ok {
+		s.Skip("the store does not have the power")
+	}
+	return store
+}
+
 // broken fails and ends the case, with the store's behaviour and the promise that it broke.
 func (s *suite) broken(format string, args ...any) {
 	s.Helper()

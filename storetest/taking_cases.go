@@ -16,9 +16,7 @@ var takingCases = []testCase{
 		name:    "as much as fits",
 		promise: "AllowUpTo charges what is left, up to the cost, and a refusal is one of a single unit",
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(10, window), sash.Every(12, 3*window))
 			for _, c := range []struct{ cost, charged, left int64 }{{4, 4, 6}, {100, 6, 0}, {3, 0, 0}} {
 				res := s.upTo(l, "k", c.cost)
@@ -41,9 +39,7 @@ var takingCases = []testCase{
 		name:    "as much as fits, whatever is in use",
 		promise: "AllowUpTo charges exactly the units that a peek reports as left, and admits whenever one is",
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(17, window), sash.Every(1009, 40*window))
 			rng := rand.New(rand.NewPCG(3, 5))
 			for range 300 {
@@ -61,9 +57,7 @@ var takingCases = []testCase{
 		promise: "with CountRefused a call for as much as fits that is refused charges one unit",
 		only:    exact,
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			opts := s.options()
 			opts.CountRefused = true
 			l := s.limiterWith(opts, sash.Every(3, window))
@@ -84,9 +78,7 @@ var takingCases = []testCase{
 		name:    "concurrent calls for as much as fits",
 		promise: "concurrent calls for as much as fits charge exactly the units of the limit",
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(100, window))
 			var charged atomic.Int64
 			var group sync.WaitGroup
@@ -109,9 +101,7 @@ var takingCases = []testCase{
 		name:    "a penalty",
 		promise: "Penalize charges whether or not there is room, and nothing is admitted until enough has left",
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(10, window))
 			s.align(8 * window)
 			if res := s.penalize(l, 4); res.Remaining != 6 || !res.Allowed {
@@ -138,9 +128,7 @@ var takingCases = []testCase{
 		promise: "a penalty forgets nothing: when it is given back, what was charged before still counts",
 		only:    exact,
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(10, window))
 			for range 10 { // as many entries as a ring has places
 				s.fill(l, "k", 1)
@@ -160,9 +148,7 @@ var takingCases = []testCase{
 		name:    "units are given back",
 		promise: "Reward frees units at once, as many as are charged and no more",
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(100, window), sash.Every(1000, 3*window))
 			s.align(8 * window)
 			s.reward(l, 7, 0) // nothing is charged
@@ -187,9 +173,7 @@ var takingCases = []testCase{
 		promise: "Reward takes units from the charges that leave first, so that the others leave no earlier",
 		only:    exact,
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(40, window))
 			for range 40 {
 				s.fill(l, "k", 1)
@@ -208,8 +192,9 @@ var takingCases = []testCase{
 		name:    "before bookings",
 		promise: "AllowUpTo delays no booking, and Reward gives none back that lies ahead",
 		run: func(s *suite) {
+			power[driver.Taker](s)
 			l := s.limiter(sash.Every(10, window))
-			if !taker(s) || !driver.CanBook(s.Store, l.Policy()) {
+			if !driver.CanBook(s.Store, l.Policy()) {
 				return
 			}
 			s.fill(l, "k", 8)
@@ -237,9 +222,7 @@ var takingCases = []testCase{
 		promise: "Reward takes nothing from charges that count no more in the limits, and what longer limits count stays",
 		only:    exact,
 		run: func(s *suite) {
-			if !taker(s) {
-				return
-			}
+			power[driver.Taker](s)
 			short, long := s.limiter(sash.Every(10, window)), s.limiter(sash.Every(20, 4*window))
 			s.fill(long, "k", 6)
 			s.Advance(2 * window)
