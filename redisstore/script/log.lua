@@ -52,19 +52,19 @@ local mode, resolution, first_cost, first_limits = unpack('>I1I7I5I1', request)
 local charge_refused, settleable = mode == 1 or mode == 5, 0
 
 -- One subject is decided and charged in one pass. Several are looked at first, and charged when all have room.
--- Where refused calls are charged too, a third pass reports what that leaves.
+-- Where refused calls are charged too, a third pass reports what that leaves, and so does one at no cost after a charge
+-- before bookings.
 local pass, refusals, bookings = (subjects > 1 or charge_refused or looks) and 'look' or 'charge', 0, nil
-local free = false -- a last pass reports what a charge before bookings leaves
 
 while true do
   local cost, limits, at = first_cost, first_limits, 15
   local if_admitted, if_refused, mask, bit = '', '', 0, 1
   local inserted = false
-  local answers = not charge_refused or pass == 'report' -- the pass whose answers a refused call gets
+  local answers = not charge_refused or pass == 'report' or pass == 'left' -- the pass whose answers a refused call gets
   for s = 1, subjects do
     local key = KEYS[s]
     if s > 1 then cost, limits, at = unpack('>I5I1', request, at) end
-    if free then cost = 0 end
+    if pass == 'left' then cost = 0 end
     local charges, single = cost > 0 and pass == 'charge', subjects == 1 and limits == 1 and not charge_refused
 
     -- Read: the header, with as many hints as there are limits.
@@ -231,9 +231,8 @@ while true do
     local writes = charges and (room or charge_refused)
     if writes and ahead then
       ahead.charge(position, entry_units, added, hints, limits, needed, keep, keep_units, mode, marked, expires)
-      inserted, writes = true, false
-    end
-    if writes then
+      inserted = true
+    elseif writes then
       local begins, void = position == head and position % BLOCK == 0, false
       if begins and head > oldest then -- a block adds no more to the sums than they have left
         local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
@@ -301,7 +300,7 @@ while true do
 
   if bookings then
     if_refused = steps().wait(if_refused, mask, bookings.behind - now)
-    if free then if_admitted = steps().wait(if_refused, 0, 0) end
+    if pass == 'left' then if_admitted = steps().wait(if_refused, 0, 0) end
   end
   if pass == 'look' or pass == 'charge' and not charge_refused then refusals = mask end
   if pass == 'look' and (refusals == 0 or charge_refused) and not looks then
@@ -309,7 +308,7 @@ while true do
   elseif pass == 'charge' and refusals > 0 and mode == 1 then
     pass = 'report'
   elseif inserted and refusals == 0 then
-    pass, free = 'report', true
+    pass = 'left'
   elseif refusals > 0 then
     return pack('>i8I8', refusals + settleable, now) .. if_refused
   else
