@@ -1,0 +1,208 @@
+package outgoing_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+)
+
+// A token that is revoked is dropped at once, by all processes of a store, and tried again ever more seldom.
+func TestARevokedCredentialIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(3)
+		api := newTokenAPI(1000, time.Minute, all...)
+		store, pool := newStore(), newPool(t, apiTest, all...)
+		opts := outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1}
+		one := pooled(t, store, pool, opts, sash.PerMinute(1000))
+		other := pooled(t, store, pool, opts, sash.PerMinute(1000))
+		for range 30 {
+			ok(t, one)
+			ok(t, other)
+		}
+		api.revoke(all[1], true)
+		for range 300 { // every caller gets an answer
+			ok(t, one)
+			ok(t, other)
+		}
+		if n := api.denied[all[1]]; n != 1 {
+			t.Errorf("the revoked token was sent %d times, want once", n)
+		}
+		// Each valid token is used in every minute, so the revoked one has most room as soon as its pause is over. A pause
+		// is twice the last one, less up to a tenth, and at most an hour: 10 to 12 tries in five hours.
+		const step, hour = 30 * time.Second, time.Hour
+		last, least, most := time.Now(), time.Minute, time.Minute
+		for range 5 * hour / step {
+			time.Sleep(step)
+			before := api.denied[all[1]]
+			for range 4 {
+				ok(t, one)
+			}
+			if api.denied[all[1]] == before {
+				continue
+			}
+			if d := time.Since(last); d < least || d > most+step {
+				t.Errorf("the revoked token was sent again after %v, want %v to %v", d, least, most+step)
+			}
+			last, least, most = time.Now(), min(2*least, hour)*9/10, min(2*most, hour)
+		}
+		if n := api.denied[all[1]]; n < 10 || n > 12 {
+			t.Errorf("the revoked token was sent %d times in five hours, want 10 to 12", n)
+		}
+		api.revoke(all[1], false)
+		served := api.served[all[1]]
+		for range 140 {
+			time.Sleep(30 * time.Second)
+			ok(t, one)
+		}
+		if api.served[all[1]] == served {
+			t.Error("the token is valid again, and was not used within 70 minutes")
+		}
+	})
+}
+
+// When all are out the error says until when, at once also in mode Wait.
+func TestAPoolWithoutACredentialSaysUntilWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(2)
+		api := newTokenAPI(10, time.Minute, all...)
+		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP)}, sash.PerMinute(10))
+		api.revoke(all[0], true)
+		api.revoke(all[1], true)
+		if status, err := get(t.Context(), rt); err != nil || status != http.StatusUnauthorized {
+			t.Errorf("the API's last answer is the caller's: %d, %v", status, err)
+		}
+		began := time.Now()
+		_, err := get(t.Context(), rt)
+		var out *outgoing.CredentialsError
+		if !errors.As(err, &out) || !errors.Is(err, sash.ErrLimited) || time.Since(began) != 0 {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		if out.Credentials != 2 || out.Key != "github" || out.RetryAfter <= 50*time.Second || out.RetryAfter > time.Minute ||
+			!out.Until.Equal(began.Add(out.RetryAfter)) || !strings.Contains(err.Error(), out.Until.UTC().Format(time.RFC3339)) {
+			t.Errorf("%+v: %v", out, err)
+		}
+		if n := api.sum(api.denied); n != 2 {
+			t.Errorf("%d requests were sent", n)
+		}
+		api.revoke(all[0], false)
+		time.Sleep(out.RetryAfter)
+		ok(t, rt)
+	})
+}
+
+// A 403 for a page that nobody may see drops no credential. One that another credential does not get drops it.
+func TestAForbiddenPageDropsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(3)
+		api := newTokenAPI(1000, time.Minute, all...)
+		var forbidden func(token string) bool
+		tried := 0
+		api.answer = func(w http.ResponseWriter, _ *http.Request, token string) bool {
+			if !forbidden(token) {
+				return false
+			}
+			tried++
+			w.WriteHeader(http.StatusForbidden)
+			return true
+		}
+		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP)}, sash.PerMinute(1000))
+		forbidden = func(string) bool { return true }
+		for range 20 {
+			if status, err := get(t.Context(), rt); err != nil || status != http.StatusForbidden {
+				t.Fatalf("%d, %v", status, err)
+			}
+		}
+		if tried != 40 {
+			t.Errorf("20 requests were tried %d times, want twice each", tried)
+		}
+		tried = 0
+		forbidden = func(token string) bool { return token == all[2] }
+		for range 60 {
+			ok(t, rt)
+		}
+		if tried != 1 || api.served[all[0]] < 25 || api.served[all[1]] < 25 {
+			t.Errorf("the suspended token was tried %d times; served: %v", tried, api.served)
+		}
+	})
+}
+
+// A body that can be sent again is, and one that cannot is not.
+func TestABodyIsSentAgainWithAnotherCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(2)
+		api := newTokenAPI(1000, time.Minute, all[0])
+		var bodies []string
+		api.answer = func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+			var b bytes.Buffer
+			_, _ = b.ReadFrom(r.Body)
+			bodies = append(bodies, b.String())
+			return false
+		}
+		store, pool := newStore(), newPool(t, apiTest, all...)
+		rt := pooled(t, store, pool, outgoing.Options{Base: handled(api.ServeHTTP)}, sash.PerMinute(1000))
+		for range 10 {
+			if status, err := send(t.Context(), rt, http.MethodPost, strings.NewReader("a page")); err != nil || status != http.StatusOK {
+				t.Fatalf("%d, %v", status, err)
+			}
+		}
+		if len(bodies) != 10 || strings.Join(bodies, "") != strings.Repeat("a page", 10) || api.denied[all[1]] != 1 {
+			t.Errorf("%d were denied, and these arrived: %q", api.denied[all[1]], bodies)
+		}
+		time.Sleep(time.Hour)
+		denied := 0
+		for range 10 {
+			status, err := send(t.Context(), rt, http.MethodPost, streamed{strings.NewReader("a stream")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status == http.StatusUnauthorized {
+				denied++
+			}
+		}
+		if denied != 1 || api.denied[all[1]] != 2 {
+			t.Errorf("%d of 10 streams got the 401, and the token was sent %d times in all", denied, api.denied[all[1]])
+		}
+	})
+}
+
+// streamed is a body that cannot be sent again.
+type streamed struct{ *strings.Reader }
+
+func (streamed) Seek(int64, int) (int64, error) { return 0, errors.New("a stream") }
+
+// A booked request whose credential is dropped while it waits is sent with another.
+func TestACredentialIsDroppedWhileARequestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(2)
+		api := newTokenAPI(1000, time.Second, all...)
+		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1}, sash.Every(5, 10*time.Second))
+		var statuses sync.Map
+		var requests sync.WaitGroup
+		for i := range 20 {
+			requests.Go(func() {
+				status, err := get(t.Context(), rt)
+				statuses.Store(i, fmt.Sprint(status, err))
+			})
+		}
+		time.Sleep(5 * time.Second)
+		api.revoke(all[0], true)
+		requests.Wait()
+		for i := range 20 {
+			if s, _ := statuses.Load(i); s != "200 <nil>" {
+				t.Errorf("request %d: %v", i, s)
+			}
+		}
+		if n := api.denied[all[0]]; n < 1 || n > 5 {
+			t.Errorf("the revoked token was sent %d times", n)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package outgoing_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+)
+
+// No credential is sent to another host, scheme or port: neither by a redirect nor directly.
+func TestACredentialIsSentToItsOriginAlone(t *testing.T) {
+	var mu sync.Mutex
+	var leaked []string
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		leaked = append(leaked, fmt.Sprint(r.Header, r.URL))
+	}))
+	defer elsewhere.Close()
+	var paths []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		paths = append(paths, r.URL.Path+" "+r.Header.Get("Authorization"))
+		switch r.URL.Path {
+		case "/away":
+			http.Redirect(w, r, elsewhere.URL+"/file", http.StatusTemporaryRedirect)
+		case "/name": // the same server by another name
+			http.Redirect(w, r, strings.Replace("http://"+r.Host, "127.0.0.1", "localhost", 1)+"/here", http.StatusFound)
+		case "/moved":
+			http.Redirect(w, r, "/here", http.StatusMovedPermanently)
+		}
+	}))
+	defer api.Close()
+	const token = "t0p-s3cret"
+	client := &http.Client{Transport: pooled(t, newStore(), newPool(t, api.URL, token), outgoing.Options{}, sash.PerMinute(100))}
+	fetch := func(url string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.Do(req)
+	}
+	for _, path := range []string{"/away", "/name", "/moved"} {
+		res, err := fetch(api.URL + path)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v", path, err)
+		}
+		_ = res.Body.Close()
+		for r := res; r != nil; r = r.Request.Response {
+			if strings.Contains(fmt.Sprint(r.Request.Header), token) {
+				t.Errorf("%s: the response returns the credential: %v", path, r.Request.Header)
+			}
+		}
+	}
+	if len(leaked) != 1 || strings.Contains(leaked[0], token) {
+		t.Errorf("another host got %q", leaked)
+	}
+	signed := "Bearer " + token
+	want := []string{"/away " + signed, "/name " + signed, "/here ", "/moved " + signed, "/here " + signed}
+	if fmt.Sprint(paths) != fmt.Sprint(want) {
+		t.Errorf("the API got %q, want %q", paths, want)
+	}
+	for _, url := range []string{elsewhere.URL, strings.Replace(api.URL, "http", "https", 1)} {
+		//nolint:bodyclose // there is no answer
+		if _, err := fetch(url); err == nil || !strings.Contains(err.Error(), "the credentials of the pool are for http://127.0.0.1") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	if len(leaked) != 1 {
+		t.Errorf("a request that is not for the API was sent: %q", leaked)
+	}
+}
+
+// A user can set the credential in another way. The caller's request stays as it was.
+func TestACredentialIsSetByAFunction(t *testing.T) {
+	pool, err := outgoing.NewPool(apiTest, hmacKey, []string{"k3y"}, func(req *http.Request, credential string) {
+		req.Header.Set("X-Api-Key", credential)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got http.Header
+	rt := pooled(t, newStore(), pool, outgoing.Options{Base: handled(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })}, sash.PerMinute(5))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, apiTest+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if got.Get("X-Api-Key") != "k3y" || got.Get("Authorization") != "" {
+		t.Errorf("the API got %v", got)
+	}
+	if len(req.Header) != 0 || len(res.Request.Header) != 0 {
+		t.Errorf("the request has %v, and that of the response %v", req.Header, res.Request.Header)
+	}
+}
+
+// Errors of wrong pools say which credential is wrong, and never show one.
+func TestWrongPools(t *testing.T) {
+	good := "g00d-t0ken"
+	for name, c := range map[string]struct {
+		origin      string
+		key         []byte
+		credentials []string
+		want        string
+	}{
+		"no credentials":       {apiTest, hmacKey, nil, "0 credentials"},
+		"too many":             {apiTest, hmacKey, tokens(sash.MaxAny + 1), "257 credentials"},
+		"an empty one":         {apiTest, hmacKey, []string{good, ""}, "credential 2 of 2 is empty"},
+		"a line break":         {apiTest, hmacKey, []string{good + "\n"}, "credential 1 of 1 begins or ends with white space"},
+		"another header field": {apiTest, hmacKey, []string{good + "\r\nX-Admin: 1"}, "credential 1 of 1 has the byte 0x0d at position 10"},
+		"a zero byte":          {apiTest, hmacKey, []string{good + "\x00x"}, "has the byte 0x00"},
+		"not ASCII":            {apiTest, hmacKey, []string{good + "é"}, "has the byte 0xc3"},
+		"one twice":            {apiTest, hmacKey, []string{good, "b", good}, "credentials 1 and 3 are the same"},
+		"a short HMAC key":     {apiTest, hmacKey[:31], []string{good}, "31 bytes"},
+		"no origin":            {"", hmacKey, []string{good}, "the origin of a pool"},
+		"no scheme":            {"api.github.com", hmacKey, []string{good}, "the origin of a pool"},
+		"a path":               {"https://api.github.com/v3", hmacKey, []string{good}, "the origin of a pool"},
+		"another scheme":       {"ftp://api.github.com", hmacKey, []string{good}, "the origin of a pool"},
+		"a password":           {"https://u:" + good + "@api.github.com", hmacKey, []string{good}, "the origin of a pool"},
+	} {
+		_, err := outgoing.NewPool(c.origin, c.key, c.credentials, nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), good) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	pool := newPool(t, apiTest, good)
+	for name, call := range map[string]outgoing.Call{
+		"an account": {Key: "a", Pool: pool, Account: "b"},
+		"also":       {Key: "a", Pool: pool, Also: []sash.Subject{{Key: "b", Cost: 1}}},
+	} {
+		rt, err := outgoing.New(newStore(), func(*http.Request) (outgoing.Call, error) { return call, nil }, nil, sash.PerMinute(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := get(t.Context(), rt); err == nil || !strings.Contains(err.Error(), "a Call with a Pool") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A credential is in nothing that is printed, and in no error.
+func TestACredentialIsNowhere(t *testing.T) {
+	const token = "t0p-s3cret"
+	pool := newPool(t, apiTest, token)
+	var logged bytes.Buffer
+	call := outgoing.Call{Key: "github", Pool: pool}
+	for _, h := range []slog.Handler{slog.NewTextHandler(&logged, nil), slog.NewJSONHandler(&logged, nil)} {
+		slog.New(h).Info("pool", "pool", pool, "call", call)
+	}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		_, _ = fmt.Fprintf(&logged, format+format+format+format, pool, *pool, call, &call)
+	}
+	if err := json.NewEncoder(&logged).Encode(pool); err != nil { //nolint:staticcheck // that nothing is exported is what this shows
+		t.Fatal(err)
+	}
+	rt := pooled(t, newStore(), pool, outgoing.Options{Mode: outgoing.Refuse, Base: failing{}}, sash.PerMinute(1))
+	for range 2 { // an error of the transport behind, and a refusal
+		_, err := get(t.Context(), rt)
+		if err == nil {
+			t.Fatal("no error")
+		}
+		for ; err != nil; err = errors.Unwrap(err) {
+			_, _ = fmt.Fprintf(&logged, "%v %+v %#v", err, err, err)
+		}
+	}
+	for _, form := range []string{token, fmt.Sprintf("%x", token), fmt.Sprintf("%q", token)} {
+		if strings.Contains(logged.String(), form) {
+			t.Errorf("%q is in %s", form, logged.String())
+		}
+	}
+}
+
+// failing is a transport whose error describes the request.
+type failing struct{}
+
+func (failing) RoundTrip(req *http.Request) (*http.Response, error) {
+	return nil, fmt.Errorf("cannot send %v", req.Header)
+}
