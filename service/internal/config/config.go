@@ -42,11 +42,15 @@ type Entry struct {
 // ErrUnknownDomain means that a request names a domain that no document configures.
 var ErrUnknownDomain = errors.New("unknown domain")
 
+// ErrNone means that there is no configuration yet to decide by.
+var ErrNone = errors.New("there is no configuration yet")
+
 // A Config is a parsed configuration. It is immutable and safe for concurrent use.
 type Config struct {
 	domains map[string]*domain
 	names   []string // in the order of the file
 	rules   []*Rule
+	none    bool // no configuration was loaded yet
 }
 
 type domain struct {
@@ -96,6 +100,13 @@ func (d *descriptor) wildcard() bool { return strings.HasSuffix(d.entry.Value, "
 
 // Empty returns a configuration without domains, which limits nothing.
 func Empty() *Config { return &Config{domains: make(map[string]*domain)} }
+
+// None stands for a configuration that has not been loaded yet. Every request is answered ErrNone, so that nothing is
+// admitted uncounted.
+func None() *Config { return &Config{none: true} }
+
+// Loaded reports whether c is a configuration that was loaded, and not None.
+func (c *Config) Loaded() bool { return !c.none }
 
 // Domains returns the names of the domains, in the order of the file.
 func (c *Config) Domains() []string { return slices.Clone(c.names) }

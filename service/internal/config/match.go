@@ -21,8 +21,8 @@ type Found struct {
 	Metric string
 }
 
-// Find returns the rule for a request, and the subject and statistics that it counts under. The error is
-// ErrUnknownDomain.
+// Find returns the rule for a request, and the subject and statistics that it counts under. Errors are
+// ErrUnknownDomain and ErrNone.
 func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	d, err := c.domain(domain)
 	if err != nil {
@@ -53,15 +53,19 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	return found, nil
 }
 
-// domain returns a domain, or ErrUnknownDomain.
+// domain returns a domain. Errors are ErrUnknownDomain and ErrNone.
 func (c *Config) domain(name string) (*domain, error) {
+	if c.none {
+		return nil, ErrNone
+	}
 	if d := c.domains[name]; d != nil {
 		return d, nil
 	}
 	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(name), strings.Join(c.names, ", "))
 }
 
-// Match returns the rule for a request, or nil if nothing limits it. The error is ErrUnknownDomain.
+// Match returns the rule for a request, or nil if nothing limits it. Errors are ErrUnknownDomain
+// and ErrNone.
 func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
 	found, err := c.Find(domain, entries)
 	return found.Rule, err

@@ -67,8 +67,8 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // server, and on a cluster where they share a slot. More are decided step by step: see
 // driver.DecideInSteps.
 //
-// Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable, and
-// the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
+// Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
+// config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 	answers, err := d.observed(ctx, &req, d.charge)

@@ -33,15 +33,17 @@ type Source struct {
 	TLS *tls.Config
 	// Headers are sent with each stream.
 	Headers map[string]string
-	// Retry is the pause before a stream is opened again. Zero is three seconds.
+	// Retry is the pause before a stream is opened again, and the first one before a configuration is rejected again.
+	// Zero is three seconds.
 	Retry time.Duration
-	// Lost is called with the error that ended a stream. Nil is not called.
+	// Lost is called with the error that ended a stream, once until the server sends something new. Nil is not called.
 	Lost func(error)
 }
 
 // Watch calls changed with each configuration that the server sends, or with the error in it, until ctx ends. The server
-// receives the error too. Calls do not overlap. Watch returns an error for an unusable address or options; it retries a
-// server that is away.
+// receives the error too. Calls do not overlap. Servers answer a rejection at once with the same configuration: Watch
+// calls changed for the first one only, and rejects further ones after pauses that grow to ten times Retry. Watch
+// returns an error for an unusable address or options; it retries a server that is away.
 func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) error {
 	creds := insecure.NewCredentials()
 	if s.TLS != nil {
@@ -55,12 +57,13 @@ func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) 
 	if s.Retry <= 0 {
 		s.Retry = 3 * time.Second
 	}
+	w := &subscription{Source: s, changed: changed}
 	go func() {
 		defer func() { _ = conn.Close() }()
-		accepted := "" // the version
 		for ctx.Err() == nil {
-			err := s.stream(ctx, conn, &accepted, changed)
-			if ctx.Err() == nil && s.Lost != nil {
+			err := w.stream(ctx, conn)
+			if ctx.Err() == nil && s.Lost != nil && !w.lost {
+				w.lost = true
 				s.Lost(err)
 			}
 			select {
@@ -72,8 +75,18 @@ func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) 
 	return nil
 }
 
+// A subscription is what one Watch knows of its server.
+type subscription struct {
+	Source
+	changed  func(*config.Config, error)
+	accepted string // the version in use
+	rejected string // the version and the error of the last configuration, or empty if it was accepted
+	again    int    // how often it was rejected before
+	lost     bool   // Lost was called
+}
+
 // stream runs one stream to its end.
-func (s Source) stream(ctx context.Context, conn *grpc.ClientConn, accepted *string, changed func(*config.Config, error)) error {
+func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error {
 	for name, value := range s.Headers {
 		ctx = metadata.AppendToOutgoingContext(ctx, name, value) //nolint:fatcontext // one a header, a few
 	}
@@ -83,26 +96,73 @@ func (s Source) stream(ctx context.Context, conn *grpc.ClientConn, accepted *str
 	if err != nil {
 		return err
 	}
-	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, VersionInfo: *accepted}
+	arrived := make(chan arrival)
+	go receive(ctx, stream, arrived)
+	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, VersionInfo: s.accepted}
+	due := time.NewTimer(0)
+	defer due.Stop()
 	for {
-		if err := stream.Send(req); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-due.C:
+			if err := stream.Send(req); err != nil {
+				return err
+			}
+		case a := <-arrived: // also before a rejection is due: this one is newer
+			if a.err != nil {
+				return a.err
+			}
+			if a.res.GetTypeUrl() != TypeURL {
+				return fmt.Errorf("the management server sent %s, which this process did not request", a.res.GetTypeUrl())
+			}
+			var pause time.Duration
+			req, pause = s.answer(a.res)
+			due.Reset(pause)
 		}
-		res, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if res.GetTypeUrl() != TypeURL {
-			return fmt.Errorf("the management server sent %s, which this process did not request", res.GetTypeUrl())
-		}
-		cfg, err := read(res.GetResources())
-		req = &discovery.DiscoveryRequest{Node: req.Node, TypeUrl: TypeURL, ResponseNonce: res.GetNonce()}
-		if err != nil {
-			req.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
-		} else {
-			*accepted = res.GetVersionInfo()
-		}
-		req.VersionInfo = *accepted
-		changed(cfg, err)
 	}
+}
+
+// An arrival is a response of the server, or the error that ended its stream.
+type arrival struct {
+	res *discovery.DiscoveryResponse
+	err error
+}
+
+// receive hands on what a stream receives, until the stream or ctx ends.
+func receive(ctx context.Context, stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient, to chan<- arrival) {
+	for {
+		res, err := stream.Recv()
+		select {
+		case to <- arrival{res, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// answer puts a configuration into use or rejects it, and returns the request that says so, and how long to wait before
+// it is sent.
+func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
+	cfg, err := read(res.GetResources())
+	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, ResponseNonce: res.GetNonce()}
+	var pause time.Duration
+	if err == nil {
+		s.accepted, s.rejected, s.lost = res.GetVersionInfo(), "", false
+		s.changed(cfg, nil)
+	} else {
+		req.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+		if id := res.GetVersionInfo() + " " + err.Error(); id == s.rejected {
+			pause = s.Retry * time.Duration(min(1<<min(s.again, 4), 10))
+			s.again++
+		} else {
+			s.rejected, s.again, s.lost = id, 0, false
+			s.changed(nil, err)
+		}
+	}
+	req.VersionInfo = s.accepted
+	return req, pause
 }

@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,12 +29,16 @@ type management struct {
 func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	m.token <- strings.Join(md.Get("x-token"), ",")
-	for {
-		req, err := stream.Recv()
-		if err != nil {
-			return err
+	go func() {
+		for {
+			req, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			m.requests <- req
 		}
-		m.requests <- req
+	}()
+	for {
 		select {
 		case res := <-m.send:
 			if res == nil {
@@ -145,4 +150,90 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 		t.Errorf("no resources: %+v", n)
 	}
 	expect("accepted", "4", "nonce4", "")
+}
+
+// Go-control-plane, on which most management servers are built, answers a rejection at once with what was rejected.
+func TestAConfigurationThatIsRejectedAgainIsRejectedLater(t *testing.T) {
+	m, addr := manage(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	heard := make(chan news, 8)
+	lost := make(chan error, 8)
+	source := Source{Server: addr, Retry: time.Hour, Lost: func(err error) { lost <- err }}
+	if err := source.Watch(ctx, func(cfg *config.Config, err error) { heard <- news{cfg, err} }); err != nil {
+		t.Fatal(err)
+	}
+	<-m.token
+	<-m.requests
+	m.send <- response(t, "1", limited("d", 5), limited("d", 6))
+	if n := <-heard; n.err == nil {
+		t.Fatal("a domain twice is taken")
+	}
+	if req := <-m.requests; req.ErrorDetail == nil {
+		t.Errorf("the first rejection is %v", req)
+	}
+	m.send <- response(t, "1", limited("d", 5), limited("d", 6)) // the next rejection is due in an hour
+	m.send <- response(t, "2", limited("d", 5))                  // and does not delay this
+	if n := <-heard; n.err != nil || len(n.cfg.Domains()) != 1 {
+		t.Errorf("after the same error again: %+v", n)
+	}
+	if req := <-m.requests; req.ErrorDetail != nil || req.VersionInfo != "2" {
+		t.Errorf("the request after the valid configuration is %v", req)
+	}
+	m.send <- response(t, "3", limited("d", 5), limited("d", 6)) // another version
+	if n := <-heard; n.err == nil {
+		t.Error("an error is not reported after a valid configuration")
+	}
+	if req := <-m.requests; req.ErrorDetail == nil || req.VersionInfo != "2" {
+		t.Errorf("the rejection of another version is %v", req)
+	}
+}
+
+func TestPausesBeforeARejectionGrow(t *testing.T) {
+	s := &subscription{Source: Source{Retry: time.Second}, changed: func(*config.Config, error) {}}
+	bad := response(t, "1", limited("d", 5), limited("d", 6))
+	var pauses []time.Duration
+	for range 8 {
+		_, pause := s.answer(bad)
+		pauses = append(pauses, pause/time.Second)
+	}
+	if want := []time.Duration{0, 1, 2, 4, 8, 10, 10, 10}; !slices.Equal(pauses, want) {
+		t.Errorf("pauses of %v seconds, want %v", pauses, want)
+	}
+	if _, pause := s.answer(response(t, "2", limited("d", 5))); pause != 0 {
+		t.Errorf("a valid configuration is acknowledged after %v", pause)
+	}
+	if _, pause := s.answer(bad); pause != 0 {
+		t.Errorf("the next error is reported after %v", pause)
+	}
+}
+
+// A server that is away is reported once, and again after it was back.
+func TestAServerThatIsAwayIsReportedOnce(t *testing.T) {
+	m, addr := manage(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	heard := make(chan news, 8)
+	lost := make(chan error, 8)
+	source := Source{Server: addr, Retry: time.Millisecond, Lost: func(err error) { lost <- err }}
+	if err := source.Watch(ctx, func(cfg *config.Config, err error) { heard <- news{cfg, err} }); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for range 3 {
+			<-m.token
+			<-m.requests
+			m.send <- nil
+		}
+		<-m.token
+		<-m.requests
+		m.send <- response(t, "1", limited("d", 5))
+		<-heard
+		<-m.requests
+		if n := len(lost); n != 1 {
+			t.Fatalf("reported %d times, want once", n)
+		}
+		<-lost
+		m.send <- nil
+	}
 }

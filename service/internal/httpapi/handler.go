@@ -161,6 +161,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 	switch {
 	case errors.Is(err, config.ErrUnknownDomain):
 		wire.Fail(w, http.StatusNotFound, err.Error())
+	case errors.Is(err, config.ErrNone):
+		wire.SetRetryAfter(w.Header())
+		wire.Fail(w, http.StatusServiceUnavailable, err.Error())
 	case errors.Is(err, sash.ErrInvalidCost):
 		wire.Fail(w, http.StatusBadRequest, err.Error())
 	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNoQueue), errors.Is(err, decide.ErrNotLimited):

@@ -16,6 +16,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
@@ -71,7 +72,7 @@ func New(decider *decide.Decider, opts *Options) *Service {
 
 // ShouldRateLimit implements the protocol. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
 // wrong, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE for a store that does not
-// answer, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL for a fault of this program, which is
+// answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL for a fault of this program, which is
 // logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
 	began := time.Now()
@@ -110,6 +111,9 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 // failure returns the gRPC status of a request that was not decided.
 func (s *Service) failure(ctx context.Context, err error) error {
 	switch {
+	case errors.Is(err, config.ErrNone):
+		s.opts.Stats.Service.ServiceErrors.Add(1)
+		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, sash.ErrInvalidLimit):
 		s.opts.Stats.Service.ServiceErrors.Add(1)
 		return status.Error(codes.InvalidArgument, err.Error())

@@ -24,14 +24,14 @@ func Load(source config.Source) (name string, cfg *config.Config, err error) {
 // loadFirst returns the configuration to start with.
 func (s *instance) loadFirst() (name string, cfg *config.Config, err error) {
 	if s.Management != nil {
-		name, cfg = "from the management server "+s.Management.Server, config.Empty()
+		name, cfg = "from the management server "+s.Management.Server, config.None()
 	} else {
 		name, cfg, err = Load(s.Config)
 	}
 	s.loading.Note(err)
 	if err != nil && s.StartWithoutConfig {
-		s.Log.Error("there is no configuration yet: nothing is limited", "error", err)
-		return s.Config.Path, config.Empty(), nil
+		s.Log.Error("there is no configuration yet: every request is answered with an error", "error", err)
+		return s.Config.Path, config.None(), nil
 	}
 	return name, cfg, err
 }
@@ -51,8 +51,8 @@ func (s *instance) nameSecrets() error {
 	return nil
 }
 
-// follow uses every later configuration, until ctx ends. It waits for the first one of a management server unless the
-// service may start without. Known is the fingerprint of the files from before they were loaded.
+// follow uses every later configuration, until ctx ends. It waits for what a management server sends first, also
+// if it is wrong, unless the service may start without. Known is the fingerprint of the files from before they were loaded.
 func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	switch {
 	case s.Management != nil:
@@ -60,7 +60,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	case s.Config.Path == "":
 		return nil
 	}
-	if err := s.Config.Watch(ctx, known, func(cfg *config.Config, err error) { _ = s.use(cfg, err) }); err != nil {
+	if err := s.Config.Watch(ctx, known, s.use); err != nil {
 		return fmt.Errorf("watching the configuration: %w", err)
 	}
 	return nil
@@ -74,9 +74,8 @@ func (s *instance) followManagement(ctx context.Context) error {
 	first := make(chan struct{})
 	once := sync.OnceFunc(func() { close(first) })
 	err := from.Watch(ctx, func(cfg *config.Config, err error) {
-		if s.use(cfg, err) == nil {
-			once()
-		}
+		s.use(cfg, err)
+		once()
 	})
 	if err != nil || s.StartWithoutConfig {
 		return err
@@ -90,7 +89,7 @@ func (s *instance) followManagement(ctx context.Context) error {
 }
 
 // use decides by a configuration that was loaded again, unless err or the decider says that it is wrong.
-func (s *instance) use(cfg *config.Config, err error) error {
+func (s *instance) use(cfg *config.Config, err error) {
 	if err == nil {
 		if err = s.decider.Use(cfg); err == nil {
 			s.stats.Use(cfg)
@@ -99,11 +98,14 @@ func (s *instance) use(cfg *config.Config, err error) error {
 	s.loading.Note(err)
 	if err != nil {
 		s.stats.Service.ConfigErrors.Add(1)
-		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
-		return err
+		if s.decider.Config().Loaded() {
+			s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
+		} else {
+			s.Log.Error("the first configuration is wrong: until there is a valid one, every request is answered with an error", "error", err)
+		}
+		return
 	}
 	s.gate.WarnOfDomains()
 	s.stats.Service.ConfigLoaded.Add(1)
 	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
-	return nil
 }

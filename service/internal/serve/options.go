@@ -26,7 +26,8 @@ type Options struct {
 	Config config.Source
 	// Management is a server that sends the configuration, in place of Config. Nil is none.
 	Management *envoy.Source
-	// StartWithoutConfig starts although there is no valid configuration yet, and limits nothing until there is one.
+	// StartWithoutConfig starts although there is no valid configuration yet. Requests are answered with an error until
+	// there is one.
 	StartWithoutConfig bool
 
 	// HTTP, GRPC and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.

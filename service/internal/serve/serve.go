@@ -106,7 +106,12 @@ func (s *instance) openGate() (err error) {
 func (s *instance) observe(ctx context.Context) (err error) {
 	s.stats.Use(s.decider.Config())
 	s.decider.Observe(s.stats.Observe)
-	s.stats.Service.ConfigLoaded.Add(1)
+	switch {
+	case s.decider.Config().Loaded():
+		s.stats.Service.ConfigLoaded.Add(1)
+	case s.Management == nil:
+		s.stats.Service.ConfigErrors.Add(1)
+	}
 	s.Telemetry.Log = s.Log
 	s.telemetry, err = telemetry.Start(ctx, s.decider, s.stats, s.Telemetry)
 	return err
