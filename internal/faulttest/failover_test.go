@@ -23,9 +23,9 @@ const (
 	mostInFlight = 32
 	processes    = 2 // that share the limits, as the store is configured
 
-	// A caller's answer is due within the budget. A machine that does other work besides may run a goroutine
-	// late, but not all of them: what tests insist on is that no answer takes longer than this, and that 9
-	// of 10 come within the budget and 10 ms.
+	// A caller's answer is due within the budget. A machine that does other work besides runs goroutines late, by as
+	// much as lateness measures beside the callers: what tests insist on is that no answer takes longer than this and
+	// that lateness, and that 9 of 10 come within the budget, 10 ms and that lateness.
 	longestAnswer = time.Second
 	promised      = failover.DefaultBudget + 10*time.Millisecond
 )
@@ -143,10 +143,11 @@ func TestFailover(t *testing.T) {
 					if fault.losses == 0 {
 						all.areCharged(t, l, store.Stats())
 					}
-					times := all.where(func(c call) bool { return c.start.After(began) && c.start.Before(ended) }).times(t)
+					times := all.where(func(c call) bool { return c.start.After(began) && c.start.Before(ended) }).times(t, time.Duration(load.late.Load()))
 					t.Logf("%d answers in the fault: p50 %v, p99 %v, longest %v; down after %v, up again after %v; %d goroutines, at most %d; %d connections, then %d; %+v",
 						len(times), part(times, 50), part(times, 99), part(times, 100), opened.Round(time.Millisecond),
 						closed.Round(time.Millisecond), goroutines, most, connections, after, store.Stats())
+					t.Logf("goroutines ran up to %v late", time.Duration(load.late.Load()))
 				})
 			})
 		}
@@ -182,6 +183,7 @@ func askInModes(t testing.TB, limiter *sash.Limiter) *load {
 	l := &load{limiter: limiter, quit: make(chan struct{})}
 	t.Cleanup(func() { l.stop() })
 	for first := range callers {
+		l.group.Go(l.measureLateness)
 		l.group.Go(func() {
 			var mine []call
 			for i := first; !l.quits(); i++ {
@@ -198,6 +200,22 @@ func askInModes(t testing.TB, limiter *sash.Limiter) *load {
 		})
 	}
 	return l
+}
+
+// measureLateness notes how much later than the budget a caller goes on that waits for nothing but a goroutine that
+// sleeps for the budget.
+func (l *load) measureLateness() {
+	for !l.quits() {
+		began, done := time.Now(), make(chan struct{})
+		go func() {
+			time.Sleep(failover.DefaultBudget)
+			close(done)
+		}()
+		<-done
+		late := int64(time.Since(began) - failover.DefaultBudget)
+		for most := l.late.Load(); late > most && !l.late.CompareAndSwap(most, late); most = l.late.Load() {
+		}
+	}
 }
 
 // followPolicy reports answers that the policy does not give.
@@ -254,8 +272,9 @@ func (h history) areCharged(t testing.TB, l *sash.Limiter, stats failover.Stats)
 	}
 }
 
-// times returns how long the answers took, the shortest first, and reports what took too long.
-func (h history) times(t testing.TB) (all []time.Duration) {
+// times returns how long the answers took, the shortest first, and reports what took too long where goroutines run
+// late by up to the given time.
+func (h history) times(t testing.TB, late time.Duration) (all []time.Duration) {
 	t.Helper()
 	for _, c := range h {
 		all = append(all, c.end.Sub(c.start))
@@ -264,11 +283,11 @@ func (h history) times(t testing.TB) (all []time.Duration) {
 	if len(all) < 100 {
 		t.Fatalf("there were %d answers only", len(all))
 	}
-	if most := part(all, 100); most > longestAnswer {
-		t.Errorf("an answer took %v", most)
+	if most := part(all, 100); most > longestAnswer+late {
+		t.Errorf("an answer took %v, where goroutines run up to %v late", most, late)
 	}
-	if most := part(all, 90); most > promised {
-		t.Errorf("one answer of ten took %v or longer", most)
+	if most := part(all, 90); most > promised+late {
+		t.Errorf("one answer of ten took %v or longer, where goroutines run up to %v late", most, late)
 	}
 	return all
 }
