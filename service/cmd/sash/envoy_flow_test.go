@@ -54,7 +54,11 @@ func serveShop(t *testing.T) *service {
 
 // Behind Envoy a client meets its own limit, that of guests, and that of all clients, and headers show each.
 func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
-	e := serveShop(t).envoy(t, shopFilter)
+	limitsEachClientAndAllTogether(t, serveShop(t).envoy(t, shopFilter))
+}
+
+func limitsEachClientAndAllTogether(t *testing.T, e http.Handler) {
+	t.Helper()
 	if res := through(e, "192.0.2.9", "x-user", "zoe", "x-banned", "yes"); res.Code != 429 {
 		t.Errorf("a banned client, which charges no limit: %d", res.Code)
 	}
@@ -95,17 +99,25 @@ func TestEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
 
 // Envoy charges what a response has used when it is done, and the next request meets the charge.
 func TestEnvoyChargesWhatResponsesUsed(t *testing.T) {
-	e := serveShop(t).envoy(t, `
+	chargesWhatResponsesUsed(t, serveShop(t).envoy(t, doneFilter), func(int) {})
+}
+
+const doneFilter = `
 domain: shop
 timeout: 5s
 rate_limits:
   - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 0}}
   - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 50}, apply_on_stream_done: true}
-`)
+`
+
+// chargesWhatResponsesUsed calls charged when a request is done. It returns when the requests so far are charged.
+func chargesWhatResponsesUsed(t *testing.T, e http.Handler, charged func(requests int)) {
+	t.Helper()
 	for i, want := range []int{200, 200, 200, 429, 429} { // 50, 100, which is not over, 150
 		if res := through(e, "192.0.2.1", "x-user", "ann"); res.Code != want {
 			t.Errorf("request %d: %d, want %d", i+1, res.Code, want)
 		}
+		charged(i + 1)
 	}
 	if res := through(e, "192.0.2.1", "x-user", "bob"); res.Code != 200 {
 		t.Errorf("another user: %d", res.Code)

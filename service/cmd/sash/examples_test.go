@@ -52,6 +52,15 @@ func TestExamplesOfProxies(t *testing.T) {
 	}
 }
 
+// The files of Sash in Envoy's example are valid. make test-envoy runs the example.
+func TestTheExampleOfEnvoyIsValid(t *testing.T) {
+	dir := examples + "/envoy/"
+	if code, out, failed := sash(t, nil, "config", "check", dir+"policy.yaml"); code != 0 {
+		t.Errorf("%s%s", out, failed)
+	}
+	serve(t, "--config", dir+"policy.yaml", "--access", dir+"access.yaml")
+}
+
 // No example hands a client's X-Sash-Token on to Sash, where a wrong one is 401 and a right one is the proxy's. The
 // requests of make test-proxies bring one, but Traefik is not among its proxies.
 func TestExamplesOfProxiesDropATokenOfTheirClient(t *testing.T) {
