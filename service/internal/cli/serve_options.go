@@ -81,7 +81,7 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 	o.StartWithoutConfig = env.StartWithoutConfig
 	o.RedisPrefix, o.ReadyNeedsRedis, o.NearLimit = env.RedisPrefix, env.HealthNeedsRedis, env.NearLimitRatio
 	o.Telemetry.Exporters = env.Telemetry
-	o.Protocol.Shadow, o.Protocol.Metadata = env.Shadow, env.Metadata
+	o.Protocol.Shadow, o.Protocol.Quota, o.Protocol.Metadata = env.Shadow, env.Quota, env.Metadata
 	if env.HeaderLimit != "" {
 		o.Protocol.Headers = &rls.Headers{Limit: env.HeaderLimit, Remaining: env.HeaderRemaining, Reset: env.HeaderReset}
 	}

@@ -31,7 +31,7 @@ type Rule struct {
 	Refuses bool
 	// Shadow admits every request, whatever the limits decide: shadow_mode.
 	Shadow bool
-	// Quota reports refusals without refusing requests: quota_mode.
+	// Quota refuses a request when no other quota of the request has room, either: quota_mode.
 	Quota bool
 	// Name identifies this rule in Replaces of other rules.
 	Name string

@@ -61,7 +61,7 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 
 // Decide decides a request, and returns one answer for each part. The parts that bind are charged when all of them
 // have room, and none is otherwise: see Charging. Parts that do not bind are charged, each by itself, when the others
-// were admitted.
+// were admitted, and so are quotas, one of which must have room: see Request.Quota.
 //
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
 // server, and on a cluster where they share a slot. More are decided step by step: see
@@ -93,28 +93,38 @@ func (d *Decider) observed(ctx context.Context, req *Request, charge func(contex
 	return answers, err
 }
 
-// charge asks the store for what the parts ask.
+// charge asks the store for what the parts ask: first those that bind, with the quotas, and then what refuses nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
 	if req.ID != "" {
 		return d.chargeOnce(ctx, req, &answers[0])
 	}
 	var few [4]*Answer
-	binding := few[:0]
+	binding, quotas := few[:0], false
 	for i := range answers {
-		if a := &answers[i]; a.Limited() && !a.refund && !a.Soft() && req.Charging == Together {
+		switch a := &answers[i]; {
+		case !a.Limited() || a.refund || a.Soft():
+		case a.quota:
+			quotas = true
+		case req.Charging == Together:
 			binding = append(binding, a)
 		}
 	}
-	admitted, err := d.together(ctx, binding)
+	decide := d.together
+	if quotas {
+		decide = func(ctx context.Context, binding []*Answer) (bool, error) {
+			return d.besideQuotas(ctx, binding, answers)
+		}
+	}
+	admitted, err := decide(ctx, binding)
 	if err != nil {
 		return failure(ctx, err)
 	}
 	for i := range answers {
 		a := &answers[i]
-		if !a.Limited() || a.refund || !a.Soft() && req.Charging == Together {
+		if !a.Limited() || a.refund || a.quota && quotas || !a.quota && !a.Soft() && req.Charging == Together {
 			continue
 		}
-		if err := soften(ctx, a, d.alone(ctx, a, admitted)); err != nil {
+		if err := soften(ctx, a, d.alone(ctx, a, admitted || req.Charging == Each)); err != nil {
 			return err
 		}
 	}

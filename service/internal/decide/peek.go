@@ -18,11 +18,15 @@ var ErrNotLimited = errors.New("nothing limits these entries")
 // Decide.
 func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 	answers := make([]Answer, len(req.Parts))
-	err := d.resolve(&req, answers)
+	err, room := d.resolve(&req, answers), false
 	for i := range answers {
 		if a := &answers[i]; err == nil && a.Limited() {
 			err = soften(ctx, a, d.look(ctx, a))
+			room = room || a.quota && !a.Refused
 		}
+	}
+	if room {
+		spare(answers)
 	}
 	if err != nil {
 		return answers, err

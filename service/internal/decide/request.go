@@ -17,6 +17,9 @@ type Request struct {
 	// Lenient answers every request as Envoy's protocol does: an unknown domain limits nothing, a part of no units only
 	// looks, and a part whose units can never fit is refused. Otherwise these three are errors.
 	Lenient bool
+	// Quota makes a quota of every part, as quota_mode makes one of a rule: quotas refuse a request when none of them has
+	// room. Parts that no rule matches have room, and those under an unlimited rule are no quotas.
+	Quota bool
 	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
 	// charged once within sash.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
 	// another request. Empty is a request that is not repeated.
@@ -118,13 +121,17 @@ type Answer struct {
 	need      int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
 	within    int64      // how far ahead the part may be booked, in microseconds
 	refund    bool
+	quota     bool // one of several quotas of the request
+	spared    bool // another quota has room, so that this one does not bind
 	never     bool // the units can never fit, or the subject is banned
 }
 
-// Soft reports whether a refusal of the part does not bind: shadow_mode and quota_mode. A ban always does.
-func (a *Answer) Soft() bool {
-	return a.Rule != nil && (a.Rule.Shadow || a.Rule.Quota) && a.BannedBy == nil
-}
+// Soft reports whether a refusal of the part does not bind: under shadow_mode, and of a quota while another one of the
+// request has room. A ban always binds.
+func (a *Answer) Soft() bool { return a.Shadow() || a.spared && a.BannedBy == nil }
+
+// Shadow reports whether a refusal of the part never binds, because of shadow_mode.
+func (a *Answer) Shadow() bool { return a.Rule != nil && a.Rule.Shadow && a.BannedBy == nil }
 
 // Allowed reports whether the part lets the request go ahead: it has room, or does not bind.
 func (a *Answer) Allowed() bool { return !a.Refused || a.Soft() }

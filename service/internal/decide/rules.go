@@ -120,6 +120,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 			a.Replaced, a.limits = true, nil
 		}
 	}
+	req.quotas(answers)
 	if req.Within > 0 {
 		return answers[0].mayWait(req.Within)
 	}

@@ -38,8 +38,8 @@ type Settings struct {
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	LogJSON  bool
-	// Shadow, Metadata, NearLimitRatio and the headers are options of the protocol. An empty HeaderLimit is no headers.
-	Shadow, Metadata                          bool
+	// Shadow, Quota, Metadata, NearLimitRatio and the headers are options of the protocol. An empty HeaderLimit is no headers.
+	Shadow, Quota, Metadata                   bool
 	NearLimitRatio                            float64
 	HeaderLimit, HeaderRemaining, HeaderReset string
 	// TLS of the gRPC server.
@@ -74,6 +74,7 @@ func Read(env func(string) string) (*Settings, error) {
 		Merge:                 r.boolean("MERGE_DOMAIN_CONFIG"),
 		StartWithoutConfig:    r.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG"),
 		Shadow:                r.boolean("SHADOW_MODE"),
+		Quota:                 r.boolean("QUOTA_MODE"),
 		Metadata:              r.boolean("RESPONSE_DYNAMIC_METADATA"),
 		NearLimitRatio:        r.ratio("NEAR_LIMIT_RATIO"),
 		TLS:                   r.boolean("GRPC_SERVER_USE_TLS"),

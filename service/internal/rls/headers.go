@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"fmt"
 	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -43,33 +42,15 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 	}
 }
 
-// metadata describes the request and its quotas to other filters of Envoy. It is nil unless the options have Metadata
-// or a rule has quota_mode.
-func (s *Service) metadata(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
-	quota := false
-	var violations []*structpb.Value
-	for i := range answers {
-		if rule := answers[i].Rule; rule != nil && rule.Quota {
-			quota = true
-			if answers[i].Refused {
-				violations = append(violations, structpb.NewNumberValue(float64(i)))
-			}
-		}
-	}
-	if !quota && !s.opts.Metadata {
-		return nil
-	}
+// describeRequest describes the request to other filters of Envoy.
+func describeRequest(req *pb.RateLimitRequest, parts []decide.Part) *structpb.Struct {
 	descriptors := make([]*structpb.Value, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {
 		descriptors[i] = structpb.NewStructValue(describe(d, parts[i].Entries))
 	}
 	fields := map[string]*structpb.Value{
-		"domain":           structpb.NewStringValue(req.GetDomain()),
-		"descriptors":      structpb.NewListValue(&structpb.ListValue{Values: descriptors}),
-		"quotaModeEnabled": structpb.NewBoolValue(quota),
-	}
-	if len(violations) > 0 {
-		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: violations})
+		"domain":      structpb.NewStringValue(req.GetDomain()),
+		"descriptors": structpb.NewListValue(&structpb.ListValue{Values: descriptors}),
 	}
 	if n := req.GetHitsAddend(); n != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
@@ -85,7 +66,10 @@ func describe(d *common.RateLimitDescriptor, of []config.Entry) *structpb.Struct
 	}
 	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
 	if l := d.GetLimit(); l != nil {
-		fields["limit"] = structpb.NewStringValue(fmt.Sprintf("%d/%v", l.GetRequestsPerUnit(), l.GetUnit()))
+		fields["limit"] = structpb.NewStringValue(l.String())
+	}
+	if n := d.GetHitsAddend(); n != nil {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(n.GetValue()))
 	}
 	return &structpb.Struct{Fields: fields}
 }

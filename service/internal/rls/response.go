@@ -20,14 +20,16 @@ func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answer
 	}
 	for i := range answers {
 		res.Statuses[i] = statusOf(&answers[i])
-		if res.Statuses[i].Code == pb.RateLimitResponse_OVER_LIMIT {
+		if !answers[i].Allowed() {
 			res.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 		}
 	}
 	if s.opts.Headers != nil {
 		res.ResponseHeadersToAdd = s.opts.Headers.of(res.Statuses)
 	}
-	res.DynamicMetadata = s.metadata(req, parts, answers)
+	if s.opts.Metadata {
+		res.DynamicMetadata = describeRequest(req, parts)
+	}
 	if s.opts.Shadow && res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
 		res.OverallCode = pb.RateLimitResponse_OK
 		s.opts.Stats.Service.GlobalShadow.Add(1)
@@ -46,7 +48,7 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	}
 	if a.Refused {
 		limit = a.RefusedBy
-		if !a.Soft() {
+		if !a.Shadow() {
 			st.Code = pb.RateLimitResponse_OVER_LIMIT
 		}
 	}

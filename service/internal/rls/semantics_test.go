@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/sash/service/internal/stats"
 )
@@ -158,12 +159,12 @@ func TestNamesOfMetrics(t *testing.T) {
 func TestMetadataOnRequest(t *testing.T) {
 	w := begin(t, documented, &Options{Metadata: true})
 	req := request("path=/home", "marketing=sms to=1")
-	req.HitsAddend = 2
+	req.HitsAddend, req.Descriptors[1].HitsAddend = 2, wrapperspb.UInt64(3)
 	metadata, err := protojson.Marshal(w.ask(req).DynamicMetadata)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"descriptors":[{"entries":["path=/home"]},{"entries":["marketing=sms","to=1"]}],"domain":"d","hitsAddend":2,"quotaModeEnabled":false}`
+	const want = `{"descriptors":[{"entries":["path=/home"]},{"entries":["marketing=sms","to=1"],"hitsAddend":3}],"domain":"d","hitsAddend":2}`
 	if got := strings.NewReplacer(", ", ",", ": ", ":").Replace(string(metadata)); got != want {
 		t.Errorf("metadata %s, want %s", got, want)
 	}

@@ -32,7 +32,9 @@ type Options struct {
 	Shadow bool
 	// Headers are added to responses. Nil is none.
 	Headers *Headers
-	// Metadata describes the request in dynamic_metadata. Where a rule has quota_mode, it is always there.
+	// Quota makes a quota of every descriptor: see decide.Request.
+	Quota bool
+	// Metadata describes the request in dynamic_metadata.
 	Metadata bool
 	// Access says which callers may decide, give units back and set their own limits. Nil lets all callers
 	// decide, and nothing else.
@@ -98,7 +100,7 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	}
 	budget, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	answers, err := s.decider.Decide(budget, decide.Request{Domain: req.GetDomain(), Parts: parts, Charging: s.opts.Charging, Lenient: true})
+	answers, err := s.decider.Decide(budget, decide.Request{Domain: req.GetDomain(), Parts: parts, Charging: s.opts.Charging, Lenient: true, Quota: s.opts.Quota})
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}

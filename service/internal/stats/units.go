@@ -38,7 +38,7 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 			rule.Near.Add(uint64(max(0, min(a.Cost, used-near))))
 		}
 	default:
-		rule.refuse(a.Cost, outcome != decide.Shadowed)
+		rule.refuse(a.Cost, !a.Shadow())
 	}
 	if c := a.Candidate; c != nil && c.Cost > 0 {
 		if rule := r.Rule(c.Metric); c.Refused {
