@@ -85,7 +85,7 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	case err != nil:
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*g.budget)
+	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest(g.budget))
 	a := &attempt[T]{own: own, done: make(chan struct{}), cancel: cancel}
 	go func() {
 		value, err := attend(timed, f)
@@ -135,20 +135,29 @@ func (g *guard) admit(ctx context.Context, b *breaker, waits bool) (t ticket, wa
 	return t, waited, err
 }
 
-// queue waits for a place, and takes it. It returns how long that took.
+// queue waits for a place, and takes it. It returns how much of the budget that took.
 func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
 	began, t := time.Now(), ticket{epoch: b.epoch.Load()}
-	timer := time.NewTimer(g.budget)
-	defer timer.Stop()
+	w, settled, over := g.watch(g.budget), make(chan struct{}), make(chan struct{})
+	go func() { // this one keeps its turn while that one wakes
+		w.wait(settled, nil)
+		close(over)
+	}()
+	var err error
 	select {
 	case g.slots <- struct{}{}:
-		return min(time.Since(began), g.budget), nil
 	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-timer.C:
-		b.crowd(t)
-		return 0, &sash.StoreError{Err: ErrBusy}
+		err = ctx.Err()
+	case <-over:
+		err = &sash.StoreError{Err: ErrBusy}
 	}
+	close(settled)
+	<-over
+	w.timer.Stop()
+	if errors.Is(err, ErrBusy) {
+		b.crowd(t, w.wasLate())
+	}
+	return min(time.Since(began)-w.late, g.budget), err
 }
 
 // attend calls f and turns a panic of the store into an error: in this goroutine no caller could recover it, and it

@@ -25,8 +25,9 @@ type Options struct {
 	// with ErrCeiling. A call over several subjects counts with its highest cost. Zero is no ceiling.
 	OpenPerSecond int64
 	// Budget is the most time that a call waits. Zero is DefaultBudget. It should be shorter than the deadlines of
-	// callers: a caller whose deadline comes first gets the error of its context. If this process has no processor
-	// meanwhile, the budget lasts longer by that time, up to twice its length, to read a reply that is there.
+	// callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs:
+	// while the process has no processor the budget does not pass, so that a reply that is there is read. It lasts ten
+	// times its length at most, and no more than a second longer.
 	Budget time.Duration
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
 	// Further calls wait for their turn within the budget. Zero is DefaultMaxInFlight.

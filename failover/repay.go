@@ -111,7 +111,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		return true
 	}
 	sent, policy := f.debt.sent, f.debt.policy
-	if sent != 0 && time.Since(time.UnixMicro(sent)) > driver.RepeatTime-2*g.budget { // the store may have forgotten the ID
+	if sent != 0 && time.Since(time.UnixMicro(sent)) > driver.RepeatTime-longest(g.budget) { // the store may have forgotten the ID
 		if d := b.takeBack(f); d != nil {
 			b.giveUp(d)
 		}

@@ -4,7 +4,8 @@ import "time"
 
 // A watch measures a budget as time in which this process ran. It wakes in steps. A step that ends late shows that this
 // process had no processor for a while, and then the store's reply may be waiting to be read. So the budget lasts longer
-// by as much, up to twice its length.
+// by as much: see longest. It does not end with a wake-up that is late by a whole step: one more step lets the goroutines
+// run that read replies.
 type watch struct {
 	timer *time.Timer
 	step  time.Duration
@@ -13,6 +14,7 @@ type watch struct {
 	last  time.Time // the end at the latest
 	late  time.Duration
 	much  time.Duration // of late: a fifth of the whole budget
+	more  bool          // the step after a late end has begun
 	woke  func()        // called when the timer has fired; tests replace it
 }
 
@@ -21,10 +23,13 @@ const (
 	onTime        = 2 * time.Millisecond // within which a step is not late
 )
 
+// longest returns how long a budget lasts at most: ten times its length, and no more than a second longer.
+func longest(budget time.Duration) time.Duration { return budget + min(9*budget, time.Second) }
+
 // watch starts a watch over the budget, or what is left of it.
 func (g *guard) watch(left time.Duration) *watch {
 	now := time.Now()
-	w := &watch{step: left / stepsOfBudget, steps: stepsOfBudget, last: now.Add(2 * left), much: g.budget / stepsOfBudget, woke: g.woke}
+	w := &watch{step: left / stepsOfBudget, steps: stepsOfBudget, last: now.Add(longest(left)), much: g.budget / stepsOfBudget, woke: g.woke}
 	w.due = now.Add(w.step)
 	w.timer = time.NewTimer(w.step)
 	return w
@@ -57,18 +62,23 @@ func (w *watch) next() {
 		w.woke()
 	}
 	now := time.Now()
-	if late := now.Sub(w.due); late > onTime {
+	late := now.Sub(w.due)
+	if late > onTime {
 		w.late += late
 		w.due = now
 	}
 	if w.steps--; !now.Before(w.last) {
 		w.steps = 0
 	}
-	if w.steps == 0 {
+	switch {
+	case w.steps > 0:
+		if w.due = w.due.Add(w.step); w.due.After(w.last) {
+			w.due = w.last
+		}
+	case late >= w.step && !w.more:
+		w.steps, w.more, w.due = 1, true, now.Add(w.step)
+	default:
 		return
-	}
-	if w.due = w.due.Add(w.step); w.due.After(w.last) {
-		w.due = w.last
 	}
 	w.timer.Reset(w.due.Sub(now))
 }

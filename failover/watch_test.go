@@ -52,7 +52,11 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 		"late":                        {85 * time.Millisecond, 8 * time.Millisecond, driver.FromStore, 90 * time.Millisecond},
 		"late, too slow":              {95 * time.Millisecond, 8 * time.Millisecond, driver.FromPolicy, 90 * time.Millisecond},
 		"very late":                   {99 * time.Millisecond, 60 * time.Millisecond, driver.FromStore, 160 * time.Millisecond},
-		"very late, and a dead store": {time.Hour, 60 * time.Millisecond, driver.FromPolicy, 160 * time.Millisecond},
+		"very late, and a dead store": {time.Hour, 60 * time.Millisecond, driver.FromPolicy, 420 * time.Millisecond},
+		"late four times over":        {240 * time.Millisecond, 40 * time.Millisecond, driver.FromStore, 250 * time.Millisecond},
+		"late at the end":             {350*time.Millisecond + 1, 60 * time.Millisecond, driver.FromStore, 420 * time.Millisecond},
+		"stopped":                     {415 * time.Millisecond, 400 * time.Millisecond, driver.FromStore, 820 * time.Millisecond},
+		"stopped, and a dead store":   {time.Hour, 400 * time.Millisecond, driver.FromPolicy, 1230 * time.Millisecond},
 		"the scheduler's usual delay": {52 * time.Millisecond, time.Millisecond, driver.FromPolicy, 51 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +113,7 @@ func TestACallThatWaitedIsLateByTheWholeBudget(t *testing.T) {
 					g := &guard{budget: 100 * time.Millisecond, woke: func() { time.Sleep(c.late) }}
 					w := g.watch(g.budget - waited)
 					w.wait(nil, nil)
-					if want := c.want && waited <= 50*time.Millisecond; w.wasLate() != want { // else there is too little left
+					if want := c.want && waited < g.budget; w.wasLate() != want { // else there is nothing left to be late in
 						t.Errorf("late by %v: %v", w.late, w.wasLate())
 					}
 				})
@@ -129,4 +133,31 @@ func TestBothWatchesOfACallCount(t *testing.T) {
 			t.Errorf("late by %v: %v", w.late, w.wasLate())
 		}
 	})
+}
+
+// A call that waits for a place does so by the time in which this process ran, too.
+func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes, late time.Duration
+		by          sash.Source
+	}{
+		"on time":                 {49 * time.Millisecond, 0, driver.FromStore},
+		"on time, too slow":       {51 * time.Millisecond, 0, driver.FromPolicy},
+		"late four times over":    {200 * time.Millisecond, 40 * time.Millisecond, driver.FromStore},
+		"late, and no place left": {time.Hour, 40 * time.Millisecond, driver.FromPolicy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &guard{budget: 50 * time.Millisecond, slots: make(chan struct{}, 1), woke: func() { time.Sleep(c.late) }}
+				b := &breaker{}
+				b.init(Trip{}, g.budget, nil)
+				g.slots <- struct{}{}
+				time.AfterFunc(c.takes, func() { <-g.slots })
+				waited, err := g.queue(t.Context(), b)
+				if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by || waited > g.budget {
+					t.Errorf("%v of the budget, %v", waited, err)
+				}
+			})
+		})
+	}
 }
