@@ -11,14 +11,14 @@
 // # How a request matches a descriptor
 //
 // A request has a domain and entries, each a key and a value. The entries are matched in order, one level of
-// descriptors each: first a descriptor with exactly that key and value, then the first one in the file whose value
-// ends in * and is a prefix of the entry's value, then one with the key alone. The descriptor of the last entry
-// applies. If an entry matches none, or the last descriptor has no limits, nothing limits the request: it is allowed
-// and not counted, as in Envoy's service. There is no backtracking: once an exact value has matched, the descriptor
-// with the bare key is not considered.
+// descriptors each: first a descriptor with exactly that key and value, then the first one in the file that is a
+// wildcard and matches (see wildcard), then one with the key alone. The descriptor of the last entry applies. If an
+// entry matches none, or the last descriptor has no limits, nothing limits the request: it is allowed and not counted,
+// as in Envoy's service. There is no backtracking: once an exact value has matched, the descriptor with the bare key is
+// not considered. An entry without a value has no exact match: wildcards come first.
 //
-// A descriptor with the key alone, or with a value that ends in *, counts each value separately: the subject is the
-// list of entries. With share_threshold, all values under a * are charged together.
+// A descriptor with the key alone, or a wildcard, counts each value separately: the subject is the list of entries. With
+// share_threshold, all values of a key under a wildcard are charged together.
 //
 // # Secrets
 //
@@ -56,7 +56,6 @@ type Config struct {
 type domain struct {
 	name        string
 	descriptors *level
-	paths       map[string]bool // the keyPath of each descriptor
 	secret      map[string]bool // by the key of each descriptor: whether its values are secret
 }
 
@@ -70,18 +69,20 @@ func newLevel() *level { return &level{exact: make(map[Entry]*descriptor)} }
 
 func (l *level) add(d *descriptor) {
 	l.exact[d.entry] = d
-	if d.wildcard() {
+	if d.wildcard != nil {
 		l.wildcards = append(l.wildcards, d)
 	}
 }
 
 // find returns the descriptor for an entry, or nil.
 func (l *level) find(e Entry) *descriptor {
-	if d := l.exact[e]; d != nil {
-		return d
+	if e.Value != "" {
+		if d := l.exact[e]; d != nil {
+			return d
+		}
 	}
 	for _, d := range l.wildcards {
-		if d.entry.Key == e.Key && strings.HasPrefix(e.Value, d.entry.Value[:len(d.entry.Value)-1]) {
+		if d.wildcard.matches(e) {
 			return d
 		}
 	}
@@ -90,13 +91,12 @@ func (l *level) find(e Entry) *descriptor {
 
 type descriptor struct {
 	entry    Entry
-	rule     *Rule // nil if nothing is limited here
-	share    bool  // values under the wildcard are charged together
-	inMetric bool  // the value of the request is part of the metric's name
+	wildcard *wildcard // nil without *
+	rule     *Rule     // nil if nothing is limited here
+	share    bool      // values under the wildcard are charged together
+	inMetric bool      // the value of the request is part of the metric's name
 	children *level
 }
-
-func (d *descriptor) wildcard() bool { return strings.HasSuffix(d.entry.Value, "*") }
 
 // Empty returns a configuration without domains, which limits nothing.
 func Empty() *Config { return &Config{domains: make(map[string]*domain)} }

@@ -37,7 +37,8 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 			return found, nil
 		}
 		if last.share {
-			found.Charged = slices.Concat(found.Charged[:i], []Entry{last.entry}, entries[i+1:])
+			charged := Entry{e.Key, last.wildcard.shown(e.Key)}
+			found.Charged = slices.Concat(found.Charged[:i], []Entry{charged}, entries[i+1:])
 		}
 		here = last.children
 		path = append(path, last)
@@ -77,10 +78,13 @@ func metric(domain string, entries []Entry, path []*descriptor) string {
 	detailed := path[len(path)-1].rule.Detailed
 	for i, d := range path {
 		value := d.entry.Value
-		if !d.share && (d.inMetric || detailed) {
+		switch {
+		case !d.share && (d.inMetric || detailed):
 			value = entries[i].Value
+		case d.wildcard != nil:
+			value = d.wildcard.shown(entries[i].Key)
 		}
-		b = append(append(b, '.'), d.entry.Key...)
+		b = append(append(b, '.'), entries[i].Key...)
 		if value != "" {
 			b = append(append(b, '_'), value...)
 		}

@@ -37,7 +37,8 @@ func ParseAll(merge bool, files ...File) (*Config, error) {
 		seen:   make(map[string]string),
 		merge:  merge,
 
-		secrecies: make(map[string]map[string]*secrecy),
+		secrecies:    make(map[string]map[string]*secrecy),
+		keyWildcards: make(map[string][]keyWildcard),
 	}
 	for _, file := range files {
 		p.reader = reader{file: file.Name}
@@ -81,7 +82,9 @@ type parser struct {
 	seen        map[string]string // the first position of each domain and composite key
 	merge       bool
 	descriptors int
-	secrecies   map[string]map[string]*secrecy // by domain and key
+
+	secrecies    map[string]map[string]*secrecy // by domain and key
+	keyWildcards map[string][]keyWildcard       // by domain
 }
 
 func (p *parser) document(n *yaml.Node) error {
@@ -92,7 +95,7 @@ func (p *parser) document(n *yaml.Node) error {
 	if root.ShortTag() == "!!null" { // only comments
 		return nil
 	}
-	d := &domain{descriptors: newLevel(), paths: make(map[string]bool)}
+	d := &domain{descriptors: newLevel()}
 	var descriptors *yaml.Node
 	domainLine := root
 	err := p.mapping(root, "a document", map[string]field{
@@ -148,17 +151,18 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	if err := p.mapping(n, "a descriptor", fields); err != nil {
 		return err
 	}
+	d.wildcard = newWildcard(*entry)
 	switch {
 	case entry.Key == "":
 		return p.errorf(n, "the key of a descriptor is missing or empty")
-	case d.share && !d.wildcard():
-		return p.errorf(n, "share_threshold needs a value that ends in *, not %q", clip(entry.Value))
+	case d.share && d.wildcard == nil:
+		return p.errorf(n, "share_threshold needs a value with *, such as one that ends in *, not %q", clip(entry.Value))
 	}
 	path = append(slices.Clip(path), *entry)
 	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
 		return err
 	}
-	if err := p.noteSecrecy(n, domain, *entry, secret); err != nil {
+	if err := p.noteSecrecy(n, domain, d, secret); err != nil {
 		return err
 	}
 	rule, err := body.rule(n, above)
@@ -171,7 +175,6 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 		d.rule = rule
 	}
 	into.add(d)
-	p.config.domains[domain].paths[keyPath(path)] = true
 	if children == nil {
 		return nil
 	}

@@ -10,15 +10,6 @@ import (
 // ErrNoDescriptor means that no descriptor has the keys of some entries, in their order.
 var ErrNoDescriptor = errors.New("nothing matches these entries")
 
-// keyPath is the keys of a path as one string.
-func keyPath(path []Entry) string {
-	var b strings.Builder
-	for _, e := range path {
-		b.WriteString(e.Key + "\x00")
-	}
-	return b.String()
-}
-
 // Reach returns nil if the configuration has descriptors with the keys of these entries, so that a request that it
 // counts, or one of its siblings with another value, can begin with them. Errors are ErrUnknownDomain and
 // ErrNoDescriptor, with the keys that there are.
@@ -27,14 +18,17 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 	if err != nil {
 		return err
 	}
-	for i := range entries {
-		if !d.paths[keyPath(entries[:i+1])] {
-			return d.unreached(entries[:i], entries[i].Key)
+	below := []*level{d.descriptors}
+	for i, e := range entries {
+		next := withKey(below, e.Key)
+		if len(next) == 0 {
+			return unreached(below, entries[:i], e.Key)
 		}
+		below = next
 	}
 	here := d.descriptors
 	for _, e := range entries {
-		if own := here.exact[e]; own != nil && own.wildcard() && !own.share {
+		if own := here.exact[e]; own != nil && own.wildcard != nil && !own.share {
 			return fmt.Errorf("%w: the descriptor %s=%s counts each value by itself: name a value, or set share_threshold there",
 				ErrNoDescriptor, quote(e.Key), quote(clip(e.Value)))
 		}
@@ -47,16 +41,29 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 	return nil
 }
 
-// unreached says which keys there are below a path.
-func (d *domain) unreached(above []Entry, key string) error {
-	prefix := keyPath(above)
+// withKey returns what is below the descriptors of some levels that an entry with the key can match.
+func withKey(levels []*level, key string) []*level {
+	var below []*level
+	for _, l := range levels {
+		for e, d := range l.exact {
+			if e.Key == key || d.wildcard != nil && d.wildcard.key == "" && d.wildcard.begins(key+"_") {
+				below = append(below, d.children)
+			}
+		}
+	}
+	return below
+}
+
+// unreached says which keys there are in the levels below a path.
+func unreached(levels []*level, above []Entry, key string) error {
 	var there []string
-	for path := range d.paths {
-		if rest, below := strings.CutPrefix(path, prefix); below && strings.Count(rest, "\x00") == 1 {
-			there = append(there, quote(strings.TrimSuffix(rest, "\x00")))
+	for _, l := range levels {
+		for e := range l.exact {
+			there = append(there, quote(e.Key))
 		}
 	}
 	slices.Sort(there)
+	there = slices.Compact(there)
 	place, have := "", "there are "+strings.Join(there[:min(len(there), 10)], ", ")
 	if len(above) > 0 {
 		place = " below " + spellKeys(above)

@@ -18,8 +18,23 @@ type secrecy struct {
 	in     reader     // the file of value
 }
 
+// A keyWildcard is a descriptor with * in its key.
+type keyWildcard struct {
+	*wildcard
+	at *yaml.Node
+	in reader
+}
+
 // noteSecrecy records what a descriptor says about its key. Secret is nil if it says nothing.
-func (p *parser) noteSecrecy(n *yaml.Node, domain string, e Entry, secret *bool) error {
+func (p *parser) noteSecrecy(n *yaml.Node, domain string, d *descriptor, secret *bool) error {
+	e := d.entry
+	if d.wildcard != nil && d.wildcard.key == "" {
+		if secret != nil {
+			return p.errorf(n, "secret is for one key: %q has a *", clip(e.Key))
+		}
+		p.keyWildcards[domain] = append(p.keyWildcards[domain], keyWildcard{d.wildcard, n, p.reader})
+		return nil
+	}
 	of := p.secrecies[domain]
 	if of == nil {
 		of = make(map[string]*secrecy)
@@ -57,15 +72,55 @@ func (p *parser) secrets() error {
 					"remove the value, or set secret: false", clip(key))
 			}
 		}
+		for _, w := range p.keyWildcards[name] {
+			if _, partly := d.secretsUnder(w.wildcard); partly != "" {
+				return w.in.errorf(w.at, "this wildcard covers some values of %q, which are secret: end its key in * and remove the value, "+
+					"or add a descriptor {key: %s, secret: false}", clip(partly), quote(clip(partly)))
+			}
+		}
 	}
 	for _, rule := range p.config.rules {
+		d := p.config.domains[rule.Domain]
 		for _, e := range rule.Path {
-			if p.config.domains[rule.Domain].hides(e.Key) && !slices.Contains(rule.Secrets, e.Key) {
-				rule.Secrets = append(rule.Secrets, e.Key)
+			keys := []string{e.Key}
+			if w := newWildcard(e); w != nil && w.key == "" {
+				keys, _ = d.secretsUnder(w)
+			}
+			for _, key := range keys {
+				if d.hides(key) && !slices.Contains(rule.Secrets, key) {
+					rule.Secrets = append(rule.Secrets, key)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// secretsUnder returns the secret keys that a wildcard covers with some value, in order, and one of them that it does not
+// cover with every value, if any.
+func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
+	note := func(key string, w *wildcard, start string) {
+		if !w.begins(start) {
+			return
+		}
+		keys = append(keys, key)
+		if w.parts[len(w.parts)-1] != "" || !w.covers(start) {
+			partly = key
+		}
+	}
+	for key, secret := range d.secret {
+		if secret {
+			note(key, w, key+"_")
+		}
+	}
+	spelled := newWildcard(Entry{Key: spelling(w.pattern)})
+	for _, key := range credentials {
+		if _, said := d.secret[key]; !said {
+			note(key, spelled, spelling(key+"_"))
+		}
+	}
+	slices.Sort(keys)
+	return keys, partly
 }
 
 // Hide returns entries with their secret values replaced by what hide makes of them: the same slice if none is secret. An
@@ -98,6 +153,9 @@ func (d *domain) hides(key string) bool {
 // isCredential reports whether the values of a key are secret without a word of the configuration.
 func isCredential(key string) bool {
 	return slices.ContainsFunc(credentials, func(name string) bool {
-		return len(name) == len(key) && strings.EqualFold(name, strings.ReplaceAll(key, "_", "-"))
+		return len(name) == len(key) && name == spelling(key) // few keys are as long: spelling copies
 	})
 }
+
+// spelling returns the one spelling of a key that the list of credentials has.
+func spelling(key string) string { return strings.ToLower(strings.ReplaceAll(key, "_", "-")) }

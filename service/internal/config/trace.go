@@ -32,7 +32,7 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 			switch {
 			case d.entry == e && e.Value != "":
 				step.How = "exact value"
-			case d.wildcard():
+			case d.wildcard != nil:
 				step.How = "wildcard"
 			default:
 				step.How = "key alone"

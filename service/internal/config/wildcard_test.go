@@ -1,0 +1,138 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Which texts a pattern covers, by the README and the tests of Envoy's service: each * is any bytes, or none.
+func TestWhatAWildcardCovers(t *testing.T) {
+	for pattern, texts := range map[string]map[string]bool{
+		"bar*b":         {"barb": true, "barab": true, "bar_b": true, "bar*b": true, "bar\nb": true, "bar": false, "bab": false, "barabc": false, "xbarb": false},
+		"/api/*/action": {"/api/x/action": true, "/api//action": true, "/api/x/y/action": true, "/api/action": false, "/api/x/action/": false},
+		"/a/*/b/*/c":    {"/a/x/b/y/c": true, "/a/x/y/b/z/c": true, "/a/b/b/b/c": true, "/a/b/c": false, "/a/x/b/c": false},
+		"*.example.com": {".example.com": true, "a.b.example.com": true, "example.com": false},
+		"*x*":           {"x": true, "axb": true, "": false, "ab": false},
+		"a**b*":         {"ab": true, "axbx": true, "a": false},
+		"ab*ba":         {"abba": true, "abxba": true, "aba": false, "abab": false},
+		"a*b*b":         {"abb": true, "abxb": true, "ab": false},
+		"*":             {"": true, "x": true},
+	} {
+		cfg := parsed(t, fmt.Sprintf("domain: d\ndescriptors:\n- {key: k, value: %q, rate_limit: {unit: day, requests_per_unit: 5}}\n", pattern))
+		for text, want := range texts {
+			rule, err := cfg.Match("d", []Entry{{"k", text}})
+			if err != nil || (rule != nil) != want {
+				t.Errorf("%q and %q: matched by %v, %v", pattern, text, rule, err)
+			}
+		}
+	}
+}
+
+func TestWildcardsMatchInTheOrderOfTheFile(t *testing.T) {
+	cfg := parsed(t, `
+domain: d
+descriptors:
+- {key: k, value: 'x*', rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: k, value: 'x*y', rate_limit: {unit: day, requests_per_unit: 2}}
+- {key: k, value: '*y', rate_limit: {unit: day, requests_per_unit: 3}}
+- {key: k, rate_limit: {unit: day, requests_per_unit: 4}}
+- {key: k, value: xy, rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: e, rate_limit: {unit: day, requests_per_unit: 6}}
+- {key: e, value: '*', rate_limit: {unit: day, requests_per_unit: 7}}
+`)
+	for e, want := range map[Entry]int64{
+		{"k", "xzy"}: 1, {"k", "zy"}: 3, {"k", "z"}: 4, {"k", ""}: 4, {"k", "xy"}: 5,
+		{"e", ""}:  7, // an entry without a value: the wildcard before the bare key
+		{"e", "x"}: 7,
+	} {
+		if rule, err := cfg.Match("d", []Entry{e}); err != nil || rule == nil || rule.Limits[0].Units != want {
+			t.Errorf("%v: %v, %v, want %d units", e, rule, err, want)
+		}
+	}
+}
+
+// A * in the key covers the whole entry, key and value joined by _, as in Envoy's service.
+func TestAWildcardInTheKeyCoversKeyAndValue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		descriptor string
+		matches    []Entry
+		not        []Entry
+	}{
+		"at the end":      {"{key: fo*}", []Entry{{"foo", "1"}, {"fo", ""}, {"fo*", "x"}, {"fo_", ""}}, []Entry{{"f", "o"}, {"go", "x"}, {"", ""}}},
+		"in the middle":   {"{key: f*x}", []Entry{{"foo", "x"}, {"f", "bx"}, {"f*x", "x"}}, []Entry{{"fx", ""}, {"foo", "y"}}},
+		"with a value":    {"{key: f*o, value: x}", []Entry{{"foo", "x"}, {"f_o", "x"}, {"f", "_o_x"}, {"f*o", "x"}}, []Entry{{"foo", "y"}, {"fo", "ox"}}},
+		"in both":         {"{key: 'f*', value: 'a*z'}", []Entry{{"foo", "abz"}, {"f", "az"}}, []Entry{{"foo", "ab"}}},
+		"nothing else":    {"{key: '*'}", []Entry{{"foo", "x"}, {"", ""}, {"*", ""}}, nil},
+		"not in the key":  {"{key: a, value: b_c*}", []Entry{{"a", "b_c1"}}, []Entry{{"a_b", "c1"}}}, // joined there
+		"nor in an entry": {"{key: a, value: x*}", nil, []Entry{{"a*", "x"}}},
+	} {
+		cfg := parsed(t, "domain: d\ndescriptors:\n- key: outer\n  descriptors:\n  - {descriptors: [{key: in, rate_limit: {unit: day, requests_per_unit: 5}}], "+tt.descriptor[1:]+"\n")
+		for i, e := range append(tt.matches, tt.not...) {
+			rule, err := cfg.Match("d", []Entry{{"outer", ""}, e, {"in", "1"}})
+			if want := i < len(tt.matches); err != nil || (rule != nil) != want {
+				t.Errorf("%s: %v of %s is matched by %v, %v", name, e, tt.descriptor, rule, err)
+			}
+		}
+	}
+}
+
+func TestSharedWildcardsCountAllValuesOfAKeyTogether(t *testing.T) {
+	cfg := parsed(t, `
+domain: d
+descriptors:
+- {key: path, value: /api*v1, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: 'user*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 2}}
+- {key: 'r*d', value: 'x*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 3}}
+`)
+	for _, tt := range []struct {
+		e, charged Entry
+		metric     string
+	}{
+		{Entry{"path", "/api/x/v1"}, Entry{"path", "/api*v1"}, "d.path_/api*v1"},
+		{Entry{"path", "/apiv1"}, Entry{"path", "/api*v1"}, "d.path_/api*v1"},
+		{Entry{"users", "1"}, Entry{"users", "user*"}, "d.users_user*"},
+		{Entry{"users", "2"}, Entry{"users", "user*"}, "d.users_user*"},
+		{Entry{"user", "2"}, Entry{"user", "user*"}, "d.user_user*"}, // another key counts by itself
+		{Entry{"read", "xy"}, Entry{"read", "r*d_x*"}, "d.read_r*d_x*"},
+	} {
+		found, err := cfg.Find("d", []Entry{tt.e})
+		if err != nil || found.Key != Key("d", []Entry{tt.charged}) || found.Metric != tt.metric {
+			t.Errorf("%v: %q, %q, %v", tt.e, found.Key, found.Metric, err)
+		}
+	}
+}
+
+func TestExceptionsReachWhatAWildcardInTheKeyCovers(t *testing.T) {
+	cfg := parsed(t, "domain: d\ndescriptors:\n- key: tenant*\n  descriptors:\n  - {key: user, limits: [5/1m]}\n")
+	for _, entries := range [][]Entry{{{"tenant", "1"}}, {{"tenant_id", "1"}, {"user", "2"}}} {
+		if err := cfg.Reach("d", entries); err != nil {
+			t.Errorf("%v: %v", entries, err)
+		}
+	}
+	if err := cfg.Reach("d", []Entry{{"user", "1"}}); err == nil || !strings.Contains(err.Error(), "there is tenant*") {
+		t.Errorf("a key that nothing covers: %v", err)
+	}
+}
+
+// The engine does not see secret values, so a wildcard that covers only some of them would match none.
+func TestWildcardsThatWouldLookIntoSecrets(t *testing.T) {
+	for descriptors, say := range map[string]string{
+		"- {key: 'auth*', limits: [5/1m]}":                                                     "",
+		"- {key: '*', limits: [5/1m]}":                                                         "",
+		"- {key: 'auth*', value: 'Bearer *', limits: [5/1m]}":                                  `covers some values of "authorization", which are secret`,
+		"- {key: 'Auth*Bearer', limits: [5/1m]}":                                               `covers some values of "authorization"`,
+		"- {key: 'auth*', value: 'B*', limits: [5/1m]}\n- {key: authorization, secret: false}": "",
+		"- {key: 'to*', value: 'B*', limits: [5/1m]}\n- {key: token, secret: true}":            `covers some values of "token"`,
+		"- {key: 'to*', secret: true, limits: [5/1m]}":                                         "secret is for one key",
+	} {
+		_, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n"+descriptors+"\n"))
+		if (err == nil) != (say == "") || err != nil && (!strings.Contains(err.Error(), say) || !strings.HasPrefix(err.Error(), "x.yaml:3: ")) {
+			t.Errorf("%s: %v, want %q", descriptors, err, say)
+		}
+	}
+	cfg := parsed(t, "domain: d\ndescriptors:\n- {key: 'x-*', limits: [5/1m]}\n")
+	if got := strings.Join(cfg.Rules()[0].Secrets, " "); got != "x-access-token x-api-key x-auth-token" { // so it needs SASH_SECRET_KEYS
+		t.Errorf("secrets under x-*: %s", got)
+	}
+}

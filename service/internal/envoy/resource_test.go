@@ -1,0 +1,40 @@
+package envoy
+
+import (
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"example.com/sash/service/internal/config"
+)
+
+// resources packs messages as a management server sends them.
+func resources(t *testing.T, messages ...proto.Message) []*anypb.Any {
+	t.Helper()
+	return response(t, "1", messages...).GetResources()
+}
+
+// perDay is a descriptor with a limit.
+func perDay(key, value string, units uint32) *rls.RateLimitDescriptor {
+	return &rls.RateLimitDescriptor{Key: key, Value: value, RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_DAY, RequestsPerUnit: units}}
+}
+
+func TestWildcardsOfAManagementServerMatchAsThoseOfFiles(t *testing.T) {
+	cfg, err := read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{
+		perDay("path", "/api/*/action", 1), perDay("mid", "bar*b", 2), perDay("user*", "", 3),
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, want := range map[config.Entry]int64{
+		{Key: "path", Value: "/api/x/action"}: 1, {Key: "mid", Value: "barab"}: 2, {Key: "user_id", Value: "7"}: 3,
+		{Key: "path", Value: "/api/x"}: 0, {Key: "mid", Value: "bar"}: 0,
+	} {
+		rule, err := cfg.Match("d", []config.Entry{e})
+		if err != nil || (rule != nil) != (want > 0) || rule != nil && rule.Limits[0].Units != want {
+			t.Errorf("%v: %v, %v, want %d units", e, rule, err, want)
+		}
+	}
+}
