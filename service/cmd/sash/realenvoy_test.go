@@ -119,14 +119,25 @@ func withFilter(t *testing.T, config, filter string) string {
 // 192.0.2.N. It is safe for concurrent use.
 type realEnvoy struct {
 	t          *testing.T
-	address    string // of its first listener; empty if it has none yet
+	address    string // of its listener web
 	admin      string // a URL
 	log        *servertest.Log
 	transports map[string]*http.Transport // by the last number of the client's address
 }
 
-// startEnvoy runs Envoy until the test ends. It returns when Envoy serves, and all instances of Sash are healthy.
+// startEnvoy runs Envoy until the test ends. It returns when Envoy listens and all instances of Sash are healthy.
 func startEnvoy(t *testing.T, config string) *realEnvoy {
+	t.Helper()
+	e := launchEnvoy(t, config)
+	servertest.Wait(t, "Envoy finds an instance of Sash unhealthy", func() bool {
+		all := e.stat("cluster.sash.membership_total")
+		return all > 0 && e.stat("cluster.sash.membership_healthy") == all
+	})
+	return e
+}
+
+// launchEnvoy runs Envoy until the test ends. It returns when Envoy listens.
+func launchEnvoy(t *testing.T, config string) *realEnvoy {
 	t.Helper()
 	program := os.Getenv("ENVOY")
 	if program == "" {
@@ -163,7 +174,7 @@ func startEnvoy(t *testing.T, config string) *realEnvoy {
 			t.Logf("Envoy said:\n%s", e.log)
 		}
 	})
-	servertest.Wait(t, "Envoy does not serve", func() bool {
+	servertest.Wait(t, "Envoy does not listen", func() bool {
 		select {
 		case err := <-ended:
 			ended <- err
@@ -177,19 +188,15 @@ func startEnvoy(t *testing.T, config string) *realEnvoy {
 	return e
 }
 
-// ready reports whether Envoy listens and has found all instances of Sash healthy. Without health checks all are.
+// ready reports whether Envoy listens.
 func (e *realEnvoy) ready() bool {
 	res, err := http.Get(e.admin + "/ready")
 	if err != nil {
 		return false
 	}
 	_ = res.Body.Close()
-	if res.StatusCode != 200 {
-		return false
-	}
 	e.address = e.listener("web")
-	return e.address != "" && e.stat("cluster.sash.membership_total") > 0 &&
-		e.stat("cluster.sash.membership_healthy") == e.stat("cluster.sash.membership_total")
+	return res.StatusCode == 200 && e.address != ""
 }
 
 // listener returns the address of a listener, or "" if there is none of that name.
