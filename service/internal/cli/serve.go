@@ -7,6 +7,7 @@ import (
 
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/serve"
 )
 
@@ -158,6 +159,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.adminKey, "admin-tls-key", "", "key `file` of that certificate")
 	f.StringVar(&s.adminClientCA, "admin-client-ca", "", "`file` of authorities: only clients with their certificates may use the admin address")
 	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, even if another refuses the request")
+	f.IntVar(&o.Protocol.MaxDescriptors, "max-descriptors", rls.DefaultMaxDescriptors, "most descriptors in a request of Envoy's protocol, whose message may have 1 KiB for each: 4 MiB by default")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision; then on_unavailable answers")
 	f.Int64Var(&o.OpenPerSecond, "open-per-second", 0, "most units that this instance lets through in a second by on_unavailable: open; beyond it closed answers (default: no ceiling)")
 	f.DurationVar(&o.Trip.Blip, "trip-after", failover.DefaultBlip, "how long Redis may fail until it is down: on_unavailable then answers without asking it; longer than its stalls, such as those of a fork")

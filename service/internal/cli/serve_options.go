@@ -137,6 +137,8 @@ func (s *serving) check() error {
 		return fmt.Errorf("--max-wait %v: give the longest wait of a request, from 0s (none waits) to 24h", o.MaxWait)
 	case o.MaxConnections < 1:
 		return fmt.Errorf("--max-connections %d: give the most connections of HTTP and of gRPC, from 1 on", o.MaxConnections)
+	case o.Protocol.MaxDescriptors < 1:
+		return fmt.Errorf("--max-descriptors %d: give the most descriptors of a request, from 1 on", o.Protocol.MaxDescriptors)
 	case o.DrainDelay < 0:
 		return fmt.Errorf("--drain-delay %v: give a time such as 5s, or 0 for none", o.DrainDelay)
 	case o.Redis == "" && o.Replicas > 0:

@@ -68,10 +68,14 @@ func batchesOf(parts []*Answer) []batch {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b *Answer) int { return strings.Compare(a.Key, b.Key) })
 	var batches []batch
+	closed := 0 // that many batches are full, of lesser keys
 next:
 	for _, a := range parts {
 		req := a.request()
-		for i := range batches {
+		for closed < len(batches) && batches[closed].closed(req.Key) {
+			closed++
+		}
+		for i := closed; i < len(batches); i++ {
 			b := &batches[i]
 			first := b.requests[0].Policy
 			if first.Algorithm != req.Policy.Algorithm || first.Resolution != req.Policy.Resolution ||
@@ -98,6 +102,12 @@ next:
 		batches = append(batches, batch{requests: []driver.Request{req}, parts: [][]*Answer{{a}}})
 	}
 	return batches
+}
+
+// closed reports whether a batch takes no part of a key, nor of a greater one.
+func (b *batch) closed(key string) bool {
+	n := len(b.requests)
+	return n == sash.MaxSubjects && b.requests[n-1].Key != key
 }
 
 // neverFits reports whether parts of one subject, each of which fits alone, can never fit together. It gives each of

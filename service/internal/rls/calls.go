@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type calls struct {
 	most   int
 	conns  *conns.Listener
 	ending context.Context // watches end with it; other calls have within
+	lost   func()          // is called for each call, other than of health and reflection, that ends before its message came
 
 	mu      sync.Mutex
 	partial list.List        // guarded by mu: calls whose message has not come, the oldest first
@@ -44,6 +46,7 @@ type calls struct {
 type call struct {
 	cancel context.CancelFunc
 	place  *list.Element // guarded by calls.mu: in partial or whole
+	whole  bool          // guarded by calls.mu: the message has come
 }
 
 type callKey struct{}
@@ -77,6 +80,9 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if !one.whole && !strings.HasPrefix(info.FullMethodName, "/grpc.") {
+			c.lost()
+		}
 		c.partial.Remove(one.place) // which removes nothing that is not in the list
 		c.whole.Remove(one.place)
 	})
@@ -87,6 +93,7 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
 		c.mu.Lock()
+		one.whole = true
 		if c.partial.Remove(one.place); ctx.Err() == nil {
 			one.place = c.whole.PushBack(one)
 		}

@@ -21,21 +21,25 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "POST a RateLimitRequest here", http.StatusMethodNotAllowed)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
+		s.opts.Stats.Invalid()
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 		return
 	case err != nil:
+		s.opts.Stats.Invalid()
 		http.Error(w, "the body did not arrive", http.StatusBadRequest)
 		return
 	case !utf8.Valid(body):
+		s.opts.Stats.Invalid()
 		http.Error(w, "bad JSON: the body is not UTF-8", http.StatusBadRequest)
 		return
 	}
 	var req pb.RateLimitRequest
 	if err := protojson.Unmarshal(body, &req); err != nil {
+		s.opts.Stats.Invalid()
 		http.Error(w, "bad JSON: "+err.Error(), http.StatusBadRequest)
 		return
 	}

@@ -16,23 +16,29 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
+// DefaultMaxDescriptors bounds the descriptors of a request.
+const DefaultMaxDescriptors = 4096
+
 // Bounds of a request.
 const (
-	maxDescriptors   = 64
-	maxEntries       = 32
+	perDescriptor    = 1 << 10 // bytes of the message, for each descriptor that a request may have
 	maxRequestLimits = 8
 )
 
+// maxMessage is the most bytes of a request: by default 4 MiB, what gRPC servers take unless told otherwise. It bounds the
+// entries of a descriptor, too.
+func (o *Options) maxMessage() int { return max(o.MaxDescriptors*perDescriptor, 64<<10) }
+
 // partsOf reads a request. The error says what to correct.
-func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
+func (s *Service) partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 	descriptors := req.GetDescriptors()
 	switch {
 	case req.GetDomain() == "":
 		return nil, errors.New("rate limit domain must not be empty")
 	case len(descriptors) == 0:
 		return nil, errors.New("rate limit descriptor list must not be empty")
-	case len(descriptors) > maxDescriptors:
-		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
+	case len(descriptors) > s.opts.MaxDescriptors:
+		return nil, fmt.Errorf("%d descriptors: there may be at most %d; --max-descriptors allows more", len(descriptors), s.opts.MaxDescriptors)
 	}
 	if err := bounded(descriptors); err != nil {
 		return nil, err
@@ -40,9 +46,6 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 	usual := max(1, int64(req.GetHitsAddend())) // absent is 1
 	parts := make([]decide.Part, len(descriptors))
 	for i, d := range descriptors {
-		if len(d.GetEntries()) > maxEntries {
-			return nil, fmt.Errorf("descriptor %d: %d entries; there may be at most %d", i, len(d.GetEntries()), maxEntries)
-		}
 		part := &parts[i]
 		part.Entries = make([]config.Entry, len(d.GetEntries()))
 		for j, e := range d.GetEntries() {

@@ -23,7 +23,6 @@ import (
 
 // Bounds of a connection.
 const (
-	maxMessage   = 64 << 10
 	maxHeaders   = 16 << 10
 	maxStreams   = 250
 	idleTimeout  = 10 * time.Minute
@@ -70,8 +69,8 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.ending, bound.conns = ending, known
-	server := grpc.NewServer(append(o.options(bound), service.opts.Access.ServerOptions()...)...)
+	bound.ending, bound.conns, bound.lost = ending, known, service.opts.Stats.Invalid
+	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
 	pb.RegisterRateLimitServiceServer(server, service)
 	checks := health.NewServer()
 	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
@@ -96,7 +95,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 }
 
 // options returns the bounds of connections and calls, and TLS.
-func (o Server) options(bound *calls) []grpc.ServerOption {
+func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
 	transport := insecure.NewCredentials()
 	if o.TLS != nil {
 		transport = credentials.NewTLS(o.TLS)

@@ -26,6 +26,9 @@ import (
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
+	// MaxDescriptors bounds the descriptors of a request, and its message at 1 KiB for each, or 64 KiB if that is more. Zero is
+	// DefaultMaxDescriptors.
+	MaxDescriptors int
 	// Charging says who pays for a request that is refused.
 	Charging decide.Charging
 	// Shadow answers OK to every request, with the statuses as they are.
@@ -62,6 +65,9 @@ func New(decider *decide.Decider, opts *Options) *Service {
 	if s.opts.Timeout <= 0 {
 		s.opts.Timeout = time.Second
 	}
+	if s.opts.MaxDescriptors <= 0 {
+		s.opts.MaxDescriptors = DefaultMaxDescriptors
+	}
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
 	}
@@ -90,9 +96,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 }
 
 func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	parts, err := partsOf(req)
+	parts, err := s.partsOf(req)
 	if err != nil {
 		s.opts.Stats.Service.ServiceErrors.Add(1)
+		s.opts.Stats.Invalid()
+		s.log.Log(slog.LevelError, "a wrong request was not decided: Envoy admits it, unless it has failure_mode_deny", "error", err)
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := s.opts.Access.Check(ctx, req.GetDomain(), needOf(parts)); err != nil {

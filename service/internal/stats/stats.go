@@ -110,6 +110,9 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	}
 }
 
+// Invalid counts a request that was not decided because it is wrong: no observer learns of one that is not even a request.
+func (r *Registry) Invalid() { r.requests[decide.Invalid][decide.FromConfig].Add(1) }
+
 // Took counts a call of ShouldRateLimit and how long it took.
 func (r *Registry) Took(d time.Duration) {
 	r.Service.Calls.Add(1)

@@ -1,0 +1,130 @@
+package rls
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
+)
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{ encoding.Codec }
+
+func (rawCodec) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
+func (rawCodec) Unmarshal(b []byte, v any) error { *v.(*[]byte) = b; return nil }
+func (rawCodec) Name() string                    { return "proto" }
+
+// invalid returns how many requests of a registry were wrong.
+func invalid(t *testing.T, r *stats.Registry) (n float64) {
+	t.Helper()
+	families, err := r.Prometheus.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "sash_requests_total" && m.GetLabel()[0].GetValue() == "invalid" {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// A fail-open Envoy admits what is not decided, so each such call is counted, whatever is wrong with it.
+func TestEveryWrongCallIsCounted(t *testing.T) {
+	counted := stats.New(nil)
+	w := begin(t, text, &Options{Stats: counted, MaxDescriptors: 100})
+	many := request(strings.Split(strings.Repeat("ip=a,", 101), ",")[:101]...)
+	raw := func(method string, message []byte) error {
+		var reply []byte
+		return w.conn.Invoke(t.Context(), method, &message, &reply, grpc.ForceCodec(rawCodec{}))
+	}
+	ask := func(req *pb.RateLimitRequest) error {
+		_, err := w.client.ShouldRateLimit(t.Context(), req)
+		return err
+	}
+	noUnit := request("ip=a")
+	noUnit.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3}
+	for i, tt := range []struct {
+		what string
+		call func() error
+		code codes.Code
+	}{
+		{"no domain", func() error { return ask(&pb.RateLimitRequest{Descriptors: request("ip=a").Descriptors}) }, codes.InvalidArgument},
+		{"no descriptors", func() error { return ask(&pb.RateLimitRequest{Domain: "d"}) }, codes.InvalidArgument},
+		{"too many descriptors", func() error { return ask(many) }, codes.InvalidArgument},
+		{"a limit without a unit", func() error { return ask(noUnit) }, codes.InvalidArgument},
+		{"too large", func() error { return ask(request("ip=" + strings.Repeat("x", 100<<10))) }, codes.ResourceExhausted},
+		{"not protobuf", func() error { return raw(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte("\xff\xff\xff")) }, codes.Internal},
+		{"an old version", func() error { return raw("/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit", nil) }, codes.Unimplemented},
+	} {
+		if err := tt.call(); status.Code(err) != tt.code {
+			t.Errorf("%s: %v, want %v", tt.what, err, tt.code)
+		}
+		w.says("the next call", request("free"), "OK: OK")
+		within := time.Now().Add(10 * time.Second) // a call ends after its answer
+		for invalid(t, counted) <= float64(i) && time.Now().Before(within) {
+			time.Sleep(time.Millisecond)
+		}
+		if got := invalid(t, counted); got != float64(i+1) {
+			t.Errorf("%s: %v wrong calls are counted, want %d", tt.what, got, i+1)
+		}
+	}
+}
+
+func TestWrongJSONIsCounted(t *testing.T) {
+	counted := stats.New(nil)
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decide.New(cfg, memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := New(d, &Options{Stats: counted, MaxDescriptors: 1})
+	for i, body := range []string{"{", "\xff", `{"domain":"d"}`, `{"domain":"` + strings.Repeat("x", 64<<10) + `"}`} {
+		w := httptest.NewRecorder()
+		service.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(body)))
+		if got := invalid(t, counted); w.Code < 400 || got != float64(i+1) {
+			t.Errorf("body %d: status %d, %v counted", i, w.Code, got)
+		}
+	}
+}
+
+// Envoy's service takes whatever fits into gRPC's 4 MiB.
+func TestLargeRequestsAreDecided(t *testing.T) {
+	w := begin(t, text, nil)
+	many := &pb.RateLimitRequest{Domain: "d"}
+	for i := range 1000 {
+		many.Descriptors = append(many.Descriptors, descriptor("ip="+strings.Repeat("x", i)))
+	}
+	for range 3 {
+		if res := w.ask(many); res.OverallCode != pb.RateLimitResponse_OK || len(res.Statuses) != 1000 {
+			t.Fatalf("1000 descriptors: %v, %d statuses", res.OverallCode, len(res.Statuses))
+		}
+	}
+	if res := w.ask(many); res.OverallCode != pb.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("the fourth of 3 a minute: %v", res.OverallCode)
+	}
+	w.says("3 MB", request("ip="+strings.Repeat("x", 3_000_000)), "OK: OK 3/MINUTE 2 left 1m0s")
+	w.says("1,000 entries", request(strings.Repeat("a=b ", 1000)), "OK: OK")
+	looks := request("ip=new")
+	looks.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	w.says("afterwards", looks, "OK: OK 3/MINUTE 3 left 0s")
+}
