@@ -8,9 +8,15 @@
 # On SIGTERM health reports down for five seconds before connections are refused, so that the orchestrator sends requests
 # elsewhere. Arguments of your own replace those of CMD: include --drain-delay.
 # The admin port, 6070, listens on the container's loopback unless --admin-addr says otherwise.
+#
+# In place of the image of Envoy's rate limit service: its command, /bin/ratelimit, is a link to the binary here, and its
+# variables, such as RUNTIME_ROOT and LOG_FORMAT, take precedence over the two below. Flags would take precedence over
+# them, so CMD has none that has such a variable.
 FROM scratch
 COPY sash /sash
+COPY bin /bin
+ENV SASH_CONFIG=/etc/sash SASH_LOG_FORMAT=json
 USER 65532:65532
 EXPOSE 8080 8081
 ENTRYPOINT ["/sash"]
-CMD ["serve", "--config", "/etc/sash", "--json", "--drain-delay", "5s"]
+CMD ["serve", "--drain-delay", "5s"]

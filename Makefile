@@ -33,6 +33,7 @@ build: ## build the sash command into bin/
 .PHONY: static
 static: # the binary of the image: no C library, no paths of this machine
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/image/sash ./service/cmd/sash
+	mkdir -p bin/image/bin && ln -sf ../sash bin/image/bin/ratelimit # the command of Envoy's rate limit service
 
 .PHONY: image
 image: static ## build the container image sash, which holds only a static binary (needs docker)

@@ -27,17 +27,16 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(file), "\nFROM scratch\nCOPY sash /sash\n") {
-		t.Fatal("the Dockerfile does not copy the binary into an empty image")
+	if !strings.Contains(string(file), "\nFROM scratch\nCOPY sash /sash\nCOPY bin /bin\n") {
+		t.Fatal("the Dockerfile does not copy the binary and its other name into an empty image")
 	}
-	_, rest, _ := strings.Cut(string(file), "\nCMD ")
-	var command []string
-	if err := json.Unmarshal([]byte(rest), &command); err != nil {
-		t.Fatal(err)
-	}
+	env, _, command := image(t)
 	compile := exec.CommandContext(t.Context(), "make", "-C", "../../..", "static")
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("make static: %v\n%s", err, out)
+	}
+	if to, err := os.Readlink("../../../bin/image/bin/ratelimit"); err != nil || to != "../sash" {
+		t.Errorf("/bin/ratelimit is a link to %q: %v", to, err)
 	}
 	static, err := os.ReadFile("../../../bin/image/sash")
 	if err != nil {
@@ -47,12 +46,12 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "sash"), static, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	image, err := elf.Open(filepath.Join(root, "sash"))
+	parts, err := elf.Open(filepath.Join(root, "sash"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer image.Close()
-	for _, part := range image.Progs {
+	defer parts.Close()
+	for _, part := range parts.Progs {
 		if part.Type == elf.PT_INTERP {
 			t.Error("the binary is not static")
 		}
@@ -69,7 +68,7 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := exec.Command("/sash", append(command, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
-	run.Dir, run.Env = "/", []string{}
+	run.Dir, run.Env = "/", env
 	run.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 	var logs bytes.Buffer
 	run.Stderr = &logs

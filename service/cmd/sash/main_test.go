@@ -20,11 +20,12 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// binary is the command for tests that need a process: this test binary, which is the command when it is called sash.
+// binary is the command for tests that need a process: this test binary, which is the command when it is called
+// sash or ratelimit.
 var binary string
 
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "sash" {
+	if name := filepath.Base(os.Args[0]); name == "sash" || name == "ratelimit" {
 		main()
 	}
 	os.Exit(func() int {
@@ -129,6 +130,12 @@ func spawnBy(t *testing.T, by, env []string, args ...string) *service {
 	line := append(append(append(slices.Clip(by), binary, "serve"), freePorts...), args...)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append([]string{}, env...)
+	return run(t, cmd)
+}
+
+// run runs a command that is sash serve.
+func run(t *testing.T, cmd *exec.Cmd) *service {
+	t.Helper()
 	s := &service{logs: &servertest.Log{}, ended: make(chan error, 1), cmd: cmd}
 	s.interrupt = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stderr = s.logs
@@ -139,11 +146,16 @@ func spawnBy(t *testing.T, by, env []string, args ...string) *service {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	var all <-chan struct{}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
+		if all == nil { // it printed no address
+			_ = cmd.Wait()
+			return
+		}
 		<-s.ended
 	})
-	all := s.listens(t, stdout)
+	all = s.listens(t, stdout)
 	go func() {
 		<-all // as Wait closes the pipe
 		s.ended <- cmd.Wait()
@@ -167,8 +179,8 @@ func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 		if url, ok := strings.CutPrefix(lines.Text(), "  admin "); ok {
 			p.admin = strings.TrimSpace(url)
 		}
-		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") {
-			break // the last line
+		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") || strings.HasPrefix(lines.Text(), "{") {
+			break // the last line, or the only one in JSON
 		}
 	}
 	all := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,15 @@ var (
 type app struct {
 	out, err io.Writer
 	env      func(string) string
+}
+
+// Args returns the arguments of a command line for Run. Under the name of Envoy's rate limit service, ratelimit, the
+// program is sash serve, as that service would run.
+func Args(line []string) []string {
+	if filepath.Base(line[0]) == filepath.Base(asRatelimit) {
+		return append([]string{asRatelimit}, line[1:]...)
+	}
+	return line[1:]
 }
 
 // Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error.

@@ -21,11 +21,15 @@ type serving struct {
 	adminTokenFile, adminCert, adminKey, adminClientCA string
 }
 
+// asRatelimit is the command in the image of Envoy's rate limit service. In its place it runs sash serve.
+const asRatelimit = "/bin/ratelimit"
+
 func (a *app) serve() *cobra.Command {
 	s := &serving{}
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Answer decisions over HTTP and Envoy's gRPC protocol",
+		Use:     "serve",
+		Aliases: []string{asRatelimit},
+		Short:   "Answer decisions over HTTP and Envoy's gRPC protocol",
 		Long: `Answer decisions over HTTP and gRPC. A configuration has the limits (see sash config), and a store
 has the charges: this process's memory, or a Redis that any number of instances share.
 
@@ -74,8 +78,10 @@ the key for it, of at least 32 bytes and the same on all instances; with Redis i
 Several are separated by commas, and the first counts: see docs/security.md.
 
 The gRPC address serves envoy.service.ratelimit.v3.RateLimitService. It replaces Envoy's rate limit
-service, and reads its configuration files and environment variables: see docs/envoy.md. POST /json
-is the same in JSON, and GET /healthcheck is for load balancers.
+service, and reads its configuration files and environment variables, which take precedence over
+` + configVariable + ` and ` + formatVariable + `, as flags do: see docs/envoy.md. POST /json is the same in JSON, and
+GET /healthcheck is for load balancers. Under the name ratelimit the program is sash serve with that
+service's variables.
 
 The admin address has /dashboard, /rlconfig, /stats and /metrics, and below /admin/v1/, as JSON, the
 configuration and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or
@@ -127,7 +133,7 @@ and for clients with tokens (see sash token) or certificates; docs/security.md d
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := a.options(s, cmd.Flags().Changed)
+			opts, err := a.options(s, cmd.CalledAs() == asRatelimit, cmd.Flags().Changed)
 			if err != nil {
 				return err
 			}
@@ -141,7 +147,7 @@ and for clients with tokens (see sash token) or certificates; docs/security.md d
 
 func (s *serving) flags(cmd *cobra.Command) {
 	f, o := cmd.Flags(), &s.opts
-	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of .yaml files (default: the built-in example, see sash config example)")
+	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of .yaml files (default: $"+configVariable+", or the built-in example, see sash config example)")
 	f.BoolVar(&o.Config.Merge, "merge-domains", false, mergeUsage)
 	f.StringVar(&o.Redis, "redis", "", redisUsage+" (default: $"+redisVariable+", or this process's memory)")
 	f.StringVar(&o.Snapshot, "snapshot", "", "without Redis: a `file` to write the charges to, every ten seconds and at the end, and to restore them from at the start")
@@ -173,5 +179,5 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.level, "log-level", "info", "lowest level to log to standard error: debug, info, warn or error")
 	f.BoolVar(&o.Telemetry.Refusals, "log-refusals", false, "log refusals with the limit that refused: the first of each rule in each second, at level info")
 	f.BoolVar(&o.Telemetry.Keys, "show-keys", false, "show subjects, which are values of requests, in traces and in the logs of refusals and candidates")
-	f.BoolVar(&s.json, "json", false, "print the addresses as JSON, and log in JSON")
+	f.BoolVar(&s.json, "json", false, "print the addresses as JSON, and log in JSON (default: if $"+formatVariable+" is json)")
 }

@@ -23,18 +23,30 @@ const (
 	secretKeysVariable = "SASH_SECRET_KEYS"
 )
 
+// Variables are defaults that the image sets, as flags would take precedence over the variables of Envoy's rate limit
+// service.
+const (
+	configVariable = "SASH_CONFIG"
+	formatVariable = "SASH_LOG_FORMAT"
+)
+
 // leastKey is the fewest bytes of a key: as many as the hash has.
 const leastKey = 32
 
 // options completes the options, which hold the flags, with the environment. Given reports whether a flag was given:
-// then the environment does not change it.
-func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, error) {
+// then the environment does not change it. Replacing says that the program runs under the name of Envoy's rate
+// limit service: then it reads all of that service's variables, whichever are set.
+func (a *app) options(s *serving, replacing bool, given func(flag string) bool) (serve.Options, error) {
+	if replacing {
+		a.env = envoy.InPlace(a.env)
+	}
 	env, err := envoy.Read(a.env)
 	if err != nil {
 		return s.opts, err
 	}
 	s.opts.Redis = a.redisURL(s.opts.Redis, env)
 	s.opts.Telemetry.Env = a.env
+	s.fromImage(a.env, env.Deployed, given)
 	if err := s.fromEnvoy(env, given); err != nil {
 		return s.opts, err
 	}
@@ -60,6 +72,16 @@ func (a *app) options(s *serving, given func(flag string) bool) (serve.Options, 
 		s.opts.Log.Warn("a variable of the environment has no effect", "variable", reason)
 	}
 	return s.opts, nil
+}
+
+// fromImage takes the defaults of the image.
+func (s *serving) fromImage(env func(string) string, deployed bool, given func(flag string) bool) {
+	if !given("config") {
+		s.opts.Config.Path = env(configVariable)
+	}
+	if !given("json") && !(deployed && env("LOG_FORMAT") != "") {
+		s.json = env(formatVariable) == "json"
+	}
 }
 
 func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {

@@ -66,6 +66,17 @@ var ignored = [][2]string{
 	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal never charges anything"},
 }
 
+// InPlace returns the environment of a process that runs under the name of Envoy's service: it is a deployment of it,
+// whichever of its variables are set.
+func InPlace(env func(string) string) func(string) string {
+	return func(name string) string {
+		if v := env(name); v != "" || name != "CONFIG_TYPE" {
+			return v
+		}
+		return "FILE" // the default there
+	}
+}
+
 // Read reads the environment. An error names the wrong variable.
 func Read(env func(string) string) (*Settings, error) {
 	r := &reader{env: env}
