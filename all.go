@@ -49,11 +49,12 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 type call struct {
 	driver.Request
 	policy *policy
+	line   *driver.Line // of a call for a slot in turn
 }
 
 // newCall makes a call that was checked.
 func newCall(key string, cost int64, p *policy, maySettle bool) call {
-	return call{driver.Request{Key: key, Cost: cost, Policy: &p.Policy, MaySettle: maySettle}, p}
+	return call{Request: driver.Request{Key: key, Cost: cost, Policy: &p.Policy, MaySettle: maySettle}, policy: p}
 }
 
 // calls checks the subjects of one decision.

@@ -3,6 +3,7 @@ package sash
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ const inFlight = "in-flight#"
 type Concurrency struct {
 	limiter *Limiter
 	hold    time.Duration
+	line    uint64 // its name in the rota of the store; 0 if the store cannot hand over
 }
 
 // NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of
@@ -56,7 +58,11 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 		return nil, err
 	}
 	l.prefix += inFlight
-	return &Concurrency{limiter: l, hold: maxHold}, nil
+	c := &Concurrency{limiter: l, hold: maxHold}
+	if _, ok := driver.As[driver.Hander](store); ok {
+		c.line = rand.Uint64() | 1
+	}
+	return c, nil
 }
 
 // Do runs f if a slot is free, returns what f returns, and frees the slot, also when f panics. Otherwise
@@ -119,9 +125,12 @@ func (s *Slot) Result() Result { return s.reserved.Result() }
 func (s *Slot) Release(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if set, held := s.reserved.charge(); held {
-		c := s.of.limiter
-		c.lines.rest(set.Request.Key, c.Limits()[0].Units, time.Since(s.since))
+	set, held := s.reserved.charge()
+	if c := s.of; held && c.line != 0 && set.Source == driver.FromStore {
+		if line, waits := c.limiter.lines.releases(set.Request.Key, c.line, time.Since(s.since)); waits {
+			s.reserved.decide(0, false)
+			return c.handOver(ctx, set, line)
+		}
 	}
 	return s.reserved.Release(ctx)
 }

@@ -144,7 +144,13 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 
 // decide has the store decide a call, and checks its answer.
 func (l *Limiter) decide(ctx context.Context, c call) (Result, error) {
-	answer, err := l.store.Decide(ctx, c.Request)
+	var answer driver.Answer
+	var err error
+	if store, hands := l.store.(driver.Hander); c.line != nil && hands {
+		answer, err = store.Hand(ctx, c.Request, *c.line)
+	} else {
+		answer, err = l.store.Decide(ctx, c.Request)
+	}
 	if err == nil {
 		err = answer.Check(c.Policy)
 	}

@@ -53,6 +53,7 @@ type waiter struct {
 	look   chan struct{} // holds one value when the waiter has to look again where it stands
 	place  *list.Element // guarded by the mutex of the lines; nil when the line has broken up
 	given  int           // line.given when it asked
+	slot   *Slot         // guarded by the mutex of the lines: it was handed over, and the waiter has left its line
 }
 
 // busy reports whether callers wait for the key.
@@ -69,6 +70,9 @@ func (q *lines) wait(ctx context.Context, name, key string, w *waiter, ask func(
 	q.join(key, w)
 	defer q.leave(key, w)
 	for {
+		if q.handed(w) != nil {
+			return nil
+		}
 		first, earliest, refused := q.turn(key, w)
 		d := time.Until(earliest)
 		deadline, ok := ctx.Deadline()
@@ -153,11 +157,8 @@ func (q *lines) turn(key string, w *waiter) (first bool, earliest time.Time, ref
 	l := q.byKey[key]
 	front := l.waiters.Front().Value.(*waiter)
 	w.given = l.given
-	earliest = l.at.Add(l.pause(front))
-	if earliest.Before(l.slots.rests) {
-		earliest = l.slots.rests
-	}
-	return front == w, earliest, l.refused
+	first = front == w && l.slots.coming == 0 // one that is handed a slot need not ask
+	return first, l.at.Add(l.pause(front)), l.refused
 }
 
 // pause returns how long after the last answer the waiter has no room.
@@ -188,6 +189,8 @@ func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 	defer q.mu.Unlock()
 	l := q.byKey[key]
 	switch {
+	case w.slot != nil: // it was handed a slot meanwhile
+		return
 	case err == nil && !res.Allowed && w.place == nil:
 		l = q.place(key, w)
 		w.given = l.given
@@ -204,12 +207,17 @@ func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 	if err != nil {
 		return
 	}
+	l.note(res, w)
+	if l.given != w.given { // the answer may be older than what was given back
+		l.last = Result{}
+	}
+}
+
+// note notes the answer to a caller in the line. The caller holds the mutex.
+func (l *line) note(res *Result, w *waiter) {
 	l.last, l.asked, l.at = *res, w.cost, time.Now()
 	if w.hold > 0 {
 		l.slots.answered(res, w.hold)
-	}
-	if l.given != w.given { // the answer may be older than what was given back
-		l.last = Result{}
 	}
 	if !res.Allowed {
 		l.refused = *res
@@ -223,6 +231,11 @@ func (q *lines) leave(key string, w *waiter) {
 	if w.place == nil {
 		return
 	}
+	q.remove(key, w)
+}
+
+// remove takes a waiter out of its line, and wakes the first of those that are left. The caller holds the mutex.
+func (q *lines) remove(key string, w *waiter) {
 	l := q.byKey[key]
 	l.waiters.Remove(w.place)
 	w.place = nil

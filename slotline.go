@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"example.com/sash/driver"
 )
 
 // The pauses between two looks at the store for a slot that another process may have released.
@@ -13,20 +15,29 @@ const (
 	longestPause = time.Second
 )
 
-// A process leaves slots that it releases to the others for restShare of the time, and after at most mostRests of its
-// releases: see [lines.rest].
+// The store admits others past a line whose turn it is passes times, or as often as slots are held for passTime together if
+// that is more: until the line looks, the slot that is kept for it is idle.
 const (
-	restShare = 1.0 / 64
-	mostRests = 1.0 / 4
+	passes     = 8
+	mostPasses = 1000
+	passTime   = passes * 2 * firstPause
 )
 
+// lateLook is how much later than it said a line may look without losing its place in the rota.
+const lateLook = 100 * time.Millisecond
+
 // Wait takes a slot as soon as one is free. Those that wait through one Concurrency stand in line for each key, and get
-// slots in the order in which they came. Only the first asks the store, at once when a slot of this Concurrency is
-// released; so share one Concurrency in a process. It finds slots that other processes release by asking again: about
-// a hundred times a second while slots are taken often, about once a second when the newest has been held for that long,
-// and when the one that is held longest becomes free by itself. Between processes there is no order, but none keeps
-// another out for ever: for a sixty-fourth of the time, a process with a line leaves what it releases to the others. So
-// slots that are held for half a second can be kept from another process for half a minute, on average.
+// slots in the order in which they came. A slot of this Concurrency that is released goes to the first of them in the call
+// of the store that gives it back; so share one Concurrency in a process. Only the first asks the store, for slots that
+// other processes release: about a hundred times a second while slots are taken often, about once a second when the
+// newest has been held for that long, and when the one that is held longest becomes free by itself.
+//
+// Processes take turns. While those of the first process in the order wait, others get at most 8 slots, or as many as are
+// held for 160 ms together if slots are held for less than 20 ms; then the next free slot is kept for the first. A process
+// that gets a slot in its turn, or begins to wait, goes behind the others. So of p processes that wait one gets a slot
+// after at most 9p - 1 of the others, however long they are held. Callers that Start take no turn. A process that ends
+// while it waits, or whose callers stop waiting, keeps its place for some looks more. A store that cannot hand over
+// ([driver.Hander]), or that is unavailable, keeps no order between processes.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also
 // context.DeadlineExceeded, unless the store has never answered; when the context is canceled, the context's
@@ -37,16 +48,26 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 		return nil, err
 	}
 	var slot, refused *Slot
-	err = c.limiter.lines.wait(ctx, key, full, &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}, func() (Result, error) {
-		var err error
-		if slot, err = c.Start(ctx, key); err != nil {
+	w := &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}
+	lines := c.limiter.lines
+	err = lines.wait(ctx, key, full, w, func() (Result, error) {
+		asked, err := c.ask(ctx, full, lines.ask(full, c.line))
+		if err != nil {
 			return Result{}, err
 		}
-		if !slot.Allowed() {
-			refused = slot
+		if asked.Allowed() {
+			slot = asked
+		} else {
+			refused = asked
 		}
-		return slot.Result(), nil
+		return asked.Result(), nil
 	})
+	if handed := lines.handed(w); handed != nil {
+		if slot == nil && err == nil {
+			return handed, nil
+		}
+		go c.pass(full, handed) // the caller has another one, or leaves
+	}
 	var limited *LimitedError
 	switch {
 	case err == nil:
@@ -59,18 +80,70 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	return nil, err
 }
 
-// A slotLine is what a line whose callers wait for slots has beside others: when it looks at the store.
+// ask asks the store for a slot of a key with its prefix, in the turn of the line.
+func (c *Concurrency) ask(ctx context.Context, key string, line driver.Line) (*Slot, error) {
+	store, err := c.limiter.settler("a slot")
+	if err != nil {
+		return nil, err
+	}
+	call := newCall(key, 1, c.limiter.policy, true)
+	if c.line != 0 {
+		call.line = &line
+	}
+	reserved, err := c.limiter.hold(ctx, store, call)
+	if err != nil {
+		return nil, err
+	}
+	return &Slot{of: c, since: time.Now(), reserved: reserved}, nil
+}
+
+// handOver gives a slot back and asks for one in the same call, for the first in line. If the store fails, the slot
+// becomes free after the hold time.
+func (c *Concurrency) handOver(ctx context.Context, back driver.Settlement, line driver.Line) error {
+	key := back.Request.Key
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	line.Back = back.At
+	slot, err := c.ask(ctx, key, line)
+	if err != nil {
+		c.limiter.lines.arrived(key, nil)
+		return storeError(context.Background(), err)
+	}
+	res := slot.Result()
+	c.limiter.lines.arrived(key, &res)
+	if slot.Allowed() {
+		c.pass(key, slot)
+	}
+	if res.Source != FromStore { // it was decided in the store's place, which has not given the other back
+		return &StoreError{Err: res.Cause}
+	}
+	return nil
+}
+
+// pass hands a slot to the first in line, and releases it if there is none.
+func (c *Concurrency) pass(key string, slot *Slot) {
+	if !c.limiter.lines.serve(key, slot) {
+		_ = slot.reserved.Release(context.Background())
+	}
+}
+
+// A slotLine is what a line whose callers wait for slots has beside others: when it looks at the store, and what is on its
+// way.
 type slotLine struct {
-	looks time.Duration // the longest time between two looks of any process
-	next  time.Duration // that until the next look of this one
-	rests time.Time     // until when it does not look, whatever is released
+	looks  time.Duration // the longest time between two looks of any process
+	next   time.Duration // that until the next look of this one
+	held   time.Duration // how long the last slot was held that was released; 0 if there was none
+	coming int           // calls under way that hand a slot over
 }
 
 // answered notes an answer. A line looks again after about as long as the newest slot has been held: so slots that are
 // taken and released quickly are found quickly, and a long wait costs the store little. The time is cut at random, so
 // that processes do not look in step.
 func (s *slotLine) answered(res *Result, hold time.Duration) {
-	s.looks = min(max(hold-res.ResetAfter, firstPause), longestPause)
+	if kept := !res.Allowed && res.Remaining > 0; !kept { // for a line whose turn it is, which looks soon
+		s.looks = hold - res.ResetAfter
+	}
+	s.looks = min(max(s.looks, firstPause), longestPause)
 	s.next = s.looks/2 + rand.N(s.looks/2)
 }
 
@@ -85,21 +158,82 @@ func (s *slotLine) pause(last *Result) time.Duration {
 	return s.next
 }
 
-// rest is called before a process gives back one of n slots of a key, which it held for a time, and wakes the first of its
-// line.
-//
-// Other processes have to find the slot, so this one, which takes it at once, could keep them out for as long as it has a
-// line. So now and then, for restShare of the time, the line rests for as long as the others wait between two looks. The
-// lot decides, so that there is nothing to remember: n slots are released n times in the time for which one is held.
-func (q *lines) rest(key string, n int64, held time.Duration) {
+// line returns what the store is told of the line. The time between two looks at most doubles from one to the next.
+func (s *slotLine) line(name uint64, more bool) driver.Line {
+	looks, most := s.looks, int64(passes)
+	if looks == 0 {
+		looks = longestPause
+	}
+	if s.held > 0 {
+		most = max(most, min(mostPasses, int64(passTime/s.held)))
+	}
+	return driver.Line{Name: name, Most: most, Stays: (2*looks + lateLook).Microseconds(), More: more}
+}
+
+// ask returns the line of a key for a call of its first.
+func (q *lines) ask(key string, name uint64) driver.Line {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
-	if l == nil || l.slots.looks == 0 {
+	if l == nil { // it has broken up
+		return new(slotLine).line(name, false)
+	}
+	return l.slots.line(name, l.waiters.Len() > 1+l.slots.coming)
+}
+
+// releases returns the line of a key that a slot is handed to which was held for a time, and whether it waits for one:
+// more than are on their way to it. Then arrived has to be called.
+func (q *lines) releases(key string, name uint64, held time.Duration) (line driver.Line, waits bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	if l == nil {
+		return driver.Line{}, false
+	}
+	l.slots.held = max(1, held)
+	if l.slots.coming >= l.waiters.Len() {
+		return driver.Line{}, false
+	}
+	l.slots.coming++
+	return l.slots.line(name, l.waiters.Len() > l.slots.coming), true
+}
+
+// arrived notes the answer to a call that hands a slot over, or nil if it failed.
+func (q *lines) arrived(key string, res *Result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	if l == nil {
 		return
 	}
-	share := restShare * float64(held) / float64(l.slots.looks) / float64(n)
-	if rand.Float64() < min(share, mostRests) {
-		l.slots.rests = time.Now().Add(l.slots.looks)
+	l.slots.coming = max(0, l.slots.coming-1) // the line may be a new one
+	first := l.waiters.Front().Value.(*waiter)
+	if res == nil {
+		l.last = Result{}
+	} else {
+		l.note(res, first)
 	}
+	first.wake()
+}
+
+// serve hands a slot to the first in line. It returns false if nobody waits.
+func (q *lines) serve(key string, slot *Slot) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byKey[key]
+	if l == nil {
+		return false
+	}
+	first := l.waiters.Front().Value.(*waiter)
+	first.slot = slot
+	q.remove(key, first)
+	first.wake()
+	return true
+}
+
+// handed returns the slot that was handed to a waiter, or nil.
+func (q *lines) handed(w *waiter) *Slot {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.slot
 }

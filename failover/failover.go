@@ -208,7 +208,14 @@ type guard struct {
 
 // Decide implements [driver.Store].
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+	return s.decide(ctx, req, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+}
+
+// decide makes a decision by the store, or in its place.
+func (s *Store) decide(
+	ctx context.Context, req driver.Request, decide func(context.Context) (driver.Answer, error),
+) (driver.Answer, error) {
+	out := ask(ctx, s.guard, s.part(req), decided, decide)
 	if !out.failed {
 		if out.err == nil {
 			s.mirror(ctx, "", charged(req, &out.value), out.value.Allowed(), out.value.Delay)

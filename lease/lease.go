@@ -213,6 +213,16 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	return s.Passthrough.Extend(ctx, set)
 }
 
+// Hand implements [driver.Hander], under the longer windows. The error is [driver.ErrUnsupported] if the store does not hand
+// over.
+func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
+	var err error
+	if req.Policy, err = s.longer(req.Policy); err != nil {
+		return driver.Answer{}, err
+	}
+	return s.Passthrough.Hand(ctx, req, line)
+}
+
 // Reset implements [driver.Resetter]. It ends this process's lease; other processes can spend theirs until those end. The
 // error is [driver.ErrUnsupported] if the store does not reset.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {

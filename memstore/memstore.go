@@ -165,19 +165,23 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (an
 
 // Settle implements [driver.Settler].
 func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
-	req := set.Request
-	hash := s.hash(req.Key)
+	hash := s.hash(set.Request.Key)
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := sh.clock.now()
+	sh.settle(sh.clock.now(), hash, &set)
+	return nil
+}
+
+// settle corrects a charge, if it is there.
+func (sh *shard) settle(now int64, hash uint64, set *driver.Settlement) {
+	req := &set.Request
 	sub := sh.find(hash, req.Key, req.Policy)
-	if sub != nil && set.At-set.Delay >= sub.born && now < set.Expires() && sub.first(now, &set) {
+	if sub != nil && set.At-set.Delay >= sub.born && now < set.Expires() && sub.first(now, set) {
 		more := set.Units - req.Cost
 		sub.state.Settle(now, set.At, more, req.Policy.Limits)
 		sh.settled(now, sub, more, req.Policy.Limits)
 	}
-	return nil
 }
 
 // Reward implements [driver.Taker].

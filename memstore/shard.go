@@ -41,6 +41,7 @@ type subject struct {
 	ids   *ids  // nil until there is one
 
 	block *window.Block // nil until a refusal is counted
+	rota  *window.Rota  // nil until a slot is asked for in turn
 }
 
 // begin gives a new subject its state.

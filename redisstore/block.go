@@ -7,14 +7,14 @@ import (
 	"example.com/sash/driver"
 )
 
-// blockKey returns the name of the key of a subject's block, in the slot of the subject's key. Braces in keys or
-// prefixes that are not from sash.Key can make it take a few thousand tries to find it, as for that of a cool-down.
-func (s *Store) blockKey(key string, policy *driver.Policy) string {
+// besideKey returns the name of a key beside that of a subject, such as that of its block, in the same slot. Braces in keys
+// or prefixes that are not from sash.Key can make it take a few thousand tries to find it, as for that of a cool-down.
+func (s *Store) besideKey(kind, key string, policy *driver.Policy) string {
 	own := s.Key(key, policy)
 	rest := "}:" + own[len(s.prefix):]
-	name := s.prefix + "block:{" + hashTag(own) + rest
+	name := s.prefix + kind + ":{" + hashTag(own) + rest
 	for n := 0; slot(name) != slot(own); n++ {
-		name = s.prefix + "block:{" + strconv.Itoa(n) + rest
+		name = s.prefix + kind + ":{" + strconv.Itoa(n) + rest
 	}
 	return name
 }

@@ -13,7 +13,7 @@ func TestABlockIsInTheSlotOfItsSubject(t *testing.T) {
 		for _, key := range []string{"user:42", "{org:1}:user", "a}b", "{}", "x{y", "}{", "{a}{b}", "{{}}"} {
 			s := &Store{prefix: prefix}
 			for _, p := range []*driver.Policy{{}, {Algorithm: driver.GCRA}} {
-				own, name := s.Key(key, p), s.blockKey(key, p)
+				own, name := s.Key(key, p), s.besideKey("block", key, p)
 				if slot(own) != slot(name) || names[name] != "" && names[name] != own || own == name {
 					t.Errorf("the block of %q is %q, in slot %d and not in %d", own, name, slot(name), slot(own))
 				}

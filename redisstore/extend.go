@@ -3,13 +3,11 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"example.com/sash/driver"
-	"example.com/sash/internal/threshold"
 )
 
-var logExtend = extending(logSettle, log)
+var logExtend = joining("log_extend.lua", "log_extend.lua", logSettle, log)
 
 var _ driver.Extender = (*Store)(nil)
 
@@ -37,13 +35,4 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again.Key)
 	}
 	return at, err
-}
-
-// extending returns the script that settles and then decides, at one time.
-func extending(settle, decide *Script) *Script {
-	source := load("log_extend.lua").source
-	for mark, part := range map[string]*Script{"-- SETTLE\n": settle, "-- DECIDE\n": decide} {
-		source = strings.Replace(source, mark, strings.Replace(part.source, "call('TIME')", "clock", 1), 1)
-	}
-	return NewScript("log_extend.lua", source).With(threshold.Scripts)
 }

@@ -185,7 +185,7 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 	if policy.Block.Refusals > 0 && blocking[script] != nil {
 		script, after = blocking[script], tail+packBlock(&policy.Block)
 		for _, req := range reqs {
-			keys = append(keys, s.blockKey(req.Key, policy))
+			keys = append(keys, s.besideKey("block", req.Key, policy))
 		}
 	}
 	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a
@@ -263,7 +263,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 
 // Reset implements [driver.Resetter]. It ends the block of the subject whatever policy began it.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	_, err := s.send(ctx, reset, []string{s.Key(key, policy), s.blockKey(key, policy)}, "")
+	_, err := s.send(ctx, reset, []string{s.Key(key, policy), s.besideKey("block", key, policy)}, "")
 	return err
 }
 

@@ -62,6 +62,7 @@ var (
 	_ driver.Cooler       = (*Faulty)(nil)
 	_ driver.Extender     = (*Faulty)(nil)
 	_ driver.Blocker      = (*Faulty)(nil)
+	_ driver.Hander       = (*Faulty)(nil)
 )
 
 // Unwrap implements [driver.Decorator].
@@ -100,6 +101,14 @@ func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) 
 		return driver.Answer{}, err
 	}
 	return f.pass.DecideOnce(ctx, id, req)
+}
+
+// Hand implements [driver.Hander].
+func (f *Faulty) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
+	if err := f.broken(ctx); err != nil {
+		return driver.Answer{}, err
+	}
+	return f.pass.Hand(ctx, req, line)
 }
 
 // Settle implements [driver.Settler].

@@ -57,6 +57,9 @@ var Scripts = Table{
 	"LOG_IDS":  logIDs,  // places in the compact log
 	"HASH_IDS": 1 << 10, // places in a hash or a sorted set
 
+	"MAX_STAY":  driver.MaxStay,  // microseconds for which a line keeps its place in a rota
+	"MAX_LINES": driver.MaxLines, // of a rota
+
 	"CHOICE_GROUP": driver.ChoiceGroup, // subjects that a choice compares at once
 
 	"REPEAT_MS": int64(driver.RepeatTime / time.Millisecond), // that a call with an ID can be repeated
