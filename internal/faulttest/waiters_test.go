@@ -41,6 +41,7 @@ type booking struct {
 	Asked, Answered, Started int64 // Started is 0 for those who never did
 	At, Delay                int64 // by the server; 0 for those who left while it decided
 	Left                     bool  // it gave its place back
+	Doubtful                 bool  // giving it back took a second, so the store may not have heard of it
 	Failed                   string
 }
 
@@ -53,7 +54,7 @@ func waitersMain(text string) error {
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return err
 	}
-	opts := redis.UniversalOptions{Addrs: j.Addrs, MasterName: j.Sentinel, ReadTimeout: patient, PoolTimeout: time.Minute}
+	opts := redis.UniversalOptions{Addrs: j.Addrs, MasterName: j.Sentinel, DialTimeout: patient, ReadTimeout: patient, PoolTimeout: time.Minute}
 	client := redis.NewClient(goredisstore.Tune(opts.Simple()))
 	if j.Sentinel != "" {
 		client = redis.NewFailoverClient(goredisstore.Tune(opts.Failover()))
@@ -76,6 +77,7 @@ func waitersMain(text string) error {
 	}
 	leaving, leave := context.WithCancel(context.Background())
 	defer leave()
+	var left time.Time // when leaving ended
 	for w := range j.Waiters {
 		ctx, b := context.Background(), booking{Process: j.Process, Waiter: w, Cost: 1}
 		if w%3 == 0 {
@@ -86,11 +88,12 @@ func waitersMain(text string) error {
 		}
 		group.Go(func() {
 			for ; !ended.Load() && ctx.Err() == nil; b.Round++ {
-				b.wait(ctx, limiter, write)
+				b.wait(ctx, limiter, &left, write)
 			}
 		})
 	}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		left = time.Now()
 		leave()
 	}
 	ended.Store(true)
@@ -98,8 +101,8 @@ func waitersMain(text string) error {
 	return nil
 }
 
-// wait is one booking of a waiter.
-func (b booking) wait(ctx context.Context, limiter *sash.Limiter, write func(booking)) {
+// wait is one booking of a waiter. left is when ctx ended, once it has.
+func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Time, write func(booking)) {
 	b.Asked = micros(time.Now())
 	r, err := limiter.Book(ctx, subject, b.Cost, time.Hour)
 	b.Answered = micros(time.Now())
@@ -118,7 +121,7 @@ func (b booking) wait(ctx context.Context, limiter *sash.Limiter, write func(boo
 	err = r.Wait(ctx)
 	b.Started, b.Left = micros(time.Now()), errors.Is(err, context.Canceled)
 	if b.Left {
-		b.Started = 0
+		b.Started, b.Doubtful = 0, time.Since(*left) >= time.Second
 	} else if err != nil {
 		b.Failed = err.Error()
 	}
@@ -186,6 +189,18 @@ func (f *fleet) read(from io.Reader) {
 			f.answers.Add(1)
 		}
 	}
+}
+
+// waiting returns how many callers of a process have a place, and have not started or left, as far as is known here.
+func (f *fleet) waiting(p int) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.all {
+		if b.Process == p && b.At > 0 && b.Started == 0 && !b.Left && b.Failed == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // kill kills a process. It returns when all it wrote was read.

@@ -49,7 +49,6 @@ func decisions(t testing.TB, server *redistest.Server) (n int64) {
 // Four processes with 200 waiters each: everyone in order, in every window at most the limit, nobody later than necessary,
 // and one decision for each. One waiter in a hundred costs a whole window.
 func TestWaitersOfFourProcesses(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	f := startFleet(t, 4, waitersJobs.on(server))
 	more(t, "bookings", &f.answers, 3000)
@@ -69,12 +68,12 @@ func TestWaitersOfFourProcesses(t *testing.T) {
 // A third of the waiters leave, and a third of those that stay are killed with their processes. The others keep their
 // places.
 func TestWaitersLeaveAndAreKilled(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	f := startFleet(t, 6, waitersJobs.on(server))
 	more(t, "bookings", &f.answers, 1500)
 	f.leave(t)
 	more(t, "bookings after a third left", &f.answers, 500)
+	await(t, "waiters to kill", func() bool { return f.waiting(4)+f.waiting(5) >= 100 })
 	f.kill(t, 4)
 	f.kill(t, 5)
 	more(t, "bookings after a third was killed", &f.answers, 800)
@@ -82,7 +81,7 @@ func TestWaitersLeaveAndAreKilled(t *testing.T) {
 
 	left := all.where(func(b booking) bool { return b.Left })
 	unused := all.where(func(b booking) bool { return b.Process >= 4 && b.At > 0 && b.Started == 0 && !b.Left })
-	if len(left) < 100 || len(unused) < 100 {
+	if len(left) < 100 || len(unused) < 25 { // some start after the test saw them wait
 		t.Fatalf("%d left and %d were killed while they waited", len(left), len(unused))
 	}
 	all.charged().isInOrder(t) // the place of the last, when it leaves, goes to the next
@@ -99,10 +98,11 @@ func TestWaitersLeaveAndAreKilled(t *testing.T) {
 		}
 	}
 	// One decision each, and one settlement for each that left. Not known are the calls whose answer died with a
-	// process, and what is still given back for callers who left while the store decided.
+	// process, what is still given back for callers who left while the store decided, and what took a second to give back.
 	n, answered, gone := decisions(t, server), len(all.answered())+len(left.answered()), len(left)-len(left.answered())
-	if n < int64(answered) || n > int64(answered+2*200+2*gone) {
-		t.Errorf("%d scripts for %d bookings and %d that left, %d of them without an answer", n, len(all), len(left), gone)
+	doubtful := len(left.where(func(b booking) bool { return b.Doubtful }))
+	if n < int64(answered-doubtful) || n > int64(answered+2*200+2*gone) {
+		t.Errorf("%d scripts for %d bookings and %d that left, %d of them without an answer and %d in doubt", n, len(all), len(left), gone, doubtful)
 	}
 	all.log(t)
 }
@@ -110,7 +110,6 @@ func TestWaitersLeaveAndAreKilled(t *testing.T) {
 // The primary is killed and a replica takes over. Places that it knows are kept; a window holds at most twice its limit,
 // as after any loss of charges.
 func TestWaitersThroughAFailover(t *testing.T) {
-	t.Parallel()
 	primary := redistest.Start(t)
 	redistest.StartReplica(t, primary.Addr())
 	sentinels := redistest.StartSentinels(t, primary, 1, time.Second)
@@ -140,12 +139,12 @@ func TestWaitersThroughAFailover(t *testing.T) {
 
 // The server's clock jumps forward by an hour, and back again, while everybody waits.
 func TestWaitersWhenTheClockJumps(t *testing.T) {
-	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
 	f := startFleet(t, 4, waitersJobs.on(server))
 	more(t, "bookings before the jump", &f.answers, 1500)
 	clock.Move(t, time.Hour)
 	more(t, "bookings after the jump", &f.answers, 1500)
+	back := micros(time.Now())
 	clock.Move(t, 0)
 	more(t, "bookings after the way back", &f.answers, 1500)
 	all := f.end()
@@ -158,12 +157,9 @@ func TestWaitersWhenTheClockJumps(t *testing.T) {
 	if len(steady) < 1000 || len(here) < 2000 {
 		t.Fatalf("%d and %d bookings", len(steady), len(here))
 	}
-	firstAhead := steady[0].Asked
-	for _, b := range steady {
-		firstAhead = min(firstAhead, b.Asked)
-	}
-	before := here.where(func(b booking) bool { return b.Asked < firstAhead })
-	after := here.where(func(b booking) bool { return b.Asked >= firstAhead })
+	// Who had an answer by this clock before the way back had it before the jump.
+	before := here.where(func(b booking) bool { return b.Answered <= back })
+	after := here.where(func(b booking) bool { return b.Answered > back })
 	for _, part := range []bookings{before, steady, after} {
 		part.isInOrder(t)
 		part.keepsTo(t, 1, waitersLimits...)
@@ -171,9 +167,9 @@ func TestWaitersWhenTheClockJumps(t *testing.T) {
 	// Forward: what was charged before no longer counts. Back: bookings move with the clock, so order and bound go on.
 	all = append(append(before, steady...), after...)
 	all.keepsTo(t, 2, waitersLimits...)
-	back := append(steady, after...)
-	back.isInOrder(t)
-	back.keepsTo(t, 1, waitersLimits...)
+	since := append(steady, after...)
+	since.isInOrder(t)
+	since.keepsTo(t, 1, waitersLimits...)
 	if len(all.started()) != len(all) {
 		t.Errorf("%d of %d bookings started", len(all.started()), len(all))
 	}
