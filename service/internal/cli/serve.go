@@ -16,6 +16,7 @@ type serving struct {
 	opts             serve.Options
 	level            string
 	json, chargeEach bool
+	algorithm        string
 
 	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
@@ -164,7 +165,8 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.adminCert, "admin-tls-cert", "", "certificate `file` that makes the admin address HTTPS")
 	f.StringVar(&s.adminKey, "admin-tls-key", "", "key `file` of that certificate")
 	f.StringVar(&s.adminClientCA, "admin-client-ca", "", "`file` of authorities: only clients with their certificates may use the admin address")
-	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, even if another refuses the request")
+	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, even if another refuses the request (also SASH_CHARGE_EACH=true)")
+	f.StringVar(&s.algorithm, "algorithm", "sliding-log", "`algorithm` of rules that name none, such as fixed-window (also SASH_ALGORITHM)")
 	f.IntVar(&o.Protocol.MaxDescriptors, "max-descriptors", rls.DefaultMaxDescriptors, "most descriptors in a request of Envoy's protocol, whose message may have 1 KiB for each: 4 MiB by default")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision; then on_unavailable answers")
 	f.Int64Var(&o.OpenPerSecond, "open-per-second", 0, "most units that this instance lets through in a second by on_unavailable: open; beyond it closed answers (default: no ceiling)")

@@ -102,7 +102,11 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 	o.Config.Merge = o.Config.Merge || env.Merge
 	o.StartWithoutConfig = env.StartWithoutConfig
 	o.RedisPrefix, o.ReadyNeedsRedis, o.NearLimit = env.RedisPrefix, env.HealthNeedsRedis, env.NearLimitRatio
-	o.Telemetry.Exporters = env.Telemetry
+	o.Telemetry.Exporters, o.Milliseconds = env.Telemetry, env.Milliseconds
+	s.chargeEach = s.chargeEach || env.ChargeEach
+	if env.Algorithm != "" && !given("algorithm") {
+		s.algorithm = env.Algorithm
+	}
 	o.Protocol.Shadow, o.Protocol.Quota, o.Protocol.Metadata = env.Shadow, env.Quota, env.Metadata
 	if env.HeaderLimit != "" {
 		o.Protocol.Headers = &rls.Headers{Limit: env.HeaderLimit, Remaining: env.HeaderRemaining, Reset: env.HeaderReset}
@@ -171,6 +175,9 @@ func (s *serving) check() error {
 		return errors.New("--tls-cert and --tls-key belong together, and --tls-client-ca needs them")
 	case (s.adminCert == "") != (s.adminKey == "") || s.adminClientCA != "" && s.adminCert == "":
 		return errors.New("--admin-tls-cert and --admin-tls-key belong together, and --admin-client-ca needs them")
+	}
+	if err := o.Config.Defaults.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
+		return fmt.Errorf("--algorithm %q: %w", s.algorithm, err)
 	}
 	if s.chargeEach {
 		o.Protocol.Charging = decide.Each

@@ -31,6 +31,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"example.com/sash"
 )
 
 // An Entry is one key and value of a request's descriptor. The value may be empty.
@@ -51,6 +53,8 @@ type Config struct {
 	names   []string // in the order of the file
 	rules   []*Rule
 	none    bool // no configuration was loaded yet
+
+	defaults Defaults
 }
 
 type domain struct {
@@ -97,6 +101,16 @@ type descriptor struct {
 	inMetric bool      // the value of the request is part of the metric's name
 	children *level
 }
+
+// Defaults are the options of rules that do not name their own, and of request limits. The zero value is sliding-log,
+// which charges what it admits.
+type Defaults struct {
+	Algorithm    sash.Algorithm
+	CountRefused bool
+}
+
+// Defaults returns those that the configuration was read with.
+func (c *Config) Defaults() Defaults { return c.defaults }
 
 // Empty returns a configuration without domains, which limits nothing.
 func Empty() *Config { return &Config{domains: make(map[string]*domain)} }

@@ -16,6 +16,8 @@ type Source struct {
 	Path string
 	// Merge lets several files add descriptors to one domain.
 	Merge bool
+	// Defaults are the options of rules that do not name their own.
+	Defaults Defaults
 }
 
 // Load reads and checks the configuration.
@@ -24,7 +26,7 @@ func (s Source) Load() (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseAll(s.Merge, files...)
+	return ParseBy(s.Defaults, s.Merge, files...)
 }
 
 // read returns the current files.

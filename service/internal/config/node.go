@@ -11,7 +11,8 @@ import (
 
 // A reader walks YAML nodes and prefixes every error with the file's name and the line.
 type reader struct {
-	file string
+	defaults Defaults
+	file     string
 }
 
 func (r *reader) errorf(n *yaml.Node, format string, args ...any) error {

@@ -32,8 +32,13 @@ func Parse(name string, data []byte) (*Config, error) {
 // ParseAll parses a configuration of several files. With merge, several documents can add descriptors to one domain;
 // without it, each domain has one document.
 func ParseAll(merge bool, files ...File) (*Config, error) {
+	return ParseBy(Defaults{}, merge, files...)
+}
+
+// ParseBy is ParseAll with other defaults.
+func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	p := &parser{
-		config: &Config{domains: make(map[string]*domain)},
+		config: &Config{domains: make(map[string]*domain), defaults: defaults},
 		seen:   make(map[string]string),
 		merge:  merge,
 
@@ -41,7 +46,7 @@ func ParseAll(merge bool, files ...File) (*Config, error) {
 		keyWildcards: make(map[string][]keyWildcard),
 	}
 	for _, file := range files {
-		p.reader = reader{file: file.Name}
+		p.reader = reader{file: file.Name, defaults: defaults}
 		if err := p.documents(file.Text); err != nil {
 			return nil, err
 		}

@@ -92,7 +92,10 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 	if b.reserveBelow != nil {
 		return rule, b.reserved(rule, above)
 	}
-	rule.Options.CountRefused = b.countRefused
+	rule.Options.CountRefused = b.countRefused || b.defaults.CountRefused && b.block == nil
+	if b.resolution == nil {
+		rule.Options.Algorithm = b.defaults.Algorithm
+	}
 	at := n // the node of errors about the limits
 	switch {
 	case b.rateLimit != nil && b.limits != nil:

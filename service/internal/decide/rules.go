@@ -213,7 +213,8 @@ func (d *Decider) requestLimit(domain string, part *Part, a *Answer) error {
 		a.limits, a.never = &limits{named: own}, true
 		return nil
 	}
-	var opts sash.Options
+	defaults := d.Config().Defaults()
+	opts := sash.Options{Algorithm: defaults.Algorithm, CountRefused: defaults.CountRefused}
 	err := config.Fit(&opts, own)
 	if err == nil {
 		a.limits, err = d.compileLimits(&opts, own, failover.Modes{})

@@ -13,6 +13,8 @@ type Management struct {
 	Headers map[string]string
 	// Retry is the pause before a stream is opened again. Zero is the default of a Source.
 	Retry time.Duration
+	// MaxMessage is the most bytes of a message from the server. Zero is the default of gRPC, 4 MiB.
+	MaxMessage int
 	// TLS uses the server's authorities in CA (empty for the system's), this client's certificate (empty for none), all
 	// files in PEM, and the name that the server must have (empty for that of its address).
 	TLS           bool
@@ -22,7 +24,7 @@ type Management struct {
 
 // Source returns the server, with the certificates of its files.
 func (m *Management) Source() (*Source, error) {
-	s := &Source{Server: m.Server, Node: m.Node, Headers: m.Headers, Retry: m.Retry}
+	s := &Source{Server: m.Server, Node: m.Node, Headers: m.Headers, Retry: m.Retry, MaxMessage: m.MaxMessage}
 	if !m.TLS {
 		return s, nil
 	}
@@ -36,6 +38,7 @@ func (r *reader) management() *Management {
 		Server:     r.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"),
 		Node:       r.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
 		Retry:      r.duration("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"),
+		MaxMessage: r.bytes("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"),
 		TLS:        r.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
 		CA:         r.env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"),
 		Cert:       r.env("CONFIG_GRPC_XDS_CLIENT_TLS_CERT"),

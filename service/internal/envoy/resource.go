@@ -13,7 +13,7 @@ import (
 )
 
 // read returns the configuration in resources. It writes them as YAML first, so that one parser checks both forms.
-func read(resources []*anypb.Any) (*config.Config, error) {
+func read(resources []*anypb.Any, defaults config.Defaults) (*config.Config, error) {
 	if len(resources) == 0 {
 		return config.Empty(), nil
 	}
@@ -33,7 +33,7 @@ func read(resources []*anypb.Any) (*config.Config, error) {
 		}
 		files[i] = config.File{Name: name, Text: text}
 	}
-	return config.ParseAll(false, files...)
+	return config.ParseBy(defaults, false, files...)
 }
 
 func descriptors(all []*rls.RateLimitDescriptor) []any {

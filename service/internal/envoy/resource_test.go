@@ -24,7 +24,7 @@ func perDay(key, value string, units uint32) *rls.RateLimitDescriptor {
 func TestWildcardsOfAManagementServerMatchAsThoseOfFiles(t *testing.T) {
 	cfg, err := read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{
 		perDay("path", "/api/*/action", 1), perDay("mid", "bar*b", 2), perDay("user*", "", 3),
-	}}))
+	}}), config.Defaults{})
 	if err != nil {
 		t.Fatal(err)
 	}

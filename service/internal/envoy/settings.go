@@ -46,6 +46,12 @@ type Settings struct {
 	TLS                                        bool
 	TLSCert, TLSKey, TLSClientCA, TLSClientSAN string
 	MaxConnectionAge, MaxConnectionAgeGrace    time.Duration
+	// Milliseconds makes the response time in Prometheus count in milliseconds, as it did once, instead of seconds.
+	Milliseconds bool
+	// ChargeEach, Algorithm are SASH_CHARGE_EACH and SASH_ALGORITHM: what a configuration file cannot say that Envoy's
+	// service reads, too. An empty Algorithm is not set.
+	ChargeEach bool
+	Algorithm  string
 	// Telemetry configures where counters and traces are exported.
 	Telemetry telemetry.Exporters
 	// Ignored are variables that are set and have no effect, each with the reason.
@@ -88,6 +94,9 @@ func Read(env func(string) string) (*Settings, error) {
 		Quota:                 r.boolean("QUOTA_MODE"),
 		Metadata:              r.boolean("RESPONSE_DYNAMIC_METADATA"),
 		NearLimitRatio:        r.ratio("NEAR_LIMIT_RATIO"),
+		Milliseconds:          r.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"),
+		ChargeEach:            r.boolean("SASH_CHARGE_EACH"),
+		Algorithm:             env("SASH_ALGORITHM"),
 		TLS:                   r.boolean("GRPC_SERVER_USE_TLS"),
 		TLSCert:               env("GRPC_SERVER_TLS_CERT"),
 		TLSKey:                env("GRPC_SERVER_TLS_KEY"),
@@ -187,6 +196,19 @@ func (r *reader) boolean(name string) bool {
 		r.fail("%s=%s: use true or false", name, v)
 	}
 	return b
+}
+
+// bytes reads a number of bytes; zero is not set.
+func (r *reader) bytes(name string) int {
+	v := r.env(name)
+	if v == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		r.fail("%s=%s: use a number of bytes", name, v)
+	}
+	return n
 }
 
 func (r *reader) duration(name string) time.Duration {

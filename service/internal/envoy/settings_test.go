@@ -1,6 +1,8 @@
 package envoy
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -25,6 +27,14 @@ func TestRedisSettingsBecomeOneURL(t *testing.T) {
 		"REDIS_SOCKET_TYPE=tcp REDIS_TYPE=sentinel REDIS_URL=mymaster,a:26379,b:26379":                "redis+sentinel://a:26379,b:26379/mymaster",
 		"REDIS_SOCKET_TYPE=tcp REDIS_TYPE=SENTINEL REDIS_URL=mymaster,a:26379 REDIS_SENTINEL_AUTH=pw": "redis+sentinel://a:26379/mymaster?sentinel_password=pw",
 		"REDIS_SOCKET_TYPE=tcp REDIS_TYPE=CLUSTER REDIS_URL=a:7000,b:7001 REDIS_TLS=true":             "rediss+cluster://a:7000,b:7001",
+
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://redis:6379/3":                            "redis://redis:6379/3",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://redis:6379?db=3":                         "redis://redis:6379/3",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://u:p@redis:6379 REDIS_TLS=true":           "rediss://u:p@redis:6379",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://u:p@redis:6379 REDIS_AUTH=other":         "redis://u:other@redis:6379",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://redis:6379?username=u&password=p":        "redis://u:p@redis:6379",
+		"REDIS_TYPE=cluster REDIS_URL=redis://u:p@a:7000,redis://u:p@b:7001":              "redis+cluster://u:p@a:7000,b:7001",
+		"REDIS_TYPE=sentinel REDIS_URL=m,redis://:s@a:26379,redis://b:26379 REDIS_AUTH=p": "redis+sentinel://:p@a:26379,b:26379/m?sentinel_password=s",
 	} {
 		s, err := Read(from(text))
 		if err != nil || s.Redis != want {
@@ -57,11 +67,24 @@ func TestVariablesOfOtherProgramsAreIgnored(t *testing.T) {
 	}
 }
 
+func TestAPasswordInAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "auth")
+	if err := os.WriteFile(file, []byte("user:secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(from("REDIS_SOCKET_TYPE=tcp REDIS_URL=a:1 REDIS_AUTH_FILE=" + file))
+	if err != nil || s.Redis != "redis://user:secret@a:1" {
+		t.Errorf("%s, %v", s.Redis, err)
+	}
+}
+
 func TestErrorsNameTheVariable(t *testing.T) {
 	for _, text := range []string{
 		"SHADOW_MODE=perhaps", "NEAR_LIMIT_RATIO=80", "NEAR_LIMIT_RATIO=NaN", "GRPC_MAX_CONNECTION_AGE=soon", "RUNTIME_ROOT=/ GRPC_PORT=http",
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X:Y", "LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=a,b",
 		"CONFIG_TYPE=ZOOKEEPER", "BACKEND_TYPE=memcache", "REDIS_TYPE=quorum", "RUNTIME_ROOT=/ LOG_LEVEL=loud",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://", "REDIS_TYPE=single REDIS_AUTH=a REDIS_AUTH_FILE=b", "REDIS_TYPE=single REDIS_AUTH_FILE=/none",
+		"CONFIG_TYPE=GRPC_XDS_SOTW XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=many", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=ms",
 	} {
 		fields := strings.Fields(text)
 		name, _, _ := strings.Cut(fields[len(fields)-1], "=")

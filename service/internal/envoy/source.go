@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -29,6 +30,8 @@ type Source struct {
 	Server string
 	// Node is the ID of this process for the server.
 	Node string
+	// Defaults are the options of rules, which its configurations cannot name.
+	Defaults config.Defaults
 	// TLS is nil for plain text.
 	TLS *tls.Config
 	// Headers are sent with each stream.
@@ -36,6 +39,8 @@ type Source struct {
 	// Retry is the pause before a stream is opened again, and the first one before a configuration is rejected again.
 	// Zero is three seconds.
 	Retry time.Duration
+	// MaxMessage is the most bytes of a message from the server. Zero is the default of gRPC, 4 MiB.
+	MaxMessage int
 	// Lost is called with the error that ended a stream, once until the server sends something new. Nil is not called.
 	Lost func(error)
 }
@@ -50,6 +55,7 @@ func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) 
 		creds = credentials.NewTLS(s.TLS)
 	}
 	conn, err := grpc.NewClient(s.Server, grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cmp.Or(s.MaxMessage, 4<<20))),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Minute, Timeout: 20 * time.Second}))
 	if err != nil {
 		return fmt.Errorf("the management server %s: %w", s.Server, err)
@@ -147,7 +153,7 @@ func receive(ctx context.Context, stream discovery.AggregatedDiscoveryService_St
 // answer puts a configuration into use or rejects it, and returns the request that says so, and how long to wait before
 // it is sent.
 func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
-	cfg, err := read(res.GetResources())
+	cfg, err := read(res.GetResources(), s.Defaults)
 	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, ResponseNonce: res.GetNonce()}
 	var pause time.Duration
 	if err == nil {

@@ -17,7 +17,7 @@ func Load(source config.Source) (name string, cfg *config.Config, err error) {
 		return source.Path, cfg, err
 	}
 	name = "the built-in example"
-	cfg, err = config.Parse(name, service.Example)
+	cfg, err = config.ParseBy(source.Defaults, false, config.File{Name: name, Text: service.Example})
 	return name, cfg, err
 }
 
@@ -68,6 +68,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 
 func (s *instance) followManagement(ctx context.Context) error {
 	from := *s.Management
+	from.Defaults = s.Config.Defaults
 	from.Lost = func(err error) {
 		s.Log.Warn("the management server is away: the last valid configuration stays in use", "server", from.Server, "error", err)
 	}

@@ -86,6 +86,8 @@ type Options struct {
 	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of
 	// package stats.
 	NearLimit float64
+	// Milliseconds makes the response time in Prometheus count in milliseconds instead of seconds.
+	Milliseconds bool
 	// Telemetry configures where metrics and traces are exported and which refusals are logged; Run sets Log.
 	Telemetry telemetry.Options
 	// Log receives what an operator should know. Nil is slog.Default.

@@ -34,6 +34,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	s.stats = stats.New(&stats.Options{
 		NearLimitRatio: s.NearLimit,
+		Milliseconds:   s.Milliseconds,
 		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read them
 	})
 	if s.store, err = s.openStore(ctx); err != nil {

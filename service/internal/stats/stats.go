@@ -18,6 +18,8 @@ import (
 type Options struct {
 	// NearLimitRatio is the part of a limit above which admitted units count as near it. Zero is 0.8.
 	NearLimitRatio float64
+	// Milliseconds makes ResponseTime count in milliseconds instead of seconds.
+	Milliseconds bool
 	// Subjects enables Hottest.
 	Subjects bool
 }
@@ -37,6 +39,7 @@ type Registry struct {
 	rules    *Bounded[ruleID, ruleCounts]
 	units    *Bounded[string, Rule] // by the name of a rule in Envoy's statistics
 	near     float64
+	unit     time.Duration // of ResponseTime
 	duration *prometheus.HistogramVec
 	took     [decide.Origins]prometheus.Observer // the histograms of duration
 	subjects *subjects                           // nil without Options.Subjects
@@ -56,19 +59,18 @@ func New(opts *Options) *Registry {
 		rules:      newRules(),
 		units:      newUnits(),
 		near:       0.8,
+		unit:       time.Second,
 		duration:   prometheus.NewHistogramVec(durationOpts, []string{"source"}),
 		Prometheus: prometheus.NewRegistry(),
-		ResponseTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:        "ratelimit_service_response_time_seconds",
-			Help:        "Time to answer a call.",
-			ConstLabels: prometheus.Labels{"grpc_method": "ShouldRateLimit"},
-			Buckets:     []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
-		}),
-		rates: newRates(),
+		rates:      newRates(),
 	}
 	if opts != nil && opts.NearLimitRatio > 0 {
 		r.near = opts.NearLimitRatio
 	}
+	if opts != nil && opts.Milliseconds {
+		r.unit = time.Millisecond
+	}
+	r.ResponseTime = newResponseTime(r.unit)
 	if opts != nil && opts.Subjects {
 		r.subjects = newSubjects()
 	}
@@ -77,6 +79,19 @@ func New(opts *Options) *Registry {
 	}
 	r.Prometheus.MustRegister(r, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
+}
+
+func newResponseTime(unit time.Duration) prometheus.Histogram {
+	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	for i := range buckets {
+		buckets[i] *= float64(time.Second / unit)
+	}
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:        "ratelimit_service_response_time_seconds",
+		Help:        "Time to answer a call.",
+		ConstLabels: prometheus.Labels{"grpc_method": "ShouldRateLimit"},
+		Buckets:     buckets,
+	})
 }
 
 // Observe counts a request of any protocol.
@@ -116,5 +131,5 @@ func (r *Registry) Invalid() { r.requests[decide.Invalid][decide.FromConfig].Add
 // Took counts a call of ShouldRateLimit and how long it took.
 func (r *Registry) Took(d time.Duration) {
 	r.Service.Calls.Add(1)
-	r.ResponseTime.Observe(d.Seconds())
+	r.ResponseTime.Observe(float64(d) / float64(r.unit))
 }

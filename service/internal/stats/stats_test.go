@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -210,5 +211,24 @@ func BenchmarkDecisions(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS of Envoy's service keeps dashboards that were made when it counted so.
+func TestResponseTimeInMilliseconds(t *testing.T) {
+	for milliseconds, want := range map[bool]float64{false: 0.25, true: 250} {
+		r := New(&Options{Milliseconds: milliseconds})
+		r.Took(250 * time.Millisecond)
+		var m dto.Metric
+		if err := r.ResponseTime.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		h := m.GetHistogram()
+		if got := h.GetSampleSum(); got != want {
+			t.Errorf("milliseconds %v: the sum is %v, want %v", milliseconds, got, want)
+		}
+		if buckets := h.GetBucket(); buckets[0].GetCumulativeCount() != 0 || buckets[len(buckets)-1].GetCumulativeCount() != 1 {
+			t.Errorf("milliseconds %v: the buckets are of another unit", milliseconds)
+		}
 	}
 }

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/serve"
+)
+
+// served returns the options of sash serve in an environment, with flags.
+func served(t *testing.T, env map[string]string, flags ...string) (serve.Options, error) {
+	t.Helper()
+	a := &app{env: func(name string) string { return env[name] }, err: &bytes.Buffer{}}
+	s, cmd := &serving{}, &cobra.Command{}
+	s.flags(cmd)
+	if err := cmd.Flags().Parse(flags); err != nil {
+		t.Fatal(err)
+	}
+	return a.options(s, false, cmd.Flags().Changed)
+}
+
+func TestChargingAndAlgorithmFromTheEnvironment(t *testing.T) {
+	for _, tt := range []struct {
+		env       map[string]string
+		flags     []string
+		charging  decide.Charging
+		algorithm sash.Algorithm
+	}{
+		{nil, nil, decide.Together, sash.SlidingLog},
+		{map[string]string{"SASH_CHARGE_EACH": "true", "SASH_ALGORITHM": "fixed-window"}, nil, decide.Each, sash.FixedWindow},
+		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, []string{"--algorithm=gcra"}, decide.Together, sash.GCRA},
+		{nil, []string{"--charge-each"}, decide.Each, sash.SlidingLog},
+	} {
+		opts, err := served(t, tt.env, tt.flags...)
+		if err != nil || opts.Protocol.Charging != tt.charging || opts.Config.Defaults.Algorithm != tt.algorithm {
+			t.Errorf("%v %v: charging %v, algorithm %v, %v", tt.env, tt.flags, opts.Protocol.Charging, opts.Config.Defaults.Algorithm, err)
+		}
+	}
+	if _, err := served(t, map[string]string{"SASH_ALGORITHM": "leaky"}); err == nil {
+		t.Error("an unknown algorithm is no error")
+	}
+	if _, err := served(t, map[string]string{"SASH_CHARGE_EACH": "perhaps"}); err == nil {
+		t.Error("SASH_CHARGE_EACH=perhaps is no error")
+	}
+}
