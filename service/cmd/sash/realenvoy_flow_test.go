@@ -14,10 +14,10 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// startExample starts Sash with the example's limits and rights, and flags.
+// startExample starts Sash with the example's limits and rights, patience, and flags.
 func startExample(t *testing.T, args ...string) *service {
 	t.Helper()
-	return serve(t, append([]string{"--config", envoyExample + "/policy.yaml", "--access", envoyExample + "/access.yaml"}, args...)...)
+	return serve(t, append([]string{"--config", envoyExample + "/policy.yaml", "--access", envoyExample + "/access.yaml", "--budget", patience}, args...)...)
 }
 
 const shadowed = `ratelimit_service_rate_limit_shadow_mode{domain="web",key1="header_match_search",key2="remote_address"} `
@@ -134,7 +134,7 @@ func TestRealEnvoyLimits(t *testing.T) {
 
 // Without the right to override, a request with a limit of its own has no decision, and others have.
 func TestRealEnvoyWithoutTheRightToOverride(t *testing.T) {
-	p := serve(t, "--config", envoyExample+"/policy.yaml")
+	p := serve(t, "--config", envoyExample+"/policy.yaml", "--budget", patience)
 	u := startUpstream(t)
 	e := startEnvoy(t, envoyConfig(t, u, p))
 	if res := through(e, "192.0.2.1", "x-customer", "ann"); res.Code != 503 || u.requests.Load() != 0 {

@@ -79,12 +79,15 @@ func readExample(t *testing.T, file string) string {
 	return string(text)
 }
 
-// envoyConfig returns the example's envoy.yaml with the ports of a test. Envoy chooses its own. A service alone stands in
-// both places.
+// patience is the budget of a Sash that decides, however busy the machine is. Envoy waits longer.
+const patience = "10s"
+
+// envoyConfig returns the example's envoy.yaml with the ports of a test, and time for a busy machine. Envoy chooses its own
+// ports. A service alone stands in both places.
 func envoyConfig(t *testing.T, u *upstream, services ...*service) string {
 	t.Helper()
 	return edited(t, readExample(t, "envoy.yaml"), "port_value: 9901", "port_value: 0", "port_value: 8000", "port_value: 0",
-		"port_value: 9000", "port_value: "+u.port, "port_value: 8081", "port_value: "+portOf(t, services[0].grpc),
+		"timeout: 0.1s", "timeout: 20s", "port_value: 9000", "port_value: "+u.port, "port_value: 8081", "port_value: "+portOf(t, services[0].grpc),
 		"port_value: 8082", "port_value: "+portOf(t, services[len(services)-1].grpc))
 }
 

@@ -26,7 +26,7 @@ clients:
   - {name: reader, certificates: [reader.internal], allow: [decide], domains: [web]}
 `)
 	start := func(name string) *service {
-		return serve(t, "--config", envoyExample+"/policy.yaml", "--access", rights,
+		return serve(t, "--config", envoyExample+"/policy.yaml", "--access", rights, "--budget", patience,
 			"--tls-cert", dir+"/"+name+".pem", "--tls-key", dir+"/"+name+".key", "--tls-client-ca", dir+"/authority.pem")
 	}
 	p, other := start("sash.internal"), start("other.internal")
