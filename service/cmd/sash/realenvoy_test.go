@@ -91,26 +91,34 @@ func envoyConfig(t *testing.T, u *upstream, services ...*service) string {
 		"port_value: 8082", "port_value: "+portOf(t, services[len(services)-1].grpc))
 }
 
-// withFilter returns the configuration with another one of the rate limit filter. Only the address of the service stays.
-func withFilter(t *testing.T, config, filter string) string {
+// withFilter returns the configuration with other rate limit filters. Only the address of the service stays.
+func withFilter(t *testing.T, config string, filters ...string) string {
 	t.Helper()
-	var root, wanted map[string]any
-	for text, into := range map[string]*map[string]any{config: &root, filter: &wanted} {
-		if err := yaml.Unmarshal([]byte(text), into); err != nil {
-			t.Fatal(err)
-		}
+	var root map[string]any
+	if err := yaml.Unmarshal([]byte(config), &root); err != nil {
+		t.Fatal(err)
 	}
 	first := func(of any, key string) map[string]any { return of.(map[string]any)[key].([]any)[0].(map[string]any) }
-	chain := first(first(root["static_resources"], "listeners"), "filter_chains")
-	for _, f := range first(chain, "filters")["typed_config"].(map[string]any)["http_filters"].([]any) {
-		f := f.(map[string]any)
-		if f["name"] != "envoy.filters.http.ratelimit" {
+	manager := first(first(first(root["static_resources"], "listeners"), "filter_chains"), "filters")["typed_config"].(map[string]any)
+	var all []any
+	for _, f := range manager["http_filters"].([]any) {
+		old := f.(map[string]any)
+		if old["name"] != "envoy.filters.http.ratelimit" {
+			all = append(all, f)
 			continue
 		}
-		old := f["typed_config"].(map[string]any)
-		wanted["@type"], wanted["rate_limit_service"] = old["@type"], old["rate_limit_service"]
-		f["typed_config"] = wanted
+		for _, text := range filters {
+			var wanted map[string]any
+			if err := yaml.Unmarshal([]byte(text), &wanted); err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range []string{"@type", "rate_limit_service"} {
+				wanted[key] = old["typed_config"].(map[string]any)[key]
+			}
+			all = append(all, map[string]any{"name": old["name"], "typed_config": wanted})
+		}
 	}
+	manager["http_filters"] = all
 	text, err := yaml.Marshal(root)
 	if err != nil {
 		t.Fatal(err)
