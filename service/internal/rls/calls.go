@@ -1,13 +1,14 @@
 package rls
 
 import (
-	"container/list"
 	"context"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -36,20 +37,56 @@ type calls struct {
 	lost   func()          // is called for each call, other than of health and reflection, that ends before its message came
 
 	mu      sync.Mutex
-	partial list.List        // guarded by mu: calls whose message has not come, the oldest first
-	whole   list.List        // guarded by mu: other calls, likewise
+	all     line             // guarded by mu: the oldest first
+	partial line             // guarded by mu: those whose message has not come, likewise
+	sweep   *time.Timer      // guarded by mu: calls overdue when the oldest call lasts too long
+	sweeps  bool             // guarded by mu: it is set
 	watches map[net.Addr]int // guarded by mu: of each connection
 	watched int              // guarded by mu: of all
 }
 
-// A call is one that calls counts. Its context has it under callKey.
+// A call is one that calls counts, and its context, which has it under callKey. One timer ends those that last too long,
+// and a call that is answered leaves calls in its own goroutine: a timer and a goroutine for each would be a tenth of
+// its processor time.
 type call struct {
-	cancel context.CancelFunc
-	place  *list.Element // guarded by calls.mu: in partial or whole
-	whole  bool          // guarded by calls.mu: the message has come
+	context.Context
+	of      *calls
+	conn    *conns.Conn // may be nil
+	cancel  context.CancelFunc
+	until   time.Time
+	overdue atomic.Bool
+	counts  bool // lost is called for it
+
+	begun bool     // guarded by calls.mu: it is in all
+	links [2]links // guarded by calls.mu: in all, and in partial
 }
 
 type callKey struct{}
+
+// Deadline is of context.Context.
+func (c *call) Deadline() (time.Time, bool) {
+	if earlier, ok := c.Context.Deadline(); ok && earlier.Before(c.until) {
+		return earlier, true
+	}
+	return c.until, true
+}
+
+// Err is of context.Context.
+func (c *call) Err() error {
+	err := c.Context.Err()
+	if err != nil && c.overdue.Load() {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// Value is of context.Context.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
 
 // enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
 // that waits for an answer has sent its message.
@@ -57,49 +94,157 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	if info.FullMethodName == healthpb.Health_Watch_FullMethodName {
 		return c.watch(ctx)
 	}
-	conn := c.conns.Of(client(ctx))
-	ctx, cancel := context.WithTimeout(ctx, c.within)
-	one := &call{cancel: cancel}
-	if conn != nil {
-		conn.Begin()
+	one := &call{of: c, conn: c.conns.Of(client(ctx)), counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
+	one.Context, one.cancel = context.WithCancel(ctx)
+	if one.conn != nil {
+		one.conn.Begin()
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.partial.Len()+c.whole.Len() >= c.most {
-		oldest := &c.partial
-		if oldest.Len() == 0 {
-			oldest = &c.whole
+	if c.all.n >= c.most {
+		oldest := c.partial.first
+		if oldest == nil {
+			oldest = c.all.first
 		}
-		oldest.Remove(oldest.Front()).(*call).cancel()
+		c.cut(oldest)
 	}
-	one.place = c.partial.PushBack(one)
-	context.AfterFunc(ctx, func() {
-		cancel()
-		if conn != nil {
-			conn.End()
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !one.whole && !strings.HasPrefix(info.FullMethodName, "/grpc.") {
-			c.lost()
-		}
-		c.partial.Remove(one.place) // which removes nothing that is not in the list
-		c.whole.Remove(one.place)
-	})
-	return context.WithValue(ctx, callKey{}, one), nil
+	one.until, one.begun = time.Now().Add(c.within), true
+	c.all.push(one, 0)
+	c.partial.push(one, 1)
+	if !c.sweeps {
+		c.wake(c.within)
+	}
+	c.mu.Unlock()
+	if info.FullMethodName != pb.RateLimitService_ShouldRateLimit_FullMethodName || ctx.Err() != nil {
+		context.AfterFunc(one, one.end) // no handler will end it
+	}
+	return one, nil
+}
+
+// answer is the handler of ShouldRateLimit.
+func (c *calls) answer(srv any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	if one, ok := ctx.Value(callKey{}).(*call); ok {
+		defer one.end()
+	}
+	return generated(srv, ctx, read, intercept)
+}
+
+// generated is the handler of ShouldRateLimit that knows no calls.
+var generated = pb.RateLimitService_ServiceDesc.Methods[0].Handler
+
+// service describes the protocol to gRPC, with the handler of c.
+func (c *calls) service() *grpc.ServiceDesc {
+	desc := pb.RateLimitService_ServiceDesc
+	return &grpc.ServiceDesc{
+		ServiceName: desc.ServiceName, HandlerType: desc.HandlerType, Metadata: desc.Metadata,
+		Methods: []grpc.MethodDesc{{MethodName: desc.Methods[0].MethodName, Handler: c.answer}},
+	}
 }
 
 // arrived notes that the message of a call has come. It is a grpc.UnaryServerInterceptor.
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
 		c.mu.Lock()
-		one.whole = true
-		if c.partial.Remove(one.place); ctx.Err() == nil {
-			one.place = c.whole.PushBack(one)
-		}
+		c.partial.remove(one, 1)
 		c.mu.Unlock()
 	}
 	return next(ctx, req)
+}
+
+// end ends a call that is answered, or that its client has ended.
+func (c *call) end() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.of.forget(c)
+}
+
+// forget removes a call. The caller holds mu.
+func (c *calls) forget(one *call) {
+	if !one.begun {
+		return
+	}
+	one.begun = false
+	if one.counts && one.links[1].in {
+		c.lost()
+	}
+	c.all.remove(one, 0)
+	c.partial.remove(one, 1)
+	if one.conn != nil {
+		one.conn.End()
+	}
+}
+
+// cut cancels a call. The caller holds mu.
+func (c *calls) cut(one *call) {
+	c.forget(one)
+	one.cancel()
+}
+
+// wake calls overdue after a time. The caller holds mu.
+func (c *calls) wake(after time.Duration) {
+	c.sweeps = true
+	if c.sweep == nil {
+		c.sweep = time.AfterFunc(after, c.overdue)
+		return
+	}
+	c.sweep.Reset(after)
+}
+
+// overdue ends the calls that last too long.
+func (c *calls) overdue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweeps = false
+	for now := time.Now(); c.all.first != nil; {
+		oldest := c.all.first
+		if left := oldest.until.Sub(now); left > 0 {
+			c.wake(left)
+			return
+		}
+		oldest.overdue.Store(true)
+		c.cut(oldest)
+	}
+}
+
+// A line is a list of calls that have one of their links in it.
+type line struct {
+	first, last *call
+	n           int
+}
+
+type links struct {
+	prev, next *call
+	in         bool
+}
+
+func (l *line) push(c *call, link int) {
+	c.links[link] = links{prev: l.last, in: true}
+	if l.last != nil {
+		l.last.links[link].next = c
+	} else {
+		l.first = c
+	}
+	l.last = c
+	l.n++
+}
+
+// remove does nothing if the call is not in the line.
+func (l *line) remove(c *call, link int) {
+	at := c.links[link]
+	if !at.in {
+		return
+	}
+	if at.prev != nil {
+		at.prev.links[link].next = at.next
+	} else {
+		l.first = at.next
+	}
+	if at.next != nil {
+		at.next.links[link].prev = at.prev
+	} else {
+		l.last = at.prev
+	}
+	c.links[link] = links{}
+	l.n--
 }
 
 // client returns the address of the caller's connection, one pointer for each connection.

@@ -27,6 +27,9 @@ const (
 	maxStreams   = 250
 	idleTimeout  = 10 * time.Minute
 	graceTimeout = 10 * time.Second
+	// Goroutines that wait for calls: a new one for each call would have to make its stack larger every time. Further
+	// calls get one of their own.
+	streamWorkers = 128
 )
 
 // Server is how the gRPC server runs. The zero value is the default.
@@ -71,7 +74,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	known := conns.New(listener, o.Connections)
 	bound.ending, bound.conns, bound.lost = ending, known, service.opts.Stats.Invalid
 	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
-	pb.RegisterRateLimitServiceServer(server, service)
+	server.RegisterService(bound.service(), service)
 	checks := health.NewServer()
 	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
 	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
@@ -109,6 +112,8 @@ func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.ReadBufferSize(8 << 10),
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: idleTimeout, MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
 			Time: 2 * time.Minute, Timeout: 20 * time.Second,
