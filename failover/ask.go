@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -85,9 +86,11 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	case err != nil:
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest(g.budget))
+	open, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	timed := until{open, time.Now().Add(longest(g.budget))}
 	a := &attempt[T]{own: own, done: make(chan struct{}), cancel: cancel}
 	go func() {
+		deepen()
 		value, err := attend(timed, f)
 		<-g.slots
 		a.finish(value, err)
@@ -114,6 +117,25 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	}
 	w.timer.Stop()
 	return after(g, b, a, t, w)
+}
+
+// An until is a context that its owner cancels at the deadline at the latest: the watch of its call ends by then. It needs
+// no timer of its own.
+type until struct {
+	context.Context
+	deadline time.Time
+}
+
+// Deadline is of context.Context.
+func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
+
+// deepen makes room on the stack of a new goroutine for a call of a store, at once. The runtime doubles a stack that is too
+// small, and copies all of it each time.
+//
+//go:noinline
+func deepen() {
+	var room [8 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 // admit takes a place among the calls under way and asks the breaker. While the store is up a call that waits does so one

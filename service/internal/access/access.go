@@ -49,8 +49,8 @@ var (
 type Caller struct {
 	// Name is that of a client in the file. Empty is anonymous.
 	Name string
-	// From is the address of the caller, for the log.
-	From string
+	// From is the address of the caller, for the log: a string, or a net.Addr, which becomes one when it is logged.
+	From any
 
 	grant
 }

@@ -183,7 +183,7 @@ func (g *Gate) Anonymous(domain string, need Right) bool {
 
 // identify returns the caller of a token, of which there may be several, or else of a certificate. A wrong token is
 // never anonymous: its sender expects more.
-func (g *Gate) identify(tokens []string, cert *x509.Certificate, from string) (*Caller, error) {
+func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Caller, error) {
 	all := g.current()
 	if !g.listed() {
 		return &Caller{From: from, grant: all.anonymous}, nil
@@ -240,7 +240,7 @@ func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 		g.opts.Refused(reason)
 	}
 	g.log.Log(slog.LevelError, "a caller was refused: Envoy, unless it has failure_mode_deny, lets such requests through",
-		"client", cmp.Or(caller.Name, "anonymous"), "from", caller.From, "domain", wire.Clip(domain), "reason", reason, "error", err)
+		"client", cmp.Or(caller.Name, "anonymous"), "from", fmt.Sprint(caller.From), "domain", wire.Clip(domain), "reason", reason, "error", err)
 }
 
 // domains returns all domains that the file names.

@@ -46,9 +46,9 @@ func (g *Gate) call(ctx context.Context, method string) (context.Context, error)
 	if open(method) {
 		return ctx, nil
 	}
-	from, cert := "", (*x509.Certificate)(nil)
+	from, cert := any(""), (*x509.Certificate)(nil)
 	if p, ok := peer.FromContext(ctx); ok {
-		from = p.Addr.String()
+		from = p.Addr
 		if secured, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(secured.State.VerifiedChains) > 0 {
 			cert = secured.State.VerifiedChains[0][0]
 		}
