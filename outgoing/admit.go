@@ -19,6 +19,7 @@ type admission struct {
 	charged time.Time          // no later than the charge; zero when the store has not counted it
 	before  int64              // from leaving, before the decision
 	places  []*sash.Reservation
+	limits  []sash.LimitResult // under which it was booked, for a call that starts later
 }
 
 // admit charges a call, and waits for room for at most patience.
@@ -48,7 +49,11 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 			return admission{}, err
 		}
 		if refusal == nil {
-			if refusal, err = t.start(req, &admitted); err != nil || refusal == nil {
+			refusal, err = t.start(req, &admitted)
+			if errors.Is(err, errLowered) {
+				continue
+			}
+			if err != nil || refusal == nil {
 				return admitted, err
 			}
 		}
@@ -72,12 +77,21 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 	}
 }
 
+// errLowered is why a call that was booked asks again.
+var errLowered = errors.New("outgoing: the limit is lower than when the request was booked")
+
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
-// ends, and also when the API has refused others meanwhile: then it returns why.
+// ends, and also when the API has refused others meanwhile: then it returns why, or errLowered.
 func (t *Transport) start(req *http.Request, admitted *admission) (*refusal, error) {
-	ctx := req.Context()
+	ctx, subjects := req.Context(), admitted.call.subjects()
 	if len(admitted.places) == 0 || admitted.places[0].Result().Delay == 0 {
-		return nil, nil
+		cooling := t.coolingHere(&admitted.call)
+		if cooling.wait == 0 {
+			return nil, nil
+		}
+		t.learned.landed(subjects, admitted.before)
+		admitted.giveBack(ctx)
+		return &cooling, nil
 	}
 	if err := admitted.places[0].Wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -89,16 +103,32 @@ func (t *Transport) start(req *http.Request, admitted *admission) (*refusal, err
 	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
 		err = t.opts.Unavailable(req, admitted.call, err) // its charge stands
 	}
+	if err == nil && cooling.wait == 0 && t.outdated(ctx, admitted) {
+		err = errLowered
+	}
 	if err != nil || cooling.wait > 0 {
-		for _, place := range admitted.places {
-			_ = place.Release(ctx) // it stays charged when the store fails
-		}
+		admitted.giveBack(ctx)
 		return &cooling, err
 	}
-	subjects := admitted.call.subjects()
 	admitted.before = t.learned.leaving(subjects)
 	t.learned.charged(subjects)
 	return nil, nil
+}
+
+// outdated reports whether a limit has been lowered while a call waited, so that it books anew. Of a queue that is longer
+// than a window nobody does: those who did would go behind all the others, and leave the API unused until then.
+func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
+	t.listen(ctx, admitted.call.subjects())
+	behind := admitted.places[0].Result().Delay
+	within := func(l sash.Limit) bool { return behind <= span(l) }
+	return slices.ContainsFunc(admitted.call.Limits, within) && t.learned.lowered(&admitted.call, admitted.limits)
+}
+
+// giveBack gives back what a call that is not sent was charged. It stays charged when the store fails.
+func (a *admission) giveBack(ctx context.Context) {
+	for _, place := range a.places {
+		_ = place.Release(ctx)
+	}
 }
 
 // A refusal says why a call has no room, and for how long.
@@ -135,6 +165,14 @@ func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, e
 		longest.longer(key, d)
 	}
 	return longest, nil
+}
+
+// coolingHere looks for cool-downs that this process has seen.
+func (t *Transport) coolingHere(call *Call) (longest refusal) {
+	for key := range call.cooling() {
+		longest.longer(key, t.cool.here(key).left)
+	}
+	return longest
 }
 
 // decide charges the call if none of its buckets cools down, at the latest after a time ahead.
@@ -175,7 +213,7 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 	if res.Delay == 0 {
 		t.learned.charged(wholes)
 	}
-	admitted := admission{call: call, before: before, places: places}
+	admitted := admission{call: call, before: before, places: places, limits: res.Limits()}
 	if counted := res.Limits(); counts(res) && len(counted) >= len(call.Limits) {
 		admitted.counted, admitted.charged = counted[:len(call.Limits)], now.Add(res.Delay)
 	}

@@ -108,14 +108,22 @@ func TestNoRequestArrivesTooEarly(t *testing.T) {
 				api := &strict{units: units, window: window, jitter: jitter}
 				job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: *arrivalFor, Cold: cold,
 					Limit: sash.Every(units, window), Mode: outgoing.Wait}
-				start(t, job, job, job)
+				reports := start(t, job, job, job)
 
 				spread := jitter
 				if cold {
 					spread *= 2
 				}
-				allowed := units * arrivalFor.Seconds() / (window + spread).Seconds()
-				t.Logf("%d served, %.1f %% of %.0f; %d refused", api.served, 100*float64(api.served)/allowed, allowed, api.tooFew)
+				// A machine without a free core makes ways differ by more than the jitter.
+				shortest, longest := reports[0].Shortest, reports[0].Longest
+				for _, r := range reports {
+					shortest, longest = min(shortest, r.Shortest), max(longest, r.Longest)
+				}
+				seen := max(spread, longest-shortest)
+				allowed := units * arrivalFor.Seconds() / (window + seen).Seconds()
+				t.Logf("%d served, %.1f %% of %.0f (the ways differ by %v, of which %v are the API's: %.1f %%); %d refused",
+					api.served, 100*float64(api.served)/allowed, allowed, seen, spread,
+					100*float64(api.served)/(units*arrivalFor.Seconds()/(window+spread).Seconds()), api.tooFew)
 				if api.tooFew > tolerated {
 					t.Errorf("the API refused %d requests", api.tooFew)
 				}

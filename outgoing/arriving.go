@@ -2,21 +2,22 @@ package outgoing
 
 import (
 	"context"
-	"math"
 	"slices"
+	"strings"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 )
 
 // arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so
-// that limits hold where requests arrive, and a paced bucket has one more limit. Results and errors have the limits as
-// they were configured. A settlement finds its charge by its time, whatever the limits; the other powers are not used.
+// that limits hold where requests arrive, and requests that are paced have one more limit. Results and errors have the
+// limits as they were configured. A settlement finds its charge by its time, whatever the limits; the other powers are
+// not used.
 type arriving struct {
 	driver.Passthrough
+	prefix  string // of keys, before those of buckets
 	spreads *spreads
-	pace    func(*driver.Request) bool
+	pacer   *pacer
 }
 
 // Decide implements [driver.Store].
@@ -26,7 +27,7 @@ func (a *arriving) Decide(ctx context.Context, req driver.Request) (driver.Answe
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	return fold(answer, paced), nil
+	return a.fold(&req, answer, paced), nil
 }
 
 // DecideAll implements [driver.MultiStore].
@@ -37,7 +38,7 @@ func (a *arriving) DecideAll(ctx context.Context, reqs []driver.Request) ([]driv
 		return answers, err
 	}
 	for i := range answers {
-		answers[i] = fold(answers[i], paced[i])
+		answers[i] = a.fold(&reqs[i], answers[i], paced[i])
 	}
 	return answers, nil
 }
@@ -49,7 +50,7 @@ func (a *arriving) DecideAny(ctx context.Context, reqs []driver.Request) (int, d
 	if err != nil || chosen < 0 || chosen >= len(reqs) {
 		return chosen, answer, err
 	}
-	return chosen, fold(answer, paced[chosen]), nil
+	return chosen, a.fold(&reqs[chosen], answer, paced[chosen]), nil
 }
 
 func (a *arriving) shapeAll(reqs []driver.Request) (shaped []driver.Request, paced []int) {
@@ -78,26 +79,32 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 		}
 		policy.Limits[i] = l
 	}
-	if len(policy.Limits) == driver.MaxLimits || !a.pace(&req) {
+	if len(policy.Limits) == driver.MaxLimits {
 		paced = -1
 	}
 	if paced >= 0 {
-		policy.Limits = append(policy.Limits, even(policy.Limits[paced], req.Cost))
+		pace, ok := a.pacer.limit(&req, strings.TrimPrefix(req.Key, a.prefix), policy.Limits[paced])
+		if ok {
+			policy.Limits = append(policy.Limits, pace)
+		} else {
+			paced = -1
+		}
 	}
 	req.Policy = &policy
 	return req, paced
 }
 
-// even returns the limit that spreads the units of another evenly over its window: as many units as the call costs, in
-// the time that this takes at the limit's rate. A window has at least a millisecond.
-func even(l driver.Limit, cost int64) driver.Limit {
-	each := float64(l.Window) / float64(l.Units)
-	units := max(cost, int64(math.Ceil(float64(sash.MinWindow.Microseconds())/each)))
-	return driver.Limit{Units: units, Window: int64(math.Ceil(float64(units) * each))}
+// fold returns the answer to a request, without its last limit if that paces: if that refused, the limit that it paces
+// did.
+func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) driver.Answer {
+	answer = unpaced(answer, paced)
+	if req.Within > 0 && len(answer.Statuses()) == len(req.Policy.Limits) {
+		a.pacer.booked(req, paced >= 0, &answer)
+	}
+	return answer
 }
 
-// fold returns the answer without its last limit: if that refused, the limit that it paces did.
-func fold(answer driver.Answer, paced int) driver.Answer {
+func unpaced(answer driver.Answer, paced int) driver.Answer {
 	statuses := answer.Statuses()
 	last := len(statuses) - 1
 	if paced < 0 || paced >= last {

@@ -21,8 +21,9 @@ type coolDowns struct {
 	prefix  string
 	longest time.Duration
 
-	mu   sync.Mutex
-	seen *memory[string, coolDown] // guarded by mu
+	mu    sync.Mutex
+	seen  *memory[string, coolDown]  // guarded by mu
+	heard *memory[string, time.Time] // when this process last looked for what others have learnt, guarded by mu
 }
 
 // A coolDown is the last cool-down of a bucket.
@@ -30,15 +31,19 @@ type coolDown struct {
 	length, left time.Duration // left is negative after the end
 	guessed      bool
 	end          time.Time // on this process's clock
-	listened     bool      // this process has looked for what others learnt from the refusal that began it
 	served       bool      // the API has served a request of this process that was sent after the end
 }
+
+// hearAgain is how long a process can go without looking for what others have learnt. A cool-down is remembered for as long
+// at least, and one that this process sees makes it look too.
+const hearAgain = 10 * time.Second
 
 // latency is by how much two processes can differ on the end of a cool-down.
 const latency = 100 * time.Millisecond
 
 func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
 	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
+	c.heard = newMemory[string](func(at, now time.Time) bool { return now.Sub(at) >= hearAgain })
 	c.store, _ = driver.As[driver.Cooler](store)
 	// A store that stands in for another decides by its failure mode whether the call goes on.
 	c.lenient = driver.Substituted(store)
@@ -69,6 +74,9 @@ func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration, gues
 	d = min(d, c.longest)
 	if guessed {
 		here := c.here(key)
+		if here.left <= 0 { // others hold back while the store is asked how long the last one was
+			c.remember(key, coolDown{length: d, left: d, guessed: true})
+		}
 		last, err := c.inStore(ctx, key, driver.CoolDown{})
 		if here.length > 0 && (last.length == 0 || here.left > last.left) {
 			last = here
@@ -138,16 +146,18 @@ func (c *coolDowns) served(key string, sent time.Time) {
 	}
 }
 
-// ended reports, once for each cool-down, that a bucket's last cool-down is over.
-func (c *coolDowns) ended(key string) bool {
+// hears reports whether to look for what other processes have learnt about a bucket: before its first request, after a
+// cool-down, and when this process has not looked for a while.
+func (c *coolDowns) hears(key string) bool {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, ok := c.seen.get(key)
-	if !ok || last.listened || time.Until(last.end) > 0 {
+	at, ok := c.heard.get(key)
+	last := c.seen.all[key]
+	if ok && now.Sub(at) < hearAgain && (last.end.After(now) || last.end.Before(at)) {
 		return false
 	}
-	last.listened = true
-	c.seen.set(key, last, time.Now())
+	c.heard.set(key, now, now)
 	return true
 }
 

@@ -17,15 +17,18 @@
 // each bucket. Results and errors have the limits as they are configured; their times are those until a request may be
 // sent.
 //
-// With [Options].Pace requests are spread evenly over the window, in place of a burst and a silence.
+// With [Options].Pace requests are spread evenly over the window, in place of a burst and a silence. Without it, requests
+// of mode [Wait] that find no room, and those within a window after, start at least as far apart as the longest of the
+// last ones has taken, and at most half as far as evenly. So few are on their way together when the API refuses one.
 //
 // # Waiting
 //
 // In mode [Wait] a request books its place with one decision and sleeps until it starts. Requests of all processes
 // start in the order in which the store got them, retries at the end like others. A request whose context ends gives
-// its place back; those behind it keep theirs. When a cool-down begins meanwhile, the requests that wait give their
-// places back and book again after it. Where the store does not book, or not all the buckets of a call together, a
-// request asks again when there should be room, in no order.
+// its place back; those behind it keep theirs. A request whose turn comes in a cool-down gives its place back and books
+// again after it, and so does one whose limit has been lowered since, unless the queue is longer than a window. Where
+// the store does not book, or not all the buckets of a call together, a request asks again when there should be room, in
+// no order.
 //
 // # Requests in flight
 //
@@ -36,20 +39,22 @@
 // # What it learns
 //
 // The transport reads quotas from responses, as a [Profile] describes them. If the API has counted more than the
-// store has, because others use the same credential or a server lost state, the limit gets a ceiling at once:
+// store has, because others use the same credential or a server lost state, the limit has a lower level at once:
 //
-//	ceiling = units that the store has counted + units that the API reports as left
+//	level = units that the store has counted + units that the API reports as left
 //
-// The ceiling rises again by the limit's units per window, and is gone one window later. It never exceeds the
-// configured limit. Each process learns these ceilings from its own responses.
+// The level rises again by the limit's units per window, and is gone one window later. It never exceeds the
+// configured limit. Each process learns these levels from its own responses.
 //
 // A limit that the API states for the same window is held for twelve windows (a minute at least, an hour at most), and
 // then rises to the configured one in as long again. A refusal without such fields, or with those of another quota
 // alone, such as that of a day, says only that a window is full: then the limit of which the smallest part was left is
 // held in the same way at what went through before, at most three quarters of it, and at half of that when another
-// refusal follows within the window, and requests that wait are paced, so that the next refusal comes before many more
-// are sent. That holds for all processes. When less than a quarter of the limit went through, the refusal has another
-// reason, and only the cool-down follows. Requests on their way together are refused together.
+// refusal follows within the window, and requests that wait are spread evenly, so that the next refusal comes before many
+// more are sent. The store keeps such a level for the other processes: each looks for it before its first request to the
+// bucket, after a cool-down and every ten seconds, which is one round trip for each limit. When less than a quarter of
+// the limit went through, the refusal has another reason, and only the cool-down follows. Requests on their way together
+// are refused together.
 //
 // # Pools of credentials
 //

@@ -25,15 +25,15 @@ func holdTime(window time.Duration) time.Duration {
 	return max(heldLeast, min(heldWindows*window, heldMost)).Truncate(time.Second)
 }
 
-// held returns a ceiling that begins now.
-func held(units int64, l sash.Limit, now time.Time) ceiling {
+// held returns a level that begins now.
+func held(units int64, l sash.Limit, now time.Time) level {
 	d := holdTime(span(l))
-	return ceiling{units: units, at: now.Add(d), span: d}
+	return level{units: units, at: now.Add(d), span: d}
 }
 
 // refused lowers the limit whose window is most likely full, the one with the smallest part left, and returns it with its
-// ceiling. It does nothing for a request that was sent before the last refusal was learnt from.
-func (c *ceilings) refused(call Call, counted []sash.LimitResult, sent, now time.Time) (l sash.Limit, low ceiling, ok bool) {
+// level. It does nothing for a request that was sent before the last refusal was learnt from.
+func (c *levels) refused(call Call, counted []sash.LimitResult, sent, now time.Time) (l sash.Limit, low level, ok bool) {
 	full, least, used := -1, 2.0, int64(0)
 	for i, l := range call.Limits {
 		u := counted[i].Limit.Units - counted[i].Remaining
@@ -72,11 +72,11 @@ func (c *ceilings) refused(call Call, counted []sash.LimitResult, sent, now time
 
 // paces reports whether the requests of a bucket are paced because refusals have lowered its limit: then the next refusal
 // comes before many more are sent.
-func (c *ceilings) paces(key string, limits []driver.Limit) bool {
+func (c *levels) paces(key string, limits []driver.Limit) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range limits {
-		id := ceilingID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
+		id := levelID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
 		if low, ok := c.held.get(id); ok && low.paced && !low.risen(time.Now()) {
 			return true
 		}
@@ -103,37 +103,60 @@ func explained(call Call, quotas []Quota) bool {
 	return room == len(call.Limits)
 }
 
-// hold holds a limit at a ceiling, if that is lower.
-func (c *ceilings) hold(id ceilingID, l sash.Limit, low ceiling, now time.Time) {
-	if known, ok := c.held.get(id); !ok || known.risen(now) || low.now(l, now) < known.now(l, now) {
+// hold holds a limit at a level, and reports whether that is lower. The caller holds c.mu.
+func (c *levels) hold(id levelID, l sash.Limit, low level, now time.Time) bool {
+	known, ok := c.held.get(id)
+	lower := !ok || known.risen(now) || low.now(l, now) < known.now(l, now)
+	if lower {
 		c.held.set(id, low, now)
 	}
+	return lower
 }
 
-// The store keeps a ceiling for the other processes as a cool-down of a key that is the bucket's and the limit's. It
-// lasts as long as the ceiling, a whole number of seconds; the microseconds beyond are the ceiling in millionths of the
+// lowered reports whether a limit is held lower than when a call was booked under it.
+func (c *levels) lowered(call *Call, booked []sash.LimitResult) bool {
+	now, i := time.Now(), 0
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n, s := range call.subjects() {
+		for _, whole := range s.Limits {
+			if i == len(booked) {
+				return false
+			}
+			held, ok := c.held.get(idOf(s.Key, whole))
+			if ok && !held.risen(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
+				return true
+			}
+			i++
+		}
+	}
+	return false
+}
+
+// The store keeps a level for the other processes as a cool-down of a key that is the bucket's and the limit's. It
+// lasts as long as the level, a whole number of seconds; the microseconds beyond are the level in millionths of the
 // limit.
 const millionths = 1_000_000
 
-func (c *coolDowns) ceilingKey(key string, l sash.Limit) string {
-	return c.prefix + sash.Key("ceiling", key, driver.FormatWindow(l.Window))
+func (c *coolDowns) levelKey(key string, l sash.Limit) string {
+	return c.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
 }
 
-// share writes a ceiling to the store, for the other processes. If the store fails, each learns from a refusal of its own.
-func (c *coolDowns) share(ctx context.Context, key string, l sash.Limit, low ceiling) {
+// share writes a level to the store, for the other processes. If the store fails, each learns from a refusal of its own.
+func (c *coolDowns) share(ctx context.Context, key string, l sash.Limit, low level) {
 	if c.store == nil {
 		return
 	}
 	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
-	_, _ = c.store.CoolDown(ctx, c.ceilingKey(key, l), driver.CoolDown{Length: 2*low.span.Microseconds() + part})
+	_, _ = c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{Length: 2*low.span.Microseconds() + part})
 }
 
-// shared returns the ceiling that a process has shared, if there is one.
-func (c *coolDowns) shared(ctx context.Context, key string, l sash.Limit, now time.Time) (low ceiling, ok bool) {
+// shared returns the level that a process has shared, if there is one.
+func (c *coolDowns) shared(ctx context.Context, key string, l sash.Limit, now time.Time) (low level, ok bool) {
 	if c.store == nil || l.Window == 0 {
 		return low, false
 	}
-	there, err := c.store.CoolDown(ctx, c.ceilingKey(key, l), driver.CoolDown{})
+	there, err := c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{})
 	if err != nil || there.Left <= 0 {
 		return low, false
 	}
@@ -156,20 +179,20 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 	t.cool.share(ctx, call.Key, l, low)
 }
 
-// listen looks for ceilings that other processes have learnt, once after each cool-down of a bucket: a refusal begins
-// one.
-func (t *Transport) listen(ctx context.Context, subjects []sash.Subject) {
+// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew.
+func (t *Transport) listen(ctx context.Context, subjects []sash.Subject) (lower bool) {
 	for _, s := range subjects {
-		if !t.cool.ended(s.Key) {
+		if !t.cool.hears(s.Key) {
 			continue
 		}
 		for _, l := range s.Limits {
 			now := time.Now()
 			if low, ok := t.cool.shared(ctx, s.Key, l, now); ok {
 				t.learned.mu.Lock()
-				t.learned.hold(idOf(s.Key, l), l, low, now)
+				lower = t.learned.hold(idOf(s.Key, l), l, low, now) || lower
 				t.learned.mu.Unlock()
 			}
 		}
 	}
+	return lower
 }

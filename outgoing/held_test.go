@@ -1,6 +1,7 @@
 package outgoing_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -32,67 +33,105 @@ func (s *strict) counts() (refused, served int) {
 	return s.tooFew, s.served
 }
 
-// Three processes with four workers each, and an API that lowers its limit from 25 to 10 in 5 s. A request takes 5 ms.
-// Twelve are on their way together when they are not paced, and what is on its way when the first is refused cannot be
-// held back.
-func tightened(t *testing.T, fields bool, opts outgoing.Options) (refused, served int) {
+// A tightening is an API that lowers its limit from 25 to 10 in 5 s, for three processes with workers each. A request takes
+// its way, and up to half of that longer.
+type tightening struct {
+	fields  bool // the API states its limit
+	pace    bool
+	workers int
+	way     time.Duration
+	after   time.Duration // from the start
+}
+
+// run returns how many requests were refused and served in the minute after.
+func (c tightening) run(t *testing.T) (refused, served int) {
 	synctest.Test(t, func(t *testing.T) {
-		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, fields: fields}
-		stop := make(chan struct{})
+		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: c.way / 2, fields: c.fields}
+		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for range 3 {
 			rt := newTransport(t, store, func(w http.ResponseWriter, req *http.Request) {
-				time.Sleep(2500 * time.Microsecond)
+				time.Sleep(c.way / 2)
 				api.ServeHTTP(w, req)
-				time.Sleep(2500 * time.Microsecond)
-			}, opts, sash.Every(25, 5*time.Second))
-			for range 4 {
+				time.Sleep(c.way / 2)
+			}, outgoing.Options{Pace: c.pace, Spread: learnt}, sash.Every(25, 5*time.Second))
+			for range c.workers {
 				group.Go(func() {
 					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						if _, err := get(t.Context(), rt); err != nil {
-							t.Error(err)
+						if _, err := get(ctx, rt); err != nil {
+							if ctx.Err() == nil {
+								t.Error(err)
+							}
 							return
 						}
 					}
 				})
 			}
 		}
-		time.Sleep(17 * time.Second)
+		time.Sleep(c.after)
 		api.tighten(10)
 		_, before := api.counts()
 		time.Sleep(time.Minute)
 		refused, served = api.counts()
 		served -= before
-		close(stop)
+		stop()
 		group.Wait()
 	})
 	return refused, served
 }
 
+// Requests that wait start at least the longest way apart, and at most half as far as evenly, so few are on their way when
+// the first is refused: whenever the API lowers its limit. The bounds are those of docs/algorithms.md: two refusals for each
+// process with fields, and five in the fleet without.
 func TestALowerLimitIsLearntFromRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
-		fields bool
-		pace   bool
-		most   int
+		tightening
+		most int
 	}{
-		"fields, paced":    {true, true, 6},
-		"no fields, paced": {false, true, 5},
-		"fields":           {true, false, 12}, // as many are on their way when the first is refused
-		"no fields":        {false, false, 12 + 5},
+		"fields, paced":         {tightening{fields: true, pace: true, way: 5 * time.Millisecond}, 6},
+		"fields":                {tightening{fields: true, way: 5 * time.Millisecond}, 6},
+		"fields, a long way":    {tightening{fields: true, way: 50 * time.Millisecond}, 6},
+		"no fields, paced":      {tightening{pace: true, way: 5 * time.Millisecond}, 5},
+		"no fields":             {tightening{way: 5 * time.Millisecond}, 5},
+		"no fields, a long way": {tightening{way: 50 * time.Millisecond}, 5},
 	} {
-		refused, served := tightened(t, c.fields, outgoing.Options{Pace: c.pace})
-		t.Logf("%s: %d refused and %d served in a minute, of 120 at most", name, refused, served)
-		if refused > c.most {
-			t.Errorf("%s: the API refused %d requests, more than %d", name, refused, c.most)
+		worst, least := 0, 120
+		for i := range 10 {
+			c.workers, c.after = 4, 17*time.Second+time.Duration(i)*500*time.Millisecond
+			refused, served := c.run(t)
+			if worst, least = max(worst, refused), min(least, served); refused > c.most {
+				t.Errorf("%s: the API refused %d requests, more than %d", name, refused, c.most)
+			}
+			if served < 60 {
+				t.Errorf("%s: %d requests were served in a minute, and 120 are allowed", name, served)
+			}
 		}
-		if served < 60 {
-			t.Errorf("%s: %d requests were served in a minute, and 120 are allowed", name, served)
-		}
+		t.Logf("%s: at most %d refused, and at least %d served in a minute, of 120 at most", name, worst, least)
+	}
+}
+
+// A process that starts when the cool-down after the refusal is forgotten has none of its own.
+func TestALateProcessKnowsTheLowerLimit(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"at once": 0, "idle before": 20 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			store, api := newStore(), refusing(41)
+			here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+			late := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+			if pause > 0 {
+				ok(t, late)
+				time.Sleep(time.Minute)
+			}
+			for range 40 {
+				if _, err := get(t.Context(), here); err != nil {
+					t.Fatal(err)
+				}
+			}
+			burst(t, here)
+			time.Sleep(40 * time.Second)
+			if n := burst(t, late); n != 0 {
+				t.Errorf("%s: a process sent %d requests more than went through", name, n)
+			}
+		})
 	}
 }
 
@@ -194,27 +233,32 @@ func TestAnEarlyRefusalDoesNotCloseTheBucket(t *testing.T) {
 	})
 }
 
-// The same with processes of their own and a real Redis.
+// The same with processes of their own and a real Redis: the two that are not paced, and all four in make test-arrival.
 func TestAFleetLearnsALowerLimit(t *testing.T) {
-	if *arrivalFor < time.Minute {
-		t.Skip("make test-arrival runs it")
-	}
+	long := *arrivalFor >= time.Minute
 	for name, c := range map[string]struct {
 		fields, pace bool
 		most         int
 	}{
 		"fields, paced":    {true, true, 6},
 		"no fields, paced": {false, true, 5},
-		"fields":           {true, false, 12},
-		"no fields":        {false, false, 12 + 5},
+		"fields":           {true, false, 6},
+		"no fields":        {false, false, 5},
 	} {
+		if c.pace && !long {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			lasts := 16 * time.Second
+			if long {
+				lasts = 40 * time.Second
+			}
 			api := &strict{units: 25, window: 5 * time.Second, fields: c.fields}
-			job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: 40 * time.Second, Pace: c.pace,
+			job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts, Pace: c.pace,
 				Limit: sash.Every(25, 5*time.Second), Mode: outgoing.Wait}
 			before := 0
-			time.AfterFunc(13*time.Second, func() { before = api.refusals(); api.tighten(10) })
+			time.AfterFunc(lasts/3, func() { before = api.refusals(); api.tighten(10) })
 			start(t, job, job, job)
 			t.Logf("%d refused before, %d afterwards", before, api.refusals())
 			if n := api.refusals(); n > c.most {
@@ -222,4 +266,42 @@ func TestAFleetLearnsALowerLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Requests that have booked before another process is refused book anew when they start, under the lower limit.
+func TestRequestsThatWaitLearnOfTheLowerLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, limit := newStore(), sash.Every(10, 10*time.Second)
+		var mu sync.Mutex
+		var arrived []time.Duration
+		start, n := time.Now(), 0
+		api := func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			arrived = append(arrived, time.Since(start))
+			n++
+			refuse := n == 10
+			mu.Unlock()
+			if refuse {
+				time.Sleep(2 * time.Second)
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}
+		here := newTransport(t, store, api, outgoing.Options{}, limit)
+		there := newTransport(t, store, api, outgoing.Options{}, limit)
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() { _, _ = get(t.Context(), here) })
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		for range 3 {
+			group.Go(func() { ok(t, there) })
+		}
+		group.Wait()
+		for i := 10; i < 13; i++ {
+			if apart := arrived[i] - arrived[i-1]; apart < 10*time.Second/7 || arrived[i] < 10*time.Second {
+				t.Errorf("request %d arrived after %v, %v after the one before; want 7 in 10 s, evenly", i, arrived[i], apart)
+			}
+		}
+	})
 }

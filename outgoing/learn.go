@@ -9,27 +9,27 @@ import (
 	"example.com/sash"
 )
 
-// ceilings are lower bounds on limits that an API's responses have revealed, because it has counted units that
-// the store has not. A ceiling falls at once and rises again by the limit's units per window; when it reaches
+// levels are lower bounds on limits that an API's responses have revealed, because it has counted units that
+// the store has not. A level falls at once and rises again by the limit's units per window; when it reaches
 // the limit it is gone.
 //
 // A refusal says that a window of the API is full. Then the limit is held at what went through, see held.go.
-type ceilings struct {
+type levels struct {
 	mu     sync.Mutex
-	fallen *memory[ceilingID, ceiling] // guarded by mu
-	held   *memory[ceilingID, ceiling] // by refusals, guarded by mu
-	flying map[string]*flight          // guarded by mu
+	fallen *memory[levelID, level] // guarded by mu
+	held   *memory[levelID, level] // by refusals, guarded by mu
+	flying map[string]*flight      // guarded by mu
 }
 
-// A ceilingID identifies a limit of a bucket, whatever the share of a call.
-type ceilingID struct {
+// A levelID identifies a limit of a bucket, whatever the share of a call.
+type levelID struct {
 	key    string
 	window time.Duration
 	period sash.Period
 }
 
-// A ceiling is as high as units until at, and then rises by the limit's units per span.
-type ceiling struct {
+// A level is as high as units until at, and then rises by the limit's units per span.
+type level struct {
 	units int64
 	at    time.Time
 	span  time.Duration
@@ -43,15 +43,15 @@ type flight struct {
 	charged int64
 }
 
-func newCeilings() *ceilings {
-	return &ceilings{
-		fallen: newMemory[ceilingID](ceiling.risen),
-		held:   newMemory[ceilingID](ceiling.risen),
+func newLevels() *levels {
+	return &levels{
+		fallen: newMemory[levelID](level.risen),
+		held:   newMemory[levelID](level.risen),
 		flying: make(map[string]*flight),
 	}
 }
 
-func idOf(key string, l sash.Limit) ceilingID { return ceilingID{key, l.Window, l.Period} }
+func idOf(key string, l sash.Limit) levelID { return levelID{key, l.Window, l.Period} }
 
 // span returns the length of a limit's window; for a calendar limit roughly.
 func span(l sash.Limit) time.Duration {
@@ -66,36 +66,37 @@ func span(l sash.Limit) time.Duration {
 	return l.Window
 }
 
-// risen reports whether a ceiling is gone.
-func (c ceiling) risen(now time.Time) bool { return now.Sub(c.at) >= c.span }
+// risen reports whether a level is gone.
+func (c level) risen(now time.Time) bool { return now.Sub(c.at) >= c.span }
 
-// ends returns when a ceiling is gone.
-func (c ceiling) ends() time.Time { return c.at.Add(c.span) }
+// ends returns when a level is gone.
+func (c level) ends() time.Time { return c.at.Add(c.span) }
 
-// rises returns the time in which a ceiling rises by some units of a share of its limit.
-func (c ceiling) rises(units int64, whole sash.Limit, percent int, now time.Time) time.Duration {
+// rises returns the time in which a level rises by some units of a share of its limit.
+func (c level) rises(units int64, whole sash.Limit, percent int, now time.Time) time.Duration {
 	perSpan := float64(whole.Units*int64(percent)) / 100
 	return max(c.at.Sub(now), 0) + max(time.Duration(float64(units)*float64(c.span)/perSpan), time.Millisecond)
 }
 
-// lowest returns the ceiling of a limit that is the lowest now.
-func (c *ceilings) lowest(id ceilingID, limit sash.Limit, now time.Time) (lowest ceiling, lower bool) {
+// lowest returns the level of a limit that is the lowest now.
+func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest level, lower bool) {
 	lowest, lower = c.fallen.get(id)
+	lower = lower && !lowest.risen(now)
 	if held, ok := c.held.get(id); ok && !held.risen(now) && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
 		return held, true
 	}
 	return lowest, lower
 }
 
-func (c ceiling) now(limit sash.Limit, now time.Time) int64 {
+func (c level) now(limit sash.Limit, now time.Time) int64 {
 	risen := float64(limit.Units) * float64(now.Sub(c.at)) / float64(c.span)
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-// apply returns a bucket's limits, lowered to their ceilings and to the share of the call's class. When a ceiling has
-// no room for the cost it returns the time until it has. Rises is the time until all ceilings have risen to their
+// apply returns a bucket's limits, lowered to their levels and to the share of the call's class. When a level has
+// no room for the cost it returns the time until it has. Rises is the time until all levels have risen to their
 // limits, or math.MaxInt64 if none is lower: farther ahead nothing is booked under them.
-func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
+func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
 	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,9 +120,9 @@ func (c *ceilings) apply(s sash.Subject, percent int, now time.Time) (limits []s
 }
 
 // room returns how long a refused call has to wait: for each limit that refused it until charges have left the
-// window, or until its ceiling has risen by the missing units, whichever is first. Results name a bucket with
+// window, or until its level has risen by the missing units, whichever is first. Results name a bucket with
 // the prefix.
-func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
+func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused, now := res.Limits(), time.Now()
@@ -149,7 +150,7 @@ func (c *ceilings) room(call Call, subjects []sash.Subject, res sash.Result, pre
 
 // leaving records that a call is in flight, and returns the units that this process has charged to its own
 // bucket, the first, so far.
-func (c *ceilings) leaving(subjects []sash.Subject) (before int64) {
+func (c *levels) leaving(subjects []sash.Subject) (before int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range subjects {
@@ -164,7 +165,7 @@ func (c *ceilings) leaving(subjects []sash.Subject) (before int64) {
 }
 
 // charged records that a call was admitted.
-func (c *ceilings) charged(subjects []sash.Subject) {
+func (c *levels) charged(subjects []sash.Subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range subjects {
@@ -174,7 +175,7 @@ func (c *ceilings) charged(subjects []sash.Subject) {
 
 // landed ends the flight that leaving began. For an admitted call it returns the units that other calls of this
 // process have charged to its own bucket since then: the API may have counted those or not.
-func (c *ceilings) landed(subjects []sash.Subject, before int64) (meanwhile int64) {
+func (c *levels) landed(subjects []sash.Subject, before int64) (meanwhile int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	meanwhile = c.flying[subjects[0].Key].charged - before - subjects[0].Cost
@@ -188,7 +189,7 @@ func (c *ceilings) landed(subjects []sash.Subject, before int64) (meanwhile int6
 }
 
 // learn compares the units left by the API with those that the store counted when it admitted the call.
-func (c *ceilings) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []Quota, now time.Time) {
+func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []Quota, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, l := range call.Limits {
@@ -213,7 +214,7 @@ func (c *ceilings) learn(call Call, counted []sash.LimitResult, meanwhile int64,
 	}
 }
 
-func (c *ceilings) lower(id ceilingID, l sash.Limit, units int64, now time.Time) {
+func (c *levels) lower(id levelID, l sash.Limit, units int64, now time.Time) {
 	known := l.Units
 	if fallen, ok := c.fallen.get(id); ok {
 		known = fallen.now(l, now)
@@ -221,7 +222,7 @@ func (c *ceilings) lower(id ceilingID, l sash.Limit, units int64, now time.Time)
 	if units >= known {
 		return
 	}
-	c.fallen.set(id, ceiling{units: units, at: now, span: span(l)}, now)
+	c.fallen.set(id, level{units: units, at: now, span: span(l)}, now)
 }
 
 // describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is

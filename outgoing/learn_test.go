@@ -122,7 +122,7 @@ func TestOwnCallsInFlightAreNotTakenForOthers(t *testing.T) {
 	})
 }
 
-func TestACeilingRisesOverOneWindowAndNeverAboveTheLimit(t *testing.T) {
+func TestALevelRisesOverOneWindowAndNeverAboveTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 4 // after the call
 		rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {

@@ -64,21 +64,19 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			}
 			return admission{}, refused, nil
 		}
-		// The store knows of cool-downs that other processes have begun. This one remembers them, and so does not choose
-		// that credential again.
-		if there, err := t.cooling(ctx, &one); err != nil || there.wait > 0 {
-			if place != nil {
-				_ = place.Release(ctx) // it stays charged when the store fails
-			}
+		admitted := admission{call: one, limits: res.Limits()}
+		if place != nil {
+			admitted.places = []*sash.Reservation{place}
+		}
+		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
+		// does not choose that credential again.
+		there, err := t.cooling(ctx, &one)
+		if err != nil || there.wait > 0 || t.listen(ctx, wholes) {
+			admitted.giveBack(ctx)
 			if err != nil {
 				return admission{}, nil, err
 			}
 			continue
-		}
-		t.listen(ctx, wholes)
-		admitted := admission{call: one}
-		if place != nil {
-			admitted.places = []*sash.Reservation{place}
 		}
 		if res.Delay == 0 {
 			admitted.before = min(before[i], t.learned.leaving(wholes))
@@ -92,7 +90,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 }
 
 // chargedTo returns the units that this process has charged to each subject while calls of it were in flight.
-func (c *ceilings) chargedTo(subjects []sash.Subject) []int64 {
+func (c *levels) chargedTo(subjects []sash.Subject) []int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	charged := make([]int64, len(subjects))
@@ -108,7 +106,7 @@ func (c *ceilings) chargedTo(subjects []sash.Subject) []int64 {
 type choice struct {
 	calls    []Call
 	subjects []sash.Subject
-	rises    time.Duration // until a ceiling has risen: farther ahead nothing is booked
+	rises    time.Duration // until a level has risen: farther ahead nothing is booked
 }
 
 // usable returns the credentials that are neither cooling down nor dropped, as far as this process knows, and the shortest

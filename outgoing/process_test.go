@@ -43,6 +43,8 @@ type errand struct {
 type report struct {
 	Status   map[int]int
 	CoolDown time.Duration // of the last call that was not sent because of one
+	Shortest time.Duration // that a request took, in together
+	Longest  time.Duration
 }
 
 func TestMain(m *testing.M) {
@@ -156,7 +158,8 @@ func (e errand) together() (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: base, Spread: e.Spread, Pace: e.Pace}, e.Limit)
+	took := &stopwatch{base: base}
+	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: took, Spread: e.Spread, Pace: e.Pace}, e.Limit)
 	if err != nil {
 		return report{}, err
 	}
@@ -186,7 +189,27 @@ func (e errand) together() (report, error) {
 		})
 	}
 	group.Wait()
+	r.Shortest, r.Longest = took.shortest, took.longest
 	return r, failed
+}
+
+// A stopwatch records what requests take, after they were sent.
+type stopwatch struct {
+	base              http.RoundTripper
+	mu                sync.Mutex
+	shortest, longest time.Duration // guarded by mu
+}
+
+func (s *stopwatch) RoundTrip(req *http.Request) (*http.Response, error) {
+	sent := time.Now()
+	res, err := s.base.RoundTrip(req)
+	d := time.Since(sent)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.longest = max(s.longest, d); s.shortest == 0 || d < s.shortest {
+		s.shortest = d
+	}
+	return res, err
 }
 
 // route charges all requests to one bucket, or to a pool.

@@ -20,13 +20,13 @@ type spreads struct {
 
 // Bounds of a learnt spread.
 const (
-	fewestWays  = 4                      // before as many requests the spread is unknown: a tenth of the window
-	unknownMost = time.Second            // and no more than this
-	spreadLeast = 100 * time.Millisecond // and no more than a fiftieth of the window: any process is late now and then
-	spreadMost  = 2 * time.Second        // and no more than a quarter. A new connection whose first packet is lost takes one more
-	spreadSteps = 25                     // of the largest spread, so that few different windows reach the store
-	waysKept    = time.Hour              // after which those of an unused bucket are unknown again
-	waysInBlock = 64
+	fewestWays    = 4                      // before as many requests the spread is unknown: a tenth of the window
+	unknownMost   = time.Second            // and no more than this
+	spreadLeast   = 100 * time.Millisecond // and no more than a fiftieth of the window: any process is late now and then
+	spreadMost    = 2 * time.Second        // and no more than a quarter. A new connection whose first packet is lost takes one more
+	spreadSteps   = 25                     // of the largest spread, so that few different windows reach the store
+	waysKept      = time.Hour              // after which those of an unused bucket are unknown again
+	waysInStretch = 64
 )
 
 func newSpreads(given time.Duration) *spreads {
@@ -36,9 +36,6 @@ func newSpreads(given time.Duration) *spreads {
 
 // took records what a request took from its charge to the response, and whether it had a new connection.
 func (s *spreads) took(key string, d time.Duration, fresh bool) {
-	if s.given != 0 {
-		return
-	}
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,10 +55,7 @@ func (s *spreads) of(key string, window time.Duration) time.Duration {
 	unknown := min(window/10, unknownMost)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, ok := s.seen.get(key)
-	if !ok || time.Since(w.last) > waysKept {
-		return unknown
-	}
+	w := s.last(key)
 	d, known := w.spread()
 	if !known {
 		return unknown
@@ -72,28 +66,52 @@ func (s *spreads) of(key string, window time.Duration) time.Duration {
 	return min((d+step-1)/step*step, most.Truncate(time.Microsecond))
 }
 
+// longest returns the longest way that a bucket's last requests have taken, as a power of two of milliseconds, so that few
+// different windows reach the store. It is zero if that is less than a millisecond, or unknown.
+func (s *spreads) longest(key string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	longest := s.last(key).all().max
+	if longest < time.Millisecond {
+		return 0
+	}
+	d := time.Millisecond
+	for d < longest {
+		d *= 2
+	}
+	return d
+}
+
+// last returns the ways of a bucket's last requests.
+func (s *spreads) last(key string) *ways {
+	if w, ok := s.seen.get(key); ok && time.Since(w.last) <= waysKept {
+		return w
+	}
+	return new(ways)
+}
+
 // ways are the shortest and the longest of a bucket's last requests. Those with new connections are longer and rarer,
 // and are kept apart, so that many others do not push them out.
 type ways struct {
-	warm, fresh [2]block // the current block and the one before
+	warm, fresh [2]stretch // the current stretch and the one before
 	last        time.Time
 }
 
-// A block is up to waysInBlock requests in a row.
-type block struct {
+// A stretch is up to waysInStretch requests in a row.
+type stretch struct {
 	n        int
 	min, max time.Duration
 }
 
 func (w *ways) add(d time.Duration, fresh bool, now time.Time) {
-	blocks := &w.warm
+	stretches := &w.warm
 	if fresh {
-		blocks = &w.fresh
+		stretches = &w.fresh
 	}
-	if blocks[0].n == waysInBlock {
-		blocks[1], blocks[0] = blocks[0], block{}
+	if stretches[0].n == waysInStretch {
+		stretches[1], stretches[0] = stretches[0], stretch{}
 	}
-	b := &blocks[0]
+	b := &stretches[0]
 	if b.n == 0 {
 		b.min, b.max = d, d
 	}
@@ -101,19 +119,24 @@ func (w *ways) add(d time.Duration, fresh bool, now time.Time) {
 	w.last = now
 }
 
+// all returns the last requests as one stretch.
+func (w *ways) all() (all stretch) {
+	for _, s := range [...]stretch{w.warm[0], w.warm[1], w.fresh[0], w.fresh[1]} {
+		switch {
+		case s.n == 0:
+		case all.n == 0:
+			all = s
+		default:
+			all = stretch{all.n + s.n, min(all.min, s.min), max(all.max, s.max)}
+		}
+	}
+	return all
+}
+
 // spread returns the difference of the longest and the shortest way. The fewer there were, the more the next may exceed
 // them, so it is longer by 8/n: the next ones of n equally distributed ways are then within it.
 func (w *ways) spread() (d time.Duration, known bool) {
-	var all block
-	for _, b := range [...]block{w.warm[0], w.warm[1], w.fresh[0], w.fresh[1]} {
-		switch {
-		case b.n == 0:
-		case all.n == 0:
-			all = b
-		default:
-			all = block{all.n + b.n, min(all.min, b.min), max(all.max, b.max)}
-		}
-	}
+	all := w.all()
 	if all.n < fewestWays {
 		return 0, false
 	}

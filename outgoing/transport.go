@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +59,8 @@ type Options struct {
 	Spread time.Duration
 	// Pace spreads the units of each bucket's shortest window evenly over it, over all processes, in place of a burst and
 	// a silence: a request of cost c starts at least c/N of the window after the one before, in mode Wait in order. All
-	// limits hold as they do without it. It takes one of the [sash.MaxLimits] limits of a bucket, one of which has a
+	// limits hold as they do without it. Otherwise only requests that wait are paced, and less: see Arrival in the
+	// documentation of this package. It takes one of the [sash.MaxLimits] limits of a bucket, one of which has a
 	// sliding window, and an algorithm that is exact.
 	Pace bool
 	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
@@ -101,9 +101,10 @@ type Transport struct {
 	limiter *sash.Limiter
 	cool    *coolDowns
 	spreads *spreads
+	pacer   *pacer
 	slots   *sash.Concurrency // nil when Options have no InFlight
 	given   given
-	learned *ceilings
+	learned *levels
 	budget  *budget
 }
 
@@ -118,7 +119,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if route == nil {
 		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
 	}
-	t := &Transport{route: route, limits: slices.Clone(limits), learned: newCeilings(), given: given{last: make(map[string]chan struct{})}}
+	t := &Transport{route: route, limits: slices.Clone(limits), learned: newLevels(), given: given{last: make(map[string]chan struct{})}}
 	if opts != nil {
 		t.opts = *opts
 	}
@@ -153,9 +154,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
 	t.spreads = newSpreads(t.opts.Spread)
-	at := &arriving{driver.Passthrough{Next: store}, t.spreads, func(req *driver.Request) bool {
-		return t.opts.Pace || req.Within > 0 && t.learned.paces(strings.TrimPrefix(req.Key, t.prefix), req.Policy.Limits)
-	}}
+	t.pacer = newPacer(t.opts.Pace, t.learned, t.spreads)
+	at := &arriving{driver.Passthrough{Next: store}, t.prefix, t.spreads, t.pacer}
 	if t.limiter, err = sash.New(at, counting, limits...); err != nil {
 		return nil, err
 	}
@@ -252,16 +252,13 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	call = admitted.call
 	if err := t.begin(req, call); err != nil {
 		t.learned.landed(call.subjects(), admitted.before)
-		for _, place := range admitted.places {
-			_ = place.Release(req.Context()) // it stays charged when the store fails
-		}
+		admitted.giveBack(req.Context())
 		closeBody(req)
 		return nil, call, pause{}, err
 	}
 	sent := time.Now()
 	traced, fresh := tracing(req)
-	res, err := t.send(traced, call)
-	meanwhile := t.learned.landed(call.subjects(), admitted.before)
+	res, meanwhile, err := t.send(traced, call, admitted.before)
 	if err != nil {
 		return nil, call, pause{}, err
 	}
@@ -286,6 +283,9 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 			key = call.Account
 		}
 		wanted.length = t.coolDown(req, key, wanted)
+		if !wanted.refused {
+			t.pacer.exhausted(t.prefix+call.Key, call.Limits, wanted.length)
+		}
 	}
 	if wanted.full && admitted.counted != nil && !explained(call, quotas) {
 		t.learnFull(req, call, admitted.counted, sent, now)
@@ -293,17 +293,19 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	return res, call, wanted, nil
 }
 
-// send sends a request, with the credential of its call if that has one. The response does not return it.
-func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
+// send sends a request, with the credential of its call if that has one. The response does not return it. Send ends the
+// flight that began before that many units were charged, also when the base panics, and returns what landed returns.
+func (t *Transport) send(req *http.Request, call Call, before int64) (res *http.Response, meanwhile int64, err error) {
+	defer func() { meanwhile = t.learned.landed(call.subjects(), before) }()
 	if call.credential == nil {
-		return t.base.RoundTrip(req)
+		res, err = t.base.RoundTrip(req)
+		return res, 0, err
 	}
-	res, err := t.base.RoundTrip(call.Pool.sign(req, call.credential))
-	if err != nil {
-		return nil, call.credential.hide(err)
+	if res, err = t.base.RoundTrip(call.Pool.sign(req, call.credential)); err != nil {
+		return nil, 0, call.credential.hide(err)
 	}
 	res.Request = req
-	return res, nil
+	return res, 0, nil
 }
 
 // elsewhere sends a request that a redirect leads away from the origin of a pool, without a credential. Any other request

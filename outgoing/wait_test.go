@@ -193,3 +193,47 @@ func TestAStoreThatFailsWhileRequestsWait(t *testing.T) {
 		})
 	}
 }
+
+// A slowStore takes a while for each decision.
+type slowStore struct {
+	driver.Passthrough
+	takes time.Duration
+}
+
+func (s slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	time.Sleep(s.takes)
+	return s.Passthrough.Decide(ctx, req)
+}
+
+// A request that the store has admitted is not sent when the API has refused another one meanwhile. It gives its charge
+// back where it may wait.
+func TestARequestIsHeldBackUntilItIsSent(t *testing.T) {
+	for _, mode := range []outgoing.Mode{outgoing.Wait, outgoing.Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			store := slowStore{driver.Passthrough{Next: newStore()}, 100 * time.Millisecond}
+			api := &scripted{answers: []http.HandlerFunc{answer(429, "Retry-After: 5"), answer(200)}}
+			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: mode}, sash.PerMinute(10))
+			start := time.Now()
+			var group sync.WaitGroup
+			group.Go(func() {
+				if status, err := get(t.Context(), rt); err != nil || status != http.StatusTooManyRequests {
+					t.Error(status, err)
+				}
+			})
+			time.Sleep(50 * time.Millisecond)
+			status, err := get(t.Context(), rt)
+			var cool *outgoing.CoolDownError
+			switch mode {
+			case outgoing.Wait:
+				if took := time.Since(start); err != nil || status != http.StatusOK || took < 5*time.Second || took > 6*time.Second {
+					t.Errorf("%v: %d, %v after %v", mode, status, err, took)
+				}
+			default:
+				if !errors.As(err, &cool) {
+					t.Errorf("%v: %d, %v", mode, status, err)
+				}
+			}
+			group.Wait()
+		})
+	}
+}
