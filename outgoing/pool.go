@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"example.com/sash"
@@ -109,11 +111,50 @@ func (p Pool) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "pool of %d credentials for %s", len(p.credentials), p.origin)
 }
 
+// A hiddenError is an error whose text had a credential. Only its text and what it is can be asked for: its parts may have
+// the credential too. It is a function, so that no verb prints them.
+type hiddenError struct {
+	text string
+	is   func(target error) bool
+}
+
+func (e *hiddenError) Error() string        { return e.text }
+func (e *hiddenError) Is(target error) bool { return e.is(target) }
+
+// leastHidden is the fewest bytes of what is replaced in an error besides the credential itself.
+const leastHidden = 4
+
 // hide returns the error without the credential, should it contain that: a transport behind this one may describe the
-// request that it got.
-func (c *credential) hide(err error) error {
-	if err == nil || !strings.Contains(err.Error(), c.secret) {
+// request that it got. It replaces the credential and all that has it in the signed request, as they are and escaped.
+func (c *credential) hide(err error, req, signed *http.Request) error {
+	secrets := []string{c.secret}
+	for name, values := range signed.Header {
+		for _, value := range values {
+			if len(value) >= leastHidden && !slices.Contains(req.Header[name], value) {
+				secrets = append(secrets, value, value[strings.IndexByte(value, ' ')+1:]) // "Basic" and the rest
+			}
+		}
+	}
+	before, after := req.URL.Query(), signed.URL.Query()
+	for name, values := range after {
+		for _, value := range values {
+			if len(value) >= leastHidden && !slices.Contains(before[name], value) {
+				secrets = append(secrets, value)
+			}
+		}
+	}
+	var forms []string
+	for _, s := range secrets {
+		quoted := strconv.Quote(s)
+		forms = append(forms, s, url.QueryEscape(s), url.PathEscape(s), quoted[1:len(quoted)-1])
+	}
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	text := err.Error()
+	for _, form := range forms {
+		text = strings.ReplaceAll(text, form, "[credential]")
+	}
+	if text == err.Error() {
 		return err
 	}
-	return errors.New(strings.ReplaceAll(err.Error(), c.secret, "[credential]"))
+	return &hiddenError{text, func(target error) bool { return errors.Is(err, target) }}
 }

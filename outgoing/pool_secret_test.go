@@ -2,12 +2,15 @@ package outgoing_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -189,4 +192,52 @@ type failing struct{}
 
 func (failing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("cannot send %v", req.Header)
+}
+
+// An error of a transport behind is what it was, without the credential in any form in which the request has it.
+func TestAnErrorIsWhatItWasWithoutTheCredential(t *testing.T) {
+	const token = `t0p"s3cret/+ key`
+	for name, c := range map[string]struct {
+		set   func(req *http.Request, credential string)
+		forms []string
+	}{
+		"a header field": {nil, []string{token, `t0p\"s3cret`}},
+		"basic": {
+			func(req *http.Request, credential string) { req.SetBasicAuth("bot", credential) },
+			[]string{base64.StdEncoding.EncodeToString([]byte("bot:" + token))},
+		},
+		"the query": {
+			func(req *http.Request, credential string) {
+				req.URL.RawQuery = "q=1&key=" + url.QueryEscape(credential)
+			},
+			[]string{token, url.QueryEscape(token), url.PathEscape(token), `t0p\"s3cret`},
+		},
+	} {
+		pool, err := outgoing.NewPool(apiTest, hmacKey, []string{token}, c.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt := pooled(t, newStore(), pool, outgoing.Options{Base: describing{}}, sash.PerMinute(9))
+		_, err = get(t.Context(), rt)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "[credential]") {
+			t.Errorf("%s: %v", name, err)
+		}
+		for ; err != nil; err = errors.Unwrap(err) {
+			printed := fmt.Sprintf("%v %+v %#v %q", err, err, err, err)
+			for _, form := range c.forms {
+				if strings.Contains(printed, form) {
+					t.Errorf("%s: %q is in %s", name, form, printed)
+				}
+			}
+		}
+	}
+}
+
+// describing is a transport whose error has the request in several forms, and is another error.
+type describing struct{}
+
+func (describing) RoundTrip(req *http.Request) (*http.Response, error) {
+	dump, _ := json.Marshal(req.Header)
+	return nil, fmt.Errorf("%v %q %s %v %v %s: %w", req.Header, req.Header, dump, req.URL, req.URL.Query(),
+		url.PathEscape(req.URL.Query().Get("key")), io.ErrUnexpectedEOF)
 }

@@ -301,8 +301,9 @@ func (t *Transport) send(req *http.Request, call Call, before int64) (res *http.
 		res, err = t.base.RoundTrip(req)
 		return res, 0, err
 	}
-	if res, err = t.base.RoundTrip(call.Pool.sign(req, call.credential)); err != nil {
-		return nil, 0, call.credential.hide(err)
+	signed := call.Pool.sign(req, call.credential)
+	if res, err = t.base.RoundTrip(signed); err != nil {
+		return nil, 0, call.credential.hide(err, req, signed)
 	}
 	res.Request = req
 	return res, 0, nil
