@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -166,6 +168,13 @@ func TestConfigCommands(t *testing.T) {
 	code, out, _ = sash(t, nil, "config", "check", "../../example.yaml")
 	if code != 0 || !strings.Contains(out, "demo / remote_address: 10/1m and 60/1h by sliding-log") {
 		t.Errorf("check: exit %d, %s", code, out)
+	}
+	odd := filepath.Join(t.TempDir(), "odd.yaml")
+	if err := os.WriteFile(odd, []byte("domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, _ := sash(t, nil, "config", "check", odd); code != 0 || !strings.Contains(out, "warning: "+odd+":3: requests_per_unit is missing") {
+		t.Errorf("check of an odd one: exit %d, %s", code, out)
 	}
 	if code, _, err := sash(t, nil, "config", "check", "main.go"); code != 2 || !strings.Contains(err, "main.go:") {
 		t.Errorf("check of something else: exit %d, %s", code, err)

@@ -62,9 +62,13 @@ func (a *app) configCheck() *cobra.Command {
 				return err
 			}
 			all := rows(cfg)
-			return a.print(r.json, map[string]any{"domains": cfg.Domains(), "rules": all}, func(t *text) {
+			warnings := append([]string{}, cfg.Warnings()...)
+			return a.print(r.json, map[string]any{"domains": cfg.Domains(), "rules": all, "warnings": warnings}, func(t *text) {
 				for _, row := range all {
 					row.text(t)
+				}
+				for _, warning := range warnings {
+					t.say("warning: %s", warning)
 				}
 			})
 		},

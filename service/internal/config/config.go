@@ -55,6 +55,7 @@ type Config struct {
 	none    bool // no configuration was loaded yet
 
 	defaults Defaults
+	warnings []string
 }
 
 type domain struct {
@@ -124,6 +125,10 @@ func (c *Config) Loaded() bool { return !c.none }
 
 // Domains returns the names of the domains, in the order of the file.
 func (c *Config) Domains() []string { return slices.Clone(c.names) }
+
+// Warnings returns what is accepted in the configuration and probably not meant, one line each with the file and the
+// line. They are at most 101.
+func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
 // Rules returns all rules in the order of the file. The caller must not change them.
 func (c *Config) Rules() []*Rule { return c.rules }

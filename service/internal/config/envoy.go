@@ -1,7 +1,7 @@
 package config
 
 import (
-	"strconv"
+	"math"
 	"strings"
 	"time"
 
@@ -12,23 +12,24 @@ import (
 
 // envoyUnits are the windows of rate_limit. Envoy counts a month as 30 days and a year as 365.
 var envoyUnits = map[string]time.Duration{
-	"second": time.Second,
-	"minute": time.Minute,
-	"hour":   time.Hour,
-	"day":    24 * time.Hour,
-	"week":   7 * 24 * time.Hour,
-	"month":  30 * 24 * time.Hour,
-	"year":   365 * 24 * time.Hour,
+	"SECOND": time.Second,
+	"MINUTE": time.Minute,
+	"HOUR":   time.Hour,
+	"DAY":    24 * time.Hour,
+	"WEEK":   7 * 24 * time.Hour,
+	"MONTH":  30 * 24 * time.Hour,
+	"YEAR":   365 * 24 * time.Hour,
 }
 
 // envoy reads rate_limit.
 func (b *ruleBody) envoy(rule *Rule) error {
-	var unit, perUnit string
+	var unit string
+	var perUnit *yaml.Node
 	err := b.mapping(b.rateLimit, "rate_limit", map[string]field{
-		"unit":              b.text("unit", &unit),
-		"requests_per_unit": b.text("requests_per_unit", &perUnit),
+		"unit":              b.str("unit", &unit),
+		"requests_per_unit": func(n *yaml.Node) error { perUnit = resolve(n); return nil },
 		"unlimited":         b.boolean("unlimited", &rule.Unlimited),
-		"name":              b.text("name", &rule.Name),
+		"name":              b.str("name", &rule.Name),
 		"replaces":          func(n *yaml.Node) error { return b.replaces(n, rule) },
 	})
 	if err != nil {
@@ -39,22 +40,23 @@ func (b *ruleBody) envoy(rule *Rule) error {
 			return b.errorf(b.rateLimit, "replaces names the rule itself, %q", clip(name))
 		}
 	}
-	if rule.Unlimited {
+	units, err := b.perUnit(perUnit)
+	if err != nil {
+		return err
+	}
+	window, ok := envoyUnits[strings.ToUpper(unit)]
+	switch {
+	case rule.Unlimited && ok:
+		return b.errorf(b.rateLimit, "unlimited excludes a unit")
+	case rule.Unlimited:
 		if unit != "" {
-			return b.errorf(b.rateLimit, "unlimited excludes a unit")
+			b.warn(b.rateLimit, "unlimited: the unit %q has no effect", clip(unit))
 		}
 		return nil
-	}
-	window, ok := envoyUnits[strings.ToLower(unit)]
-	if !ok {
+	case !ok:
 		return b.errorf(b.rateLimit, "unit %q must be second, minute, hour, day, week, month or year", clip(unit))
-	}
-	if perUnit == "" {
-		return b.errorf(b.rateLimit, "requests_per_unit is missing; 0 would refuse everything")
-	}
-	units, err := strconv.ParseInt(strings.ReplaceAll(perUnit, "_", ""), 10, 64)
-	if err != nil || units < 0 {
-		return b.errorf(b.rateLimit, "requests_per_unit must be a whole number of at least 0")
+	case perUnit == nil || isNull(perUnit):
+		b.warn(b.rateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
 	}
 	limit := sash.Every(units, window)
 	limit.Name = rule.Name
@@ -63,11 +65,28 @@ func (b *ruleBody) envoy(rule *Rule) error {
 	return nil
 }
 
+// perUnit reads requests_per_unit, which the protocol bounds. Nil and null are 0.
+func (b *ruleBody) perUnit(n *yaml.Node) (int64, error) {
+	switch {
+	case n == nil || isNull(n):
+		return 0, nil
+	case n.Kind != yaml.ScalarNode:
+		return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0")
+	case kindOf(n) == intScalar && integer(n) >= 0 && integer(n) <= math.MaxUint32:
+		return integer(n), nil
+	case kindOf(n) == textScalar && plainKind(n.Value) == intScalar:
+		return 0, b.errorf(n, "requests_per_unit %q is a string: remove the quotes", clip(n.Value))
+	case kindOf(n) == intScalar && integer(n) > 0:
+		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", math.MaxUint32, integer(n))
+	}
+	return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
+}
+
 // replaces reads the list of names in rate_limit.
 func (b *ruleBody) replaces(n *yaml.Node, rule *Rule) error {
 	return b.list(n, "replaces", func(n *yaml.Node) error {
 		var name string
-		if err := b.mapping(n, "an entry of replaces", map[string]field{"name": b.text("name", &name)}); err != nil {
+		if err := b.mapping(n, "an entry of replaces", map[string]field{"name": b.str("name", &name)}); err != nil {
 			return err
 		}
 		if name == "" {

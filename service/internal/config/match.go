@@ -30,7 +30,7 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	}
 	here := d.descriptors
 	var last *descriptor
-	path := make([]*descriptor, 0, maxDepth)
+	path := make([]*descriptor, 0, usualDepth)
 	found := Found{Charged: entries}
 	for i, e := range entries {
 		if last = here.find(e); last == nil {
@@ -94,7 +94,7 @@ func metric(domain string, entries []Entry, path []*descriptor) string {
 
 // Key returns the key of a domain and entries. Different domains and entries never share one.
 func Key(domain string, entries []Entry) string {
-	parts := append(make([]string, 0, 1+2*maxDepth), domain) // a constant length needs no allocation
+	parts := append(make([]string, 0, 1+2*usualDepth), domain) // a constant length needs no allocation
 	for _, e := range entries {
 		parts = append(parts, e.Key, e.Value)
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,12 +12,18 @@ import (
 
 // A reader walks YAML nodes and prefixes every error with the file's name and the line.
 type reader struct {
-	defaults Defaults
 	file     string
+	defaults Defaults
+	notes    *notes // of all files
 }
 
 func (r *reader) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", r.file, n.Line, fmt.Sprintf(format, args...))
+}
+
+// warn notes what is accepted, and probably not meant.
+func (r *reader) warn(n *yaml.Node, format string, args ...any) {
+	r.notes.add(r.errorf(n, format, args...).Error())
 }
 
 // A field reads the value of one key of a mapping.
@@ -24,36 +31,28 @@ type field func(n *yaml.Node) error
 
 // mapping reads a mapping with the field of each key. Keys must be unique. What names the mapping in errors.
 func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) error {
-	n = resolve(n)
-	if n.Kind != yaml.MappingNode {
-		return r.errorf(n, "%s must be a mapping of keys to values", what)
+	pairs, err := r.pairs(n, what, 0)
+	if err != nil {
+		return err
 	}
-	seen := make(map[string]int, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		name := key.Value
-		if line, twice := seen[name]; twice {
-			return r.errorf(key, "duplicate key %q, first on line %d", clip(name), line)
-		}
-		seen[name] = key.Line
-		read := fields[name]
+	for _, p := range pairs {
+		read := fields[p.key.Value]
 		if read == nil {
-			known := make([]string, 0, len(fields))
-			for name := range fields {
-				known = append(known, name)
-			}
-			slices.Sort(known)
-			return r.errorf(key, "unknown key %q: %s can have %s", clip(name), what, strings.Join(known, ", "))
+			known := slices.Sorted(maps.Keys(fields))
+			return r.errorf(p.key, "unknown key %q: %s can have %s", clip(p.key.Value), what, strings.Join(known, ", "))
 		}
-		if err := read(value); err != nil {
+		if err := read(p.value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// list reads a list. Null is an empty one.
 func (r *reader) list(n *yaml.Node, what string, read field) error {
-	n = resolve(n)
+	if n = resolve(n); isNull(n) {
+		return nil
+	}
 	if n.Kind != yaml.SequenceNode {
 		return r.errorf(n, "%s must be a list", what)
 	}
@@ -83,10 +82,22 @@ func (r *reader) text(what string, into *string) field {
 func (r *reader) boolean(what string, into *bool) field {
 	return func(n *yaml.Node) error {
 		n = resolve(n)
-		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(into) != nil {
+		kind := kindOf(n)
+		if n.Kind != yaml.ScalarNode || kind != boolScalar && kind != nullScalar {
 			return r.errorf(n, "%s must be true or false", what)
 		}
+		*into = slices.Contains(trues, n.Value)
 		return nil
+	}
+}
+
+// set reads a boolean that must be there.
+func (r *reader) set(what string, into *bool) field {
+	return func(n *yaml.Node) error {
+		if isNull(resolve(n)) {
+			return r.errorf(n, "%s must be true or false", what)
+		}
+		return r.boolean(what, into)(n)
 	}
 }
 
@@ -102,6 +113,8 @@ func (r *reader) units(what string, into *int64) field {
 		return nil
 	}
 }
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && kindOf(n) == nullScalar }
 
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {

@@ -14,9 +14,12 @@ import (
 
 // Bounds of a file. Aliases can expand a small file into a large one, so descriptors are counted as they are read.
 const (
-	maxDepth       = 16
+	maxDepth       = 256
 	maxDescriptors = 200_000
 )
+
+// usualDepth is room for the path of almost every request.
+const usualDepth = 16
 
 // A File is the text of one file. Errors begin with its name and the line, as "name:line: ".
 type File struct {
@@ -45,22 +48,23 @@ func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 		secrecies:    make(map[string]map[string]*secrecy),
 		keyWildcards: make(map[string][]keyWildcard),
 	}
+	if len(files) == 0 {
+		return nil, errors.New("there is no file with a domain")
+	}
+	notes := &notes{}
 	for _, file := range files {
-		p.reader = reader{file: file.Name, defaults: defaults}
+		p.reader, p.found = reader{file: file.Name, defaults: defaults, notes: notes}, false
 		if err := p.documents(file.Text); err != nil {
 			return nil, err
 		}
-	}
-	if len(p.config.names) == 0 {
-		name := p.file
-		if name == "" {
-			name = "no file"
+		if !p.found { // perhaps it is being written: without it the limits of its domain would be missing
+			return nil, fmt.Errorf("%s: no domain: a configuration begins with \"domain: name\", followed by descriptors", file.Name)
 		}
-		return nil, fmt.Errorf("%s: no domain: a configuration begins with \"domain: name\", followed by descriptors", name)
 	}
 	if err := p.secrets(); err != nil {
 		return nil, err
 	}
+	p.config.warnings = notes.texts()
 	return p.config, nil
 }
 
@@ -87,6 +91,7 @@ type parser struct {
 	seen        map[string]string // the first position of each domain and composite key
 	merge       bool
 	descriptors int
+	found       bool // a domain, in this file
 
 	secrecies    map[string]map[string]*secrecy // by domain and key
 	keyWildcards map[string][]keyWildcard       // by domain
@@ -100,11 +105,12 @@ func (p *parser) document(n *yaml.Node) error {
 	if root.ShortTag() == "!!null" { // only comments
 		return nil
 	}
+	p.found = true
 	d := &domain{descriptors: newLevel()}
 	var descriptors *yaml.Node
 	domainLine := root
 	err := p.mapping(root, "a document", map[string]field{
-		"domain":      func(n *yaml.Node) error { domainLine = n; return p.text("the domain", &d.name)(n) },
+		"domain":      func(n *yaml.Node) error { domainLine = n; return p.str("the domain", &d.name)(n) },
 		"descriptors": func(n *yaml.Node) error { descriptors = n; return nil },
 	})
 	if err != nil {
@@ -147,11 +153,12 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	var secret *bool
 	body := &ruleBody{reader: &p.reader}
 	fields := body.fields()
-	fields["key"] = p.text("the key of a descriptor", &entry.Key)
-	fields["value"] = p.text("the value of a descriptor", &entry.Value)
+	fields["key"] = p.str("the key of a descriptor", &entry.Key)
+	fields["value"] = p.str("the value of a descriptor", &entry.Value)
 	fields["share_threshold"] = p.boolean("share_threshold", &d.share)
 	fields["value_to_metric"] = p.boolean("value_to_metric", &d.inMetric)
-	fields["secret"] = func(n *yaml.Node) error { secret = new(bool); return p.boolean("secret", secret)(n) }
+	fields["secret"] = func(n *yaml.Node) error { secret = new(bool); return p.set("secret", secret)(n) }
+	fields["metadata"] = p.metadata
 	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
 	if err := p.mapping(n, "a descriptor", fields); err != nil {
 		return err
@@ -184,6 +191,18 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 		return nil
 	}
 	return p.level(children, domain, path, d.rule, d.children)
+}
+
+// metadata reads data for Envoy. Envoy's service sends it with answers.
+func (p *parser) metadata(n *yaml.Node) error {
+	switch at := resolve(n); {
+	case isNull(at):
+		return nil
+	case at.Kind != yaml.MappingNode:
+		return p.errorf(n, "metadata must be a mapping of keys to values")
+	}
+	p.warn(n, "metadata is not sent to Envoy")
+	return nil
 }
 
 // once rejects a duplicate.

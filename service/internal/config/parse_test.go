@@ -180,7 +180,6 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"same window twice":             {head + "  limits: [5/1m, 6/60s]\n", "4", "keep the smaller"},
 		"both forms":                    {head + "  limits: [5/1m]\n  rate_limit: {unit: day, requests_per_unit: 1}\n", "4", "not both"},
 		"bad unit":                      {head + "  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n", "5", `unit "fortnight"`},
-		"units missing":                 {head + "  rate_limit: {unit: day}\n", "4", "requests_per_unit is missing"},
 		"units below zero":              {head + "  rate_limit: {unit: day, requests_per_unit: -1}\n", "4", "at least 0"},
 		"unlimited with a unit":         {head + "  rate_limit: {unlimited: true, unit: day}\n", "4", "unlimited excludes a unit"},
 		"replaces without a name":       {head + "  rate_limit:\n    replaces: [{name: ''}]\n", "5", "has no name"},

@@ -67,7 +67,7 @@ func (b *ruleBody) fields() map[string]field {
 		return func(n *yaml.Node) error { *into = n; return nil }
 	}
 	return map[string]field{
-		"rate_limit":    keep(&b.rateLimit),
+		"rate_limit":    func(n *yaml.Node) error { return b.keepRateLimit(n) },
 		"limits":        keep(&b.limits),
 		"algorithm":     keep(&b.algorithm),
 		"resolution":    keep(&b.resolution),
@@ -84,6 +84,14 @@ func (b *ruleBody) fields() map[string]field {
 		"detailed_metric": b.boolean("detailed_metric", &b.detailed),
 		"count_refused":   b.boolean("count_refused", &b.countRefused),
 	}
+}
+
+func (b *ruleBody) keepRateLimit(n *yaml.Node) error {
+	if b.rateLimit = n; isNull(resolve(n)) {
+		b.rateLimit = nil
+		b.warn(n, "rate_limit is empty: this descriptor limits nothing")
+	}
+	return nil
 }
 
 // rule returns the rule, or nil for a descriptor that limits nothing. Above is the rule of the descriptor above, or nil.

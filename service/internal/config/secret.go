@@ -73,9 +73,14 @@ func (p *parser) secrets() error {
 			}
 		}
 		for _, w := range p.keyWildcards[name] {
-			if _, partly := d.secretsUnder(w.wildcard); partly != "" {
+			_, partly := d.secretsUnder(w.wildcard)
+			switch said := d.secret[partly]; {
+			case said:
 				return w.in.errorf(w.at, "this wildcard covers some values of %q, which are secret: end its key in * and remove the value, "+
-					"or add a descriptor {key: %s, secret: false}", clip(partly), quote(clip(partly)))
+					"or set secret: false there", clip(partly))
+			case partly != "":
+				w.in.warn(w.at, "values of %q are secret, and this wildcard is not compared with them: end its key in * and remove the value, "+
+					"or add a descriptor {key: %s, secret: false}", partly, partly)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func read(resources []*anypb.Any, defaults config.Defaults) (*config.Config, err
 		if field, found := unknown(message.ProtoReflect()); found {
 			return nil, fmt.Errorf("%s: %s has a field that this version does not know", name, field)
 		}
-		text, err := yaml.Marshal(map[string]any{"domain": message.GetDomain(), "descriptors": descriptors(message.GetDescriptors())})
+		text, err := yaml.Marshal(map[string]any{"domain": quoted(message.GetDomain()), "descriptors": descriptors(message.GetDescriptors())})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -39,9 +39,9 @@ func read(resources []*anypb.Any, defaults config.Defaults) (*config.Config, err
 func descriptors(all []*rls.RateLimitDescriptor) []any {
 	out := make([]any, len(all))
 	for i, d := range all {
-		one := map[string]any{"key": d.GetKey()}
+		one := map[string]any{"key": quoted(d.GetKey())}
 		if d.GetValue() != "" {
-			one["value"] = d.GetValue()
+			one["value"] = quoted(d.GetValue())
 		}
 		if d.GetShadowMode() {
 			one["shadow_mode"] = true
@@ -60,6 +60,11 @@ func descriptors(all []*rls.RateLimitDescriptor) []any {
 	return out
 }
 
+// quoted returns a string that is read as one, whatever it looks like.
+func quoted(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text}
+}
+
 func rateLimit(limit *rls.RateLimitPolicy) map[string]any {
 	out := map[string]any{}
 	if limit.GetUnlimited() {
@@ -71,12 +76,12 @@ func rateLimit(limit *rls.RateLimitPolicy) map[string]any {
 		out["unit"] = strings.ToLower(unit.String())
 	}
 	if limit.GetName() != "" {
-		out["name"] = limit.GetName()
+		out["name"] = quoted(limit.GetName())
 	}
 	if len(limit.GetReplaces()) > 0 {
 		var names []any
 		for _, r := range limit.GetReplaces() {
-			names = append(names, map[string]any{"name": r.GetName()})
+			names = append(names, map[string]any{"name": quoted(r.GetName())})
 		}
 		out["replaces"] = names
 	}

@@ -38,3 +38,21 @@ func TestWildcardsOfAManagementServerMatchAsThoseOfFiles(t *testing.T) {
 		}
 	}
 }
+
+// A management server sends strings, which are no numbers, booleans or anything else.
+func TestStringsOfAManagementServerAreStrings(t *testing.T) {
+	for _, text := range []string{"1e3", ".5_0", "010", "yes", "~", "<<", "!!binary x", "- a", "a: b", "#", "é\n\t\"'\\", "&a", "*a"} {
+		key := text
+		if text == "*a" {
+			key = "k" // where it is a wildcard, as it should
+		}
+		cfg, err := read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: text, Descriptors: []*rls.RateLimitDescriptor{perDay(key, text, 1)}}), config.Defaults{})
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if rule, err := cfg.Match(text, []config.Entry{{Key: key, Value: text}}); rule == nil || err != nil {
+			t.Errorf("%q: %v, %v", text, rule, err)
+		}
+	}
+}
