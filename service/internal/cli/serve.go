@@ -17,6 +17,7 @@ type serving struct {
 	level            string
 	json, chargeEach bool
 	algorithm        string
+	maxRulesRemoved  int
 
 	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
@@ -150,6 +151,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f, o := cmd.Flags(), &s.opts
 	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of .yaml files (default: $"+configVariable+", or the built-in example, see sash config example)")
 	f.BoolVar(&o.Config.Merge, "merge-domains", false, mergeUsage)
+	f.IntVar(&s.maxRulesRemoved, "max-rules-removed", -1, "most rules that a changed configuration may remove while the service runs: if it removes more, such as a file that was cut off, the last good one stays (default: any number)")
 	f.StringVar(&o.Redis, "redis", "", redisUsage+" (default: $"+redisVariable+", or this process's memory)")
 	f.StringVar(&o.Snapshot, "snapshot", "", "without Redis: a `file` to write the charges to, every ten seconds and at the end, and to restore them from at the start")
 	f.IntVar(&o.Memory.MaxKeys, "memory-max-subjects", memstore.DefaultMaxKeys, "most subjects in this process's memory, about 350 bytes each and more for long logs; without --redis all of them, otherwise those of on_unavailable: local")

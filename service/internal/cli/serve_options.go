@@ -179,6 +179,9 @@ func (s *serving) check() error {
 	if err := o.Config.Defaults.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
 		return fmt.Errorf("--algorithm %q: %w", s.algorithm, err)
 	}
+	if s.maxRulesRemoved >= 0 {
+		o.MaxRulesRemoved = &s.maxRulesRemoved
+	}
 	if s.chargeEach {
 		o.Protocol.Charging = decide.Each
 	}

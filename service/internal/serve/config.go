@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"example.com/sash/service"
@@ -29,6 +28,9 @@ func (s *instance) loadFirst() (name string, cfg *config.Config, err error) {
 		name, cfg, err = Load(s.Config)
 	}
 	s.loading.Note(err)
+	if err == nil {
+		s.warnOf(cfg)
+	}
 	if err != nil && s.StartWithoutConfig {
 		s.Log.Error("there is no configuration yet: every request is answered with an error", "error", err)
 		return s.Config.Path, config.None(), nil
@@ -87,26 +89,4 @@ func (s *instance) followManagement(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// use decides by a configuration that was loaded again, unless err or the decider says that it is wrong.
-func (s *instance) use(cfg *config.Config, err error) {
-	if err == nil {
-		if err = s.decider.Use(cfg); err == nil {
-			s.stats.Use(cfg)
-		}
-	}
-	s.loading.Note(err)
-	if err != nil {
-		s.stats.Service.ConfigErrors.Add(1)
-		if s.decider.Config().Loaded() {
-			s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
-		} else {
-			s.Log.Error("the first configuration is wrong: until there is a valid one, every request is answered with an error", "error", err)
-		}
-		return
-	}
-	s.gate.WarnOfDomains()
-	s.stats.Service.ConfigLoaded.Add(1)
-	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
 }

@@ -1,0 +1,99 @@
+package serve
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/servertest"
+)
+
+// six is a configuration of six rules, each with one unit a day.
+func six() string {
+	var b strings.Builder
+	b.WriteString("domain: demo\ndescriptors:\n")
+	for i := range 6 {
+		fmt.Fprintf(&b, "- key: k%d\n  rate_limit: {unit: day, requests_per_unit: 1}\n", i)
+	}
+	return b.String()
+}
+
+// asks returns the status of a request with a key.
+func asks(t *testing.T, at Listening, key string) int {
+	t.Helper()
+	body := strings.NewReader(`{"domain":"demo","entries":[{"key":"` + key + `","value":"x"}]}`)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.HTTP.String()+"/v1/allow", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// rewrite replaces a file at once.
+func rewrite(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file that was cut off at the end of a line is often a smaller configuration.
+func TestRulesThatAReloadRemoves(t *testing.T) {
+	cut, _, _ := strings.Cut(six(), "- key: k1")
+	two, five := 2, 5
+	for name, tt := range map[string]struct {
+		most *int
+		last int    // the status of a second request under the last rule, after the reload
+		says string // the log
+	}{
+		"are logged by name":           {nil, 200, `removed=5 rules="demo / k1, demo / k2, demo / k3, demo / k4, demo / k5"`},
+		"can be kept by a setting":     {&two, 429, "5 rules are missing, and a reload may remove 2 (--max-rules-removed): put them back, or restart the service without them: demo / k1, demo / k2"},
+		"are as many as a setting has": {&five, 200, "removed=5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "limits.yaml")
+			rewrite(t, path, six())
+			var log servertest.Log
+			at, stop := start(t, Options{Config: config.Source{Path: path}, MaxRulesRemoved: tt.most, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			defer func() { _ = stop() }()
+			if status := asks(t, at, "k5"); status != 200 {
+				t.Fatalf("the first request: %d", status)
+			}
+			rewrite(t, path, cut)
+			servertest.Wait(t, "the change is not logged", func() bool { return strings.Contains(log.String(), tt.says) })
+			if status := asks(t, at, "k5"); status != tt.last {
+				t.Errorf("status %d after the reload, want %d", status, tt.last)
+			}
+		})
+	}
+}
+
+func TestWarningsOfTheConfigurationAreLogged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	rewrite(t, path, "domain: demo\ndescriptors:\n- {key: a, rate_limit: }\n")
+	var log servertest.Log
+	at, stop := start(t, Options{Config: config.Source{Path: path}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	defer func() { _ = stop() }()
+	if want := "level=WARN msg=\"the configuration may not be what was meant\" warning=\"" + path + ":3: rate_limit is empty"; !strings.Contains(log.String(), want) {
+		t.Errorf("at the start: %s", log.String())
+	}
+	rewrite(t, path, "domain: demo\ndescriptors:\n- {key: a, rate_limit: {unit: day}}\n")
+	servertest.Wait(t, "the change is not logged", func() bool { return strings.Contains(log.String(), ":3: requests_per_unit is missing") })
+	if status := asks(t, at, "a"); status != 422 { // no cost fits
+		t.Errorf("status %d without requests_per_unit", status)
+	}
+}
