@@ -247,6 +247,27 @@ func TestTheShareKnowsBookingsOfTheStore(t *testing.T) {
 	}
 }
 
+// A store that is closed leaves no timers behind.
+func TestCloseForgetsBookingsThatHaveNotStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+		l := newLimiter(t, store, nil, perTen)
+		for range 12 { // eight now, and four in ten seconds
+			book(t, store, l, time.Hour)
+		}
+		if err := store.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		book(t, store, l, time.Hour)
+		time.Sleep(12 * time.Second)
+		inner.becomes(fails(errRefused))
+		if n := admit(t, l, "k", 10); n != 8 {
+			t.Errorf("%d of 8 are admitted locally; some bookings were mirrored after Close", n)
+		}
+	})
+}
+
 // A booking that the store makes when the failure mode has answered is given back: no caller knows of its place.
 func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 	for _, c := range []struct {

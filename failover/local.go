@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -25,7 +24,7 @@ type local struct {
 	store     LocalStore
 	instances func() int
 	ledger
-	ahead    atomic.Int64    // bookings that wait to be mirrored
+	ahead    upcoming        // bookings that wait to be mirrored
 	backlogs []backlog       // of each part
 	over     context.Context // ends, by end, when Close does not wait any longer
 	end      context.CancelFunc
@@ -55,6 +54,7 @@ func newLocal(store LocalStore, instances func() int, parts int) *local {
 		store:     store,
 		instances: instances,
 		ledger:    ledger{mostAccounts: mostAccounts, mostSettled: mostSettled},
+		ahead:     upcoming{most: mostAhead},
 		backlogs:  make([]backlog, parts),
 		shares:    make(map[*driver.Policy]*share),
 	}
@@ -128,26 +128,6 @@ func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
 	s := l.share(req.Policy)
 	req.Cost, req.Policy, req.Within = min(req.Cost, s.most), s.forced, 0
 	_, _ = l.ask(ctx, id, []driver.Request{req}) // what a full store does not hold starts anew when the mode is local
-}
-
-// mostAhead is how many bookings of the store wait to be mirrored. Further ones are mirrored at once.
-const mostAhead = 100_000
-
-// mirrorLater mirrors a booking when it starts. A local store dates charges as of now, so until then it does not count
-// the booking, and a settlement does not change that.
-func (l *local) mirrorLater(id string, req driver.Request, delay time.Duration) {
-	mirror := func() {
-		_, _ = attend(context.Background(), func(ctx context.Context) (struct{}, error) {
-			l.mirror(ctx, id, req)
-			return struct{}{}, nil
-		})
-		l.ahead.Add(-1)
-	}
-	if l.ahead.Add(1) > mostAhead {
-		mirror()
-		return
-	}
-	time.AfterFunc(delay, mirror)
 }
 
 // decide decides over this process's share, and books over it in order if the local store books. A call that costs more
