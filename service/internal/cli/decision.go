@@ -112,7 +112,7 @@ their parts joined by colons: demo:remote_address:192.0.2.7.`,
 			}
 			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
 				if wait > 0 {
-					return a.wait(cmd.Context(), ctx, s, limiter, args[0], wait)
+					return a.wait(cmd.Context(), s, limiter, args[0], wait)
 				}
 				res, err := limiter.AllowN(ctx, args[0], s.cost)
 				if err != nil {
@@ -128,8 +128,11 @@ their parts joined by colons: demo:remote_address:192.0.2.7.`,
 	return cmd
 }
 
-// wait books a call, and waits until it starts. Redis has as long as decision for its answer; the wait ends with ctx.
-func (a *app) wait(ctx, decision context.Context, s *subject, limiter *sash.Limiter, key string, within time.Duration) error {
+// wait books a call, and waits until it starts. If ctx ends while Redis decides, the command still waits for the answer, so
+// that it gives back a place that was booked.
+func (a *app) wait(ctx context.Context, s *subject, limiter *sash.Limiter, key string, within time.Duration) error {
+	decision, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	defer cancel()
 	booked, err := limiter.Book(decision, key, s.cost, within)
 	if err != nil {
 		return err
@@ -139,6 +142,10 @@ func (a *app) wait(ctx, decision context.Context, s *subject, limiter *sash.Limi
 		delay := wire.Seconds(booked.Delay())
 		if err := booked.Wait(ctx); err != nil {
 			return err
+		}
+		if ctx.Err() != nil { // it may have started already
+			_ = booked.Release(ctx)
+			return ctx.Err()
 		}
 		d.Waited = &delay
 	}
