@@ -35,6 +35,10 @@ type Options struct {
 
 // A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
 // concurrent use and has nothing to close.
+//
+// A refusal holds if it is [driver.Answer].Firm: whatever is given back meanwhile. While bookings lie ahead none is, so every
+// call asks the store. Each booking can be given back, and may be worth less than it was charged until it leaves its last
+// window; the log does not record which charges can be, so behind bookings no part of what is used is certain to stay.
 type Store struct {
 	driver.Passthrough
 	maxAge   time.Duration

@@ -24,6 +24,8 @@ func FuzzReply(f *testing.F) {
 	f.Add(answer(1, 1_700_000_000_000_000, 0, 7, 7, 9))
 	f.Add(answer(2, 1_700_000_000_000_000, 0, 7, 7, 9))
 	f.Add(answer(0, 1_700_000_000_000_000, 0, -7, 7, 9))
+	f.Add(answer(1, 1_700_000_000_000_000, 0, 7, 7, 9, 600_000_000))
+	f.Add(answer(0, 1_700_000_000_000_000, 9, 0, 5, 5, -1))
 	f.Add(answer(2, 1_700_000_000_000_000, 9, 0, 5, 5, 9, 0, 5, 5, 0, 1<<62, 5, 5))
 	one, err := sash.NewPolicy(nil, sash.PerMinute(10))
 	if err != nil {
@@ -46,6 +48,16 @@ func FuzzReply(f *testing.F) {
 			{{Key: "k", Cost: 1, Policy: two}, {Key: "l", Cost: 2, Policy: one}},
 		} {
 			answers := make([]driver.Answer, len(reqs))
+			if rest, lefts := cutLefts(string(reply), len(reqs)); lefts != "" { // of block.lua
+				if decided, _, err := unpack(reqs, rest, answers); err == nil && decided && bar(answers, lefts) == nil {
+					for i := range answers {
+						if left := number(lefts[8*i:]); answers[i].Blocked != (left > 0) || left > 0 && answers[i].Retry() < int64(left) {
+							t.Errorf("subject %d, blocked for %d: %+v", i, left, answers[i])
+						}
+					}
+				}
+				answers = make([]driver.Answer, len(reqs))
+			}
 			decided, _, err := unpack(reqs, string(reply), answers)
 			if err != nil {
 				if !strings.HasPrefix(err.Error(), "redisstore: ") || decided {
