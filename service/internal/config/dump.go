@@ -81,12 +81,33 @@ func describeLimits(limits []sash.Limit, opts sash.Options) string {
 	return strings.Join(texts, " and ") + " by " + by
 }
 
-// Dump writes one line per rule, in the order of the configuration.
+// Dump writes the rules in the order of the configuration: for each limit the line that Envoy's rate limit service writes,
+// and before them a comment with what that line cannot say.
 func (c *Config) Dump(w io.Writer) error {
 	for _, r := range c.rules {
-		if _, err := fmt.Fprintf(w, "%s: %s\n", r.Metric(), r.Describe()); err != nil {
+		if _, err := fmt.Fprintf(w, "# %s: %s\n", r.Metric(), r.Describe()); err != nil {
 			return err
+		}
+		limits := r.Limits
+		if r.Unlimited {
+			limits = []sash.Limit{{}}
+		}
+		for _, l := range limits {
+			_, err := fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n", r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// unitOf returns the unit of Envoy's service that is a limit's window, or UNKNOWN.
+func unitOf(l sash.Limit) string {
+	for name, window := range envoyUnits {
+		if l.Period == 0 && l.Window == window {
+			return strings.ToUpper(name)
+		}
+	}
+	return "UNKNOWN"
 }

@@ -76,6 +76,7 @@ func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
 func metric(domain string, entries []Entry, path []*descriptor) string {
 	b := append(make([]byte, 0, 128), domain...)
 	detailed := path[len(path)-1].rule.Detailed
+	empty := detailed && !slices.ContainsFunc(path, func(d *descriptor) bool { return d.share }) // also an empty value is shown
 	for i, d := range path {
 		value := d.entry.Value
 		switch {
@@ -85,7 +86,7 @@ func metric(domain string, entries []Entry, path []*descriptor) string {
 			value = d.wildcard.shown(entries[i].Key)
 		}
 		b = append(append(b, '.'), entries[i].Key...)
-		if value != "" {
+		if value != "" || empty {
 			b = append(append(b, '_'), value...)
 		}
 	}

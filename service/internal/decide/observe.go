@@ -2,7 +2,10 @@ package decide
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"example.com/sash/service/internal/config"
 )
 
 // An Observer is called with every request after it was decided, by the goroutine that decided it: it must be quick
@@ -18,6 +21,8 @@ type Observation struct {
 	Answers []Answer
 	// Allowed says whether the request may go ahead; false after an error.
 	Allowed bool
+	// Unknown says that the configuration does not have the domain. A Lenient request is allowed then.
+	Unknown bool
 	// Err is why there is no decision; nil when there is one.
 	Err error
 	// Began is when the request came, and Took how long it took.
@@ -32,7 +37,8 @@ func (d *Decider) observe(ctx context.Context, req *Request, answers []Answer, e
 	if len(d.observers) == 0 {
 		return
 	}
-	o := &Observation{Domain: req.Domain, Parts: req.Parts, Answers: answers, Allowed: err == nil, Err: err, Began: began, Took: time.Since(began)}
+	o := &Observation{Domain: req.Domain, Parts: req.Parts, Answers: answers, Allowed: err == nil, Err: err,
+		Unknown: req.unknown || errors.Is(err, config.ErrUnknownDomain), Began: began, Took: time.Since(began)}
 	for i := range answers {
 		o.Allowed = o.Allowed && answers[i].Allowed()
 	}

@@ -28,6 +28,8 @@ type Request struct {
 	// were booked before, and starts after Answer.Delay, which is not longer. Zero is not at all. A part that does not
 	// bind never waits.
 	Within time.Duration
+
+	unknown bool // the configuration does not have Domain
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.

@@ -106,6 +106,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 		a := &answers[i]
 		err := d.resolvePart(r, req, &req.Parts[i], a)
 		if req.Lenient && errors.Is(err, config.ErrUnknownDomain) {
+			req.unknown = true
 			return nil
 		}
 		if err != nil {

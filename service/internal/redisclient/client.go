@@ -25,6 +25,7 @@ import (
 type Client struct {
 	target *target
 	option rueidis.ClientOption
+	dialer *dialer
 	stop   context.CancelFunc // ends connecting
 	work   sync.WaitGroup     // of goroutines that open and close connections
 
@@ -63,7 +64,13 @@ func New(url string) (*Client, error) {
 	dial := newDialer(option.Dialer.Timeout, t.tls)
 	dial.ended = ctx
 	option.DialCtxFn = dial.rueidis(t.network())
-	return &Client{target: t, option: option, stop: stop}, nil
+	return &Client{target: t, option: option, dialer: dial, stop: stop}, nil
+}
+
+// Connections returns how many connections the client has opened, and how many of them are closed.
+func (c *Client) Connections() (opened, closed uint64) {
+	closed = c.dialer.closed.Load() // first, so that it is never more than opened
+	return c.dialer.opened.Load(), closed
 }
 
 // String returns the address for messages, never with the password.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash/redisstore"
@@ -27,8 +28,23 @@ type dialer struct {
 	ended   context.Context // ends every attempt to connect; may be nil
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 
+	opened, closed atomic.Uint64 // connections
+
 	mu     sync.Mutex
 	failed map[string]*failure // guarded by mu; by unreachable address
+}
+
+// counted is a connection that its dialer counts.
+type counted struct {
+	net.Conn
+	once sync.Once
+	by   *dialer
+}
+
+// Close closes the connection.
+func (c *counted) Close() error {
+	c.once.Do(func() { c.by.closed.Add(1) })
+	return c.Conn.Close()
 }
 
 // A failure is the state of an unreachable address.
@@ -45,8 +61,13 @@ func newDialer(timeout time.Duration, config *tls.Config) *dialer {
 	d.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return redisstore.Dial(ctx, addr, func(ctx context.Context) (net.Conn, error) {
 			conn, err := plain.DialContext(ctx, network, addr)
-			if err != nil || config == nil {
-				return conn, err
+			if err != nil {
+				return nil, err
+			}
+			d.opened.Add(1)
+			conn = &counted{Conn: conn, by: d}
+			if config == nil {
+				return conn, nil
 			}
 			return secure(ctx, conn, config, addr)
 		})

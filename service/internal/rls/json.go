@@ -12,15 +12,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// ServeHTTP answers POST with a RateLimitRequest in JSON: 200 when it is allowed and 429 when it is not,
-// both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
+// ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 when it is allowed and
+// 429 when it is not, both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
 // large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "POST a RateLimitRequest here", http.StatusMethodNotAllowed)
-		return
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())))
 	var large *http.MaxBytesError
 	switch {

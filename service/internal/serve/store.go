@@ -54,6 +54,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 		_ = others.Close()
 	}
 	out := &store{where: "redis at " + client.String(), client: others}
+	s.stats.Redis(client.Connections)
 	log := s.Log.With("store", out.where)
 	redisclient.Log(s.Log)
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})

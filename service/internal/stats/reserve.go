@@ -2,6 +2,7 @@ package stats
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -15,8 +16,10 @@ const (
 	maxNames = 1000
 	maxName  = 256
 	// maxLeft is the most rules of earlier configurations, by which requests were decided when a new one was loaded.
-	maxLeft  = 100
-	overflow = "other"
+	maxLeft = 100
+	// maxUnknown is the most domains that requests name and the configuration does not have.
+	maxUnknown = 100
+	overflow   = "other"
 )
 
 // Use reserves counters for every rule of a configuration, whatever requests contain. Counters of rules that only the
@@ -24,7 +27,11 @@ const (
 func (r *Registry) Use(cfg *config.Config) {
 	rules, names := []ruleID{{}}, []string{}
 	for _, rule := range cfg.Rules() {
-		rules, names = append(rules, ruleID{rule.Domain, rule.Label}), append(names, rule.Metric())
+		rules = append(rules, ruleID{rule.Domain, rule.Label})
+		if rule.Unlimited {
+			continue // no units are counted of it
+		}
+		names = append(names, rule.Metric())
 		if rule.Candidate != nil {
 			names = append(names, config.CandidateMetric(rule.Metric()))
 		}
@@ -40,11 +47,16 @@ func newRules() *Bounded[ruleID, ruleCounts] {
 	return NewBounded[ruleID, ruleCounts](maxLeft, otherRules, ruleID.clone)
 }
 
-func newUnits() *Bounded[string, Rule] {
-	return NewBounded[string, Rule](maxNames, overflow, func(name string) string {
-		if len(name) > maxName {
-			return overflow
-		}
-		return strings.Clone(strings.ToValidUTF8(name, "_")) // two names must not differ in what Prometheus cannot show
-	})
+func newUnits() *Bounded[string, Rule] { return NewBounded[string, Rule](maxNames, overflow, short) }
+
+func newUnknown() *Bounded[string, atomic.Uint64] {
+	return NewBounded[string, atomic.Uint64](maxUnknown, overflow, short)
+}
+
+// short returns the form in which a name that comes from a request is kept.
+func short(name string) string {
+	if len(name) > maxName {
+		return overflow
+	}
+	return strings.Clone(strings.ToValidUTF8(name, "_")) // two names must not differ in what Prometheus cannot show
 }

@@ -37,7 +37,8 @@ type Registry struct {
 	failures [len(decide.Causes)]atomic.Uint64
 	denied   [len(deniedReasons)]atomic.Uint64
 	rules    *Bounded[ruleID, ruleCounts]
-	units    *Bounded[string, Rule] // by the name of a rule in Envoy's statistics
+	units    *Bounded[string, Rule]          // by the name of a rule in Envoy's statistics
+	unknown  *Bounded[string, atomic.Uint64] // by the domain that requests name
 	near     float64
 	unit     time.Duration // of ResponseTime
 	duration *prometheus.HistogramVec
@@ -58,6 +59,7 @@ func New(opts *Options) *Registry {
 	r := &Registry{
 		rules:      newRules(),
 		units:      newUnits(),
+		unknown:    newUnknown(),
 		near:       0.8,
 		unit:       time.Second,
 		duration:   prometheus.NewHistogramVec(durationOpts, []string{"source"}),
@@ -99,6 +101,9 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	request, origin := o.Outcome(), o.Origin()
 	r.requests[requestOutcome(o, request)][origin].Add(1)
 	r.took[origin].Observe(o.Took.Seconds())
+	if o.Unknown {
+		r.unknown.Get(o.Domain).Add(uint64(len(o.Parts)))
+	}
 	if request == decide.Invalid {
 		return
 	}

@@ -3,7 +3,7 @@ package stats
 import (
 	"fmt"
 	"io"
-	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -24,7 +24,7 @@ func (r *Registry) Rule(name string) *Rule { return r.units.Get(name) }
 
 // countUnits counts the units of one part, and those of its rule's candidate under the name of the candidate.
 func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
-	if a.Metric == "" || a.Cost <= 0 {
+	if a.Metric == "" || a.Cost <= 0 || a.Rule != nil && a.Rule.Unlimited {
 		return
 	}
 	switch rule := r.Rule(a.Metric); outcome {
@@ -93,34 +93,13 @@ func (r *Rule) values() []value {
 	}
 }
 
-// eachRule calls f for every rule, in the order of the names.
-func (r *Registry) eachRule(f func(name string, rule *Rule)) {
-	all := r.units.All()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		f(name, all[name])
-	}
-}
-
 // Counters calls f for every counter, under the names of Envoy's rate limit service where it has them, without
 // characters that would end a line of text or of statsd.
 func (r *Registry) Counters(f func(name string, count uint64)) {
-	for _, v := range slices.Concat(r.Service.values(), r.failureValues(), r.deniedValues()) {
+	for _, v := range slices.Concat(r.failureValues(), r.deniedValues()) {
 		f(v.name, v.count)
 	}
-	counts := make(map[string]uint64) // names that differ only in what line replaces are one
-	var names []string
-	r.eachRule(func(name string, rule *Rule) {
-		for _, v := range rule.values() {
-			full := "ratelimit.service.rate_limit." + line(name) + "." + v.name
-			if _, again := counts[full]; !again {
-				names = append(names, full)
-			}
-			counts[full] += v.count
-		}
-	})
-	for _, name := range names {
-		f(name, counts[name])
-	}
+	r.envoys(f)
 }
 
 // WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
@@ -134,12 +113,17 @@ func (r *Registry) WriteText(w io.Writer) error {
 	return err
 }
 
-// line replaces the characters that would end a name or a line.
-func line(name string) string {
-	return strings.Map(func(c rune) rune {
+// address is an IPv4 address, as Envoy's rate limit service finds it.
+var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+
+// statName replaces the characters that would end a name or a line, and the dots of IPv4 addresses, which would make
+// levels of them.
+func statName(name string) string {
+	name = strings.Map(func(c rune) rune {
 		if c < ' ' || c == ':' || c == '|' || c == 0x7f {
 			return '_'
 		}
 		return c
-	}, name)
+	}, strings.ToValidUTF8(name, "_"))
+	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
 }

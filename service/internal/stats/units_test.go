@@ -27,7 +27,7 @@ func TestNamesAreThoseOfEnvoysService(t *testing.T) {
 		}
 	}
 	err := testutil.CollectAndCompare(r, strings.NewReader(`
-# HELP ratelimit_service_rate_limit_total_hits Units requested of a rule.
+# HELP ratelimit_service_rate_limit_total_hits As Envoy's rate limit service counts it.
 # TYPE ratelimit_service_rate_limit_total_hits counter
 ratelimit_service_rate_limit_total_hits{domain="messaging",key1="message_type_marketing",key2="to_number"} 3
 `), "ratelimit_service_rate_limit_total_hits")
@@ -42,10 +42,6 @@ func TestALongNameCountsUnderOther(t *testing.T) {
 	r.Rule("d" + strings.Repeat(".a", 100)).Total.Add(1)
 	if len(r.units.All()) != 2 || r.Rule(overflow).Total.Load() != 1 {
 		t.Errorf("%d names are held, and %d units are in %q", len(r.units.All()), r.Rule(overflow).Total.Load(), overflow)
-	}
-	labels, values := labelsOf("d" + strings.Repeat(".a", 100))
-	if len(labels) != maxLabels || len(values) != maxLabels || !strings.HasSuffix(values[maxLabels-1], ".a.a") {
-		t.Errorf("%d labels and %d values, the last %q", len(labels), len(values), values[len(values)-1])
 	}
 }
 
@@ -71,5 +67,38 @@ func TestNamesAreBoundedAndEscaped(t *testing.T) {
 	registry.MustRegister(r)
 	if _, err := registry.Gather(); err != nil {
 		t.Errorf("Prometheus refuses it: %v", err)
+	}
+}
+
+func TestSeriesAreThoseOfTheMapping(t *testing.T) {
+	const rule = "ratelimit_service_rate_limit_over_limit"
+	for name, want := range map[string]series{
+		"ratelimit.service.rate_limit.d.a.over_limit":             {name: rule, domain: "d", key1: "a"},
+		"ratelimit.service.rate_limit.d.a.b.over_limit":           {name: rule, domain: "d", key1: "a", key2: "b"},
+		"ratelimit.service.rate_limit.d.a.b.c.e.over_limit":       {name: rule, domain: "d", key1: "a", key2: "b"},
+		"ratelimit.service.rate_limit.d.a.candidate.over_limit":   {name: rule, domain: "d", key1: "a", key2: "candidate"},
+		"ratelimit.service.rate_limit.d.a.b.candidate.over_limit": {name: rule, domain: "d", key1: "a", key2: "b", candidate: "candidate"},
+		"ratelimit.service.rate_limit.d.over_limit":               {name: "ratelimit_service_rate_limit_d_over_limit"},
+		"ratelimit.service.rate_limit.d-1.domain_not_found":       {name: "ratelimit_service_rate_limit_d_1_domain_not_found"},
+		"ratelimit.service.call.should_rate_limit.redis_error":    {name: "ratelimit_service_should_rate_limit_error", err: "redis_error"},
+		"ratelimit_server.ShouldRateLimit.total_requests":         {name: "ratelimit_service_total_requests", method: "ShouldRateLimit"},
+		"ratelimit.service.config_load_error":                     {name: "ratelimit_service_config_load_error"},
+		"ratelimit.service.global_shadow_mode":                    {name: "ratelimit_service_global_shadow_mode"},
+	} {
+		if got := seriesOf(name); got != want {
+			t.Errorf("%s is %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// Values of requests with dots, and domains that are not configured, make no two series of one name.
+func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
+	r := New(nil)
+	for _, name := range []string{"d", "d.", "d..", ".", "", "d.a.b.c", "d.a.b.e", "d.a..", "d.1.2.3.4", "d.a.candidate", "d.a.b.candidate"} {
+		r.Rule(name).Total.Add(1)
+		r.unknown.Get(name).Add(1)
+	}
+	if _, err := r.Prometheus.Gather(); err != nil {
+		t.Error(err)
 	}
 }
