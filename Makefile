@@ -194,6 +194,10 @@ bench: redis ## measure, print the tables and write them to docs/benchmarks.md (
 bench-quick: redis ## check that every benchmark runs (about a minute and a half; writes nothing)
 	cd internal/bench && go run ./cmd/sashbench -quick
 
+.PHONY: bench-service
+bench-service: redis ## measure the service under load, also without a processor, and print the table (about three minutes)
+	cd internal/bench && go run ./cmd/sashbench -parts service
+
 .PHONY: bench-scale
 bench-scale: redis ## measure a million keys in memory and on Redis, and write docs/benchmarks-scale.md (about a minute)
 	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md

@@ -23,15 +23,15 @@ const connections = 4
 // A protocol is a way to call the service.
 type protocol struct {
 	name string
-	dial func(*service) (decide load.Decide, done func(), err error)
+	dial func(s *service, entry string) (decide load.Decide, done func(), err error)
 }
 
 var protocols = []protocol{
-	{"gRPC, Envoy's protocol", dialGRPC},
-	{"HTTP, POST /v1/allow", dialHTTP},
+	{"gRPC", dialGRPC},
+	{"HTTP", dialHTTP},
 }
 
-func dialGRPC(s *service) (load.Decide, func(), error) {
+func dialGRPC(s *service, entry string) (load.Decide, func(), error) {
 	var conns []*grpc.ClientConn
 	done := func() {
 		for _, c := range conns {
@@ -53,19 +53,19 @@ func dialGRPC(s *service) (load.Decide, func(), error) {
 		res, err := clients[turn.Add(1)%connections].ShouldRateLimit(ctx, &pb.RateLimitRequest{
 			Domain: "bench",
 			Descriptors: []*common.RateLimitDescriptor{{
-				Entries: []*common.RateLimitDescriptor_Entry{{Key: "client", Value: key}},
+				Entries: []*common.RateLimitDescriptor_Entry{{Key: entry, Value: key}},
 			}},
 		})
 		return res.GetOverallCode() == pb.RateLimitResponse_OK, err
 	}, done, nil
 }
 
-func dialHTTP(s *service) (load.Decide, func(), error) {
+func dialHTTP(s *service, entry string) (load.Decide, func(), error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute}
 	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
 	url := s.URL + "/v1/allow"
 	return func(ctx context.Context, key string) (bool, error) {
-		body := strings.NewReader(`{"domain":"bench","entries":[{"key":"client","value":"` + key + `"}]}`)
+		body := strings.NewReader(`{"domain":"bench","entries":[{"key":"` + entry + `","value":"` + key + `"}]}`)
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 		if err != nil {
 			return false, err

@@ -13,11 +13,15 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// rules has one rule, with a limit that no client reaches.
+// rules has a limit that no client reaches, one that all calls of one subject do not reach, and one that is soon used up.
 const rules = `domain: bench
 descriptors:
   - key: client
     limits: ["10000/1m"]
+  - key: hot
+    limits: ["100000000/1m"]
+  - key: small
+    limits: ["10/1h"]
 `
 
 // build builds the command that users run, in a directory.
@@ -37,15 +41,20 @@ type service struct {
 	ended chan error
 }
 
-// serve starts the service on Redis, or on its own memory if the address is empty.
-func serve(binary, redis string) (*service, error) {
-	args := []string{"serve", "--json", "--config", filepath.Join(filepath.Dir(binary), "rules.yaml"), "--log-level", "error",
+// serve starts the service on Redis, or on its own memory if the address is empty. A service that yields runs after
+// everything else.
+func serve(binary, redis string, yields bool) (*service, error) {
+	rules := filepath.Join(filepath.Dir(binary), "rules.yaml")
+	args := []string{"serve", "--json", "--config", rules, "--log-level", "error",
 		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
 	if redis != "" {
 		args = append(args, "--redis", "redis://"+redis)
 	}
+	if yields {
+		binary, args = "nice", append([]string{"-n", niceness, binary}, args...)
+	}
 	s := &service{cmd: exec.Command(binary, args...), ended: make(chan error, 1)}
-	s.cmd.Env, s.cmd.Stderr = []string{}, os.Stderr
+	s.cmd.Env, s.cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
