@@ -149,7 +149,7 @@ and for clients with tokens (see sash token) or certificates; docs/security.md d
 
 func (s *serving) flags(cmd *cobra.Command) {
 	f, o := cmd.Flags(), &s.opts
-	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of .yaml files (default: $"+configVariable+", or the built-in example, see sash config example)")
+	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory: every file in it and below is read (default: $"+configVariable+", or the built-in example, see sash config example)")
 	f.BoolVar(&o.Config.Merge, "merge-domains", false, mergeUsage)
 	f.IntVar(&s.maxRulesRemoved, "max-rules-removed", -1, "most rules that a changed configuration may remove while the service runs: if it removes more, such as a file that was cut off, the last good one stays (default: any number)")
 	f.StringVar(&o.Redis, "redis", "", redisUsage+" (default: $"+redisVariable+", or this process's memory)")

@@ -133,6 +133,9 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 			*setting.into = setting.value
 		}
 	}
+	if !given("config") {
+		o.Config.DotFiles, o.Config.Siblings = env.DotFiles, env.Siblings
+	}
 	if m := env.Management; m != nil && !given("config") {
 		o.Management, err = m.Source()
 	}

@@ -5,15 +5,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
+// maxFiles bounds a configuration, in case a path is not what was meant.
+const maxFiles = 10_000
+
 // A Source is the location of a configuration on disk.
 type Source struct {
-	// Path is a file, or a directory whose .yaml and .yml files are read in the order of their names. Files whose
-	// names begin with a dot are ignored.
+	// Path is a file, or a directory. Every file in it and in the directories below is read, whatever its name, as Envoy's
+	// service does, in the order of their names. Files and directories that are left out are warnings of the configuration:
+	// those whose names begin with a dot, links to directories, and what is no regular file. Names that begin with two dots
+	// are left out without a word: Kubernetes keeps the versions of a ConfigMap there.
 	Path string
+	// DotFiles reads files and directories whose names begin with one dot too.
+	DotFiles bool
+	// Siblings reads the files and directories beside Path too whose names begin with that of Path and a dot: config.yaml
+	// beside config. Path itself need not be there then.
+	Siblings bool
 	// Merge lets several files add descriptors to one domain.
 	Merge bool
 	// Defaults are the options of rules that do not name their own.
@@ -22,61 +31,128 @@ type Source struct {
 
 // Load reads and checks the configuration.
 func (s Source) Load() (*Config, error) {
-	files, err := s.read()
+	files, found, err := s.read()
 	if err != nil {
 		return nil, err
 	}
-	return ParseBy(s.Defaults, s.Merge, files...)
+	cfg, err := ParseBy(s.Defaults, s.Merge, files...)
+	if err != nil {
+		return nil, err
+	}
+	all := &notes{warnings: found.skipped}
+	for _, warning := range cfg.warnings {
+		all.add(warning)
+	}
+	cfg.warnings = all.texts()
+	return cfg, nil
 }
 
 // read returns the current files.
-func (s Source) read() ([]File, error) {
-	info, err := os.Stat(s.Path)
+func (s Source) read() ([]File, *found, error) {
+	found, err := s.find()
 	if err != nil {
-		return nil, fmt.Errorf("reading the configuration: %w", err)
+		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	names := []string{s.Path}
-	if info.IsDir() {
-		if names, err = configFiles(s.Path); err != nil {
-			return nil, fmt.Errorf("reading the configuration: %w", err)
-		}
-		if len(names) == 0 {
-			return nil, fmt.Errorf("reading the configuration: the directory %s has no .yaml or .yml file", s.Path)
-		}
-	}
-	files := make([]File, len(names))
-	for i, name := range names {
+	files := make([]File, len(found.files))
+	for i, name := range found.files {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return nil, fmt.Errorf("reading the configuration: %w", err)
+			return nil, nil, fmt.Errorf("reading the configuration: %w", err)
 		}
 		files[i] = File{Name: name, Text: text}
 	}
-	return files, nil
+	return files, found, nil
 }
 
-func configFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+// found is what there is at a Source.
+type found struct {
+	files, dirs []string
+	skipped     []string // what is not read and why, for people; at most maxWarnings
+}
+
+// find returns the files of a configuration.
+func (s Source) find() (*found, error) {
+	f := &found{}
+	paths, err := s.paths()
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, entry := range entries {
-		name := entry.Name()
-		if strings.HasPrefix(name, ".") || !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) {
-			continue
-		}
-		name = filepath.Join(dir, name)
-		info, err := os.Stat(name) // a ConfigMap's files are symbolic links
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was removed in between
-		}
+	for _, path := range paths {
+		info, err := os.Stat(path)
 		if err != nil {
 			return nil, err
 		}
-		if info.Mode().IsRegular() {
-			names = append(names, name)
+		if !info.IsDir() {
+			f.files = append(f.files, path)
+		} else if err := s.walk(path, f); err != nil {
+			return nil, err
 		}
 	}
-	return names, nil
+	if len(f.files) == 0 {
+		return nil, fmt.Errorf("the directory %s has no file%s", s.Path, strings.Join(append([]string{""}, f.skipped...), "; "))
+	}
+	return f, nil
+}
+
+// paths returns Path and its siblings, in order.
+func (s Source) paths() ([]string, error) {
+	if !s.Siblings {
+		return []string{s.Path}, nil
+	}
+	dir, base := filepath.Split(filepath.Clean(s.Path))
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var paths []string
+	for _, entry := range entries {
+		if name := entry.Name(); name == base || strings.HasPrefix(name, base+".") {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+	}
+	if len(paths) == 0 {
+		return []string{s.Path}, nil // whose error says that it is not there
+	}
+	return paths, nil
+}
+
+// walk adds what is in a directory and below it.
+func (s Source) walk(dir string, f *found) error {
+	f.dirs = append(f.dirs, dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := filepath.Join(dir, entry.Name())
+		info, err := os.Stat(name) // a ConfigMap's files are symbolic links
+		switch {
+		case strings.HasPrefix(entry.Name(), ".."):
+		case !s.DotFiles && strings.HasPrefix(entry.Name(), "."):
+			f.skip(name, "its name begins with a dot")
+		case errors.Is(err, os.ErrNotExist):
+			f.skip(name, "it leads nowhere, or was removed meanwhile")
+		case err != nil:
+			return err
+		case entry.IsDir():
+			if err := s.walk(name, f); err != nil {
+				return err
+			}
+		case info.IsDir():
+			f.skip(name, "it is a link to a directory")
+		case !info.Mode().IsRegular():
+			f.skip(name, "it is not a regular file")
+		default:
+			if f.files = append(f.files, name); len(f.files) > maxFiles {
+				return fmt.Errorf("more than %d files: give a directory that has nothing but configurations", maxFiles)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *found) skip(name, why string) {
+	if len(f.skipped) < maxWarnings {
+		f.skipped = append(f.skipped, name+" is not read: "+why)
+	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -39,9 +41,6 @@ func TestADirectoryIsReadFileByFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/b.yaml", "domain: b\n")
 	write(t, dir+"/a.yml", "domain: a\n")
-	write(t, dir+"/.hidden.yaml", "nonsense: [")
-	write(t, dir+"/README.md", "nonsense: [")
-	write(t, dir+"/deeper/c.yaml", "nonsense: [")
 	cfg, err := Source{Path: dir}.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +59,67 @@ func TestADirectoryIsReadFileByFile(t *testing.T) {
 	if _, err := (Source{Path: dir, Merge: true}).Load(); err == nil || !strings.Contains(err.Error(), "d.yaml:2: duplicate descriptor a / x") {
 		t.Errorf("a descriptor in two files of a domain: %v", err)
 	}
-	if _, err := (Source{Path: t.TempDir()}).Load(); err == nil || !strings.Contains(err.Error(), "has no .yaml or .yml file") {
+	if _, err := (Source{Path: t.TempDir()}).Load(); err == nil || !strings.Contains(err.Error(), "has no file") {
 		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+// Envoy's service reads every file, whatever its name and however deep. What is left out here is said.
+func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
+	root := t.TempDir()
+	dir := root + "/config"
+	for _, name := range []string{"plain", "b.conf", "deep/er/c.yaml", "deep/README.md", ".hidden.yaml", ".dir/d.yaml", "..data/e.yaml"} {
+		write(t, dir+"/"+name, "domain: "+strings.Trim(strings.ReplaceAll(name, "/", "-"), ".")+"\n")
+	}
+	write(t, root+"/elsewhere/f.yaml", "domain: f\n")
+	write(t, root+"/config.yaml", "domain: sibling\n")
+	write(t, root+"/config.d/g", "domain: g\n")
+	write(t, root+"/configs.yaml", "domain: other\n")
+	link(t, root+"/elsewhere", dir+"/linked")
+	link(t, root+"/nowhere", dir+"/lost.yaml")
+	if err := syscall.Mkfifo(dir+"/pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		source  Source
+		domains string
+		skipped []string
+	}{
+		"a directory": {Source{Path: dir}, "b.conf deep-README.md deep-er-c.yaml plain", []string{
+			"/.dir is not read: its name begins with a dot", "/.hidden.yaml is not read: its name begins with a dot",
+			"/linked is not read: it is a link to a directory", "/lost.yaml is not read: it leads nowhere, or was removed meanwhile", "/pipe is not read: it is not a regular file",
+		}},
+		"dot files too": {Source{Path: dir, DotFiles: true}, "dir-d.yaml hidden.yaml b.conf deep-README.md deep-er-c.yaml plain", []string{
+			"/linked is not read: it is a link to a directory", "/lost.yaml is not read: it leads nowhere, or was removed meanwhile", "/pipe is not read: it is not a regular file",
+		}},
+		"a directory with siblings": {Source{Path: root + "/config", Siblings: true, DotFiles: true}, "dir-d.yaml hidden.yaml b.conf deep-README.md deep-er-c.yaml plain g sibling", []string{
+			"/linked is not read: it is a link to a directory", "/lost.yaml is not read: it leads nowhere, or was removed meanwhile", "/pipe is not read: it is not a regular file",
+		}},
+		"siblings of nothing": {Source{Path: root + "/configs", Siblings: true}, "other", nil},
+	} {
+		cfg, err := tt.source.Load()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := strings.Join(cfg.Domains(), " "); got != tt.domains {
+			t.Errorf("%s: domains %s", name, got)
+		}
+		want := slices.Clone(tt.skipped)
+		for i := range want {
+			want[i] = dir + want[i]
+		}
+		if got := cfg.Warnings(); !slices.Equal(got, want) {
+			t.Errorf("%s: warnings %q, want %q", name, got, want)
+		}
+	}
+	if _, err := (Source{Path: root + "/nothing", Siblings: true}).Load(); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("nothing at all: %v", err)
+	}
+	only := t.TempDir()
+	write(t, only+"/.hidden", "domain: d\n")
+	if _, err := (Source{Path: only}).Load(); err == nil || !strings.Contains(err.Error(), "has no file; "+only+"/.hidden is not read") {
+		t.Errorf("nothing but a dot file: %v", err)
 	}
 }
 
@@ -154,6 +212,10 @@ func TestChangesOfADirectoryAreNoticed(t *testing.T) {
 	expect(t, said, 1)
 	write(t, dir+"/a.yaml", domainOf(2))
 	expect(t, said, 2)
+	write(t, dir+"/deep/er/0.conf", "domain: below\n")
+	expect(t, said, 2)
+	write(t, dir+"/deep/er/0.conf", "domain: [")
+	expect(t, said, 0)
 }
 
 // Envoy's service is deployed as root -> release, with the files below.

@@ -91,8 +91,11 @@ func (w *watching) follow() {
 		path = target
 		note(path)
 	}
-	if names, err := configFiles(path); err == nil {
-		for _, name := range names {
+	if found, err := w.source.find(); err == nil {
+		for _, dir := range found.dirs {
+			note(dir)
+		}
+		for _, name := range found.files {
 			if link, _ := os.Readlink(name); link != "" {
 				if target, err := filepath.EvalSymlinks(name); err == nil {
 					dirs[filepath.Dir(target)] = true
@@ -152,7 +155,7 @@ func existing(path string) string {
 
 // Fingerprint returns the fingerprint of the current contents. Unreadable contents have one too.
 func (s Source) Fingerprint() Fingerprint {
-	files, err := s.read()
+	files, _, err := s.read()
 	hash := sha256.New()
 	if err != nil {
 		hash.Write([]byte("unreadable " + err.Error()))

@@ -21,8 +21,9 @@ type Settings struct {
 	// the addresses, Redis, Config, LogLevel and LogJSON read, whose variables other programs use too. Unset variables
 	// have the defaults of that service.
 	Deployed bool
-	// Config is the directory of the configuration.
-	Config string
+	// Config is the directory of the configuration. DotFiles and Siblings are those of config.Source.
+	Config             string
+	DotFiles, Siblings bool
 	// Management is the server that sends the configuration. Nil is files.
 	Management *Management
 	// Merge lets several files configure one domain.
@@ -132,6 +133,8 @@ func (s *Settings) deployment(r *reader) {
 		r.fail("CONFIG_TYPE=%s: use FILE or GRPC_XDS_SOTW", kind)
 	}
 	s.Config = filepath.Join(r.text("RUNTIME_ROOT", "/srv/runtime_data/current"), r.env("RUNTIME_SUBDIRECTORY"), r.text("RUNTIME_APPDIRECTORY", "config"))
+	s.DotFiles = !r.boolean("RUNTIME_IGNOREDOTFILES")
+	s.Siblings = r.env("RUNTIME_WATCH_ROOT") == "" || r.boolean("RUNTIME_WATCH_ROOT")
 	s.HTTP = r.address("HOST", "PORT", "8080")
 	s.Admin = r.address("DEBUG_HOST", "DEBUG_PORT", "6070")
 	s.GRPCNetwork, s.GRPC = "tcp", r.address("GRPC_HOST", "GRPC_PORT", "8081")

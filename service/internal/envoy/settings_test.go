@@ -49,13 +49,25 @@ func TestDefaultsMatchEnvoysService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Config != "/data/ratelimit/config" || s.HTTP != "0.0.0.0:8080" || s.GRPC != "0.0.0.0:8081" || s.GRPCNetwork != "tcp" ||
-		s.Admin != "0.0.0.0:6070" || s.LogLevel != "warn" || s.HeaderLimit != "" || s.Shadow {
+		!s.DotFiles || !s.Siblings || s.Admin != "0.0.0.0:6070" || s.LogLevel != "warn" || s.HeaderLimit != "" || s.Shadow {
 		t.Errorf("%+v", s)
 	}
 	s, err = Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X NEAR_LIMIT_RATIO=0.5 USE_STATSD=true USE_DOG_STATSD=false"))
 	if err != nil || s.HTTP != "10.0.0.1:80" || s.GRPC != "/run/rl.sock" || s.GRPCNetwork != "unix" || !s.LogJSON || s.LogLevel != "warn" ||
 		s.HeaderLimit != "RateLimit-Limit" || s.HeaderReset != "X" || s.NearLimitRatio != 0.5 || len(s.Ignored) != 0 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestWhichFilesAreRead(t *testing.T) {
+	for text, want := range map[string][2]bool{ // dot files, siblings
+		"RUNTIME_IGNOREDOTFILES=true":                          {false, true},
+		"RUNTIME_WATCH_ROOT=false":                             {true, false},
+		"RUNTIME_WATCH_ROOT=true RUNTIME_IGNOREDOTFILES=false": {true, true},
+	} {
+		if s, err := Read(from("RUNTIME_ROOT=/data " + text)); err != nil || s.DotFiles != want[0] || s.Siblings != want[1] {
+			t.Errorf("%s: dot files %v, siblings %v, %v", text, s.DotFiles, s.Siblings, err)
+		}
 	}
 }
 
