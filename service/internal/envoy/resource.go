@@ -13,7 +13,7 @@ import (
 )
 
 // read returns the configuration in resources. It writes them as YAML first, so that one parser checks both forms.
-func read(resources []*anypb.Any, defaults config.Defaults) (*config.Config, error) {
+func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	if len(resources) == 0 {
 		return config.Empty(), nil
 	}
@@ -33,7 +33,7 @@ func read(resources []*anypb.Any, defaults config.Defaults) (*config.Config, err
 		}
 		files[i] = config.File{Name: name, Text: text}
 	}
-	return config.ParseBy(defaults, false, files...)
+	return config.ParseBy(s.Defaults, s.Merge, files...)
 }
 
 func descriptors(all []*rls.RateLimitDescriptor) []any {
@@ -45,6 +45,12 @@ func descriptors(all []*rls.RateLimitDescriptor) []any {
 		}
 		if d.GetShadowMode() {
 			one["shadow_mode"] = true
+		}
+		if d.GetQuotaMode() {
+			one["quota_mode"] = true
+		}
+		if d.GetMetadata() != nil {
+			one["metadata"] = d.GetMetadata().AsMap()
 		}
 		if d.GetDetailedMetric() {
 			one["detailed_metric"] = true
@@ -96,7 +102,7 @@ func unknown(m protoreflect.Message) (where string, found bool) {
 	}
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
-		case field.Kind() != protoreflect.MessageKind:
+		case field.Kind() != protoreflect.MessageKind || field.IsMap(): // the map is that of metadata
 		case field.IsList():
 			for i := range value.List().Len() {
 				if where, found = unknown(value.List().Get(i).Message()); found {

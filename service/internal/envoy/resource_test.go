@@ -1,11 +1,13 @@
 package envoy
 
 import (
+	"strings"
 	"testing"
 
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.com/sash/service/internal/config"
 )
@@ -22,9 +24,9 @@ func perDay(key, value string, units uint32) *rls.RateLimitDescriptor {
 }
 
 func TestWildcardsOfAManagementServerMatchAsThoseOfFiles(t *testing.T) {
-	cfg, err := read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{
+	cfg, err := Source{}.read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{
 		perDay("path", "/api/*/action", 1), perDay("mid", "bar*b", 2), perDay("user*", "", 3),
-	}}), config.Defaults{})
+	}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func TestStringsOfAManagementServerAreStrings(t *testing.T) {
 		if text == "*a" {
 			key = "k" // where it is a wildcard, as it should
 		}
-		cfg, err := read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: text, Descriptors: []*rls.RateLimitDescriptor{perDay(key, text, 1)}}), config.Defaults{})
+		cfg, err := Source{}.read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: text, Descriptors: []*rls.RateLimitDescriptor{perDay(key, text, 1)}}))
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -54,5 +56,37 @@ func TestStringsOfAManagementServerAreStrings(t *testing.T) {
 		if rule, err := cfg.Match(text, []config.Entry{{Key: key, Value: text}}); rule == nil || err != nil {
 			t.Errorf("%q: %v, %v", text, rule, err)
 		}
+	}
+}
+
+func TestNewerFieldsOfAManagementServer(t *testing.T) {
+	metadata, err := structpb.NewStruct(map[string]any{"service": map[string]any{"name": "a", "tags": []any{1.5, nil}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quota := perDay("k", "", 5)
+	quota.QuotaMode, quota.Metadata = true, metadata
+	cfg, err := Source{}.read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{quota}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule, err := cfg.Match("d", []config.Entry{{Key: "k", Value: "x"}})
+	if err != nil || rule == nil || !rule.Quota || rule.Limits[0].Units != 5 {
+		t.Errorf("%+v, %v", rule, err)
+	}
+	if w := cfg.Warnings(); len(w) != 1 || !strings.Contains(w[0], "metadata is not sent") {
+		t.Errorf("warnings %q", w)
+	}
+}
+
+// MERGE_DOMAIN_CONFIG is for resources too.
+func TestResourcesOfOneDomainAreMerged(t *testing.T) {
+	two := resources(t, &rls.RateLimitConfig{Name: "a", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{perDay("a", "", 1)}},
+		&rls.RateLimitConfig{Name: "b", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{perDay("b", "", 2)}})
+	if _, err := (Source{}).read(two); err == nil || !strings.Contains(err.Error(), "duplicate domain d") {
+		t.Errorf("without the setting: %v", err)
+	}
+	if cfg, err := (Source{Merge: true}).read(two); err != nil || len(cfg.Rules()) != 2 {
+		t.Errorf("merged: %v", err)
 	}
 }

@@ -32,6 +32,8 @@ type Source struct {
 	Node string
 	// Defaults are the options of rules, which its configurations cannot name.
 	Defaults config.Defaults
+	// Merge lets several resources configure one domain.
+	Merge bool
 	// TLS is nil for plain text.
 	TLS *tls.Config
 	// Headers are sent with each stream.
@@ -153,7 +155,7 @@ func receive(ctx context.Context, stream discovery.AggregatedDiscoveryService_St
 // answer puts a configuration into use or rejects it, and returns the request that says so, and how long to wait before
 // it is sent.
 func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
-	cfg, err := read(res.GetResources(), s.Defaults)
+	cfg, err := s.read(res.GetResources())
 	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, ResponseNonce: res.GetNonce()}
 	var pause time.Duration
 	if err == nil {

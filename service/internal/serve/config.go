@@ -70,7 +70,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 
 func (s *instance) followManagement(ctx context.Context) error {
 	from := *s.Management
-	from.Defaults = s.Config.Defaults
+	from.Defaults, from.Merge = s.Config.Defaults, s.Config.Merge
 	from.Lost = func(err error) {
 		s.Log.Warn("the management server is away: the last valid configuration stays in use", "server", from.Server, "error", err)
 	}
