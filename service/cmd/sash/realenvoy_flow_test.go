@@ -132,19 +132,6 @@ func TestRealEnvoyLimits(t *testing.T) {
 	}
 }
 
-// Without the right to override, a request with a limit of its own has no decision, and others have.
-func TestRealEnvoyWithoutTheRightToOverride(t *testing.T) {
-	p := serve(t, "--config", envoyExample+"/policy.yaml", "--budget", patience)
-	u := startUpstream(t)
-	e := startEnvoy(t, envoyConfig(t, u, p))
-	if res := through(e, "192.0.2.1", "x-customer", "ann"); res.Code != 503 || u.requests.Load() != 0 {
-		t.Errorf("with a limit: %d", res.Code)
-	}
-	if res := through(e, "192.0.2.1", "x-customer", "bob"); res.Code != 200 {
-		t.Errorf("without one: %d", res.Code)
-	}
-}
-
 // What the other tests show with the stand-in holds for Envoy itself.
 func TestRealEnvoyDoesWhatItsStandInDoes(t *testing.T) {
 	u := startUpstream(t)

@@ -71,7 +71,7 @@ func TestRealEnvoyThroughARollingRestart(t *testing.T) {
 	if n := u.requests.Load(); n != sent.Load() {
 		t.Errorf("%d of %d requests reached the application", n, sent.Load())
 	}
-	if left := peeked(t, instances[0], "127.0.2.1"); left != 1_000_000-sent.Load() {
+	if left := peeked(t, instances[0], "remote_address", "127.0.2.1"); left != 1_000_000-sent.Load() {
 		t.Errorf("%d units are left after %d requests", left, sent.Load())
 	}
 	// Each of Envoy's two workers has a connection to each instance, before and after its restart, and may begin another
@@ -81,10 +81,10 @@ func TestRealEnvoyThroughARollingRestart(t *testing.T) {
 	}
 }
 
-// peeked returns the units that are left to an address.
-func peeked(t *testing.T, p *service, address string) int64 {
+// peeked returns the units that are left to a subject of domain web.
+func peeked(t *testing.T, p *service, key, value string) int64 {
 	t.Helper()
-	body := fmt.Sprintf(`{"domain":"web","entries":[{"key":"remote_address","value":%q}]}`, address)
+	body := fmt.Sprintf(`{"domain":"web","entries":[{"key":%q,"value":%q}]}`, key, value)
 	res, err := http.Post(p.url+"/v1/peek", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)

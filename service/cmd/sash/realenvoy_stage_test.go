@@ -13,12 +13,12 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// serveInline starts Sash with a configuration.
-func serveInline(t *testing.T, policy string) *service {
+// serveInline starts Sash with a configuration, and flags.
+func serveInline(t *testing.T, policy string, args ...string) *service {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	put(t, file, policy)
-	return serve(t, "--config", file, "--budget", patience)
+	return serve(t, append([]string{"--config", file, "--budget", patience}, args...)...)
 }
 
 // Two rate limit filters, such as before and after one that authenticates, have stages. Each makes a decision of its own: a
