@@ -30,6 +30,7 @@ const (
 	// Goroutines that wait for calls: a new one for each call would have to make its stack larger every time. Further
 	// calls get one of their own.
 	streamWorkers = 128
+	minPing      = 500 * time.Millisecond // between pings of a connection without calls; Envoy may be set to one a second
 )
 
 // Server is how the gRPC server runs. The zero value is the default.
@@ -118,7 +119,7 @@ func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
 			MaxConnectionIdle: idleTimeout, MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
 			Time: 2 * time.Minute, Timeout: 20 * time.Second,
 		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	}
 }
 
