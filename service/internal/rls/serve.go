@@ -27,10 +27,10 @@ const (
 	maxStreams   = 250
 	idleTimeout  = 10 * time.Minute
 	graceTimeout = 10 * time.Second
+	minPing      = 500 * time.Millisecond // between pings of a connection without calls; Envoy may be set to one a second
 	// Goroutines that wait for calls: a new one for each call would have to make its stack larger every time. Further
 	// calls get one of their own.
 	streamWorkers = 128
-	minPing      = 500 * time.Millisecond // between pings of a connection without calls; Envoy may be set to one a second
 )
 
 // Server is how the gRPC server runs. The zero value is the default.
