@@ -113,16 +113,17 @@ func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []st
 	return reply, nil
 }
 
-// mislead moves the time in an answer that asks for other calendar boundaries, the first time: so the
-// store brings boundaries that are a period off, which the script has to pick the right ones from.
+// mislead moves the time in the first answer to a call that asks for other calendar boundaries: so the store brings
+// boundaries that are a period off, which the script has to pick the right ones from.
 func (s *scripter) mislead(reply string) string {
-	if len(reply) != 16 || !strings.HasPrefix(reply, "\xff\xff\xff\xff") {
+	if !strings.HasPrefix(reply, "\xff\xff\xff\xff") { // it is decided
 		s.misled = false
 		return reply
 	}
-	if s.misled = !s.misled; !s.misled {
+	if len(reply) != 16 || s.misled {
 		return reply
 	}
+	s.misled = true
 	at := int64(binary.BigEndian.Uint64([]byte(reply[8:]))) + s.skew().Microseconds()
 	return reply[:8] + string(binary.BigEndian.AppendUint64(nil, uint64(at)))
 }
