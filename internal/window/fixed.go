@@ -1,6 +1,10 @@
 package window
 
-import "example.com/sash/driver"
+import (
+	"math"
+
+	"example.com/sash/driver"
+)
 
 // A Fixed is the fixed window: a counter per window that starts at a multiple of its length since the
 // epoch, or at a boundary of the calendar. It admits up to twice its units around a boundary.
@@ -76,7 +80,7 @@ func (f *Fixed) Look(now, cost int64, limits []driver.Limit, out []driver.Status
 func (f *Fixed) Charge(now, cost int64, limits []driver.Limit) {
 	for i := range limits {
 		c := f.at(now, &limits[i])
-		c.count += cost
+		c.count = min(c.count+cost, math.MaxInt64/2) // refusals may be charged without end
 		f.put(c)
 	}
 }

@@ -33,7 +33,7 @@ type client struct {
 	grant
 }
 
-// unlisted is what holds without a file.
+// unlisted is what holds without a Gate.
 var unlisted = &clients{anonymous: grant{allow: Decide}}
 
 // A text is a scalar of the file, and the line that it is on.

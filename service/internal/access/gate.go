@@ -48,6 +48,8 @@ type Options struct {
 	// Certificates says that a port verifies certificates of clients. Otherwise those of the file identify nobody, and
 	// a warning says so.
 	Certificates bool
+	// Anonymous is what every caller may do without a file. Zero is Decide.
+	Anonymous Right
 	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
 	Log *slog.Logger
 	// Now is the clock by which the file is looked at. Nil is time.Now.
@@ -67,7 +69,7 @@ func Open(path string, opts *Options) (*Gate, error) {
 	g.log.To = g.opts.Log
 	g.began = g.opts.Now()
 	g.due.Store(int64(lookEvery))
-	g.clients.Store(unlisted)
+	g.clients.Store(&clients{anonymous: grant{allow: cmp.Or(g.opts.Anonymous, Decide)}})
 	if path == "" {
 		return g, nil
 	}
@@ -91,8 +93,11 @@ func (g *Gate) listed() bool { return g != nil && g.path != "" }
 
 // current returns the clients, after a look at the file if one is due. The calls of other requests do not wait for it.
 func (g *Gate) current() *clients {
-	if !g.listed() {
+	switch {
+	case g == nil:
 		return unlisted
+	case !g.listed():
+		return g.clients.Load()
 	}
 	now, due := int64(g.opts.Now().Sub(g.began)), g.due.Load()
 	if now >= due && g.due.CompareAndSwap(due, now+int64(lookEvery)) {

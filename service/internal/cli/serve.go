@@ -83,7 +83,7 @@ The gRPC address serves envoy.service.ratelimit.v3.RateLimitService. It replaces
 service, and reads its configuration files and environment variables, which take precedence over
 ` + configVariable + ` and ` + formatVariable + `, as flags do: see docs/envoy.md. POST /json is the same in JSON, and
 GET /healthcheck is for load balancers. Under the name ratelimit the program is sash serve with that
-service's variables.
+service's variables. With SASH_ENVOY_COMPATIBLE=true it also counts as that service does.
 
 The admin address has /dashboard, /rlconfig, /stats and /metrics, and below /admin/v1/, as JSON, the
 configuration and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or

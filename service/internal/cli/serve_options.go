@@ -107,6 +107,9 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 	if env.Algorithm != "" && !given("algorithm") {
 		s.algorithm = env.Algorithm
 	}
+	if env.Compatible {
+		s.compatible(env, given)
+	}
 	o.Protocol.Shadow, o.Protocol.Quota, o.Protocol.Metadata = env.Shadow, env.Quota, env.Metadata
 	if env.HeaderLimit != "" {
 		o.Protocol.Headers = &rls.Headers{Limit: env.HeaderLimit, Remaining: env.HeaderRemaining, Reset: env.HeaderReset}
@@ -140,6 +143,18 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 		o.Management, err = m.Source()
 	}
 	return err
+}
+
+// compatible makes clients see what Envoy's service answers.
+func (s *serving) compatible(env *envoy.Settings, given func(flag string) bool) {
+	if env.Algorithm == "" && !given("algorithm") {
+		s.algorithm = "fixed-window"
+	}
+	s.opts.Config.Defaults.CountRefused = true
+	s.opts.Protocol.Counting = &decide.Counting{Stop: env.Stop}
+	if env.LocalCache > 0 {
+		s.opts.Protocol.Counting.Over = decide.NewOverLimit(env.LocalCache)
+	}
 }
 
 // check returns what is wrong with the flags.

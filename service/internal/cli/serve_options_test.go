@@ -47,3 +47,19 @@ func TestChargingAndAlgorithmFromTheEnvironment(t *testing.T) {
 		t.Error("SASH_CHARGE_EACH=perhaps is no error")
 	}
 }
+
+func TestCompatibleWithEnvoysService(t *testing.T) {
+	opts, err := served(t, map[string]string{
+		"SASH_ENVOY_COMPATIBLE": "true", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true", "LOCAL_CACHE_SIZE_IN_BYTES": "1000",
+	})
+	how := opts.Protocol.Counting
+	if err != nil || how == nil || !how.Stop || how.Over == nil || opts.Config.Defaults.Algorithm != sash.FixedWindow || !opts.Config.Defaults.CountRefused {
+		t.Errorf("%+v, %v, %v", how, opts.Config.Defaults, err)
+	}
+	if opts, err = served(t, map[string]string{"SASH_ENVOY_COMPATIBLE": "true"}); err != nil || opts.Protocol.Counting.Stop || opts.Protocol.Counting.Over != nil {
+		t.Errorf("%+v, %v", opts.Protocol.Counting, err)
+	}
+	if opts, err = served(t, map[string]string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"}); err != nil || opts.Protocol.Counting != nil {
+		t.Errorf("%+v, %v", opts.Protocol.Counting, err)
+	}
+}

@@ -98,6 +98,9 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	if req.ID != "" {
 		return d.chargeOnce(ctx, req, &answers[0])
 	}
+	if req.Counting != nil {
+		return d.count(ctx, req, answers)
+	}
 	var few [4]*Answer
 	binding, quotas := few[:0], false
 	for i := range answers {

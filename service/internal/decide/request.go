@@ -20,6 +20,8 @@ type Request struct {
 	// Quota makes a quota of every part, as quota_mode makes one of a rule: quotas refuse a request when none of them has
 	// room. Parts that no rule matches have room, and those under an unlimited rule are no quotas.
 	Quota bool
+	// Counting counts as Envoy's service does, in place of Charging. Nil is none.
+	Counting *Counting
 	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
 	// charged once within sash.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
 	// another request. Empty is a request that is not repeated.
@@ -115,6 +117,10 @@ type Answer struct {
 	// then the two answers are the same.
 	Candidate *Answer
 	Enforced  bool
+	// Counted says, of a part that a Counting refused, that its units were charged all the same, except to a subject that is
+	// remembered as over its limit (sash.FromCache). Fitted is how many of them had room.
+	Counted bool
+	Fitted  int64
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
 
@@ -125,6 +131,7 @@ type Answer struct {
 	refund    bool
 	quota     bool // one of several quotas of the request
 	spared    bool // another quota has room, so that this one does not bind
+	none      bool // the limit has no units, and a Counting counts under it
 	never     bool // the units can never fit, or the subject is banned
 }
 

@@ -181,7 +181,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 		a.ban(banned)
 		return nil
 	case part.RequestLimit != nil:
-		return d.requestLimit(req.Domain, part, a)
+		return d.requestLimit(req.Domain, part, a, req.Counting != nil)
 	case held == nil:
 		return nil
 	}
@@ -200,14 +200,18 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	return nil
 }
 
-// requestLimit applies the request limit of a part instead of those of a rule. Its metric has no values of the request.
-func (d *Decider) requestLimit(domain string, part *Part, a *Answer) error {
+// requestLimit applies the request limit of a part instead of those of a rule. Its metric has no values of the request, except
+// under a Counting.
+func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bool) error {
 	if part.unnamed {
 		return fmt.Errorf("%w: the request limit: %w", sash.ErrInvalidLimit, ErrNoSecretKeys)
 	}
 	a.Rule, a.Key, a.Metric = nil, config.Key(domain, part.Entries), domain
 	for _, e := range part.Entries {
 		a.Metric += "." + e.Key
+		if counting && e.Value != "" {
+			a.Metric += "_" + e.Value
+		}
 	}
 	own := []sash.Limit{*part.RequestLimit}
 	if part.RequestLimit.Units == 0 {

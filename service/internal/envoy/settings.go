@@ -53,6 +53,10 @@ type Settings struct {
 	// service reads, too. An empty Algorithm is not set.
 	ChargeEach bool
 	Algorithm  string
+	// Compatible is SASH_ENVOY_COMPATIBLE: clients see what Envoy's service answers. Stop and LocalCache, in bytes, have an
+	// effect with it only.
+	Compatible, Stop bool
+	LocalCache       int
 	// Telemetry configures where counters and traces are exported.
 	Telemetry telemetry.Exporters
 	// Ignored are variables that are set and have no effect, each with the reason.
@@ -67,10 +71,10 @@ var ignored = [][2]string{
 	{"USE_DOG_STATSD_MOGRIFIERS", "rule names do not become tags: Prometheus has them as labels"},
 	{"PROMETHEUS_MAPPER_YAML", "metrics have the names of that service's own mapping"},
 	{"REDIS_PERSECOND", "one Redis decides all limits: a request with several limits is one decision"},
-	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are always remembered while they hold"},
+	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are always remembered while they hold, and SASH_ENVOY_COMPATIBLE is not set"},
 	{"CONFIG_GRPC_XDS_NODE_METADATA", "the management server receives only the node's ID"},
 	{"REDIS_PIPELINE_WINDOW", "concurrent decisions always travel together"},
-	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal never charges anything"},
+	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal never charges anything, unless SASH_ENVOY_COMPATIBLE is set"},
 }
 
 // InPlace returns the environment of a process that runs under the name of Envoy's service: it is a deployment of it,
@@ -98,6 +102,9 @@ func Read(env func(string) string) (*Settings, error) {
 		Milliseconds:          r.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"),
 		ChargeEach:            r.boolean("SASH_CHARGE_EACH"),
 		Algorithm:             env("SASH_ALGORITHM"),
+		Compatible:            r.boolean("SASH_ENVOY_COMPATIBLE"),
+		Stop:                  r.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
+		LocalCache:            r.bytes("LOCAL_CACHE_SIZE_IN_BYTES"),
 		TLS:                   r.boolean("GRPC_SERVER_USE_TLS"),
 		TLSCert:               env("GRPC_SERVER_TLS_CERT"),
 		TLSKey:                env("GRPC_SERVER_TLS_KEY"),
@@ -112,6 +119,9 @@ func Read(env func(string) string) (*Settings, error) {
 		s.HeaderReset = r.header("LIMIT_RESET_HEADER", "RateLimit-Reset")
 	}
 	for _, variable := range ignored {
+		if s.Compatible && (variable[0] == "LOCAL_CACHE_SIZE_IN_BYTES" || variable[0] == "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
+			continue
+		}
 		if v := env(variable[0]); v != "" && v != "false" && v != "0" {
 			s.Ignored = append(s.Ignored, variable[0]+": "+variable[1])
 		}

@@ -26,12 +26,14 @@ import (
 
 // A world is a service on a loopback port, with a client and a clock that the test moves.
 type world struct {
-	calls  *calls // bounds; nil is the default
-	most   int    // connections; zero is no bound
-	t      *testing.T
-	client pb.RateLimitServiceClient
-	conn   *grpc.ClientConn
-	stop   func() error
+	calls *calls // bounds; nil is the default
+	most  int    // connections; zero is no bound
+
+	defaults config.Defaults
+	t        *testing.T
+	client   pb.RateLimitServiceClient
+	conn     *grpc.ClientConn
+	stop     func() error
 
 	mu  sync.Mutex
 	now time.Time // guarded by mu
@@ -62,7 +64,7 @@ func begin(t *testing.T, text string, opts *Options) *world {
 func (w *world) serve(text string, store driver.Store, opts *Options) {
 	t := w.t
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(text))
+	cfg, err := config.ParseBy(w.defaults, false, config.File{Name: "x.yaml", Text: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ type Headers struct {
 	Limit, Remaining, Reset string
 }
 
-// of returns the headers for statuses; none when nothing limits the request.
+// of returns the headers for statuses: of the last that is over its limit, as Envoy's service does, or else of the one with
+// the fewest units left; none when nothing limits the request.
 func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
 	var closest *pb.RateLimitResponse_DescriptorStatus
 	for _, st := range statuses {
@@ -27,7 +28,7 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 		}
 		over := st.Code == pb.RateLimitResponse_OVER_LIMIT
 		was := closest != nil && closest.Code == pb.RateLimitResponse_OVER_LIMIT
-		if closest == nil || over && !was || over == was && st.LimitRemaining < closest.LimitRemaining {
+		if closest == nil || over || !was && st.LimitRemaining < closest.LimitRemaining {
 			closest = st
 		}
 	}

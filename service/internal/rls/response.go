@@ -20,6 +20,9 @@ func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answer
 	}
 	for i := range answers {
 		res.Statuses[i] = statusOf(&answers[i])
+		if s.opts.Counting != nil {
+			asCounted(res.Statuses[i], &answers[i])
+		}
 		if !answers[i].Allowed() {
 			res.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 		}
@@ -56,6 +59,26 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	st.LimitRemaining = clamp(limit.Remaining)
 	st.DurationUntilReset = durationpb.New(wholeSeconds(limit.ReleaseAfter))
 	return st
+}
+
+// asCounted makes of a status what Envoy's service answers: nothing is left when the limit is exceeded, and the reset is
+// the end of the window, also if nothing is counted in it.
+func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
+	limit, ok := a.Tightest()
+	if !ok || a.BannedBy != nil || limit.Limit.Window <= 0 {
+		return
+	}
+	if a.Refused {
+		limit, st.LimitRemaining = a.RefusedBy, 0
+	}
+	at := a.At
+	if at.IsZero() {
+		at = time.Now()
+	}
+	window := int64(limit.Limit.Window / time.Second)
+	if window > 0 {
+		st.DurationUntilReset = durationpb.New(time.Duration(window-at.Unix()%window) * time.Second)
+	}
 }
 
 // unitsLongestFirst are the protocol's units of windows.

@@ -31,6 +31,8 @@ type Options struct {
 	MaxDescriptors int
 	// Charging says who pays for a request that is refused.
 	Charging decide.Charging
+	// Counting counts as Envoy's service does, in place of Charging, and answers as it does. Nil is none.
+	Counting *decide.Counting
 	// Shadow answers OK to every request, with the statuses as they are.
 	Shadow bool
 	// Headers are added to responses. Nil is none.
@@ -108,7 +110,7 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	}
 	budget, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	answers, err := s.decider.Decide(budget, decide.Request{Domain: req.GetDomain(), Parts: parts, Charging: s.opts.Charging, Lenient: true, Quota: s.opts.Quota})
+	answers, err := s.decider.Decide(budget, decide.Request{Domain: req.GetDomain(), Parts: parts, Charging: s.opts.Charging, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}

@@ -234,6 +234,8 @@ func TestHeaders(t *testing.T) {
 		{"nothing limits", "free", ""},
 		{"the closest", "week,ip=a,year", "RateLimit-Limit=3 RateLimit-Remaining=2 X-Reset=60"},
 		{"the one that refuses", "ip=a,both,ip=192.0.2.66", "RateLimit-Limit=0 RateLimit-Remaining=0 X-Reset=0"},
+		{"the quota is used up", "quota", "RateLimit-Limit=1 RateLimit-Remaining=0 X-Reset=3600"},
+		{"the last that is over", "ip=192.0.2.66,quota", "RateLimit-Limit=1 RateLimit-Remaining=0 X-Reset=3600"},
 	} {
 		if got := header(request(strings.Split(tt.request, ",")...)); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)

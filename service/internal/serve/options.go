@@ -44,7 +44,7 @@ type Options struct {
 	// MaxWait bounds how long a request can wait (wait_up_to), up to a day. Zero is not at all.
 	MaxWait time.Duration
 	// AccessFile lists the callers of the HTTP and gRPC addresses and their rights. Empty is none: everyone may decide,
-	// and nobody may give units back or set its own limit.
+	// and nobody may give units back or set its own limit, unless Protocol has a Counting: then everyone may.
 	AccessFile string
 	// AdminTLS makes the admin address HTTPS. Nil is plain HTTP.
 	AdminTLS *tls.Config

@@ -98,9 +98,19 @@ func (s *instance) openGate() (err error) {
 		Domains: func() []string { return s.decider.Config().Domains() },
 		Log:     s.Log,
 
+		Anonymous: s.anonymous(),
+
 		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS),
 	})
 	return err
+}
+
+// anonymous is what every caller may do without a file of callers. Envoy's service lets them do everything.
+func (s *instance) anonymous() access.Right {
+	if s.Protocol.Counting != nil {
+		return access.Decide | access.Refund | access.Override
+	}
+	return access.Decide
 }
 
 // observe counts, logs and exports what the decider decides.
@@ -110,6 +120,9 @@ func (s *instance) observe(ctx context.Context) (err error) {
 	switch {
 	case s.decider.Config().Loaded():
 		s.stats.Service.ConfigLoaded.Add(1)
+		if s.Protocol.Counting != nil {
+			s.stats.Remember(s.Protocol.Counting.Over)
+		}
 	case s.Management == nil:
 		s.stats.Service.ConfigErrors.Add(1)
 	}

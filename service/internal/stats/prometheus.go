@@ -19,6 +19,7 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.collectRules(to)
 	r.collectFailures(to)
 	r.collectDenied(to)
+	r.collectLocalCache(to)
 	counts := make(map[series]uint64)
 	r.envoys(func(name string, count uint64) { counts[seriesOf(name)] += count })
 	for s, count := range counts {
@@ -103,7 +104,7 @@ func (r *Registry) envoys(f func(name string, count uint64)) {
 	}
 	counts := make(map[string]uint64) // names that differ only in what statName replaces are one
 	for name, rule := range r.units.All() {
-		for _, v := range rule.values() {
+		for _, v := range r.valuesOf(rule) {
 			counts[rulePrefix+statName(name)+"."+v.name] += v.count
 		}
 	}

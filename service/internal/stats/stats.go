@@ -45,6 +45,7 @@ type Registry struct {
 	took     [decide.Origins]prometheus.Observer // the histograms of duration
 	subjects *subjects                           // nil without Options.Subjects
 	rates    rates
+	over     *decide.OverLimit // nil is none
 }
 
 // Service counts calls and configurations.

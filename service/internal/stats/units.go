@@ -17,6 +17,8 @@ type Rule struct {
 	// Total is all units, and the others are parts of them: admitted, refused, admitted above the near
 	// limit ratio, and refused where that does not bind.
 	Total, Within, Over, Near, Shadow atomic.Uint64
+	// Cached is the part of Over that was refused from memory, because an earlier refusal still held.
+	Cached atomic.Uint64
 }
 
 // Rule returns the counters of a name in Envoy's statistics.
@@ -34,11 +36,17 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 		rule.admit(a.Cost)
 		if tightest, ok := a.Tightest(); ok {
 			used := tightest.Limit.Units - tightest.Remaining
-			near := int64(float64(tightest.Limit.Units) * r.near)
-			rule.Near.Add(uint64(max(0, min(a.Cost, used-near))))
+			rule.Near.Add(uint64(max(0, min(a.Cost, used-r.nearOf(tightest.Limit.Units)))))
 		}
 	default:
-		rule.refuse(a.Cost, !a.Shadow())
+		if a.Source == sash.FromCache {
+			rule.Cached.Add(uint64(min(a.Cost, sash.MaxUnits)))
+		}
+		if a.Counted && a.Source != sash.FromCache {
+			r.countRefused(rule, a)
+		} else {
+			rule.refuse(a.Cost, !a.Shadow())
+		}
 	}
 	if c := a.Candidate; c != nil && c.Cost > 0 {
 		if rule := r.Rule(c.Metric); c.Refused {
@@ -48,6 +56,25 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 		}
 	}
 }
+
+// countRefused counts the units of a part that was charged and refused, as Envoy's service does: those that still fitted
+// are not over the limit.
+func (r *Registry) countRefused(rule *Rule, a *decide.Answer) {
+	units := uint64(min(a.Cost, sash.MaxUnits))
+	limit := a.RefusedBy.Limit.Units
+	over := units - min(units, uint64(a.Fitted))
+	rule.Total.Add(units)
+	rule.Over.Add(over)
+	if a.Fitted > 0 {
+		rule.Near.Add(uint64(limit - max(r.nearOf(limit), limit-a.Fitted)))
+	}
+	if a.Shadow() {
+		rule.Shadow.Add(over)
+	}
+}
+
+// nearOf is the units above which calls count as near a limit.
+func (r *Registry) nearOf(limit int64) int64 { return int64(float64(limit) * r.near) }
 
 func (r *Rule) admit(units int64) {
 	n := uint64(min(units, sash.MaxUnits)) // requests may ask for more than any limit has
@@ -83,6 +110,15 @@ func (s *Service) values() []value {
 	}
 }
 
+// valuesOf returns the counters of a rule.
+func (r *Registry) valuesOf(rule *Rule) []value {
+	values := rule.values()
+	if r.over != nil { // otherwise Envoy's service has it too, and it is always 0
+		values = append(values, value{"over_limit_with_local_cache", rule.Cached.Load()})
+	}
+	return values
+}
+
 func (r *Rule) values() []value {
 	return []value{
 		{"total_hits", r.Total.Load()},
@@ -110,6 +146,9 @@ func (r *Registry) WriteText(w io.Writer) error {
 			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
 		}
 	})
+	if err == nil {
+		err = r.writeLocalCache(w)
+	}
 	return err
 }
 

@@ -1,0 +1,190 @@
+package decide
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+)
+
+// Counting counts requests as Envoy's rate limit service does, where clients can see it: every part is charged, also one
+// that is refused, and by more units than fit. The rules should count in fixed windows and charge what they refuse: see
+// config.Defaults. A Counting is safe for concurrent use.
+type Counting struct {
+	// Stop charges a refused request only to the parts that refuse it: STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
+	Stop bool
+	// Over remembers subjects that are over their limit, which are then neither asked for nor charged:
+	// LOCAL_CACHE_SIZE_IN_BYTES. Nil remembers none.
+	Over *OverLimit
+}
+
+// mostAtOnce bounds the parts of a request that are decided at once.
+const mostAtOnce = 64
+
+// count asks the store for what the parts ask.
+func (d *Decider) count(ctx context.Context, req *Request, answers []Answer) error {
+	over := false
+	var parts []*Answer
+	for i := range answers {
+		a := &answers[i]
+		if a.limits == nil || a.refund {
+			over = over || a.BannedBy != nil
+			continue
+		}
+		if a.limits.policy == nil {
+			if err := d.countNone(a); err != nil {
+				return err
+			}
+		}
+		if req.Counting.Over.holds(a) {
+			over = true
+		} else {
+			parts = append(parts, a)
+		}
+	}
+	if err := req.Counting.decide(ctx, parts, over); err != nil {
+		return failure(ctx, err)
+	}
+	room := false
+	for i := range answers {
+		a := &answers[i]
+		room = room || a.quota && !a.Refused
+		if a.Limited() && a.refund {
+			if err := d.giveBack(ctx, a, true); err != nil {
+				return failure(ctx, err)
+			}
+		}
+	}
+	if room {
+		spare(answers)
+	}
+	return nil
+}
+
+// decide charges parts. Over says that another part is known to be over its limit.
+func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error {
+	look := func(ctx context.Context, a *Answer) error { return a.countUnits(ctx, 0) }
+	charge := func(ctx context.Context, a *Answer) error {
+		err := a.chargeAll(ctx)
+		c.Over.note(a)
+		return err
+	}
+	if !c.Stop {
+		return each(ctx, parts, charge)
+	}
+	if err := each(ctx, parts, look); err != nil {
+		return err
+	}
+	var refusing []*Answer
+	for _, a := range parts {
+		if over {
+			c.Over.note(a)
+		} else if a.Refused || remainingOf(a) < a.need {
+			refusing = append(refusing, a)
+		}
+	}
+	switch {
+	case over:
+		return nil
+	case len(refusing) == 0:
+		return each(ctx, parts, charge)
+	}
+	return each(ctx, refusing, func(ctx context.Context, a *Answer) error {
+		fitted := remainingOf(a)
+		err := a.countUnits(ctx, a.need)
+		a.Counted, a.Fitted = true, fitted
+		c.Over.note(a)
+		return err
+	})
+}
+
+func remainingOf(a *Answer) int64 {
+	tightest, _ := a.Tightest()
+	return tightest.Remaining
+}
+
+// chargeAll charges a part whether or not it has room. It charges what fits first, to know how much that is.
+func (a *Answer) chargeAll(ctx context.Context) error {
+	rest := min(a.need, sash.MaxUnits)
+	_, ok := driver.As[driver.Taker](a.limits.store)
+	if !ok || rest == 0 || a.none {
+		a.Counted = true
+		return a.countUnits(ctx, rest)
+	}
+	fits := *a.limits.policy
+	fits.CountRefused = false // by more than it asks for
+	answer, err := a.limits.store.Decide(ctx, driver.Request{Key: a.Key, Cost: rest, Policy: &fits, Partial: true})
+	if err != nil {
+		return err
+	}
+	a.Counted, a.Fitted = true, answer.Charged
+	if a.read(answer); answer.Charged == rest || answer.Source == driver.FromPolicy {
+		return nil
+	}
+	return a.countUnits(ctx, rest-answer.Charged)
+}
+
+// countUnits has the store charge units under the policy of the part, which charges refusals too.
+func (a *Answer) countUnits(ctx context.Context, units int64) error {
+	req := a.request()
+	req.Cost = min(units, sash.MaxUnits)
+	if err := a.ask(ctx, req); err != nil || !a.none {
+		return err
+	}
+	l := a.Limits[0]
+	l.Refused = units > 0 || l.Remaining == 0
+	l.Limit, l.Remaining, l.RetryAfter = a.limits.named[0], 0, l.ReleaseAfter
+	if l.Limit.Name == "" {
+		l.Limit.Name = l.Limit.String()
+	}
+	a.Limits = []sash.LimitResult{l}
+	a.refusal()
+	return nil
+}
+
+// countNone makes the store count under a limit of no units. It counts as under one of one unit, which is over when
+// anything is charged.
+func (d *Decider) countNone(a *Answer) error {
+	named := a.limits.named
+	limit := named[0]
+	limit.Units, limit.Name = 1, ""
+	held, err := d.compileLimits(&sash.Options{Algorithm: sash.FixedWindow, CountRefused: true}, []sash.Limit{limit}, failover.Modes{})
+	if err != nil {
+		return err
+	}
+	held.named = named
+	a.limits, a.none = held, true
+	return nil
+}
+
+// each calls do with every part. Parts of one subject take turns in the order of the request, and others do not wait for
+// each other.
+func each(ctx context.Context, parts []*Answer, do func(context.Context, *Answer) error) error {
+	if len(parts) == 1 {
+		return do(ctx, parts[0])
+	}
+	var keys []string
+	byKey := make(map[string][]*Answer, len(parts))
+	for _, a := range parts {
+		if byKey[a.Key] == nil {
+			keys = append(keys, a.Key)
+		}
+		byKey[a.Key] = append(byKey[a.Key], a)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(mostAtOnce)
+	for _, key := range keys {
+		group.Go(func() error {
+			for _, a := range byKey[key] {
+				if err := do(ctx, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}

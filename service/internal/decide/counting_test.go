@@ -1,0 +1,110 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+)
+
+const counted = `
+domain: d
+descriptors:
+- {key: a, rate_limit: {unit: minute, requests_per_unit: 5}}
+- {key: b, rate_limit: {unit: minute, requests_per_unit: 2}}
+- {key: never, rate_limit: {unit: minute, requests_per_unit: 0}}
+`
+
+// counts returns a decider whose rules are those of Envoy's service, and a function that asks it: "ok:4 | OVER:0".
+func counts(t *testing.T, how *Counting) (*clock, func(parts ...Part) string) {
+	t.Helper()
+	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(counted)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	if how.Over != nil {
+		how.Over.now = func() time.Time { return c.now }
+	}
+	d, err := New(cfg, memstore.New(&memstore.Options{Now: func() time.Time { return c.now }}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, func(parts ...Part) string {
+		t.Helper()
+		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true, Counting: how})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var words []string
+		for i := range answers {
+			a := &answers[i]
+			word := fmt.Sprint("ok:", remaining(*a))
+			if a.Refused {
+				word = "OVER"
+			}
+			if a.Source == sash.FromCache {
+				word += "(cache)"
+			}
+			words = append(words, word)
+		}
+		return strings.Join(words, " | ")
+	}
+}
+
+// What Envoy's service of January 2026 answers to the same requests.
+func TestCountingChargesRefusalsToo(t *testing.T) {
+	c, asks := counts(t, &Counting{})
+	want(t, "more than fits", asks(part("a", 9)), "OVER")
+	want(t, "a refused request has used the limit up", asks(part("a", 1)), "OVER")
+	want(t, "a peek", asks(part("a", 0)), "OVER")
+	want(t, "each is charged", asks(part("a=x", 2), part("b", 3)), "ok:3 | OVER")
+	want(t, "again", asks(part("a=x", 1)), "ok:2")
+	want(t, "no units at all", asks(part("never=x", 0), part("never", 1), part("never", 0)), "ok:0 | OVER | OVER")
+	want(t, "one subject twice", asks(part("b=x", 2), part("b=x", 1)), "ok:0 | OVER")
+	want(t, "a huge addend", asks(part("a=huge", 1<<62)), "OVER")
+	c.move(time.Minute - time.Duration(c.now.Unix()%60)*time.Second)
+	want(t, "the next window", asks(part("a", 5)), "ok:0")
+}
+
+func TestCountingStopsAtARefusal(t *testing.T) {
+	_, asks := counts(t, &Counting{Stop: true})
+	want(t, "only b is over", asks(part("a", 1), part("b", 3)), "ok:5 | OVER")
+	want(t, "b was charged", asks(part("b", 1)), "OVER")
+	want(t, "a was not", asks(part("a", 5)), "ok:0")
+	want(t, "beside no units", asks(part("a=x", 1), part("never", 1)), "ok:5 | OVER")
+	want(t, "all have room", asks(part("a=x", 1), part("b=x", 1)), "ok:4 | ok:1")
+}
+
+func TestCountingRemembersWhatIsOver(t *testing.T) {
+	over := NewOverLimit(0)
+	c, asks := counts(t, &Counting{Over: over})
+	want(t, "over", asks(part("b", 3)), "OVER")
+	want(t, "remembered", asks(part("b", 1), part("a", 1)), "OVER(cache) | ok:4")
+	c.move(time.Minute)
+	want(t, "the next window", asks(part("b", 1)), "ok:1")
+	if s := over.Stats(); s.Lookups != 4 || s.Hits != 1 || s.Misses != 3 || s.Entries != 0 || s.Expired != 1 {
+		t.Errorf("%+v", s)
+	}
+
+	_, asks = counts(t, &Counting{Stop: true, Over: NewOverLimit(0)})
+	want(t, "over", asks(part("b", 3)), "OVER")
+	want(t, "others are not charged", asks(part("b", 1), part("a", 2)), "OVER(cache) | ok:5")
+	want(t, "nor if they have no room", asks(part("b", 1), part("a", 9), part("never", 1)), "OVER(cache) | ok:5 | ok:0")
+}
+
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	over := NewOverLimit(0)
+	over.most = 3 * (overEntryBytes + len("d:b:0"))
+	_, asks := counts(t, &Counting{Over: over})
+	for i := range 10 {
+		asks(part(fmt.Sprint("b=", i), 3))
+	}
+	if s := over.Stats(); s.Entries > 3 || s.Entries == 0 || s.Evacuated != 10-s.Entries {
+		t.Errorf("%+v", s)
+	}
+}

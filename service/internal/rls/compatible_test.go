@@ -1,0 +1,53 @@
+package rls
+
+import (
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
+)
+
+// The statuses and counters are those of Envoy's service of 22 January 2026 (3fb702589d36), run with the same requests.
+func TestCompatibleAnswersAreEnvoys(t *testing.T) {
+	counted := stats.New(nil)
+	w := &world{t: t, now: time.Unix(1_800_000_000, 0).Truncate(time.Hour).Add(20 * time.Second)}
+	w.defaults = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
+	w.serve(text, memstore.New(&memstore.Options{Now: w.clock}), &Options{Stats: counted, Counting: &decide.Counting{}})
+	hits := func(n uint32, req *pb.RateLimitRequest) *pb.RateLimitRequest { req.HitsAddend = n; return req }
+	limited := func(units uint32, unit typev3.RateLimitUnit, of string) *pb.RateLimitRequest {
+		req := request(of)
+		req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: units, Unit: unit}
+		return req
+	}
+	w.says("the window is the clock's", request("ip=a"), "OK: OK 3/MINUTE 2 left 40s")
+	w.says("more than fits", hits(5, request("ip=a")), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 40s")
+	w.says("it was charged", request("ip=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 40s")
+	w.says("each is charged", request("ip=b", "ip=a"), "OVER_LIMIT: OK 3/MINUTE 2 left 40s | OVER_LIMIT 3/MINUTE 0 left 40s")
+	w.says("again", request("ip=b"), "OK: OK 3/MINUTE 1 left 40s")
+	w.says("a limit in the request", limited(2, typev3.RateLimitUnit_MINUTE, "none=x"), "OK: OK 2/MINUTE 1 left 40s")
+	w.says("of another unit", limited(2, typev3.RateLimitUnit_HOUR, "none=x"), "OK: OK 2/HOUR 1 left 59m40s")
+	w.says("of the first unit", limited(2, typev3.RateLimitUnit_MINUTE, "none=x"), "OK: OK 2/MINUTE 0 left 40s")
+	w.says("over the rule's limit", limited(100, typev3.RateLimitUnit_MINUTE, "ip=b"), "OK: OK 100/MINUTE 97 left 40s")
+	w.move(40 * time.Second)
+	w.says("the next window", hits(3, request("ip=a")), "OK: OK 3/MINUTE 0 left 1m0s")
+
+	for name, want := range map[string][6]uint64{ // total, within, over, with the local cache, near, shadow
+		"d.ip":     {13, 6, 5, 0, 2, 0},
+		"d.none_x": {3, 3, 0, 0, 1, 0},
+	} {
+		r := counted.Rule(name)
+		got := [6]uint64{r.Total.Load(), r.Within.Load(), r.Over.Load(), r.Cached.Load(), r.Near.Load(), r.Shadow.Load()}
+		if got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
