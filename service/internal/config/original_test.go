@@ -93,7 +93,7 @@ func (p *precedent) differs() string {
 		case (rule != nil) != (r.Metric != ""):
 			return fmt.Sprintf("%v: the rule %v, and theirs is counted as %q", entries, rule, r.Metric)
 		case rule == nil:
-		case rule.Unlimited != r.Unlimited || rule.Shadow != r.Shadow || rule.Name != r.Name || !slices.Equal(rule.Replaces, r.Replaces) || found.Metric != strings.TrimSuffix(r.Metric, "_"):
+		case rule.Unlimited != r.Unlimited || rule.Shadow != r.Shadow || rule.Name != r.Name || !slices.Equal(rule.Replaces, r.Replaces) || found.Metric != r.Metric:
 			return fmt.Sprintf("%v: %s, counted as %q; theirs %+v", entries, rule.Describe(), found.Metric, r)
 		case rule.Unlimited:
 		case rule.Limits[0].Units != r.Units || rule.Limits[0].Window != envoyUnits[strings.ToUpper(r.Unit)]:
