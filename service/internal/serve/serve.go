@@ -22,6 +22,7 @@ import (
 func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx) // what follows the configuration ends with Run
 	defer stop()
+	defer spareCollector()()
 	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
 	if opts.Log == nil {
 		opts.Log = slog.Default()
