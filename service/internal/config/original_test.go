@@ -144,7 +144,7 @@ func TestOddFormsOfEnvoysConfigurationAreAcceptedWithAWarning(t *testing.T) {
 		"  rate_limit: {unit: day, requests_per_unit: ~}\n":  "x.yaml:4: requests_per_unit is missing",
 		"  rate_limit:\n":                                    "x.yaml:4: rate_limit is empty: this descriptor limits nothing",
 		"  rate_limit: {unlimited: true, unit: fortnight}\n": "x.yaml:4: unlimited: the unit \"fortnight\" has no effect",
-		"  metadata: {service: x}\n":                         "x.yaml:4: metadata is not sent to Envoy",
+		"  metadata: {service: {[a]: x}}\n":                  "x.yaml:4: metadata is not sent to Envoy",
 		"  metadata:\n":                                      "",
 		"  rate_limit: {unit: day, requests_per_unit: 0, replaces: }\n  descriptors:\n": "",
 	} {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -158,7 +159,8 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	fields["share_threshold"] = p.boolean("share_threshold", &d.share)
 	fields["value_to_metric"] = p.boolean("value_to_metric", &d.inMetric)
 	fields["secret"] = func(n *yaml.Node) error { secret = new(bool); return p.set("secret", secret)(n) }
-	fields["metadata"] = p.metadata
+	var metadata map[string]any
+	fields["metadata"] = func(n *yaml.Node) error { return p.metadata(n, &metadata) }
 	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
 	if err := p.mapping(n, "a descriptor", fields); err != nil {
 		return err
@@ -182,7 +184,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 		return err
 	}
 	if rule != nil {
-		rule.Domain, rule.Path, rule.Label = domain, path, label(path)
+		rule.Domain, rule.Path, rule.Label, rule.Metadata = domain, path, label(path), metadata
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule
 	}
@@ -193,15 +195,24 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	return p.level(children, domain, path, d.rule, d.children)
 }
 
-// metadata reads data for Envoy. Envoy's service sends it with answers.
-func (p *parser) metadata(n *yaml.Node) error {
+// metadata reads data for Envoy, which answers may have: values that JSON has.
+func (p *parser) metadata(n *yaml.Node, into *map[string]any) error {
 	switch at := resolve(n); {
 	case isNull(at):
 		return nil
 	case at.Kind != yaml.MappingNode:
 		return p.errorf(n, "metadata must be a mapping of keys to values")
 	}
-	p.warn(n, "metadata is not sent to Envoy")
+	var all map[string]any
+	err := resolve(n).Decode(&all)
+	if err == nil {
+		_, err = json.Marshal(all)
+	}
+	if err != nil {
+		p.warn(n, "metadata is not sent to Envoy, because JSON has no form for it: %s", plain(err))
+		return nil
+	}
+	*into = all
 	return nil
 }
 

@@ -39,6 +39,8 @@ type Rule struct {
 	OnUnavailable failover.Modes
 	// Replaces are the names of rules that do not count in a request that also matches this one.
 	Replaces []string
+	// Metadata is data for Envoy, which answers may have if the rule has room: metadata.
+	Metadata map[string]any
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
 	// Reserve is the percentage of each limit of the descriptor above that is left to other calls: reserve_below. Limits

@@ -6,8 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/goredisstore"
 	"example.com/sash/memstore"
+	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
 )
 
@@ -22,19 +27,24 @@ descriptors:
 // counts returns a decider whose rules are those of Envoy's service, and a function that asks it: "ok:4 | OVER:0".
 func counts(t *testing.T, how *Counting) (*clock, func(parts ...Part) string) {
 	t.Helper()
-	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(counted)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := &clock{time.Unix(1_800_000_000, 0)}
 	if how.Over != nil {
 		how.Over.now = func() time.Time { return c.now }
 	}
-	d, err := New(cfg, memstore.New(&memstore.Options{Now: func() time.Time { return c.now }}))
+	return c, countsOn(t, how, counted, memstore.New(&memstore.Options{Now: func() time.Time { return c.now }}))
+}
+
+func countsOn(t *testing.T, how *Counting, text string, store driver.Store) func(parts ...Part) string {
+	t.Helper()
+	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, func(parts ...Part) string {
+	d, err := New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(parts ...Part) string {
 		t.Helper()
 		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true, Counting: how})
 		if err != nil {
@@ -107,4 +117,20 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	if s := over.Stats(); s.Entries > 3 || s.Entries == 0 || s.Evacuated != 10-s.Entries {
 		t.Errorf("%+v", s)
 	}
+}
+
+func TestCountingOnRedis(t *testing.T) {
+	const text = "domain: d\ndescriptors:\n- {key: a, limits: [5/300d]}\n- {key: b, limits: [2/300d]}\n- {key: never, rate_limit: {unit: year, requests_per_unit: 0}}\n"
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	store := goredisstore.New(client, nil)
+	asks := countsOn(t, &Counting{Over: NewOverLimit(0)}, text, store)
+	want(t, "more than fits", asks(part("a", 9), part("a=x", 2)), "OVER | ok:3")
+	want(t, "from memory", asks(part("a", 0)), "OVER(cache)")
+	want(t, "no units at all", asks(part("never=x", 0), part("never", 1)), "ok:0 | OVER")
+	asks = countsOn(t, &Counting{Stop: true}, text, store)
+	want(t, "another instance", asks(part("a", 0)), "OVER")
+	want(t, "only b is over", asks(part("a=x", 1), part("b", 3)), "ok:3 | OVER")
+	want(t, "b was charged", asks(part("b", 1)), "OVER")
+	want(t, "all have room", asks(part("a=x", 1), part("b=x", 1), part("a=x", 1)), "ok:2 | ok:1 | ok:1")
 }

@@ -43,8 +43,8 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 	}
 }
 
-// describeRequest describes the request to other filters of Envoy.
-func describeRequest(req *pb.RateLimitRequest, parts []decide.Part) *structpb.Struct {
+// describeRequest describes the request to other filters of Envoy, with the metadata of the rules that have room.
+func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
 	descriptors := make([]*structpb.Value, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {
 		descriptors[i] = structpb.NewStructValue(describe(d, parts[i].Entries))
@@ -56,7 +56,33 @@ func describeRequest(req *pb.RateLimitRequest, parts []decide.Part) *structpb.St
 	if n := req.GetHitsAddend(); n != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
 	}
+	all := &structpb.Struct{Fields: make(map[string]*structpb.Value)}
+	for i := range answers {
+		a := &answers[i]
+		if a.Rule == nil || a.Rule.Metadata == nil || a.Rule.Unlimited || a.Replaced || a.Refused && !a.Shadow() {
+			continue
+		}
+		if of, err := structpb.NewStruct(a.Rule.Metadata); err == nil { // the configuration has checked it
+			merge(all, of)
+		}
+	}
+	if len(all.Fields) > 0 {
+		fields["metadata"] = structpb.NewStructValue(all)
+	}
 	return &structpb.Struct{Fields: fields}
+}
+
+// merge adds what is not there yet.
+func merge(into, of *structpb.Struct) {
+	for key, value := range of.GetFields() {
+		there, ok := into.Fields[key]
+		switch {
+		case !ok:
+			into.Fields[key] = value
+		case there.GetStructValue() != nil && value.GetStructValue() != nil:
+			merge(there.GetStructValue(), value.GetStructValue())
+		}
+	}
 }
 
 // describe describes a descriptor, whose entries have no secret values.

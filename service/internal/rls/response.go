@@ -31,7 +31,7 @@ func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answer
 		res.ResponseHeadersToAdd = s.opts.Headers.of(res.Statuses)
 	}
 	if s.opts.Metadata {
-		res.DynamicMetadata = describeRequest(req, parts)
+		res.DynamicMetadata = describeRequest(req, parts, answers)
 	}
 	if s.opts.Shadow && res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
 		res.OverallCode = pb.RateLimitResponse_OK

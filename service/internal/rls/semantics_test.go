@@ -173,6 +173,26 @@ func TestMetadataOnRequest(t *testing.T) {
 	}
 }
 
+// The data of rules with room, the first of each key: Envoy routes by it, since April 2026.
+func TestMetadataOfRules(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+- {key: a, rate_limit: {unit: hour, requests_per_unit: 1}, metadata: {service: one, deep: {n: [1, 2.5, true, ~]}}}
+- {key: b, rate_limit: {unit: hour, requests_per_unit: 9}, metadata: {service: two, deep: {m: x}}}
+`
+	w := begin(t, text, &Options{Metadata: true, Quota: true})
+	for _, want := range []string{`{"deep":{"m":"x","n":[1,2.5,true,null]},"service":"one"}`, `{"deep":{"m":"x"},"service":"two"}`} {
+		got, err := protojson.Marshal(w.ask(request("a", "b")).DynamicMetadata.GetFields()["metadata"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.NewReplacer(", ", ",", ": ", ":").Replace(string(got)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // A window of a configured limit that is no unit of the protocol is returned as a multiple of one, and its units
 // leave when it has passed.
 func TestAMultipleOfAUnit(t *testing.T) {
