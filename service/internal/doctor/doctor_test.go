@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -295,5 +296,15 @@ func TestClocksThatDiffer(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v, want %v", c.ahead, got, c.want)
 		}
+	}
+}
+
+func TestTheLineOfTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/envoy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := Line("limiter", Way{Prefix: redisstore.DefaultPrefix}); !strings.Contains(string(page), "\n"+line+"\n") {
+		t.Errorf("docs/envoy.md does not have %s", line)
 	}
 }
