@@ -74,8 +74,9 @@ func TestNewerFieldsOfAManagementServer(t *testing.T) {
 	if err != nil || rule == nil || !rule.Quota || rule.Limits[0].Units != 5 {
 		t.Errorf("%+v, %v", rule, err)
 	}
-	if w := cfg.Warnings(); len(w) != 1 || !strings.Contains(w[0], "metadata is not sent") {
-		t.Errorf("warnings %q", w)
+	sent, err := structpb.NewStruct(rule.Metadata)
+	if w := cfg.Warnings(); err != nil || !proto.Equal(sent, metadata) || len(w) != 0 {
+		t.Errorf("metadata %v, %v, warnings %q", sent, err, w)
 	}
 }
 
