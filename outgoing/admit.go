@@ -49,13 +49,11 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 			return admission{}, err
 		}
 		if refusal == nil {
-			refusal, err = t.start(req, &admitted)
-			if errors.Is(err, errLowered) {
+			again, err := t.start(req, &admitted)
+			if again {
 				continue
 			}
-			if err != nil || refusal == nil {
-				return admitted, err
-			}
+			return admitted, err
 		}
 		if patience == 0 {
 			return admission{}, refusal.because(nil)
@@ -77,42 +75,36 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 	}
 }
 
-// errLowered is why a call that was booked asks again.
-var errLowered = errors.New("outgoing: the limit is lower than when the request was booked")
-
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
-// ends, and also when the API has refused others meanwhile: then it returns why, or errLowered.
-func (t *Transport) start(req *http.Request, admitted *admission) (*refusal, error) {
+// ends, and also when the API has refused others meanwhile or its limit has been lowered: then it asks again.
+func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
 	ctx, subjects := req.Context(), admitted.call.subjects()
 	if len(admitted.places) == 0 || admitted.places[0].Result().Delay == 0 {
-		cooling := t.coolingHere(&admitted.call)
-		if cooling.wait == 0 {
-			return nil, nil
+		if t.coolingHere(&admitted.call).wait == 0 {
+			return false, nil
 		}
 		t.learned.landed(subjects, admitted.before)
 		admitted.giveBack(ctx)
-		return &cooling, nil
+		return true, nil
 	}
 	if err := admitted.places[0].Wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, err
+		return false, err
 	}
 	cooling, err := t.cooling(ctx, &admitted.call)
 	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
 		err = t.opts.Unavailable(req, admitted.call, err) // its charge stands
 	}
-	if err == nil && cooling.wait == 0 && t.outdated(ctx, admitted) {
-		err = errLowered
-	}
-	if err != nil || cooling.wait > 0 {
+	again = err == nil && (cooling.wait > 0 || t.outdated(ctx, admitted))
+	if err != nil || again {
 		admitted.giveBack(ctx)
-		return &cooling, err
+		return again, err
 	}
 	admitted.before = t.learned.leaving(subjects)
 	t.learned.charged(subjects)
-	return nil, nil
+	return false, nil
 }
 
 // outdated reports whether a limit has been lowered while a call waited, so that it books anew. Of a queue that is longer

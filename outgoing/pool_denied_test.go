@@ -206,3 +206,42 @@ func TestACredentialIsDroppedWhileARequestWaits(t *testing.T) {
 		}
 	})
 }
+
+// Requests that wait for a credential which the API refuses meanwhile get another one that has room, also when that one
+// comes back much later.
+func TestARequestDoesNotWaitForARefusedCredential(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusTooManyRequests} {
+		synctest.Test(t, func(t *testing.T) {
+			all := tokens(2)
+			var mu sync.Mutex
+			served, refused := 0, 0
+			start := time.Now()
+			api := func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				if strings.HasSuffix(r.Header.Get("Authorization"), all[0]) && time.Since(start) > time.Second {
+					refused++
+					w.Header().Set("Retry-After", "3000")
+					w.WriteHeader(status)
+					return
+				}
+				served++
+			}
+			opts := outgoing.Options{Base: handled(api), Spread: -1, MaxWait: time.Minute}
+			rt := pooled(t, newStore(), newPool(t, apiTest, all...), opts, sash.Every(3, 10*time.Second))
+			var group sync.WaitGroup
+			for range 12 {
+				group.Go(func() {
+					if _, err := get(t.Context(), rt); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Millisecond)
+			}
+			group.Wait()
+			if refused != 1 || served < 11 {
+				t.Errorf("%d: %d requests were served and %d refused, want 11 or 12, and 1", status, served, refused)
+			}
+		})
+	}
+}
