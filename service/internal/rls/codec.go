@@ -16,11 +16,14 @@ import (
 // to protobuf, which allocates each message and string by itself.
 type codec struct{ encoding.CodecV2 }
 
+// longest is the most bytes of a request that the codec reads itself: each text that outlives it keeps all of them.
+const longest = 4 << 10
+
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 // Unmarshal is of encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if req, ok := v.(*pb.RateLimitRequest); ok {
+	if req, ok := v.(*pb.RateLimitRequest); ok && data.Len() <= longest {
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		ok = readRequest(string(buf.ReadOnlyData()), req)
 		buf.Free()
@@ -40,8 +43,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// A block has room for the messages of most requests.
-type block struct {
+// A room is for the messages of most requests.
+type room struct {
 	descriptors [2]common.RateLimitDescriptor
 	entries     [4]common.RateLimitDescriptor_Entry
 	ofRequest   [2]*common.RateLimitDescriptor
@@ -51,9 +54,9 @@ type block struct {
 // readRequest reads a request without limits, hits and refunds of descriptors. It reports whether that is all there is;
 // if not, the request is incomplete.
 func readRequest(wire string, req *pb.RateLimitRequest) bool {
-	room := &block{}
-	req.Descriptors = room.ofRequest[:0]
-	entries := room.ofAll[:0]
+	in := &room{}
+	req.Descriptors = in.ofRequest[:0]
+	entries := in.ofAll[:0]
 	for tag := 0; wire != ""; {
 		var text string
 		var n uint64
@@ -67,13 +70,13 @@ func readRequest(wire string, req *pb.RateLimitRequest) bool {
 			ok = utf8.ValidString(text)
 		case 2<<3 | wireBytes:
 			var d *common.RateLimitDescriptor
-			if i := len(req.Descriptors); i < len(room.descriptors) {
-				d = &room.descriptors[i]
+			if i := len(req.Descriptors); i < len(in.descriptors) {
+				d = &in.descriptors[i]
 			} else {
 				d = &common.RateLimitDescriptor{}
 			}
 			before := len(entries)
-			if entries, ok = readDescriptor(text, entries, room); len(entries) > before {
+			if entries, ok = readDescriptor(text, entries, in); len(entries) > before {
 				d.Entries = entries[before:len(entries):len(entries)]
 			}
 			req.Descriptors = append(req.Descriptors, d)
@@ -93,7 +96,7 @@ func readRequest(wire string, req *pb.RateLimitRequest) bool {
 }
 
 // readDescriptor reads the entries of a descriptor behind those of others.
-func readDescriptor(wire string, entries []*common.RateLimitDescriptor_Entry, room *block) ([]*common.RateLimitDescriptor_Entry, bool) {
+func readDescriptor(wire string, entries []*common.RateLimitDescriptor_Entry, in *room) ([]*common.RateLimitDescriptor_Entry, bool) {
 	for tag := 0; wire != ""; {
 		var text string
 		var ok bool
@@ -101,8 +104,8 @@ func readDescriptor(wire string, entries []*common.RateLimitDescriptor_Entry, ro
 			return entries, false
 		}
 		var e *common.RateLimitDescriptor_Entry
-		if i := len(entries); i < len(room.entries) {
-			e = &room.entries[i]
+		if i := len(entries); i < len(in.entries) {
+			e = &in.entries[i]
 		} else {
 			e = &common.RateLimitDescriptor_Entry{}
 		}

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -53,6 +54,30 @@ func TestTheCodecReadsMostRequestsItself(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { readRequest(wire, &pb.RateLimitRequest{}) }); n > 2 {
 		t.Errorf("a request takes %v allocations", n)
 	}
+}
+
+// A text that outlives its request must not keep a long message.
+func TestATextOfALongMessageIsKeptAlone(t *testing.T) {
+	req := request("k=" + strings.Repeat("x", 1<<20))
+	data := mem.BufferSlice{mem.SliceBuffer(wireOf(t, req))}
+	heap := func() uint64 {
+		runtime.GC()
+		var now runtime.MemStats
+		runtime.ReadMemStats(&now)
+		return now.HeapAlloc
+	}
+	before, kept := heap(), make([]string, 50)
+	for i := range kept {
+		var got pb.RateLimitRequest
+		if err := newCodec().Unmarshal(data, &got); err != nil || !proto.Equal(&got, req) {
+			t.Fatal(err)
+		}
+		kept[i] = got.Domain
+	}
+	if after := heap(); after > before+20<<20 {
+		t.Errorf("%d domains keep %d MiB", len(kept), (after-before)>>20)
+	}
+	runtime.KeepAlive(kept)
 }
 
 // Whatever the codec reads itself protobuf reads likewise, which is the definition.

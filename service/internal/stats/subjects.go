@@ -122,7 +122,7 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	line, taken := s.now[order].add(a.Key, weight)
 	about := &line.about
 	if taken {
-		*about = Subject{Subject: a.Key, Domain: o.Domain, Entries: keep(o.Parts[i].Entries), Rule: strings.Clone(a.Metric)}
+		*about = Subject{Subject: a.Key, Domain: strings.Clone(o.Domain), Entries: keep(o.Parts[i].Entries), Rule: strings.Clone(a.Metric)}
 		if older := s.older[order]; older != nil && older.counters[a.Key] != nil { // an outage may be longer than an epoch
 			about.seen = older.counters[a.Key].about.seen.clone()
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -185,6 +186,19 @@ func TestLongEntriesAreDropped(t *testing.T) {
 	c.Observe(t.Context(), o)
 	if lines, _ := c.Hottest(ByUnits, 1); lines[0].Entries != nil {
 		t.Error("they are kept")
+	}
+}
+
+// A request's texts may be parts of its message, of which a subject must not keep the rest.
+func TestSubjectsKeepNothingElseOfARequest(t *testing.T) {
+	message := strings.Repeat("d", 100)
+	o := observed("ann", 1, false)
+	o.Domain = message[:1]
+	c := hot()
+	c.Observe(t.Context(), o)
+	lines, _ := c.Hottest(ByUnits, 1)
+	if len(lines) != 1 || lines[0].Domain != "d" || unsafe.StringData(lines[0].Domain) == unsafe.StringData(message) {
+		t.Errorf("%+v is part of the message", lines)
 	}
 }
 
