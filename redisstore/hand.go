@@ -15,7 +15,9 @@ var (
 
 var _ driver.Hander = (*Store)(nil)
 
-// Hand implements [driver.Hander], in one script. The rota is a second key in the slot of the first.
+// Hand implements [driver.Hander], in one script. The rota is a second key in the slot of the first. A script of two keys
+// does not run while their slot moves; then the charge is given back and the request decided by two scripts of one key, and
+// takes no turn.
 func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
 	script := rotaLog
 	switch {
@@ -26,6 +28,14 @@ func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) 
 	}
 	reqs, keys := []driver.Request{req}, []string{s.Key(req.Key, req.Policy), s.besideKey("rota", req.Key, req.Policy)}
 	reply, err := s.run(ctx, reqs, script, keys, pack(reqs, false, 0)+packLine(&req, &line))
+	if apart(err) {
+		if line.Back != 0 {
+			if err := s.Settle(ctx, driver.Settlement{Request: req, At: line.Back}); err != nil {
+				return driver.Answer{}, err
+			}
+		}
+		return s.Decide(ctx, req)
+	}
 	if err != nil {
 		return driver.Answer{}, err
 	}

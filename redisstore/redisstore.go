@@ -261,9 +261,16 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	return err
 }
 
-// Reset implements [driver.Resetter]. It ends the block of the subject whatever policy began it.
+// Reset implements [driver.Resetter]. It ends the block of the subject whatever policy began it, by a script of its own
+// while the slot of the two moves.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	_, err := s.send(ctx, reset, []string{s.Key(key, policy), s.besideKey("block", key, policy)}, "")
+	keys := []string{s.Key(key, policy), s.besideKey("block", key, policy)}
+	_, err := s.send(ctx, reset, keys, "")
+	if apart(err) {
+		if _, err = s.send(ctx, reset, keys[1:], ""); err == nil {
+			_, err = s.send(ctx, reset, keys[:1], "")
+		}
+	}
 	return err
 }
 

@@ -70,6 +70,20 @@ func Uncharged(err error) bool {
 	return refused
 }
 
+// apart reports whether a script did not run because its keys are not on one server: those of a slot that moves, or of a
+// Ring.
+func apart(err error) bool {
+	if errors.Is(err, driver.ErrApart) {
+		return true
+	}
+	for text := range chain(err) {
+		if strings.HasPrefix(text, "TRYAGAIN") {
+			return true
+		}
+	}
+	return false
+}
+
 // read classifies an error of a server. An error within a script may follow a write.
 func read(err error) (lasts, uncharged bool) {
 	within := false

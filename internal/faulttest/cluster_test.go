@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -108,6 +109,54 @@ func TestALogGrowsWhileItsSlotIsMoved(t *testing.T) {
 			if res, err := l.Allow(t.Context(), key); err != nil || res.Remaining != int64(20_000-1-n) {
 				t.Fatalf("call %d: %d left, %v", n, res.Remaining, err)
 			}
+		}
+	})
+}
+
+// Calls in flight are handed over and reset while their slot moves, when a script of two keys does not run.
+func TestSlotsAreHandedOverWhileTheirSlotMoves(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
+		store := a.open(t, target{addrs: cluster.Addrs(), cluster: true, patience: patient})
+		const key = "upstream"
+		slot := cluster.Slot(t, redisKey(t, store, "in-flight#"+key))
+		from, to := cluster.Primaries[cluster.Home(slot)], cluster.Primaries[(cluster.Home(slot)+1)%3]
+		c, err := sash.NewConcurrency(store, nil, 1, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take := func() (*sash.Slot, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), patient)
+			defer cancel()
+			return c.Wait(ctx, key)
+		}
+		held, err := take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		to.Must(t, "CLUSTER", "SETSLOT", fmt.Sprint(slot), "IMPORTING", from.ID(t))
+		from.Must(t, "CLUSTER", "SETSLOT", fmt.Sprint(slot), "MIGRATING", to.ID(t))
+		for i := range 20 {
+			next := make(chan error, 1)
+			before := held
+			go func() {
+				var err error
+				held, err = take()
+				next <- err
+			}()
+			time.Sleep(20 * time.Millisecond) // it waits
+			if err := before.Release(t.Context()); err != nil {
+				t.Fatalf("hand-over %d: %v", i, err)
+			}
+			if err := <-next; err != nil {
+				t.Fatalf("waiter %d: %v", i, err)
+			}
+		}
+		if err := c.Reset(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := c.Peek(t.Context(), key); err != nil || res.Remaining != 1 {
+			t.Errorf("after a reset %d of 1 slot is free, %v", res.Remaining, err)
 		}
 	})
 }
