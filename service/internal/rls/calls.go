@@ -57,8 +57,9 @@ type call struct {
 	overdue atomic.Bool
 	counts  bool // lost is called for it
 
-	begun bool     // guarded by calls.mu: it is in all
-	links [2]links // guarded by calls.mu: in all, and in partial
+	begun bool        // guarded by calls.mu: it is in all
+	leave func() bool // guarded by calls.mu: nothing more happens at the end of its stream
+	links [2]links    // guarded by calls.mu: in all, and in partial
 }
 
 type callKey struct{}
@@ -110,13 +111,11 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	one.until, one.begun = time.Now().Add(c.within), true
 	c.all.push(one, 0)
 	c.partial.push(one, 1)
+	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does
 	if !c.sweeps {
 		c.wake(c.within)
 	}
 	c.mu.Unlock()
-	if info.FullMethodName != pb.RateLimitService_ShouldRateLimit_FullMethodName || ctx.Err() != nil {
-		context.AfterFunc(one, one.end) // no handler will end it
-	}
 	return one, nil
 }
 
@@ -163,6 +162,7 @@ func (c *calls) forget(one *call) {
 		return
 	}
 	one.begun = false
+	one.leave()
 	if one.counts && one.links[1].in {
 		c.lost()
 	}

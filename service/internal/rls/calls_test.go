@@ -17,6 +17,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/stats"
 )
 
 // limiting serves with bounds on calls.
@@ -69,6 +70,22 @@ func TestHalfSentCallsEnd(t *testing.T) {
 	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 }
 
+// gRPC answers a call whose compression it does not have before a handler sees it.
+func TestCallsWithoutAHandlerEnd(t *testing.T) {
+	c, counted := &calls{within: time.Hour, most: maxCalls}, stats.New(nil)
+	w := &world{t: t, calls: c}
+	w.serve(text, memstore.New(nil), &Options{Stats: counted})
+	stranger := servertest.DialFrames(t, w.conn.Target())
+	for range 50 {
+		if _, err := stranger.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte("\x00\x0dgrpc-encoding\x06snappy")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	servertest.Wait(t, "the calls are not answered", func() bool { return stranger.Ended() == 50 })
+	servertest.Wait(t, "calls that are answered count as open", func() bool { return c.number() == 0 })
+	servertest.Wait(t, "wrong calls are not counted", func() bool { return invalid(t, counted) == 50 })
+}
+
 func TestACallTooManyCancelsTheOldest(t *testing.T) {
 	c := &calls{within: time.Hour, most: 5}
 	w := limiting(t, c)
@@ -79,7 +96,9 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 	servertest.Wait(t, "the calls do not begin", func() bool { return c.number() == 5 })
 	w.says("a call too many", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 	servertest.Wait(t, "the oldest call is not cancelled", func() bool { return stranger.Ended() == 1 })
-	_ = stranger.WriteRSTStream(half(t, stranger), 8)
+	last := half(t, stranger)
+	servertest.Wait(t, "the last call does not begin", func() bool { return c.number() == 5 })
+	_ = stranger.WriteRSTStream(last, 8)
 	servertest.Wait(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
 }
 
