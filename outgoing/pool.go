@@ -128,21 +128,22 @@ const leastHidden = 4
 // request that it got. It replaces the credential and all that has it in the signed request, as they are and escaped.
 func (c *credential) hide(err error, req, signed *http.Request) error {
 	secrets := []string{c.secret}
-	for name, values := range signed.Header {
-		for _, value := range values {
-			if len(value) >= leastHidden && !slices.Contains(req.Header[name], value) {
-				secrets = append(secrets, value, value[strings.IndexByte(value, ' ')+1:]) // "Basic" and the rest
+	collect := func(before, after map[string][]string) {
+		for name, values := range after {
+			for _, value := range values {
+				if slices.Contains(before[name], value) {
+					continue
+				}
+				for _, s := range []string{value, value[strings.IndexByte(value, ' ')+1:]} { // "Basic" and the rest
+					if len(s) >= leastHidden {
+						secrets = append(secrets, s)
+					}
+				}
 			}
 		}
 	}
-	before, after := req.URL.Query(), signed.URL.Query()
-	for name, values := range after {
-		for _, value := range values {
-			if len(value) >= leastHidden && !slices.Contains(before[name], value) {
-				secrets = append(secrets, value)
-			}
-		}
-	}
+	collect(req.Header, signed.Header)
+	collect(req.URL.Query(), signed.URL.Query())
 	var forms []string
 	for _, s := range secrets {
 		quoted := strconv.Quote(s)
