@@ -30,8 +30,10 @@ type Source struct {
 }
 
 // Load reads and checks the configuration.
-func (s Source) Load() (*Config, error) {
-	files, found, err := s.read()
+func (s Source) Load() (*Config, error) { return s.parse(s.read()) }
+
+// parse returns the configuration in what read returned.
+func (s Source) parse(files []File, found *found, err error) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -245,4 +246,56 @@ func TestAConfigMapIsFollowed(t *testing.T) {
 	link(t, "..two", dir+"/..data")
 	expect(t, whole, 2)
 	expect(t, single, 2)
+}
+
+// A link is often pointed at a link, such as that of the current release.
+func TestALinkOnTheWayToAFileIsFollowed(t *testing.T) {
+	dir, releases := t.TempDir(), t.TempDir()
+	write(t, releases+"/one/limits.yaml", domainOf(1))
+	write(t, releases+"/two/limits.yaml", domainOf(2))
+	link(t, "one", releases+"/current")
+	link(t, releases+"/current/limits.yaml", dir+"/limits.yaml")
+	said := watch(t, dir)
+	time.Sleep(3 * settleTime) // the first look would find the change without a watch
+	link(t, "two", releases+"/current")
+	expect(t, said, 2)
+}
+
+// Such as a log that is written beside the configuration.
+func TestABusyDirectoryDoesNotPutAChangeOff(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/limits.yaml", domainOf(1))
+	said := watch(t, dir+"/limits.yaml")
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	defer stop()
+	writer.Go(func() {
+		for ctx.Err() == nil {
+			_ = os.WriteFile(dir+"/access.log", []byte("a line\n"), 0o600)
+		}
+	})
+	write(t, dir+"/limits.yaml", domainOf(2))
+	expect(t, said, 2)
+}
+
+// A file may be written again after it was looked at: what is used is what was compared, or the change would be missed.
+func TestOnlyWhatWasSeenTwiceIsUsed(t *testing.T) {
+	file := t.TempDir() + "/limits.yaml"
+	write(t, file, domainOf(1))
+	w := &watching{source: Source{Path: file}}
+	w.last = w.source.Fingerprint()
+	var used []int64
+	for i, units := range []int{1, 2, 3, 2, 2, 2, 1, 3, 3} {
+		write(t, file, domainOf(units))
+		w.settled(func(cfg *Config, err error) {
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			used = append(used, cfg.Rules()[0].Limits[0].Units)
+		})
+	}
+	if !slices.Equal(used, []int64{2, 3}) {
+		t.Errorf("it used %v", used)
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleTime is how long files must stay unchanged before they are read. Editors and deployments write several times.
+// settleTime is how long files must stay unchanged before they are used. Editors and deployments write several times.
 const settleTime = 100 * time.Millisecond
 
 // A Fingerprint identifies the contents of a Source.
@@ -38,12 +38,14 @@ func (s Source) Watch(ctx context.Context, known Fingerprint, changed func(*Conf
 type watching struct {
 	source  Source
 	watcher *fsnotify.Watcher
-	last    Fingerprint
+	last    Fingerprint // of the files in use
+	seen    Fingerprint // of the files at the last look
 }
 
 func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
 	defer func() { _ = w.watcher.Close() }()
-	quiet := time.NewTimer(settleTime) // the first check covers changes from before the watch
+	look := time.NewTimer(settleTime) // the first look finds changes from before the watch
+	due := true                       // events until then change nothing: a busy directory cannot put it off for ever
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,22 +54,40 @@ func (w *watching) run(ctx context.Context, changed func(*Config, error)) {
 			if !ok {
 				return
 			}
-			quiet.Reset(settleTime)
 		case _, ok := <-w.watcher.Errors: // such as an overflow: check the files
 			if !ok {
 				return
 			}
-			quiet.Reset(settleTime)
-		case <-quiet.C:
+		case <-look.C:
+			due = false
 			w.follow()
-			now := w.source.Fingerprint()
-			if now == w.last {
+			if w.settled(changed) {
 				continue
 			}
-			w.last = now
-			changed(w.source.Load())
+		}
+		if !due {
+			due = true
+			look.Reset(settleTime)
 		}
 	}
+}
+
+// settled looks at the files, and uses them if they have changed and are the same as at the last look. It reports whether
+// no further look is needed. What it compares is what it uses: the files may be written again meanwhile.
+func (w *watching) settled(changed func(*Config, error)) bool {
+	files, found, err := w.source.read()
+	now := fingerprint(files, err)
+	before := w.seen
+	w.seen = now
+	if now == w.last {
+		return true
+	}
+	if now != before {
+		return false
+	}
+	w.last = now
+	changed(w.source.parse(files, found, err))
+	return true
 }
 
 // follow watches every directory in which a change can affect the files: the directory of the path, those of the
@@ -80,26 +100,26 @@ func (w *watching) follow() {
 		}
 		dirs[existing(filepath.Dir(path))] = true
 	}
-	path := absolute(w.source.Path)
-	note(path)
-	for range 40 { // the number of links that the kernel follows
-		link, target := firstLink(path)
-		if link == "" {
-			break
-		}
-		note(link)
-		path = target
+	links := func(path string) {
 		note(path)
+		for range 40 { // the number of links that the kernel follows
+			link, target := firstLink(path)
+			if link == "" {
+				break
+			}
+			note(link)
+			path = target
+			note(path)
+		}
 	}
+	links(absolute(w.source.Path))
 	if found, err := w.source.find(); err == nil {
 		for _, dir := range found.dirs {
 			note(dir)
 		}
 		for _, name := range found.files {
 			if link, _ := os.Readlink(name); link != "" {
-				if target, err := filepath.EvalSymlinks(name); err == nil {
-					dirs[filepath.Dir(target)] = true
-				}
+				links(absolute(name))
 			}
 		}
 	}
@@ -156,6 +176,10 @@ func existing(path string) string {
 // Fingerprint returns the fingerprint of the current contents. Unreadable contents have one too.
 func (s Source) Fingerprint() Fingerprint {
 	files, _, err := s.read()
+	return fingerprint(files, err)
+}
+
+func fingerprint(files []File, err error) Fingerprint {
 	hash := sha256.New()
 	if err != nil {
 		hash.Write([]byte("unreadable " + err.Error()))
