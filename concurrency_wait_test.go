@@ -53,7 +53,9 @@ func TestASlotIsHandedOverWhenItIsReleased(t *testing.T) {
 type handing struct{ settling }
 
 func (s handing) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
+	s.mu.Lock()
 	s.calls++
+	s.mu.Unlock()
 	return s.Store.(driver.Hander).Hand(ctx, req, line)
 }
 
