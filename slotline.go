@@ -35,9 +35,9 @@ const lateLook = 100 * time.Millisecond
 // Processes take turns. While those of the first process in the order wait, others get at most 8 slots, or as many as are
 // held for 160 ms together if slots are held for less than 20 ms; then the next free slot is kept for the first. A process
 // that gets a slot in its turn, or begins to wait, goes behind the others. So of p processes that wait one gets a slot
-// after at most 9p - 1 of the others, however long they are held. Callers that Start take no turn. A process that ends
-// while it waits, or whose callers stop waiting, keeps its place for some looks more. A store that cannot hand over
-// ([driver.Hander]), or that is unavailable, keeps no order between processes.
+// after at most 9p - 1 of the others, however long they are held. Processes under a limit of other n, and callers that
+// Start, take no turn with them. A process that ends while it waits, or whose callers stop waiting, keeps its place for some
+// looks more. A store that cannot hand over ([driver.Hander]), or that is unavailable, keeps no order between processes.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also
 // context.DeadlineExceeded, unless the store has never answered; when the context is canceled, the context's

@@ -20,11 +20,12 @@ type Line struct {
 const (
 	// MaxStay is the longest time for which a line keeps its place without asking: ten seconds, in microseconds.
 	MaxStay = 10_000_000
-	// MaxLines is the most lines in the rota of a subject. Further ones get slots, but no turn.
+	// MaxLines is the most lines in a rota. Further ones get slots, but no turn.
 	MaxLines = 64
 )
 
-// A Hander hands slots over, and keeps the order of the lines that wait for them: the rota of a subject.
+// A Hander hands slots over, and keeps the order of the lines that wait for them: the rota of a subject and the units of a
+// limit. A line of a limit of fewer units could keep a slot that it must not take from one of more.
 type Hander interface {
 	Store
 	// Hand gives a charge back and decides a request, in one step, so that a slot goes from one caller to the next. The

@@ -9,7 +9,7 @@ import (
 
 var _ driver.Hander = (*Store)(nil)
 
-// Hand implements [driver.Hander]. The rota of a subject is part of its state, but not of a snapshot. The only error is
+// Hand implements [driver.Hander]. The rotas of a subject are part of its state, but not of a snapshot. The only error is
 // [ErrFull].
 func (s *Store) Hand(_ context.Context, req driver.Request, line driver.Line) (answer driver.Answer, _ error) {
 	hash := s.hash(req.Key)
@@ -20,9 +20,9 @@ func (s *Store) Hand(_ context.Context, req driver.Request, line driver.Line) (a
 	if line.Back != 0 {
 		sh.settle(now, hash, &driver.Settlement{Request: req, At: line.Back})
 	}
-	may := true
-	if sub := sh.find(hash, req.Key, req.Policy); sub != nil && sub.rota != nil {
-		may = sub.rota.May(now, &line)
+	may, units := true, req.Policy.Limits[0].Units
+	if sub := sh.find(hash, req.Key, req.Policy); sub != nil && sub.rotas[units] != nil {
+		may = sub.rotas[units].May(now, &line)
 	}
 	asked := req
 	if !may {
@@ -37,10 +37,17 @@ func (s *Store) Hand(_ context.Context, req driver.Request, line driver.Line) (a
 		answer.Set(now, 1, []driver.Status{left})
 	}
 	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
-		if sub.rota == nil {
-			sub.rota = new(window.Rota)
+		rota := sub.rotas[units]
+		if rota == nil && !answer.Allowed() {
+			rota = new(window.Rota)
+			if sub.rotas == nil {
+				sub.rotas = make(map[int64]*window.Rota)
+			}
+			sub.rotas[units] = rota
 		}
-		sub.rota.Asked(now, &line, answer.Allowed())
+		if rota != nil {
+			rota.Asked(now, &line, answer.Allowed())
+		}
 	}
 	return answer, nil
 }

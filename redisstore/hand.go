@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"example.com/sash/driver"
@@ -26,7 +27,8 @@ func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) 
 	case !compact(req.Policy.Algorithm):
 		return driver.Answer{}, driver.ErrUnsupported
 	}
-	reqs, keys := []driver.Request{req}, []string{s.Key(req.Key, req.Policy), s.besideKey("rota", req.Key, req.Policy)}
+	rota := s.besideKey(fmt.Sprintf("rota-%d", req.Policy.Limits[0].Units), req.Key, req.Policy)
+	reqs, keys := []driver.Request{req}, []string{s.Key(req.Key, req.Policy), rota}
 	reply, err := s.run(ctx, reqs, script, keys, pack(reqs, false, 0)+packLine(&req, &line))
 	if apart(err) {
 		if line.Back != 0 {

@@ -82,6 +82,29 @@ var handCases = []testCase{
 		},
 	},
 	{
+		name:    "lines of other limits",
+		promise: "a line that waits under a limit of fewer units keeps no slot from those of a limit of more",
+		only:    exact,
+		run: func(s *suite) {
+			s.handing(1, func(store driver.Hander, fewer driver.Request) {
+				s.handing(3, func(store driver.Hander, more driver.Request) {
+					held := s.hand(store, more, driver.Line{Name: 2, Most: 1, Stays: 1})
+					for i := range 5 {
+						s.Advance(time.Millisecond)
+						if small := s.hand(store, fewer, driver.Line{Name: 1, Most: 1, Stays: driver.MaxStay}); small.Allowed() {
+							s.broken("a second slot of 1 was taken")
+						}
+						s.Advance(time.Millisecond)
+						held = s.hand(store, more, driver.Line{Name: 2, Most: 1, Stays: 1, Back: held.At})
+						if !held.Allowed() {
+							s.broken("call %d: a slot was kept for a line that must not take it: %+v", i, held)
+						}
+					}
+				})
+			})
+		},
+	},
+	{
 		name:    "a rota is bounded",
 		promise: "so many lines take turns; further ones get slots that are free and take none",
 		only:    exact,

@@ -64,7 +64,7 @@ func (b *bench) handed() error {
 		if err != nil {
 			return err
 		}
-		keys, err := b.scripts.client.Keys(ctx, "*rota:{"+b.store.Key(req.Key, req.Policy)+"}*").Result()
+		keys, err := b.scripts.client.Keys(ctx, fmt.Sprintf("*rota-%d:{", units)+b.store.Key(req.Key, req.Policy)+"}*").Result()
 		if err != nil || len(keys) > 1 {
 			return fmt.Errorf("the keys of a rota are %v (%v)", keys, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Rota is the lines that wait for slots of a subject, in the order of their turns: see [driver.Hander]. The zero value has
+// A Rota is the lines that wait for slots of a subject under one limit, in the order of their turns: see [driver.Hander]. The zero value has
 // none.
 type Rota struct {
 	lines  []place
