@@ -79,19 +79,19 @@ func (l *level) add(d *descriptor) {
 	}
 }
 
-// find returns the descriptor for an entry, or nil.
-func (l *level) find(e Entry) *descriptor {
+// find returns the descriptor at a level for an entry, or nil.
+func (d *domain) find(at *level, e Entry) *descriptor {
 	if e.Value != "" {
-		if d := l.exact[e]; d != nil {
-			return d
+		if exact := at.exact[e]; exact != nil {
+			return exact
 		}
 	}
-	for _, d := range l.wildcards {
-		if d.wildcard.matches(e) {
-			return d
+	for _, w := range at.wildcards {
+		if w.wildcard.matches(e) && !d.guesses(w.wildcard, e) {
+			return w
 		}
 	}
-	return l.exact[Entry{Key: e.Key}]
+	return at.exact[Entry{Key: e.Key}]
 }
 
 type descriptor struct {

@@ -33,7 +33,7 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	path := make([]*descriptor, 0, usualDepth)
 	found := Found{Charged: entries}
 	for i, e := range entries {
-		if last = here.find(e); last == nil {
+		if last = d.find(here, e); last == nil {
 			return found, nil
 		}
 		if last.share {

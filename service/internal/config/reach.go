@@ -32,7 +32,7 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 			return fmt.Errorf("%w: the descriptor %s=%s counts each value by itself: name a value, or set share_threshold there",
 				ErrNoDescriptor, quote(e.Key), quote(clip(e.Value)))
 		}
-		next := here.find(e)
+		next := d.find(here, e)
 		if next == nil {
 			break
 		}

@@ -109,7 +109,7 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 			return
 		}
 		keys = append(keys, key)
-		if w.parts[len(w.parts)-1] != "" || !w.covers(start) {
+		if !w.coversAll(start) {
 			partly = key
 		}
 	}
@@ -153,6 +153,12 @@ func (d *domain) hides(key string) bool {
 		}
 	}
 	return isCredential(key)
+}
+
+// guesses reports whether a wildcard in the key matches an entry by a secret value. Requests have a name in place of it,
+// which says nothing about the value.
+func (d *domain) guesses(w *wildcard, e Entry) bool {
+	return w.key == "" && e.Value != "" && d.hides(e.Key) && !w.coversAll(e.Key+"_")
 }
 
 // isCredential reports whether the values of a key are secret without a word of the configuration.

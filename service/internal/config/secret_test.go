@@ -74,3 +74,35 @@ func TestSecretsThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// A request has the name of a secret value, whose letters are any: a wildcard must not match by them, nor by the value,
+// which only sash config explain has.
+func TestAWildcardInTheKeyIsNotComparedWithSecretValues(t *testing.T) {
+	c, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: '*', value: '*A', limits: [1/1m]}\n- {key: 'x-*', value: 'hmac*', limits: [2/1m]}\n"+
+		"- {key: 'cook*', limits: [3/1m]}\n- {key: 'a*', value: '*', limits: [4/1m]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		entry Entry
+		units int64 // of the rule, or 0 for none
+	}{
+		{Entry{"user", "A"}, 1},
+		{Entry{"x-api-key", "A"}, 0},
+		{Entry{"x-api-key", "hmac-A"}, 0},
+		{Entry{"X-API-Key", "hmac-b"}, 0},
+		{Entry{"x-user", "hmac-b"}, 2},
+		{Entry{"cookie", "A"}, 3}, // whatever the value is
+		{Entry{"authorization", "A"}, 4},
+		{Entry{"authorization", ""}, 4},
+	} {
+		steps, found, err := c.Trace("d", []Entry{tt.entry})
+		var units int64
+		if found.Rule != nil {
+			units = found.Rule.Limits[0].Units
+		}
+		if err != nil || units != tt.units || (steps[0].How == "wildcard") != (units > 0) {
+			t.Errorf("%v: a rule of %d units, want %d; %v, %v", tt.entry, units, tt.units, steps, err)
+		}
+	}
+}

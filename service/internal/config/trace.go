@@ -20,10 +20,11 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 		return nil, Found{}, err
 	}
 	var steps []Step
-	here := c.domains[domain].descriptors
+	in := c.domains[domain]
+	here := in.descriptors
 	for _, e := range entries {
 		step := Step{Entry: e}
-		d := here.find(e)
+		d := in.find(here, e)
 		if d != nil {
 			step.Matched = quote(d.entry.Key)
 			if d.entry.Value != "" {

@@ -54,6 +54,11 @@ func (w *wildcard) covers(text string) bool {
 	return strings.HasSuffix(text, w.parts[last])
 }
 
+// coversAll reports whether the pattern covers every text that begins with a given one.
+func (w *wildcard) coversAll(start string) bool {
+	return w.parts[len(w.parts)-1] == "" && w.covers(start)
+}
+
 // begins reports whether the pattern covers some text that begins with a given one.
 func (w *wildcard) begins(start string) bool {
 	return strings.HasPrefix(start, w.parts[0]) || strings.HasPrefix(w.parts[0], start)
