@@ -57,7 +57,6 @@ type call struct {
 	overdue atomic.Bool
 	counts  bool // lost is called for it
 
-	begun bool        // guarded by calls.mu: it is in all
 	leave func() bool // guarded by calls.mu: nothing more happens at the end of its stream
 	links [2]links    // guarded by calls.mu: in all, and in partial
 }
@@ -108,7 +107,7 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		c.cut(oldest)
 	}
-	one.until, one.begun = time.Now().Add(c.within), true
+	one.until = time.Now().Add(c.within)
 	c.all.push(one, 0)
 	c.partial.push(one, 1)
 	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does
@@ -158,10 +157,9 @@ func (c *call) end() {
 
 // forget removes a call. The caller holds mu.
 func (c *calls) forget(one *call) {
-	if !one.begun {
+	if !one.links[0].in {
 		return
 	}
-	one.begun = false
 	one.leave()
 	if one.counts && one.links[1].in {
 		c.lost()
