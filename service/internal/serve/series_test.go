@@ -31,7 +31,7 @@ const (
 	rulesLeft        = 100  // of earlier configurations
 	linesOfName      = 5
 	namesUnknown     = 101 // domains that are not configured, of 3 lines each, and of one in /stats
-	linesOfRule      = 36 // outcomes times sources
+	linesOfRule      = 36  // outcomes times sources
 	bytesOfLine      = 1 << 10
 	subjectsOfEvents = 30
 )
