@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,57 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 	if s := over.Stats(); s.Entries > 3 || s.Entries == 0 || s.Evacuated != 10-s.Entries {
 		t.Errorf("%+v", s)
+	}
+}
+
+// The bound is one of memory: a cache of 8 MiB takes 8 MiB.
+func TestWhatIsRememberedTakesItsBound(t *testing.T) {
+	const most = 8 << 20
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	over, before := NewOverLimit(most), heap()
+	held := &limits{named: []sash.Limit{sash.Every(1, time.Hour)}}
+	for i := range most / 100 {
+		over.note(&Answer{Key: fmt.Sprintf("edge:remote_address:10.20.%06d", i), Refused: true, limits: held})
+	}
+	took := int64(heap() - before)
+	runtime.KeepAlive(over)
+	if took > most*5/4 {
+		t.Errorf("%d bytes take %d", most, took)
+	}
+}
+
+func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
+	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(counted)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(cfg, memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	how := &Counting{Over: NewOverLimit(0)}
+	refused := func() bool {
+		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part("b", 3)}, Lenient: true, Counting: how})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers[0].Refused
+	}
+	if !refused() || !refused() {
+		t.Fatal("it has room")
+	}
+	d.Except([]Exception{exception("b", time.Minute, sash.Every(100, time.Minute))})
+	if refused() {
+		t.Error("the override is not asked")
+	}
+	d.Except([]Exception{exception("b", time.Minute, sash.Every(1, time.Minute))})
+	if !refused() {
+		t.Error("the override has room")
 	}
 }
 

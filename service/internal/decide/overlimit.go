@@ -34,8 +34,8 @@ type overEntry struct {
 	added int64 // in seconds since the epoch
 }
 
-// overEntryBytes is what an entry counts for beside its key: as much as in the cache of Envoy's service.
-const overEntryBytes = 24
+// overEntryBytes is what an entry takes in memory beside its key, so that the bound is one of memory.
+const overEntryBytes = 192
 
 // OverLimitStats count what an OverLimit did, under the names of Envoy's service.
 type OverLimitStats struct {
@@ -59,9 +59,14 @@ func (o *OverLimit) Stats() OverLimitStats {
 	return s
 }
 
+// covers reports whether subjects of a part are remembered: not under an override, which holds at once.
+func (o *OverLimit) covers(a *Answer) bool {
+	return o != nil && !a.overridden && len(a.limits.named) == 1
+}
+
 // holds refuses a part whose subject is over its limit.
 func (o *OverLimit) holds(a *Answer) bool {
-	if o == nil || len(a.limits.named) != 1 {
+	if !o.covers(a) {
 		return false
 	}
 	limit, now := a.limits.named[0], o.now()
@@ -91,7 +96,7 @@ func (o *OverLimit) holds(a *Answer) bool {
 
 // note remembers a part that the store refused.
 func (o *OverLimit) note(a *Answer) {
-	if o == nil || !a.Refused || a.Source != sash.FromStore || len(a.limits.named) != 1 {
+	if !o.covers(a) || !a.Refused || a.Source != sash.FromStore {
 		return
 	}
 	now := o.now()

@@ -124,15 +124,16 @@ type Answer struct {
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
 
-	limits    *limits    // what the store is asked for; nil when it need not be
-	candidate *candidate // of the rule; nil is none, and beside an override or a request limit
-	need      int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
-	within    int64      // how far ahead the part may be booked, in microseconds
-	refund    bool
-	quota     bool // one of several quotas of the request
-	spared    bool // another quota has room, so that this one does not bind
-	none      bool // the limit has no units, and a Counting counts under it
-	never     bool // the units can never fit, or the subject is banned
+	limits     *limits    // what the store is asked for; nil when it need not be
+	candidate  *candidate // of the rule; nil is none, and beside an override or a request limit
+	need       int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
+	within     int64      // how far ahead the part may be booked, in microseconds
+	refund     bool
+	quota      bool // one of several quotas of the request
+	overridden bool // an operator's override limits the part
+	spared     bool // another quota has room, so that this one does not bind
+	none       bool // the limit has no units, and a Counting counts under it
+	never      bool // the units can never fit, or the subject is banned
 }
 
 // Soft reports whether a refusal of the part does not bind: under shadow_mode, and of a quota while another one of the

@@ -174,7 +174,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	if a.need = a.Cost; part.Refund {
 		a.Cost = -a.Cost
 	}
-	held, _, banned := r.limitsOf(req.Domain, part, found)
+	held, overridden, banned := r.limitsOf(req.Domain, part, found)
 	switch {
 	case banned != nil && !part.Refund:
 		a.Key = cmp.Or(found.Key, config.Key(req.Domain, part.Entries))
@@ -185,7 +185,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	case held == nil:
 		return nil
 	}
-	a.limits, a.candidate = held.enforced(found.Key), held.candidate
+	a.limits, a.candidate, a.overridden = held.enforced(found.Key), held.candidate, overridden != nil
 	if err = a.limits.fits(a.need); err == nil {
 		return nil
 	}
