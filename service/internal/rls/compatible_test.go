@@ -51,3 +51,15 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 		}
 	}
 }
+
+// Envoy's service counts in shadow_mode what rules with shadow_mode let through, and not what SHADOW_MODE does.
+func TestCompatibleShadowCountsAsEnvoys(t *testing.T) {
+	counted := stats.New(nil)
+	w := &world{t: t, now: time.Unix(1_800_000_000, 0).Truncate(time.Hour)}
+	w.defaults = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
+	w.serve(text, memstore.New(&memstore.Options{Now: w.clock}), &Options{Shadow: true, Stats: counted, Counting: &decide.Counting{}})
+	w.says("never over", request("ip=192.0.2.66"), "OK: OVER_LIMIT 0/SECOND 0 left 1s")
+	if rule := counted.Rule("d.ip_192.0.2.66"); rule.Shadow.Load() != 0 || rule.Over.Load() != 1 || counted.Service.GlobalShadow.Load() != 1 {
+		t.Errorf("shadow %d, over %d, global %d", rule.Shadow.Load(), rule.Over.Load(), counted.Service.GlobalShadow.Load())
+	}
+}

@@ -114,7 +114,7 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	if s.opts.Shadow {
+	if s.opts.Shadow && s.opts.Counting == nil { // Envoy's service counts it in global_shadow_mode only
 		s.countShadow(answers)
 	}
 	return s.response(req, parts, answers), nil
