@@ -53,7 +53,7 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	if err := s.check(); err != nil {
 		return s.opts, err
 	}
-	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON); err != nil {
+	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON && !given("json")); err != nil {
 		return s.opts, err
 	}
 	if err := s.encryption(env); err != nil {
@@ -99,11 +99,15 @@ func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
 // fromEnvoy takes what the environment of Envoy's rate limit service says.
 func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (err error) {
 	o := &s.opts
-	o.Config.Merge = o.Config.Merge || env.Merge
+	if !given("merge-domains") {
+		o.Config.Merge = env.Merge
+	}
 	o.StartWithoutConfig = env.StartWithoutConfig
 	o.RedisPrefix, o.ReadyNeedsRedis, o.NearLimit = env.RedisPrefix, env.HealthNeedsRedis, env.NearLimitRatio
 	o.Telemetry.Exporters, o.Milliseconds = env.Telemetry, env.Milliseconds
-	s.chargeEach = s.chargeEach || env.ChargeEach
+	if !given("charge-each") {
+		s.chargeEach = env.ChargeEach
+	}
 	if env.Algorithm != "" && !given("algorithm") {
 		s.algorithm = env.Algorithm
 	}

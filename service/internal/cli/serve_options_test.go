@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"log/slog"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,7 @@ func TestChargingAndAlgorithmFromTheEnvironment(t *testing.T) {
 		{map[string]string{"SASH_CHARGE_EACH": "true", "SASH_ALGORITHM": "fixed-window"}, nil, decide.Each, sash.FixedWindow},
 		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, []string{"--algorithm=gcra"}, decide.Together, sash.GCRA},
 		{nil, []string{"--charge-each"}, decide.Each, sash.SlidingLog},
+		{map[string]string{"SASH_CHARGE_EACH": "true"}, []string{"--charge-each=false"}, decide.Together, sash.SlidingLog},
 	} {
 		opts, err := served(t, tt.env, tt.flags...)
 		if err != nil || opts.Protocol.Charging != tt.charging || opts.Config.Defaults.Algorithm != tt.algorithm {
@@ -45,6 +47,20 @@ func TestChargingAndAlgorithmFromTheEnvironment(t *testing.T) {
 	}
 	if _, err := served(t, map[string]string{"SASH_CHARGE_EACH": "perhaps"}); err == nil {
 		t.Error("SASH_CHARGE_EACH=perhaps is no error")
+	}
+}
+
+func TestAFlagThatSaysNoTakesPrecedence(t *testing.T) {
+	opts, err := served(t, map[string]string{"MERGE_DOMAIN_CONFIG": "true"}, "--merge-domains=false")
+	if err != nil || opts.Config.Merge {
+		t.Errorf("merge %v, %v", opts.Config.Merge, err)
+	}
+	opts, err = served(t, map[string]string{"RUNTIME_ROOT": "/data", "LOG_FORMAT": "json"}, "--json=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := opts.Log.Handler().(*slog.TextHandler); !ok {
+		t.Errorf("the log is a %T", opts.Log.Handler())
 	}
 }
 
