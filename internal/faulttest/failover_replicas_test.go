@@ -43,8 +43,8 @@ func TestFailoverWithoutReplicas(t *testing.T) {
 			res, err := l.AllowN(t.Context(), "closed", 25)
 			return err == nil && res.Source == driver.FromStore
 		})
-		times := all.where(func(c call) bool { return c.start.After(began) && c.start.Before(ended) }).times(t, time.Duration(load.late.Load()))
+		times := all.where(func(c call) bool { return c.start.After(began) && c.start.Before(ended) }).times(t, load.late)
 		t.Logf("%d answers in the fault: p50 %v, p99 %v, longest %v, goroutines up to %v late; %+v", len(times), part(times, 50), part(times, 99), part(times, 100),
-			time.Duration(load.late.Load()), store.Stats())
+			load.late, store.Stats())
 	})
 }

@@ -31,10 +31,10 @@ type load struct {
 	admitted atomic.Int64 // calls
 	refused  atomic.Int64
 	failed   atomic.Int64
-	late     atomic.Int64 // how much later than it could a goroutine went on at most, in nanoseconds
 
 	mu    sync.Mutex
-	calls []call // guarded by mu
+	calls []call        // guarded by mu
+	late  time.Duration // guarded by mu: how much later than it could a goroutine went on at most
 }
 
 // callers is how many goroutines ask at once.

@@ -118,24 +118,19 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	return one, nil
 }
 
-// answer is the handler of ShouldRateLimit.
-func (c *calls) answer(srv any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-	if one, ok := ctx.Value(callKey{}).(*call); ok {
-		defer one.end()
-	}
-	return generated(srv, ctx, read, intercept)
-}
-
-// generated is the handler of ShouldRateLimit that knows no calls.
-var generated = pb.RateLimitService_ServiceDesc.Methods[0].Handler
-
-// service describes the protocol to gRPC, with the handler of c.
+// service describes the protocol to gRPC, with a handler that ends its call when it has answered.
 func (c *calls) service() *grpc.ServiceDesc {
 	desc := pb.RateLimitService_ServiceDesc
-	return &grpc.ServiceDesc{
-		ServiceName: desc.ServiceName, HandlerType: desc.HandlerType, Metadata: desc.Metadata,
-		Methods: []grpc.MethodDesc{{MethodName: desc.Methods[0].MethodName, Handler: c.answer}},
+	method := desc.Methods[0]
+	handle := method.Handler
+	method.Handler = func(srv any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		if one, ok := ctx.Value(callKey{}).(*call); ok {
+			defer one.end()
+		}
+		return handle(srv, ctx, read, intercept)
 	}
+	desc.Methods = []grpc.MethodDesc{method}
+	return &desc
 }
 
 // arrived notes that the message of a call has come. It is a grpc.UnaryServerInterceptor.

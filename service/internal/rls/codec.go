@@ -57,7 +57,8 @@ func readRequest(wire string, req *pb.RateLimitRequest) bool {
 	in := &room{}
 	req.Descriptors = in.ofRequest[:0]
 	entries := in.ofAll[:0]
-	for tag := 0; wire != ""; {
+	for wire != "" {
+		var tag int
 		var text string
 		var n uint64
 		var ok bool
@@ -97,7 +98,8 @@ func readRequest(wire string, req *pb.RateLimitRequest) bool {
 
 // readDescriptor reads the entries of a descriptor behind those of others.
 func readDescriptor(wire string, entries []*common.RateLimitDescriptor_Entry, in *room) ([]*common.RateLimitDescriptor_Entry, bool) {
-	for tag := 0; wire != ""; {
+	for wire != "" {
+		var tag int
 		var text string
 		var ok bool
 		if tag, text, _, wire, ok = field(wire); !ok || tag != 1<<3|wireBytes {
@@ -118,7 +120,8 @@ func readDescriptor(wire string, entries []*common.RateLimitDescriptor_Entry, in
 }
 
 func readEntry(wire string, e *common.RateLimitDescriptor_Entry) bool {
-	for tag := 0; wire != ""; {
+	for wire != "" {
+		var tag int
 		var text string
 		var ok bool
 		if tag, text, _, wire, ok = field(wire); !ok || !utf8.ValidString(text) {

@@ -107,15 +107,12 @@ func TestTheCodecWritesResponses(t *testing.T) {
 	limit := func(name string, times *wrapperspb.UInt32Value) *pb.RateLimitResponse_RateLimit {
 		return &pb.RateLimitResponse_RateLimit{RequestsPerUnit: 1 << 31, Unit: pb.RateLimitResponse_RateLimit_YEAR, Name: name, UnitMultiplier: times}
 	}
-	full := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
-	for _, st := range []*pb.RateLimitResponse_DescriptorStatus{
+	full := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT, Statuses: []*pb.RateLimitResponse_DescriptorStatus{
 		{}, {Code: pb.RateLimitResponse_OK, LimitRemaining: 1<<32 - 1},
 		{CurrentLimit: &pb.RateLimitResponse_RateLimit{}, DurationUntilReset: &durationpb.Duration{}},
 		{CurrentLimit: limit("login", wrapperspb.UInt32(300)), DurationUntilReset: &durationpb.Duration{Seconds: 86400, Nanos: 5}},
 		{CurrentLimit: limit(strings.Repeat("long", 100), &wrapperspb.UInt32Value{}), DurationUntilReset: &durationpb.Duration{Seconds: -1, Nanos: -1}},
-	} {
-		full.Statuses = append(full.Statuses, st)
-	}
+	}}
 	notUTF8 := proto.CloneOf(full)
 	notUTF8.Statuses[3].CurrentLimit.Name = "\xff"
 	for _, c := range []struct {
