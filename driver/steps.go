@@ -152,7 +152,8 @@ func (p *plan) charge(ctx context.Context, order []*step) (charged int, admitted
 	return len(order), true, nil
 }
 
-// giveBack gives back the charges of steps, and forgets their answers.
+// giveBack gives back the charges of steps, and forgets their answers. The error is the first: those of a store that ended
+// would be as many as the charges.
 func (p *plan) giveBack(ctx context.Context, steps []*step) (failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
 	defer cancel()
@@ -160,7 +161,9 @@ func (p *plan) giveBack(ctx context.Context, steps []*step) (failed error) {
 		for j, req := range s.reqs {
 			if req.Cost > 0 {
 				set := Settlement{Request: req, At: s.answers[j].At, Delay: s.answers[j].Delay, Source: s.answers[j].Source}
-				failed = errors.Join(failed, p.settler.Settle(ctx, set))
+				if err := p.settler.Settle(ctx, set); failed == nil {
+					failed = err
+				}
 			}
 		}
 		clear(s.answers)

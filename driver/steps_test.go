@@ -239,6 +239,41 @@ func TestARefusalIsChargedToTheStepThatRefuses(t *testing.T) {
 	}
 }
 
+// A dying store answers some steps, and then nothing.
+type dying struct {
+	placed
+	left int // charges
+}
+
+func (s *dying) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if s.left == 0 {
+		return driver.Answer{}, sash.ErrUnavailable
+	}
+	if req.Cost > 0 {
+		s.left--
+	}
+	return s.placed.Decide(ctx, req)
+}
+
+func (s *dying) Settle(context.Context, driver.Settlement) error { return sash.ErrUnavailable }
+
+// A store that ends between steps is one error, and not one for each charge that stays.
+func TestAStoreThatEndsBetweenStepsIsOneError(t *testing.T) {
+	policy, err := sash.NewPolicy(nil, sash.PerDay(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps [][]driver.Request
+	for i := range 200 {
+		steps = append(steps, []driver.Request{{Key: fmt.Sprintf("k%03d", i), Cost: 1, Policy: policy}})
+	}
+	store := &dying{placed{Store: memstore.New(nil)}, 150}
+	_, admitted, err := driver.DecideInSteps(t.Context(), store, steps)
+	if admitted || !errors.Is(err, sash.ErrUnavailable) || len(err.Error()) > 200 {
+		t.Errorf("%v, %d bytes of %T", admitted, len(fmt.Sprint(err)), err)
+	}
+}
+
 // A store that cannot give back decides one step only.
 func TestSeveralStepsNeedAStoreThatSettles(t *testing.T) {
 	policy, err := sash.NewPolicy(nil, sash.PerDay(1))

@@ -119,7 +119,9 @@ func (d *Decider) giveBackAll(ctx context.Context, binding []*Answer) error {
 	defer cancel()
 	var failed error
 	for _, a := range binding {
-		failed = errors.Join(failed, d.giveBack(ctx, a, true))
+		if err := d.giveBack(ctx, a, true); failed == nil {
+			failed = err
+		}
 	}
 	return failed
 }

@@ -112,7 +112,7 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	defer cancel()
 	answers, err := s.decider.Decide(budget, decide.Request{Domain: req.GetDomain(), Parts: parts, Charging: s.opts.Charging, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
 	if err != nil {
-		return nil, s.failure(ctx, err)
+		return nil, s.failure(ctx, err, len(parts) > 1)
 	}
 	if s.opts.Shadow && s.opts.Counting == nil { // Envoy's service counts it in global_shadow_mode only
 		s.countShadow(answers)
@@ -120,8 +120,8 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 	return s.response(req, parts, answers), nil
 }
 
-// failure returns the gRPC status of a request that was not decided.
-func (s *Service) failure(ctx context.Context, err error) error {
+// failure returns the gRPC status of a request that was not decided. Several parts may have been charged in part.
+func (s *Service) failure(ctx context.Context, err error, several bool) error {
 	switch {
 	case errors.Is(err, config.ErrNone):
 		s.opts.Stats.Service.ServiceErrors.Add(1)
@@ -137,10 +137,10 @@ func (s *Service) failure(ctx context.Context, err error) error {
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
 	s.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-	switch decide.Cause(err) {
-	case "down", "busy":
+	switch cause := decide.Cause(err); {
+	case !several && (cause == "down" || cause == "busy"):
 		return status.Error(codes.Unavailable, "the store was not asked: there is no decision, and nothing was charged")
-	case "rejected":
+	case cause == "rejected":
 		return status.Error(codes.Unavailable, decide.Rejected)
 	}
 	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"example.com/sash"
+	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -127,4 +130,15 @@ func TestLargeRequestsAreDecided(t *testing.T) {
 	looks := request("ip=new")
 	looks.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
 	w.says("afterwards", looks, "OK: OK 3/MINUTE 3 left 0s")
+}
+
+// A store that goes down between the steps of a request keeps what it charged before.
+func TestSeveralPartsMayBeChargedInPart(t *testing.T) {
+	s := New(nil, nil)
+	down := fmt.Errorf("%w: %w", sash.ErrUnavailable, failover.ErrDown)
+	for several, want := range map[bool]string{false: "nothing was charged", true: "is not known"} {
+		if err := s.failure(t.Context(), down, several); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
+			t.Errorf("several %v: %v", several, err)
+		}
+	}
 }
