@@ -23,7 +23,7 @@ type coolDowns struct {
 
 	mu    sync.Mutex
 	seen  *memory[string, coolDown]  // guarded by mu
-	heard *memory[string, time.Time] // when this process last looked for what others have learnt, guarded by mu
+	heard *memory[string, time.Time] // until when this process knows what others have learnt, guarded by mu
 }
 
 // A coolDown is the last cool-down of a bucket.
@@ -34,8 +34,8 @@ type coolDown struct {
 	served       bool      // the API has served a request of this process that was sent after the end
 }
 
-// hearAgain is how long a process can go without looking for what others have learnt. A cool-down is remembered for as long
-// at least, and one that this process sees makes it look too.
+// hearAgain is how long a process can go without looking for cool-downs, and miss none: the store remembers one for as long
+// at least. After that it looks for what others have learnt, as it does after each cool-down.
 const hearAgain = 10 * time.Second
 
 // latency is by how much two processes can differ on the end of a cool-down.
@@ -64,6 +64,9 @@ func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, e
 	}
 	there, err := c.inStore(ctx, key, driver.CoolDown{})
 	c.remember(key, there)
+	if err == nil {
+		c.quiet(key)
+	}
 	return max(there.left, 0), err
 }
 
@@ -147,18 +150,33 @@ func (c *coolDowns) served(key string, sent time.Time) {
 }
 
 // hears reports whether to look for what other processes have learnt about a bucket: before its first request, after a
-// cool-down, and when this process has not looked for a while.
+// cool-down, and when this process may have missed one.
 func (c *coolDowns) hears(key string) bool {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, ok := c.heard.get(key)
-	last := c.seen.all[key]
-	if ok && now.Sub(at) < hearAgain && (last.end.After(now) || last.end.Before(at)) {
+	if c.knows(key, now) {
 		return false
 	}
 	c.heard.set(key, now, now)
 	return true
+}
+
+// quiet notes that the store knows of no cool-down that this process has not seen, so that others have learnt nothing.
+func (c *coolDowns) quiet(key string) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.knows(key, now) && !c.seen.all[key].end.After(now) {
+		c.heard.set(key, now, now)
+	}
+}
+
+// knows reports whether no cool-down has ended since this process last knew what others have learnt. The caller holds mu.
+func (c *coolDowns) knows(key string, now time.Time) bool {
+	at, ok := c.heard.get(key)
+	last := c.seen.all[key]
+	return ok && now.Sub(at) < hearAgain && (last.end.After(now) || last.end.Before(at))
 }
 
 // here returns a bucket's last cool-down as far as this process has seen it.
