@@ -84,10 +84,15 @@ func (s Source) find() (*found, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !info.IsDir() {
+		switch {
+		case info.IsDir():
+			if err := s.walk(path, f); err != nil {
+				return nil, err
+			}
+		case s.Siblings && !info.Mode().IsRegular(): // reading a pipe would wait for somebody who writes
+			f.skip(path, "it is not a regular file")
+		default:
 			f.files = append(f.files, path)
-		} else if err := s.walk(path, f); err != nil {
-			return nil, err
 		}
 	}
 	if len(f.files) == 0 {

@@ -78,8 +78,10 @@ func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
 	write(t, root+"/configs.yaml", "domain: other\n")
 	link(t, root+"/elsewhere", dir+"/linked")
 	link(t, root+"/nowhere", dir+"/lost.yaml")
-	if err := syscall.Mkfifo(dir+"/pipe", 0o600); err != nil {
-		t.Fatal(err)
+	for _, pipe := range []string{dir + "/pipe", dir + ".pipe"} {
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, tt := range map[string]struct {
 		source  Source
@@ -95,6 +97,7 @@ func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
 		}},
 		"a directory with siblings": {Source{Path: root + "/config", Siblings: true, DotFiles: true}, "dir-d.yaml hidden.yaml b.conf deep-README.md deep-er-c.yaml plain g sibling", []string{
 			"/linked is not read: it is a link to a directory", "/lost.yaml is not read: it leads nowhere, or was removed meanwhile", "/pipe is not read: it is not a regular file",
+			".pipe is not read: it is not a regular file",
 		}},
 		"siblings of nothing": {Source{Path: root + "/configs", Siblings: true}, "other", nil},
 	} {
