@@ -47,11 +47,12 @@ type Source struct {
 	Lost func(error)
 }
 
-// Watch calls changed with each configuration that the server sends, or with the error in it, until ctx ends. The server
-// receives the error too. Calls do not overlap. Servers answer a rejection at once with the same configuration: Watch
-// calls changed for the first one only, and rejects further ones after pauses that grow to ten times Retry. Watch
-// returns an error for an unusable address or options; it retries a server that is away.
-func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) error {
+// Watch calls use with each valid configuration that the server sends, until ctx ends. It rejects a configuration that is
+// wrong, or for which use returns an error: it calls rejected with the error, which the server receives too. Calls do not
+// overlap. Servers answer a rejection at once with the same configuration: Watch calls rejected for the first one only,
+// and rejects further ones after pauses that grow to ten times Retry. Watch returns an error for an unusable address or
+// options; it retries a server that is away.
+func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejected func(error)) error {
 	creds := insecure.NewCredentials()
 	if s.TLS != nil {
 		creds = credentials.NewTLS(s.TLS)
@@ -65,7 +66,7 @@ func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) 
 	if s.Retry <= 0 {
 		s.Retry = 3 * time.Second
 	}
-	w := &subscription{Source: s, changed: changed}
+	w := &subscription{Source: s, use: use, reject: rejected}
 	go func() {
 		defer func() { _ = conn.Close() }()
 		for ctx.Err() == nil {
@@ -86,7 +87,8 @@ func (s Source) Watch(ctx context.Context, changed func(*config.Config, error)) 
 // A subscription is what one Watch knows of its server.
 type subscription struct {
 	Source
-	changed  func(*config.Config, error)
+	use      func(*config.Config) error
+	reject   func(error)
 	accepted string // the version in use
 	rejected string // the version and the error of the last configuration, or empty if it was accepted
 	again    int    // how often it was rejected before
@@ -157,10 +159,12 @@ func receive(ctx context.Context, stream discovery.AggregatedDiscoveryService_St
 func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
 	cfg, err := s.read(res.GetResources())
 	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, ResponseNonce: res.GetNonce()}
+	if err == nil {
+		err = s.use(cfg)
+	}
 	var pause time.Duration
 	if err == nil {
 		s.accepted, s.rejected, s.lost = res.GetVersionInfo(), "", false
-		s.changed(cfg, nil)
 	} else {
 		req.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 		if id := res.GetVersionInfo() + " " + err.Error(); id == s.rejected {
@@ -168,7 +172,7 @@ func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.Disc
 			s.again++
 		} else {
 			s.rejected, s.again, s.lost = id, 0, false
-			s.changed(nil, err)
+			s.reject(err)
 		}
 	}
 	req.VersionInfo = s.accepted

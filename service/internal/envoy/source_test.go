@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -95,13 +96,20 @@ type news struct {
 	err error
 }
 
+// all is the news of a Source.
+type all chan news
+
+func (c all) use(cfg *config.Config) error { c <- news{cfg: cfg}; return nil }
+
+func (c all) reject(err error) { c <- news{err: err} }
+
 func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 	m, addr := manage(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	heard := make(chan news, 8)
+	heard := make(all, 8)
 	source := Source{Server: addr, Node: "edge-1", Headers: map[string]string{"x-token": "t"}, Retry: time.Millisecond}
-	if err := source.Watch(ctx, func(cfg *config.Config, err error) { heard <- news{cfg, err} }); err != nil {
+	if err := source.Watch(ctx, heard.use, heard.reject); err != nil {
 		t.Fatal(err)
 	}
 	expect := func(what, version, nonce, refusal string) {
@@ -157,10 +165,10 @@ func TestAConfigurationThatIsRejectedAgainIsRejectedLater(t *testing.T) {
 	m, addr := manage(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	heard := make(chan news, 8)
+	heard := make(all, 8)
 	lost := make(chan error, 8)
 	source := Source{Server: addr, Retry: time.Hour, Lost: func(err error) { lost <- err }}
-	if err := source.Watch(ctx, func(cfg *config.Config, err error) { heard <- news{cfg, err} }); err != nil {
+	if err := source.Watch(ctx, heard.use, heard.reject); err != nil {
 		t.Fatal(err)
 	}
 	<-m.token
@@ -189,8 +197,31 @@ func TestAConfigurationThatIsRejectedAgainIsRejectedLater(t *testing.T) {
 	}
 }
 
+// The server learns that its user does not take a configuration, and not that it is in use.
+func TestAConfigurationThatItsUserDoesNotTakeIsRejected(t *testing.T) {
+	var wrong []string
+	s := &subscription{Source: Source{Retry: time.Second}, reject: func(err error) { wrong = append(wrong, err.Error()) }}
+	s.use = func(cfg *config.Config) error {
+		if len(cfg.Rules()) == 0 {
+			return errors.New("rules are missing")
+		}
+		return nil
+	}
+	if req, _ := s.answer(response(t, "1", limited("d", 5))); req.ErrorDetail != nil || req.VersionInfo != "1" {
+		t.Errorf("the answer to a valid configuration is %v", req)
+	}
+	for range 2 {
+		if req, _ := s.answer(response(t, "2")); req.ErrorDetail.GetMessage() != "rules are missing" || req.VersionInfo != "1" {
+			t.Errorf("the answer to a configuration without rules is %v", req)
+		}
+	}
+	if len(wrong) != 1 {
+		t.Errorf("the same error is reported %d times: %q", len(wrong), wrong)
+	}
+}
+
 func TestPausesBeforeARejectionGrow(t *testing.T) {
-	s := &subscription{Source: Source{Retry: time.Second}, changed: func(*config.Config, error) {}}
+	s := &subscription{Source: Source{Retry: time.Second}, use: func(*config.Config) error { return nil }, reject: func(error) {}}
 	bad := response(t, "1", limited("d", 5), limited("d", 6))
 	var pauses []time.Duration
 	for range 8 {
@@ -213,10 +244,10 @@ func TestAServerThatIsAwayIsReportedOnce(t *testing.T) {
 	m, addr := manage(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	heard := make(chan news, 8)
+	heard := make(all, 8)
 	lost := make(chan error, 8)
 	source := Source{Server: addr, Retry: time.Millisecond, Lost: func(err error) { lost <- err }}
-	if err := source.Watch(ctx, func(cfg *config.Config, err error) { heard <- news{cfg, err} }); err != nil {
+	if err := source.Watch(ctx, heard.use, heard.reject); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

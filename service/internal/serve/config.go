@@ -62,7 +62,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	case s.Config.Path == "":
 		return nil
 	}
-	if err := s.Config.Watch(ctx, known, s.use); err != nil {
+	if err := s.Config.Watch(ctx, known, s.reload); err != nil {
 		return fmt.Errorf("watching the configuration: %w", err)
 	}
 	return nil
@@ -76,10 +76,14 @@ func (s *instance) followManagement(ctx context.Context) error {
 	}
 	first := make(chan struct{})
 	once := sync.OnceFunc(func() { close(first) })
-	err := from.Watch(ctx, func(cfg *config.Config, err error) {
-		s.use(cfg, err)
-		once()
-	})
+	use := func(cfg *config.Config) error {
+		err := s.use(cfg)
+		if err == nil {
+			once()
+		}
+		return err
+	}
+	err := from.Watch(ctx, use, func(err error) { s.reject(err); once() })
 	if err != nil || s.StartWithoutConfig {
 		return err
 	}

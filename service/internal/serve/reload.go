@@ -7,29 +7,27 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// use decides by a configuration that was loaded again, unless err, the decider or Options.MaxRulesRemoved says that it
-// is wrong.
-func (s *instance) use(cfg *config.Config, err error) {
-	var removed []string
+// reload decides by a configuration that was loaded again, or says what is wrong with it.
+func (s *instance) reload(cfg *config.Config, err error) {
 	if err == nil {
-		removed = rulesRemoved(s.decider.Config(), cfg)
-		err = s.checkRemoved(removed)
+		err = s.use(cfg)
 	}
-	if err == nil {
-		if err = s.decider.Use(cfg); err == nil {
-			s.stats.Use(cfg)
-		}
-	}
-	s.loading.Note(err)
 	if err != nil {
-		s.stats.Service.ConfigErrors.Add(1)
-		if s.decider.Config().Loaded() {
-			s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
-		} else {
-			s.Log.Error("the first configuration is wrong: until there is a valid one, every request is answered with an error", "error", err)
-		}
-		return
+		s.reject(err)
 	}
+}
+
+// use decides by a valid configuration, unless the decider or Options.MaxRulesRemoved has an error for it.
+func (s *instance) use(cfg *config.Config) error {
+	removed := rulesRemoved(s.decider.Config(), cfg)
+	if err := s.checkRemoved(removed); err != nil {
+		return err
+	}
+	if err := s.decider.Use(cfg); err != nil {
+		return err
+	}
+	s.stats.Use(cfg)
+	s.loading.Note(nil)
 	s.gate.WarnOfDomains()
 	s.stats.Service.ConfigLoaded.Add(1)
 	s.warnOf(cfg)
@@ -37,6 +35,18 @@ func (s *instance) use(cfg *config.Config, err error) {
 		s.Log.Warn("rules were removed from the configuration: what only they limited is unlimited", "removed", len(removed), "rules", some(removed))
 	}
 	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
+	return nil
+}
+
+// reject says what is wrong with a configuration that is not used.
+func (s *instance) reject(err error) {
+	s.loading.Note(err)
+	s.stats.Service.ConfigErrors.Add(1)
+	if s.decider.Config().Loaded() {
+		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
+	} else {
+		s.Log.Error("the first configuration is wrong: until there is a valid one, every request is answered with an error", "error", err)
+	}
 }
 
 // checkRemoved returns an error for more removed rules than an operator allows at once: a file may have been cut off.
