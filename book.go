@@ -100,7 +100,8 @@ func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, with
 func (l *Limiter) booker(call string) (driver.Settler, error) {
 	store, err := l.settler(call)
 	if err == nil && !driver.CanBook(l.store, &l.policy.Policy) {
-		err = fmt.Errorf("%w: %s needs a driver.Booker, and sliding-log or sliding-buckets without a block", ErrUnsupported, call)
+		err = fmt.Errorf("%w: %s with algorithm %v: it needs a driver.Booker, and sliding-log or sliding-buckets without a block",
+			ErrUnsupported, call, l.policy.Algorithm)
 	}
 	return store, err
 }
