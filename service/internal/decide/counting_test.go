@@ -158,7 +158,7 @@ func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
 		}
 		return answers[0].Refused
 	}
-	if !refused() || !refused() {
+	if first, second := refused(), refused(); !first || !second {
 		t.Fatal("it has room")
 	}
 	d.Except([]Exception{exception("b", time.Minute, sash.Every(100, time.Minute))})
