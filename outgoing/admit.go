@@ -110,7 +110,7 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 // outdated reports whether a limit has been lowered while a call waited, so that it books anew. Of a queue that is longer
 // than a window nobody does: those who did would go behind all the others, and leave the API unused until then.
 func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
-	t.listen(ctx, admitted.call.subjects())
+	t.listen(ctx, admitted.call.subjects(), false)
 	behind := admitted.places[0].Result().Delay
 	within := func(l sash.Limit) bool { return behind <= span(l) }
 	return slices.ContainsFunc(admitted.call.Limits, within) && t.learned.lowered(&admitted.call, admitted.limits)
@@ -178,7 +178,7 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 	}
 	wholes := call.subjects()
 	if cooling.wait == 0 {
-		t.listen(ctx, wholes)
+		t.listen(ctx, wholes, true)
 	}
 	now := time.Now()
 	subjects := slices.Clone(wholes)

@@ -22,9 +22,12 @@ type coolDowns struct {
 	longest time.Duration
 
 	mu    sync.Mutex
-	seen  *memory[string, coolDown]  // guarded by mu
-	heard *memory[string, time.Time] // until when this process knows what others have learnt, guarded by mu
+	seen  *memory[string, coolDown] // guarded by mu
+	heard *memory[string, hearing]  // guarded by mu
 }
+
+// A hearing is until when this process knows what others have learnt about a bucket, and when it last looked for that.
+type hearing struct{ known, looked time.Time }
 
 // A coolDown is the last cool-down of a bucket.
 type coolDown struct {
@@ -43,7 +46,7 @@ const latency = 100 * time.Millisecond
 
 func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
 	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
-	c.heard = newMemory[string](func(at, now time.Time) bool { return now.Sub(at) >= hearAgain })
+	c.heard = newMemory[string](func(h hearing, now time.Time) bool { return now.Sub(h.known) >= hearAgain })
 	c.store, _ = driver.As[driver.Cooler](store)
 	// A store that stands in for another decides by its failure mode whether the call goes on.
 	c.lenient = driver.Substituted(store)
@@ -150,15 +153,16 @@ func (c *coolDowns) served(key string, sent time.Time) {
 }
 
 // hears reports whether to look for what other processes have learnt about a bucket: before its first request, after a
-// cool-down, and when this process may have missed one.
-func (c *coolDowns) hears(key string) bool {
+// cool-down, and when this process may have missed one. Again adds when it has not looked for a while: what a slow
+// process has learnt can reach the store after the cool-down.
+func (c *coolDowns) hears(key string, again bool) bool {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.knows(key, now) {
+	if c.knows(key, now) && !(again && now.Sub(c.heard.all[key].looked) >= hearAgain) {
 		return false
 	}
-	c.heard.set(key, now, now)
+	c.heard.set(key, hearing{now, now}, now)
 	return true
 }
 
@@ -168,15 +172,15 @@ func (c *coolDowns) quiet(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.knows(key, now) && !c.seen.all[key].end.After(now) {
-		c.heard.set(key, now, now)
+		c.heard.set(key, hearing{now, c.heard.all[key].looked}, now)
 	}
 }
 
 // knows reports whether no cool-down has ended since this process last knew what others have learnt. The caller holds mu.
 func (c *coolDowns) knows(key string, now time.Time) bool {
-	at, ok := c.heard.get(key)
+	h, ok := c.heard.get(key)
 	last := c.seen.all[key]
-	return ok && now.Sub(at) < hearAgain && (last.end.After(now) || last.end.Before(at))
+	return ok && now.Sub(h.known) < hearAgain && (last.end.After(now) || last.end.Before(h.known))
 }
 
 // here returns a bucket's last cool-down as far as this process has seen it.

@@ -52,7 +52,7 @@
 // held in the same way at what went through before, at most three quarters of it, and at half of that when another
 // refusal follows within the window, and requests that wait are spread evenly, so that the next refusal comes before many
 // more are sent. The store keeps such a level for the other processes: each looks for it before its first request to the
-// bucket, after a cool-down, and when it has not asked the store for ten seconds, which is one round trip for each limit.
+// bucket, after a cool-down and every ten seconds, before a charge, which is one round trip for each limit.
 // When less than a quarter of the limit went through, the refusal has another reason, and only the cool-down follows.
 // Requests on their way together are refused together.
 //

@@ -179,10 +179,11 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 	t.cool.share(ctx, call.Key, l, low)
 }
 
-// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew.
-func (t *Transport) listen(ctx context.Context, subjects []sash.Subject) (lower bool) {
+// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. Again
+// is for before a charge: a look between a charge and its request makes that one late.
+func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, again bool) (lower bool) {
 	for _, s := range subjects {
-		if !t.cool.hears(s.Key) {
+		if !t.cool.hears(s.Key, again) {
 			continue
 		}
 		for _, l := range s.Limits {
