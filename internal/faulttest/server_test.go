@@ -108,6 +108,7 @@ func TestKeysAreEvicted(t *testing.T) {
 		key := func(n int) string { return sash.Key("evicted", strconv.Itoa(n%subjects)) }
 		load := start(t, l, patient, func(caller, i int) string { return key(caller*500 + i) })
 		more(t, "admissions that subjects have only when they lose their keys", &load.admitted, subjects/2*(2+1)+500)
+		await(t, "evictions", func() bool { return evicted(t, server) > 1000 })
 		all := load.stop()
 
 		gone := lost(evicted(t, server))

@@ -71,16 +71,17 @@ func (j job) work() ([]call, error) {
 	return all, failed
 }
 
-// Slots are handed over between real processes, and never more are held at once than there are. How many of them work
-// stands in tests in virtual time, such as TestASlotIsHandedOverWhenItIsReleased: here it depends on what else the machine
-// does. With -v this test says what a semaphore reaches that a process has for itself, right before, and what Sash does.
+// Slots are handed over with little loss, within a process and between processes, and never more are held at once than
+// there are. What other work on the machine takes is lost too, so the best of several runs counts, and 80 % do: 90 % stand
+// in virtual time (TestASlotIsHandedOverWhenItIsReleased). With -v the test reports what a semaphore that a process has for
+// itself reaches right before.
 func TestSlotsAreHandedOver(t *testing.T) {
 	l := startLive(t)
 	const slots, waiters, task = 5, 100, 20 * time.Millisecond
 	for _, processes := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
 			var shares, possible, scripts []float64
-			for run := range 5 {
+			for run := 0; run < 5 || run < 15 && slices.Max(possible) < 0.8; run++ {
 				works := job{
 					Addr: l.Addr(), Key: fmt.Sprint("slots", processes, run), Callers: waiters,
 					Shift: shift{Slots: slots, Task: task, Local: true},
@@ -104,6 +105,9 @@ func TestSlotsAreHandedOver(t *testing.T) {
 			t.Logf("of what a semaphore reaches: %s", spread(100, shares))
 			t.Logf("of what is possible: %s", spread(100, possible))
 			t.Logf("script calls for each admission: %s", spread(1, scripts))
+			if best := slices.Max(possible); best < 0.8 {
+				t.Errorf("the best of %d runs reached %.0f %% of what is possible", len(possible), 100*best)
+			}
 		})
 	}
 }
