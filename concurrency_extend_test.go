@@ -111,7 +111,7 @@ func TestASlotThatIsReleasedWhileItIsExtendedIsFree(t *testing.T) {
 	}
 }
 
-// slowToExtend extends at once, and replies when it is told to.
+// slowToExtend extends at once, and replies when the test lets it.
 type slowToExtend struct {
 	*memstore.Store
 	extended, reply chan struct{}

@@ -158,7 +158,7 @@ func (s *slotLine) pause(last *Result) time.Duration {
 	return s.next
 }
 
-// line returns what the store is told of the line. The time between two looks at most doubles from one to the next.
+// line returns the line as the store records it. The time between two looks at most doubles from one to the next.
 func (s *slotLine) line(name uint64, more bool) driver.Line {
 	looks, most := s.looks, int64(passes)
 	if looks == 0 {

@@ -14,18 +14,10 @@ import (
 )
 
 // A far store answers each request and each look for cool-downs after a while.
-type far struct {
-	driver.Passthrough
-	trip time.Duration
-}
-
-func (f far) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	time.Sleep(f.trip)
-	return f.Passthrough.Decide(ctx, req)
-}
+type far struct{ slowStore }
 
 func (f far) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
-	time.Sleep(f.trip)
+	time.Sleep(f.takes)
 	return f.Passthrough.CoolDown(ctx, key, c)
 }
 
@@ -34,7 +26,7 @@ func (f far) CoolDown(ctx context.Context, key string, c driver.CoolDown) (drive
 func TestListeningDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lasts = 4 * time.Minute
-		store := far{driver.Passthrough{Next: newStore()}, 60 * time.Millisecond}
+		store := far{slowStore{driver.Passthrough{Next: newStore()}, 60 * time.Millisecond}}
 		var mu sync.Mutex
 		var served []time.Time
 		refused := 0

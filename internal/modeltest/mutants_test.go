@@ -253,7 +253,7 @@ var mutants = []struct {
 	{"log_once.lua", sash.SlidingLog, []mutant{
 		{"a log with bookings is not looked at", "string.byte(header) ~= 2 and string.byte(header) ~= 3", "string.byte(header) ~= 2"},
 		{"a repetition is booked", "string.sub(request, 14, -21) .. string.rep('\\0', 12)", "string.sub(request, 14, -9)"},
-		{"a repetition is told no delay", "math.max(0, at - now)", "0"},
+		{"a repetition reports no delay", "math.max(0, at - now)", "0"},
 		{"a booking is remembered from now on", "ids.put(id, at + repeats,", "ids.put(id, at - delay + repeats,"},
 
 		{"a repetition is decided again", "if ends > 0 then\n", "if false then\n"},

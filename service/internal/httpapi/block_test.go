@@ -12,8 +12,8 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A blocked subject is told so, by every path that answers decisions.
-func TestABlockedSubjectIsToldSo(t *testing.T) {
+// Every path that answers decisions reports that a subject is blocked.
+func TestEveryPathReportsABlock(t *testing.T) {
 	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	cfg, err := config.Parse("test.yaml", []byte(`
 domain: d
