@@ -110,7 +110,7 @@ func remainingOf(a *Answer) int64 {
 func (a *Answer) chargeAll(ctx context.Context) error {
 	rest := min(a.need, sash.MaxUnits)
 	_, ok := driver.As[driver.Taker](a.limits.store)
-	if !ok || rest == 0 || a.none {
+	if !ok || rest == 0 || a.limits.none() {
 		a.Counted = true
 		return a.countUnits(ctx, rest)
 	}
@@ -131,7 +131,7 @@ func (a *Answer) chargeAll(ctx context.Context) error {
 func (a *Answer) countUnits(ctx context.Context, units int64) error {
 	req := a.request()
 	req.Cost = min(units, sash.MaxUnits)
-	if err := a.ask(ctx, req); err != nil || !a.none {
+	if err := a.ask(ctx, req); err != nil || !a.limits.none() {
 		return err
 	}
 	l := a.Limits[0]
@@ -145,6 +145,9 @@ func (a *Answer) countUnits(ctx context.Context, units int64) error {
 	return nil
 }
 
+// none reports whether the limit has no units.
+func (l *limits) none() bool { return l.named[0].Units == 0 }
+
 // countNone makes the store count under a limit of no units. It counts as under one of one unit, which is over when
 // anything is charged.
 func (d *Decider) countNone(a *Answer) error {
@@ -156,7 +159,7 @@ func (d *Decider) countNone(a *Answer) error {
 		return err
 	}
 	held.named = named
-	a.limits, a.none = held, true
+	a.limits = held
 	return nil
 }
 

@@ -112,19 +112,19 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 			binding = append(binding, a)
 		}
 	}
-	decide := d.together
+	var admitted bool
+	var err error
 	if quotas {
-		decide = func(ctx context.Context, binding []*Answer) (bool, error) {
-			return d.besideQuotas(ctx, binding, answers)
-		}
+		admitted, err = d.besideQuotas(ctx, binding, answers)
+	} else {
+		admitted, err = d.together(ctx, binding)
 	}
-	admitted, err := decide(ctx, binding)
 	if err != nil {
 		return failure(ctx, err)
 	}
 	for i := range answers {
 		a := &answers[i]
-		if !a.Limited() || a.refund || a.quota && quotas || !a.quota && !a.Soft() && req.Charging == Together {
+		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() && req.Charging == Together {
 			continue
 		}
 		if err := soften(ctx, a, d.alone(ctx, a, admitted || req.Charging == Each)); err != nil {

@@ -19,7 +19,8 @@ type Request struct {
 	Lenient bool
 	// Quota makes a quota of every part, as quota_mode makes one of a rule: quotas refuse a request when none of them has
 	// room. Parts that no rule matches have room, and those under an unlimited rule are no quotas.
-	Quota bool
+	Quota   bool
+	unknown bool // the configuration does not have Domain
 	// Counting counts as Envoy's service does, in place of Charging. Nil is none.
 	Counting *Counting
 	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
@@ -30,8 +31,6 @@ type Request struct {
 	// were booked before, and starts after Answer.Delay, which is not longer. Zero is not at all. A part that does not
 	// bind never waits.
 	Within time.Duration
-
-	unknown bool // the configuration does not have Domain
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.
@@ -117,12 +116,12 @@ type Answer struct {
 	// then the two answers are the same.
 	Candidate *Answer
 	Enforced  bool
+	// Replaced says that another part's rule replaces this one's.
+	Replaced bool
 	// Counted says, of a part that a Counting refused, that its units were charged all the same, except to a subject that is
 	// remembered as over its limit (sash.FromCache). Fitted is how many of them had room.
 	Counted bool
 	Fitted  int64
-	// Replaced says that another part's rule replaces this one's.
-	Replaced bool
 
 	limits     *limits    // what the store is asked for; nil when it need not be
 	candidate  *candidate // of the rule; nil is none, and beside an override or a request limit
@@ -132,7 +131,6 @@ type Answer struct {
 	quota      bool // one of several quotas of the request
 	overridden bool // an operator's override limits the part
 	spared     bool // another quota has room, so that this one does not bind
-	none       bool // the limit has no units, and a Counting counts under it
 	never      bool // the units can never fit, or the subject is banned
 }
 
