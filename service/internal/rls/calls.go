@@ -1,14 +1,15 @@
 package rls
 
 import (
+	"cmp"
+	"container/ring"
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -37,10 +38,10 @@ type calls struct {
 	lost   func()          // is called for each call, other than of health and reflection, that ends before its message came
 
 	mu      sync.Mutex
-	all     line             // guarded by mu: the oldest first
-	partial line             // guarded by mu: those whose message has not come, likewise
-	sweep   *time.Timer      // guarded by mu: calls overdue when the oldest call lasts too long
-	sweeps  bool             // guarded by mu: it is set
+	open    int              // guarded by mu: how many are in all
+	all     ring.Ring        // guarded by mu: the root, and behind it the calls, the oldest first
+	partial ring.Ring        // guarded by mu: those whose message has not come, likewise
+	sweeps  bool             // guarded by mu: overdue will be called when the oldest call lasts too long
 	watches map[net.Addr]int // guarded by mu: of each connection
 	watched int              // guarded by mu: of all
 }
@@ -50,15 +51,15 @@ type calls struct {
 // its processor time.
 type call struct {
 	context.Context
-	of      *calls
-	conn    *conns.Conn // may be nil
-	cancel  context.CancelFunc
-	until   time.Time
-	overdue atomic.Bool
-	counts  bool // lost is called for it
+	of     *calls
+	conn   *conns.Conn // may be nil
+	cancel context.CancelCauseFunc
+	until  time.Time
+	counts bool // lost is called for it
 
-	leave func() bool // guarded by calls.mu: nothing more happens at the end of its stream
-	links [2]links    // guarded by calls.mu: in all, and in partial
+	leave   func() bool // guarded by calls.mu: nothing more happens at the end of its stream
+	all     ring.Ring   // guarded by calls.mu: its place in calls.all, by itself if it has none
+	partial ring.Ring   // guarded by calls.mu: its place in calls.partial, likewise
 }
 
 type callKey struct{}
@@ -74,7 +75,7 @@ func (c *call) Deadline() (time.Time, bool) {
 // Err is of context.Context.
 func (c *call) Err() error {
 	err := c.Context.Err()
-	if err != nil && c.overdue.Load() {
+	if err != nil && errors.Is(context.Cause(c.Context), context.DeadlineExceeded) {
 		return context.DeadlineExceeded
 	}
 	return err
@@ -95,21 +96,19 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		return c.watch(ctx)
 	}
 	one := &call{of: c, conn: c.conns.Of(client(ctx)), counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
-	one.Context, one.cancel = context.WithCancel(ctx)
+	one.Context, one.cancel = context.WithCancelCause(ctx)
+	one.all.Value, one.partial.Value = one, one
 	if one.conn != nil {
 		one.conn.Begin()
 	}
 	c.mu.Lock()
-	if c.all.n >= c.most {
-		oldest := c.partial.first
-		if oldest == nil {
-			oldest = c.all.first
-		}
-		c.cut(oldest)
+	if c.open >= c.most {
+		c.cut(cmp.Or(first(&c.partial), first(&c.all)), nil)
 	}
 	one.until = time.Now().Add(c.within)
-	c.all.push(one, 0)
-	c.partial.push(one, 1)
+	c.open++
+	c.all.Prev().Link(&one.all)
+	c.partial.Prev().Link(&one.partial)
 	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does
 	if !c.sweeps {
 		c.wake(c.within)
@@ -118,27 +117,14 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	return one, nil
 }
 
-// service describes the protocol to gRPC, with a handler that ends its call when it has answered.
-func (c *calls) service() *grpc.ServiceDesc {
-	desc := pb.RateLimitService_ServiceDesc
-	method := desc.Methods[0]
-	handle := method.Handler
-	method.Handler = func(srv any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-		if one, ok := ctx.Value(callKey{}).(*call); ok {
-			defer one.end()
-		}
-		return handle(srv, ctx, read, intercept)
-	}
-	desc.Methods = []grpc.MethodDesc{method}
-	return &desc
-}
-
-// arrived notes that the message of a call has come. It is a grpc.UnaryServerInterceptor.
+// arrived notes that the message of a call has come, and ends the call when it is answered. It is a
+// grpc.UnaryServerInterceptor.
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
 		c.mu.Lock()
-		c.partial.remove(one, 1)
+		remove(&one.partial)
 		c.mu.Unlock()
+		defer one.end()
 	}
 	return next(ctx, req)
 }
@@ -152,34 +138,29 @@ func (c *call) end() {
 
 // forget removes a call. The caller holds mu.
 func (c *calls) forget(one *call) {
-	if !one.links[0].in {
+	if !remove(&one.all) {
 		return
 	}
+	c.open--
 	one.leave()
-	if one.counts && one.links[1].in {
+	if remove(&one.partial) && one.counts {
 		c.lost()
 	}
-	c.all.remove(one, 0)
-	c.partial.remove(one, 1)
 	if one.conn != nil {
 		one.conn.End()
 	}
 }
 
 // cut cancels a call. The caller holds mu.
-func (c *calls) cut(one *call) {
+func (c *calls) cut(one *call, cause error) {
 	c.forget(one)
-	one.cancel()
+	one.cancel(cause)
 }
 
 // wake calls overdue after a time. The caller holds mu.
 func (c *calls) wake(after time.Duration) {
 	c.sweeps = true
-	if c.sweep == nil {
-		c.sweep = time.AfterFunc(after, c.overdue)
-		return
-	}
-	c.sweep.Reset(after)
+	time.AfterFunc(after, c.overdue)
 }
 
 // overdue ends the calls that last too long.
@@ -187,57 +168,33 @@ func (c *calls) overdue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweeps = false
-	for now := time.Now(); c.all.first != nil; {
-		oldest := c.all.first
+	for now := time.Now(); ; {
+		oldest := first(&c.all)
+		if oldest == nil {
+			return
+		}
 		if left := oldest.until.Sub(now); left > 0 {
 			c.wake(left)
 			return
 		}
-		oldest.overdue.Store(true)
-		c.cut(oldest)
+		c.cut(oldest, context.DeadlineExceeded)
 	}
 }
 
-// A line is a list of calls that have one of their links in it.
-type line struct {
-	first, last *call
-	n           int
+// first returns the call behind the root of a ring, or nil if there is none.
+func first(root *ring.Ring) *call {
+	one, _ := root.Next().Value.(*call)
+	return one
 }
 
-type links struct {
-	prev, next *call
-	in         bool
-}
-
-func (l *line) push(c *call, link int) {
-	c.links[link] = links{prev: l.last, in: true}
-	if l.last != nil {
-		l.last.links[link].next = c
-	} else {
-		l.first = c
+// remove takes a call out of its ring, and reports whether it was in it.
+func remove(place *ring.Ring) bool {
+	before := place.Prev()
+	if before == place {
+		return false
 	}
-	l.last = c
-	l.n++
-}
-
-// remove does nothing if the call is not in the line.
-func (l *line) remove(c *call, link int) {
-	at := c.links[link]
-	if !at.in {
-		return
-	}
-	if at.prev != nil {
-		at.prev.links[link].next = at.next
-	} else {
-		l.first = at.next
-	}
-	if at.next != nil {
-		at.next.links[link].prev = at.prev
-	} else {
-		l.last = at.prev
-	}
-	c.links[link] = links{}
-	l.n--
+	before.Unlink(1)
+	return true
 }
 
 // client returns the address of the caller's connection, one pointer for each connection.

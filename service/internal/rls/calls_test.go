@@ -41,7 +41,7 @@ func half(t *testing.T, stranger *servertest.Frames) (stream uint32) {
 func (c *calls) number() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.all.n
+	return c.open
 }
 
 // A call whose message never comes ends, and so does one without an end.

@@ -75,7 +75,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	known := conns.New(listener, o.Connections)
 	bound.ending, bound.conns, bound.lost = ending, known, service.opts.Stats.Invalid
 	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
-	server.RegisterService(bound.service(), service)
+	pb.RegisterRateLimitServiceServer(server, service)
 	checks := health.NewServer()
 	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
 	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
