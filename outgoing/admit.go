@@ -19,7 +19,6 @@ type admission struct {
 	charged time.Time          // no later than the charge; zero when the store has not counted it
 	before  int64              // from leaving, before the decision
 	places  []*sash.Reservation
-	limits  []sash.LimitResult // under which it was booked, for a call that starts later
 }
 
 // admit charges a call, and waits for room for at most patience.
@@ -113,7 +112,7 @@ func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 	t.listen(ctx, admitted.call.subjects(), false)
 	behind := admitted.places[0].Result().Delay
 	within := func(l sash.Limit) bool { return behind <= span(l) }
-	return slices.ContainsFunc(admitted.call.Limits, within) && t.learned.lowered(&admitted.call, admitted.limits)
+	return slices.ContainsFunc(admitted.call.Limits, within) && t.learned.lowered(admitted)
 }
 
 // giveBack gives back what a call that is not sent was charged. It stays charged when the store fails.
@@ -205,7 +204,7 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 	if res.Delay == 0 {
 		t.learned.charged(wholes)
 	}
-	admitted := admission{call: call, before: before, places: places, limits: res.Limits()}
+	admitted := admission{call: call, before: before, places: places}
 	if counted := res.Limits(); counts(res) && len(counted) >= len(call.Limits) {
 		admitted.counted, admitted.charged = counted[:len(call.Limits)], now.Add(res.Delay)
 	}

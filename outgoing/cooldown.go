@@ -26,8 +26,9 @@ type coolDowns struct {
 	heard *memory[string, hearing]  // guarded by mu
 }
 
-// A hearing is until when this process knows what others have learnt about a bucket, and when it last looked for that.
-type hearing struct{ known, looked time.Time }
+// A hearing is when this process last looked for what others have learnt about a bucket, and until when it has seen every
+// cool-down of the bucket since.
+type hearing struct{ looked, seen time.Time }
 
 // A coolDown is the last cool-down of a bucket.
 type coolDown struct {
@@ -46,7 +47,7 @@ const latency = 100 * time.Millisecond
 
 func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
 	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
-	c.heard = newMemory[string](func(h hearing, now time.Time) bool { return now.Sub(h.known) >= hearAgain })
+	c.heard = newMemory[string](func(h hearing, now time.Time) bool { return now.Sub(h.seen) >= hearAgain })
 	c.store, _ = driver.As[driver.Cooler](store)
 	// A store that stands in for another decides by its failure mode whether the call goes on.
 	c.lenient = driver.Substituted(store)
@@ -68,7 +69,7 @@ func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, e
 	there, err := c.inStore(ctx, key, driver.CoolDown{})
 	c.remember(key, there)
 	if err == nil {
-		c.quiet(key)
+		c.sees(key)
 	}
 	return max(there.left, 0), err
 }
@@ -153,34 +154,33 @@ func (c *coolDowns) served(key string, sent time.Time) {
 }
 
 // hears reports whether to look for what other processes have learnt about a bucket: before its first request, after a
-// cool-down, and when this process may have missed one. Again adds when it has not looked for a while: what a slow
-// process has learnt can reach the store after the cool-down.
-func (c *coolDowns) hears(key string, again bool) bool {
+// cool-down, and when this process may have missed one. A call that is not charged yet looks also when the last look is a
+// while ago: what a slow process has learnt can reach the store after the cool-down.
+func (c *coolDowns) hears(key string, uncharged bool) bool {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.knows(key, now) && !(again && now.Sub(c.heard.all[key].looked) >= hearAgain) {
-		return false
-	}
-	c.heard.set(key, hearing{now, now}, now)
-	return true
+	h, last := c.heard.all[key], c.seen.all[key]
+	ended := !last.end.After(now) && !last.end.Before(h.looked)
+	return ended || now.Sub(h.seen) >= hearAgain || uncharged && now.Sub(h.looked) >= hearAgain
 }
 
-// quiet notes that the store knows of no cool-down that this process has not seen, so that others have learnt nothing.
-func (c *coolDowns) quiet(key string) {
+// listened records a look for what other processes have learnt about a bucket. Until it is done others look too, so that
+// none starts without what it finds.
+func (c *coolDowns) listened(key string, looked time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard.set(key, hearing{looked, looked}, looked)
+}
+
+// sees records that this process has looked for a cool-down in the store, unless it may have missed one before.
+func (c *coolDowns) sees(key string) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.knows(key, now) && !c.seen.all[key].end.After(now) {
-		c.heard.set(key, hearing{now, c.heard.all[key].looked}, now)
+	if h := c.heard.all[key]; now.Sub(h.seen) < hearAgain {
+		c.heard.set(key, hearing{h.looked, now}, now)
 	}
-}
-
-// knows reports whether no cool-down has ended since this process last knew what others have learnt. The caller holds mu.
-func (c *coolDowns) knows(key string, now time.Time) bool {
-	h, ok := c.heard.get(key)
-	last := c.seen.all[key]
-	return ok && now.Sub(h.known) < hearAgain && (last.end.After(now) || last.end.Before(h.known))
 }
 
 // here returns a bucket's last cool-down as far as this process has seen it.

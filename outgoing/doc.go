@@ -59,8 +59,9 @@
 // # Pools of credentials
 //
 // A [Call] with a [Pool] is charged to one of its credentials: the one whose bucket has most room, or the first that has
-// room. The transport sets that credential on a copy of the request, and sends it to the origin of the pool alone. A
-// response changes the limits and the cool-down of its credential.
+// room. If that cools down or is dropped while the call waits, the call is charged to another one that is free. The
+// transport sets the credential on a copy of the request, and sends it to the origin of the pool alone. A response
+// changes the limits and the cool-down of its credential.
 //
 // A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute. That
 // is a cool-down which the store shares, and which grows as below while the API refuses it again. The request is sent

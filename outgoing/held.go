@@ -114,20 +114,17 @@ func (c *levels) hold(id levelID, l sash.Limit, low level, now time.Time) bool {
 }
 
 // lowered reports whether a limit is held lower than when a call was booked under it.
-func (c *levels) lowered(call *Call, booked []sash.LimitResult) bool {
-	now, i := time.Now(), 0
+func (c *levels) lowered(admitted *admission) bool {
+	now, call := time.Now(), &admitted.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for n, s := range call.subjects() {
-		for _, whole := range s.Limits {
-			if i == len(booked) {
-				return false
-			}
+		booked := admitted.places[n].Result().Limits()
+		for i, whole := range s.Limits[:min(len(s.Limits), len(booked))] {
 			held, ok := c.held.get(idOf(s.Key, whole))
 			if ok && !held.risen(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
 				return true
 			}
-			i++
 		}
 	}
 	return false
@@ -142,8 +139,8 @@ func (c *coolDowns) levelKey(key string, l sash.Limit) string {
 	return c.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
 }
 
-// share writes a level to the store, for the other processes. If the store fails, each learns from a refusal of its own.
-func (c *coolDowns) share(ctx context.Context, key string, l sash.Limit, low level) {
+// writeLevel writes a level to the store, for the other processes. If the store fails, each learns from a refusal of its own.
+func (c *coolDowns) writeLevel(ctx context.Context, key string, l sash.Limit, low level) {
 	if c.store == nil {
 		return
 	}
@@ -151,8 +148,8 @@ func (c *coolDowns) share(ctx context.Context, key string, l sash.Limit, low lev
 	_, _ = c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{Length: 2*low.span.Microseconds() + part})
 }
 
-// shared returns the level that a process has shared, if there is one.
-func (c *coolDowns) shared(ctx context.Context, key string, l sash.Limit, now time.Time) (low level, ok bool) {
+// readLevel returns the level that a process has written, if there is one.
+func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now time.Time) (low level, ok bool) {
 	if c.store == nil || l.Window == 0 {
 		return low, false
 	}
@@ -168,7 +165,7 @@ func (c *coolDowns) shared(ctx context.Context, key string, l sash.Limit, now ti
 	return low, true
 }
 
-// learnFull learns from a refusal that no field explains that a window is full, and shares what it learnt.
+// learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, sent, now time.Time) {
 	l, low, ok := t.learned.refused(call, counted, sent, now)
 	if !ok {
@@ -176,24 +173,26 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()
-	t.cool.share(ctx, call.Key, l, low)
+	t.cool.writeLevel(ctx, call.Key, l, low)
 }
 
-// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. Again
-// is for before a charge: a look between a charge and its request makes that one late.
-func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, again bool) (lower bool) {
+// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. For
+// a call that is not charged yet it looks more often: a look between a charge and its request makes that one late.
+func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, uncharged bool) (lower bool) {
 	for _, s := range subjects {
-		if !t.cool.hears(s.Key, again) {
+		if !t.cool.hears(s.Key, uncharged) {
 			continue
 		}
+		looked := time.Now()
 		for _, l := range s.Limits {
 			now := time.Now()
-			if low, ok := t.cool.shared(ctx, s.Key, l, now); ok {
+			if low, ok := t.cool.readLevel(ctx, s.Key, l, now); ok {
 				t.learned.mu.Lock()
 				lower = t.learned.hold(idOf(s.Key, l), l, low, now) || lower
 				t.learned.mu.Unlock()
 			}
 		}
+		t.cool.listened(s.Key, looked)
 	}
 	return lower
 }

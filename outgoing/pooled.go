@@ -64,7 +64,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			}
 			return admission{}, refused, nil
 		}
-		admitted := admission{call: one, limits: res.Limits()}
+		admitted := admission{call: one}
 		if place != nil {
 			admitted.places = []*sash.Reservation{place}
 		}
