@@ -51,6 +51,14 @@ type room struct {
 	ofAll       [4]*common.RateLimitDescriptor_Entry
 }
 
+// place returns the place of message i, or a new one if there is no room for it.
+func place[M any](room []M, i int) *M {
+	if i < len(room) {
+		return &room[i]
+	}
+	return new(M)
+}
+
 // readRequest reads a request without limits, hits and refunds of descriptors. It reports whether that is all there is;
 // if not, the request is incomplete.
 func readRequest(wire string, req *pb.RateLimitRequest) bool {
@@ -70,13 +78,7 @@ func readRequest(wire string, req *pb.RateLimitRequest) bool {
 			req.Domain = text
 			ok = utf8.ValidString(text)
 		case 2<<3 | wireBytes:
-			var d *common.RateLimitDescriptor
-			if i := len(req.Descriptors); i < len(in.descriptors) {
-				d = &in.descriptors[i]
-			} else {
-				d = &common.RateLimitDescriptor{}
-			}
-			before := len(entries)
+			d, before := place(in.descriptors[:], len(req.Descriptors)), len(entries)
 			if entries, ok = readDescriptor(text, entries, in); len(entries) > before {
 				d.Entries = entries[before:len(entries):len(entries)]
 			}
@@ -105,12 +107,7 @@ func readDescriptor(wire string, entries []*common.RateLimitDescriptor_Entry, in
 		if tag, text, _, wire, ok = field(wire); !ok || tag != 1<<3|wireBytes {
 			return entries, false
 		}
-		var e *common.RateLimitDescriptor_Entry
-		if i := len(entries); i < len(in.entries) {
-			e = &in.entries[i]
-		} else {
-			e = &common.RateLimitDescriptor_Entry{}
-		}
+		e := place(in.entries[:], len(entries))
 		if !readEntry(text, e) {
 			return entries, false
 		}

@@ -16,26 +16,26 @@ import (
 // 429 when it is not, both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
 // large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	wrong := func(code int, text string) {
+		s.opts.Stats.Invalid()
+		http.Error(w, text, code)
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		s.opts.Stats.Invalid()
-		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+		wrong(http.StatusRequestEntityTooLarge, "the body is too large")
 		return
 	case err != nil:
-		s.opts.Stats.Invalid()
-		http.Error(w, "the body did not arrive", http.StatusBadRequest)
+		wrong(http.StatusBadRequest, "the body did not arrive")
 		return
 	case !utf8.Valid(body):
-		s.opts.Stats.Invalid()
-		http.Error(w, "bad JSON: the body is not UTF-8", http.StatusBadRequest)
+		wrong(http.StatusBadRequest, "bad JSON: the body is not UTF-8")
 		return
 	}
 	var req pb.RateLimitRequest
 	if err := protojson.Unmarshal(body, &req); err != nil {
-		s.opts.Stats.Invalid()
-		http.Error(w, "bad JSON: "+err.Error(), http.StatusBadRequest)
+		wrong(http.StatusBadRequest, "bad JSON: "+err.Error())
 		return
 	}
 	res, err := s.ShouldRateLimit(r.Context(), &req)

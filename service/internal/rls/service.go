@@ -82,8 +82,8 @@ func New(decider *decide.Decider, opts *Options) *Service {
 
 // ShouldRateLimit implements the protocol. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
 // wrong, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE for a store that does not
-// answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL for a fault of this program, which is
-// logged.
+// answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
+// for a fault of this program, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
 	began := time.Now()
 	defer func() {
