@@ -93,9 +93,8 @@ func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error
 		return each(ctx, parts, charge)
 	}
 	return each(ctx, refusing, func(ctx context.Context, a *Answer) error {
-		fitted := remainingOf(a)
+		a.Fitted = remainingOf(a)
 		err := a.countUnits(ctx, a.need)
-		a.Counted, a.Fitted = true, fitted
 		c.Over.note(a)
 		return err
 	})
@@ -111,7 +110,6 @@ func (a *Answer) chargeAll(ctx context.Context) error {
 	rest := min(a.need, sash.MaxUnits)
 	_, ok := driver.As[driver.Taker](a.limits.store)
 	if !ok || rest == 0 || a.limits.none() {
-		a.Counted = true
 		return a.countUnits(ctx, rest)
 	}
 	fits := *a.limits.policy
@@ -120,7 +118,7 @@ func (a *Answer) chargeAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.Counted, a.Fitted = true, answer.Charged
+	a.Fitted = answer.Charged
 	if a.read(answer); answer.Charged == rest || answer.Source == driver.FromPolicy {
 		return nil
 	}

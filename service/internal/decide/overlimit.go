@@ -89,7 +89,7 @@ func (o *OverLimit) holds(a *Answer) bool {
 		limit.Name = limit.String()
 	}
 	a.Limits = []sash.LimitResult{{Key: a.Key, Limit: limit, Refused: true, RetryAfter: left, ReleaseAfter: left, ResetAfter: left}}
-	a.At, a.Source, a.Counted = now, sash.FromCache, true
+	a.At, a.Source = now, sash.FromCache
 	a.refusal()
 	return true
 }

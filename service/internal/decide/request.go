@@ -118,10 +118,9 @@ type Answer struct {
 	Enforced  bool
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
-	// Counted says, of a part that a Counting refused, that its units were charged all the same, except to a subject that is
-	// remembered as over its limit (sash.FromCache). Fitted is how many of them had room.
-	Counted bool
-	Fitted  int64
+	// Fitted is how many units had room, of a part that a Counting refused. The Counting charged them and the others all the
+	// same, except to a subject that is remembered as over its limit (sash.FromCache).
+	Fitted int64
 
 	limits     *limits    // what the store is asked for; nil when it need not be
 	candidate  *candidate // of the rule; nil is none, and beside an override or a request limit

@@ -42,34 +42,18 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 		if a.Source == sash.FromCache {
 			rule.Cached.Add(uint64(min(a.Cost, sash.MaxUnits)))
 		}
-		if a.Counted && a.Source != sash.FromCache {
-			r.countRefused(rule, a)
-		} else {
-			rule.refuse(a.Cost, !a.Shadow())
+		rule.refuse(a.Cost, a.Fitted, !a.Shadow())
+		if a.Fitted > 0 {
+			limit := a.RefusedBy.Limit.Units
+			rule.Near.Add(uint64(limit - max(r.nearOf(limit), limit-a.Fitted)))
 		}
 	}
 	if c := a.Candidate; c != nil && c.Cost > 0 {
 		if rule := r.Rule(c.Metric); c.Refused {
-			rule.refuse(c.Cost, c.Enforced)
+			rule.refuse(c.Cost, 0, c.Enforced)
 		} else {
 			rule.admit(c.Cost)
 		}
-	}
-}
-
-// countRefused counts the units of a part that was charged and refused, as Envoy's service does: those that still fitted
-// are not over the limit.
-func (r *Registry) countRefused(rule *Rule, a *decide.Answer) {
-	units := uint64(min(a.Cost, sash.MaxUnits))
-	limit := a.RefusedBy.Limit.Units
-	over := units - min(units, uint64(a.Fitted))
-	rule.Total.Add(units)
-	rule.Over.Add(over)
-	if a.Fitted > 0 {
-		rule.Near.Add(uint64(limit - max(r.nearOf(limit), limit-a.Fitted)))
-	}
-	if a.Shadow() {
-		rule.Shadow.Add(over)
 	}
 }
 
@@ -82,13 +66,15 @@ func (r *Rule) admit(units int64) {
 	r.Within.Add(n)
 }
 
-// refuse counts units that had no room; binds is false in shadow mode.
-func (r *Rule) refuse(units int64, binds bool) {
+// refuse counts units that were refused: as in Envoy's service, those that fitted are not over the limit. Binds is false in
+// shadow mode.
+func (r *Rule) refuse(units, fitted int64, binds bool) {
 	n := uint64(min(units, sash.MaxUnits))
+	over := n - min(n, uint64(fitted))
 	r.Total.Add(n)
-	r.Over.Add(n)
+	r.Over.Add(over)
 	if !binds {
-		r.Shadow.Add(n)
+		r.Shadow.Add(over)
 	}
 }
 
