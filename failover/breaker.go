@@ -43,8 +43,8 @@ const (
 //	                            ^                                 |
 //	                            +------ failure: longer pause ----+
 //
-// The pause doubles with each failed probe, up to longestPause. A probe that never reports, because its
-// caller left and the store hangs, counts as failed after the patience; no timer runs for it.
+// The pause doubles with each failed probe, up to longestPause. A probe that never reports counts as failed after the
+// patience, which is as long as a budget can last; no timer runs for it.
 type breaker struct {
 	trip     Trip
 	patience time.Duration // the time after which a probe without an answer has failed
@@ -71,7 +71,7 @@ type ticket struct {
 
 func (b *breaker) init(trip Trip, budget time.Duration, onChange func(State, error)) {
 	b.trip = trip
-	b.patience = 2 * budget
+	b.patience = longest(budget)
 	b.onChange = onChange
 	b.random = rand.Float64
 }

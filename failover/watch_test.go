@@ -51,11 +51,11 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 		"on time, too slow":           {51 * time.Millisecond, 0, driver.FromPolicy, 50 * time.Millisecond},
 		"late":                        {85 * time.Millisecond, 8 * time.Millisecond, driver.FromStore, 90 * time.Millisecond},
 		"late, too slow":              {95 * time.Millisecond, 8 * time.Millisecond, driver.FromPolicy, 90 * time.Millisecond},
-		"very late":                   {99 * time.Millisecond, 60 * time.Millisecond, driver.FromStore, 160 * time.Millisecond},
+		"very late":                   {99 * time.Millisecond, 60 * time.Millisecond, driver.FromStore, 140 * time.Millisecond},
 		"very late, and a dead store": {time.Hour, 60 * time.Millisecond, driver.FromPolicy, 420 * time.Millisecond},
 		"late four times over":        {240 * time.Millisecond, 40 * time.Millisecond, driver.FromStore, 250 * time.Millisecond},
-		"late at the end":             {350*time.Millisecond + 1, 60 * time.Millisecond, driver.FromStore, 420 * time.Millisecond},
-		"stopped":                     {415 * time.Millisecond, 400 * time.Millisecond, driver.FromStore, 820 * time.Millisecond},
+		"late at the end":             {350*time.Millisecond + 1, 60 * time.Millisecond, driver.FromStore, 350*time.Millisecond + 1},
+		"stopped":                     {415 * time.Millisecond, 400 * time.Millisecond, driver.FromStore, 415 * time.Millisecond},
 		"stopped, and a dead store":   {time.Hour, 400 * time.Millisecond, driver.FromPolicy, 1230 * time.Millisecond},
 		"the scheduler's usual delay": {52 * time.Millisecond, time.Millisecond, driver.FromPolicy, 51 * time.Millisecond},
 	} {
@@ -64,7 +64,7 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 				_, l := late(t, &slowStore{memstore.New(nil), c.takes}, c.late)
 				began := time.Now()
 				res, err := l.Allow(t.Context(), "k")
-				if took := time.Since(began); err != nil || res.Source != c.by || took > c.after {
+				if took := time.Since(began); err != nil || res.Source != c.by || took != c.after {
 					t.Errorf("from %v after %v, want %v after %v: %v", res.Source, took, c.by, c.after, err)
 				}
 			})
@@ -160,4 +160,33 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The store is up again when a late process reads the answer to its probe, also if other calls came meanwhile.
+func TestALateProcessWaitsForTheAnswerToItsProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &slowStore{memstore.New(nil), time.Hour}
+		store, l := late(t, inner, 40*time.Millisecond)
+		ask := func() sash.Source {
+			res, err := l.Allow(t.Context(), "k")
+			if err != nil {
+				t.Error(err)
+			}
+			return res.Source
+		}
+		for store.State() == Up {
+			ask()
+		}
+		inner.takes = 200 * time.Millisecond
+		time.Sleep(longestPause)
+		probe := make(chan sash.Source)
+		go func() { probe <- ask() }()
+		time.Sleep(150 * time.Millisecond)
+		if by := ask(); by != driver.FromPolicy || store.State() != Probing {
+			t.Errorf("a call beside the probe is answered from %v; the store is %v", by, store.State())
+		}
+		if by := <-probe; by != driver.FromStore || store.State() != Up {
+			t.Errorf("the probe is answered from %v; the store is %v", by, store.State())
+		}
+	})
 }
