@@ -45,6 +45,6 @@ func TestFailoverWithoutReplicas(t *testing.T) {
 		})
 		times := all.where(func(c call) bool { return c.start.After(began) && c.start.Before(ended) }).times(t, load.late)
 		t.Logf("%d answers in the fault: p50 %v, p99 %v, longest %v, goroutines up to %v late; %+v", len(times), part(times, 50), part(times, 99), part(times, 100),
-			load.late, store.Stats())
+			part(load.late, 100), store.Stats())
 	})
 }

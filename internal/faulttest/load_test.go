@@ -33,8 +33,8 @@ type load struct {
 	failed   atomic.Int64
 
 	mu    sync.Mutex
-	calls []call        // guarded by mu
-	late  time.Duration // guarded by mu: how much later than it could a goroutine went on at most
+	calls []call          // guarded by mu
+	late  []time.Duration // guarded by mu: how much later than they could goroutines went on
 }
 
 // callers is how many goroutines ask at once.
