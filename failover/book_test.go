@@ -228,16 +228,23 @@ func TestAResetForgetsLocalBookings(t *testing.T) {
 	})
 }
 
+// twelveBookings returns a store in mode Local behind which twelve calls are booked: eight start now, and four in ten
+// seconds.
+func twelveBookings(t *testing.T) (*fake, *failover.Store, *sash.Limiter) {
+	inner := newFake()
+	store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+	l := newLimiter(t, store, nil, perTen)
+	for range 12 {
+		book(t, store, l, time.Hour)
+	}
+	return inner, store, l
+}
+
 // What the store booked counts in this process's share from when it starts.
 func TestTheShareKnowsBookingsOfTheStore(t *testing.T) {
 	for after, want := range map[time.Duration]int{5 * time.Second: 0, 12 * time.Second: 4, 19 * time.Second: 4, 21 * time.Second: 8} {
 		synctest.Test(t, func(t *testing.T) {
-			inner := newFake()
-			store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-			l := newLimiter(t, store, nil, perTen)
-			for range 12 { // eight now, and four in ten seconds
-				book(t, store, l, time.Hour)
-			}
+			inner, _, l := twelveBookings(t)
 			time.Sleep(after)
 			inner.becomes(fails(errRefused))
 			if n := admit(t, l, "k", 10); n != want {
@@ -250,12 +257,7 @@ func TestTheShareKnowsBookingsOfTheStore(t *testing.T) {
 // A store that is closed leaves no timers behind.
 func TestCloseForgetsBookingsThatHaveNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-		l := newLimiter(t, store, nil, perTen)
-		for range 12 { // eight now, and four in ten seconds
-			book(t, store, l, time.Hour)
-		}
+		inner, store, l := twelveBookings(t)
 		if err := store.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
