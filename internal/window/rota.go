@@ -6,8 +6,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Rota is the lines that wait for slots of a subject under one limit, in the order of their turns: see [driver.Hander]. The zero value has
-// none.
+// A Rota is the lines that wait for slots of a subject under one limit, in the order of their turns: see [driver.Hander].
+// The zero value has none.
 type Rota struct {
 	lines  []place
 	passed int64 // how often others were admitted past the first
