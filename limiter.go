@@ -146,10 +146,10 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 func (l *Limiter) decide(ctx context.Context, c call) (Result, error) {
 	var answer driver.Answer
 	var err error
-	if store, hands := l.store.(driver.Hander); c.line != nil && hands {
-		answer, err = store.Hand(ctx, c.Request, *c.line)
-	} else {
+	if c.line == nil {
 		answer, err = l.store.Decide(ctx, c.Request)
+	} else {
+		answer, err = l.store.(driver.Hander).Hand(ctx, c.Request, *c.line) // as NewConcurrency found
 	}
 	if err == nil {
 		err = answer.Check(c.Policy)

@@ -140,7 +140,7 @@ type slotLine struct {
 // taken and released quickly are found quickly, and a long wait costs the store little. The time is cut at random, so
 // that processes do not look in step.
 func (s *slotLine) answered(res *Result, hold time.Duration) {
-	if kept := !res.Allowed && res.Remaining > 0; !kept { // for a line whose turn it is, which looks soon
+	if res.Allowed || res.Remaining == 0 { // else one is kept for a line whose turn it is, which looks soon
 		s.looks = hold - res.ResetAfter
 	}
 	s.looks = min(max(s.looks, firstPause), longestPause)
