@@ -46,7 +46,9 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	}
 	s.opts.Redis = a.redisURL(s.opts.Redis, env)
 	s.opts.Telemetry.Env = a.env
-	s.fromImage(a.env, env.Deployed, given)
+	if err := s.fromImage(a.env, env.Deployed, given); err != nil {
+		return s.opts, err
+	}
 	if err := s.fromEnvoy(env, given); err != nil {
 		return s.opts, err
 	}
@@ -75,13 +77,18 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 }
 
 // fromImage takes the defaults of the image.
-func (s *serving) fromImage(env func(string) string, deployed bool, given func(flag string) bool) {
+func (s *serving) fromImage(env func(string) string, deployed bool, given func(flag string) bool) error {
+	format := env(formatVariable)
+	if format != "" && format != "json" && format != "text" {
+		return fmt.Errorf("environment variable %s=%s: use json or text", formatVariable, format)
+	}
 	if !given("config") {
 		s.opts.Config.Path = env(configVariable)
 	}
 	if !given("json") && !(deployed && env("LOG_FORMAT") != "") {
-		s.json = env(formatVariable) == "json"
+		s.json = format == "json"
 	}
+	return nil
 }
 
 func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
@@ -199,7 +206,7 @@ func (s *serving) check() error {
 		return errors.New("--admin-tls-cert and --admin-tls-key belong together, and --admin-client-ca needs them")
 	}
 	if err := o.Config.Defaults.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
-		return fmt.Errorf("--algorithm %q: %w", s.algorithm, err)
+		return fmt.Errorf("--algorithm or SASH_ALGORITHM: %w", err)
 	}
 	if s.maxRulesRemoved >= 0 {
 		o.MaxRulesRemoved = &s.maxRulesRemoved

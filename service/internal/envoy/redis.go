@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -30,6 +31,9 @@ func (r *reader) redis() string {
 		}
 	}
 	if size := r.env("REDIS_POOL_SIZE"); size != "" {
+		if _, err := strconv.Atoi(size); err != nil {
+			r.fail("REDIS_POOL_SIZE=%s: use a number", size)
+		}
 		query.Set("pool_size", size)
 	}
 	switch kind := strings.ToLower(r.text("REDIS_TYPE", "single")); kind {

@@ -97,6 +97,7 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"CONFIG_TYPE=ZOOKEEPER", "BACKEND_TYPE=memcache", "REDIS_TYPE=quorum", "RUNTIME_ROOT=/ LOG_LEVEL=loud",
 		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://", "REDIS_TYPE=single REDIS_AUTH=a REDIS_AUTH_FILE=b", "REDIS_TYPE=single REDIS_AUTH_FILE=/none",
 		"CONFIG_TYPE=GRPC_XDS_SOTW XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=many", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=ms",
+		"REDIS_TYPE=single REDIS_POOL_SIZE=x",
 	} {
 		fields := strings.Fields(text)
 		name, _, _ := strings.Cut(fields[len(fields)-1], "=")
