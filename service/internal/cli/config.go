@@ -26,7 +26,7 @@ func (r *reading) register(cmd *cobra.Command) {
 }
 
 func (r *reading) load(path string) (*config.Config, error) {
-	_, cfg, err := serve.Load(config.Source{Path: path, Merge: r.merge})
+	cfg, _, err := serve.Load(config.Source{Path: path, Merge: r.merge})
 	return cfg, err
 }
 

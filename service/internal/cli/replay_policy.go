@@ -60,7 +60,7 @@ type policySelector struct {
 
 func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error) {
 	var err error
-	if _, p.cfg, err = serve.Load(config.Source{Path: p.file}); err != nil {
+	if p.cfg, _, err = serve.Load(config.Source{Path: p.file}); err != nil {
 		return nil, err
 	}
 	if p.domain, err = domainOf(p.cfg, p.domain); err != nil {

@@ -93,7 +93,8 @@ func (c *Config) Dump(w io.Writer) error {
 			limits = []sash.Limit{{}}
 		}
 		for _, l := range limits {
-			_, err := fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n", r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
+			_, err := fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n",
+				r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
 			if err != nil {
 				return err
 			}
@@ -106,7 +107,7 @@ func (c *Config) Dump(w io.Writer) error {
 func unitOf(l sash.Limit) string {
 	for name, window := range envoyUnits {
 		if l.Period == 0 && l.Window == window {
-			return strings.ToUpper(name)
+			return name
 		}
 	}
 	return "UNKNOWN"

@@ -29,8 +29,12 @@ type Source struct {
 	Defaults Defaults
 }
 
-// Load reads and checks the configuration.
-func (s Source) Load() (*Config, error) { return s.parse(s.read()) }
+// Load reads and checks the configuration. The fingerprint is that of the files as Load read them, also beside an error.
+func (s Source) Load() (*Config, Fingerprint, error) {
+	files, found, err := s.read()
+	cfg, wrong := s.parse(files, found, err)
+	return cfg, fingerprint(files, err), wrong
+}
 
 // parse returns the configuration in what read returned.
 func (s Source) parse(files []File, found *found, err error) (*Config, error) {

@@ -42,7 +42,7 @@ func TestADirectoryIsReadFileByFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/b.yaml", "domain: b\n")
 	write(t, dir+"/a.yml", "domain: a\n")
-	cfg, err := Source{Path: dir}.Load()
+	cfg, _, err := Source{Path: dir}.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,17 +50,17 @@ func TestADirectoryIsReadFileByFile(t *testing.T) {
 		t.Errorf("domains %s", got)
 	}
 	write(t, dir+"/c.yaml", "domain: a\ndescriptors: [{key: x, limits: [1/s]}]\n")
-	if _, err := (Source{Path: dir}).Load(); err == nil || !strings.Contains(err.Error(), "c.yaml:1: duplicate domain a, first on "+dir+"/a.yml:1") {
+	if _, _, err := (Source{Path: dir}).Load(); err == nil || !strings.Contains(err.Error(), "c.yaml:1: duplicate domain a, first on "+dir+"/a.yml:1") {
 		t.Errorf("a domain in two files: %v", err)
 	}
-	if cfg, err = (Source{Path: dir, Merge: true}).Load(); err != nil || len(cfg.Rules()) != 1 {
+	if cfg, _, err = (Source{Path: dir, Merge: true}).Load(); err != nil || len(cfg.Rules()) != 1 {
 		t.Errorf("merged: %v", err)
 	}
 	write(t, dir+"/d.yaml", "domain: a\ndescriptors: [{key: x}]\n")
-	if _, err := (Source{Path: dir, Merge: true}).Load(); err == nil || !strings.Contains(err.Error(), "d.yaml:2: duplicate descriptor a / x") {
+	if _, _, err := (Source{Path: dir, Merge: true}).Load(); err == nil || !strings.Contains(err.Error(), "d.yaml:2: duplicate descriptor a / x") {
 		t.Errorf("a descriptor in two files of a domain: %v", err)
 	}
-	if _, err := (Source{Path: t.TempDir()}).Load(); err == nil || !strings.Contains(err.Error(), "has no file") {
+	if _, _, err := (Source{Path: t.TempDir()}).Load(); err == nil || !strings.Contains(err.Error(), "has no file") {
 		t.Errorf("an empty directory: %v", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
 		}},
 		"siblings of nothing": {Source{Path: root + "/configs", Siblings: true}, "other", nil},
 	} {
-		cfg, err := tt.source.Load()
+		cfg, _, err := tt.source.Load()
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -117,12 +117,12 @@ func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
 			t.Errorf("%s: warnings %q, want %q", name, got, want)
 		}
 	}
-	if _, err := (Source{Path: root + "/nothing", Siblings: true}).Load(); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, _, err := (Source{Path: root + "/nothing", Siblings: true}).Load(); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("nothing at all: %v", err)
 	}
 	only := t.TempDir()
 	write(t, only+"/.hidden", "domain: d\n")
-	if _, err := (Source{Path: only}).Load(); err == nil || !strings.Contains(err.Error(), "has no file; "+only+"/.hidden is not read") {
+	if _, _, err := (Source{Path: only}).Load(); err == nil || !strings.Contains(err.Error(), "has no file; "+only+"/.hidden is not read") {
 		t.Errorf("nothing but a dot file: %v", err)
 	}
 }
@@ -139,7 +139,11 @@ func watch(t *testing.T, path string) <-chan next {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	source := Source{Path: path}
-	err := source.Watch(ctx, source.Fingerprint(), func(cfg *Config, err error) {
+	_, known, err := source.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = source.Watch(ctx, known, func(cfg *Config, err error) {
 		n := next{err: err}
 		if err == nil {
 			n.units = cfg.Rules()[0].Limits[0].Units
@@ -173,7 +177,10 @@ func TestAChangeBetweenLoadingAndWatchingIsNoticed(t *testing.T) {
 		}
 	}
 	write("1")
-	known := source.Fingerprint()
+	_, known, err := source.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
 	write("2")
 	heard := make(chan *Config, 1)
 	if err := source.Watch(t.Context(), known, func(cfg *Config, _ error) { heard <- cfg }); err != nil {
@@ -287,7 +294,7 @@ func TestOnlyWhatWasSeenTwiceIsUsed(t *testing.T) {
 	file := t.TempDir() + "/limits.yaml"
 	write(t, file, domainOf(1))
 	w := &watching{source: Source{Path: file}}
-	w.last = w.source.Fingerprint()
+	_, w.last, _ = w.source.Load()
 	var used []int64
 	for i, units := range []int{1, 2, 3, 2, 2, 2, 1, 3, 3} {
 		write(t, file, domainOf(units))

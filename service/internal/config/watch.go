@@ -17,7 +17,7 @@ const settleTime = 100 * time.Millisecond
 type Fingerprint [sha256.Size]byte
 
 // Watch calls changed after each change of the configuration's files, with the new configuration or the error, until
-// the context ends. Known is the Fingerprint from before the files were loaded, so that no change in between is missed.
+// the context ends. Known is the Fingerprint of the files that were loaded, so that no change since then is missed.
 // Watch also notices when a symbolic link on the way to the files, such as that of a ConfigMap, points elsewhere. Calls
 // of changed do not overlap. Watch returns an error if the first watch cannot be set up.
 func (s Source) Watch(ctx context.Context, known Fingerprint, changed func(*Config, error)) error {
@@ -173,12 +173,7 @@ func existing(path string) string {
 	}
 }
 
-// Fingerprint returns the fingerprint of the current contents. Unreadable contents have one too.
-func (s Source) Fingerprint() Fingerprint {
-	files, _, err := s.read()
-	return fingerprint(files, err)
-}
-
+// fingerprint returns the fingerprint of what read returned. Unreadable contents have one too.
 func fingerprint(files []File, err error) Fingerprint {
 	hash := sha256.New()
 	if err != nil {

@@ -108,7 +108,7 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 	}
 	arrived := make(chan arrival)
 	go receive(ctx, stream, arrived)
-	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, VersionInfo: s.accepted}
+	req := s.request()
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
@@ -158,23 +158,30 @@ func receive(ctx context.Context, stream discovery.AggregatedDiscoveryService_St
 // it is sent.
 func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
 	cfg, err := s.read(res.GetResources())
-	req := &discovery.DiscoveryRequest{Node: &corev3.Node{Id: s.Node, UserAgentName: "sash"}, TypeUrl: TypeURL, ResponseNonce: res.GetNonce()}
 	if err == nil {
 		err = s.use(cfg)
 	}
-	var pause time.Duration
 	if err == nil {
 		s.accepted, s.rejected, s.lost = res.GetVersionInfo(), "", false
-	} else {
-		req.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
-		if id := res.GetVersionInfo() + " " + err.Error(); id == s.rejected {
-			pause = s.Retry * time.Duration(min(1<<min(s.again, 4), 10))
-			s.again++
-		} else {
-			s.rejected, s.again, s.lost = id, 0, false
-			s.reject(err)
-		}
 	}
-	req.VersionInfo = s.accepted
+	req := s.request()
+	req.ResponseNonce = res.GetNonce()
+	if err == nil {
+		return req, 0
+	}
+	req.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+	if id := res.GetVersionInfo() + " " + err.Error(); id != s.rejected {
+		s.rejected, s.again, s.lost = id, 0, false
+		s.reject(err)
+		return req, 0
+	}
+	pause := s.Retry * time.Duration(min(1<<min(s.again, 4), 10))
+	s.again++
 	return req, pause
+}
+
+// request returns a request for configurations, which names the version in use.
+func (s *subscription) request() *discovery.DiscoveryRequest {
+	node := &corev3.Node{Id: s.Node, UserAgentName: "sash"}
+	return &discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL, VersionInfo: s.accepted}
 }

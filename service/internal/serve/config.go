@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -9,23 +10,32 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// Load reads a configuration and returns a name for it. An empty Path is the built-in example.
-func Load(source config.Source) (name string, cfg *config.Config, err error) {
+// example is the name of the built-in configuration.
+const example = "the built-in example"
+
+// Load reads a configuration, and returns the fingerprint of its files too. An empty Path is the built-in example.
+func Load(source config.Source) (*config.Config, config.Fingerprint, error) {
 	if source.Path != "" {
-		cfg, err = source.Load()
-		return source.Path, cfg, err
+		return source.Load()
 	}
-	name = "the built-in example"
-	cfg, err = config.ParseBy(source.Defaults, false, config.File{Name: name, Text: service.Example})
-	return name, cfg, err
+	cfg, err := config.ParseBy(source.Defaults, false, config.File{Name: example, Text: service.Example})
+	return cfg, config.Fingerprint{}, err
 }
 
-// loadFirst returns the configuration to start with.
-func (s *instance) loadFirst() (name string, cfg *config.Config, err error) {
+// origin returns where the configuration comes from, for people.
+func (s *instance) origin() string {
 	if s.Management != nil {
-		name, cfg = "from the management server "+s.Management.Server, config.None()
+		return "from the management server " + s.Management.Server
+	}
+	return cmp.Or(s.Config.Path, example)
+}
+
+// loadFirst returns the configuration to start with, and the fingerprint of its files.
+func (s *instance) loadFirst() (cfg *config.Config, known config.Fingerprint, err error) {
+	if s.Management != nil {
+		cfg = config.None()
 	} else {
-		name, cfg, err = Load(s.Config)
+		cfg, known, err = Load(s.Config)
 	}
 	s.loading.Note(err)
 	if err == nil {
@@ -33,9 +43,9 @@ func (s *instance) loadFirst() (name string, cfg *config.Config, err error) {
 	}
 	if err != nil && s.StartWithoutConfig {
 		s.Log.Error("there is no configuration yet: every request is answered with an error", "error", err)
-		return s.Config.Path, config.None(), nil
+		return config.None(), known, nil
 	}
-	return name, cfg, err
+	return cfg, known, err
 }
 
 // nameSecrets has secret values named under the keys. A store that outlives this process, or has others beside it, needs
@@ -54,7 +64,7 @@ func (s *instance) nameSecrets() error {
 }
 
 // follow uses every later configuration, until ctx ends. It waits for what a management server sends first, also
-// if it is wrong, unless the service may start without. Known is the fingerprint of the files from before they were loaded.
+// if it is wrong, unless the service may start without. Known is the fingerprint of the files that were loaded.
 func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	switch {
 	case s.Management != nil:

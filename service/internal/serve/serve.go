@@ -28,8 +28,7 @@ func Run(ctx context.Context, opts Options) error {
 		opts.Log = slog.Default()
 	}
 	s := &instance{Options: opts, loading: &admin.Loading{}}
-	known := s.Config.Fingerprint() // before the files are loaded, so that no change is missed
-	name, cfg, err := s.loadFirst()
+	cfg, known, err := s.loadFirst()
 	if err != nil {
 		return err
 	}
@@ -67,7 +66,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	if s.Listening != nil {
 		err = s.Listening(Listening{
-			addr(ports.http), addr(ports.grpc), addr(ports.admin), s.store.where, name, s.decider.Config(),
+			addr(ports.http), addr(ports.grpc), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
 			func(domain string) bool { return s.gate.Anonymous(domain, access.Decide) },
 		})
 		if err != nil {
