@@ -1,0 +1,101 @@
+package driver
+
+import "context"
+
+// A Holder keeps leases in common for the processes of a region: units that a home store, which may be far away, has
+// charged in advance. Each process spends from them, and the holder names the one that fetches the next lease. All
+// instants are the holder's own, in microseconds; durations too.
+//
+// A lease is what the home charged at some instant after its errand began, so its units may be spent until one longest
+// lease after that. The home counts every charge for as much longer than the limits say.
+type Holder interface {
+	// Spend takes the cost of a call from a lease, in one step, and says what the caller does otherwise. It must not be
+	// repeated after an error.
+	Spend(ctx context.Context, s Spending) (Held, error)
+	// Bring reports what came of an errand. It must not be repeated after an error: the units are lost then. It reports
+	// whether the lease is kept; if it is not, nobody spends it.
+	Bring(ctx context.Context, e Errand) (kept bool, err error)
+	// Return takes units out of a lease, which nobody spends from then on: all that are left, or those above keep. The
+	// lease is the one of the errand of that key that began at that instant. It returns how many, and zero if there is
+	// no such lease any more.
+	Return(ctx context.Context, key string, began, keep int64) (units int64, err error)
+	// Forget drops all leases of a key, which nobody spends from then on, and its refusal.
+	Forget(ctx context.Context, key string) error
+}
+
+// Bounds of what a Holder keeps.
+const (
+	// MaxLeases is the most leases of a key that a Holder keeps at once. Bring keeps no further one.
+	MaxLeases = 4
+	// MaxNote is the most bytes of a note.
+	MaxNote = 1024
+)
+
+// A Spending is a call that asks a Holder for units.
+type Spending struct {
+	// Key is the subject.
+	Key string
+	// Cost is the units: at least 1.
+	Cost int64
+	// Longest is the longest lease, the same in all processes and regions.
+	Longest int64
+	// Way is how long an errand takes, as the caller has measured it, or zero if it has not: at most Longest.
+	Way int64
+	// Again says that the call has asked before: its cost has counted as demand.
+	Again bool
+}
+
+// A Held is a Holder's answer: the first of Spent, Refused, Down, Alone, Errand and Wait that is set says what the caller
+// does. Errand may be set beside Spent.
+type Held struct {
+	// At is the holder's clock.
+	At int64
+	// Spent says that the cost was taken from the lease that ends first of those that have enough. Left is the units of
+	// all leases that can be spent now, afterwards. Note is that of the lease.
+	Spent bool
+	Left  int64
+	// Refused is the time until a lease with enough units starts, or until the home's refusal of such a cost ends. Note is
+	// that of the lease or the refusal.
+	Refused int64
+	Note    string
+	// Noted is how long ago the note was brought.
+	Noted int64
+	// Alone says that the key has so little demand that a lease is of no use: the home decides the call.
+	Alone bool
+	// Errand is the units to ask the home for: the demand of one longest lease, and at least twice the cost. The caller goes
+	// on this errand, whether or not it was Spent, and calls Bring: until then, or for as long as Patience, nobody else
+	// does. The errand began at At. Rest is what the home had left when it was last heard of, or -1.
+	Errand int64
+	Rest   int64
+	// Wait is when to ask again, because another caller is on an errand.
+	Wait int64
+	// Down says that the last errand failed, and that the time that its caller set has not passed: the call cannot be
+	// decided. Wait is that time.
+	Down bool
+}
+
+// An Errand is what came of asking the home for a lease.
+type Errand struct {
+	Key     string
+	Longest int64
+	// Began is the At of the Held that named the caller. Zero reports a refusal that a call met which asked Alone.
+	Began int64
+	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it: see
+	// [Answer.Delay]. The lease starts so long after Bring, and ends so long after Began and a longest lease, less a
+	// thousandth of that, by which the holder's clock may be slower than the home's.
+	Units, Delay int64
+	// Refused is the time, from Began or now, for which the home refuses a cost of RefusedCost and more. Zero is no refusal.
+	Refused, RefusedCost int64
+	// Failed is the time, from now, for which nobody else goes on an errand, because this one failed. Zero is no failure.
+	Failed int64
+	// Rest is the units that the home has left, or -1 if that is not known.
+	Rest int64
+	// Note is returned with the lease or the refusal.
+	Note string
+}
+
+// Patience is how long a Holder waits for an errand before another caller may go on one: four ways, at least 100 ms and at
+// most a longest lease.
+func (s *Spending) Patience() int64 {
+	return min(max(4*s.Way, 100_000), s.Longest)
+}
