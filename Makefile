@@ -14,6 +14,9 @@ TIMEOUT  = 40m
 # The Envoy of make test-envoy and examples/envoy. ENVOY=/path/to/envoy is another one.
 ENVOY_VERSION = 1.40.0
 ENVOY   ?= $(CURDIR)/bin/envoy-$(ENVOY_VERSION)/bin/envoy
+# Envoy's own rate limit service, for make bench-envoy. RLS_BIN=/path/to/ratelimit is another binary of it.
+RLS_VERSION = v1.4.1-0.20260122083618-3fb702589d36
+RLS_BIN ?= $(CURDIR)/bin/ratelimit-$(RLS_VERSION)/service_cmd
 GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -187,16 +190,32 @@ soak: redis cc ## search for calls that break a promise, SOAK times as long as t
 	cd internal/modeltest && go test -timeout 0 -run 'SmallWorld$$|ByTheDefinition' . -small.times $(SOAK) -rapid.checks $$((100 * $(SOAK)))
 
 .PHONY: bench
-bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 14 minutes)
+bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 11 minutes)
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
 
 .PHONY: bench-quick
 bench-quick: redis ## check that every benchmark runs (about a minute and a half; writes nothing)
-	cd internal/bench && go run ./cmd/sashbench -quick
+	cd internal/bench && go run ./cmd/sashbench -quick -parts net,service,redis,go
 
 .PHONY: bench-service
 bench-service: redis ## measure the service under load, also without a processor, and print the table (about three minutes)
-	cd internal/bench && go run ./cmd/sashbench -parts service
+	cd internal/bench && RLS_BIN= go run ./cmd/sashbench -parts service
+
+.PHONY: bench-envoy
+bench-envoy: redis ratelimit ## measure the service, also beside Envoy's own, which it installs below bin/, and write docs/benchmarks-service.md (about four minutes)
+	cd internal/bench && RLS_BIN="$(RLS_BIN)" go run ./cmd/sashbench -parts service -o ../../docs/benchmarks-service.md
+
+.PHONY: ratelimit
+ratelimit: # Envoy's own rate limit service, from the Go module proxy
+	@if ! command -v "$(RLS_BIN)" >/dev/null; then \
+		if [ "$(origin RLS_BIN)" != file ]; then echo "RLS_BIN=$(RLS_BIN) is no program." >&2; exit 1; fi; \
+		echo "Envoy's rate limit service is missing: installing $(RLS_VERSION) into $(dir $(RLS_BIN))."; \
+		if ! GOBIN="$(patsubst %/,%,$(dir $(RLS_BIN)))" go install "github.com/envoyproxy/ratelimit/src/service_cmd@$(RLS_VERSION)"; then \
+			echo "Envoy's rate limit service $(RLS_VERSION) cannot be installed with go install: the errors are above." >&2; \
+			echo "Get that service in another way, and run this again with RLS_BIN=/path/to/ratelimit." >&2; \
+			exit 1; \
+		fi; \
+	fi
 
 .PHONY: bench-scale
 bench-scale: redis ## measure a million keys in memory and on Redis, and write docs/benchmarks-scale.md (about a minute)

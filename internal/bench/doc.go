@@ -2,7 +2,7 @@
 // rounds on one machine:
 //
 //	netbench       decisions through a client, from many goroutines, on a real redis-server
-//	servicebench   sash serve over gRPC and HTTP
+//	servicebench   sash serve over gRPC and HTTP, beside Envoy's own service
 //	redisbench     server time and memory of a decision on a real redis-server
 //	gobench        limiters inside one Go process
 //
@@ -10,7 +10,7 @@
 //	exactness      the units that a limiter admits in its worst window
 //	server         the redis-server that is measured, and its own statistics
 //	report         figures, tables and plots, and the page that shows them
-//	cmd/sashbench  runs the benchmarks and writes docs/benchmarks.md
+//	cmd/sashbench  runs the benchmarks and writes a page of docs
 //
 // Each package that measures keeps its part of the page, the method and the place of each table, in page.md.
 package bench

@@ -86,8 +86,13 @@ func Run(r *report.Report) (err error) {
 			}
 		}
 	}
+	beside, err := compare(r, binary)
+	if err != nil {
+		return err
+	}
 	r.AtMost(0.1, mean(rows[len(rows)-1].figures.Failed), "% of calls that Redis did not decide, sash serve, 64 in flight, busy four times over (mean)")
-	return r.Add(page, map[string]any{"Keys": keys, "Connections": connections, "Turn": turn(r), "Table": table(rows)})
+	return r.Add(page, map[string]any{"Keys": keys, "Connections": connections, "Turn": turn(r), "Table": table(rows),
+		"InFlight": compared, "Beside": beside})
 }
 
 // rowsOf returns those of a service: every demand over gRPC, and many keys over HTTP.
@@ -151,10 +156,16 @@ func table(rows []*row) report.Table {
 		if r.starved {
 			name += ", busy four times over"
 		}
-		if most := slices.Max(f.Failed); most > 0 {
-			name += fmt.Sprintf(" (%.2f %% failed, up to %.2f)", f.Failed.Median(), most)
-		}
-		table.Row(name, f.PerSecond, f.P50, f.P99, f.Used[0], redis)
+		table.Row(name+failures(f), f.PerSecond, f.P50, f.P99, f.Used[0], redis)
 	}
 	return table
+}
+
+// failures says for a table how many calls failed. It is empty if none did.
+func failures(f load.Figures) string {
+	most := slices.Max(f.Failed)
+	if most == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%.2f %% failed, up to %.2f)", f.Failed.Median(), most)
 }

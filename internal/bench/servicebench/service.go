@@ -14,15 +14,16 @@ import (
 )
 
 // rules has a limit that no client reaches, one that all calls of one subject do not reach, and one that is soon used up.
+// Envoy's own service reads them, too.
 const rules = `domain: bench
 descriptors:
-  - key: client
-    limits: ["10000/1m"]
-  - key: hot
-    limits: ["100000000/1m"]
-  - key: small
-    limits: ["10/1h"]
+  - {key: client, rate_limit: {unit: minute, requests_per_unit: 10000}}
+  - {key: hot, rate_limit: {unit: minute, requests_per_unit: 100000000}}
+  - {key: small, rate_limit: {unit: hour, requests_per_unit: 10}}
 `
+
+// rulesBelow is where the rules are in the directory of the binary: where Envoy's own service looks for them.
+const rulesBelow = "ratelimit/config"
 
 // build builds the command that users run, in a directory.
 func build(dir string) (string, error) {
@@ -30,13 +31,17 @@ func build(dir string) (string, error) {
 	if out, err := exec.Command("go", "build", "-o", binary, "example.com/sash/service/cmd/sash").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("servicebench: building sash: %w\n%s", err, out)
 	}
-	return binary, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600)
+	if err := os.MkdirAll(filepath.Join(dir, rulesBelow), 0o700); err != nil {
+		return "", err
+	}
+	return binary, os.WriteFile(filepath.Join(dir, rulesBelow, "rules.yaml"), []byte(rules), 0o600)
 }
 
-// A service is a running sash serve.
+// A service is a running sash serve, or Envoy's own service.
 type service struct {
 	URL, GRPC string
 
+	name  string
 	cmd   *exec.Cmd
 	ended chan error
 }
@@ -44,7 +49,7 @@ type service struct {
 // serve starts the service on Redis, or on its own memory if the address is empty. A service that yields runs after
 // everything else.
 func serve(binary, redis string, yields bool) (*service, error) {
-	rules := filepath.Join(filepath.Dir(binary), "rules.yaml")
+	rules := filepath.Join(filepath.Dir(binary), rulesBelow)
 	args := []string{"serve", "--json", "--config", rules, "--log-level", "error",
 		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
 	if redis != "" {
@@ -53,7 +58,7 @@ func serve(binary, redis string, yields bool) (*service, error) {
 	if yields {
 		binary, args = "nice", append([]string{"-n", niceness, binary}, args...)
 	}
-	s := &service{cmd: exec.Command(binary, args...), ended: make(chan error, 1)}
+	s := &service{name: "sash serve", cmd: exec.Command(binary, args...), ended: make(chan error, 1)}
 	s.cmd.Env, s.cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -81,7 +86,7 @@ func (s *service) stop() error {
 		return err
 	case <-time.After(20 * time.Second):
 		_ = s.cmd.Process.Kill()
-		return fmt.Errorf("servicebench: sash serve did not stop within 20 s: %w", <-s.ended)
+		return fmt.Errorf("servicebench: %s did not stop within 20 s: %w", s.name, <-s.ended)
 	}
 }
 
