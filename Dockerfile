@@ -5,8 +5,8 @@
 #   docker run --rm -p 8080:8080 -p 8081:8081 -v ./limits.yaml:/etc/sash/limits.yaml:ro sash
 #
 # For readiness an orchestrator looks at GET /healthz on 8080, or at gRPC health on 8081.
-# On SIGTERM health reports down for five seconds before connections are refused, so that the orchestrator sends requests
-# elsewhere. Arguments of your own replace those of CMD: include --drain-delay.
+# On SIGTERM health reports down for five seconds (--drain-delay) before connections are refused, so that the orchestrator
+# sends requests elsewhere.
 # The admin port, 6070, listens on the container's loopback unless --admin-addr says otherwise.
 #
 # In place of the image of Envoy's rate limit service: its command, /bin/ratelimit, is a link to the binary here, and its
@@ -19,4 +19,4 @@ ENV SASH_CONFIG=/etc/sash SASH_LOG_FORMAT=json
 USER 65532:65532
 EXPOSE 8080 8081
 ENTRYPOINT ["/sash"]
-CMD ["serve", "--drain-delay", "5s"]
+CMD ["serve"]

@@ -4,7 +4,10 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 // Load balancers send requests until they have seen that health is down. The service answers those, over new connections
@@ -85,5 +90,28 @@ func TestServeEndsAfterTheDrainDelay(t *testing.T) {
 	p := serve(t, "--drain-delay", "50ms")
 	if err := p.stop(t); err != nil || !strings.Contains(p.logs.String(), "health is down") {
 		t.Errorf("it ended with %v: %s", err, p.logs)
+	}
+}
+
+// An orchestrator sends SIGTERM, and its load balancers need a while. Somebody at a terminal does not want to wait.
+func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
+	for _, c := range []struct {
+		signal os.Signal
+		waits  bool
+	}{{syscall.SIGTERM, true}, {os.Interrupt, false}} {
+		p := run(t, exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"))
+		if err := p.cmd.Process.Signal(c.signal); err != nil {
+			t.Fatal(err)
+		}
+		if c.waits {
+			servertest.Wait(t, "health is not down", func() bool { return strings.Contains(p.logs.String(), "for=5s") })
+			if err := p.cmd.Process.Signal(c.signal); err != nil { // the second ends it at once
+				t.Fatal(err)
+			}
+		}
+		<-p.ended
+		if waits := strings.Contains(p.logs.String(), "health is down"); waits != c.waits {
+			t.Errorf("%v waits %v: %s", c.signal, waits, p.logs)
+		}
 	}
 }

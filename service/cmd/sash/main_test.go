@@ -86,8 +86,8 @@ type service struct {
 	cmd       *exec.Cmd // nil in this process
 }
 
-// freePorts are flags of sash serve.
-var freePorts = []string{"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
+// freePorts are flags of sash serve, which ends without a delay.
+var freePorts = []string{"--drain-delay", "0s", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
 
 // serve runs sash serve in this process on free ports, and returns when it listens. It ends with the test.
 func serve(t *testing.T, args ...string) *service {

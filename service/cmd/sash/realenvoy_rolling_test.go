@@ -28,7 +28,7 @@ func roomy(t *testing.T) string {
 // its HTTP/2 connections to both. No request fails, and each is charged once.
 func TestRealEnvoyThroughARollingRestart(t *testing.T) {
 	redis := redistest.Start(t)
-	flags := []string{"--redis", redis.Addr(), "--config", roomy(t), "--drain-delay", "2s", "--budget", patience}
+	flags := []string{"--redis", redis.Addr(), "--config", roomy(t), "--drain-delay", "5s", "--budget", patience}
 	instances := []*service{spawn(t, nil, flags...), spawn(t, nil, flags...)}
 	u := startUpstream(t)
 	e := startEnvoy(t, envoyConfig(t, u, instances...))

@@ -116,13 +116,13 @@ cause full. /healthz is degraded then.
 Without Redis a restart forgets what was charged, unless --snapshot names a file. A crash forgets
 the charges of the last ten seconds. A snapshot has no bans and overrides.
 
-SIGTERM or an interrupt ends the service. For --drain-delay health is down (/healthz 503,
-/healthcheck 500, NOT_SERVING over gRPC) and requests are answered as before, so that load balancers
-stop sending first. Then requests in flight have ten seconds. A client that keeps its connection
-learns with its next answer that the connection ends, or is disconnected after two seconds without a
-request. What was admitted locally is written to Redis within five seconds more, or logged as lost.
-A second signal ends the service at once. Behind load balancers, and on Kubernetes, set
---drain-delay to 5s, or to the time they take to notice.
+SIGTERM or an interrupt (Ctrl-C) ends the service. After SIGTERM health is down (/healthz 503,
+/healthcheck 500, NOT_SERVING over gRPC) and requests are answered as before for --drain-delay, so
+that load balancers stop sending first. Then requests in flight have ten seconds. A client that
+keeps its connection learns with its next answer that the connection ends, or is disconnected after
+two seconds without a request. What was admitted locally is written to Redis within five seconds
+more, or logged as lost. A second signal ends the service at once. Set --drain-delay to more than
+the time that your load balancers take to notice, or to 0 without them.
 
 Everyone who reaches the HTTP and gRPC addresses may request decisions, and nobody may give units
 back (is_negative_hits) or set its own limit. --access names a file with other rights, for callers
@@ -177,7 +177,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.Float64Var(&o.Trip.Share, "trip-share", failover.DefaultTripShare, "least share of failed calls that takes Redis down, up to 1")
 	f.DurationVar(&o.MaxWait, "max-wait", time.Hour, "longest wait_up_to of a request, up to 24h; 0 lets none wait")
 	f.IntVar(&o.MaxConnections, "max-connections", serve.DefaultMaxConnections, "most connections of HTTP and of gRPC, each: beyond it a new one takes the place of one that is silent, or waits; lower where the process may have few descriptors")
-	f.DurationVar(&o.DrainDelay, "drain-delay", 0, "how long to answer after SIGTERM, with health down, before connections are refused")
+	f.DurationVar(&o.DrainDelay, "drain-delay", serve.DefaultDrainDelay, "how long to answer after SIGTERM, with health down, before connections are refused; an interrupt (Ctrl-C) does not wait")
 	f.IntVar(&o.Instances, "instances", 0, "least number of instances that share the limits, for on_unavailable: local; used until Redis has counted them")
 	f.IntVar(&o.Replicas, "replicas", 0, "number of replicas that must confirm an admission within half of the budget; otherwise on_unavailable answers")
 	f.StringVar(&s.level, "log-level", "info", "lowest level to log to standard error: debug, info, warn or error")

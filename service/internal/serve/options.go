@@ -15,6 +15,9 @@ import (
 	"example.com/sash/service/internal/telemetry"
 )
 
+// DefaultDrainDelay is that of sash serve: load balancers that check health every second, and Kubernetes, notice sooner.
+const DefaultDrainDelay = 5 * time.Second
+
 // DefaultMaxConnections bounds the connections of HTTP and of gRPC, each.
 const DefaultMaxConnections = 4096
 
@@ -84,7 +87,7 @@ type Options struct {
 	// SecretKeys name secret values: see decide.Decider.NameSecrets. With none, a configuration with secret values needs a
 	// store in memory without Snapshot, and names hold for this process.
 	SecretKeys [][]byte
-	// DrainDelay is how long Run answers with health down after its context has ended.
+	// DrainDelay is how long Run answers with health down after its context has ended, unless the cause is ErrInterrupted.
 	DrainDelay time.Duration
 	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of
 	// package stats.
