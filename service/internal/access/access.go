@@ -72,13 +72,22 @@ func With(ctx context.Context, caller *Caller) context.Context {
 	return context.WithValue(ctx, key{}, caller)
 }
 
-// Check returns nil if the sender of a request has all rights that it needs in a domain; an empty domain is any. Without
-// a Caller in the context the sender is anonymous. The error is ErrUnknown or ErrNotAllowed; it is counted and logged.
-func (g *Gate) Check(ctx context.Context, domain string, need Right) error {
-	caller, ok := ctx.Value(key{}).(*Caller)
-	if !ok {
-		caller = &Caller{grant: g.current().anonymous}
+// Caller returns the sender of a request by its context. Without one there, the sender is anonymous.
+func (g *Gate) Caller(ctx context.Context) *Caller {
+	if caller, ok := ctx.Value(key{}).(*Caller); ok {
+		return caller
 	}
+	return &Caller{grant: g.current().anonymous}
+}
+
+// Check is Permit for the sender of a request.
+func (g *Gate) Check(ctx context.Context, domain string, need Right) error {
+	return g.Permit(g.Caller(ctx), domain, need)
+}
+
+// Permit returns nil if a caller has all rights that its request needs in a domain; an empty domain is any. The error is
+// ErrUnknown or ErrNotAllowed; it is counted and logged.
+func (g *Gate) Permit(caller *Caller, domain string, need Right) error {
 	for _, r := range rights {
 		if need&r.right == 0 || caller.allow&r.right != 0 && caller.in(domain) {
 			continue

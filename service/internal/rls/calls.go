@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -23,6 +24,7 @@ import (
 // Bounds of calls, from the arrival of their header.
 const (
 	callTime   = 10 * time.Second
+	lookTime   = 250 * time.Millisecond // between looks for calls that have ended without a handler
 	maxCalls   = 10_000
 	maxWatches = 10 // of health, on one connection
 	allWatches = 4_096
@@ -31,24 +33,26 @@ const (
 
 // calls bounds the calls of a server. It sees a call before its message, which may never come.
 type calls struct {
-	within time.Duration
-	most   int
-	conns  *conns.Listener
-	ending context.Context // watches end with it; other calls have within
-	lost   func()          // is called for each call, other than of health and reflection, that ends before its message came
+	within   time.Duration
+	patience time.Duration // for a decision, from the arrival of the message
+	most     int
+	conns    *conns.Listener
+	ending   context.Context // watches end with it; other calls have within
+	lost     func()          // is called for each call, other than of health and reflection, that ends before its message came
 
-	mu      sync.Mutex
-	open    int              // guarded by mu: how many are in all
-	all     ring.Ring        // guarded by mu: the root, and behind it the calls, the oldest first
-	partial ring.Ring        // guarded by mu: those whose message has not come, likewise
-	sweeps  bool             // guarded by mu: overdue will be called when the oldest call lasts too long
-	watches map[net.Addr]int // guarded by mu: of each connection
-	watched int              // guarded by mu: of all
+	mu       sync.Mutex
+	open     int              // guarded by mu: how many are in all
+	all      ring.Ring        // guarded by mu: the root, and behind it the calls, the oldest first
+	partial  ring.Ring        // guarded by mu: those whose message has not come, likewise
+	deciding ring.Ring        // guarded by mu: those that are being decided, the first to begin first
+	sweeps   bool             // guarded by mu: sweep will be called
+	watches  map[net.Addr]int // guarded by mu: of each connection
+	watched  int              // guarded by mu: of all
 }
 
 // A call is one that calls counts, and its context, which has it under callKey. One timer ends those that last too long,
-// and a call that is answered leaves calls in its own goroutine: a timer and a goroutine for each would be a tenth of
-// its processor time.
+// also their decisions, and a call that is answered leaves calls in its own goroutine: a timer, a context and a goroutine
+// for each would be a fifth of its processor time.
 type call struct {
 	context.Context
 	of     *calls
@@ -57,9 +61,11 @@ type call struct {
 	until  time.Time
 	counts bool // lost is called for it
 
-	leave   func() bool // guarded by calls.mu: nothing more happens at the end of its stream
-	all     ring.Ring   // guarded by calls.mu: its place in calls.all, by itself if it has none
-	partial ring.Ring   // guarded by calls.mu: its place in calls.partial, likewise
+	leave func() bool // guarded by calls.mu: nothing more happens at the end of its stream; nil if a handler ends the call
+	due   time.Time   // guarded by calls.mu: the end of its decision
+	all   ring.Ring   // guarded by calls.mu: its place in calls.all, by itself if it has none
+	stage ring.Ring   // guarded by calls.mu: its place in calls.partial or calls.deciding, likewise
+	whole bool        // guarded by calls.mu: its message has come
 }
 
 type callKey struct{}
@@ -75,7 +81,10 @@ func (c *call) Deadline() (time.Time, bool) {
 // Err is of context.Context.
 func (c *call) Err() error {
 	err := c.Context.Err()
-	if err != nil && errors.Is(context.Cause(c.Context), context.DeadlineExceeded) {
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(c.Context); errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, errUndecided) {
 		return context.DeadlineExceeded
 	}
 	return err
@@ -97,36 +106,58 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	}
 	one := &call{of: c, conn: c.conns.Of(client(ctx)), counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
 	one.Context, one.cancel = context.WithCancelCause(ctx)
-	one.all.Value, one.partial.Value = one, one
+	one.all.Value, one.stage.Value = one, one
 	if one.conn != nil {
 		one.conn.Begin()
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.open >= c.most {
 		c.cut(cmp.Or(first(&c.partial), first(&c.all)), nil)
 	}
-	one.until = time.Now().Add(c.within)
+	now := time.Now()
+	one.until = now.Add(c.within)
 	c.open++
 	c.all.Prev().Link(&one.all)
-	c.partial.Prev().Link(&one.partial)
-	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does
-	if !c.sweeps {
-		c.wake(c.within)
+	c.partial.Prev().Link(&one.stage)
+	if info.FullMethodName != pb.RateLimitService_ShouldRateLimit_FullMethodName {
+		one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does, or have no handler for it
 	}
-	c.mu.Unlock()
+	if !c.sweeps {
+		c.wake(now)
+	}
 	return one, nil
 }
 
 // arrived notes that the message of a call has come, and ends the call when it is answered. It is a
-// grpc.UnaryServerInterceptor.
+// grpc.UnaryServerInterceptor, for methods other than ShouldRateLimit.
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
 		c.mu.Lock()
-		remove(&one.partial)
+		one.arrive()
 		c.mu.Unlock()
 		defer one.end()
 	}
 	return next(ctx, req)
+}
+
+// arrive notes that the message has come. The caller holds calls.mu.
+func (c *call) arrive() {
+	c.whole = true
+	remove(&c.stage)
+}
+
+// decides notes that the message has come and the call is being decided. Its context ends after the patience.
+func (c *call) decides() {
+	now := time.Now()
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.arrive()
+	if c.all.Next() == &c.all { // it was cut
+		return
+	}
+	c.due = now.Add(c.of.patience)
+	c.of.deciding.Prev().Link(&c.stage)
 }
 
 // end ends a call that is answered, or that its client has ended.
@@ -142,8 +173,11 @@ func (c *calls) forget(one *call) {
 		return
 	}
 	c.open--
-	one.leave()
-	if remove(&one.partial) && one.counts {
+	remove(&one.stage)
+	if one.leave != nil {
+		one.leave()
+	}
+	if !one.whole && one.counts {
 		c.lost()
 	}
 	if one.conn != nil {
@@ -157,27 +191,41 @@ func (c *calls) cut(one *call, cause error) {
 	one.cancel(cause)
 }
 
-// wake calls overdue after a time. The caller holds mu.
-func (c *calls) wake(after time.Duration) {
+// wake has sweep called when the first call lasts too long, or at the next look. The caller holds mu.
+func (c *calls) wake(now time.Time) {
+	after := min(lookTime, c.within, c.patience) // of a call that begins to be decided right after this, too
+	if oldest := first(&c.all); oldest != nil {
+		after = min(after, oldest.until.Sub(now))
+	}
+	if oldest := first(&c.deciding); oldest != nil {
+		after = min(after, oldest.due.Sub(now))
+	}
 	c.sweeps = true
-	time.AfterFunc(after, c.overdue)
+	time.AfterFunc(after, c.sweep)
 }
 
-// overdue ends the calls that last too long.
-func (c *calls) overdue() {
+// sweep ends the calls that last too long, and forgets those without a handler that have ended: gRPC itself answers a
+// call whose compression it does not have.
+func (c *calls) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweeps = false
-	for now := time.Now(); ; {
-		oldest := first(&c.all)
-		if oldest == nil {
-			return
+	now := time.Now()
+	for one := first(&c.all); one != nil && !now.Before(one.until); one = first(&c.all) {
+		c.cut(one, context.DeadlineExceeded)
+	}
+	for one := first(&c.deciding); one != nil && !now.Before(one.due); one = first(&c.deciding) {
+		remove(&one.stage)
+		one.cancel(errUndecided)
+	}
+	for place := c.partial.Next(); place.Value != nil; {
+		one := place.Value.(*call)
+		if place = place.Next(); one.Context.Err() != nil {
+			c.forget(one)
 		}
-		if left := oldest.until.Sub(now); left > 0 {
-			c.wake(left)
-			return
-		}
-		c.cut(oldest, context.DeadlineExceeded)
+	}
+	if c.open > 0 {
+		c.wake(now)
 	}
 }
 

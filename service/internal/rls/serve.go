@@ -73,9 +73,9 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.ending, bound.conns, bound.lost = ending, known, service.opts.Stats.Invalid
+	bound.ending, bound.conns, bound.lost, bound.patience = ending, known, service.opts.Stats.Invalid, service.opts.Timeout
 	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
-	pb.RegisterRateLimitServiceServer(server, service)
+	server.RegisterService(description(), service)
 	checks := health.NewServer()
 	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
 	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,15 +39,20 @@ type answers struct {
 	look   *time.Timer // calls check while an answer has begun
 
 	sent     conns.Frames // only Write uses it
+	fresh    []uint32     // only Write uses it: streams whose answers have begun in what it writes, without an end
 	received conns.Frames // only Read uses it
 
 	mu    sync.Mutex
-	begun map[uint32]time.Time // guarded by mu: by stream
+	begun map[uint32]time.Time // guarded by mu: by stream, but for those in fresh
 }
 
-// Write writes frames.
+// Write writes frames. Most answers begin and end in one piece, and are not noted.
 func (a *answers) Write(p []byte) (int, error) {
+	a.fresh = a.fresh[:0]
 	each(&a.sent, p, a.answer)
+	if len(a.fresh) > 0 {
+		a.begin()
+	}
 	return a.Conn.Write(p)
 }
 
@@ -72,14 +78,26 @@ func (a *answers) answer(f http2.FrameHeader) {
 	hasEnd := f.Type == http2.FrameHeaders || f.Type == http2.FrameData
 	switch {
 	case f.Type == http2.FrameRSTStream || hasEnd && f.Flags.Has(http2.FlagHeadersEndStream):
-		a.end(f.StreamID)
-	case f.Type == http2.FrameHeaders:
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if len(a.begun) == 0 {
-			a.look.Reset(a.within)
+		if i := slices.Index(a.fresh, f.StreamID); i >= 0 {
+			a.fresh = slices.Delete(a.fresh, i, i+1)
+		} else {
+			a.end(f.StreamID)
 		}
-		a.begun[f.StreamID] = time.Now()
+	case f.Type == http2.FrameHeaders:
+		a.fresh = append(a.fresh, f.StreamID)
+	}
+}
+
+// begin notes the answers that have begun and not ended.
+func (a *answers) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.begun) == 0 {
+		a.look.Reset(a.within)
+	}
+	now := time.Now()
+	for _, stream := range a.fresh {
+		a.begun[stream] = now
 	}
 }
 
