@@ -60,6 +60,9 @@ var Scripts = Table{
 	"MAX_STAY":  driver.MaxStay,  // microseconds for which a line keeps its place in a rota
 	"MAX_LINES": driver.MaxLines, // of a rota
 
+	"MAX_LEASES": driver.MaxLeases, // of a key
+	"MOST_UNITS": driver.MaxUnits,  // of the demand of a key
+
 	"CHOICE_GROUP": driver.ChoiceGroup, // subjects that a choice compares at once
 
 	"REPEAT_MS": int64(driver.RepeatTime / time.Millisecond), // that a call with an ID can be repeated

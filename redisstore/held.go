@@ -1,0 +1,152 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+
+	"example.com/sash/driver"
+)
+
+// The scripts of a Holder.
+var (
+	heldSpend = load("held_spend.lua")
+	heldBring = load("held_bring.lua")
+)
+
+var _ driver.Holder = (*Store)(nil)
+
+// The orders of held_bring.lua.
+const (
+	orderBring  = 1
+	orderReturn = 2
+)
+
+// heldKey returns the name of the key with the leases of a subject, whatever its policy is: "sash:held:user:42".
+func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
+
+// Spend implements [driver.Holder], in one script on one key. It does not wait for replicas: a server that did not get what
+// was spent keeps no lease, because what another process of Redis has written of leases counts as nothing.
+func (s *Store) Spend(ctx context.Context, spending driver.Spending) (driver.Held, error) {
+	arg, err := packSpending(&spending)
+	if err != nil {
+		return driver.Held{}, err
+	}
+	reply, err := s.send(ctx, heldSpend, []string{s.heldKey(spending.Key)}, arg)
+	if err != nil {
+		return driver.Held{}, err
+	}
+	return unpackHeld(reply)
+}
+
+// Bring implements [driver.Holder].
+func (s *Store) Bring(ctx context.Context, e driver.Errand) (kept bool, err error) {
+	arg, err := packErrand(&e)
+	if err != nil {
+		return false, err
+	}
+	n, err := s.changeHeld(ctx, e.Key, arg)
+	return n > 0, err
+}
+
+// Return implements [driver.Holder].
+func (s *Store) Return(ctx context.Context, key string, began, keep int64) (units int64, err error) {
+	arg := appendUint([]byte{orderReturn}, 7, max(0, began))
+	return s.changeHeld(ctx, key, string(appendUint(arg, 5, min(max(0, keep), driver.MaxUnits))))
+}
+
+// Forget implements [driver.Holder].
+func (s *Store) Forget(ctx context.Context, key string) error {
+	_, err := s.send(ctx, reset, []string{s.heldKey(key)}, "")
+	return err
+}
+
+func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) {
+	reply, err := s.send(ctx, heldBring, []string{s.heldKey(key)}, arg)
+	if err != nil {
+		return 0, err
+	}
+	if len(reply) != 7 {
+		return 0, fmt.Errorf("redisstore: a script returned %d bytes instead of 7", len(reply))
+	}
+	return int64(number("\x00" + reply)), nil
+}
+
+// packSpending writes the argument of held_spend.lua.
+func packSpending(s *driver.Spending) (string, error) {
+	if s.Cost < 1 || s.Cost > driver.MaxUnits || s.Longest < 1 || s.Longest > driver.MaxAhead || s.Way < 0 || s.Way > s.Longest {
+		return "", fmt.Errorf("redisstore: %d units cannot be spent from leases of %d µs that take %d µs to fetch", s.Cost, s.Longest, s.Way)
+	}
+	var buf [20]byte
+	b := appendUint(appendUint(appendUint(buf[:0], 5, s.Cost), 7, s.Longest), 7, s.Way)
+	if s.Again {
+		return string(append(b, 1)), nil
+	}
+	return string(append(b, 0)), nil
+}
+
+// packErrand writes the argument of held_bring.lua for an errand.
+func packErrand(e *driver.Errand) (string, error) {
+	most := int64(driver.MaxAhead)
+	for _, n := range [...]struct{ n, most int64 }{
+		{e.Longest, most}, {e.Began, 1<<53 - 1}, {e.Units, driver.MaxUnits}, {e.Delay, most}, {e.Refused, most},
+		{e.RefusedCost, driver.MaxUnits}, {e.Failed, most}, {e.Rest + 1, driver.MaxUnits + 1}, {int64(len(e.Note)), driver.MaxNote},
+	} {
+		if n.n < 0 || n.n > n.most {
+			return "", fmt.Errorf("redisstore: an errand for %.100q brings %d where 0 to %d can be kept", e.Key, n.n, n.most)
+		}
+	}
+	b := appendUint(appendUint([]byte{orderBring}, 7, e.Longest), 7, e.Began)
+	b = appendUint(appendUint(b, 5, e.Units), 7, e.Delay)
+	b = appendUint(appendUint(b, 7, e.Refused), 5, e.RefusedCost)
+	return string(appendUint(appendUint(b, 7, e.Failed), 6, e.Rest+1)) + e.Note, nil
+}
+
+// What held_spend.lua returns.
+const (
+	heldSpent   = 1
+	heldRefused = 2
+	heldDown    = 3
+	heldAlone   = 4
+	heldErrand  = 5
+	heldWait    = 6
+)
+
+// heldReply is the number of bytes before the note.
+const heldReply = 33
+
+// unpackHeld reads the reply of held_spend.lua.
+func unpackHeld(reply string) (driver.Held, error) {
+	if len(reply) < heldReply || len(reply) > heldReply+driver.MaxNote {
+		return driver.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and a note", len(reply), heldReply)
+	}
+	field := func(from, size int) (n int64) {
+		for _, b := range []byte(reply[from : from+size]) {
+			n = n<<8 | int64(b)
+		}
+		return n
+	}
+	h := driver.Held{At: field(0, 7), Noted: field(15, 7), Errand: field(22, 5), Note: reply[heldReply:]}
+	if h.Errand > 0 {
+		h.Rest = field(27, 6) - 1
+	}
+	number := field(8, 7)
+	switch field(7, 1) {
+	case heldSpent:
+		h.Spent, h.Left = true, number
+	case heldRefused:
+		h.Refused = number
+	case heldDown:
+		h.Down, h.Wait = true, number
+	case heldAlone:
+		h.Alone = true
+	case heldErrand:
+	case heldWait:
+		h.Wait = number
+	default:
+		return driver.Held{}, fmt.Errorf("redisstore: a script returned what is no answer: %q", reply[:heldReply])
+	}
+	if h.At>>53 != 0 || number>>53 != 0 || h.Noted>>53 != 0 {
+		return driver.Held{}, fmt.Errorf("redisstore: a script returned invalid numbers; did another program write this key? %w", driver.ErrRejected)
+	}
+	return h, nil
+}

@@ -1,0 +1,137 @@
+-- held_spend.lua: takes the cost of a call from the leases of a key, or says what the caller does otherwise.
+--
+-- KEYS     1: the leases of a subject
+-- ARGV     1: I5 cost   I7 longest lease   I7 way of an errand   I1 whether the cost has counted as demand before
+-- Returns  I7 now   I1 what: 1 spent, 2 refused, 3 down, 4 alone, 5 errand, 6 wait   I7 the units left, or the time
+--          until the refusal ends, or to wait   I7 how long ago the note was brought   I5 units to fetch, or 0
+--          I6 one more than the units that the home had left, or 0; then the note
+--
+-- The value is the demand, and behind it, from the first errand on, the leases. driver.Holder and internal/window define
+-- what it means.
+--   demand   I1 version   I7 expires   I7 since   I5 units of this interval   I5 units of the one before
+--   left     I5 x 4 units left in the leases
+--   process  12 bytes: the process of Redis in which the errands began
+--   errand   I7 began   I7 until   I7 down until
+--   refusal  I7 until   I5 cost   I7 brought   I2 length of its note, which is the end of the value
+--   rest     I6 one more than the units that the home had left, or 0   I1 leases
+--   lease    I7 began   I7 starts   I7 ends   I7 brought   I2 length   its note
+--
+-- What another process of Redis wrote counts as no value: it came with a snapshot, an append-only file or from a primary,
+-- and may be older than what was spent. The address of a function tells processes apart, because every process of a system
+-- has its memory elsewhere; to read the name of the server's run would cost as much again as a call.
+--
+-- Invariants: at most two writes, the first of which Redis may refuse for memory. A call that only waits writes nothing.
+-- Every write leaves an expiry that is no earlier than what matters: two longest leases after the demand, one after the
+-- end of a lease.
+
+local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local cost, longest, way, again = unpack('>I5I7I7I1', ARGV[1])
+local key = KEYS[1]
+local value = call('GET', key) or ''
+local size, expires, since, current, past = #value, 0, 0, 0, 0
+
+-- Read.
+if size > 0 then
+  local version
+  if size >= 25 then version, expires, since, current, past = unpack('>I1I7I7I5I5', value) end
+  if version ~= 1 or size > 25 and size < 106 then
+    return redis.error_reply('SASH the key ' .. key .. ' holds something that is not leases of this version')
+  end
+  if now < since or size > 25 and sub(value, 46, 57) ~= sub(tostring(call), -12) then -- or the clock was set back
+    size, expires, since, current, past = 0, 0, 0, 0, 0
+  end
+end
+
+-- Count the demand.
+local counts = again == 0
+if counts then
+  local passed = now - since
+  if passed >= longest then
+    if passed >= 2 * longest then current = 0 end
+    since, past, current = now, current, 0
+  end
+  current = current + cost
+  if current > MOST_UNITS then current = MOST_UNITS end
+end
+local want = past > current and past or current
+
+-- Look through the leases: the one to spend from, the one that starts first of those that start later, and the units of
+-- those that can be spent in two ways.
+local spends, remains, ends_first, starts_first, brought, from, to = nil, 0, nil, nil, now, 1, 0
+local usable, late = 0, false
+if size > 25 then
+  local soon, at = now + 2 * way, 107
+  for i = 1, string.byte(value, 106) do
+    local left = unpack('>I5', value, 21 + 5 * i)
+    local starts, ends, came, length, note = unpack('>I7I7I7I2', value, at + 7)
+    if starts > now then
+      if not spends and left >= cost and (not starts_first or starts < starts_first) then
+        starts_first, brought, from, to = starts, came, note, note + length - 1
+      end
+      if starts > soon then late = true end
+    elseif now < ends and left >= cost and (not spends or ends < ends_first) then
+      spends, remains, ends_first, brought, from, to = i, left - cost, ends, came, note, note + length - 1
+    end
+    if ends > soon then usable = usable + left end
+    at = note + length
+  end
+end
+
+-- Decide.
+local what, number, errand = 1, remains, false
+if spends then
+  if ends_first > now + 2 * way then usable = usable - cost end
+  if want >= 2 * cost and not late and usable * longest < 2 * way * want then
+    local _, busy, down, refused = unpack('>I7I7I7I7', value, 58)
+    errand = busy <= now and down <= now and refused <= now
+  end
+elseif starts_first then
+  what, number = 2, starts_first - now
+else
+  local began, busy, down, refused, least, came, length = 0, 0, 0, 0, 0, 0, 0
+  if size > 25 then began, busy, down, refused, least, came, length = unpack('>I7I7I7I7I5I7I2', value, 58) end
+  if refused > now and cost >= least then
+    what, number, brought, from, to = 2, refused - now, came, size - length + 1, size
+  elseif down > now then
+    what, number = 3, down - now
+  elseif busy > now then
+    what, number = 6, math.max(began + way - now, math.floor(way / 8), 1000)
+  elseif want < 2 * cost then
+    what, number = 4, 0
+  else
+    what, number, errand = 5, 0, true
+  end
+end
+
+-- Write.
+local lives = since + 2 * longest
+if errand and lives < now + longest then lives = now + longest end
+local demand, from_byte, prolongs = '', '8', expires < lives
+if counts or spends then demand = pack('>I7I5I5', since, current, past) end
+if prolongs then
+  expires = now + 4 * longest
+  demand, from_byte = pack('>I7I7I5I5', expires, since, current, past), '1'
+end
+local under_way = errand and pack('>I7I7', now, now + math.min(math.max(4 * way, 100000), longest))
+if size == 0 and counts or errand and size <= 25 then
+  local new = pack('>I1I7I7I5I5', 1, expires, since, current, past)
+  if errand then
+    new = new .. string.rep('\0', 20) .. sub(tostring(call), -12) .. under_way .. string.rep('\0', 35)
+  end
+  call('SET', key, new, 'PX', string.format('%.0f', math.ceil((expires - now) / 1000) + 1))
+elseif size > 0 then
+  if spends then demand = demand .. sub(value, 26, 20 + 5 * spends) .. pack('>I5', remains) end
+  if demand ~= '' then call('SETRANGE', key, from_byte, demand) end
+  if errand then call('SETRANGE', key, '57', under_way) end
+  if prolongs then call('PEXPIRE', key, string.format('%.0f', math.ceil((expires - now) / 1000) + 1)) end
+end
+
+local fetch, rest, note = 0, 0, ''
+if errand then
+  fetch = want
+  if size > 25 then rest = unpack('>I6', value, 100) end
+end
+if to >= from then note = sub(value, from, to) end
+return pack('>I7I1I7I7I5I6', now, what, number, math.max(0, now - brought), fetch, rest) .. note
