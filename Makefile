@@ -17,6 +17,8 @@ ENVOY   ?= $(CURDIR)/bin/envoy-$(ENVOY_VERSION)/bin/envoy
 # Envoy's own rate limit service, for make bench-envoy. RLS_BIN=/path/to/ratelimit is another binary of it.
 RLS_VERSION = v1.4.1-0.20260122083618-3fb702589d36
 RLS_BIN ?= $(CURDIR)/bin/ratelimit-$(RLS_VERSION)/service_cmd
+# The container engine of make image and make test-image.
+ENGINE  ?= $(shell docker info >/dev/null 2>&1 && echo docker || command -v podman)
 GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -39,8 +41,16 @@ static: # the binary of the image: no C library, no paths of this machine
 	mkdir -p bin/image/bin && ln -sf ../sash bin/image/bin/ratelimit # the command of Envoy's rate limit service
 
 .PHONY: image
-image: static ## build the container image sash, which holds only a static binary (needs docker)
-	docker build -t sash -f Dockerfile bin/image
+image: engine static ## build the container image sash, which holds only a static binary (needs docker or podman)
+	$(ENGINE) build -t sash -f Dockerfile bin/image
+
+.PHONY: engine
+engine: # docker, if its daemon answers, or podman, which needs none. ENGINE=program is another one.
+	@if [ -z "$(ENGINE)" ]; then \
+		echo "There is no container engine: neither does the daemon of docker answer, nor is there podman (apt-get install podman)." >&2; \
+		echo "Install one of them, or name another one: make image ENGINE=program" >&2; \
+		exit 1; \
+	fi
 
 .PHONY: sbom
 sbom: build ## write bin/sash.cdx.json, the modules that bin/sash is built from (CycloneDX)
@@ -103,6 +113,10 @@ test-deploy: ## run the image's binary in an empty root, check the systemd unit,
 		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
 	fi
 	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
+
+.PHONY: test-image
+test-image: redis image ## run the image as its users do (needs docker or podman; not part of make test)
+	ENGINE="$(ENGINE)" go test -tags image -count 1 -run RunImage ./service/cmd/sash
 
 .PHONY: test-envoy
 test-envoy: redis build envoy ## send requests through the real Envoy, with the configuration of examples/envoy (gets Envoy if missing; not part of make test)
