@@ -13,7 +13,8 @@ type Holder interface {
 	// repeated after an error.
 	Spend(ctx context.Context, s Spending) (Held, error)
 	// Bring reports what came of an errand. It must not be repeated after an error: the units are lost then. It reports
-	// whether the lease is kept; if it is not, nobody spends it.
+	// whether the lease is kept; if it is not, nobody spends it. Nothing is kept if the errand is not the last one of its
+	// key, or if the key was forgotten meanwhile.
 	Bring(ctx context.Context, e Errand) (kept bool, err error)
 	// Return takes units out of a lease, which nobody spends from then on: all that are left, or those above keep. The
 	// lease is the one of the errand of that key that began at that instant. It returns how many, and zero if there is
@@ -50,8 +51,8 @@ type Spending struct {
 type Held struct {
 	// At is the holder's clock.
 	At int64
-	// Spent says that the cost was taken from the lease that ends first of those that have enough. Left is the units of
-	// all leases that can be spent now, afterwards. Note is that of the lease.
+	// Spent says that the cost was taken from the lease that ends first of those that have enough. Left is what is left of
+	// that lease. Note is that of the lease.
 	Spent bool
 	Left  int64
 	// Refused is the time until a lease with enough units starts, or until the home's refusal of such a cost ends. Note is

@@ -4,22 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
-)
-
-const (
-	shards       = 64          // a power of two
-	keysPerShard = 256         // keys whose demand is known; the store decides calls of other keys one by one
-	shareOfRest  = 8           // a block is at most this part of what is left
-	mostWaits    = 3           // for blocks that others use up; then the store decides the call alone
-	fillWithin   = time.Second // the longest time to fetch a block
-	returnWithin = time.Second // the longest time to give units back
 )
 
 // Bounds of the longest lease.
@@ -28,23 +17,55 @@ const (
 	MaxLease = time.Minute
 )
 
-// A Store decides in memory over units that it leases from another store. It is safe for concurrent use. It holds the
-// demand of at most 16,384 keys, about 300 bytes each, and a timer for each lease.
+// A Store decides in memory or beside it over units that it leases from a home store. It is safe for concurrent use.
 type Store struct {
 	driver.Passthrough
 	longest  time.Duration
-	start    time.Time // instants are durations since then: reading the wall clock too takes twice as long
-	seed     maphash.Seed
+	least    int64 // a limit of fewer units is too small to split
+	holder   holder
+	home     home
 	policies policies
-	shards   [shards]shard
+	errands  errands
+	fetched  fetched
 }
+
+// Options of Shared. The zero value is the default.
+type Options struct {
+	// Least is the fewest units of a limit of which leases are made. Calls under smaller limits are decided by the home,
+	// exactly. Zero is 64: a lease is at most an eighth of what is left, and one of a few units saves little.
+	Least int64
+}
+
+const (
+	defaultLeast = 64
+	leastPrivate = 16
+)
 
 // New returns a store that leases units from next, which it does not own, for at most longest: whole
 // microseconds, MinLease to MaxLease, the same in all processes. The longer it is, the fewer decisions reach
 // next and the more units lie unspent: a hundredth of the shortest window is a good start. A store of failover
 // cannot be next: it belongs before this one. The error says what is wrong.
-// New panics if next is nil.
+// New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each.
 func New(next driver.Store, longest time.Duration) (*Store, error) {
+	return makeStore(next, newPrivate(), longest, leastPrivate)
+}
+
+// Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they
+// share a holder beside them, such as a [redisstore.Store] on a Redis of the region. Every process of every region has the
+// same longest lease. A nil opts is the default. Shared panics if home or holder is nil; the error says what is wrong with
+// the rest, as that of New.
+func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts *Options) (*Store, error) {
+	if region == nil {
+		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
+	}
+	least := int64(defaultLeast)
+	if opts != nil && opts.Least != 0 {
+		least = opts.Least
+	}
+	return makeStore(home, shared{region}, longest, least)
+}
+
+func makeStore(next driver.Store, h holder, longest time.Duration, least int64) (*Store, error) {
 	if next == nil {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
@@ -55,53 +76,78 @@ func New(next driver.Store, longest time.Duration) (*Store, error) {
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, start: time.Now(), seed: maphash.MakeSeed()}
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: h}
 	s.policies.longer = make(map[*driver.Policy]*driver.Policy)
-	for i := range s.shards {
-		s.shards[i].store = s
-		s.shards[i].subjects = make(map[string]*subject)
-	}
+	s.errands.out = make(map[id]*errand)
+	s.fetched.leases = make(map[fetchedName]*lease)
 	return s, nil
 }
 
-func (s *Store) shard(key string) *shard {
-	return &s.shards[maphash.String(s.seed, key)&(shards-1)]
-}
-
-// now returns the time since the start.
-func (s *Store) now() time.Duration { return time.Since(s.start) }
-
 // Decide implements [driver.Store]. An admission from a lease has the source [driver.FromLease], and its At is when the
-// lease was charged.
-func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answer, _ error) {
+// home charged the lease.
+func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.Answer, _ error) {
 	if !leasable(req.Policy) {
 		return s.Next.Decide(ctx, req)
 	}
-	if req.Cost == 0 || req.Partial || req.Within > 0 { // a booking goes behind others, which a lease does not know
+	// A booking goes behind others, which a lease does not know.
+	if req.Cost == 0 || req.Partial || req.Within > 0 || s.tooSmall(req.Policy) {
 		return s.ask(ctx, req)
 	}
-	sh := s.shard(req.Key)
-	for waited := 0; ; waited++ {
-		step := sh.spend(req, waited, &res)
+	name := identify(&req)
+	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.home.way.Load()}
+	if 2*call.Way > call.Longest { // it would end before its answer is here, or soon after
+		return s.exact(ctx, &name, req)
+	}
+	var patience patience
+	for {
+		held, err := s.holder.spend(ctx, &name, call)
+		if err != nil {
+			return driver.Answer{}, err
+		}
+		call.Again = true
+		var out *errand
+		if held.Errand > 0 {
+			out = s.send(ctx, &name, req, &held)
+		}
 		switch {
-		case step.spent:
-			return res, nil
-		case step.wait != nil:
-			if step.block > 0 {
-				go s.fill(ctx, sh, req, step.block)
+		case held.Spent:
+			if !spent(&held, req.Policy, &answer) {
+				return driver.Answer{}, errNote
 			}
-			select {
-			case <-step.wait:
-			case <-ctx.Done():
-				return driver.Answer{}, ctx.Err()
+			return answer, nil
+		case held.Refused > 0:
+			if !refused(&held, req.Policy, &answer) {
+				return driver.Answer{}, errNote
 			}
-		default:
-			return s.exact(ctx, sh, req)
+			return answer, nil
+		case held.Down:
+			return driver.Answer{}, s.home.down()
+		case held.Alone || patience.over(call.Way):
+			return s.exact(ctx, &name, req)
+		}
+		if err := s.errands.wait(ctx, &name, out, &held, &patience); err != nil {
+			return driver.Answer{}, err
+		}
+		if patience.alone {
+			return s.exact(ctx, &name, req)
 		}
 	}
 }
 
-// ask lets the store decide under the longer windows.
+var errNote = errors.New("lease: the holder returned a note that this version did not write: " +
+	"processes of one region use one version, or leases under a prefix of their own")
+
+// tooSmall reports whether a limit has too few units to be leased in parts.
+func (s *Store) tooSmall(policy *driver.Policy) bool {
+	for i := range policy.Limits {
+		if policy.Limits[i].Units < s.least {
+			return true
+		}
+	}
+	return false
+}
+
+// ask lets the home decide under the longer windows.
 func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	longer, err := s.policies.of(req.Policy, s.longest)
 	if err != nil {
@@ -111,48 +157,9 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, err
 	return s.Next.Decide(ctx, req)
 }
 
-// exact lets the store decide the call alone.
-func (s *Store) exact(ctx context.Context, sh *shard, req driver.Request) (driver.Answer, error) {
-	res, err := s.ask(ctx, req)
-	if err == nil {
-		sh.saw(req, res)
-	}
-	return res, err
-}
-
-// fill fetches a block, even if the caller that needed it has left: others can spend it, and its charge is not lost.
-func (s *Store) fill(ctx context.Context, sh *shard, req driver.Request, block int64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fillWithin)
-	defer cancel()
-	var res driver.Answer
-	err := errors.New("lease: the store panicked") // unless it answers
-	sent := s.now()
-	defer func() {
-		_ = recover() // waiting calls go to the store themselves
-		sh.filled(req, res, err, block, sent)
-	}()
-	whole := req
-	whole.Cost, whole.MaySettle = block, true
-	if res, err = s.ask(ctx, whole); err == nil {
-		err = res.Check(req.Policy)
-	}
-}
-
-// Release gives back the rest of all leases at once, for a process that shuts down. Later calls get new leases. The
-// error says how many leases could not be given back; their units stay charged until they leave the window.
-func (s *Store) Release(ctx context.Context) error {
-	failed := 0
-	for i := range s.shards {
-		for _, rest := range s.shards[i].endAll() {
-			if s.Settle(ctx, rest) != nil {
-				failed++
-			}
-		}
-	}
-	if failed > 0 {
-		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, sash.ErrUnavailable)
-	}
-	return nil
+// exact lets the home decide the call alone.
+func (s *Store) exact(ctx context.Context, name *id, req driver.Request) (driver.Answer, error) {
+	return s.ask(ctx, req)
 }
 
 // DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which
@@ -223,13 +230,17 @@ func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) 
 	return s.Passthrough.Hand(ctx, req, line)
 }
 
-// Reset implements [driver.Resetter]. It ends this process's lease; other processes can spend theirs until those end. The
-// error is [driver.ErrUnsupported] if the store does not reset.
+// Reset implements [driver.Resetter]. It ends the leases of the key under the policy's limits that its processes share, or
+// with New those of this process; others can be spent until they end. The error is [driver.ErrUnsupported] if the home does
+// not reset.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	// Units that were charged before the reset must not be spent after it. A block in flight may be either.
-	s.shard(key).forget(key)
-	defer s.shard(key).forget(key)
-	return s.Passthrough.Reset(ctx, key, policy)
+	// Units that were charged before the reset must not be spent after it. A lease on its way may be either.
+	name := identify(&driver.Request{Key: key, Policy: policy})
+	if err := s.holder.forget(ctx, &name); err != nil {
+		return err
+	}
+	err := s.Passthrough.Reset(ctx, key, policy)
+	return errors.Join(err, s.holder.forget(ctx, &name))
 }
 
 // longer returns the policy for the store behind: with longer windows if its units can be leased.

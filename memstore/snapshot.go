@@ -73,7 +73,7 @@ func (sh *shard) records(b []byte, subjects []*subject) []byte {
 	now := sh.clock.now()
 	var record []byte
 	for _, sub := range subjects {
-		if sub.index < 0 || sub.expires() <= now {
+		if sub.index < 0 || sub.expires() <= now || sub.id.algorithm == leasing.Algorithm { // leases could be spent twice
 			continue
 		}
 		record = sub.append(record[:0], now)

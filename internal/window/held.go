@@ -1,0 +1,222 @@
+package window
+
+import (
+	"slices"
+
+	"example.com/sash/driver"
+)
+
+// Leases are what a [driver.Holder] keeps of a key: units that may be spent, what is known of the home, and the demand.
+// The zero value has none. A clock that is set back to before the demand was last counted ends all leases.
+type Leases struct {
+	since, now, past int64 // the demand: units asked for in the interval that began at since, and in the one before
+	began, until     int64 // of the errand that is under way: nobody else goes on one before until
+	down             int64 // until when nobody goes on one, because the last one failed
+	refusal          refusal
+	rest             int64 // 1 more than the units that the home had left; 0 if that is not known
+	held             []held
+	longest          int64
+}
+
+// A held is a lease.
+type held struct {
+	began        int64 // of the errand that fetched it
+	starts, ends int64
+	left         int64
+	brought      int64
+	note         string
+}
+
+// A refusal is one by the home.
+type refusal struct {
+	until, cost, brought int64
+	note                 string
+}
+
+// Spend implements [driver.Holder] at an instant of the holder's clock.
+func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
+	a.At = now
+	if now < l.since {
+		*l = Leases{} // the clock was set back: what was brought later than now could be spent too late
+	}
+	l.longest = s.Longest
+	if !s.Again {
+		l.count(now, s.Cost, s.Longest)
+	}
+	want := max(l.past, l.now)
+	if h := l.spendable(now, s.Cost); h != nil {
+		h.left -= s.Cost
+		a.Spent, a.Left, a.Note, a.Noted = true, h.left, h.note, max(0, now-h.brought)
+		if l.until <= now && l.down <= now && l.refusal.until <= now && want >= 2*s.Cost && l.low(now, s, want) {
+			l.send(now, s, &a, want)
+		}
+		return a
+	}
+	if h := l.coming(now, s.Cost); h != nil {
+		a.Refused, a.Note, a.Noted = h.starts-now, h.note, max(0, now-h.brought)
+		return a
+	}
+	switch r := &l.refusal; {
+	case r.until > now && s.Cost >= r.cost:
+		a.Refused, a.Note, a.Noted = r.until-now, r.note, max(0, now-r.brought)
+	case l.down > now:
+		a.Down, a.Wait = true, l.down-now
+	case l.until > now:
+		a.Wait = max(l.began+s.Way-now, s.Way/8, 1000)
+	case want < 2*s.Cost:
+		a.Alone = true
+	default:
+		l.send(now, s, &a, want)
+	}
+	return a
+}
+
+// count adds units to the demand of the current interval, up to the most that a limit has.
+func (l *Leases) count(now, units, interval int64) {
+	switch passed := now - l.since; {
+	case passed >= 2*interval:
+		l.since, l.past, l.now = now, 0, 0
+	case passed >= interval:
+		l.since, l.past, l.now = now, l.now, 0
+	}
+	l.now = min(l.now+units, driver.MaxUnits)
+}
+
+// spendable returns the lease that ends first of those that have enough for a cost now, or nil.
+func (l *Leases) spendable(now, cost int64) (first *held) {
+	for i := range l.held {
+		h := &l.held[i]
+		if h.left >= cost && h.starts <= now && now < h.ends && (first == nil || h.ends < first.ends) {
+			first = h
+		}
+	}
+	return first
+}
+
+// coming returns the lease that starts first of those that will have enough for a cost, or nil.
+func (l *Leases) coming(now, cost int64) (first *held) {
+	for i := range l.held {
+		h := &l.held[i]
+		if h.left >= cost && h.starts > now && (first == nil || h.starts < first.starts) {
+			first = h
+		}
+	}
+	return first
+}
+
+// low reports whether the leases will be used up, or end, within two ways, and no other comes later.
+func (l *Leases) low(now int64, s *driver.Spending, want int64) bool {
+	soon, left := now+2*s.Way, int64(0)
+	for i := range l.held {
+		h := &l.held[i]
+		if h.starts > soon {
+			return false
+		}
+		if h.ends > soon {
+			left += h.left
+		}
+	}
+	return float64(left)*float64(s.Longest) < 2*float64(s.Way)*float64(want) // as the scripts compute it
+}
+
+// send sends the caller on an errand.
+func (l *Leases) send(now int64, s *driver.Spending, a *driver.Held, want int64) {
+	l.began, l.until = now, now+s.Patience()
+	a.Errand, a.Rest = want, l.rest-1
+}
+
+// Bring implements [driver.Holder] at an instant of the holder's clock. What an errand brings is kept only if the key still
+// knows of it: not after it was forgotten, nor when another caller went on one meanwhile.
+func (l *Leases) Bring(now int64, e *driver.Errand) (kept bool) {
+	if e.Began != 0 && (e.Began != l.began || now < e.Began) {
+		return false
+	}
+	if e.Began != 0 {
+		l.began, l.until = 0, 0
+	}
+	l.longest, l.rest = e.Longest, e.Rest+1
+	switch {
+	case e.Units > 0:
+		h := held{
+			began: e.Began, starts: now + e.Delay, ends: e.Began + e.Delay + e.Longest - e.Longest/1024,
+			left: e.Units, brought: now, note: e.Note,
+		}
+		if e.Began == 0 || h.ends <= h.starts || !l.keep(now, h) {
+			return false
+		}
+		l.refusal, l.down = refusal{}, 0
+		return true
+	case e.Refused > 0:
+		began := e.Began
+		if began == 0 {
+			began = now
+		}
+		l.refusal = refusal{until: began + e.Refused, cost: e.RefusedCost, brought: now, note: e.Note}
+	case e.Failed > 0:
+		l.down = now + e.Failed
+	}
+	return false
+}
+
+// keep adds a lease and drops those that are of no use any more. If there are too many, the one that ended first makes
+// room. It reports whether there was room. No two leases have the same errand.
+func (l *Leases) keep(now int64, h held) bool {
+	l.held = slices.DeleteFunc(l.held, func(o held) bool { return o.left == 0 || o.ends+l.longest <= now })
+	oldest := 0
+	for i := range l.held {
+		if l.held[i].began == h.began {
+			return false
+		}
+		if l.held[i].ends < l.held[oldest].ends {
+			oldest = i
+		}
+	}
+	if len(l.held) >= driver.MaxLeases {
+		if l.held[oldest].ends > now {
+			return false
+		}
+		l.held = slices.Delete(l.held, oldest, oldest+1)
+	}
+	l.held = append(l.held, h)
+	return true
+}
+
+// Return implements [driver.Holder].
+func (l *Leases) Return(began, keep int64) (units int64) {
+	for i := range l.held {
+		if h := &l.held[i]; h.began == began {
+			units += max(0, h.left-keep)
+			h.left = min(h.left, keep)
+		}
+	}
+	return units
+}
+
+// Forget implements [driver.Holder].
+func (l *Leases) Forget() { *l = Leases{} }
+
+// Expires implements [State]: nothing that is kept matters any more.
+func (l *Leases) Expires() int64 {
+	expires := max(l.since+2*l.longest, l.until, l.down, l.refusal.until)
+	for i := range l.held {
+		expires = max(expires, l.held[i].ends+l.longest)
+	}
+	return expires
+}
+
+// Look implements [State].
+func (l *Leases) Look(_, _ int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
+	for i := range limits {
+		out[i] = driver.Status{Remaining: limits[i].Units}
+	}
+	return 0
+}
+
+// Charge implements [State].
+func (l *Leases) Charge(int64, int64, []driver.Limit) {}
+
+// Settle implements [State].
+func (l *Leases) Settle(int64, int64, int64, []driver.Limit) {}
+
+// Reward implements [State].
+func (l *Leases) Reward(_, _ int64, _ []driver.Limit) (given int64) { return 0 }

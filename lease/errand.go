@@ -1,0 +1,211 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"example.com/sash/driver"
+)
+
+const (
+	shareOfRest  = 8           // a lease is at most this part of what is left at home
+	mostWaits    = 2           // for answers of the home to errands; then the home decides the call alone
+	fetchWithin  = time.Second // the longest time to fetch a lease
+	returnWithin = time.Second // the longest time to give units back
+	mostErrands  = 1024        // of this process at once
+)
+
+// An errand is one of this process.
+type errand struct {
+	done chan struct{}
+
+	// Set before done is closed.
+	asks  int  // how often it asked the home
+	alone bool // the home does not lease, and decides each call alone
+}
+
+// errands are those of this process that are under way.
+type errands struct {
+	mu  sync.Mutex
+	out map[id]*errand
+}
+
+// send goes on an errand, in the background: its caller may leave, and others can spend what it brings.
+func (s *Store) send(ctx context.Context, name *id, req driver.Request, held *driver.Held) *errand {
+	out := &errand{done: make(chan struct{})}
+	s.errands.mu.Lock()
+	full := len(s.errands.out) >= mostErrands
+	if !full {
+		s.errands.out[*name] = out
+	}
+	s.errands.mu.Unlock()
+	if full {
+		out.alone = true
+		close(out.done)
+		return out
+	}
+	go s.run(context.WithoutCancel(ctx), *name, req, *held, out)
+	return out
+}
+
+// run goes on an errand and brings what came of it.
+func (s *Store) run(ctx context.Context, name id, req driver.Request, held driver.Held, out *errand) {
+	defer func() {
+		s.errands.mu.Lock()
+		if s.errands.out[name] == out {
+			delete(s.errands.out, name)
+		}
+		s.errands.mu.Unlock()
+		close(out.done)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, fetchWithin)
+	defer cancel()
+	began := time.Now()
+	e := driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
+	var fetched lease
+	answer, asked, err := s.fetch(ctx, req, &held, out)
+	switch {
+	case errors.Is(err, driver.ErrRejected) || errors.Is(err, errPanic):
+		out.alone = true
+	case err != nil:
+		e.Failed = s.home.fails(err).Microseconds()
+	default:
+		s.home.answered()
+		e.Rest, e.Note = answer.Remaining(), note(&answer)
+		if answer.Allowed() {
+			e.Units, e.Delay = asked, answer.Delay
+			whole := req
+			whole.Cost, whole.MaySettle = asked, true
+			fetched = lease{
+				name: name, began: held.At, fetched: began,
+				grant: driver.Settlement{Request: whole, At: answer.At, Delay: answer.Delay, Source: answer.Source},
+			}
+		} else {
+			e.Refused, e.RefusedCost = s.standsFor(&answer, req.Policy), asked
+		}
+	}
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), returnWithin)
+	defer cancel()
+	kept, err := s.holder.bring(ctx, &name, e)
+	switch {
+	case e.Units == 0 || err != nil: // after an error the lease may be spent
+	case kept:
+		s.keep(&fetched)
+	default:
+		_ = s.settle(ctx, fetched.grant, asked)
+	}
+}
+
+var errPanic = errors.New("lease: the home store panicked")
+
+// fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
+func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held, out *errand) (answer driver.Answer, asked int64, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", errPanic, r)
+		}
+	}()
+	if s.books(req.Policy) {
+		req.Within = s.longest.Microseconds()
+	}
+	req.MaySettle = true
+	cost := req.Cost
+	least := min(max(cost, min(held.Errand, s.floor(req.Policy))), req.Policy.MostUnits())
+	rest := held.Rest
+	if rest < 0 {
+		rest = req.Policy.MostUnits()
+	}
+	most := max(least, min(held.Errand, rest/shareOfRest))
+	then := least
+	switch {
+	case most > least:
+	case held.Spent:
+		then = most
+	default:
+		then = cost
+	}
+	for {
+		out.asks++
+		req.Cost, asked = most, most
+		sent := time.Now()
+		if answer, err = s.ask(ctx, req); err == nil {
+			s.home.measure(time.Since(sent))
+			err = answer.Check(req.Policy)
+		}
+		if err != nil || answer.Allowed() || most == then {
+			break
+		}
+		most = then
+	}
+	return answer, asked, err
+}
+
+// books reports whether leases are booked: then they start in the order in which the home decides.
+func (s *Store) books(policy *driver.Policy) bool { return driver.CanBook(s.Next, policy) }
+
+// floor returns the units of the smallest lease: what the tightest limit gives to a caller that never stops in a part of
+// the longest lease, or in two ways.
+func (s *Store) floor(policy *driver.Policy) int64 {
+	span := float64(max(s.longest.Microseconds()/16, 2*s.home.way.Load()))
+	flow := math.Inf(1)
+	for i := range policy.Limits {
+		l := &policy.Limits[i]
+		flow = min(flow, float64(l.Units)/float64(l.Window+s.longest.Microseconds()))
+	}
+	return int64(math.Ceil(flow * span))
+}
+
+// standsFor returns how long a refusal by the home stands before somebody asks again: units may come back earlier than the
+// retry time, and a lease can be booked ahead of it.
+func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
+	longest, retry := s.longest.Microseconds(), answer.Retry()
+	if s.books(policy) {
+		retry -= longest
+	}
+	return min(max(retry, longest/16), 2*longest)
+}
+
+// A patience is how long a call has waited for leases.
+type patience struct {
+	asks   int           // of the home, by errands of this process
+	waited time.Duration // for those of other processes
+	alone  bool
+}
+
+// over reports whether the home decides the call alone.
+func (p *patience) over(way int64) bool {
+	return p.asks >= mostWaits || p.waited.Microseconds() > max(4*way, 100_000)
+}
+
+// wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again.
+func (e *errands) wait(ctx context.Context, name *id, out *errand, held *driver.Held, p *patience) error {
+	if out == nil {
+		e.mu.Lock()
+		out = e.out[*name]
+		e.mu.Unlock()
+	}
+	if out != nil {
+		select {
+		case <-out.done:
+			p.asks += out.asks
+			p.alone = out.alone
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	sleep := time.Duration(held.Wait) * time.Microsecond
+	p.waited += sleep
+	timer := time.NewTimer(sleep)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

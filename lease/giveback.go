@@ -1,0 +1,112 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+)
+
+// A lease is one that this process has fetched, and gives back what is left of.
+type lease struct {
+	name    id
+	began   int64     // of its errand, by the holder's clock
+	fetched time.Time // when it began by this process's
+	grant   driver.Settlement
+	timer   *time.Timer
+	half    bool // its first half is over
+}
+
+// fetched are the leases that this process gives back.
+type fetched struct {
+	mu     sync.Mutex
+	leases map[fetchedName]*lease
+}
+
+type fetchedName struct {
+	name  id
+	began int64
+}
+
+func (l *lease) key() fetchedName { return fetchedName{l.name, l.began} }
+
+// keep gives back what a lease has too much at its half, and what is left at its end.
+func (s *Store) keep(l *lease) {
+	s.fetched.mu.Lock()
+	defer s.fetched.mu.Unlock()
+	s.fetched.leases[l.key()] = l
+	delay := time.Duration(l.grant.Delay) * time.Microsecond
+	l.timer = time.AfterFunc(delay+s.longest/2-time.Since(l.fetched), func() { s.halfOver(l) })
+}
+
+// halfOver gives back what callers will not ask for, by what they asked for in the first half.
+func (s *Store) halfOver(l *lease) {
+	s.fetched.mu.Lock()
+	if s.fetched.leases[l.key()] != l {
+		s.fetched.mu.Unlock()
+		return
+	}
+	delay := time.Duration(l.grant.Delay) * time.Microsecond
+	l.timer = time.AfterFunc(delay+s.longest-time.Since(l.fetched), func() { s.over(l) })
+	s.fetched.mu.Unlock()
+}
+
+// over gives back what is left of a lease that has ended.
+func (s *Store) over(l *lease) {
+	s.fetched.mu.Lock()
+	if s.fetched.leases[l.key()] != l {
+		s.fetched.mu.Unlock()
+		return
+	}
+	delete(s.fetched.leases, l.key())
+	s.fetched.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), returnWithin)
+	defer cancel()
+	_ = s.giveBack(ctx, l, 0)
+}
+
+// giveBack takes units out of a lease and settles them at home. If that fails they stay charged until they leave the window.
+func (s *Store) giveBack(ctx context.Context, l *lease, keep int64) error {
+	units, err := s.holder.takeBack(ctx, &l.name, l.began, keep)
+	if err != nil || units == 0 {
+		return err
+	}
+	set := l.grant
+	l.grant.Request.Cost -= units
+	return s.settle(ctx, set, units)
+}
+
+// settle gives units of a charge back.
+func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // no caller is on this goroutine
+			err = errPanic
+		}
+	}()
+	set.Units = max(0, set.Request.Cost-units)
+	return s.Settle(ctx, set)
+}
+
+// Release gives back the rest of all leases that this process has fetched, at once, for a process that shuts down. Later
+// calls get new leases. The error says how many leases could not be given back; their units stay charged until they leave
+// the window.
+func (s *Store) Release(ctx context.Context) error {
+	s.fetched.mu.Lock()
+	all := s.fetched.leases
+	s.fetched.leases = make(map[fetchedName]*lease)
+	s.fetched.mu.Unlock()
+	failed := 0
+	for _, l := range all {
+		l.timer.Stop()
+		if s.giveBack(ctx, l, 0) != nil {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, sash.ErrUnavailable)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package lease
+
+import (
+	"context"
+	"encoding/hex"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/internal/window"
+)
+
+// An id names the leases of a key under one policy: units that were leased under other limits are not spent.
+type id struct {
+	key    string
+	policy uint64 // a fingerprint, the same in all processes
+}
+
+func identify(req *driver.Request) id {
+	p := req.Policy
+	sum := mix(mix(uint64(p.Algorithm)+1, uint64(p.Resolution)), uint64(len(p.Limits)))
+	for i := range p.Limits {
+		sum = mix(mix(sum, uint64(p.Limits[i].Units)), uint64(p.Limits[i].Window))
+	}
+	return id{req.Key, sum}
+}
+
+// mix is a step of MurmurHash3, 64 bits.
+func mix(sum, word uint64) uint64 {
+	sum = (sum ^ word) * 0xff51afd7ed558ccd
+	return sum ^ sum>>32
+}
+
+// String returns the key of the leases in a holder.
+func (n *id) String() string {
+	var sum [8]byte
+	for i := range sum {
+		sum[i] = byte(n.policy >> (8 * i))
+	}
+	return n.key + "#" + hex.EncodeToString(sum[:])
+}
+
+// A holder is a [driver.Holder] that knows leases by key and policy.
+type holder interface {
+	spend(ctx context.Context, name *id, s driver.Spending) (driver.Held, error)
+	bring(ctx context.Context, name *id, e driver.Errand) (kept bool, err error)
+	takeBack(ctx context.Context, name *id, began, keep int64) (units int64, err error)
+	forget(ctx context.Context, name *id) error
+}
+
+// shared is the holder of a region.
+type shared struct{ driver.Holder }
+
+func (h shared) spend(ctx context.Context, name *id, s driver.Spending) (driver.Held, error) {
+	s.Key = name.String()
+	return h.Spend(ctx, s)
+}
+
+func (h shared) bring(ctx context.Context, name *id, e driver.Errand) (bool, error) {
+	e.Key = name.String()
+	return h.Bring(ctx, e)
+}
+
+func (h shared) takeBack(ctx context.Context, name *id, began, keep int64) (int64, error) {
+	return h.Return(ctx, name.String(), began, keep)
+}
+
+func (h shared) forget(ctx context.Context, name *id) error { return h.Forget(ctx, name.String()) }
+
+const (
+	shards       = 64  // a power of two
+	keysPerShard = 256 // keys whose demand is known; the home decides calls of other keys one by one
+)
+
+// private is the holder of one process.
+type private struct {
+	start  time.Time // instants are durations since then: reading the wall clock too takes twice as long
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+// A shard holds the leases of some keys.
+type shard struct {
+	mu   sync.Mutex
+	keys map[id]*window.Leases // guarded by mu, with what it points to
+}
+
+func newPrivate() *private {
+	p := &private{start: time.Now(), seed: maphash.MakeSeed()}
+	for i := range p.shards {
+		p.shards[i].keys = make(map[id]*window.Leases)
+	}
+	return p
+}
+
+func (p *private) shard(name *id) *shard {
+	return &p.shards[maphash.String(p.seed, name.key)&(shards-1)]
+}
+
+func (p *private) now() int64 { return 1 + time.Since(p.start).Microseconds() }
+
+func (p *private) spend(_ context.Context, name *id, s driver.Spending) (driver.Held, error) {
+	sh := p.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := p.now()
+	leases := sh.keys[*name]
+	if leases == nil {
+		if !sh.room(now) {
+			return driver.Held{At: now, Alone: true}, nil
+		}
+		leases = new(window.Leases)
+		sh.keys[*name] = leases
+	}
+	return leases.Spend(now, &s), nil
+}
+
+// room reports whether there is room for another key. It visits a few and drops the first that nothing is kept of.
+func (sh *shard) room(now int64) bool {
+	if len(sh.keys) < keysPerShard {
+		return true
+	}
+	tries := 0
+	for name, leases := range sh.keys {
+		if leases.Expires() <= now {
+			delete(sh.keys, name)
+			return true
+		}
+		if tries++; tries == 16 {
+			break
+		}
+	}
+	return false
+}
+
+func (p *private) bring(_ context.Context, name *id, e driver.Errand) (kept bool, _ error) {
+	p.with(name, func(leases *window.Leases) { kept = leases.Bring(p.now(), &e) })
+	return kept, nil
+}
+
+func (p *private) takeBack(_ context.Context, name *id, began, keep int64) (units int64, _ error) {
+	p.with(name, func(leases *window.Leases) { units = leases.Return(began, keep) })
+	return units, nil
+}
+
+func (p *private) forget(_ context.Context, name *id) error {
+	p.with(name, (*window.Leases).Forget)
+	return nil
+}
+
+func (p *private) with(name *id, do func(*window.Leases)) {
+	sh := p.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if leases := sh.keys[*name]; leases != nil {
+		do(leases)
+	}
+}
