@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"time"
 
@@ -24,12 +23,13 @@ type outcome[T any] struct {
 
 // An attempt is a call that the store works on, perhaps for longer than any caller waits.
 type attempt[T any] struct {
+	guard *guard
+	call  func(context.Context) (T, error)
+	ctx   until         // of the call, for a store that heeds it
 	own   func(T) bool  // whether the answer is the store's own; nil means always
 	done  chan struct{} // closed when value and err are set
 	value T
 	err   error
-
-	cancel context.CancelFunc // ends the call on a store that heeds its context
 
 	mu   sync.Mutex
 	over bool             // guarded by mu
@@ -47,6 +47,14 @@ func (a *attempt[T]) ends(f func(T, error)) {
 	if over {
 		f(a.value, a.err)
 	}
+}
+
+// run makes the call, as a job.
+func (a *attempt[T]) run() {
+	value, err := attend(&a.ctx, a.call)
+	<-a.guard.slots
+	a.finish(value, err)
+	a.ctx.cancel()
 }
 
 func (a *attempt[T]) finish(value T, err error) {
@@ -86,16 +94,9 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	case err != nil:
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	open, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	timed := until{open, time.Now().Add(longest(g.budget))}
-	a := &attempt[T]{own: own, done: make(chan struct{}), cancel: cancel}
-	go func() {
-		deepen()
-		value, err := attend(timed, f)
-		<-g.slots
-		a.finish(value, err)
-		cancel()
-	}()
+	a := &attempt[T]{guard: g, call: f, own: own, done: make(chan struct{})}
+	a.ctx.values, a.ctx.deadline = context.WithoutCancel(ctx), time.Now().Add(longest(g.budget))
+	g.workers.do(a)
 	w := g.watch(g.budget - waited)
 	w.wait(a.done, ctx.Done())
 	select {
@@ -117,25 +118,6 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	}
 	w.timer.Stop()
 	return after(g, b, a, t, w)
-}
-
-// An until is a context that its owner cancels at the deadline at the latest: the watch of its call ends by then. It needs
-// no timer of its own.
-type until struct {
-	context.Context
-	deadline time.Time
-}
-
-// Deadline is of context.Context.
-func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
-
-// deepen makes room on the stack of a new goroutine for a call of a store, at once. The runtime doubles a stack that is too
-// small, and copies all of it each time.
-//
-//go:noinline
-func deepen() {
-	var room [8 << 10]byte
-	runtime.KeepAlive(&room)
 }
 
 // admit takes a place among the calls under way and asks the breaker. While the store is up a call that waits does so one
@@ -201,7 +183,7 @@ func after[T any](g *guard, b *breaker, a *attempt[T], t ticket, w *watch) outco
 	default:
 	}
 	err := g.late()
-	a.cancel()
+	a.ctx.cancel()
 	b.fail(t, err, w.wasLate())
 	g.report(err, Unknown)
 	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, late: a}

@@ -194,6 +194,7 @@ type guard struct {
 	classify func(error) Kind
 	onError  func(error, Kind)
 	slots    chan struct{} // holds the calls in flight
+	workers  workers       // make them
 	breakers []breaker     // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
