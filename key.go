@@ -27,56 +27,43 @@ func KeyTogether(tag string, parts ...string) string {
 	if tag == "" {
 		return build("{~}:", parts) // Redis takes an empty tag for none
 	}
-	return build("{"+escape(tag)+"}:", parts)
+	return build("{"+string(appendPart(nil, tag))+"}:", parts)
 }
 
 func build(prefix string, parts []string) string {
-	length := len(parts)
-	for _, part := range parts {
-		length += len(part)
-	}
-	var b strings.Builder
-	b.Grow(min(length, maxParts))
+	var room [128]byte // most keys fit, and then the key is the only allocation
+	b := append(room[:0], prefix...)
 	for i, part := range parts {
 		if i > 0 {
-			b.WriteByte(':')
+			b = append(b, ':')
 		}
-		b.WriteString(escape(part))
+		b = appendPart(b, part)
 	}
-	if b.Len() <= maxParts {
-		return prefix + b.String()
+	if len(b)-len(prefix) <= maxParts {
+		return string(b)
 	}
-	return prefix + "~" + digest(b.String()) // two marks: not the digest of a single part
+	return prefix + "~" + digest(string(b[len(prefix):])) // two marks: not the digest of a single part
 }
 
-// escape spells a part in letters, digits and harmless punctuation. A digest starts with a character
+// appendPart spells a part in letters, digits and harmless punctuation. A digest starts with a character
 // that no escaped part has, so the two cannot be confused.
-func escape(part string) string {
+func appendPart(b []byte, part string) []byte {
 	if len(part) > maxPart {
-		return digest(part)
-	}
-	plain := true
-	for i := range len(part) {
-		plain = plain && harmless(part[i])
-	}
-	if plain {
-		return part
+		return append(b, digest(part)...)
 	}
 	const hex = "0123456789ABCDEF"
-	var b strings.Builder
+	before := len(b)
 	for i := range len(part) {
 		if c := part[i]; harmless(c) {
-			b.WriteByte(c)
+			b = append(b, c)
 		} else {
-			b.WriteByte('%')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
+			b = append(b, '%', hex[c>>4], hex[c&15])
 		}
 	}
-	if b.Len() > maxPart {
-		return digest(part)
+	if len(b)-before > maxPart {
+		return append(b[:before], digest(part)...)
 	}
-	return b.String()
+	return b
 }
 
 func harmless(c byte) bool {

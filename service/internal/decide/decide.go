@@ -71,7 +71,7 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
-	answers, err := d.observed(ctx, &req, d.charge)
+	answers, err := d.observed(ctx, &req, (*Decider).charge)
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +80,12 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 
 // observed resolves a request, has its parts charged, compares candidates, and notifies observers. After an error the
 // answers are what is known.
-func (d *Decider) observed(ctx context.Context, req *Request, charge func(context.Context, *Request, []Answer) error) ([]Answer, error) {
+func (d *Decider) observed(ctx context.Context, req *Request, charge func(*Decider, context.Context, *Request, []Answer) error) ([]Answer, error) {
 	began := time.Now()
 	answers := make([]Answer, len(req.Parts))
 	err := d.resolve(req, answers)
 	if err == nil {
-		if err = charge(ctx, req, answers); err == nil {
+		if err = charge(d, ctx, req, answers); err == nil {
 			d.compare(ctx, answers, req.Charging)
 		}
 	}

@@ -68,7 +68,7 @@ func (r *Reservation) settlement(used int64) driver.Settlement {
 // Errors are those of Decide, and ErrCountsRefused.
 func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservation, error) {
 	reserved := &Reservation{}
-	answers, err := d.observed(ctx, &req, func(ctx context.Context, req *Request, answers []Answer) error {
+	answers, err := d.observed(ctx, &req, func(d *Decider, ctx context.Context, req *Request, answers []Answer) error {
 		if len(answers) != 1 {
 			return fmt.Errorf("%w: a reservation of a request that has not one part", sash.ErrUnsupported)
 		}

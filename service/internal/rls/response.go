@@ -12,14 +12,29 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
+// A reply has the messages of most responses in one piece.
+type reply struct {
+	response pb.RateLimitResponse
+	statuses [2]*pb.RateLimitResponse_DescriptorStatus
+	of       [2]described
+}
+
+// A described answer is a status with the messages in it.
+type described struct {
+	pb.RateLimitResponse_DescriptorStatus
+	limit pb.RateLimitResponse_RateLimit
+	reset durationpb.Duration
+}
+
 // response returns the answers in the order of the request.
 func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *pb.RateLimitResponse {
-	res := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK,
-		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(answers)),
-	}
+	out := &reply{}
+	res := &out.response
+	res.OverallCode, res.Statuses = pb.RateLimitResponse_OK, out.statuses[:0]
 	for i := range answers {
-		res.Statuses[i] = statusOf(&answers[i])
+		st := place(out.of[:], i)
+		st.fill(&answers[i])
+		res.Statuses = append(res.Statuses, &st.RateLimitResponse_DescriptorStatus)
 		if s.opts.Counting != nil {
 			asCounted(res.Statuses[i], &answers[i])
 		}
@@ -40,14 +55,15 @@ func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answer
 	return res
 }
 
-func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
-	st := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+// fill describes an answer.
+func (st *described) fill(a *decide.Answer) {
+	st.Code = pb.RateLimitResponse_OK
 	if a.Rule != nil && a.Rule.Unlimited && !a.Replaced {
 		st.LimitRemaining = math.MaxUint32
 	}
 	limit, ok := a.Tightest()
 	if !ok {
-		return st
+		return
 	}
 	if a.Refused {
 		limit = a.RefusedBy
@@ -55,10 +71,11 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 			st.Code = pb.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	st.CurrentLimit = limitOf(limit.Limit)
+	st.CurrentLimit = &st.limit
+	spellLimit(&st.limit, limit.Limit)
 	st.LimitRemaining = clamp(limit.Remaining)
-	st.DurationUntilReset = durationpb.New(wholeSeconds(limit.ReleaseAfter))
-	return st
+	st.DurationUntilReset = &st.reset
+	st.reset.Seconds = int64((limit.ReleaseAfter + time.Second - 1) / time.Second) // begun ones count
 }
 
 // asCounted makes of a status what Envoy's service answers: nothing is left when the limit is exceeded, and the reset is
@@ -88,10 +105,10 @@ var unitsLongestFirst = []pb.RateLimitResponse_RateLimit_Unit{
 	pb.RateLimitResponse_RateLimit_SECOND,
 }
 
-// limitOf returns a limit in the protocol's units. A window that is not a whole number of seconds has the unit
+// spellLimit fills in a limit in the protocol's units. A window that is not a whole number of seconds has the unit
 // UNKNOWN, and the limit's name instead.
-func limitOf(l sash.Limit) *pb.RateLimitResponse_RateLimit {
-	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
+func spellLimit(out *pb.RateLimitResponse_RateLimit, l sash.Limit) {
+	out.RequestsPerUnit = clamp(l.Units)
 	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
 		out.Name = l.Name // one that the configuration gives
 	}
@@ -104,7 +121,7 @@ func limitOf(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 		out.Unit = pb.RateLimitResponse_RateLimit_MONTH
 	}
 	if l.Period != 0 || l.Window == 0 { // a ban has neither
-		return out
+		return
 	}
 	for _, unit := range unitsLongestFirst {
 		if window := units[unit]; l.Window%window == 0 {
@@ -112,15 +129,10 @@ func limitOf(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 			if times := l.Window / window; times > 1 {
 				out.UnitMultiplier = wrapperspb.UInt32(clamp(int64(times)))
 			}
-			return out
+			return
 		}
 	}
 	out.Name = l.Name
-	return out
 }
 
 func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }
-
-func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
-}

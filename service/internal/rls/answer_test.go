@@ -1,0 +1,35 @@
+package rls
+
+import (
+	"testing"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/stats"
+)
+
+// The collector takes a share of the processor time of each call that grows with what it allocates.
+func TestAnAnswerTakesFewAllocations(t *testing.T) {
+	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 1000000}}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decider, err := decide.New(cfg, memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := stats.New(nil)
+	decider.Observe(counted.Observe)
+	s := New(decider, &Options{Access: servertest.Gate(t, everything), Stats: counted})
+	caller, req := s.opts.Access.Caller(t.Context()), request("ip=2001:db8::7")
+	n := testing.AllocsPerRun(1000, func() {
+		if _, err := s.answer(t.Context(), caller, req); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 15 {
+		t.Errorf("an answer takes %v allocations", n)
+	}
+}
