@@ -69,6 +69,10 @@ test-short: redis cc ## run the tests without the race detector, and without the
 test-arrival: redis ## send requests for a minute to an API that counts them when they arrive, over eight kinds of ways, and to one that lowers its limit, and count refusals
 	go test -count 1 -v -parallel 12 -run 'TestNoRequestArrivesTooEarly|TestAFleetLearnsALowerLimit' ./outgoing -arrival 60s
 
+.PHONY: test-regions
+test-regions: redis ## decide for a minute in three regions, healthy and beside three faults, and look for a window with more than the limit (five minutes; make test has nine seconds of it)
+	cd internal/bench && go test -count 1 -v -run TestNoWindowHasMoreThanTheLimitOverAllRegions ./regionbench -regions 60s
+
 .PHONY: test-browser
 test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)
 	@if ! command -v chromium >/dev/null; then \

@@ -5,6 +5,7 @@
 //	servicebench   sash serve over gRPC and HTTP, beside Envoy's own service
 //	redisbench     server time and memory of a decision on a real redis-server
 //	gobench        limiters inside one Go process
+//	regionbench    one limit over several regions, whose ways to the home are slow and break
 //
 //	load           calls from many goroutines, and how fast the answers come
 //	exactness      the units that a limiter admits in its worst window
