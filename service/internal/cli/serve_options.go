@@ -110,7 +110,8 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 		o.Config.Merge = env.Merge
 	}
 	o.StartWithoutConfig = env.StartWithoutConfig
-	o.RedisPrefix, o.ReadyNeedsRedis, o.NearLimit = env.RedisPrefix, env.HealthNeedsRedis, env.NearLimitRatio
+	o.RedisPrefix, o.NearLimit = env.RedisPrefix, env.NearLimitRatio
+	o.ReadyNeedsRedis, o.ReadyNeedsConfig = env.HealthNeedsRedis, env.HealthNeedsConfig
 	o.Telemetry.Exporters, o.Milliseconds = env.Telemetry, env.Milliseconds
 	if !given("charge-each") {
 		s.chargeEach = env.ChargeEach

@@ -34,8 +34,8 @@ type Settings struct {
 	HTTP, GRPC, GRPCNetwork, Admin string
 	// Redis is a URL as sash takes it, and RedisPrefix begins its keys.
 	Redis, RedisPrefix string
-	// HealthNeedsRedis fails the health check while Redis does not answer.
-	HealthNeedsRedis bool
+	// HealthNeedsRedis fails health checks while Redis does not answer, and HealthNeedsConfig while no domain is configured.
+	HealthNeedsRedis, HealthNeedsConfig bool
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	LogJSON  bool
@@ -95,6 +95,7 @@ func Read(env func(string) string) (*Settings, error) {
 		Deployed:              slices.ContainsFunc(own, func(name string) bool { return env(name) != "" }),
 		Merge:                 r.boolean("MERGE_DOMAIN_CONFIG"),
 		StartWithoutConfig:    r.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG"),
+		HealthNeedsConfig:     r.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
 		Shadow:                r.boolean("SHADOW_MODE"),
 		Quota:                 r.boolean("QUOTA_MODE"),
 		Metadata:              r.boolean("RESPONSE_DYNAMIC_METADATA"),

@@ -43,6 +43,9 @@ type Server struct {
 	MaxConnectionAgeGrace time.Duration
 	// Connections bounds and counts the connections. A nil Log is that of the server.
 	Connections conns.Bounds
+	// Ready is asked each second, and health is down while it returns an error. The empty name stays healthy: it says that
+	// the process serves. Nil is always ready.
+	Ready func(context.Context) error
 	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
 	// Nil is never.
 	Draining <-chan struct{}
@@ -77,8 +80,10 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
 	server.RegisterService(description(), service)
 	checks := health.NewServer()
-	checks.SetServingStatus(HealthService, healthpb.HealthCheckResponse_SERVING)
-	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	setReady(checks, o.Ready == nil)
+	if o.Ready != nil {
+		go o.follow(ending, checks)
+	}
 	healthpb.RegisterHealthServer(server, checks)
 	reflection.Register(server)
 
@@ -121,6 +126,33 @@ func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	}
+}
+
+// readyInterval is how often Ready is asked.
+const readyInterval = time.Second
+
+// follow has health follow Ready until the context ends.
+func (o Server) follow(ctx context.Context, checks *health.Server) {
+	every := time.NewTicker(readyInterval)
+	defer every.Stop()
+	for {
+		setReady(checks, o.Ready(ctx) == nil)
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// setReady changes the health of the names of the service. It has no effect after a Shutdown.
+func setReady(checks *health.Server, ready bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	checks.SetServingStatus(HealthService, status)
+	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, status)
 }
 
 // healthy waits for the context's end, and returns the error of a server that fails before. While the service is

@@ -4,9 +4,14 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
@@ -91,6 +96,66 @@ func TestHealthWithoutAConfiguration(t *testing.T) {
 	if h := health(t, at); h.Status != "degraded" || h.Cause != "configuration" {
 		t.Errorf("%+v", h)
 	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Load balancers that ask for it send nothing while Redis does not answer, or without a configuration, over either protocol.
+// The empty name says that the process serves.
+func TestReadinessOverBothProtocols(t *testing.T) {
+	redis := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	at, stop := start(t, Options{
+		Config: config.Source{Path: file}, StartWithoutConfig: true, Redis: "redis://" + redis.Addr(), GRPC: "127.0.0.1:0",
+		ReadyNeedsRedis: true, ReadyNeedsConfig: true,
+	})
+	conn, err := grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	is := func(name string, want healthpb.HealthCheckResponse_ServingStatus) bool {
+		res, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Status == want
+	}
+	check := func() int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.HTTP.String()+"/healthcheck", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	follow := func(when string, ready bool) {
+		code, status := http.StatusInternalServerError, healthpb.HealthCheckResponse_NOT_SERVING
+		if ready {
+			code, status = http.StatusOK, healthpb.HealthCheckResponse_SERVING
+		}
+		servertest.Wait(t, when+": /healthcheck is another", func() bool { return check() == code })
+		for _, name := range []string{"ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+			servertest.Wait(t, when+": the health of "+name+" is another", func() bool { return is(name, status) })
+		}
+		if !is("", healthpb.HealthCheckResponse_SERVING) {
+			t.Errorf("%s: the process does not serve", when)
+		}
+	}
+	follow("without a configuration", false)
+	if err := os.WriteFile(file, []byte("domain: d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	follow("with a configuration", true)
+	redis.Stop()
+	follow("without Redis", false)
+	redis.Restart()
+	follow("with Redis again", true)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

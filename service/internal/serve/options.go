@@ -73,8 +73,9 @@ type Options struct {
 	Instances int
 	// Replicas is how many replicas of Redis must confirm a charge, within half of the budget. Zero waits for none.
 	Replicas int
-	// ReadyNeedsRedis makes /healthcheck fail while Redis does not answer.
-	ReadyNeedsRedis bool
+	// ReadyNeedsRedis makes /healthcheck and gRPC health fail while Redis does not answer, and ReadyNeedsConfig while no
+	// domain is configured.
+	ReadyNeedsRedis, ReadyNeedsConfig bool
 	// Memory is the size of the store in memory, and what happens when it is full: of the one that decides without
 	// Redis, and of mode local's.
 	Memory memstore.Options

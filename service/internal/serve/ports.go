@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -71,7 +72,7 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	}, s.store.runs...)
 	if ports.grpc != nil {
 		server := s.Server
-		server.Draining, server.Connections, server.Log = draining, s.bounds("grpc", data), s.Log
+		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.admin != nil {
@@ -113,9 +114,25 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) *httpapi.Han
 		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
 	}
 	return httpapi.New(s.decider, &httpapi.Options{
-		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.store.ready, Access: s.gate, JSON: json, Draining: draining,
+		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.ready(), Access: s.gate, JSON: json, Draining: draining,
 		Operator: s.guard.Private, TokenKeys: s.TokenKeys, Log: s.Log,
 	})
+}
+
+// ready returns what load balancers' health checks ask beside whether the service is about to stop, or nil for nothing.
+func (s *instance) ready() func(context.Context) error {
+	if !s.ReadyNeedsConfig {
+		return s.store.ready
+	}
+	return func(ctx context.Context) error {
+		if len(s.decider.Config().Domains()) == 0 {
+			return errors.New("no domain is configured")
+		}
+		if s.store.ready == nil {
+			return nil
+		}
+		return s.store.ready(ctx)
+	}
 }
 
 // health is that of the store, if there are limits to decide by.
