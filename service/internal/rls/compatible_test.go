@@ -1,6 +1,13 @@
 package rls
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +17,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -61,5 +69,41 @@ func TestCompatibleShadowCountsAsEnvoys(t *testing.T) {
 	w.says("never over", request("ip=192.0.2.66"), "OK: OVER_LIMIT 0/SECOND 0 left 1s")
 	if rule := counted.Rule("d.ip_192.0.2.66"); rule.Shadow.Load() != 0 || rule.Over.Load() != 1 || counted.Service.GlobalShadow.Load() != 1 {
 		t.Errorf("shadow %d, over %d, global %d", rule.Shadow.Load(), rule.Over.Load(), counted.Service.GlobalShadow.Load())
+	}
+}
+
+// Envoy's service answers each error at /json with 400, and says no more. The log does.
+func TestCompatibleJSONErrorsAreEnvoys(t *testing.T) {
+	down := storeFunc(func(context.Context, driver.Request) (driver.Answer, error) {
+		return driver.Answer{}, errors.New("down")
+	})
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decide.New(cfg, down)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, body := range map[string]string{
+		"no JSON":              `{`,
+		"not UTF-8":            "{\"domain\":\"\xff\"}",
+		"no domain":            `{"descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`,
+		"no descriptors":       `{"domain":"d"}`,
+		"a store that is down": `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`,
+		"a large body":         `{"domain":"` + strings.Repeat("d", 100_000) + `"}`,
+	} {
+		for compatible, opts := range map[bool]*Options{true: {Counting: &decide.Counting{}}, false: {}} {
+			var logs bytes.Buffer
+			opts.Log, opts.MaxDescriptors = slog.New(slog.NewTextHandler(&logs, nil)), 1
+			w := httptest.NewRecorder()
+			New(d, opts).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(body)))
+			if asThere := w.Code == http.StatusBadRequest && w.Body.String() == "Bad Request\n"; asThere != compatible {
+				t.Errorf("%s, compatible %v: %d %q", name, compatible, w.Code, w.Body)
+			}
+			if logs.Len() == 0 {
+				t.Errorf("%s: the log does not say what is wrong: %s", name, &logs)
+			}
+		}
 	}
 }

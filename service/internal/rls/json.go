@@ -3,6 +3,7 @@ package rls
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"unicode/utf8"
 
@@ -14,11 +15,13 @@ import (
 
 // ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 when it is allowed and
 // 429 when it is not, both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
-// large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text.
+// large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text. With a
+// Counting every error is 400 and Bad Request, as there, and the log has what is wrong.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wrong := func(code int, text string) {
 		s.opts.Stats.Invalid()
-		http.Error(w, text, code)
+		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
+		s.fail(w, code, text)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())))
 	var large *http.MaxBytesError
@@ -40,7 +43,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	res, err := s.ShouldRateLimit(r.Context(), &req)
 	if err != nil {
-		http.Error(w, status.Convert(err).Message(), httpStatus(status.Code(err)))
+		s.fail(w, httpStatus(status.Code(err)), status.Convert(err).Message())
 		return
 	}
 	out, err := protojson.Marshal(res)
@@ -53,6 +56,14 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(out) // a client that is gone is no concern of ours
+}
+
+// fail answers a request that was not decided. The reason is logged already.
+func (s *Service) fail(w http.ResponseWriter, code int, text string) {
+	if s.opts.Counting != nil {
+		code, text = http.StatusBadRequest, http.StatusText(http.StatusBadRequest)
+	}
+	http.Error(w, text, code)
 }
 
 func httpStatus(code codes.Code) int {
