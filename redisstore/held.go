@@ -73,7 +73,8 @@ func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) 
 
 // packSpending writes the argument of held_spend.lua.
 func packSpending(s *driver.Spending) (string, error) {
-	if s.Cost < 1 || s.Cost > driver.MaxUnits || s.Longest < 1 || s.Longest > driver.MaxAhead || s.Way < 0 || s.Way > s.Longest {
+	if s.Cost < 1 || s.Cost > driver.MaxUnits || s.Longest < 1 || s.Longest > driver.MaxAhead ||
+		s.Way < 0 || s.Way > s.Longest {
 		return "", fmt.Errorf("redisstore: %d units cannot be spent from leases of %d µs that take %d µs to fetch", s.Cost, s.Longest, s.Way)
 	}
 	var buf [20]byte
@@ -89,7 +90,8 @@ func packErrand(e *driver.Errand) (string, error) {
 	most := int64(driver.MaxAhead)
 	for _, n := range [...]struct{ n, most int64 }{
 		{e.Longest, most}, {e.Began, 1<<53 - 1}, {e.Units, driver.MaxUnits}, {e.Delay, most}, {e.Refused, most},
-		{e.RefusedCost, driver.MaxUnits}, {e.Failed, most}, {e.Rest + 1, driver.MaxUnits + 1}, {int64(len(e.Note)), driver.MaxNote},
+		{e.RefusedCost, driver.MaxUnits}, {e.Failed, most}, {e.Rest + 1, driver.MaxUnits + 1},
+		{int64(len(e.Note)), driver.MaxNote},
 	} {
 		if n.n < 0 || n.n > n.most {
 			return "", fmt.Errorf("redisstore: an errand for %.100q brings %d where 0 to %d can be kept", e.Key, n.n, n.most)
@@ -129,24 +131,27 @@ func unpackHeld(reply string) (driver.Held, error) {
 	if h.Errand > 0 {
 		h.Rest = field(27, 6) - 1
 	}
-	number := field(8, 7)
+	number, says := field(8, 7), true
 	switch field(7, 1) {
 	case heldSpent:
 		h.Spent, h.Left = true, number
 	case heldRefused:
-		h.Refused = number
+		h.Refused, says = number, number > 0
 	case heldDown:
-		h.Down, h.Wait = true, number
+		h.Down, h.Wait, says = true, number, number > 0
 	case heldAlone:
 		h.Alone = true
 	case heldErrand:
+		says = h.Errand > 0
 	case heldWait:
-		h.Wait = number
+		h.Wait, says = number, number > 0
 	default:
-		return driver.Held{}, fmt.Errorf("redisstore: a script returned what is no answer: %q", reply[:heldReply])
+		says = false
 	}
-	if h.At>>53 != 0 || number>>53 != 0 || h.Noted>>53 != 0 {
-		return driver.Held{}, fmt.Errorf("redisstore: a script returned invalid numbers; did another program write this key? %w", driver.ErrRejected)
+	if !says || h.At>>53 != 0 || number>>53 != 0 || h.Noted>>53 != 0 {
+		return driver.Held{}, fmt.Errorf(
+			"redisstore: a script returned %q, which is no answer; did another program write this key? %w",
+			reply[:heldReply], driver.ErrRejected)
 	}
 	return h, nil
 }

@@ -79,6 +79,9 @@ var Log = struct {
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
 var IDs = logIDs
 
+// Leases is the most leases of a key in memory. Tests set it while nothing else runs.
+var Leases = driver.MaxLeases
+
 // Put returns a text with literals in place of the names.
 func (t Table) Put(text string) string {
 	names := slices.Collect(maps.Keys(t))

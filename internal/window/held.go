@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 )
 
 // Leases are what a [driver.Holder] keeps of a key: units that may be spent, what is known of the home, and the demand.
@@ -171,7 +172,7 @@ func (l *Leases) keep(now int64, h held) bool {
 			oldest = i
 		}
 	}
-	if len(l.held) >= driver.MaxLeases {
+	if len(l.held) >= threshold.Leases {
 		if l.held[oldest].ends > now {
 			return false
 		}

@@ -20,7 +20,7 @@
 -- and may be older than what was spent. The address of a function tells processes apart, because every process of a system
 -- has its memory elsewhere; to read the name of the server's run would cost as much again as a call.
 --
--- Invariants: at most two writes, the first of which Redis may refuse for memory. A call that only waits writes nothing.
+-- Invariants: the first write is one that Redis may refuse for memory. A call that waits again writes nothing.
 -- Every write leaves an expiry that is no earlier than what matters: two longest leases after the demand, one after the
 -- end of a lease.
 
@@ -108,24 +108,26 @@ end
 -- Write.
 local lives = since + 2 * longest
 if errand and lives < now + longest then lives = now + longest end
-local demand, from_byte, prolongs = '', '8', expires < lives
-if counts or spends then demand = pack('>I7I5I5', since, current, past) end
-if prolongs then
-  expires = now + 4 * longest
-  demand, from_byte = pack('>I7I7I5I5', expires, since, current, past), '1'
-end
+local prolongs = expires < lives
+if prolongs then expires = now + 4 * longest end
 local under_way = errand and pack('>I7I7', now, now + math.min(math.max(4 * way, 100000), longest))
-if size == 0 and counts or errand and size <= 25 then
+if size == 0 and (counts or value ~= '') or errand and size <= 25 then
   local new = pack('>I1I7I7I5I5', 1, expires, since, current, past)
   if errand then
     new = new .. string.rep('\0', 20) .. sub(tostring(call), -12) .. under_way .. string.rep('\0', 35)
   end
   call('SET', key, new, 'PX', string.format('%.0f', math.ceil((expires - now) / 1000) + 1))
 elseif size > 0 then
-  if spends then demand = demand .. sub(value, 26, 20 + 5 * spends) .. pack('>I5', remains) end
-  if demand ~= '' then call('SETRANGE', key, from_byte, demand) end
+  if spends then
+    call('SETRANGE', key, '8', pack('>I7I5I5c0I5', since, current, past, sub(value, 26, 20 + 5 * spends), remains))
+  elseif counts then
+    call('SETRANGE', key, '8', pack('>I7I5I5', since, current, past))
+  end
   if errand then call('SETRANGE', key, '57', under_way) end
-  if prolongs then call('PEXPIRE', key, string.format('%.0f', math.ceil((expires - now) / 1000) + 1)) end
+  if prolongs then
+    call('SETRANGE', key, '1', pack('>I7', expires))
+    call('PEXPIRE', key, string.format('%.0f', math.ceil((expires - now) / 1000) + 1))
+  end
 end
 
 local fetch, rest, note = 0, 0, ''
@@ -134,4 +136,4 @@ if errand then
   if size > 25 then rest = unpack('>I6', value, 100) end
 end
 if to >= from then note = sub(value, from, to) end
-return pack('>I7I1I7I7I5I6', now, what, number, math.max(0, now - brought), fetch, rest) .. note
+return pack('>I7I1I7I7I5I6c0', now, what, number, brought < now and now - brought or 0, fetch, rest, note)

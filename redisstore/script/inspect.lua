@@ -1,12 +1,13 @@
 -- inspect.lua: returns everything that a key of the store holds, at one instant. It only reads.
 --
 -- KEYS     1: the subject's key
--- ARGV     1: the form of the value, 'log', 'zset' or 'hash', a space, and the most to read: bytes of a log,
---             members of a sorted set, fields of a hash
+-- ARGV     1: the form of the value, 'log', 'zset', 'hash' or 'held', a space, and the most to read: bytes of a log or
+--             of leases, members of a sorted set, fields of a hash
 -- Returns  packed: I8 now in microseconds   i8 milliseconds to live, -2 if the key does not exist   I8 bytes of
 --          memory, 0 if the user may not run MEMORY USAGE   I8 size of the value: bytes, members or fields;
 --          then the value, or nothing if it is larger than the most to read
 --          log: as it is
+--          held: as it is, and 12 bytes of the process of Redis, see held_spend.lua
 --          zset, hash: each element as I4 length and its bytes: members with scores, the oldest first; fields
 --          with values
 --
@@ -24,10 +25,11 @@ local memory = redis.pcall('MEMORY', 'USAGE', key)
 if type(memory) ~= 'number' then memory = 0 end
 
 local size, body
-if form == 'log' then
+if form == 'log' or form == 'held' then
   body = call('GETRANGE', key, '0', string.format('%d', most))
   size = #body
   if size > most then body = '' end
+  if form == 'held' then body = body .. string.sub(tostring(call), -12) end
 else
   size = call(form == 'zset' and 'ZCARD' or 'HLEN', key)
   local parts = {}

@@ -1,0 +1,276 @@
+package modeltest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
+	"example.com/sash/internal/window"
+	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
+	"example.com/sash/storetest/oracle"
+)
+
+// The script answers as the arithmetic in Go does, and keeps the same, over random calls, errands and clocks.
+func TestLeasesAreThoseOfTheArithmetic(t *testing.T) {
+	server := redistest.Start(t)
+	for _, most := range []int64{1, 2, driver.MaxLeases} {
+		t.Run(fmt.Sprintf("%d leases", most), func(t *testing.T) {
+			store, clock, scripts := virtual(t, server.Addr(), nil)
+			scripts.thresholds = threshold.Scripts.But(threshold.Table{"MAX_LEASES": most})
+			before := threshold.Leases
+			threshold.Leases = int(most)
+			t.Cleanup(func() { threshold.Leases = before })
+			met := make(map[string]int)
+			if err := walkSmall(60, func(seed uint64, traced bool) error {
+				w := newHeldWalk(store, clock, fmt.Sprintf("%d/%d/%v", most, seed, traced), seed, traced)
+				err := w.run(150)
+				for what, n := range w.met {
+					met[what] += n
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for _, what := range []string{
+				"spent", "refused", "down", "alone", "errand", "errand beside", "wait", "kept", "not kept", "returned", "gone",
+			} {
+				if met[what] == 0 {
+					t.Errorf("the walks never met: %s", what)
+				}
+			}
+			t.Log(met)
+		})
+	}
+}
+
+// A heldWalk makes the same random calls of a script and of the arithmetic.
+type heldWalk struct {
+	*rand.Rand
+	store   *redisstore.Store
+	clock   *oracle.Clock
+	key     string
+	model   window.Leases
+	longest int64
+	way     int64
+	errands []int64 // when those under way began
+	began   []int64 // of all
+	met     map[string]int
+	traced  bool
+	trace   string
+}
+
+func newHeldWalk(store *redisstore.Store, clock *oracle.Clock, key string, seed uint64, traced bool) *heldWalk {
+	w := &heldWalk{Rand: rand.New(rand.NewPCG(seed, 16)), store: store, clock: clock, key: key, met: make(map[string]int), traced: traced}
+	w.longest = []int64{60_000, 2_000_000, 20_000_000}[w.IntN(3)]
+	w.way = w.Int64N(w.longest / 4)
+	return w
+}
+
+// run makes some steps. Its error has the trace, if that was kept.
+func (w *heldWalk) run(steps int) error {
+	for i := range steps {
+		if err := w.step(); err != nil {
+			return fmt.Errorf("step %d: %w%s", i, err, w.trace)
+		}
+	}
+	return nil
+}
+
+func (w *heldWalk) note(format string, args ...any) {
+	if w.traced {
+		w.trace += fmt.Sprintf("\n%d: "+format, append([]any{w.clock.Now().UnixMicro()}, args...)...)
+	}
+}
+
+func (w *heldWalk) step() error {
+	w.advance()
+	now := w.clock.Now().UnixMicro()
+	kept, err := w.store.InspectLeases(context.Background(), w.key)
+	if err != nil {
+		return err
+	}
+	if kept == nil {
+		if w.model.Expires() > now {
+			return fmt.Errorf("the key is gone at %d, and what it held matters until %d", now, w.model.Expires())
+		}
+		w.model = window.Leases{}
+		w.met["gone"]++
+	}
+	switch n := w.IntN(20); {
+	case n > 4 && len(w.errands) == 0, n > 9:
+		err = w.spend(now)
+	case n > 1:
+		err = w.bring(now)
+	case n > 0 || w.IntN(4) > 0:
+		err = w.giveBack()
+	default:
+		w.note("forget")
+		w.model.Forget()
+		err = w.store.Forget(context.Background(), w.key)
+	}
+	if err != nil {
+		return err
+	}
+	return w.same()
+}
+
+// advance moves the clock, mostly by what a call takes.
+func (w *heldWalk) advance() {
+	var d int64
+	switch n := w.IntN(100); {
+	case n < 50:
+		d = w.Int64N(w.longest/100 + 1)
+	case n < 75: // to the edge of something
+		v, now := modelled(&w.model), w.clock.Now()
+		edges := []time.Time{v.Since.Add(time.Duration(w.longest) * time.Microsecond), v.Until, v.Down, v.Refused}
+		for _, l := range v.Leases {
+			soon := time.Duration(2*w.way) * time.Microsecond
+			edges = append(edges, l.Starts, l.Ends, l.Starts.Add(-soon), l.Ends.Add(-soon), l.Ends.Add(time.Duration(w.longest)*time.Microsecond))
+		}
+		if edge := edges[w.IntN(len(edges))]; edge.After(now) && edge.Before(now.Add(time.Hour)) {
+			d = edge.Sub(now).Microseconds() + w.Int64N(3) - 1
+		}
+	case n < 90:
+		d = w.Int64N(w.longest/2 + 1)
+	case n < 95:
+		d = w.Int64N(5 * w.longest)
+	case n < 98:
+		d = -w.Int64N(w.longest / 4)
+	case n < 99:
+		d = -w.Int64N(3 * w.longest)
+	}
+	w.clock.Advance(time.Duration(d) * time.Microsecond)
+}
+
+func (w *heldWalk) spend(now int64) error {
+	s := driver.Spending{Key: w.key, Cost: 1 + w.Int64N(1+w.Int64N(6)), Longest: w.longest, Way: w.way, Again: w.IntN(4) == 0}
+	if w.IntN(50) == 0 {
+		s.Cost = driver.MaxUnits - w.Int64N(3)
+	}
+	if w.IntN(10) == 0 {
+		w.way = w.Int64N(w.longest/4 + 1)
+	}
+	got, err := w.store.Spend(context.Background(), s)
+	want := w.model.Spend(now, &s)
+	w.note("%+v gets %+v", s, got)
+	if err != nil || got != want {
+		return fmt.Errorf("%+v gets %+v, %v; by the arithmetic %+v", s, got, err, want)
+	}
+	if got.Errand > 0 {
+		w.errands, w.began = append(w.errands, got.At), append(w.began, got.At)
+	}
+	for what, met := range map[string]bool{
+		"spent": got.Spent, "refused": got.Refused > 0, "down": got.Down, "alone": got.Alone, "errand": got.Errand > 0,
+		"errand beside": got.Spent && got.Errand > 0, "wait": !got.Down && got.Wait > 0,
+	} {
+		if met {
+			w.met[what]++
+		}
+	}
+	return nil
+}
+
+func (w *heldWalk) bring(now int64) error {
+	e := driver.Errand{Key: w.key, Longest: w.longest, Rest: w.Int64N(1000) - 1, Note: fmt.Sprintf("%*d", w.IntN(80), w.IntN(1000))}
+	if n := len(w.errands); n > 0 {
+		i := n - 1
+		if w.IntN(5) == 0 {
+			i = w.IntN(n)
+		}
+		e.Began, w.errands = w.errands[i], append(w.errands[:i:i], w.errands[i+1:]...)
+	} else if w.IntN(3) > 0 {
+		e.Began = now - w.Int64N(1000)
+	}
+	switch n := w.IntN(10); {
+	case e.Began == 0 || n > 8:
+		e.Refused, e.RefusedCost = 1+w.Int64N(w.longest), 1+w.Int64N(5)
+	case n > 7:
+		e.Failed = 1 + w.Int64N(w.longest)
+	case n > 6: // it brings nothing
+	default:
+		e.Units, e.Delay = 1+w.Int64N(40), max(0, w.Int64N(w.longest)-w.longest/2)
+		if w.IntN(20) == 0 {
+			e.Units = driver.MaxUnits
+		}
+	}
+	got, err := w.store.Bring(context.Background(), e)
+	want := w.model.Bring(now, &e)
+	w.note("%+v is kept: %v", e, got)
+	if err != nil || got != want {
+		return fmt.Errorf("%+v is kept: %v, %v; by the arithmetic %v", e, got, err, want)
+	}
+	if got {
+		w.met["kept"]++
+	} else if e.Units > 0 {
+		w.met["not kept"]++
+	}
+	return nil
+}
+
+func (w *heldWalk) giveBack() error {
+	if len(w.began) == 0 {
+		return nil
+	}
+	began, keep := w.began[max(0, len(w.began)-1-w.IntN(5))], max(0, w.Int64N(30)-10)
+	got, err := w.store.Return(context.Background(), w.key, began, keep)
+	want := w.model.Return(began, keep)
+	w.note("%d above %d are returned of %d", got, keep, began)
+	if err != nil || got != want {
+		return fmt.Errorf("%d units above %d are returned of the lease of %d, %v; by the arithmetic %d", got, keep, began, err, want)
+	}
+	if got > 0 {
+		w.met["returned"]++
+	}
+	return nil
+}
+
+// same compares what the store keeps with what the arithmetic has.
+func (w *heldWalk) same() error {
+	got, err := w.store.InspectLeases(context.Background(), w.key)
+	if err != nil {
+		return err
+	}
+	if got == nil {
+		got = &redisstore.Leases{Rest: -1}
+	} else if got.TTL <= 0 {
+		return fmt.Errorf("the key lives for %v", got.TTL)
+	}
+	got.Key, got.At, got.TTL, got.Bytes = "", time.Time{}, 0, 0
+	if want := modelled(&w.model); !reflect.DeepEqual(*got, want) {
+		return fmt.Errorf("Redis keeps\n%+v; by the arithmetic\n%+v", *got, want)
+	}
+	return nil
+}
+
+// modelled returns what the arithmetic has of a key, in the form for people.
+func modelled(l *window.Leases) redisstore.Leases {
+	v := reflect.ValueOf(l).Elem()
+	number := func(v reflect.Value, field string) int64 { return v.FieldByName(field).Int() }
+	instant := func(v reflect.Value, field string) time.Time {
+		if n := number(v, field); n != 0 {
+			return time.UnixMicro(n)
+		}
+		return time.Time{}
+	}
+	refusal := v.FieldByName("refusal")
+	out := redisstore.Leases{
+		Since: instant(v, "since"), Now: number(v, "now"), Past: number(v, "past"),
+		Began: instant(v, "began"), Until: instant(v, "until"), Down: instant(v, "down"),
+		Refused: instant(refusal, "until"), RefusedCost: number(refusal, "cost"), Rest: number(v, "rest") - 1,
+	}
+	held := v.FieldByName("held")
+	for i := range held.Len() {
+		h := held.Index(i)
+		out.Leases = append(out.Leases, redisstore.Lease{
+			Began: instant(h, "began"), Starts: instant(h, "starts"), Ends: instant(h, "ends"), Brought: instant(h, "brought"),
+			Left: number(h, "left"), Note: h.FieldByName("note").String(),
+		})
+	}
+	return out
+}
