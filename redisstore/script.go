@@ -44,6 +44,7 @@ var (
 	logBook   = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
 	logOnce   = around(logBook, "log_once.lua", "register.lua", "log_once.lua")
 	logEach   = around(logBook, "log_each.lua", "log_each.lua")
+	logMany   = around(load("log.lua"), "log_many.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_many.lua")
 
 	scripts = [...]*Script{
 		driver.SlidingLog:     log,
@@ -118,7 +119,7 @@ func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == dr
 // Scripts returns every script of the store, so that a program can load them ahead of time.
 func Scripts() []*Script {
 	return []*Script{
-		log, logBook, logEach, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
+		log, logBook, logEach, logMany, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
 		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
 		anyOf[driver.GCRA], taking[driver.SlidingLog], taking[driver.SortedSetLog], taking[driver.SlidingCounter],
 		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, heldSpend, heldBring, coolDown, logExtend, rotaLog, rotaSet,

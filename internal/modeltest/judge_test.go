@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -42,7 +43,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 func (b *bench) judge() error {
 	parts := []func() error{
 		b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.booked, b.reset, b.given, b.blocked, b.cooled, b.long,
-		b.deep, b.moved, b.chosen, b.extended, b.handed,
+		b.deep, b.moved, b.chosen, b.extended, b.handed, b.gathered,
 	}
 	for _, part := range parts {
 		if err := part(); err != nil {
@@ -167,6 +168,45 @@ func (b *bench) walks() error {
 		})
 		if err != nil {
 			return fmt.Errorf("walk %d: %w", seed, err)
+		}
+	}
+	return nil
+}
+
+// gathered: random calls on several subjects in one round trip answer by the definition, and a key that holds something
+// else fails only its own request.
+func (b *bench) gathered() error {
+	for seed := range uint64(20) {
+		err := oracle.WalkMany(oracle.Setup{
+			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
+			Steps: 40, Prefix: fmt.Sprint("gathered", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 5)).IntN,
+		})
+		if err != nil {
+			return fmt.Errorf("gathered %d: %w", seed, err)
+		}
+	}
+	var reqs []driver.Request
+	for i := range 3 {
+		req, err := b.request(fmt.Sprint("gathered", i), 1, sash.PerHour(10))
+		if err != nil {
+			return err
+		}
+		reqs = append(reqs, req)
+	}
+	if _, ok := b.plain.Gathers(&reqs[0]); !ok {
+		return nil
+	}
+	ctx := context.Background()
+	if err := b.scripts.client.LPush(ctx, b.plain.Key(reqs[1].Key, reqs[1].Policy), "x").Err(); err != nil {
+		return err
+	}
+	answers, errs := b.plain.DecideMany(ctx, reqs)
+	if !errors.Is(errs[1], driver.ErrRejected) || redisstore.Uncharged(errs[1]) {
+		return fmt.Errorf("a list under the key of a log: %w", errs[1])
+	}
+	for _, i := range []int{0, 2} {
+		if errs[i] != nil || answers[i].Remaining() != 9 {
+			return fmt.Errorf("beside a key that holds something else %d remain: %w", answers[i].Remaining(), errs[i])
 		}
 	}
 	return nil

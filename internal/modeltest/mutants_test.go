@@ -266,6 +266,15 @@ var mutants = []struct {
 		{"it is remembered for too long", "ARGV[1], 300000 * 1000", "ARGV[1], 303000 * 1000"},
 		{"the refusals are lost", "struct.pack('>i8I8', refusals + 2^41", "struct.pack('>i8I8', 2^41"},
 	}},
+	{"log_many.lua", sash.SlidingLog, []mutant{
+		{"a subject has the request of the first", "if length > 0 then ARGV[1]", "if i == 1 then ARGV[1]"},
+		{"every subject is the first", "KEYS[1], at = key,", "KEYS[1], at = keys[1],"},
+		{"a bad key fails all", "local ok, reply = pcall(decide, now, now, false)", "local ok, reply = true, decide(now, now, false)"},
+		{"an error looks like an answer", "2^15 + #reply", "#reply"},
+		{"an error within the script does not look like one", "if not ok then reply = reply .. ' script: log_many, on @user_script:0.' end", ""},
+		{"bookings see another request", "local keys, requests, KEYS = KEYS, ARGV[1], {''}", "local keys, requests, KEYS, ARGV = KEYS, ARGV[1], {''}, {''}"},
+		{"the time goes on", "pcall(decide, now, now, false)", "pcall(decide, now + i - 1, now + i - 1, false)"},
+	}},
 	{"any_log_book.lua", sash.SlidingLog, []mutant{
 		{"the one with least room", "left > most)", "left < most)"},
 		{"the last of several", "left > most)", "left >= most)"},

@@ -1,0 +1,324 @@
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/driver"
+	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
+	"example.com/sash/storetest"
+	"example.com/sash/storetest/oracle"
+)
+
+// A gathering store decides every request that it may between others, in one round trip.
+type gathering struct {
+	*redisstore.Store
+	others []driver.Request
+	seen   int // requests that were decided so
+}
+
+func (g *gathering) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if _, ok := g.Gathers(&req); !ok {
+		return g.Store.Decide(ctx, req)
+	}
+	g.seen++
+	reqs := slices.Insert(slices.Clone(g.others), g.seen%(len(g.others)+1), req)
+	answers, errs := g.DecideMany(ctx, reqs)
+	for i := range reqs {
+		if reqs[i].Key == req.Key {
+			return answers[i], errs[i]
+		}
+	}
+	panic("unreachable")
+}
+
+// The whole suite holds for decisions that are made between those of other subjects, of which one holds something that is
+// no log, one has other limits, and one a limit of the calendar.
+func TestTheSuiteAmongOtherSubjects(t *testing.T) {
+	server := redistest.Start(t)
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		store, clock, scripts := virtual(t, server.Addr(), nil)
+		if err := scripts.client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		g := &gathering{Store: store}
+		for i, l := range []sash.Limit{sash.PerHour(10), sash.PerSecond(2), sash.PerCalendar(5, sash.CalendarDay, time.UTC)} {
+			policy, err := sash.NewPolicy(nil, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.others = append(g.others, driver.Request{Key: fmt.Sprint("another subject ", i), Cost: 1, Policy: policy})
+		}
+		bad := store.Key(g.others[0].Key, g.others[0].Policy)
+		if err := scripts.client.LPush(t.Context(), bad, "x").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := scripts.client.PExpireAt(t.Context(), bad, start.AddDate(10, 0, 0)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if g.seen == 0 && !t.Skipped() && !t.Failed() {
+				t.Log("no decision went with others")
+			}
+		})
+		return storetest.Harness{Store: g, Now: clock.Now, Advance: clock.Advance}
+	}, sash.SlidingLog, sash.SlidingBuckets)
+}
+
+// The suite holds over coalesce, which gathers.
+func TestTheSuiteOverCoalesceOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		store, clock, scripts := virtual(t, server.Addr(), nil)
+		if err := scripts.client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return storetest.Harness{Store: coalesce.New(store), Now: clock.Now, Advance: clock.Advance}
+	})
+}
+
+func TestManySubjectsAreAnsweredByTheDefinition(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
+		t.Run(a.String(), func(t *testing.T) {
+			store, clock, scripts := virtual(t, server.Addr(), nil)
+			rapid.Check(t, func(t *rapid.T) {
+				clock.Advance(start.Sub(clock.Now()))
+				skew := rapid.IntRange(-60, 60).Draw(t, "skew")
+				scripts.skew = func() time.Duration { return time.Duration(skew) * time.Hour / 2 }
+				err := oracle.WalkMany(oracle.Setup{
+					Store: store, Now: clock.Now, Advance: clock.Advance, Algorithm: a,
+					Steps: rapid.IntRange(1, 60).Draw(t, "steps"), Prefix: fmt.Sprint("many", walks.Add(1), ":"), Choose: chooser(t),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// plainRequests are requests on so many subjects, each under a limit of its own.
+func plainRequests(t testing.TB, n int) (reqs []driver.Request) {
+	t.Helper()
+	for i := range n {
+		policy, err := sash.NewPolicy(nil, sash.PerHour(int64(10+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reqs = append(reqs, driver.Request{Key: fmt.Sprint("subject ", i), Cost: 1, Policy: policy})
+	}
+	return reqs
+}
+
+// A key that holds something else fails its own request, with the error that it has by itself, and no other.
+func TestABadKeyFailsOnlyItself(t *testing.T) {
+	server := redistest.Start(t)
+	scripts := &scripter{client: newClient(server.Addr())}
+	defer scripts.client.Close()
+	store := redisstore.New(scripts, nil)
+	reqs := plainRequests(t, driver.MaxGather)
+	bad := map[int]func(key string) error{
+		0: func(key string) error { return scripts.client.LPush(t.Context(), key, "x").Err() },
+		3: func(key string) error { return scripts.client.Set(t.Context(), key, "something else", 0).Err() },
+		4: func(key string) error { return scripts.client.HSet(t.Context(), key, "a", "b").Err() },
+		15: func(key string) error { // a header without entries, from the future: Lua fails on it
+			header := "\x02\x01\x00\x00\x00\x04" + strings.Repeat("\x00", 31) + "\x02\x00\x00\x00\x00\x00\x01\x7f\xff\xff\xff\xff\xff\xff"
+			return scripts.client.Set(t.Context(), key, header, 0).Err()
+		},
+	}
+	for i, spoil := range bad {
+		if err := spoil(store.Key(reqs[i].Key, reqs[i].Policy)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 3 {
+		answers, errs := store.DecideMany(t.Context(), reqs)
+		for i, req := range reqs {
+			if bad[i] == nil {
+				if errs[i] != nil || !answers[i].Allowed() || answers[i].Remaining() != int64(9+i-round) {
+					t.Errorf("round %d, subject %d: %d remain, %v", round, i, answers[i].Remaining(), errs[i])
+				}
+				continue
+			}
+			_, alone := store.Decide(t.Context(), req)
+			if !errors.Is(alone, driver.ErrRejected) || !errors.Is(errs[i], driver.ErrRejected) {
+				t.Errorf("round %d, subject %d: %v among others, and %v alone", round, i, errs[i], alone)
+			}
+			if redisstore.Misconfigured(alone) != redisstore.Misconfigured(errs[i]) || redisstore.Uncharged(alone) != redisstore.Uncharged(errs[i]) {
+				t.Errorf("round %d, subject %d: %v among others and %v alone are not classified alike", round, i, errs[i], alone)
+			}
+		}
+	}
+}
+
+// Where the server takes no charges, and where a user may not use every key, each request is sent back to be decided by
+// itself: so it has its own answer or error.
+func TestWhatTheServerRefusesIsDecidedAlone(t *testing.T) {
+	for name, commands := range map[string][][]string{
+		"replica":      {{"REPLICAOF", "127.0.0.1", "1"}},
+		"memory":       {{"CONFIG", "SET", "maxmemory", "1"}},
+		"key patterns": {{"ACL", "SETUSER", "default", "resetkeys", "~sash:log:subject?1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			scripts := &scripter{client: newClient(server.Addr())}
+			defer scripts.client.Close()
+			store := redisstore.New(scripts, nil)
+			reqs := plainRequests(t, 3)
+			for _, command := range commands {
+				server.Must(t, command...)
+			}
+			_, errs := store.DecideMany(t.Context(), reqs)
+			for i := range reqs {
+				if !errors.Is(errs[i], driver.ErrApart) {
+					t.Errorf("subject %d: %v", i, errs[i])
+				}
+			}
+			if _, ok := store.Gathers(&reqs[0]); !ok {
+				t.Error("the store gathers no more")
+			}
+		})
+	}
+}
+
+// What is no plain decision goes by itself.
+func TestWhatDoesNotGoWithOthers(t *testing.T) {
+	store := redisstore.New(&scripter{}, nil)
+	confirmed := redisstore.New(&scripter{}, &redisstore.Options{Replicas: 1})
+	plain := plainRequests(t, 1)[0]
+	if _, ok := store.Gathers(&plain); !ok {
+		t.Error("a plain decision goes by itself")
+	}
+	if _, ok := confirmed.Gathers(&plain); ok {
+		t.Error("a decision that waits for replicas goes with others")
+	}
+	with := func(change func(*driver.Request, *driver.Policy)) driver.Request {
+		req, policy := plain, *plain.Policy
+		req.Policy = &policy
+		change(&req, &policy)
+		return req
+	}
+	for name, req := range map[string]driver.Request{
+		"booking": with(func(r *driver.Request, _ *driver.Policy) { r.Within = 1 }),
+		"partial": with(func(r *driver.Request, _ *driver.Policy) { r.Partial = true }),
+		"forced":  with(func(r *driver.Request, _ *driver.Policy) { r.Forced = true }),
+		"block":   with(func(_ *driver.Request, p *driver.Policy) { p.Block = driver.Block{Refusals: 1, Window: 1, Length: 1} }),
+		"gcra":    with(func(_ *driver.Request, p *driver.Policy) { p.Algorithm = driver.GCRA }),
+	} {
+		if _, ok := store.Gathers(&req); ok {
+			t.Errorf("%s: it goes with others", name)
+		}
+	}
+}
+
+// A cluster behind a client that does not look like one rejects keys of several slots: then calls go alone, all of them are
+// decided, and no further round trip is tried in vain.
+func TestACrossedSlotEndsGathering(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	slots := []string{"CLUSTER", "ADDSLOTSRANGE", "0", "16383"}
+	server.Must(t, slots...)
+	for ready := false; !ready; {
+		info, err := server.Do("CLUSTER", "INFO")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready = strings.Contains(info.(string), "cluster_state:ok")
+	}
+	scripts := &scripter{client: newClient(server.Addr())}
+	defer scripts.client.Close()
+	store := redisstore.New(scripts, nil)
+	reqs := plainRequests(t, 4)
+	_, errs := store.DecideMany(t.Context(), reqs)
+	for i := range reqs {
+		if !errors.Is(errs[i], driver.ErrApart) {
+			t.Errorf("subject %d: %v", i, errs[i])
+		}
+	}
+	if _, ok := store.Gathers(&reqs[0]); ok {
+		t.Error("the store still gathers")
+	}
+}
+
+// A countedTrips store counts the requests that it decides together.
+type countedTrips struct {
+	*redisstore.Store
+	gathered atomic.Int64
+}
+
+func (c *countedTrips) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
+	c.gathered.Add(int64(len(reqs)))
+	return c.Store.DecideMany(ctx, reqs)
+}
+
+// Calls of many callers on several keys through coalesce admit exactly what fits, and refuse nothing that does, as one by
+// one.
+func TestGatheredCallersAreAdmittedExactly(t *testing.T) {
+	server := redistest.Start(t)
+	scripts := &scripter{client: newClient(server.Addr())}
+	defer scripts.client.Close()
+	counting := &countedTrips{Store: redisstore.New(scripts, nil)}
+	store := coalesce.New(counting)
+	limits := []sash.Limit{sash.Every(20, time.Second), sash.Every(33, time.Hour)}
+	l, err := sash.New(store, nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys, callers, calls = 12, 48, 30
+	type outcome struct {
+		storetest.Admission
+		key     int
+		allowed bool
+	}
+	outcomes := make([][]outcome, callers)
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(c), 9))
+			for range calls {
+				key, cost := rng.IntN(keys), 1+rng.Int64N(3)
+				res, err := l.AllowN(context.Background(), fmt.Sprint("k", key), cost)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				outcomes[c] = append(outcomes[c], outcome{storetest.Admission{At: res.At, Cost: cost}, key, res.Allowed})
+			}
+		})
+	}
+	all.Wait()
+	for key := range keys {
+		var admitted, refused []storetest.Admission
+		for _, o := range slices.Concat(outcomes...) {
+			switch {
+			case o.key != key:
+			case o.allowed:
+				admitted = append(admitted, o.Admission)
+			default:
+				refused = append(refused, o.Admission)
+			}
+		}
+		if err := storetest.CheckHistory(limits, admitted); err != nil {
+			t.Errorf("key %d: %v", key, err)
+		}
+		if err := storetest.CheckRefusals(limits, admitted, refused); err != nil {
+			t.Errorf("key %d: %v", key, err)
+		}
+	}
+	if counting.gathered.Load() == 0 {
+		t.Error("no calls went together; the test shows nothing")
+	}
+}
