@@ -67,13 +67,19 @@ func (sh *shard) take(q *queue) *batch {
 	for n < most && policy.Equal(q.calls[n].req.Policy) {
 		n++
 	}
-	b := &batch{books: books, open: slices.Clone(q.calls[:n])}
+	b := newBatch(slices.Clone(q.calls[:n]), books)
 	q.calls = slices.Delete(q.calls, 0, n)
-	for _, c := range b.open {
+	return b
+}
+
+// newBatch returns a batch of calls. The caller holds the lock that guards their batch.
+func newBatch(calls []*call, books bool) *batch {
+	b := &batch{books: books, open: calls}
+	for _, c := range calls {
 		c.batch = b
 	}
-	b.waiting.Store(int64(n))
-	b.left.Add(n)
+	b.waiting.Store(int64(len(calls)))
+	b.left.Add(len(calls))
 	b.ctx, b.cancel = b.context()
 	return b
 }

@@ -10,11 +10,12 @@ import (
 
 const shards = 64 // a power of two
 
-// A Store decides concurrent calls of one key together. It is safe for concurrent use and has nothing to close: it
+// A Store decides concurrent calls together. It is safe for concurrent use and has nothing to close: it
 // holds only waiting calls, and its goroutine for a key ends when no call waits for the key. In tests with
 // testing/synctest, create it in the bubble, because it reuses channels.
 type Store struct {
 	driver.Passthrough
+	next   driver.Store   // decides: Next, or a gatherer before it
 	apart  bool           // do not join calls
 	each   driver.Batcher // decides many bookings; nil if the store decides one at a time
 	seed   maphash.Seed
@@ -29,6 +30,10 @@ func New(next driver.Store) *Store {
 	}
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, apart: driver.Substituted(next), seed: maphash.MakeSeed()}
 	s.each, _ = driver.As[driver.Batcher](next)
+	s.next = next
+	if many, ok := driver.As[driver.Gatherer](next); ok && !s.apart {
+		s.next = &gatherer{Gatherer: many, calls: &s.calls, places: make(map[int]*place)}
+	}
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	for i := range s.shards {
 		s.shards[i].plain = make(map[string]*queue)
@@ -57,10 +62,10 @@ type queue struct {
 // during the decision, it may be charged; a booking that may be settled is given back then.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused {
-		return s.Next.Decide(ctx, req)
+		return s.next.Decide(ctx, req)
 	}
 	if req.Within > 0 && s.each == nil {
-		return s.Next.Decide(ctx, req)
+		return s.next.Decide(ctx, req)
 	}
 	sh := &s.shards[maphash.String(s.seed, req.Key)&(shards-1)]
 	if req.Within > 0 {
@@ -73,7 +78,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 		sh.plain[req.Key] = q
 		sh.mu.Unlock()
 		defer s.leave(sh, q)
-		res, err := s.Next.Decide(ctx, req)
+		res, err := s.next.Decide(ctx, req)
 		q.refused = err == nil && !res.Allowed()
 		return res, err
 	}
@@ -137,7 +142,7 @@ func (s *Store) run(sh *shard, q *queue) {
 		case b.books:
 			s.bookAll(sh, b)
 		default:
-			q.refused = b.decide(s.Next, q.refused)
+			q.refused = b.decide(s.next, q.refused)
 		}
 		b.left.Wait()
 	}

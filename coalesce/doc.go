@@ -1,5 +1,6 @@
-// Package coalesce decides concurrent calls of one key together (group commit). It is a decorator of a store behind a
-// network, where a hot key costs one round trip a call: it makes one round trip for all calls that are waiting.
+// Package coalesce decides concurrent calls together (group commit). It is a decorator of a store behind a network, where a
+// call costs one round trip: it makes one round trip for all calls of a key that are waiting, and one for calls of up to 16
+// keys.
 //
 //	store := coalesce.New(goredisstore.New(client, nil))
 //
@@ -19,6 +20,23 @@
 // no room, nothing is charged and the answer says how many units are left. Then the batch tries again with the calls
 // that fit, in order of arrival, and refuses the others by an answer to their own cost. So a batch takes one round trip
 // while there is room, one while there is none, and up to three in between.
+//
+// # Different keys
+//
+// If the store can decide several subjects in one round trip ([driver.Gatherer], which redisstore is), batches and single
+// calls of different keys travel together. Two round trips to a place of the store, such as a Redis or a slot of a cluster,
+// go out at once, each for one call or what waits. A call that comes meanwhile waits until one of them is over, or until
+// 16 calls wait:
+//
+//	time ─▶   a ├──────────────┤
+//	              b ├──────────────┤
+//	                c ┄┄┄┄┄┄┄┄┄├──────────────┤        c, d and e are three decisions in one
+//	                     d ┄┄┄┄├──────────────┤        round trip, each with an answer or an
+//	                        e ┄├──────────────┤        error of its own
+//
+// There is no timer here either, and a call that meets no others leaves at once. A place that hangs delays no call of
+// another, and while one round trip hangs calls leave with the other. A round trip is canceled once all its callers have
+// left. Peeks and calls of policies that charge refused calls go with others too.
 //
 // # Exact
 //
@@ -42,6 +60,6 @@
 // millisecond. If the caller leaves before its batch, nothing is booked. If it leaves later, its booking is given back
 // if it may be settled. Over a store that is no Batcher each booking is a round trip.
 //
-// Peeks, calls that take what fits, decisions over several subjects, policies that charge refused calls or have a block,
-// resets and settlements go straight to the store.
+// Calls that take what fits, decisions over several subjects, policies that have a block, resets and settlements go straight
+// to the store. Peeks and policies that charge refused calls are not added up with others of their key.
 package coalesce

@@ -47,6 +47,28 @@ func (c *clocked) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	return answer, err
 }
 
+// Gathers implements driver.Gatherer.
+func (c *clocked) Gathers(req *driver.Request) (place int, ok bool) {
+	next, ok := c.Next.(driver.Gatherer)
+	if !ok {
+		return 0, false
+	}
+	return next.Gathers(req)
+}
+
+// DecideMany implements driver.Gatherer. The store behind it is one.
+func (c *clocked) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
+	sent := time.Since(c.began)
+	answers, errs := c.Next.(driver.Gatherer).DecideMany(ctx, reqs)
+	for i := range errs { // one place has one clock
+		if errs[i] == nil {
+			c.note(reqs[i], clock(&answers[i]), sent)
+			break
+		}
+	}
+	return answers, errs
+}
+
 // DecideEach implements driver.Batcher.
 func (c *clocked) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	sent := time.Since(c.began)

@@ -3,8 +3,10 @@ package degrade
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,5 +87,48 @@ func TestABookingIsNoJump(t *testing.T) {
 	}
 	if out.Len() > 0 {
 		t.Errorf("logged:\n%s", out.String())
+	}
+}
+
+// Calls of many keys travel together through the whole chain, and a clock that jumps is noticed in their answers.
+func TestManyKeysTravelTogether(t *testing.T) {
+	server, clock := redistest.StartWithClock(t)
+	client, err := redisclient.New("redis://" + server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var out bytes.Buffer
+	g, err := New(client.Detached(nil), Options{Budget: 10 * time.Second, Instances: 1, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := sash.New(g.Store, nil, sash.PerHour(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const callers, calls = 64, 20
+	all := func(name string) int {
+		before := scriptCalls(t, server)
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				for range calls {
+					if r, err := l.Allow(t.Context(), fmt.Sprint(name, i)); err != nil || !r.Allowed {
+						t.Errorf("%+v, %v", r, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return scriptCalls(t, server) - before
+	}
+	if n := all("before"); n >= callers*calls {
+		t.Errorf("%d round trips for %d calls", n, callers*calls)
+	}
+	clock.Move(t, time.Hour)
+	all("after")
+	if logs := out.String(); strings.Count(logs, "\n") != 1 || !strings.Contains(logs, "the clock of Redis went forward") {
+		t.Errorf("logged:\n%s", logs)
 	}
 }

@@ -1,0 +1,353 @@
+package coalesce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash/coalesce"
+	"example.com/sash/driver"
+
+	"example.com/sash"
+)
+
+// A many store is a far one that decides several subjects in one round trip, by what their keys begin with.
+type many struct {
+	*far
+	mu    sync.Mutex
+	trips [][]string                    // the keys of each round trip
+	fails map[string]error              // by key
+	hangs map[string]bool               // by key: the round trip lasts until its context ends
+	place func(req *driver.Request) int // nil is one place
+	panic bool
+}
+
+func newMany() *many {
+	return &many{far: newFar(), fails: map[string]error{}, hangs: map[string]bool{}}
+}
+
+func (m *many) Gathers(req *driver.Request) (int, bool) {
+	if m.place != nil {
+		return m.place(req), true
+	}
+	return 0, true
+}
+
+func (m *many) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if err := m.travel(ctx, req); err != nil {
+		return driver.Answer{}, err
+	}
+	if err := m.fails[req.Key]; err != nil && !errors.Is(err, driver.ErrApart) {
+		return driver.Answer{}, err
+	}
+	return m.Store.Decide(ctx, req)
+}
+
+func (m *many) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
+	answers, errs := make([]driver.Answer, len(reqs)), make([]error, len(reqs))
+	err := m.travel(ctx, reqs...)
+	if m.panic {
+		panic("out of order")
+	}
+	for i, req := range reqs {
+		if errs[i] = err; err == nil {
+			if errs[i] = m.fails[req.Key]; errs[i] == nil {
+				answers[i], errs[i] = m.Store.Decide(ctx, req)
+			}
+		}
+	}
+	return answers, errs
+}
+
+func (m *many) travel(ctx context.Context, reqs ...driver.Request) error {
+	m.underWay.Add(1)
+	defer m.underWay.Add(-1)
+	var keys []string
+	hangs := false
+	for _, req := range reqs {
+		keys = append(keys, req.Key)
+		hangs = hangs || m.hangs[req.Key]
+	}
+	slices.Sort(keys)
+	m.mu.Lock()
+	m.trips = append(m.trips, keys)
+	m.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(m.trip):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A crowd makes calls at once, each on a key of its own, and waits for all.
+type crowd struct {
+	*testing.T
+	l  *sash.Limiter
+	wg sync.WaitGroup
+}
+
+func newCrowd(t *testing.T, store driver.Store) *crowd {
+	return &crowd{T: t, l: limiter(t, coalesce.New(store), sash.PerMinute(10))}
+}
+
+func (c *crowd) allow(ctx context.Context, key string, check func(sash.Result, error)) {
+	c.wg.Go(func() { check(c.l.Allow(ctx, key)) })
+	synctest.Wait()
+}
+
+func (c *crowd) admitted(res sash.Result, err error) {
+	if err != nil || !res.Allowed || res.Remaining != 9 {
+		c.Errorf("%+v, %v", res, err)
+	}
+}
+
+// keys makes calls on as many keys.
+func (c *crowd) keys(from, to int) {
+	for i := from; i < to; i++ {
+		c.allow(c.Context(), fmt.Sprint("k", i), c.admitted)
+	}
+}
+
+func TestCallsOfDifferentKeysThatWaitTravelTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		c := newCrowd(t, store)
+		start := time.Now()
+		c.keys(0, 10)
+		c.wg.Wait()
+		if took := time.Since(start); took != 2*store.trip {
+			t.Errorf("took %v; two round trips are %v", took, 2*store.trip)
+		}
+		if n := len(store.trips); n != 3 || len(store.trips[2]) != 8 {
+			t.Errorf("the round trips are %v; two alone, and then one for the others, are enough", store.trips)
+		}
+	})
+}
+
+func TestACallThatMeetsNoOtherTakesOneRoundTripByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		c := newCrowd(t, store)
+		for i := range 3 {
+			start := time.Now()
+			c.keys(i, i+1)
+			c.wg.Wait()
+			if took := time.Since(start); took != store.trip {
+				t.Errorf("took %v; a round trip is %v", took, store.trip)
+			}
+		}
+	})
+}
+
+// As many calls as a round trip takes wait for none.
+func TestAFullRoundTripLeavesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		c := newCrowd(t, store)
+		start := time.Now()
+		c.keys(0, 2+3*driver.MaxGather)
+		c.wg.Wait()
+		if took := time.Since(start); took != store.trip {
+			t.Errorf("took %v; a round trip is %v", took, store.trip)
+		}
+		for _, keys := range store.trips {
+			if len(keys) > driver.MaxGather {
+				t.Errorf("%d requests in a round trip", len(keys))
+			}
+		}
+		start = time.Now()
+		c.keys(100, 103)
+		c.wg.Wait()
+		if took := time.Since(start); took != 2*store.trip || len(store.trips) != 8 {
+			t.Errorf("afterwards: took %v, and %d round trips in all", took, len(store.trips))
+		}
+	})
+}
+
+// An error is that of its own call, and a call that cannot be decided with others is decided alone.
+func TestAnErrorAmongOthersIsOfItsOwnCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		bad := fmt.Errorf("another program's: %w", driver.ErrRejected)
+		store.fails["bad"], store.fails["apart"] = bad, driver.ErrApart
+		c := newCrowd(t, store)
+		c.keys(0, 4)
+		c.allow(t.Context(), "bad", func(_ sash.Result, err error) {
+			if !errors.Is(err, driver.ErrRejected) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+		c.allow(t.Context(), "apart", c.admitted)
+		c.wg.Wait()
+		if n := len(store.trips); n != 4 || !slices.Equal(store.trips[3], []string{"apart"}) {
+			t.Errorf("the round trips are %v", store.trips)
+		}
+	})
+}
+
+// Calls that wait for a round trip that hangs leave with another one.
+func TestACallThatHangsDelaysNoOtherForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		store.hangs["hangs"] = true
+		c := newCrowd(t, store)
+		patient, cancel := context.WithCancel(t.Context())
+		c.allow(patient, "hangs", func(sash.Result, error) {})
+		for i := range 5 {
+			start := time.Now()
+			c.keys(10*i, 10*i+10)
+			time.Sleep(2 * store.trip)
+			synctest.Wait()
+			if took := time.Since(start); store.underWay.Load() != 1 {
+				t.Errorf("after %v %d round trips are under way", took, store.underWay.Load())
+			}
+		}
+		cancel()
+		c.wg.Wait()
+	})
+}
+
+// A place that hangs delays no call of another.
+func TestPlacesThatHangDelayNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		store.place = func(req *driver.Request) int { return int(req.Key[0]) }
+		c := newCrowd(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 5 {
+			key := fmt.Sprint("hangs", i)
+			store.hangs[key] = true
+			c.allow(ctx, key, func(_ sash.Result, err error) {
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("a call that hangs: %v", err)
+				}
+			})
+		}
+		start := time.Now()
+		c.keys(0, 10)
+		time.Sleep(2 * store.trip)
+		synctest.Wait()
+		for _, keys := range store.trips {
+			if len(keys) > 1 && keys[0][0] != keys[len(keys)-1][0] {
+				t.Errorf("a round trip to two places: %v", keys)
+			}
+		}
+		cancel()
+		c.wg.Wait()
+		if took := time.Since(start); took != 2*store.trip {
+			t.Errorf("took %v; two round trips are %v", took, 2*store.trip)
+		}
+	})
+}
+
+// A caller that leaves while its call waits is not charged, and one that leaves later does not hold up the others.
+func TestACallerThatLeavesAmongOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		c := newCrowd(t, store)
+		left := func(_ sash.Result, err error) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the error is %v", err)
+			}
+		}
+		early, cancelEarly := context.WithTimeout(t.Context(), store.trip/2)
+		defer cancelEarly()
+		late, cancelLate := context.WithTimeout(t.Context(), store.trip+store.trip/2)
+		defer cancelLate()
+		c.keys(0, 2)
+		c.allow(early, "early", left)
+		c.allow(late, "late", left)
+		c.keys(2, 4)
+		c.wg.Wait()
+		if res, err := c.l.Peek(t.Context(), "early"); err != nil || res.Remaining != 10 {
+			t.Errorf("it left before its round trip: %d remain, %v", res.Remaining, err)
+		}
+	})
+}
+
+// A round trip that all callers have left is canceled, whatever their number, and the next calls leave.
+func TestARoundTripThatAllHaveLeftIsCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		store.hangs["a"], store.hangs["b"] = true, true
+		c := newCrowd(t, store)
+		c.keys(0, 2)
+		for i, key := range []string{"a", "b", "c"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+i)*store.trip)
+			defer cancel()
+			c.allow(ctx, key, func(_ sash.Result, err error) {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("the error is %v", err)
+				}
+			})
+		}
+		start := time.Now()
+		c.wg.Wait()
+		synctest.Wait()
+		if n, took := store.underWay.Load(), time.Since(start); n != 0 || took != 12*store.trip {
+			t.Errorf("after %v %d round trips are under way", took, n)
+		}
+		c.keys(2, 8)
+		c.wg.Wait()
+	})
+}
+
+// A store that panics fails the calls of that round trip, and only these.
+func TestAPanicEndsOneRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		c := newCrowd(t, store)
+		c.keys(0, 2)
+		store.panic = true
+		for i := range 3 {
+			c.allow(t.Context(), fmt.Sprint("p", i), func(_ sash.Result, err error) {
+				if err == nil {
+					t.Error("a panic is no error")
+				}
+			})
+		}
+		c.wg.Wait()
+		store.panic = false
+		c.keys(2, 12)
+		c.wg.Wait()
+	})
+}
+
+// A decorator behind coalesce that changes what Decide does is in the way of every call.
+type taxed struct{ driver.Passthrough }
+
+func (t taxed) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	req.Cost *= 2
+	return t.Passthrough.Decide(ctx, req)
+}
+
+func TestADecoratorThatDoesNotGatherSeesEveryCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		l := limiter(t, coalesce.New(taxed{driver.Passthrough{Next: store}}), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				if res, err := l.Allow(t.Context(), fmt.Sprint("k", i)); err != nil || res.Remaining != 8 {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := len(store.trips); n != 10 {
+			t.Errorf("the round trips are %v", store.trips)
+		}
+	})
+}
+
+var _ driver.Gatherer = (*many)(nil)
