@@ -150,7 +150,7 @@ func (s *Store) books(policy *driver.Policy) bool { return driver.CanBook(s.Next
 // floor returns the units of the smallest lease: what the tightest limit gives to a caller that never stops in a part of
 // the longest lease, or in two ways.
 func (s *Store) floor(policy *driver.Policy) int64 {
-	span := float64(max(s.longest.Microseconds()/16, 2*s.home.way.Load()))
+	span := float64(max(s.longest.Microseconds()/8, 2*s.home.way.Load()))
 	flow := math.Inf(1)
 	for i := range policy.Limits {
 		l := &policy.Limits[i]

@@ -96,7 +96,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.A
 	name := identify(&req)
 	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.home.way.Load()}
 	if 2*call.Way > call.Longest { // it would end before its answer is here, or soon after
-		return s.exact(ctx, &name, req)
+		return s.exact(ctx, req)
 	}
 	var patience patience
 	for {
@@ -123,13 +123,13 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.A
 		case held.Down:
 			return driver.Answer{}, s.home.down()
 		case held.Alone || patience.over(call.Way):
-			return s.exact(ctx, &name, req)
+			return s.exact(ctx, req)
 		}
 		if err := s.errands.wait(ctx, &name, out, &held, &patience); err != nil {
 			return driver.Answer{}, err
 		}
 		if patience.alone {
-			return s.exact(ctx, &name, req)
+			return s.exact(ctx, req)
 		}
 	}
 }
@@ -157,9 +157,15 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, err
 	return s.Next.Decide(ctx, req)
 }
 
-// exact lets the home decide the call alone.
-func (s *Store) exact(ctx context.Context, name *id, req driver.Request) (driver.Answer, error) {
-	return s.ask(ctx, req)
+// exact lets the home decide the call alone. That measures the way, too: without it, one that was too long for leases once
+// would never be found to be shorter.
+func (s *Store) exact(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	sent := time.Now()
+	answer, err := s.ask(ctx, req)
+	if err == nil {
+		s.home.measure(time.Since(sent))
+	}
+	return answer, err
 }
 
 // DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which

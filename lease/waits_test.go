@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/lease"
 )
 
@@ -49,5 +50,32 @@ func TestACallWaitsForAFewBlocksOnly(t *testing.T) {
 		stop()
 		wg.Wait()
 		time.Sleep(time.Second) // what is left goes back
+	})
+}
+
+// A way that was too long for leases is measured by the calls that the home decides meanwhile: connecting takes longer
+// than what follows.
+func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar()
+		inner.out, inner.back = 45*time.Millisecond, 45*time.Millisecond
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
+		fromLease := 0
+		for i := range 2000 {
+			if i == 5 {
+				inner.out, inner.back = time.Millisecond, time.Millisecond
+			}
+			res, err := l.Allow(t.Context(), "k")
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if i >= 1000 && res.Source == driver.FromLease {
+				fromLease++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if fromLease < 900 {
+			t.Errorf("%d of 1000 calls were decided beside the home, long after its way became short", fromLease)
+		}
 	})
 }
