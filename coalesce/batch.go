@@ -104,6 +104,19 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(first, last)
 }
 
+// ended returns the context's error in place of one that came at its deadline: the deadline of a batch is that of its last
+// caller, and can be a moment ahead of it.
+func ended(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
 // giveUp removes a call whose caller leaves.
 func (sh *shard) giveUp(q *queue, c *call) {
 	sh.mu.Lock()

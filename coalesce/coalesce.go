@@ -101,7 +101,7 @@ func (s *Store) await(sh *shard, q *queue, c *call) (driver.Answer, error) {
 	select {
 	case <-c.done:
 		c.batch.leave()
-		res, err := c.answer, c.err
+		res, err := c.answer, ended(ctx, c.err)
 		*c = call{done: c.done}
 		s.calls.Put(c)
 		return res, err

@@ -130,7 +130,7 @@ func (g *gatherer) await(p *place, c *call) (driver.Answer, error) {
 	select {
 	case <-c.done:
 		c.batch.leave()
-		answer, err := c.answer, c.err
+		answer, err := c.answer, ended(c.ctx, c.err)
 		*c = call{done: c.done}
 		g.calls.Put(c)
 		return answer, err
