@@ -49,6 +49,8 @@ type Store struct {
 	answered atomic.Uint64
 }
 
+var _ driver.Recaller = (*Store)(nil)
+
 // A denial is the refusals of a key under one policy. It is immutable.
 type denial struct {
 	policy   *driver.Policy
@@ -116,17 +118,36 @@ func New(next driver.Store, opts *Options) (*Store, error) {
 // now returns the time since the start.
 func (s *Store) now() time.Duration { return time.Since(s.start) }
 
-// Decide implements [driver.Store]. An answer from memory has the source [driver.FromCache].
+// Recall implements [driver.Recaller]. An answer has the source [driver.FromCache].
+func (s *Store) Recall(req driver.Request) (driver.Answer, bool) {
+	if neverKept(&req) {
+		return driver.Answer{}, false
+	}
+	d, ok := s.cache.GetIfPresent(req.Key)
+	if !ok {
+		return driver.Answer{}, false
+	}
+	now := s.now()
+	r := d.find(&req, now)
+	if r == nil {
+		return driver.Answer{}, false
+	}
+	s.answered.Add(1)
+	return r.again(&req, now), true
+}
+
+// neverKept reports whether no refusal is kept for a request.
+func neverKept(req *driver.Request) bool {
+	return req.Cost == 0 || req.Partial || req.Policy.CountRefused
+}
+
+// Decide implements [driver.Store]. An answer from memory is that of Recall.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answer, err error) {
-	if req.Cost == 0 || req.Partial || req.Policy.CountRefused {
+	if neverKept(&req) {
 		return s.Next.Decide(ctx, req)
 	}
-	if d, ok := s.cache.GetIfPresent(req.Key); ok {
-		now := s.now()
-		if r := d.find(&req, now); r != nil {
-			s.answered.Add(1)
-			return r.again(&req, now), nil
-		}
+	if answer, ok := s.Recall(req); ok {
+		return answer, nil
 	}
 	epoch := s.epoch(req.Key)
 	before, sent := epoch.Load(), s.now()

@@ -8,7 +8,25 @@ import (
 
 // Decide implements [driver.Store].
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if answer, ok := s.recall(ctx, req); ok {
+		s.mirror(ctx, "", charged(req, &answer), answer.Allowed(), answer.Delay)
+		return answer, nil
+	}
 	return s.decide(ctx, req, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+}
+
+// recall returns an answer that the store knows already while it is up: such a call needs no goroutine, no place among
+// those under way, and no time. A panic of the store is left to the call itself.
+func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.Answer, ok bool) {
+	if s.recaller == nil || ctx.Err() != nil || s.state(s.part(req)) != Up {
+		return answer, false
+	}
+	defer func() {
+		if recover() != nil {
+			answer, ok = driver.Answer{}, false
+		}
+	}()
+	return s.recaller.Recall(req)
 }
 
 // decide makes a decision by the store, or in its place.

@@ -117,6 +117,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 		o.MaxInFlight = DefaultMaxInFlight
 	}
 	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError}
+	g.recaller, _ = store.(driver.Recaller)
 	g.ceiling.most, g.ceiling.born = o.OpenPerSecond, time.Now()
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
@@ -190,6 +191,7 @@ func (s *Store) Stats() Stats {
 // A guard is the state that all stores made of one by With share.
 type guard struct {
 	store    driver.Store
+	recaller driver.Recaller // the store, or nil
 	budget   time.Duration
 	classify func(error) Kind
 	onError  func(error, Kind)
