@@ -35,12 +35,12 @@ type errands struct {
 }
 
 // send goes on an errand, in the background: its caller may leave, and others can spend what it brings.
-func (s *Store) send(ctx context.Context, name *id, req driver.Request, held *driver.Held) *errand {
+func (s *Store) send(ctx context.Context, name id, req driver.Request, held *driver.Held) *errand {
 	out := &errand{done: make(chan struct{})}
 	s.errands.mu.Lock()
 	full := len(s.errands.out) >= mostErrands
 	if !full {
-		s.errands.out[*name] = out
+		s.errands.out[name] = out
 	}
 	s.errands.mu.Unlock()
 	if full {
@@ -48,7 +48,7 @@ func (s *Store) send(ctx context.Context, name *id, req driver.Request, held *dr
 		close(out.done)
 		return out
 	}
-	go s.run(context.WithoutCancel(ctx), *name, req, *held, out)
+	go s.run(context.WithoutCancel(ctx), name, req, *held, out)
 	return out
 }
 
@@ -85,12 +85,12 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 				grant: driver.Settlement{Request: whole, At: answer.At, Delay: answer.Delay, Source: answer.Source},
 			}
 		} else {
-			e.Refused, e.RefusedCost = s.standsFor(&answer, req.Policy), asked
+			e.Refused, e.RefusedCost = s.standsFor(&answer, req.Policy), min(asked, answer.Remaining()+1)
 		}
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), returnWithin)
 	defer cancel()
-	kept, err := s.holder.bring(ctx, &name, e)
+	kept, err := s.holder.bring(ctx, name, e)
 	switch {
 	case e.Units == 0 || err != nil: // after an error the lease may be spent
 	case kept:
@@ -109,39 +109,39 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 			err = fmt.Errorf("%w: %v", errPanic, r)
 		}
 	}()
+	cost, limit := req.Cost, req.Policy.MostUnits()
+	least := min(max(cost, min(held.Errand, s.floor(req.Policy))), limit)
+	rest := held.Rest
+	if rest < 0 {
+		rest = limit
+	}
+	req.MaySettle = true
 	if s.books(req.Policy) {
 		req.Within = s.longest.Microseconds()
 	}
-	req.MaySettle = true
-	cost := req.Cost
-	least := min(max(cost, min(held.Errand, s.floor(req.Policy))), req.Policy.MostUnits())
-	rest := held.Rest
-	if rest < 0 {
-		rest = req.Policy.MostUnits()
-	}
-	most := max(least, min(held.Errand, rest/shareOfRest))
-	then := least
+	asked = max(least, min(held.Errand, rest/shareOfRest))
+	answer, err = s.askFor(ctx, req, asked, out)
 	switch {
-	case most > least:
-	case held.Spent:
-		then = most
-	default:
-		then = cost
-	}
-	for {
-		out.asks++
-		req.Cost, asked = most, most
-		sent := time.Now()
-		if answer, err = s.ask(ctx, req); err == nil {
-			s.home.measure(time.Since(sent))
-			err = answer.Check(req.Policy)
-		}
-		if err != nil || answer.Allowed() || most == then {
-			break
-		}
-		most = then
+	case err != nil || answer.Allowed():
+	case asked > least:
+		asked = least
+		answer, err = s.askFor(ctx, req, asked, out)
+	case asked > cost && !held.Spent: // a call waits: what is left now
+		asked, req.Within = min(max(cost, answer.Remaining()), asked-1), 0
+		answer, err = s.askFor(ctx, req, asked, out)
 	}
 	return answer, asked, err
+}
+
+// askFor asks the home for units.
+func (s *Store) askFor(ctx context.Context, req driver.Request, units int64, out *errand) (driver.Answer, error) {
+	out.asks++
+	req.Cost = units
+	answer, err := s.measured(ctx, req)
+	if err == nil {
+		err = answer.Check(req.Policy)
+	}
+	return answer, err
 }
 
 // books reports whether leases are booked: then they start in the order in which the home decides.
@@ -178,15 +178,17 @@ type patience struct {
 
 // over reports whether the home decides the call alone.
 func (p *patience) over(way int64) bool {
-	return p.asks >= mostWaits || p.waited.Microseconds() > max(4*way, 100_000)
+	most := fetchWithin // as long as nobody knows how long an errand takes
+	if way > 0 {
+		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
+	}
+	return p.asks >= mostWaits || p.waited > most
 }
 
 // wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again.
-func (e *errands) wait(ctx context.Context, name *id, out *errand, held *driver.Held, p *patience) error {
+func (e *errands) wait(ctx context.Context, name id, out *errand, held *driver.Held, p *patience) error {
 	if out == nil {
-		e.mu.Lock()
-		out = e.out[*name]
-		e.mu.Unlock()
+		out = e.of(name)
 	}
 	if out != nil {
 		select {
@@ -198,12 +200,33 @@ func (e *errands) wait(ctx context.Context, name *id, out *errand, held *driver.
 			return ctx.Err()
 		}
 	}
-	sleep := time.Duration(held.Wait) * time.Microsecond
+	sleep := max(time.Duration(held.Wait)*time.Microsecond, p.waited/4)
 	p.waited += sleep
 	timer := time.NewTimer(sleep)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// of returns the errand of this process for a name, or nil.
+func (e *errands) of(name id) *errand {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.out[name]
+}
+
+// ended waits until this process is on no errand for a name.
+func (e *errands) ended(ctx context.Context, name id) error {
+	out := e.of(name)
+	if out == nil {
+		return nil
+	}
+	select {
+	case <-out.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

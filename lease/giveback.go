@@ -70,7 +70,7 @@ func (s *Store) over(l *lease) {
 
 // giveBack takes units out of a lease and settles them at home. If that fails they stay charged until they leave the window.
 func (s *Store) giveBack(ctx context.Context, l *lease, keep int64) error {
-	units, err := s.holder.takeBack(ctx, &l.name, l.began, keep)
+	units, err := s.holder.takeBack(ctx, l.name, l.began, keep)
 	if err != nil || units == 0 {
 		return err
 	}

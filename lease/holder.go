@@ -33,7 +33,7 @@ func mix(sum, word uint64) uint64 {
 }
 
 // String returns the key of the leases in a holder.
-func (n *id) String() string {
+func (n id) String() string {
 	var sum [8]byte
 	for i := range sum {
 		sum[i] = byte(n.policy >> (8 * i))
@@ -43,30 +43,30 @@ func (n *id) String() string {
 
 // A holder is a [driver.Holder] that knows leases by key and policy.
 type holder interface {
-	spend(ctx context.Context, name *id, s driver.Spending) (driver.Held, error)
-	bring(ctx context.Context, name *id, e driver.Errand) (kept bool, err error)
-	takeBack(ctx context.Context, name *id, began, keep int64) (units int64, err error)
-	forget(ctx context.Context, name *id) error
+	spend(ctx context.Context, name id, s driver.Spending) (driver.Held, error)
+	bring(ctx context.Context, name id, e driver.Errand) (kept bool, err error)
+	takeBack(ctx context.Context, name id, began, keep int64) (units int64, err error)
+	forget(ctx context.Context, name id) error
 }
 
 // shared is the holder of a region.
 type shared struct{ driver.Holder }
 
-func (h shared) spend(ctx context.Context, name *id, s driver.Spending) (driver.Held, error) {
+func (h shared) spend(ctx context.Context, name id, s driver.Spending) (driver.Held, error) {
 	s.Key = name.String()
 	return h.Spend(ctx, s)
 }
 
-func (h shared) bring(ctx context.Context, name *id, e driver.Errand) (bool, error) {
+func (h shared) bring(ctx context.Context, name id, e driver.Errand) (bool, error) {
 	e.Key = name.String()
 	return h.Bring(ctx, e)
 }
 
-func (h shared) takeBack(ctx context.Context, name *id, began, keep int64) (int64, error) {
+func (h shared) takeBack(ctx context.Context, name id, began, keep int64) (int64, error) {
 	return h.Return(ctx, name.String(), began, keep)
 }
 
-func (h shared) forget(ctx context.Context, name *id) error { return h.Forget(ctx, name.String()) }
+func (h shared) forget(ctx context.Context, name id) error { return h.Forget(ctx, name.String()) }
 
 const (
 	shards       = 64  // a power of two
@@ -83,37 +83,45 @@ type private struct {
 // A shard holds the leases of some keys.
 type shard struct {
 	mu   sync.Mutex
-	keys map[id]*window.Leases // guarded by mu, with what it points to
+	keys map[uint64]*entry // by hash; guarded by mu, with what it points to
+}
+
+// An entry is the leases of a key under one policy.
+type entry struct {
+	name   id
+	leases window.Leases
 }
 
 func newPrivate() *private {
 	p := &private{start: time.Now(), seed: maphash.MakeSeed()}
 	for i := range p.shards {
-		p.shards[i].keys = make(map[id]*window.Leases)
+		p.shards[i].keys = make(map[uint64]*entry)
 	}
 	return p
 }
 
-func (p *private) shard(name *id) *shard {
-	return &p.shards[maphash.String(p.seed, name.key)&(shards-1)]
+// shard returns where the leases of a name are, and their hash.
+func (p *private) shard(name id) (*shard, uint64) {
+	hash := maphash.String(p.seed, name.key) ^ name.policy
+	return &p.shards[hash&(shards-1)], hash
 }
 
 func (p *private) now() int64 { return 1 + time.Since(p.start).Microseconds() }
 
-func (p *private) spend(_ context.Context, name *id, s driver.Spending) (driver.Held, error) {
-	sh := p.shard(name)
+func (p *private) spend(_ context.Context, name id, s driver.Spending) (driver.Held, error) {
+	sh, hash := p.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := p.now()
-	leases := sh.keys[*name]
-	if leases == nil {
-		if !sh.room(now) {
-			return driver.Held{At: now, Alone: true}, nil
-		}
-		leases = new(window.Leases)
-		sh.keys[*name] = leases
+	e := sh.keys[hash]
+	if e == nil && sh.room(now) {
+		e = &entry{name: name}
+		sh.keys[hash] = e
 	}
-	return leases.Spend(now, &s), nil
+	if e == nil || e.name != name { // there is no room, or another name has the same hash
+		return driver.Held{At: now, Alone: true}, nil
+	}
+	return e.leases.Spend(now, &s), nil
 }
 
 // room reports whether there is room for another key. It visits a few and drops the first that nothing is kept of.
@@ -122,9 +130,9 @@ func (sh *shard) room(now int64) bool {
 		return true
 	}
 	tries := 0
-	for name, leases := range sh.keys {
-		if leases.Expires() <= now {
-			delete(sh.keys, name)
+	for hash, e := range sh.keys {
+		if e.leases.Expires() <= now {
+			delete(sh.keys, hash)
 			return true
 		}
 		if tries++; tries == 16 {
@@ -134,26 +142,26 @@ func (sh *shard) room(now int64) bool {
 	return false
 }
 
-func (p *private) bring(_ context.Context, name *id, e driver.Errand) (kept bool, _ error) {
+func (p *private) bring(_ context.Context, name id, e driver.Errand) (kept bool, _ error) {
 	p.with(name, func(leases *window.Leases) { kept = leases.Bring(p.now(), &e) })
 	return kept, nil
 }
 
-func (p *private) takeBack(_ context.Context, name *id, began, keep int64) (units int64, _ error) {
+func (p *private) takeBack(_ context.Context, name id, began, keep int64) (units int64, _ error) {
 	p.with(name, func(leases *window.Leases) { units = leases.Return(began, keep) })
 	return units, nil
 }
 
-func (p *private) forget(_ context.Context, name *id) error {
+func (p *private) forget(_ context.Context, name id) error {
 	p.with(name, (*window.Leases).Forget)
 	return nil
 }
 
-func (p *private) with(name *id, do func(*window.Leases)) {
-	sh := p.shard(name)
+func (p *private) with(name id, do func(*window.Leases)) {
+	sh, hash := p.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if leases := sh.keys[*name]; leases != nil {
-		do(leases)
+	if e := sh.keys[hash]; e != nil && e.name == name {
+		do(&e.leases)
 	}
 }

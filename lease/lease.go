@@ -96,18 +96,18 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.A
 	name := identify(&req)
 	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.home.way.Load()}
 	if 2*call.Way > call.Longest { // it would end before its answer is here, or soon after
-		return s.exact(ctx, req)
+		return s.measured(ctx, req)
 	}
 	var patience patience
 	for {
-		held, err := s.holder.spend(ctx, &name, call)
+		held, err := s.holder.spend(ctx, name, call)
 		if err != nil {
 			return driver.Answer{}, err
 		}
 		call.Again = true
 		var out *errand
 		if held.Errand > 0 {
-			out = s.send(ctx, &name, req, &held)
+			out = s.send(ctx, name, req, &held)
 		}
 		switch {
 		case held.Spent:
@@ -123,13 +123,13 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.A
 		case held.Down:
 			return driver.Answer{}, s.home.down()
 		case held.Alone || patience.over(call.Way):
-			return s.exact(ctx, req)
+			return s.exact(ctx, name, req)
 		}
-		if err := s.errands.wait(ctx, &name, out, &held, &patience); err != nil {
+		if err := s.errands.wait(ctx, name, out, &held, &patience); err != nil {
 			return driver.Answer{}, err
 		}
 		if patience.alone {
-			return s.exact(ctx, req)
+			return s.exact(ctx, name, req)
 		}
 	}
 }
@@ -157,9 +157,21 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, err
 	return s.Next.Decide(ctx, req)
 }
 
-// exact lets the home decide the call alone. That measures the way, too: without it, one that was too long for leases once
-// would never be found to be shorter.
-func (s *Store) exact(ctx context.Context, req driver.Request) (driver.Answer, error) {
+// exact lets the home decide the call alone. The region learns of a refusal.
+func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.Answer, error) {
+	answer, err := s.measured(ctx, req)
+	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
+		// If that fails, others ask the home themselves.
+		_, _ = s.holder.bring(ctx, name, driver.Errand{
+			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Note: note(&answer),
+			Refused: s.standsFor(&answer, req.Policy), RefusedCost: min(req.Cost, answer.Remaining()+1),
+		})
+	}
+	return answer, err
+}
+
+// measured lets the home decide, and measures the way. A way that was too long for leases once is found to be shorter then.
+func (s *Store) measured(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	sent := time.Now()
 	answer, err := s.ask(ctx, req)
 	if err == nil {
@@ -242,11 +254,14 @@ func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) 
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
 	// Units that were charged before the reset must not be spent after it. A lease on its way may be either.
 	name := identify(&driver.Request{Key: key, Policy: policy})
-	if err := s.holder.forget(ctx, &name); err != nil {
+	if err := s.holder.forget(ctx, name); err != nil {
+		return err
+	}
+	if err := s.errands.ended(ctx, name); err != nil { // what it charges after the reset would be missing
 		return err
 	}
 	err := s.Passthrough.Reset(ctx, key, policy)
-	return errors.Join(err, s.holder.forget(ctx, &name))
+	return errors.Join(err, s.holder.forget(ctx, name))
 }
 
 // longer returns the policy for the store behind: with longer windows if its units can be leased.

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"slices"
 
 	"example.com/sash/driver"
@@ -10,7 +11,7 @@ import (
 // Leases are what a [driver.Holder] keeps of a key: units that may be spent, what is known of the home, and the demand.
 // The zero value has none. A clock that is set back to before the demand was last counted ends all leases.
 type Leases struct {
-	since, now, past int64 // the demand: units asked for in the interval that began at since, and in the one before
+	since, now, past int64 // the demand: units since an instant; before it, in as long as a longest lease
 	began, until     int64 // of the errand that is under way: nobody else goes on one before until
 	down             int64 // until when nobody goes on one, because the last one failed
 	refusal          refusal
@@ -44,11 +45,11 @@ func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
 	if !s.Again {
 		l.count(now, s.Cost, s.Longest)
 	}
-	want := max(l.past, l.now)
+	asked, want := max(l.past, l.now), l.want(now, s.Longest)
 	if h := l.spendable(now, s.Cost); h != nil {
 		h.left -= s.Cost
 		a.Spent, a.Left, a.Note, a.Noted = true, h.left, h.note, max(0, now-h.brought)
-		if l.until <= now && l.down <= now && l.refusal.until <= now && want >= 2*s.Cost && l.low(now, s, want) {
+		if l.until <= now && l.down <= now && l.refusal.until <= now && asked >= 2*s.Cost && l.low(now, s, want) {
 			l.send(now, s, &a, want)
 		}
 		return a
@@ -64,7 +65,7 @@ func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
 		a.Down, a.Wait = true, l.down-now
 	case l.until > now:
 		a.Wait = max(l.began+s.Way-now, s.Way/8, 1000)
-	case want < 2*s.Cost:
+	case asked < 2*s.Cost:
 		a.Alone = true
 	default:
 		l.send(now, s, &a, want)
@@ -72,15 +73,30 @@ func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
 	return a
 }
 
-// count adds units to the demand of the current interval, up to the most that a limit has.
-func (l *Leases) count(now, units, interval int64) {
+// count adds units to the demand, up to the most that a limit has. Every eighth of the longest lease it begins an interval,
+// and notes how many units callers would have asked for in a whole one.
+func (l *Leases) count(now, units, longest int64) {
 	switch passed := now - l.since; {
-	case passed >= 2*interval:
+	case passed >= 2*longest:
 		l.since, l.past, l.now = now, 0, 0
-	case passed >= interval:
-		l.since, l.past, l.now = now, l.now, 0
+	case passed >= longest/8:
+		l.since, l.past, l.now = now, rate(l.now, longest, passed), 0
 	}
 	l.now = min(l.now+units, driver.MaxUnits)
+}
+
+// want returns how many units callers ask for in a longest lease. Where they have asked for more in a part of an interval
+// than before in all of it, their demand has jumped.
+func (l *Leases) want(now, longest int64) int64 {
+	if l.now <= l.past {
+		return l.past
+	}
+	return max(l.now, rate(l.now, longest, max(now-l.since, longest/32)))
+}
+
+// rate returns how many units are asked for in a longest lease, if so many were in a time. The scripts compute the same.
+func rate(units, longest, time int64) int64 {
+	return int64(min(math.Floor(float64(units)*float64(longest)/float64(max(time, 1))), driver.MaxUnits))
 }
 
 // spendable returns the lease that ends first of those that have enough for a cost now, or nil.

@@ -8,7 +8,7 @@
 --
 -- The value is the demand, and behind it, from the first errand on, the leases. driver.Holder and internal/window define
 -- what it means.
---   demand   I1 version   I7 expires   I7 since   I5 units of this interval   I5 units of the one before
+--   demand   I1 version   I7 expires   I7 since   I5 units since then   I5 units before, in as long as a longest lease
 --   left     I5 x 4 units left in the leases
 --   process  12 bytes: the process of Redis in which the errands began
 --   errand   I7 began   I7 until   I7 down until
@@ -44,18 +44,28 @@ if size > 0 then
   end
 end
 
+-- rate returns how many units are asked for in a longest lease, if so many were in a time.
+local function rate(units, passed)
+  local per = math.floor(units * longest / math.max(passed, 1))
+  return per > MOST_UNITS and MOST_UNITS or per
+end
+
 -- Count the demand.
 local counts = again == 0
 if counts then
   local passed = now - since
-  if passed >= longest then
-    if passed >= 2 * longest then current = 0 end
-    since, past, current = now, current, 0
+  if passed >= 2 * longest then
+    since, past, current = now, 0, 0
+  elseif passed >= math.floor(longest / 8) then
+    since, past, current = now, rate(current, passed), 0
   end
   current = current + cost
   if current > MOST_UNITS then current = MOST_UNITS end
 end
-local want = past > current and past or current
+local asked, want = past, past
+if current > past then
+  asked, want = current, math.max(current, rate(current, math.max(now - since, math.floor(longest / 32))))
+end
 
 -- Look through the leases: the one to spend from, the one that starts first of those that start later, and the units of
 -- those that can be spent in two ways.
@@ -83,7 +93,7 @@ end
 local what, number, errand = 1, remains, false
 if spends then
   if ends_first > now + 2 * way then usable = usable - cost end
-  if want >= 2 * cost and not late and usable * longest < 2 * way * want then
+  if asked >= 2 * cost and not late and usable * longest < 2 * way * want then
     local _, busy, down, refused = unpack('>I7I7I7I7', value, 58)
     errand = busy <= now and down <= now and refused <= now
   end
@@ -98,7 +108,7 @@ else
     what, number = 3, down - now
   elseif busy > now then
     what, number = 6, math.max(began + way - now, math.floor(way / 8), 1000)
-  elseif want < 2 * cost then
+  elseif asked < 2 * cost then
     what, number = 4, 0
   else
     what, number, errand = 5, 0, true

@@ -1,0 +1,354 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+	"example.com/sash/storetest"
+)
+
+// An ocean is a home store that is a while away from the processes that use it, each way.
+type ocean struct {
+	*memstore.Store
+	way    time.Duration
+	asked  atomic.Int64 // decisions
+	calls  atomic.Int64 // with settlements
+	cut    atomic.Bool  // no question arrives
+	silent atomic.Bool  // no answer arrives
+	losing *rand.Rand   // loses one question and one answer in twenty; nil loses none
+	mu     sync.Mutex
+}
+
+var errCut = errors.New("the ocean is cut")
+
+// there takes a question to the home, and the answer back.
+func (o *ocean) there(ctx context.Context, do func() error) error {
+	o.calls.Add(1)
+	if o.losing != nil {
+		o.mu.Lock()
+		fate := o.losing.IntN(20)
+		o.mu.Unlock()
+		if fate == 0 {
+			time.Sleep(2 * o.way)
+			return errCut
+		} else if fate == 1 {
+			time.Sleep(o.way)
+			_ = do()
+			time.Sleep(o.way)
+			return errLost
+		}
+	}
+	if o.cut.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	time.Sleep(o.way)
+	err := do()
+	if o.silent.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	time.Sleep(o.way)
+	return err
+}
+
+func (o *ocean) Decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
+	o.asked.Add(1)
+	err = o.there(ctx, func() error { answer, err = o.Store.Decide(ctx, req); return err })
+	return answer, err
+}
+
+func (o *ocean) Settle(ctx context.Context, set driver.Settlement) error {
+	return o.there(ctx, func() error { return o.Store.Settle(ctx, set) })
+}
+
+func newOcean(way time.Duration) *ocean { return &ocean{Store: memstore.New(nil), way: way} }
+
+// newRegion returns limiters of so many processes that share leases, in a region whose clock is ahead by a while.
+func newRegion(t testing.TB, home driver.Store, processes int, longest, ahead time.Duration, limits ...sash.Limit) []*sash.Limiter {
+	t.Helper()
+	limiters, _ := newRegionStores(t, home, processes, longest, ahead, limits...)
+	return limiters
+}
+
+func newRegionStores(t testing.TB, home driver.Store, processes int, longest, ahead time.Duration, limits ...sash.Limit) (ls []*sash.Limiter, stores []*lease.Store) {
+	t.Helper()
+	holder := memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
+	for range processes {
+		store, err := lease.Shared(home, holder, longest, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, store)
+		ls = append(ls, newLimiter(t, store, nil, limits...))
+	}
+	return ls, stores
+}
+
+const trip = 150 * time.Millisecond // to the home and back
+
+// A caller below the limit waits for a trip at first, and never again.
+func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
+	for _, processes := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			home := newOcean(trip / 2)
+			region := newRegion(t, home, processes, 3*time.Second, time.Hour, sash.PerMinute(60_000))
+			waited := 0
+			begin := time.Now()
+			for i := range 40_000 {
+				before := time.Now()
+				res, err := region[i%processes].Allow(t.Context(), "k")
+				if err != nil || !res.Allowed {
+					t.Fatalf("%+v, %v", res, err)
+				}
+				if took := time.Since(before); took > 0 {
+					waited++
+					if time.Since(begin) > 3*trip+time.Second {
+						t.Errorf("%v after the beginning a call took %v", time.Since(begin), took)
+					}
+				}
+				time.Sleep(1250 * time.Microsecond) // 800 a second, of 1000
+			}
+			if n := home.calls.Load(); n > 5*40 {
+				t.Errorf("%d calls of the home for 40,000 decisions", n)
+			}
+			t.Logf("%d waited, %d calls of the home", waited, home.calls.Load())
+			time.Sleep(10 * time.Second)
+		})
+	}
+}
+
+// Demand that jumps costs one trip, once.
+func TestDemandThatJumpsCostsOneTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(trip / 2)
+		region := newRegion(t, home, 3, 3*time.Second, -time.Hour, sash.PerMinute(100_000))
+		demand := func(pause time.Duration, during time.Duration) (waits []time.Duration) {
+			for begin := time.Now(); time.Since(begin) < during; time.Sleep(pause) {
+				before := time.Now()
+				if res, err := region[0].Allow(t.Context(), "k"); err != nil || !res.Allowed {
+					t.Fatalf("%+v, %v", res, err)
+				}
+				if took := time.Since(before); took > 0 {
+					waits = append(waits, took)
+				}
+			}
+			return waits
+		}
+		demand(20*time.Millisecond, 10*time.Second)
+		waits := demand(700*time.Microsecond, 10*time.Second)
+		t.Log(waits)
+		if len(waits) > 4 {
+			t.Errorf("calls waited %v", waits)
+		}
+		for _, took := range waits {
+			if took > trip {
+				t.Errorf("a call waited %v", took)
+			}
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// A thousand callers come at once, over four processes.
+func TestABurstOfCallersAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(trip / 2)
+		region := newRegion(t, home, 4, 3*time.Second, 0, sash.PerMinute(60_000))
+		for range 3 { // so that the way is known, and the demand
+			for i := range 4 {
+				_, _ = region[i].Allow(t.Context(), "k")
+			}
+		}
+		time.Sleep(10 * time.Second)
+		home.asked.Store(0)
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				before := time.Now()
+				if res, err := region[i%4].Allow(t.Context(), "k"); err != nil || !res.Allowed {
+					t.Errorf("%+v, %v", res, err)
+				}
+				if took := time.Since(before); took > 3*trip {
+					t.Errorf("a call took %v", took)
+				}
+			})
+		}
+		wg.Wait()
+		if n := home.asked.Load(); n > 5 {
+			t.Errorf("a burst asked %d times", n)
+		}
+		t.Logf("asked %d times", home.asked.Load())
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// Over the limit nobody asks the home until the refusal ends, and a caller that comes back then is admitted.
+func TestARefusalIsKnownToTheRegion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(trip / 2)
+		region := newRegion(t, home, 2, 3*time.Second, 0, sash.PerMinute(1000))
+		var retry time.Duration
+		admitted := 0
+		for i := range 2000 {
+			res, err := region[i%2].Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Allowed {
+				admitted++
+			} else {
+				retry = res.RetryAfter
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if admitted != 1000 {
+			t.Errorf("%d of 1000 were admitted", admitted)
+		}
+		home.asked.Store(0)
+		for i := range 1000 {
+			if res, err := region[i%2].Allow(t.Context(), "k"); err != nil || res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			} else if res.RetryAfter > retry {
+				t.Fatalf("retry after %v, and before %v", res.RetryAfter, retry)
+			} else {
+				retry = res.RetryAfter
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := home.asked.Load(); n > 10 {
+			t.Errorf("the home was asked %d times in ten seconds", n)
+		}
+		t.Logf("asked %d times; retry after %v", home.asked.Load(), retry)
+		time.Sleep(retry)
+		if res, err := region[0].Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("after the retry time: %+v, %v", res, err)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// A lease that hardly outlasts its way is of no use: each call takes one trip.
+func TestALeaseShorterThanItsWayIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(trip / 2)
+		region := newRegion(t, home, 1, 200*time.Millisecond, 0, sash.PerMinute(60_000))
+		for i := range 300 {
+			before := time.Now()
+			if res, err := region[0].Allow(t.Context(), "k"); err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if took := time.Since(before); took > 2*trip || i > 5 && took > trip {
+				t.Errorf("call %d took %v", i, took)
+			}
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// Of a limit that is too small to split, the home decides each call.
+func TestASmallLimitIsDecidedAtHome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(trip / 2)
+		a, b := newRegion(t, home, 1, 3*time.Second, 0, sash.PerMinute(10))[0], newRegion(t, home, 1, 3*time.Second, 0, sash.PerMinute(10))[0]
+		admitted := 0
+		for range 20 {
+			for _, l := range []*sash.Limiter{a, b} {
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil || res.Source != driver.FromStore {
+					t.Fatalf("%+v, %v", res, err)
+				}
+				if res.Allowed {
+					admitted++
+				}
+			}
+		}
+		if admitted != 10 {
+			t.Errorf("%d of 10 were admitted", admitted)
+		}
+	})
+}
+
+// A world is regions with demand, and what they admit.
+type world struct {
+	home    *ocean
+	mu      sync.Mutex
+	all     []storetest.Admission
+	units   []int // of each region
+	stopped sync.WaitGroup
+}
+
+// ask makes callers of a region call without a pause longer than every, from one instant to another since the beginning.
+func (w *world) ask(ctx context.Context, region int, ls []*sash.Limiter, callers int, every, from, to time.Duration) {
+	for c := range callers {
+		w.stopped.Go(func() {
+			time.Sleep(from + every*time.Duration(c)/time.Duration(callers))
+			for begin := time.Now(); time.Since(begin) < to-from; time.Sleep(every) {
+				res, err := ls[c%len(ls)].Allow(ctx, "k")
+				if err == nil && res.Allowed {
+					at := time.Now()
+					if res.Source == driver.FromStore {
+						at = res.At
+					}
+					w.mu.Lock()
+					w.all = append(w.all, storetest.Admission{At: at, Cost: 1})
+					w.units[region]++
+					w.mu.Unlock()
+				}
+			}
+		})
+	}
+}
+
+// Three regions ask for twice the limit, all the time. What is possible is N units in a window longer by a lease.
+func TestBusyRegionsUseTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const window, units = 10 * time.Second, 10_000
+		w := &world{home: newOcean(trip / 2), units: make([]int, 3)}
+		for i := range 3 {
+			ls := newRegion(t, w.home, 2, window/20, time.Duration(i)*time.Hour, sash.Every(units, window))
+			w.ask(t.Context(), i, ls, 7, 10*time.Millisecond, 0, 63*time.Second)
+		}
+		w.stopped.Wait()
+		if err := storetest.CheckHistory([]sash.Limit{sash.Every(units, window)}, w.all); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%d (%.3f), regions %v, %d calls home", len(w.all), float64(len(w.all))/(units*6.3), w.units, w.home.calls.Load())
+		if possible := units * 6.3; float64(len(w.all)) < 0.93*possible {
+			t.Errorf("%d were admitted of %.0f", len(w.all), possible)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// One region has all the demand, then another.
+func TestDemandThatMovesToAnotherRegionIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const window, units = 10 * time.Second, 10_000
+		w := &world{home: newOcean(trip / 2), units: make([]int, 2)}
+		for i := range 2 {
+			ls := newRegion(t, w.home, 2, window/20, time.Duration(i)*time.Hour, sash.Every(units, window))
+			from := time.Duration(i) * 30 * time.Second
+			w.ask(t.Context(), i, ls, 20, 10*time.Millisecond, from, from+30*time.Second)
+		}
+		w.stopped.Wait()
+		if err := storetest.CheckHistory([]sash.Limit{sash.Every(units, window)}, w.all); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%d (%.3f), regions %v, %d calls home", len(w.all), float64(len(w.all))/(units*6), w.units, w.home.calls.Load())
+		if possible := units * 6.0; float64(len(w.all)) < 0.9*possible {
+			t.Errorf("%d were admitted of %.0f", len(w.all), possible)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
