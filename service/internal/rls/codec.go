@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	protobuf "google.golang.org/protobuf/proto"
 )
 
 // A codec reads requests and writes responses itself if they have only the fields that most have, and leaves the others
@@ -23,15 +24,22 @@ func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 // Unmarshal is of encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if req, ok := v.(*pb.RateLimitRequest); ok && data.Len() <= longest {
+	req, ok := v.(*pb.RateLimitRequest)
+	if ok && data.Len() <= longest {
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-		ok = readRequest(string(buf.ReadOnlyData()), req)
+		read := readRequest(string(buf.ReadOnlyData()), req)
 		buf.Free()
-		if ok {
+		if read {
 			return nil
 		}
 	}
-	return c.CodecV2.Unmarshal(data, v) // which resets v
+	if ok {
+		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer buf.Free()
+		// It resets the request. Unknown fields would be bytes that weight does not count.
+		return protobuf.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), req)
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // Marshal is of encoding.CodecV2.

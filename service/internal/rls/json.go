@@ -23,11 +23,16 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
 		s.fail(w, code, text)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())))
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())), under: &s.large}
+	defer func() { s.large.give(from.taken) }()
+	body, err := io.ReadAll(from)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		wrong(http.StatusRequestEntityTooLarge, "the body is too large")
+		return
+	case errors.Is(err, errManyBytes):
+		wrong(http.StatusServiceUnavailable, err.Error())
 		return
 	case err != nil:
 		wrong(http.StatusBadRequest, "the body did not arrive")
@@ -74,7 +79,7 @@ func httpStatus(code codes.Code) int {
 		return http.StatusUnauthorized
 	case codes.PermissionDenied:
 		return http.StatusForbidden
-	case codes.Unavailable, codes.Canceled:
+	case codes.Unavailable, codes.Canceled, codes.ResourceExhausted:
 		return http.StatusServiceUnavailable
 	case codes.DeadlineExceeded:
 		return http.StatusGatewayTimeout

@@ -57,6 +57,7 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
+	large   under
 }
 
 // New returns a service. A nil opts is the default.
@@ -78,6 +79,7 @@ func New(decider *decide.Decider, opts *Options) *Service {
 		s.opts.Log = slog.Default()
 	}
 	s.log.To = s.opts.Log
+	s.large.most = largeMessages * int64(s.opts.maxMessage())
 	return s
 }
 
@@ -136,6 +138,15 @@ func (s *Service) answer(ctx context.Context, caller *access.Caller, req *pb.Rat
 }
 
 func (s *Service) decide(ctx context.Context, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	if n := weight(req); n > longest {
+		if !s.large.take(n) {
+			s.opts.Stats.Service.ServiceErrors.Add(1)
+			s.opts.Stats.Invalid()
+			s.log.Log(slog.LevelError, "a large request was not decided: Envoy admits it, unless it has failure_mode_deny", "error", errManyBytes)
+			return nil, status.Error(codes.ResourceExhausted, errManyBytes.Error())
+		}
+		defer s.large.give(n)
+	}
 	parts, err := s.partsOf(req)
 	if err != nil {
 		s.opts.Stats.Service.ServiceErrors.Add(1)
