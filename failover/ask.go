@@ -95,7 +95,7 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
 	a := &attempt[T]{guard: g, call: f, own: own, done: make(chan struct{})}
-	a.ctx.values, a.ctx.deadline = context.WithoutCancel(ctx), time.Now().Add(longest(g.budget))
+	a.ctx.Context, a.ctx.deadline = context.WithoutCancel(ctx), time.Now().Add(longest(g.budget))
 	g.workers.do(a)
 	w := g.watch(g.budget - waited)
 	w.wait(a.done, ctx.Done())

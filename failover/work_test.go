@@ -40,7 +40,7 @@ func TestTheContextOfACallEndsWhenItIsCancelled(t *testing.T) {
 	for name, asks := range map[string]bool{"a store that waits for the end": true, "one that looks at the end": false} {
 		synctest.Test(t, func(t *testing.T) {
 			values, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-			u := &until{values: context.WithoutCancel(values), deadline: time.Now().Add(time.Hour)}
+			u := &until{Context: context.WithoutCancel(values), deadline: time.Now().Add(time.Hour)}
 			var child context.Context = u
 			if asks {
 				var stop context.CancelFunc
