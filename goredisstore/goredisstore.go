@@ -52,7 +52,7 @@ func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Sto
 		s.cluster = true
 		s.deadlines = c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
-		s.cluster, s.ring = true, true
+		s.cluster = true
 		s.deadlines = c.Options().ContextTimeoutEnabled
 	}
 	return redisstore.New(s, opts)
@@ -62,7 +62,6 @@ func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Sto
 type scripter struct {
 	client    redis.UniversalClient
 	cluster   bool
-	ring      bool
 	deadlines bool // the client heeds the deadlines of contexts
 }
 
@@ -98,6 +97,13 @@ func (s *scripter) Cluster() bool { return s.cluster }
 
 // Run runs a script.
 func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+	if ring, ok := s.client.(*redis.Ring); ok && len(keys) > 1 {
+		node, err := shard(ring, keys)
+		if err != nil {
+			return "", fmt.Errorf("goredisstore: %s: %w", script.Name, err)
+		}
+		return s.run(ctx, node, script, keys, arg)
+	}
 	return s.run(ctx, s.client, script, keys, arg)
 }
 
@@ -107,9 +113,6 @@ type processor interface {
 }
 
 func (s *scripter) run(ctx context.Context, to processor, script *redisstore.Script, keys []string, arg string) (string, error) {
-	if s.ring && !sameTag(keys) {
-		return "", driver.ErrApart // a ring places keys by their tag, not by their slot
-	}
 	reply, err := s.send(ctx, to, "evalsha", script.SHA1, keys, arg).Text()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") { // it did not run
 		reply, err = s.send(ctx, to, "eval", script.Text, keys, arg).Text()

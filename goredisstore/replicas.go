@@ -40,7 +40,7 @@ func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys 
 }
 
 func (s *scripter) exchange(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (string, int64, error) {
-	node, err := s.node(ctx, keys[0])
+	node, err := s.node(ctx, keys)
 	if err != nil {
 		return "", 0, fmt.Errorf("goredisstore: %s: %w", script.Name, err)
 	}
@@ -60,15 +60,15 @@ func (s *scripter) exchange(ctx context.Context, script *redisstore.Script, keys
 	return reply, confirmed, nil
 }
 
-// node returns the client of the server that has a key.
-func (s *scripter) node(ctx context.Context, key string) (*redis.Client, error) {
+// node returns the client of the server that has the keys of a script.
+func (s *scripter) node(ctx context.Context, keys []string) (*redis.Client, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:
 		return c, nil
 	case *redis.ClusterClient:
-		return c.MasterForKey(ctx, key)
+		return c.MasterForKey(ctx, keys[0])
 	case *redis.Ring:
-		return c.GetShardClientForKey(key)
+		return shard(c, keys)
 	}
 	return nil, fmt.Errorf("%w: waiting for replicas through a %T", driver.ErrUnsupported, s.client)
 }

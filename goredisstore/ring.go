@@ -1,24 +1,40 @@
 package goredisstore
 
-import "strings"
+import (
+	"hash/crc32"
 
-// sameTag reports whether a ring places all keys on the same shard whatever its shards are.
-func sameTag(keys []string) bool {
-	for _, key := range keys {
-		if tag(key) != tag(keys[0]) {
-			return false
-		}
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/driver"
+	"example.com/sash/redisstore"
+)
+
+var _ redisstore.Placer = (*scripter)(nil)
+
+// Place implements [redisstore.Placer]: a ring places keys by their tag, not by their slot.
+func (s *scripter) Place(key string) (place int, ok bool) {
+	ring, ok := s.client.(*redis.Ring)
+	if !ok {
+		return 0, false
 	}
-	return true
+	node, err := ring.GetShardClientForKey(key)
+	if err != nil { // no shard is up
+		return 0, false
+	}
+	return int(crc32.ChecksumIEEE([]byte(node.Options().Addr))), true
 }
 
-// tag returns what a ring hashes of a key: what is between the first brace and the next closing one, or
-// all of the key when that is empty.
-func tag(key string) string {
-	if _, after, found := strings.Cut(key, "{"); found {
-		if inner, _, closed := strings.Cut(after, "}"); closed && inner != "" {
-			return inner
+// shard returns the client of the shard that has all keys now. If they are on several, the error is driver.ErrApart.
+func shard(ring *redis.Ring, keys []string) (*redis.Client, error) {
+	first, err := ring.GetShardClientForKey(keys[0])
+	for _, key := range keys[1:] {
+		if err != nil {
+			break
+		}
+		var node *redis.Client
+		if node, err = ring.GetShardClientForKey(key); err == nil && node != first {
+			err = driver.ErrApart
 		}
 	}
-	return key
+	return first, err
 }

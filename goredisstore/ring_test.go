@@ -2,12 +2,14 @@ package goredisstore_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/redistest"
 )
 
@@ -64,6 +66,50 @@ func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 			t.Errorf("%d and %d new keys, want both on one server", a, b)
 		}
 	})
+}
+
+// Calls of different keys on one shard travel together, and each is charged where a look finds it.
+func TestRingGathersByShard(t *testing.T) {
+	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers["a"].Addr(), "b": servers["b"].Addr()}})
+	c := conn(t, ring)
+	t.Cleanup(c.Close)
+	policy, err := sash.NewPolicy(nil, sash.PerHour(1_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := c.Store
+	places := make(map[int][]driver.Request)
+	var all []driver.Request
+	for i := range 20 {
+		req := driver.Request{Key: strconv.Itoa(i), Cost: 1, Policy: policy}
+		place, ok := store.Gathers(&req)
+		if !ok {
+			t.Fatal("the store does not gather")
+		}
+		places[place], all = append(places[place], req), append(all, req)
+	}
+	if len(places) != 2 {
+		t.Fatalf("%d places for two shards", len(places))
+	}
+	for _, reqs := range places {
+		_, errs := store.DecideMany(t.Context(), reqs)
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, req := range all {
+		req.Cost = 0
+		if look, err := store.Decide(t.Context(), req); err != nil || look.Remaining() != 999 {
+			t.Errorf("%s: %d remain, %v", req.Key, look.Remaining(), err)
+		}
+	}
+	_, errs := store.DecideMany(t.Context(), all[:driver.MaxGather])
+	for i, err := range errs {
+		if !errors.Is(err, driver.ErrApart) {
+			t.Errorf("request %d of those on two shards: %v", i, err)
+		}
+	}
 }
 
 // sameSlot returns pairs of subjects that a Redis Cluster has in one slot though their tags differ.
