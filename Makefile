@@ -204,8 +204,10 @@ fuzz: ## run every fuzz test for FUZZTIME (FUZZTIME=20s)
 		done
 
 .PHONY: soak
-soak: redis cc ## search for calls that break a promise, SOAK times as long as the tests do (SOAK=50: an hour)
+soak: redis cc ## search for calls that break a promise, SOAK times as long as the tests do (SOAK=50: two hours)
 	cd internal/modeltest && go test -timeout 0 -run 'SmallWorld$$|ByTheDefinition' . -small.times $(SOAK) -rapid.checks $$((100 * $(SOAK)))
+	go test -timeout 0 -run '^TestSimulation$$' ./failover -seeds $$((2000 * $(SOAK)))
+	go test -timeout 0 -run '^TestSimulation$$' ./lease -seeds $$((1000 * $(SOAK)))
 
 .PHONY: bench
 bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 11 minutes)

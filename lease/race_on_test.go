@@ -1,0 +1,7 @@
+//go:build race
+
+package lease
+
+// seedsByDefault is smaller under the race detector, which makes a seed slow and needs few of them: .ci/run
+// runs all 1,000 without it.
+const seedsByDefault = 60

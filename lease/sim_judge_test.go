@@ -1,0 +1,138 @@
+package lease
+
+import (
+	"time"
+
+	"example.com/sash/driver"
+)
+
+// judge looks at everything that was done.
+func (s *simulation) judge() {
+	s.findInstants()
+	for _, key := range []string{"a", "b"} {
+		s.judgeBound(key)
+	}
+	s.judgeResets()
+	s.judgeDemand()
+	s.judgeCalls()
+}
+
+// findInstants finds when each admitted call counts, by the one clock of the simulation: when it took its units from a
+// lease, when the home decided it, or when it starts.
+func (s *simulation) findInstants() {
+	for i := range s.calls {
+		c := &s.calls[i]
+		if c.err != nil || !c.res.Allowed {
+			continue
+		}
+		at := c.res.At.UnixMicro()
+		decided, known := s.decides[c.key][at]
+		if !known {
+			s.broken("call %x is admitted, and the home has charged nothing at its instant", c.id)
+		}
+		for _, reset := range s.resets[c.key] {
+			if reset < decided {
+				c.epoch++
+			}
+		}
+		home := c.res.At.Sub(s.start.Add(s.home.clock.offset))
+		defer s.judgeLease(c, home)
+		switch {
+		case c.res.Source == driver.FromStore:
+			c.at = home
+		case !s.shared:
+			c.at = c.ended // a process takes units from its own lease in no time
+		default:
+			c.at = s.spends[c.id]
+		}
+	}
+}
+
+// judgeLease checks that units of a lease are spent from their charge until a longest lease later.
+func (s *simulation) judgeLease(c *simCall, charged time.Duration) {
+	if c.res.Source != driver.FromLease {
+		return
+	}
+	if after := c.at - charged; after < 0 || after > s.longest {
+		s.broken("call %x took units %v after their charge, at most %v", c.id, after, s.longest)
+	}
+}
+
+// judgeBound checks that no window holds more than its limit, of units that were charged between two resets.
+func (s *simulation) judgeBound(key string) {
+	all := s.sorted(key)
+	for epoch := range 1 + len(s.resets[key]) {
+		for _, l := range s.limits {
+			used, first := int64(0), 0
+			for i, c := range all {
+				if c.epoch != epoch {
+					continue
+				}
+				used += c.cost - c.back
+				for ; all[first].at <= c.at-l.Window+time.Microsecond; first++ { // clocks show whole microseconds
+					if all[first].epoch == epoch {
+						used -= all[first].cost - all[first].back
+					}
+				}
+				if used > l.Units {
+					s.broken("%d units of %s in the %v that end at %v, at most %d (call %d)", used, key, l.Window, c.at, l.Units, i)
+					break
+				}
+			}
+		}
+	}
+}
+
+// judgeResets checks that no caller of a region spends from a lease from before a reset that a caller of the region made.
+func (s *simulation) judgeResets() {
+	for _, r := range s.ordered {
+		for i := range s.calls {
+			c := &s.calls[i]
+			if c.key == r.key && c.process.region == r.region && c.began > r.ended && c.err == nil && c.res.Allowed &&
+				c.res.Source == driver.FromLease && s.decides[c.key][c.res.At.UnixMicro()] < r.done {
+				s.broken("call %x took units that were charged before the reset at %v", c.id, r.done)
+			}
+		}
+	}
+}
+
+// patience is how long a caller that goes on asking waits at most, once all is well: the longest pause after a home that
+// failed, the longest client's timeout, and until every charge has left, what the others have booked, and ways.
+func (s *simulation) patience() time.Duration {
+	longest := time.Duration(0)
+	for _, l := range s.limits {
+		longest = max(longest, l.Window)
+	}
+	return lastPause + 2*time.Second + 2*(longest+s.longest) + 2*s.longest
+}
+
+// judgeDemand checks that callers of every region are admitted in time once all is well.
+func (s *simulation) judgeDemand() {
+	admitted := make([]bool, simRegions)
+	for i := range s.calls {
+		c := &s.calls[i]
+		if c.began > s.healthy() && c.ended <= s.healthy()+s.patience() && c.err == nil && c.res.Allowed {
+			admitted[c.process.region] = true
+		}
+	}
+	for region, ok := range admitted {
+		if !ok {
+			s.broken("region %d has no admission within %v after all is well", region, s.patience())
+		}
+	}
+}
+
+// judgeCalls checks that a process calls home at most three times for each call, for an errand asks twice and gives back, and
+// that few of its calls are under way at once: those of its two callers, an errand for each of two keys, and settlements.
+func (s *simulation) judgeCalls() {
+	for _, p := range s.lives {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if most := 3*p.asked + 10; p.sent > most {
+			s.broken("process %x called home %d times for %d calls, at most %d", p.id, p.sent, p.asked, most)
+		}
+		if p.most > 10 {
+			s.broken("process %x had %d calls home under way, at most 10", p.id, p.most)
+		}
+	}
+}

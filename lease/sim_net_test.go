@@ -1,0 +1,292 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+)
+
+// A simClock is the clock of a place: hours off, and faster or slower than the home's by parts in a million.
+type simClock struct {
+	start  time.Time
+	offset time.Duration
+	rate   int64
+}
+
+func (c *simClock) now() time.Time {
+	passed := time.Since(c.start)
+	return c.start.Add(c.offset + passed + passed*time.Duration(c.rate)/1_000_000)
+}
+
+// A site is a place with a store: the home or a region.
+type site struct {
+	clock simClock
+	store atomic.Pointer[memstore.Store]
+	down  atomic.Bool // refuses connections
+}
+
+func newSite(clock simClock) *site {
+	s := &site{clock: clock}
+	s.restart()
+	return s
+}
+
+// restart loses the state.
+func (s *site) restart() { s.store.Store(memstore.New(&memstore.Options{Now: s.clock.now})) }
+
+// A weather is how a simulated way is.
+type weather uint8
+
+const (
+	fine     weather = iota
+	slow             // up to six times as long
+	lossy            // requests and answers get lost
+	cut              // all of them
+	mute             // all requests get lost
+	deaf             // all answers get lost
+	weathers         // how many there are
+)
+
+// A way connects processes with a site.
+type way struct {
+	id      uint64
+	to      *site
+	oneWay  time.Duration
+	weather atomic.Int32
+}
+
+// A process is what calls a limiter. What it sends while it is dead does not leave it, and no answer reaches it.
+type process struct {
+	s       *simulation
+	id      uint64
+	region  int
+	near    *way // to the store of its region
+	far     *way // to the home
+	heeds   bool // its clients heed contexts
+	timeout time.Duration
+	dead    atomic.Bool
+
+	mu    sync.Mutex
+	asked int // calls of its callers; guarded by mu, as those below
+	sent  int // calls home
+	under int // calls home under way
+	most  int // the most of them at once
+}
+
+var errTimeout = errors.New("i/o timeout")
+
+// luck returns random numbers of an instant, a call and a way: whatever else runs at that instant, they are the same.
+func (p *process) luck(ctx context.Context, w *way) *rand.Rand {
+	call, _ := ctx.Value(callKey{}).(uint64)
+	at := uint64(time.Since(p.s.start))
+	return rand.New(rand.NewPCG(p.s.seed^at<<20, p.id<<40^w.id<<32^call))
+}
+
+// send has f done at the other end of a way, at most once, and returns nil when the answer is there.
+func (p *process) send(ctx context.Context, w *way, f func(*memstore.Store)) error {
+	luck := p.luck(ctx, w)
+	draw := func(weather weather) time.Duration {
+		longest := int64(w.oneWay / 4)
+		if weather == slow {
+			longest = int64(5 * w.oneWay)
+		}
+		return w.oneWay + time.Duration(luck.Int64N(longest)) + 1
+	}
+	now := weather(w.weather.Load())
+	there, back, chance := draw(now), draw(now), luck.IntN(100)
+	if p.dead.Load() || w.to.down.Load() {
+		return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	}
+	arrive := func() bool {
+		if now == cut || now == mute || now == lossy && chance < 30 || w.to.down.Load() {
+			return false
+		}
+		f(w.to.store.Load())
+		return true
+	}
+	ended := ctx.Done()
+	if !p.heeds {
+		ended = nil
+	}
+	began, timeout := time.Now(), time.NewTimer(p.timeout)
+	defer timeout.Stop()
+	on := time.NewTimer(there)
+	defer on.Stop()
+	select {
+	case <-on.C:
+	case <-ended:
+		time.AfterFunc(there-time.Since(began), func() { arrive() })
+		return ctx.Err()
+	case <-timeout.C:
+		time.AfterFunc(there-time.Since(began), func() { arrive() })
+		return errTimeout
+	}
+	var answered <-chan time.Time
+	if arrive() {
+		if now = weather(w.weather.Load()); now != cut && now != deaf && (now != lossy || chance > 60) {
+			on.Reset(back)
+			answered = on.C
+		}
+	}
+	select {
+	case <-answered:
+		if p.dead.Load() {
+			return errTimeout
+		}
+		return nil
+	case <-ended:
+		return ctx.Err()
+	case <-timeout.C:
+		return errTimeout
+	}
+}
+
+// A simHome is a process's client of the home.
+type simHome struct{ *process }
+
+var (
+	_ driver.MultiStore   = simHome{}
+	_ driver.Booker       = simHome{}
+	_ driver.Deduplicator = simHome{}
+	_ driver.Settler      = simHome{}
+	_ driver.Resetter     = simHome{}
+)
+
+// call sends something home and counts it.
+func (h simHome) call(ctx context.Context, f func(*memstore.Store)) error {
+	h.mu.Lock()
+	h.sent++
+	h.under++
+	h.most = max(h.most, h.under)
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.under--
+	}()
+	return h.send(ctx, h.far, f)
+}
+
+// simDecide has f decided at home and returns what it returned, if that arrives.
+func simDecide[T any](ctx context.Context, h simHome, f func(*memstore.Store) (T, error)) (T, error) {
+	type reply struct {
+		value T
+		err   error
+	}
+	var none T
+	replies := make(chan reply, 1) // a request may arrive when its caller has gone
+	if err := h.call(ctx, func(m *memstore.Store) {
+		value, err := f(m)
+		replies <- reply{value, err}
+	}); err != nil {
+		return none, err
+	}
+	r := <-replies
+	return r.value, r.err
+}
+
+// Decide implements driver.Store.
+func (h simHome) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	return simDecide(ctx, h, func(m *memstore.Store) (driver.Answer, error) {
+		answer, err := m.Decide(context.Background(), req)
+		h.s.decided(req.Key, answer)
+		return answer, err
+	})
+}
+
+// DecideAll implements driver.MultiStore.
+func (h simHome) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	return simDecide(ctx, h, func(m *memstore.Store) ([]driver.Answer, error) {
+		answers, err := m.DecideAll(context.Background(), reqs)
+		for i := range answers {
+			h.s.decided(reqs[i].Key, answers[i])
+		}
+		return answers, err
+	})
+}
+
+// DecideOnce implements driver.Deduplicator.
+func (h simHome) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	return simDecide(ctx, h, func(m *memstore.Store) (driver.Answer, error) {
+		answer, err := m.DecideOnce(context.Background(), id, req)
+		h.s.decided(req.Key, answer)
+		return answer, err
+	})
+}
+
+// Books implements driver.Booker.
+func (h simHome) Books(p *driver.Policy) bool { return p.Bookable() }
+
+// Settle implements driver.Settler.
+func (h simHome) Settle(ctx context.Context, set driver.Settlement) error {
+	return h.call(ctx, func(m *memstore.Store) { _ = m.Settle(context.Background(), set) })
+}
+
+// Reset implements driver.Resetter.
+func (h simHome) Reset(ctx context.Context, key string, policy *driver.Policy) error {
+	return h.call(ctx, func(m *memstore.Store) {
+		_ = m.Reset(context.Background(), key, policy)
+		h.s.wasReset(key)
+	})
+}
+
+// A simHolder is a process's client of its region's store.
+type simHolder struct{ *process }
+
+var _ driver.Holder = simHolder{}
+
+// clock returns the clock of the region, as nobody on a network can read it.
+func (h simHolder) clock() int64 { return h.near.to.clock.now().UnixMicro() }
+
+// Spend implements driver.Holder.
+func (h simHolder) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+	return simHold(ctx, h, func(holder driver.Holder) (driver.Held, error) {
+		held, err := holder.Spend(context.Background(), s)
+		if held.Spent {
+			h.s.spent(ctx)
+		}
+		return held, err
+	})
+}
+
+// Bring implements driver.Holder.
+func (h simHolder) Bring(ctx context.Context, e driver.Errand) (bool, error) {
+	return simHold(ctx, h, func(holder driver.Holder) (bool, error) { return holder.Bring(context.Background(), e) })
+}
+
+// Return implements driver.Holder.
+func (h simHolder) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
+	return simHold(ctx, h, func(holder driver.Holder) (int64, error) {
+		return holder.Return(context.Background(), key, began, keep)
+	})
+}
+
+// Forget implements driver.Holder.
+func (h simHolder) Forget(ctx context.Context, key string) error {
+	_, err := simHold(ctx, h, func(holder driver.Holder) (bool, error) { return true, holder.Forget(context.Background(), key) })
+	return err
+}
+
+func simHold[T any](ctx context.Context, h simHolder, f func(driver.Holder) (T, error)) (T, error) {
+	type reply struct {
+		value T
+		err   error
+	}
+	var none T
+	replies := make(chan reply, 1)
+	if err := h.send(ctx, h.near, func(m *memstore.Store) {
+		value, err := f(any(m).(driver.Holder))
+		replies <- reply{value, err}
+	}); err != nil {
+		return none, err
+	}
+	r := <-replies
+	return r.value, r.err
+}
