@@ -38,7 +38,7 @@ type errands struct {
 func (s *Store) send(ctx context.Context, name id, req driver.Request, held *driver.Held) *errand {
 	out := &errand{done: make(chan struct{})}
 	s.errands.mu.Lock()
-	full := len(s.errands.out) >= mostErrands
+	full := len(s.errands.out) >= mostErrands || s.fetched.full()
 	if !full {
 		s.errands.out[name] = out
 	}
@@ -66,13 +66,16 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 	defer cancel()
 	began := time.Now()
 	e := driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
-	var fetched lease
+	var fetched *lease
 	answer, asked, err := s.fetch(ctx, req, &held, out)
 	switch {
+	case errors.Is(err, errSilent):
+		e.Failed = s.home.pause().Microseconds()
 	case errors.Is(err, driver.ErrRejected) || errors.Is(err, errPanic):
+		s.home.answered()
 		out.alone = true
 	case err != nil:
-		e.Failed = s.home.fails(err).Microseconds()
+		e.Failed = s.home.failed(err, time.Since(began)).Microseconds()
 	default:
 		s.home.answered()
 		e.Rest, e.Note = answer.Remaining(), note(&answer)
@@ -80,7 +83,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 			e.Units, e.Delay = asked, answer.Delay
 			whole := req
 			whole.Cost, whole.MaySettle = asked, true
-			fetched = lease{
+			fetched = &lease{
 				name: name, began: held.At, fetched: began,
 				grant: driver.Settlement{Request: whole, At: answer.At, Delay: answer.Delay, Source: answer.Source},
 			}
@@ -94,13 +97,16 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 	switch {
 	case e.Units == 0 || err != nil: // after an error the lease may be spent
 	case kept:
-		s.keep(&fetched)
+		s.keep(fetched)
 	default:
 		_ = s.settle(ctx, fetched.grant, asked)
 	}
 }
 
-var errPanic = errors.New("lease: the home store panicked")
+var (
+	errPanic  = errors.New("lease: the home store panicked")
+	errSilent = errors.New("lease: the home store is silent")
+)
 
 // fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
 func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held, out *errand) (answer driver.Answer, asked int64, err error) {
@@ -109,6 +115,9 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 			err = fmt.Errorf("%w: %v", errPanic, r)
 		}
 	}()
+	if !s.home.may() {
+		return answer, 0, errSilent
+	}
 	cost, limit := req.Cost, req.Policy.MostUnits()
 	least := min(max(cost, min(held.Errand, s.floor(req.Policy))), limit)
 	rest := held.Rest

@@ -17,13 +17,21 @@ type lease struct {
 	fetched time.Time // when it began by this process's
 	grant   driver.Settlement
 	timer   *time.Timer
-	half    bool // its first half is over
 }
 
 // fetched are the leases that this process gives back.
 type fetched struct {
 	mu     sync.Mutex
 	leases map[fetchedName]*lease
+}
+
+const mostFetched = 1 << 14
+
+// full reports whether this process holds as many leases as it may. Then the home decides.
+func (f *fetched) full() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.leases) >= mostFetched
 }
 
 type fetchedName struct {
@@ -33,25 +41,13 @@ type fetchedName struct {
 
 func (l *lease) key() fetchedName { return fetchedName{l.name, l.began} }
 
-// keep gives back what a lease has too much at its half, and what is left at its end.
+// keep gives back what is left of a lease at its end.
 func (s *Store) keep(l *lease) {
 	s.fetched.mu.Lock()
 	defer s.fetched.mu.Unlock()
 	s.fetched.leases[l.key()] = l
-	delay := time.Duration(l.grant.Delay) * time.Microsecond
-	l.timer = time.AfterFunc(delay+s.longest/2-time.Since(l.fetched), func() { s.halfOver(l) })
-}
-
-// halfOver gives back what callers will not ask for, by what they asked for in the first half.
-func (s *Store) halfOver(l *lease) {
-	s.fetched.mu.Lock()
-	if s.fetched.leases[l.key()] != l {
-		s.fetched.mu.Unlock()
-		return
-	}
-	delay := time.Duration(l.grant.Delay) * time.Microsecond
-	l.timer = time.AfterFunc(delay+s.longest-time.Since(l.fetched), func() { s.over(l) })
-	s.fetched.mu.Unlock()
+	ends := l.fetched.Add(time.Duration(l.grant.Delay)*time.Microsecond + s.longest)
+	l.timer = time.AfterFunc(time.Until(ends), func() { s.over(l) })
 }
 
 // over gives back what is left of a lease that has ended.
@@ -65,18 +61,16 @@ func (s *Store) over(l *lease) {
 	s.fetched.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), returnWithin)
 	defer cancel()
-	_ = s.giveBack(ctx, l, 0)
+	_ = s.giveBack(ctx, l)
 }
 
-// giveBack takes units out of a lease and settles them at home. If that fails they stay charged until they leave the window.
-func (s *Store) giveBack(ctx context.Context, l *lease, keep int64) error {
-	units, err := s.holder.takeBack(ctx, l.name, l.began, keep)
+// giveBack takes what is left out of a lease and settles it at home. If that fails it stays charged until it leaves the window.
+func (s *Store) giveBack(ctx context.Context, l *lease) error {
+	units, err := s.holder.takeBack(ctx, l.name, l.began, 0)
 	if err != nil || units == 0 {
 		return err
 	}
-	set := l.grant
-	l.grant.Request.Cost -= units
-	return s.settle(ctx, set, units)
+	return s.settle(ctx, l.grant, units)
 }
 
 // settle gives units of a charge back.
@@ -101,7 +95,7 @@ func (s *Store) Release(ctx context.Context) error {
 	failed := 0
 	for _, l := range all {
 		l.timer.Stop()
-		if s.giveBack(ctx, l, 0) != nil {
+		if s.giveBack(ctx, l) != nil {
 			failed++
 		}
 	}

@@ -9,20 +9,25 @@ import (
 	"example.com/sash"
 )
 
-// A home is what this process knows of the home store.
+// A home is what this process knows of the home store. While it is silent, one question at a time goes there, ever more
+// seldom: others would wait for nothing.
 type home struct {
-	way    atomic.Int64 // how long an errand takes, in microseconds
+	way atomic.Int64 // how long an answer takes, in microseconds; 0 before the first
+
 	mu     sync.Mutex
-	failed int   // errands in a row; guarded by mu
-	cause  error // guarded by mu
+	silent int       // questions in a row without an answer; guarded by mu, as all below
+	cause  error     // of the last one
+	next   time.Time // when another may go
+	asking bool      // one that may find out is under way
 }
 
 const (
 	firstPause = 250 * time.Millisecond // after an errand that failed; twice as long after the next
 	lastPause  = 4 * time.Second
+	leastSlow  = 100 * time.Millisecond // a failure that comes earlier is an answer of the home
 )
 
-// measure counts how long an errand took: the measure rises quickly and falls slowly.
+// measure counts how long an answer took: the measure rises quickly and falls slowly.
 func (h *home) measure(took time.Duration) {
 	way, this := h.way.Load(), took.Microseconds()
 	switch {
@@ -36,20 +41,47 @@ func (h *home) measure(took time.Duration) {
 	h.way.Store(way)
 }
 
-// answered ends a series of failures.
+// may reports whether a question may go to the home. If it has been silent, the caller has to report what came of it.
+func (h *home) may() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.silent == 0 {
+		return true
+	}
+	if h.asking || time.Now().Before(h.next) {
+		return false
+	}
+	h.asking = true
+	return true
+}
+
+// answered ends a silence.
 func (h *home) answered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failed, h.cause = 0, nil
+	h.silent, h.cause, h.asking = 0, nil, false
 }
 
-// fails counts a failure and returns the pause after it.
-func (h *home) fails(cause error) time.Duration {
+// failed counts an errand that failed after a time, and returns the pause after it. A failure at once is no silence.
+func (h *home) failed(cause error, took time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failed++
+	h.asking = false
+	if took < max(leastSlow, time.Duration(2*h.way.Load())*time.Microsecond) {
+		return firstPause
+	}
+	h.silent++
 	h.cause = cause
-	return min(firstPause<<min(h.failed-1, 8), lastPause)
+	pause := min(firstPause<<min(h.silent-1, 8), lastPause)
+	h.next = time.Now().Add(pause)
+	return pause
+}
+
+// pause returns how long no question goes to the home.
+func (h *home) pause() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(time.Until(h.next), firstPause)
 }
 
 // down returns the error of a call that nobody asks the home about for now.
@@ -57,7 +89,22 @@ func (h *home) down() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cause == nil {
-		return fmt.Errorf("lease: the home store did not answer another process of this region: %w", sash.ErrUnavailable)
+		return fmt.Errorf("lease: the home store did not answer when it was last asked for a lease: %w", sash.ErrUnavailable)
 	}
 	return fmt.Errorf("lease: the home store did not answer: %w: %w", sash.ErrUnavailable, h.cause)
+}
+
+// Way returns how long the home takes to answer, as this process has measured it, and zero before the first answer. The
+// measure rises quickly and falls slowly.
+func (s *Store) Way() time.Duration { return time.Duration(s.home.way.Load()) * time.Microsecond }
+
+// Check returns an error if the longest lease is shorter than four ways, and nil before the way is known. Callers then
+// wait for the home often, and under half of that the home decides every call, one by one. Nothing admits more than the
+// limits because of it. A program calls it when it has run for a while, and warns its operator.
+func (s *Store) Check() error {
+	if way := s.Way(); 4*way > s.longest {
+		return fmt.Errorf("lease: the home takes %v to answer, and a lease of %v is shorter than four times that: use leases of %v or longer",
+			way.Round(time.Millisecond), s.longest, (4*way + time.Millisecond).Round(time.Millisecond))
+	}
+	return nil
 }

@@ -159,7 +159,17 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, err
 
 // exact lets the home decide the call alone. The region learns of a refusal.
 func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.Answer, error) {
+	if !s.home.may() {
+		return driver.Answer{}, s.home.down()
+	}
+	sent := time.Now()
 	answer, err := s.measured(ctx, req)
+	switch {
+	case err == nil || errors.Is(err, driver.ErrRejected):
+		s.home.answered()
+	default:
+		s.home.failed(err, time.Since(sent))
+	}
 	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
 		// If that fails, others ask the home themselves.
 		_, _ = s.holder.bring(ctx, name, driver.Errand{

@@ -121,9 +121,10 @@ func (l *Leases) coming(now, cost int64) (first *held) {
 	return first
 }
 
-// low reports whether the leases will be used up, or end, within two ways, and no other comes later.
+// low reports whether the leases will be used up, or end, before the next one can be here: within two ways, and as long as
+// the home has let one wait. It does not if a lease comes later than in two ways: a key has one booked at a time.
 func (l *Leases) low(now int64, s *driver.Spending, want int64) bool {
-	soon, left := now+2*s.Way, int64(0)
+	soon, left, delay := now+2*s.Way, int64(0), int64(0)
 	for i := range l.held {
 		h := &l.held[i]
 		if h.starts > soon {
@@ -132,8 +133,11 @@ func (l *Leases) low(now int64, s *driver.Spending, want int64) bool {
 		if h.ends > soon {
 			left += h.left
 		}
+		if h.ends > now {
+			delay = max(delay, h.starts-h.brought)
+		}
 	}
-	return float64(left)*float64(s.Longest) < 2*float64(s.Way)*float64(want) // as the scripts compute it
+	return float64(left)*float64(s.Longest) < float64(2*s.Way+delay)*float64(want) // as the scripts compute it
 }
 
 // send sends the caller on an errand.

@@ -70,7 +70,7 @@ end
 -- Look through the leases: the one to spend from, the one that starts first of those that start later, and the units of
 -- those that can be spent in two ways.
 local spends, remains, ends_first, starts_first, brought, from, to = nil, 0, nil, nil, now, 1, 0
-local usable, late = 0, false
+local usable, late, delay = 0, false, 0
 if size > 25 then
   local soon, at = now + 2 * way, 107
   for i = 1, string.byte(value, 106) do
@@ -85,6 +85,7 @@ if size > 25 then
       spends, remains, ends_first, brought, from, to = i, left - cost, ends, came, note, note + length - 1
     end
     if ends > soon then usable = usable + left end
+    if ends > now and starts - came > delay then delay = starts - came end
     at = note + length
   end
 end
@@ -93,7 +94,7 @@ end
 local what, number, errand = 1, remains, false
 if spends then
   if ends_first > now + 2 * way then usable = usable - cost end
-  if asked >= 2 * cost and not late and usable * longest < 2 * way * want then
+  if asked >= 2 * cost and not late and usable * longest < (2 * way + delay) * want then
     local _, busy, down, refused = unpack('>I7I7I7I7', value, 58)
     errand = busy <= now and down <= now and refused <= now
   end
