@@ -1,60 +1,96 @@
-// Package lease decides most calls of a busy key in memory, over units that the store has leased to this process. Over
-// any number of processes it never admits more than the limits, and it may admit less.
+// Package lease decides most calls of a busy key near the caller, over units that a store has leased in advance. Over any
+// number of processes and regions it never admits more than the limits, and it may admit less.
+//
+// With [New] a process keeps leases in its memory, over a store that all processes share:
 //
 //	store, err := lease.New(goredisstore.New(client, nil), 100*time.Millisecond)
 //
+// With [Shared] the processes of a region keep leases in common, in a holder beside them, over a home store that may be far
+// away and that all regions share:
+//
+//	store, err := lease.Shared(home, goredisstore.New(near, nil), 3*time.Second, nil)
+//
 // Every process that decides on a key has to use a lease.Store with the same longest lease, as it has to use the same
-// limits: the store counts over longer windows, see below.
+// limits: the home counts over longer windows, see below.
 //
 // # How
 //
-// When a key has many calls, one decision charges a block of units, and the process admits calls from it until the block
-// is used up or the lease ends. Blocks follow the demand: as many units as were requested during one lease, and at most
-// an eighth of what is left, so that other processes get some. If that is not more than the call's own cost, as for
-// small limits, for nearly exhausted ones and for keys with few calls, the store decides the call alone. It also does so
-// after the call has waited for three blocks that others used up. Unspent units go back when the lease ends, or by
-// [Store.Release].
+//	   region                      ocean                     home
+//	┌──────────────────┐                              ┌──────────────────┐
+//	│ process  process │── errand: units, please ───▶ │ log of the key,  │
+//	│    │        │    │ ◀── a lease, or a refusal ── │ windows W + τ    │
+//	│    ▼ spend  ▼    │                              └──────────────────┘
+//	│ holder: leases,  │ ─── what is left goes back ─▶
+//	│ demand, refusal  │
+//	└──────────────────┘
+//
+// The holder of a key knows its leases, the demand, and what the home has last refused. A call spends from a lease in one
+// step. When the leases will be used up within two ways, the holder sends one caller on an errand: its process asks the home
+// for the next lease in the background, and the call itself does not wait. The first call of a key, and calls of keys with
+// less than two calls in a longest lease, are decided by the home.
+//
+// A lease is as many units as callers ask for during one longest lease, and at most an eighth of what is left. If that is
+// less than the tightest limit gives in an eighth of the longest lease, or in two ways, it is so many. A home that books
+// starts leases in the order in which it decides: one that does not fit now starts up to one longest lease later, and the
+// holder refuses calls until then. If the home refuses, the region knows it until the retry time comes near, at most for two
+// longest leases, because units may come back.
+//
+// The home decides alone under limits of fewer than [Options].Least units, and where a lease would not last two ways
+// ([Store.Check] reports it earlier). It also decides bookings, peeks, partial calls, calls over several subjects and those
+// with an ID, under the longer windows.
 //
 // # Never more
 //
-// Let a lease last at most τ, and let the store count what it charged for W + τ instead of W, for every
-// limit of N units in a window W:
+// Let a lease last at most τ, and let the home count what it charged for W + τ instead of W, for every limit of N units in a
+// window W:
 //
-//	        g  units are charged                       counted until g + W + τ
-//	────────┼──────────┼───────────────────────────────────────┼──────────┼────▶ time
-//	        ├─ spent ──┤                                       │
-//	                   s ≤ g + τ, which counts until s + W at the latest ─┘
+//	   r₀        g  units are charged                     counted until g + W + τ
+//	───┼─────────┼──────────┼──────────────────────────────────────┼──────────┼────▶ time
+//	             ├─ spent ──┤                                      │
+//	                        u ≤ g + τ, which counts until u + W at the latest ─┘
 //
-// A unit that was charged at g is spent at some s with g ≤ s ≤ g + τ. Take any window (t − W, t] and the units that
-// were spent in it: they were charged in (t − W − τ, t], and the store charges at most N units in any W + τ. So no
-// window of length W has more than N.
+// The errand begins at r₀, by the holder's clock. The home charges the units at g, after r₀, and a unit is spent at some u
+// with g ≤ u < r₀ + τ ≤ g + τ. If the home books them for g + d, the lease starts d after the answer was brought, and ends at
+// r₀ + d + τ: the same holds with g + d in place of g. Take any window (t − W, t] and the units that were spent in it: they
+// were charged in (t − W − τ, t], and the home charges at most N units in any W + τ. So no window of length W has more than
+// N, over all regions.
 //
-// A lease starts when its request was sent, which is before g, by a clock that does not jump. That clock has to run as
-// fast as the store's: if it is slower by one part in a thousand, a unit can be spent τ/1000 late. On Linux and some
-// other systems it stops while the machine is suspended: the rest of a lease can then be spent within τ after the
-// machine wakes, however late that is.
+// The holder's clock and the home's may differ by hours. Only rates matter: a lease ends τ/1024 earlier, so the holder's
+// clock may be slower than the home's by one part in 1024. A holder's clock that is set back ends the leases if it shows a
+// time before the demand was last measured (an eighth of the longest lease, or since the last call); if it is set back by
+// less, units are spent late by as much. The clock of [New] does not jump. On Linux and some other systems it stops while
+// the machine is suspended: the rest of a lease can then be spent within τ after the machine wakes, however late that is.
 //
-// # Bookings
+// An answer that is lost, a process that dies, or a holder that loses its state loses units: they stay charged until they
+// leave the window, and nobody spends them. A lease is spent only if the holder still knows of its errand. Units are taken
+// out of a lease before they go back, in the holder's one step, so nobody spends them.
 //
-// The store decides calls that may be booked (see [driver.Booker]), under the longer windows: a booking from a lease would
-// go ahead of those of other processes. A booking is charged at the instant at which it starts, so the bound above holds
-// for it with s = g. A lease goes on spending what it has charged while bookings lie ahead, because no booking was given
-// those units. A new block is a plain call: it is charged if it delays no booking. A caller that waits in order gets its
-// turn under the longer windows, so a queue moves N units every W + τ.
+// # Fairness
+//
+// A key has one errand of a region at a time, and one lease that is booked and has not started. So a region that begins to
+// ask waits for what the others have booked, at most what the tightest limit gives in an eighth of the longest lease, or in
+// two ways, for each of them; and for its own way. From then on every region gets a lease in turn. A region that nobody
+// calls gives back what it has when its lease ends.
+//
+// # When the home is silent
+//
+// A region spends what it holds. Then calls fail at once, with an error that wraps sash.ErrUnavailable; one question at a
+// time goes to the home, ever more seldom, up to every four seconds. What answers in its place is the business of a failover
+// before this store.
 //
 // # And how much less
 //
-// A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms. Unspent units of other
-// processes are missing for up to τ. A block whose answer is lost stays charged until it leaves the window, and the next
-// blocks are smaller. RetryAfter is the store's, for the longer window. Units that go back in the meantime can make it
-// too late.
+// A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms, 4.8 % with a lease of a twentieth
+// of the window. Unspent units of others are missing for up to τ. RetryAfter is the home's, for the longer window. Units that
+// go back in the meantime can make it too late, and for a call that is dearer than the one that the home refused it may be
+// too early.
 //
 // # Its place
 //
-// It belongs behind failover and denials, and before coalesce, which joins the requests for calls and blocks. A store of
+// It belongs behind failover and denials, and before coalesce, which joins the requests for calls and leases. A store of
 // failover behind it could answer by a failure mode, and units that were charged nowhere cannot be leased: New returns
-// an error. Blocks may be given back, so no refusal is firm while a block counts, and denials keeps few refusals.
+// an error. Leases may be given back, so no refusal is firm while one counts, and denials keeps few refusals.
 //
-// Leases are for sliding windows. The store decides alone under policies with a calendar limit or a block and under those
-// that charge refused calls, and it decides calls over several subjects, calls that take what fits, and peeks.
+// Leases are for sliding windows. The home decides alone under policies with a calendar limit or a block and under those
+// that charge refused calls.
 package lease
