@@ -1,0 +1,179 @@
+package modeltest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/goredisstore"
+	"example.com/sash/redisstore"
+	"example.com/sash/redistest"
+)
+
+// A spender counts the units that are spent of leases, on servers that hold them for an hour.
+type spender struct {
+	testing.TB
+	brought, spent int64
+}
+
+const leaseHour = int64(time.Hour / time.Microsecond)
+
+// ask asks a server for a unit.
+func (s *spender) ask(store *redisstore.Store) driver.Held {
+	s.Helper()
+	h, err := store.Spend(s.Context(), driver.Spending{Key: "k", Cost: 1, Longest: leaseHour, Way: 1000})
+	if err != nil {
+		s.Fatal(err)
+	}
+	if h.Spent {
+		s.spent++
+	}
+	return h
+}
+
+// errand asks until a caller is sent on an errand, which must not take more than two calls.
+func (s *spender) errand(store *redisstore.Store) driver.Held {
+	s.Helper()
+	for range 2 {
+		if h := s.ask(store); h.Errand > 0 {
+			return h
+		}
+	}
+	s.Fatal("nobody is sent on an errand")
+	return driver.Held{}
+}
+
+// bring brings a lease. It reports whether it is kept.
+func (s *spender) bring(store *redisstore.Store, errand driver.Held, units int64) bool {
+	s.Helper()
+	kept, err := store.Bring(s.Context(), driver.Errand{Key: "k", Longest: leaseHour, Began: errand.At, Units: units})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.brought += units
+	return kept
+}
+
+// spend spends so many units.
+func (s *spender) spend(store *redisstore.Store, units int) {
+	s.Helper()
+	for i := range units {
+		if h := s.ask(store); !h.Spent {
+			s.Fatalf("unit %d of %d is not spent: %+v", i+1, units, h)
+		}
+	}
+}
+
+// over goes on spending for a while, with new leases of 10 units, and fails if more is spent than was brought.
+func (s *spender) over(stores ...*redisstore.Store) {
+	s.Helper()
+	for range 300 {
+		for _, store := range stores {
+			if h := s.ask(store); h.Errand > 0 && s.brought < 200 {
+				s.bring(store, h, 10)
+			}
+		}
+	}
+	if s.spent > s.brought {
+		s.Errorf("%d units were spent, and %d were brought", s.spent, s.brought)
+	}
+}
+
+// A server that starts again with a snapshot has leases as they were before units of them were spent. It spends none of
+// them, and keeps no lease whose errand began before.
+func TestAServerThatComesBackOlderSpendsNothingTwice(t *testing.T) {
+	for _, saved := range []string{"before the lease is spent", "half spent", "during an errand", "never"} {
+		t.Run(saved, func(t *testing.T) {
+			l := startLive(t)
+			s := &spender{TB: t}
+			save := func(now string) {
+				if now == saved {
+					l.Must(t, "SAVE")
+				}
+			}
+			errand := s.errand(l.store)
+			save("during an errand")
+			if saved != "during an errand" {
+				if !s.bring(l.store, errand, 100) {
+					t.Fatal("the lease is not kept")
+				}
+				save("before the lease is spent")
+				s.spend(l.store, 30)
+				save("half spent")
+				s.spend(l.store, 50)
+			}
+			l.Restart()
+			if saved == "during an errand" {
+				if s.bring(l.store, errand, 100) {
+					t.Error("a lease is kept whose errand began before the restart")
+				}
+			}
+			if saved != "never" && l.client.Exists(t.Context(), "sash:held:k").Val() != 1 {
+				t.Fatal("the server came back without the leases: the test shows nothing")
+			}
+			if saved != "never" {
+				kept, err := l.store.InspectLeases(t.Context(), "k")
+				if err != nil || !kept.Void {
+					t.Errorf("what the server came back with is shown as %+v, %v", kept, err)
+				}
+			}
+			before := s.spent
+			for range 3 {
+				s.ask(l.store)
+			}
+			if s.spent > before {
+				t.Errorf("%d units were spent of a lease from before the restart", s.spent-before)
+			}
+			s.over(l.store)
+		})
+	}
+}
+
+// A replica that takes the primary's place has leases as they were when it last heard of the primary. It spends none of
+// them, and neither spends what the other brings, while a primary that was cut off goes on answering.
+func TestAReplicaThatIsPromotedSpendsNothingTwice(t *testing.T) {
+	l := startLive(t)
+	replica := redistest.StartReplica(t, l.Addr())
+	client := newClient(replica.Addr())
+	t.Cleanup(func() { client.Close() })
+	promoted := goredisstore.New(client, nil)
+	s := &spender{TB: t}
+	s.bring(l.store, s.errand(l.store), 100)
+	s.spend(l.store, 30)
+	l.Must(t, "WAIT", "1", "5000")
+	has := func(server *redistest.Server) string {
+		value, _ := server.Must(t, "GET", "sash:held:k").(string)
+		return value
+	}
+	if has(l.Server) != has(replica) {
+		t.Fatal("the replica has not what the primary has")
+	}
+	replica.Promote(t)
+	s.spend(l.store, 50) // the replica does not hear of it
+	if h := s.ask(promoted); h.Spent {
+		t.Errorf("the replica spends a unit of the primary's lease: %+v", h)
+	}
+	s.over(promoted, l.store)
+	if s.spent < 100 {
+		t.Errorf("only %d units were spent", s.spent)
+	}
+}
+
+// Every process of Redis has another address for the same function, also with the same arguments.
+func TestAProcessOfRedisHasItsOwnMark(t *testing.T) {
+	server := redistest.Start(t)
+	var marks []string
+	for range 6 {
+		mark, _ := server.Must(t, "EVAL", "return string.sub(tostring(redis.call), -12)", "0").(string)
+		again, _ := server.Must(t, "EVAL", "return {1, string.sub(tostring(redis.call), -12)}", "0").([]any)
+		if len(mark) != 12 || len(again) != 2 || again[1] != mark {
+			t.Errorf("the mark of a process is %q, and then %q", mark, again)
+		}
+		if slices.Contains(marks, mark) {
+			t.Errorf("two processes have the mark %q of %q: does the system put memory at random addresses?", mark, marks)
+		}
+		marks = append(marks, mark)
+		server.Restart()
+	}
+}
