@@ -11,6 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/redistest"
+	"example.com/sash/redistest/adaptertest"
 )
 
 // A ring places keys by their hash tag alone: two keys of one Redis Cluster slot can be on two servers.
@@ -54,6 +55,7 @@ func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 			t.Error("one server has all keys; the test shows nothing")
 		}
 	})
+	t.Run("leases", func(t *testing.T) { adaptertest.SpendLeases(t, c.Store) })
 	t.Run("subjects with the same slot and different tags", func(t *testing.T) {
 		for _, pair := range sameSlot(8) { // some of them are on different servers
 			charge(pair[0], pair[1])

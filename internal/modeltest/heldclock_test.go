@@ -9,7 +9,8 @@ import (
 )
 
 // A lease ends by the server's clock. One that jumps ahead ends it early. One that is set back to before the interval in
-// which demand is counted ends it at once, and one that is set back by less lets it be spent as much later.
+// which demand is counted, at most an eighth of the longest lease while calls come, ends it at once. One that is set back
+// by less lets it be spent as much later.
 func TestLeasesOnAClockThatJumps(t *testing.T) {
 	server, clock := redistest.StartWithClock(t)
 	client := newClient(server.Addr())
@@ -26,7 +27,8 @@ func TestLeasesOnAClockThatJumps(t *testing.T) {
 		{"back", []time.Duration{-time.Minute}, false},
 		{"back, and forward", []time.Duration{-time.Minute, 30 * time.Minute}, false},
 		{"back by a day", []time.Duration{-24 * time.Hour}, false},
-		{"back by less than the interval of the demand has lasted", []time.Duration{40 * time.Minute, 20 * time.Minute}, true},
+		{"ahead, and back by half of it", []time.Duration{40 * time.Minute, 20 * time.Minute}, false},
+		{"back by less than an eighth of the lease", []time.Duration{6 * time.Minute, 3 * time.Minute}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock.Move(t, 0)

@@ -156,6 +156,11 @@ func (w *heldWalk) spend(now int64) error {
 	if w.IntN(10) == 0 {
 		w.way = w.Int64N(w.longest/4 + 1)
 	}
+	return w.ask(now, s)
+}
+
+// ask makes a call of both.
+func (w *heldWalk) ask(now int64, s driver.Spending) error {
 	got, err := w.store.Spend(context.Background(), s)
 	want := w.model.Spend(now, &s)
 	w.note("%+v gets %+v", s, got)
@@ -188,17 +193,22 @@ func (w *heldWalk) bring(now int64) error {
 		e.Began = now - w.Int64N(1000)
 	}
 	switch n := w.IntN(10); {
-	case e.Began == 0 || n > 8:
-		e.Refused, e.RefusedCost = 1+w.Int64N(w.longest), 1+w.Int64N(5)
+	case e.Began == 0 && (n > 3 || modelled(&w.model).Since.IsZero()) || n > 8:
+		e.Refused, e.RefusedCost = 1+w.Int64N(1+w.Int64N(5*w.longest)), 1+w.Int64N(5)
 	case n > 7:
-		e.Failed = 1 + w.Int64N(w.longest)
+		e.Failed = 1 + w.Int64N(1+w.Int64N(5*w.longest))
 	case n > 6: // it brings nothing
 	default:
-		e.Units, e.Delay = 1+w.Int64N(40), max(0, w.Int64N(w.longest)-w.longest/2)
+		e.Units, e.Delay = 1+w.Int64N(40), max(0, w.Int64N(2*w.longest)-w.longest)
 		if w.IntN(20) == 0 {
 			e.Units = driver.MaxUnits
 		}
 	}
+	return w.brings(now, e)
+}
+
+// brings brings the same to both.
+func (w *heldWalk) brings(now int64, e driver.Errand) error {
 	got, err := w.store.Bring(context.Background(), e)
 	want := w.model.Bring(now, &e)
 	w.note("%+v is kept: %v", e, got)
@@ -209,6 +219,32 @@ func (w *heldWalk) bring(now int64) error {
 		w.met["kept"]++
 	} else if e.Units > 0 {
 		w.met["not kept"]++
+	}
+	return nil
+}
+
+// crowd brings more leases than a key keeps, and goes on while they end.
+func (w *heldWalk) crowd() error {
+	for i := range 20 {
+		w.clock.Advance(time.Duration(w.longest/6) * time.Microsecond)
+		now := w.clock.Now().UnixMicro()
+		w.errands = nil
+		if err := w.ask(now, driver.Spending{Key: w.key, Cost: driver.MaxUnits / 2, Longest: w.longest, Way: w.way}); err != nil {
+			return err
+		}
+		if len(w.errands) == 0 {
+			continue
+		}
+		delay := int64(9-3*(i%3)) * w.longest / 10
+		if err := w.brings(now, driver.Errand{Key: w.key, Longest: w.longest, Began: now, Units: int64(1 + i), Delay: delay}); err != nil {
+			return err
+		}
+		if err := w.ask(now, driver.Spending{Key: w.key, Cost: 1, Longest: w.longest, Way: w.way, Again: true}); err != nil {
+			return err
+		}
+		if err := w.same(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -238,8 +274,8 @@ func (w *heldWalk) same() error {
 	}
 	if got == nil {
 		got = &redisstore.Leases{Rest: -1}
-	} else if got.TTL <= 0 {
-		return fmt.Errorf("the key lives for %v", got.TTL)
+	} else if matters := w.model.Expires() - got.At.UnixMicro(); (got.TTL + time.Millisecond).Microseconds() < matters {
+		return fmt.Errorf("the key lives for %v, and what it holds matters for %d µs", got.TTL, matters)
 	}
 	got.Key, got.At, got.TTL, got.Bytes = "", time.Time{}, 0, 0
 	if want := modelled(&w.model); !reflect.DeepEqual(*got, want) {
@@ -273,4 +309,67 @@ func modelled(l *window.Leases) redisstore.Leases {
 		})
 	}
 	return out
+}
+
+// held: leases are those of the arithmetic; what another process of Redis wrote is not spent; and keys live as long as what
+// they hold matters.
+func (b *bench) held() error {
+	if b.algorithm != driver.SlidingLog {
+		return nil
+	}
+	if err := newHeldWalk(b.store, b.clock, "crowd", 1, true).crowd(); err != nil {
+		return err
+	}
+	if err := b.heldElsewhere(); err != nil {
+		return err
+	}
+	return walkSmall(60, func(seed uint64, traced bool) error {
+		return newHeldWalk(b.store, b.clock, fmt.Sprintf("held/%d/%v", seed, traced), seed, traced).run(120)
+	})
+}
+
+// heldElsewhere spends leases whose value says that another process wrote it, during an errand and after it.
+func (b *bench) heldElsewhere() error {
+	ctx := context.Background()
+	const longest = 1_000_000
+	for _, after := range []bool{false, true} {
+		key := fmt.Sprint("elsewhere", after)
+		s := driver.Spending{Key: key, Cost: 1, Longest: longest}
+		var errand driver.Held
+		for range 2 {
+			var err error
+			if errand, err = b.store.Spend(ctx, s); err != nil {
+				return err
+			}
+		}
+		if after {
+			if err := b.broughtTo(key, errand.At, longest, true); err != nil {
+				return err
+			}
+		}
+		if err := b.scripts.client.SetRange(ctx, "sash:held:"+key, 45, "another one.").Err(); err != nil {
+			return err
+		}
+		if !after {
+			if err := b.broughtTo(key, errand.At, longest, false); err != nil {
+				return err
+			}
+			continue
+		}
+		if n, err := b.store.Return(ctx, key, errand.At, 0); n != 0 || err != nil {
+			return fmt.Errorf("%d units of another process are returned, %v", n, err)
+		}
+		if h, err := b.store.Spend(ctx, s); err != nil || !h.Alone {
+			return fmt.Errorf("a call that meets what another process wrote gets %+v, %v", h, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) broughtTo(key string, began, longest int64, want bool) error {
+	kept, err := b.store.Bring(context.Background(), driver.Errand{Key: key, Longest: longest, Began: began, Units: 9})
+	if err != nil || kept != want {
+		return fmt.Errorf("the lease of an errand of %d is kept: %v, %v, want %v", began, kept, err, want)
+	}
+	return nil
 }

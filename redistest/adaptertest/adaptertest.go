@@ -52,6 +52,7 @@ func Run(t *testing.T, open Open) {
 		{"a missing script is sent once, and again after a flush", testNoScript},
 		{"a server that restarted decides again", testRestart},
 		{"a lost reply is charged at most once", testLostReply},
+		{"a lease is spent by all clients, and a lost reply once", testLeases},
 		{"a settlement whose reply is lost is applied once", testLostSettlement},
 		{"a call whose reply is lost is repeated with its ID", testLostOnce},
 		{"an admission waits for replicas", testReplicas},

@@ -106,6 +106,7 @@ func testCluster(t *testing.T, open Open) {
 			t.Errorf("%d and %d are left, want 9 and 8", a, b)
 		}
 	})
+	t.Run("leases are spent on the servers that have them", func(t *testing.T) { SpendLeases(t, conn.Store) })
 	t.Run("subjects of one slot are decided in one command", func(t *testing.T) {
 		subjects := []sash.Subject{{Key: sash.KeyTogether("t", "a"), Cost: 1}, {Key: sash.KeyTogether("t", "b"), Cost: 2}}
 		c.forget()
