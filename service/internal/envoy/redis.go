@@ -38,7 +38,7 @@ func (r *reader) redis() string {
 	}
 	switch kind := strings.ToLower(r.text("REDIS_TYPE", "single")); kind {
 	case "single":
-		if strings.EqualFold(r.text("REDIS_SOCKET_TYPE", "unix"), "tcp") || strings.HasPrefix(addrs, scheme) {
+		if r.overTCP(addrs) {
 			at := r.servers(addrs)
 			u.Host, u.Path = at.hosts, at.db
 			r.authenticate(&u, at.user, at.password)
@@ -68,6 +68,22 @@ func (r *reader) redis() string {
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
+}
+
+// overTCP reports whether REDIS_URL has a server, and not the path of a socket.
+func (r *reader) overTCP(addrs string) bool {
+	network, path := strings.ToLower(r.text("REDIS_SOCKET_TYPE", "unix")), strings.HasPrefix(addrs, "/")
+	switch {
+	case strings.HasPrefix(addrs, scheme):
+		return true
+	case network != "tcp" && network != "unix":
+		r.fail("REDIS_SOCKET_TYPE=%s: use tcp or unix", network)
+	case network == "tcp" && path && r.env("REDIS_URL") != "": // without it a flag may name the server
+		r.fail("REDIS_URL has no server, and REDIS_SOCKET_TYPE is tcp: use host:port")
+	case network == "unix" && !path:
+		r.fail("REDIS_URL has no path of a socket, and REDIS_SOCKET_TYPE is unix, its default: use tcp for host:port")
+	}
+	return network == "tcp"
 }
 
 // scheme begins the servers of REDIS_URL that are URLs.

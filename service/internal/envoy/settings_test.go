@@ -98,6 +98,10 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis://", "REDIS_TYPE=single REDIS_AUTH=a REDIS_AUTH_FILE=b", "REDIS_TYPE=single REDIS_AUTH_FILE=/none",
 		"CONFIG_TYPE=GRPC_XDS_SOTW XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=many", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=ms",
 		"REDIS_TYPE=single REDIS_POOL_SIZE=x",
+		"REDIS_URL=redis:6379 REDIS_SOCKET_TYPE=pigeon",
+		"REDIS_URL=redis:6379 REDIS_SOCKET_TYPE=unix", // and without REDIS_SOCKET_TYPE
+		"REDIS_TYPE=single REDIS_URL=redis:6379",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=/run/redis.sock",
 	} {
 		fields := strings.Fields(text)
 		name, _, _ := strings.Cut(fields[len(fields)-1], "=")
