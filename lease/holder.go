@@ -19,17 +19,13 @@ type id struct {
 
 func identify(req *driver.Request) id {
 	p := req.Policy
-	sum := mix(mix(uint64(p.Algorithm)+1, uint64(p.Resolution)), uint64(len(p.Limits)))
+	const odd = 0xff51afd7ed558ccd // of MurmurHash3
+	sum := (uint64(p.Algorithm)<<8 ^ uint64(len(p.Limits)) ^ uint64(p.Resolution)<<16 ^ odd) * odd
 	for i := range p.Limits {
-		sum = mix(mix(sum, uint64(p.Limits[i].Units)), uint64(p.Limits[i].Window))
+		sum = (sum ^ uint64(p.Limits[i].Units)) * odd
+		sum = (sum>>32 ^ sum ^ uint64(p.Limits[i].Window)) * odd
 	}
-	return id{req.Key, sum}
-}
-
-// mix is a step of MurmurHash3, 64 bits.
-func mix(sum, word uint64) uint64 {
-	sum = (sum ^ word) * 0xff51afd7ed558ccd
-	return sum ^ sum>>32
+	return id{req.Key, sum ^ sum>>32}
 }
 
 // String returns the key of the leases in a holder.
@@ -108,7 +104,13 @@ func (p *private) shard(name id) (*shard, uint64) {
 
 func (p *private) now() int64 { return 1 + time.Since(p.start).Microseconds() }
 
-func (p *private) spend(_ context.Context, name id, s driver.Spending) (driver.Held, error) {
+func (p *private) spend(_ context.Context, name id, s driver.Spending) (held driver.Held, _ error) {
+	p.take(name, &s, &held)
+	return held, nil
+}
+
+// take is spend without copies.
+func (p *private) take(name id, s *driver.Spending, held *driver.Held) {
 	sh, hash := p.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -119,9 +121,10 @@ func (p *private) spend(_ context.Context, name id, s driver.Spending) (driver.H
 		sh.keys[hash] = e
 	}
 	if e == nil || e.name != name { // there is no room, or another name has the same hash
-		return driver.Held{At: now, Alone: true}, nil
+		*held = driver.Held{At: now, Alone: true}
+		return
 	}
-	return e.leases.Spend(now, &s), nil
+	e.leases.Take(now, s, held)
 }
 
 // room reports whether there is room for another key. It visits a few and drops the first that nothing is kept of.

@@ -23,6 +23,7 @@ type Store struct {
 	longest  time.Duration
 	least    int64 // a limit of fewer units is too small to split
 	holder   holder
+	private  *private // the holder, if it is one: its calls allocate and copy nothing
 	home     home
 	policies policies
 	errands  errands
@@ -77,6 +78,7 @@ func makeStore(next driver.Store, h holder, longest time.Duration, least int64) 
 			"put failover before lease, not behind it")
 	}
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: h}
+	s.private, _ = h.(*private)
 	s.policies.longer = make(map[*driver.Policy]*driver.Policy)
 	s.errands.out = make(map[id]*errand)
 	s.fetched.leases = make(map[fetchedName]*lease)
@@ -85,7 +87,7 @@ func makeStore(next driver.Store, h holder, longest time.Duration, least int64) 
 
 // Decide implements [driver.Store]. An admission from a lease has the source [driver.FromLease], and its At is when the
 // home charged the lease.
-func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.Answer, _ error) {
+func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
 	if !leasable(req.Policy) {
 		return s.Next.Decide(ctx, req)
 	}
@@ -100,8 +102,10 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.A
 	}
 	var patience patience
 	for {
-		held, err := s.holder.spend(ctx, name, call)
-		if err != nil {
+		var held driver.Held
+		if s.private != nil {
+			s.private.take(name, &call, &held)
+		} else if held, err = s.holder.spend(ctx, name, call); err != nil {
 			return driver.Answer{}, err
 		}
 		call.Again = true

@@ -37,7 +37,13 @@ type refusal struct {
 
 // Spend implements [driver.Holder] at an instant of the holder's clock.
 func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
-	a.At = now
+	l.Take(now, s, &a)
+	return a
+}
+
+// Take is Spend in place: it saves copying the answer.
+func (l *Leases) Take(now int64, s *driver.Spending, a *driver.Held) {
+	*a = driver.Held{At: now}
 	if now < l.since {
 		*l = Leases{} // the clock was set back: what was brought later than now could be spent too late
 	}
@@ -50,13 +56,13 @@ func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
 		h.left -= s.Cost
 		a.Spent, a.Left, a.Note, a.Noted = true, h.left, h.note, max(0, now-h.brought)
 		if l.until <= now && l.down <= now && l.refusal.until <= now && asked >= 2*s.Cost && l.low(now, s, want) {
-			l.send(now, s, &a, want)
+			l.send(now, s, a, want)
 		}
-		return a
+		return
 	}
 	if h := l.coming(now, s.Cost); h != nil {
 		a.Refused, a.Note, a.Noted = h.starts-now, h.note, max(0, now-h.brought)
-		return a
+		return
 	}
 	switch r := &l.refusal; {
 	case r.until > now && s.Cost >= r.cost:
@@ -68,9 +74,8 @@ func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
 	case asked < 2*s.Cost:
 		a.Alone = true
 	default:
-		l.send(now, s, &a, want)
+		l.send(now, s, a, want)
 	}
-	return a
 }
 
 // count adds units to the demand, up to the most that a limit has. Every eighth of the longest lease it begins an interval,
