@@ -242,7 +242,10 @@ func TestARefusalIsKnownToTheRegion(t *testing.T) {
 func TestALeaseShorterThanItsWayIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := newOcean(trip / 2)
-		region := newRegion(t, home, 1, 200*time.Millisecond, 0, sash.PerMinute(60_000))
+		region, stores := newRegionStores(t, home, 1, 200*time.Millisecond, 0, sash.PerMinute(60_000))
+		if err := stores[0].Check(); err != nil {
+			t.Errorf("before the way is known: %v", err)
+		}
 		for i := range 300 {
 			before := time.Now()
 			if res, err := region[0].Allow(t.Context(), "k"); err != nil || !res.Allowed {
@@ -251,6 +254,9 @@ func TestALeaseShorterThanItsWayIsNotTaken(t *testing.T) {
 			if took := time.Since(before); took > 2*trip || i > 5 && took > trip {
 				t.Errorf("call %d took %v", i, took)
 			}
+		}
+		if stores[0].Check() == nil {
+			t.Errorf("leases of 200 ms are long enough for a way of %v", stores[0].Way())
 		}
 		time.Sleep(10 * time.Second)
 	})

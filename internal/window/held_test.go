@@ -1,0 +1,110 @@
+package window_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"example.com/sash/driver"
+	"example.com/sash/internal/window"
+)
+
+// What is spent and taken out of each lease is at most what was brought, and is spent while the lease lasts, whatever the
+// order of calls and wherever the clock goes. One caller at a time is on an errand.
+func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
+	type brought struct {
+		units, out   int64
+		starts, ends int64
+	}
+	spends, returns, setBack := 0, 0, 0
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var l window.Leases
+		const longest = 1_000_000
+		now := int64(1_000_000_000)
+		leases := map[string]*brought{}
+		var errand, until int64 // the one that is under way
+		var began []int64
+		for step := range 400 {
+			now += random.Int64N(longest / 16)
+			if random.IntN(100) == 0 {
+				now -= random.Int64N(3 * longest)
+				errand, until = 0, 0
+				setBack++
+			}
+			switch random.IntN(4) {
+			default:
+				s := driver.Spending{Cost: 1 + random.Int64N(5), Longest: longest, Way: random.Int64N(longest / 8), Again: random.IntN(5) == 0}
+				a := l.Spend(now, &s)
+				if a.Spent {
+					b := leases[a.Note]
+					if b.out += s.Cost; b.out > b.units {
+						t.Fatalf("seed %d: %d units were spent of %d", seed, b.out, b.units)
+					}
+					if now < b.starts || now >= b.ends {
+						t.Fatalf("seed %d: a unit of %+v was spent at %d", seed, b, now)
+					}
+					spends++
+				}
+				if a.Errand > 0 {
+					if errand != 0 && now < until && now >= errand {
+						t.Fatalf("seed %d: two errands at once", seed)
+					}
+					if a.Errand < s.Cost && !a.Spent {
+						t.Fatalf("seed %d: an errand for %d units, of a call that costs %d", seed, a.Errand, s.Cost)
+					}
+					errand, until = now, now+s.Patience()
+				}
+			case 1:
+				if errand == 0 {
+					continue
+				}
+				note := string(rune('a' + step))
+				e := driver.Errand{Began: errand, Longest: longest, Units: 1 + random.Int64N(100), Delay: random.Int64N(2) * random.Int64N(longest), Note: note, Rest: -1}
+				kept := l.Bring(now, &e)
+				if again := l.Bring(now, &e); again {
+					t.Fatalf("seed %d: an errand brought two leases", seed)
+				}
+				if kept {
+					leases[note] = &brought{units: e.Units, starts: now + e.Delay, ends: errand + e.Delay + longest}
+					began = append(began, errand)
+				}
+				errand, until = 0, 0
+			case 2:
+				if len(began) > 0 && random.IntN(3) == 0 {
+					if units := l.Return(began[random.IntN(len(began))], random.Int64N(20)); units < 0 {
+						t.Fatalf("seed %d: %d units were taken out", seed, units)
+					} else if units > 0 {
+						returns++
+					}
+				}
+			}
+		}
+		out := int64(0)
+		for _, b := range leases {
+			out += b.units - b.out
+		}
+		for _, instant := range began {
+			if out -= l.Return(instant, 0); out < 0 {
+				t.Fatalf("seed %d: more was taken out than was left", seed)
+			}
+		}
+	}
+	if spends < 10_000 || returns < 500 || setBack < 500 {
+		t.Errorf("%d spent, %d returns, %d times the clock was set back: this test shows nothing", spends, returns, setBack)
+	}
+}
+
+// After a key was forgotten, no lease on its way is kept.
+func TestALeaseOnItsWayIsForgotten(t *testing.T) {
+	var l window.Leases
+	s := driver.Spending{Cost: 1, Longest: 1_000_000}
+	l.Spend(5_000_000, &s)
+	a := l.Spend(5_000_001, &s)
+	if a.Errand == 0 {
+		t.Fatalf("%+v", a)
+	}
+	l.Forget()
+	if l.Bring(5_000_100, &driver.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
+		t.Error("the lease is kept")
+	}
+}
