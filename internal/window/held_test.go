@@ -108,3 +108,21 @@ func TestALeaseOnItsWayIsForgotten(t *testing.T) {
 		t.Error("the lease is kept")
 	}
 }
+
+// A clock that is set back would let a lease be spent too late: it ends.
+func TestALeaseEndsWhenTheClockIsSetBack(t *testing.T) {
+	var l window.Leases
+	s := driver.Spending{Cost: 1, Longest: 1_000_000}
+	l.Spend(5_000_000, &s)
+	a := l.Spend(5_000_001, &s)
+	if !l.Bring(5_000_100, &driver.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
+		t.Fatal("no lease")
+	}
+	if a := l.Spend(5_000_200, &s); !a.Spent {
+		t.Fatalf("%+v", a)
+	}
+	l.Spend(4_000_000, &s)
+	if a := l.Spend(5_000_300, &s); a.Spent {
+		t.Errorf("%+v", a)
+	}
+}
