@@ -18,7 +18,6 @@ type home struct {
 	silent int       // questions in a row without an answer; guarded by mu, as all below
 	cause  error     // of the last one
 	next   time.Time // when another may go
-	asking bool      // one that may find out is under way
 }
 
 const (
@@ -41,17 +40,18 @@ func (h *home) measure(took time.Duration) {
 	h.way.Store(way)
 }
 
-// may reports whether a question may go to the home. If it has been silent, the caller has to report what came of it.
+// may reports whether a question may go to the home. If it has been silent, the next one may when this one has failed.
 func (h *home) may() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.silent == 0 {
 		return true
 	}
-	if h.asking || time.Now().Before(h.next) {
+	now := time.Now()
+	if now.Before(h.next) {
 		return false
 	}
-	h.asking = true
+	h.next = now.Add(fetchWithin)
 	return true
 }
 
@@ -59,14 +59,13 @@ func (h *home) may() bool {
 func (h *home) answered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.silent, h.cause, h.asking = 0, nil, false
+	h.silent, h.cause = 0, nil
 }
 
 // failed counts an errand that failed after a time, and returns the pause after it. A failure at once is no silence.
 func (h *home) failed(cause error, took time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asking = false
 	if took < max(leastSlow, time.Duration(2*h.way.Load())*time.Microsecond) {
 		return firstPause
 	}
