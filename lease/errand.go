@@ -13,7 +13,7 @@ import (
 
 const (
 	shareOfRest  = 8           // a lease is at most this part of what is left at home
-	mostWaits    = 2           // for answers of the home to errands; then the home decides the call alone
+	mostWaits    = 2           // for errands; then the home decides the call alone
 	fetchWithin  = time.Second // the longest time to fetch a lease
 	returnWithin = time.Second // the longest time to give units back
 	mostErrands  = 1024        // of this process at once
@@ -21,11 +21,8 @@ const (
 
 // An errand is one of this process.
 type errand struct {
-	done chan struct{}
-
-	// Set before done is closed.
-	asks  int  // how often it asked the home
-	alone bool // the home does not lease, and decides each call alone
+	done  chan struct{}
+	alone bool // set before done is closed: the home does not lease, and decides each call alone
 }
 
 // errands are those of this process that are under way.
@@ -67,7 +64,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 	began := time.Now()
 	e := driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
 	var fetched *lease
-	answer, asked, err := s.fetch(ctx, req, &held, out)
+	answer, asked, err := s.fetch(ctx, req, &held)
 	switch {
 	case errors.Is(err, errSilent):
 		e.Failed = s.home.pause().Microseconds()
@@ -109,7 +106,7 @@ var (
 )
 
 // fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
-func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held, out *errand) (answer driver.Answer, asked int64, err error) {
+func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held) (answer driver.Answer, asked int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", errPanic, r)
@@ -129,22 +126,21 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 		req.Within = s.longest.Microseconds()
 	}
 	asked = max(least, min(held.Errand, rest/shareOfRest))
-	answer, err = s.askFor(ctx, req, asked, out)
+	answer, err = s.askFor(ctx, req, asked)
 	switch {
 	case err != nil || answer.Allowed():
 	case asked > least:
 		asked = least
-		answer, err = s.askFor(ctx, req, asked, out)
+		answer, err = s.askFor(ctx, req, asked)
 	case asked > cost && !held.Spent: // a call waits: what is left now
 		asked, req.Within = min(max(cost, answer.Remaining()), asked-1), 0
-		answer, err = s.askFor(ctx, req, asked, out)
+		answer, err = s.askFor(ctx, req, asked)
 	}
 	return answer, asked, err
 }
 
 // askFor asks the home for units.
-func (s *Store) askFor(ctx context.Context, req driver.Request, units int64, out *errand) (driver.Answer, error) {
-	out.asks++
+func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (driver.Answer, error) {
 	req.Cost = units
 	answer, err := s.measured(ctx, req)
 	if err == nil {
@@ -180,9 +176,9 @@ func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 
 // A patience is how long a call has waited for leases.
 type patience struct {
-	asks   int           // of the home, by errands of this process
-	waited time.Duration // for those of other processes
-	alone  bool
+	errands int           // of this process
+	waited  time.Duration // for those of other processes
+	alone   bool
 }
 
 // over reports whether the home decides the call alone.
@@ -191,7 +187,7 @@ func (p *patience) over(way int64) bool {
 	if way > 0 {
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
 	}
-	return p.asks >= mostWaits || p.waited > most
+	return p.errands >= mostWaits || p.waited > most
 }
 
 // wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again.
@@ -202,7 +198,7 @@ func (e *errands) wait(ctx context.Context, name id, out *errand, held *driver.H
 	if out != nil {
 		select {
 		case <-out.done:
-			p.asks += out.asks
+			p.errands++
 			p.alone = out.alone
 			return nil
 		case <-ctx.Done():
