@@ -241,6 +241,10 @@ ratelimit: # Envoy's own rate limit service, from the Go module proxy
 bench-scale: redis ## measure a million keys in memory and on Redis, and write docs/benchmarks-scale.md (about a minute)
 	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
+.PHONY: bench-regions
+bench-regions: redis ## measure one limit over three regions, beside one Redis for all and a limit in each, and write docs/benchmarks-regions.md (about eight minutes)
+	cd internal/bench && go run ./cmd/sashbench -parts regions -o ../../docs/benchmarks-regions.md
+
 .PHONY: tidy
 tidy: ## tidy every go.mod, and build each module without go.work
 	@go run ./internal/release tidy

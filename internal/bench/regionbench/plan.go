@@ -55,6 +55,7 @@ const (
 // A stream is calls from one instant until another, after the beginning of the run.
 type stream struct {
 	Decider     int
+	Label       int // what the figures are grouped by
 	From, Until time.Duration
 	Rate        float64 // calls a second
 	// Subjects are numbered from First; which of them a call is for follows Zipf's law with Skew, where that is not zero,

@@ -59,5 +59,3 @@ func TestOneRedisForAllRegionsTakesTheWayThere(t *testing.T) {
 		t.Logf("region %d: p50 %v, p99 %v; late p50 %v, p99 %v", i, percentile(times, .5), percentile(times, .99), percentile(late, .5), percentile(late, .99))
 	}
 }
-
-func everything(*stream, *record) bool { return true }

@@ -20,6 +20,7 @@ type Config struct {
 	Turn         time.Duration // how long a contender decides through a client in a round
 	Window       time.Duration // of the limit whose worst window is searched for
 	Keys         int           // the most keys, where keys grow
+	Quick        bool          // check that everything runs
 }
 
 // A Report is the page of one run.
@@ -58,7 +59,7 @@ func (r *Report) target(bound string, want, measured float64, reached bool, name
 	if reached {
 		met = "yes"
 	}
-	r.targets.Row(name, fmt.Sprintf("%s %.4g", bound, want), Number(measured), met)
+	r.targets.Row(name, fmt.Sprintf("%s %.5g", bound, want), Number(measured), met)
 }
 
 // Add executes a template of Markdown and adds the result to the page. The template also finds the

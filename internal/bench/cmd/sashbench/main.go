@@ -15,6 +15,7 @@ import (
 	"example.com/sash/internal/bench/gobench"
 	"example.com/sash/internal/bench/netbench"
 	"example.com/sash/internal/bench/redisbench"
+	"example.com/sash/internal/bench/regionbench"
 	"example.com/sash/internal/bench/report"
 	"example.com/sash/internal/bench/servicebench"
 )
@@ -32,9 +33,17 @@ var benches = map[string][]func(*report.Report) error{
 	"redis":   {redisbench.Run},
 	"go":      {gobench.Run},
 	"scale":   {gobench.Scale, netbench.Scale},
+	"regions": {regionbench.Run},
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == regionbench.Caller {
+		if err := regionbench.Call(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "sashbench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "sashbench:", err)
 		os.Exit(1)
@@ -48,11 +57,11 @@ func run() error {
 	flag.IntVar(&cfg.ClientRounds, "net-rounds", 5, "alternating rounds of every figure of decisions through a client")
 	flag.IntVar(&cfg.Calls, "calls", 10_000, "decisions in a round where the server's time is measured")
 	flag.DurationVar(&cfg.Turn, "long", 250*time.Millisecond, "how long each contender decides through a client in a round")
-	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go and scale")
+	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go, scale and regions")
 	quick := flag.Bool("quick", false, "check in about a minute that everything runs; the figures mean little")
 	flag.Parse()
 	if *quick {
-		cfg = report.Config{Rounds: 1, ClientRounds: 1, Calls: 1000, Turn: 50 * time.Millisecond, Window: 200 * time.Millisecond, Keys: 100_000}
+		cfg = report.Config{Rounds: 1, ClientRounds: 1, Calls: 1000, Turn: 50 * time.Millisecond, Window: 200 * time.Millisecond, Keys: 100_000, Quick: true}
 	}
 	r := report.New(cfg, os.Stderr)
 	if *out != "" {
