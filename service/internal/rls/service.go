@@ -105,6 +105,8 @@ func description() *grpc.ServiceDesc {
 
 // serve is ShouldRateLimit over gRPC. What interceptors and a context with a timeout would do for each call is done here
 // and by calls, for a fifth of the processor time.
+//
+//nolint:revive // the order of the arguments is grpc-go's
 func serve(srv any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	s, in := srv.(*Service), &pb.RateLimitRequest{}
 	one, ok := ctx.Value(callKey{}).(*call)
