@@ -24,9 +24,9 @@
 // # Different keys
 //
 // If the store can decide several subjects in one round trip ([driver.Gatherer], which redisstore is), batches and single
-// calls of different keys travel together. Two round trips to a place of the store, such as a Redis or a slot of a cluster,
-// go out at once, each for one call or what waits. A call that comes meanwhile waits until one of them is over, or until
-// 16 calls wait:
+// calls of different keys travel together. Eight round trips to a place of the store, such as a Redis or a slot of a
+// cluster, go out at once, each for one call or for what waits. A call that comes meanwhile waits until one of them is over,
+// or until 16 calls wait. With two instead of eight:
 //
 //	time ─▶   a ├──────────────┤
 //	              b ├──────────────┤
@@ -35,8 +35,11 @@
 //	                        e ┄├──────────────┤        error of its own
 //
 // There is no timer here either, and a call that meets no others leaves at once. A place that hangs delays no call of
-// another, and while one round trip hangs calls leave with the other. A round trip is canceled once all its callers have
+// another, and while one round trip hangs calls leave with the others. A round trip is canceled once all its callers have
 // left. Peeks and calls of policies that charge refused calls go with others too.
+//
+// Do not use it over a proxy that sends a script with keys of several servers to the server of the first key: it would
+// decide on the wrong server. A Redis Cluster rejects such a script, and then calls go alone.
 //
 // # Exact
 //

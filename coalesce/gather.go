@@ -10,9 +10,9 @@ import (
 	"example.com/sash/driver"
 )
 
-// mostTrips is how many round trips to a place are under way before calls wait for one of them. With one, every call that
-// comes meanwhile would wait for a slow one.
-const mostTrips = 2
+// mostTrips is how many round trips to a place are under way before calls wait for one of them. With fewer, a process with
+// few calls at a time spends more on waiting than it saves, and a call waits longer: see docs/decisions/0029.
+const mostTrips = 8
 
 // A gatherer is the store behind the queues of the keys. It decides calls of different keys together.
 type gatherer struct {
@@ -83,7 +83,7 @@ func (g *gatherer) leave(p *place) {
 func (g *gatherer) next(p *place) *batch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(p.calls) == 0 || p.trips > mostTrips {
+	if len(p.calls) == 0 {
 		p.trips--
 		return nil
 	}

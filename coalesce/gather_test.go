@@ -123,13 +123,13 @@ func TestCallsOfDifferentKeysThatWaitTravelTogether(t *testing.T) {
 		store := newMany()
 		c := newCrowd(t, store)
 		start := time.Now()
-		c.keys(0, 10)
+		c.keys(0, coalesce.MostTrips+8)
 		c.wg.Wait()
 		if took := time.Since(start); took != 2*store.trip {
 			t.Errorf("took %v; two round trips are %v", took, 2*store.trip)
 		}
-		if n := len(store.trips); n != 3 || len(store.trips[2]) != 8 {
-			t.Errorf("the round trips are %v; two alone, and then one for the others, are enough", store.trips)
+		if n := len(store.trips); n != coalesce.MostTrips+1 || len(store.trips[n-1]) != 8 {
+			t.Errorf("the round trips are %v; the first calls alone, and then one for the others, are enough", store.trips)
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestAFullRoundTripLeavesAtOnce(t *testing.T) {
 		store := newMany()
 		c := newCrowd(t, store)
 		start := time.Now()
-		c.keys(0, 2+3*driver.MaxGather)
+		c.keys(0, coalesce.MostTrips+3*driver.MaxGather)
 		c.wg.Wait()
 		if took := time.Since(start); took != store.trip {
 			t.Errorf("took %v; a round trip is %v", took, store.trip)
@@ -166,9 +166,9 @@ func TestAFullRoundTripLeavesAtOnce(t *testing.T) {
 			}
 		}
 		start = time.Now()
-		c.keys(100, 103)
+		c.keys(100, 101+coalesce.MostTrips)
 		c.wg.Wait()
-		if took := time.Since(start); took != 2*store.trip || len(store.trips) != 8 {
+		if took := time.Since(start); took != 2*store.trip || len(store.trips) != 2*coalesce.MostTrips+4 {
 			t.Errorf("afterwards: took %v, and %d round trips in all", took, len(store.trips))
 		}
 	})
@@ -181,7 +181,7 @@ func TestAnErrorAmongOthersIsOfItsOwnCall(t *testing.T) {
 		bad := fmt.Errorf("another program's: %w", driver.ErrRejected)
 		store.fails["bad"], store.fails["apart"] = bad, driver.ErrApart
 		c := newCrowd(t, store)
-		c.keys(0, 4)
+		c.keys(0, coalesce.MostTrips+2)
 		c.allow(t.Context(), "bad", func(_ sash.Result, err error) {
 			if !errors.Is(err, driver.ErrRejected) {
 				t.Errorf("the error is %v", err)
@@ -189,7 +189,7 @@ func TestAnErrorAmongOthersIsOfItsOwnCall(t *testing.T) {
 		})
 		c.allow(t.Context(), "apart", c.admitted)
 		c.wg.Wait()
-		if n := len(store.trips); n != 4 || !slices.Equal(store.trips[3], []string{"apart"}) {
+		if n := len(store.trips); n != coalesce.MostTrips+2 || !slices.Equal(store.trips[n-1], []string{"apart"}) {
 			t.Errorf("the round trips are %v", store.trips)
 		}
 	})
@@ -205,7 +205,7 @@ func TestACallThatHangsDelaysNoOtherForLong(t *testing.T) {
 		c.allow(patient, "hangs", func(sash.Result, error) {})
 		for i := range 5 {
 			start := time.Now()
-			c.keys(10*i, 10*i+10)
+			c.keys(100*i, 100*i+coalesce.MostTrips+8)
 			time.Sleep(2 * store.trip)
 			synctest.Wait()
 			if took := time.Since(start); store.underWay.Load() != 1 {
@@ -224,7 +224,7 @@ func TestPlacesThatHangDelayNoOther(t *testing.T) {
 		store.place = func(req *driver.Request) int { return int(req.Key[0]) }
 		c := newCrowd(t, store)
 		ctx, cancel := context.WithCancel(t.Context())
-		for i := range 5 {
+		for i := range coalesce.MostTrips + 3 {
 			key := fmt.Sprint("hangs", i)
 			store.hangs[key] = true
 			c.allow(ctx, key, func(_ sash.Result, err error) {
@@ -234,7 +234,7 @@ func TestPlacesThatHangDelayNoOther(t *testing.T) {
 			})
 		}
 		start := time.Now()
-		c.keys(0, 10)
+		c.keys(0, coalesce.MostTrips+8)
 		time.Sleep(2 * store.trip)
 		synctest.Wait()
 		for _, keys := range store.trips {
@@ -264,10 +264,10 @@ func TestACallerThatLeavesAmongOthers(t *testing.T) {
 		defer cancelEarly()
 		late, cancelLate := context.WithTimeout(t.Context(), store.trip+store.trip/2)
 		defer cancelLate()
-		c.keys(0, 2)
+		c.keys(0, coalesce.MostTrips)
 		c.allow(early, "early", left)
 		c.allow(late, "late", left)
-		c.keys(2, 4)
+		c.keys(100, 102)
 		c.wg.Wait()
 		if res, err := c.l.Peek(t.Context(), "early"); err != nil || res.Remaining != 10 {
 			t.Errorf("it left before its round trip: %d remain, %v", res.Remaining, err)
@@ -281,7 +281,7 @@ func TestARoundTripThatAllHaveLeftIsCanceled(t *testing.T) {
 		store := newMany()
 		store.hangs["a"], store.hangs["b"] = true, true
 		c := newCrowd(t, store)
-		c.keys(0, 2)
+		c.keys(0, coalesce.MostTrips)
 		for i, key := range []string{"a", "b", "c"} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+i)*store.trip)
 			defer cancel()
@@ -297,7 +297,7 @@ func TestARoundTripThatAllHaveLeftIsCanceled(t *testing.T) {
 		if n, took := store.underWay.Load(), time.Since(start); n != 0 || took != 12*store.trip {
 			t.Errorf("after %v %d round trips are under way", took, n)
 		}
-		c.keys(2, 8)
+		c.keys(100, 106+coalesce.MostTrips)
 		c.wg.Wait()
 	})
 }
@@ -307,7 +307,7 @@ func TestAPanicEndsOneRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMany()
 		c := newCrowd(t, store)
-		c.keys(0, 2)
+		c.keys(0, coalesce.MostTrips)
 		store.panic = true
 		for i := range 3 {
 			c.allow(t.Context(), fmt.Sprint("p", i), func(_ sash.Result, err error) {
@@ -318,7 +318,7 @@ func TestAPanicEndsOneRoundTrip(t *testing.T) {
 		}
 		c.wg.Wait()
 		store.panic = false
-		c.keys(2, 12)
+		c.keys(100, 110+coalesce.MostTrips)
 		c.wg.Wait()
 	})
 }

@@ -1,0 +1,3 @@
+package coalesce
+
+const MostTrips = mostTrips
