@@ -55,11 +55,12 @@
 // were charged in (t − W − τ, t], and the home charges at most N units in any W + τ. So no window of length W has more than
 // N, over all regions.
 //
-// The holder's clock and the home's may differ by hours. Only rates matter: a lease ends τ/1024 earlier, so the holder's
-// clock may be slower than the home's by one part in 1024. A holder's clock that is set back ends the leases if it shows a
-// time before the demand was last measured (an eighth of the longest lease, or since the last call); if it is set back by
-// less, units are spent late by as much. The clock of [New] does not jump. On Linux and some other systems it stops while
-// the machine is suspended: the rest of a lease can then be spent within τ after the machine wakes, however late that is.
+// The holder's clock and the home's may differ by hours. Only rates matter: a lease ends τ/1024 earlier, so clocks of
+// holders may run faster or slower than the home's by one part in 3,072, also where a lease is booked for τ ahead. A
+// holder's clock that is set back ends the leases if it shows a time before the demand was last measured (an eighth of
+// the longest lease, or since the last call); if it is set back by less, units are spent late by as much. The clock of
+// [New] does not jump. On Linux and some other systems it stops while the machine is suspended: the rest of a lease can
+// then be spent within τ after the machine wakes, however late that is.
 //
 // An answer that is lost, a process that dies, or a holder that loses its state loses units: they stay charged until they
 // leave the window, and nobody spends them. A lease is spent only if the holder still knows of its errand. Units are taken
