@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash/driver"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
@@ -49,7 +50,7 @@ type Options struct {
 	// Exceptions are the overrides and bans. Nil is a book in memory.
 	Exceptions *exceptions.Book
 	// Charges reads the log of a key under a policy that keeps one. Nil reads none.
-	Charges func(ctx context.Context, key string, policy *driver.Policy) (Charges, error)
+	Charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
 	Store func() degrade.Report
 	// Forcing forces a state of the store. Nil forces none, as for a store in memory.

@@ -7,6 +7,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
@@ -69,7 +70,7 @@ func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 		why = "the store does not answer (" + decide.Cause(state.Answer.Cause) + ")"
 		answer.At, answer.Why, at = nil, &why, time.Time{}
 	default:
-		all, err := h.Charges(ctx, state.Found.Key, policy)
+		all, err := h.Charges(ctx, placeOf(state.Found.Rule), state.Found.Key, policy)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
@@ -86,6 +87,14 @@ func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 		answer.Algorithm, answer.Limits = &name, spans(state.Limits, policy, at)
 	}
 	wire.Write(w, http.StatusOK, answer)
+}
+
+// placeOf returns where the charges of a rule are kept; nil is that of a request limit.
+func placeOf(r *config.Rule) config.Place {
+	if r == nil {
+		return config.Place{}
+	}
+	return r.Place
 }
 
 // unknown returns why the charges are unknown, or "".

@@ -70,8 +70,8 @@ func begin(t *testing.T, access Access) *world {
 }
 
 // charges reads a store in memory.
-func charges(store *memstore.Store) func(context.Context, string, *driver.Policy) (Charges, error) {
-	return func(_ context.Context, key string, policy *driver.Policy) (Charges, error) {
+func charges(store *memstore.Store) func(context.Context, config.Place, string, *driver.Policy) (Charges, error) {
+	return func(_ context.Context, _ config.Place, key string, policy *driver.Policy) (Charges, error) {
 		entries, at := store.Inspect(key, policy)
 		all := Charges{At: at}
 		for _, e := range entries {

@@ -16,6 +16,11 @@ import (
 // redisVariable is the environment variable for commands without --redis.
 const redisVariable = "SASH_REDIS"
 
+// homeVariable is the environment variable for commands without --home.
+const homeVariable = "SASH_HOME"
+
+const homeUsage = "`URL` of the Redis that all regions share, in the forms of --redis"
+
 const redisUsage = "Redis `URL`: host:port, redis://[user:password@]host:port[/db], redis+sentinel://…, redis+cluster://…, rediss://… or unix:///path (see sash help redis)"
 
 // redisFlag adds --redis for a command that uses the environment otherwise.

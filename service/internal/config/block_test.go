@@ -56,7 +56,7 @@ func TestWrongBlocksSayWhatToWrite(t *testing.T) {
 		"block: 10m":                                                              "need rate_limit or limits beside them",
 		"limits: [5/1m], candidate: {limits: [1/1m], block: 1m}":                  `unknown key "block": candidate can have`,
 		"limits: [50/1m], block: 10m, descriptors: [{key: c, reserve_below: 5%}]": "refusals of these calls would keep out those that the reserve is for",
-		"limits: [50/1m], descriptors: [{key: c, reserve_below: 5%, block: 10m}]": "remove limits, rate_limit, algorithm, resolution, count_refused, block and candidate",
+		"limits: [50/1m], descriptors: [{key: c, reserve_below: 5%, block: 10m}]": "remove limits, rate_limit, algorithm, resolution, count_refused, block, scope, lease and candidate",
 	} {
 		cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: k, "+text+"}\n"))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -46,7 +46,7 @@ func TestACandidateIsTheRuleWithOtherLimits(t *testing.T) {
 
 func TestAWrongCandidateSaysWhatToDo(t *testing.T) {
 	for body, want := range map[string]string{
-		"candidate: {limits: [5/1m]}":                                                   "f.yaml:4: algorithm, resolution, cost, block, on_unavailable and candidate need rate_limit or limits",
+		"candidate: {limits: [5/1m]}":                                                   "f.yaml:4: algorithm, resolution, cost, block, scope, lease, on_unavailable and candidate need rate_limit or limits",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nshadow_mode: true":               "f.yaml:5: candidate beside shadow_mode",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nquota_mode: true":                "f.yaml:5: candidate beside shadow_mode or quota_mode",
 		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                              "f.yaml:5: candidate needs limits",

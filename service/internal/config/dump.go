@@ -46,6 +46,9 @@ func (r *Rule) Describe() string {
 	if len(r.Secrets) > 0 {
 		words = append(words, "secret "+strings.Join(r.Secrets, " and "))
 	}
+	if place := r.Place.Describe(); place != "" {
+		words = append(words, place)
+	}
 	if modes := describeModes(&r.OnUnavailable); modes != "" {
 		words = append(words, "on_unavailable "+modes)
 	}

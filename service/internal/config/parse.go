@@ -187,6 +187,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 		return err
 	}
 	if rule != nil {
+		rule.Line = p.file + ":" + strconv.Itoa(n.Line)
 		rule.Domain, rule.Path, rule.Label, rule.Metadata = domain, path, label(path), metadata
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule

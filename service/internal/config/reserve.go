@@ -21,9 +21,9 @@ import (
 // within 95 %. So a cron job stops before the quota is used up, and users continue.
 func (b *ruleBody) reserved(rule, above *Rule) error {
 	n := b.reserveBelow
-	for _, stray := range [...]bool{b.rateLimit != nil, b.limits != nil, b.algorithm != nil, b.resolution != nil, b.candidate != nil, b.countRefused, b.block != nil} {
+	for _, stray := range [...]bool{b.rateLimit != nil, b.limits != nil, b.algorithm != nil, b.resolution != nil, b.candidate != nil, b.countRefused, b.block != nil, b.strayPlace() != nil} {
 		if stray {
-			return b.errorf(n, "reserve_below uses the limits of the descriptor above it: remove limits, rate_limit, algorithm, resolution, count_refused, block and candidate")
+			return b.errorf(n, "reserve_below uses the limits of the descriptor above it: remove limits, rate_limit, algorithm, resolution, count_refused, block, scope, lease and candidate")
 		}
 	}
 	switch {
@@ -43,12 +43,15 @@ func (b *ruleBody) reserved(rule, above *Rule) error {
 	if err != nil || !isPercent || percent <= 0 || percent >= 100 || math.IsNaN(percent) {
 		return b.errorf(n, "reserve_below %q must be the percentage of each limit that is left to other calls, such as 5%%", clip(text))
 	}
-	rule.Reserve, rule.Options, rule.Cost = percent, above.Options, above.Cost
+	rule.Reserve, rule.Options, rule.Cost, rule.Place = percent, above.Options, above.Cost, above.Place
 	b.guard = b.guard || above.OnUnavailable.Guard // they guard the same secret
 	if b.onUnavailable == nil {
 		rule.OnUnavailable = above.OnUnavailable
 	}
 	if err := b.options(rule); err != nil {
+		return err
+	}
+	if err := b.shareless(rule); err != nil {
 		return err
 	}
 	for _, l := range above.Limits {

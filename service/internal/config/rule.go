@@ -37,6 +37,10 @@ type Rule struct {
 	Name string
 	// OnUnavailable is the failure mode by cost, from the keys on_unavailable and guard.
 	OnUnavailable failover.Modes
+	// Place is where the charges are kept, and whether units are leased: scope and lease.
+	Place Place
+	// Line is where the descriptor stands, as "file:line".
+	Line string
 	// Replaces are the names of rules that do not count in a request that also matches this one.
 	Replaces []string
 	// Metadata is data for Envoy, which answers may have if the rule has room: metadata.
@@ -60,6 +64,7 @@ type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
 	onUnavailable, candidate, reserveBelow, block  *yaml.Node
+	scope, lease                                   *yaml.Node
 
 	shadow, quota, detailed, guard, countRefused bool
 }
@@ -77,6 +82,8 @@ func (b *ruleBody) fields() map[string]field {
 		"candidate":     keep(&b.candidate),
 		"reserve_below": keep(&b.reserveBelow),
 		"block":         keep(&b.block),
+		"scope":         keep(&b.scope),
+		"lease":         keep(&b.lease),
 		"shadow_mode":   b.boolean("shadow_mode", &b.shadow),
 		"quota_mode":    b.boolean("quota_mode", &b.quota),
 
@@ -125,9 +132,9 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate, b.block} {
+		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate, b.block, b.scope, b.lease} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, block, on_unavailable and candidate need rate_limit or limits beside them")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, block, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
 			}
 		}
 		if rule.Unlimited {
@@ -141,6 +148,9 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 	if rule.Refuses {
 		if b.candidate != nil {
 			return nil, b.errorf(b.candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
+		}
+		if stray := b.strayPlace(); stray != nil {
+			return nil, b.errorf(stray, "scope and lease beside a limit that refuses everything: give rate_limit some units, or remove them")
 		}
 		return rule, nil
 	}
@@ -158,7 +168,7 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 			return nil, err
 		}
 	}
-	return rule, nil
+	return rule, b.place(rule)
 }
 
 // limit reads one limit in Sash's form, such as "300/1m".

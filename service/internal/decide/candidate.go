@@ -20,12 +20,14 @@ func (d *Decider) compileCandidate(rule *config.Rule) (*candidate, error) {
 	if c == nil {
 		return nil, nil
 	}
-	enforced, err := d.compileLimits(&c.Options, c.Limits, rule.OnUnavailable)
+	enforced, err := d.compileLimits(rule.Place, &c.Options, c.Limits, rule.OnUnavailable)
 	if err != nil {
 		return nil, err
 	}
 	compared := *enforced
-	compared.store = d.closed
+	if compared.store, err = d.closed(rule.Place); err != nil {
+		return nil, err
+	}
 	return &candidate{c, enforced, &compared}, nil
 }
 
@@ -46,7 +48,7 @@ func (d *Decider) compare(ctx context.Context, answers []Answer, charging Chargi
 	for i := range answers {
 		a := &answers[i]
 		some = some || a.candidate != nil
-		if len(a.Limits) > 0 && a.Source != sash.FromStore && a.Source != sash.FromCache {
+		if len(a.Limits) > 0 && a.Source != sash.FromStore && a.Source != sash.FromCache && a.Source != sash.FromLease {
 			return
 		}
 		if !a.Allowed() {

@@ -8,6 +8,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/config"
 )
 
 // Counting counts requests as Envoy's rate limit service does, where clients can see it: every part is charged, also one
@@ -152,7 +153,7 @@ func (d *Decider) countNone(a *Answer) error {
 	named := a.limits.named
 	limit := named[0]
 	limit.Units, limit.Name = 1, ""
-	held, err := d.compileLimits(&sash.Options{Algorithm: sash.FixedWindow, CountRefused: true}, []sash.Limit{limit}, failover.Modes{})
+	held, err := d.compileLimits(config.Place{}, &sash.Options{Algorithm: sash.FixedWindow, CountRefused: true}, []sash.Limit{limit}, failover.Modes{})
 	if err != nil {
 		return err
 	}

@@ -12,15 +12,13 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 )
 
 // A Decider decides requests. It is safe for concurrent use.
 type Decider struct {
-	store     driver.Store
-	closed    driver.Store // the store without an answer of its own while it is unavailable
-	instance  string       // names this process among all
+	stores    Stores
+	instance  string // names this process among all
 	rules     atomic.Pointer[rules]
 	observers []Observer
 	keys      [][]byte // under which secrets are named: the first names, and exceptions under all hold
@@ -29,13 +27,15 @@ type Decider struct {
 	excepted []Exception // guarded by changing
 }
 
-// New returns a decider over a store, which stays the caller's. Errors are those of Use.
+// New returns a decider over one store, which stays the caller's, wherever rules want their charges. Errors are those of
+// Use.
 func New(cfg *config.Config, store driver.Store) (*Decider, error) {
-	d := &Decider{store: store, instance: rand.Text(), keys: ownKey()}
-	var err error
-	if d.closed, err = d.storeBy(failover.Modes{}); err != nil {
-		return nil, err
-	}
+	return NewPlaced(cfg, only(store))
+}
+
+// NewPlaced returns a decider over the stores of places, which stay the caller's. Errors are those of Use.
+func NewPlaced(cfg *config.Config, stores Stores) (*Decider, error) {
+	d := &Decider{stores: stores, instance: rand.Text(), keys: ownKey()}
 	return d, d.Use(cfg)
 }
 

@@ -21,7 +21,11 @@ func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error 
 	if !admitted || a.limits.policy == nil || a.need == 0 {
 		return d.look(ctx, a)
 	}
-	store, ok := driver.As[driver.Taker](d.store)
+	closed, err := d.closed(a.limits.place)
+	if err != nil {
+		return err
+	}
+	store, ok := driver.As[driver.Taker](closed)
 	if !ok {
 		return fmt.Errorf("%w: a refund", sash.ErrUnsupported)
 	}

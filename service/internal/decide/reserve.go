@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/service/internal/config"
 )
 
 // MaxIDLength is the most bytes of a request's ID. The ID that the store gets begins with a verb and units.
@@ -42,6 +43,8 @@ type Reservation struct {
 	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.
 	Policy *driver.Policy
+	// Place is where the charge is kept.
+	Place config.Place
 	// Source is where the admission came from.
 	Source sash.Source
 	// ID names the settlement.
@@ -116,7 +119,8 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 		return nil
 	}
 	*reserved = Reservation{
-		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.policy, Source: a.Source, ID: settlementID(name, a.At),
+		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.policy, Place: a.limits.place,
+		Source: a.Source, ID: settlementID(name, a.At),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
 		reserved.Instance = d.instance
@@ -178,7 +182,11 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 		return fmt.Errorf("%w: an instance made it alone while the store was unavailable, and only that one can settle it, "+
 			"or none if it has an id; its estimate stays charged until it leaves", ErrKept)
 	}
-	settler, ok := d.store.(driver.Settler)
+	store, err := d.closed(r.Place)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrKept, err)
+	}
+	settler, ok := store.(driver.Settler)
 	if !ok {
 		return fmt.Errorf("%w: a settlement", sash.ErrUnsupported)
 	}

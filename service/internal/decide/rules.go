@@ -29,6 +29,7 @@ type limits struct {
 	policy  *driver.Policy
 	store   driver.Store // answers by modes while it is unavailable
 	modes   failover.Modes
+	place   config.Place
 	// candidate is that of the rule; nil is none.
 	candidate *candidate
 }
@@ -44,9 +45,9 @@ func (d *Decider) compile(cfg *config.Config) (*rules, error) {
 			r.limits[rule] = &limits{named: rule.Limits}
 			continue
 		}
-		l, err := d.compileLimits(&rule.Options, rule.Limits, rule.OnUnavailable)
+		l, err := d.compileLimits(rule.Place, &rule.Options, rule.Limits, rule.OnUnavailable)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", rule, err)
+			return nil, fmt.Errorf("%s: %s: %w", rule.Line, rule, err)
 		}
 		if l.candidate, err = d.compileCandidate(rule); err != nil {
 			return nil, fmt.Errorf("%s: the candidate: %w", rule, err)
@@ -56,9 +57,9 @@ func (d *Decider) compile(cfg *config.Config) (*rules, error) {
 	return r, nil
 }
 
-// compileLimits makes limits ready for use. The error is sash.ErrInvalidLimit.
-func (d *Decider) compileLimits(opts *sash.Options, named []sash.Limit, modes failover.Modes) (*limits, error) {
-	store, err := d.storeBy(modes)
+// compileLimits makes limits ready for use. The error is sash.ErrInvalidLimit, or says that there is no store of the place.
+func (d *Decider) compileLimits(place config.Place, opts *sash.Options, named []sash.Limit, modes failover.Modes) (*limits, error) {
+	store, err := d.storeBy(place, modes)
 	if err != nil {
 		return nil, err
 	}
@@ -66,20 +67,7 @@ func (d *Decider) compileLimits(opts *sash.Options, named []sash.Limit, modes fa
 	if err != nil {
 		return nil, err
 	}
-	return &limits{named: named, limiter: limiter, policy: limiter.Policy(), store: store, modes: modes}, nil
-}
-
-// storeBy returns the store with failure modes, if it has any.
-func (d *Decider) storeBy(modes failover.Modes) (driver.Store, error) {
-	switch store := d.store.(type) {
-	case *failover.Store:
-		return store.With(modes)
-	case interface {
-		With(modes failover.Modes) (driver.Store, error)
-	}:
-		return store.With(modes)
-	}
-	return d.store, nil
+	return &limits{named: named, limiter: limiter, policy: limiter.Policy(), store: store, modes: modes, place: place}, nil
 }
 
 // fits returns sash.ErrCostAboveLimit for a cost that the limits can never admit.
@@ -222,7 +210,7 @@ func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bo
 	opts := sash.Options{Algorithm: defaults.Algorithm, CountRefused: defaults.CountRefused}
 	err := config.Fit(&opts, own)
 	if err == nil {
-		a.limits, err = d.compileLimits(&opts, own, failover.Modes{})
+		a.limits, err = d.compileLimits(config.Place{}, &opts, own, failover.Modes{})
 	}
 	if err != nil {
 		return fmt.Errorf("the request limit: %w", err)

@@ -10,6 +10,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/config"
 )
 
 // A batch is what the store decides in one step: one request for each subject.
@@ -78,6 +79,9 @@ next:
 		for i := closed; i < len(batches); i++ {
 			b := &batches[i]
 			first := b.requests[0].Policy
+			if b.place() != a.limits.place || a.limits.place.Lease > 0 && b.requests[0].Key != req.Key {
+				continue
+			}
 			if first.Algorithm != req.Policy.Algorithm || first.Resolution != req.Policy.Resolution ||
 				first.CountRefused != req.Policy.CountRefused || first.Block != req.Policy.Block {
 				continue
@@ -104,6 +108,10 @@ next:
 	return batches
 }
 
+// place returns where the charges of a batch are kept. Requests for units that are leased have a batch each: a lease is
+// of one subject.
+func (b *batch) place() config.Place { return b.parts[0][0].limits.place }
+
 // closed reports whether a batch takes no part of a key, nor of a greater one.
 func (b *batch) closed(key string) bool {
 	n := len(b.requests)
@@ -129,9 +137,40 @@ func (b *batch) neverFits() bool {
 // storeFor returns the store for batches. Where it answers by failure modes the strictest mode of the parts counts, each
 // for the units of its request.
 func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
-	if _, ok := d.store.(*failover.Store); !ok {
-		return d.store, nil
+	modes := modesOf(batches)
+	place := batches[0].place()
+	first, err := d.storeBy(place, shareless(place, modes))
+	if err != nil || !slices.ContainsFunc(batches, func(b batch) bool { return b.place() != config.Place{} }) {
+		return first, err
 	}
+	several := &apart{stores: make(map[*driver.Policy]driver.Store), first: first, leased: make(map[*driver.Policy]bool)}
+	for _, b := range batches {
+		store, err := d.storeBy(b.place(), shareless(b.place(), modes))
+		if err != nil {
+			return nil, err
+		}
+		for _, req := range b.requests {
+			several.stores[req.Policy] = store
+			several.leased[req.Policy] = b.place().Lease > 0 && req.Cost > 0
+		}
+	}
+	return several, nil
+}
+
+// shareless returns the failure modes of a place: in a global limit no region has a share.
+func shareless(place config.Place, modes failover.Modes) failover.Modes {
+	if !place.Global {
+		return modes
+	}
+	modes.Rules = modes.Rules[:1:1]
+	if modes.Rules[0].Mode == failover.Local {
+		modes.Rules = []failover.Rule{{MaxCost: modes.Rules[0].MaxCost, Mode: failover.Closed}}
+	}
+	return modes
+}
+
+// modesOf returns the strictest failure modes of the parts of batches.
+func modesOf(batches []batch) failover.Modes {
 	mode, local, most := failover.Open, false, int64(1)
 	for _, b := range batches {
 		for i, req := range b.requests {
@@ -148,7 +187,7 @@ func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
 	if local { // for other costs: what the store admits is charged locally too
 		modes.Rules = append(modes.Rules, failover.Rule{Mode: failover.Local})
 	}
-	return d.storeBy(modes)
+	return modes
 }
 
 // readBatch fills in the answers of a batch. Parts that were given back, and those that were not decided, get what is

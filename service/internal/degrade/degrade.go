@@ -7,6 +7,7 @@ package degrade
 import (
 	"context"
 	secret "crypto/rand"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -37,6 +38,9 @@ type Options struct {
 	Address string
 	// Uncounted returns how many requests went ahead so far that nothing counts. Nil is none.
 	Uncounted func() int64
+	// Home watches the store that all regions share, which is HomeStore, for rules with scope: global. Nil is none.
+	Home      *Home
+	HomeStore driver.Store
 	// Local is the size of the store of mode local, and what happens when it is full.
 	Local memstore.Options
 	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
@@ -49,6 +53,8 @@ type Options struct {
 type Guard struct {
 	// Store answers no call while Redis is unavailable; its With makes those with the failure modes of rules.
 	Store   *failover.Store
+	places  *places
+	home    *Home // nil is none
 	address string
 	fleet   *fleet
 	outages *outages
@@ -75,7 +81,8 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Cluster {
 		part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
 	}
-	refusals, err := denials.New(coalesce.New(newClocked(redis, part, opts.Log)), nil)
+	joined := coalesce.New(newClocked(redis, part, opts.Log))
+	refusals, err := denials.New(joined, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +102,11 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		behind.Parts = parts
 		behind.Part = part
 	}
-	g.Store, err = failover.New(refusals, behind)
-	return g, err
+	if g.Store, err = failover.New(refusals, behind); err != nil {
+		return nil, err
+	}
+	g.places = g.newPlaces(joined, redis, &opts, *behind)
+	return g, nil
 }
 
 // The nodes of a Cluster have runs of slots until slots are moved, and a part is a short run: few parts lie on two
@@ -111,6 +121,9 @@ func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { g.probe(ctx) })
 	group.Go(func() { g.local.run(ctx) })
+	if g.home != nil {
+		group.Go(func() { _ = g.home.run(ctx) })
+	}
 	defer group.Wait()
 	return g.fleet.run(ctx)
 }
@@ -143,9 +156,9 @@ const closing = 5 * time.Second
 func (g *Guard) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
-	before := g.Store.Stats()
-	err := g.Store.Close(ctx)
-	after := g.Store.Stats()
+	before := g.stats()
+	err := errors.Join(g.Store.Close(ctx), g.places.close(ctx))
+	after := g.stats()
 	units := []any{"written", after.Written - before.Written, "lost", after.Lost - before.Lost, "doubtful", after.Doubtful - before.Doubtful}
 	switch {
 	case err != nil:
@@ -155,12 +168,27 @@ func (g *Guard) Close() {
 	}
 }
 
+// stats returns the counts of the stores of all places.
+func (g *Guard) stats() failover.Stats {
+	sum := g.Store.Stats()
+	for _, p := range g.places.all() {
+		s := p.Stats()
+		sum.InFlight += s.InFlight
+		sum.Backlog += s.Backlog
+		sum.Written += s.Written
+		sum.Lost += s.Lost
+		sum.Doubtful += s.Doubtful
+	}
+	return sum
+}
+
 // A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, takes no charges, and while a
 // store in memory is full: then it answers by failure modes, and restarting it would not help.
 type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
 	Cause  string `json:"cause,omitempty"` // why it is not up: see decide.Cause
+	Home   string `json:"home,omitempty"`  // up or down; empty without one
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`
 }
@@ -176,6 +204,13 @@ func (g *Guard) Health() Health {
 	}
 	if _, forced := g.Store.Forced(); forced && h.Status == "degraded" {
 		h.Cause = "down" // by an operator, whatever failed before
+	}
+	if g.home == nil {
+		return h
+	}
+	var cause string
+	if h.Home, cause = g.home.state(); h.Home == "down" && h.Status == "ok" {
+		h.Status, h.Cause = "degraded", cause
 	}
 	return h
 }

@@ -1,6 +1,7 @@
 package degrade
 
 import (
+	"fmt"
 	"time"
 
 	"example.com/sash/failover"
@@ -31,7 +32,7 @@ type Report struct {
 // Report returns the state now. It sends nothing.
 func (g *Guard) Report() Report {
 	memory := g.local.store.Occupancy()
-	r := Report{Health: g.Health(), Address: g.address, Stats: g.Store.Stats(), Memory: &memory}
+	r := Report{Health: g.Health(), Address: g.address, Stats: g.stats(), Memory: &memory}
 	f, forced := g.Store.Forced()
 	o := g.outages
 	o.mu.Lock()
@@ -52,8 +53,18 @@ func (g *Guard) Force(state failover.State, until time.Time) error {
 	g.outages.mu.Lock()
 	g.outages.forced = g.outages.uncounted()
 	g.outages.mu.Unlock()
+	for p, placed := range g.places.inRegion() {
+		if err := placed.Force(state, until); err != nil {
+			return fmt.Errorf("%s: %w", p.Describe(), err)
+		}
+	}
 	return g.Store.Force(state, until)
 }
 
 // Lift ends what Force began.
-func (g *Guard) Lift() { g.Store.Lift() }
+func (g *Guard) Lift() {
+	for _, placed := range g.places.inRegion() {
+		placed.Lift()
+	}
+	g.Store.Lift()
+}

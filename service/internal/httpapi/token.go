@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -59,6 +60,8 @@ type sealed struct {
 	Source     sash.Source    `json:"s,omitempty"`
 	ID         string         `json:"i,omitempty"`
 	Instance   string         `json:"n,omitempty"`
+	Global     bool           `json:"g,omitempty"`
+	Lease      time.Duration  `json:"e,omitempty"`
 }
 
 func (t tokens) seal(r *decide.Reservation) string {
@@ -66,7 +69,7 @@ func (t tokens) seal(r *decide.Reservation) string {
 	if r.Units > 0 {
 		s = sealed{
 			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Delay: r.Delay, Source: r.Source, ID: r.ID, Instance: r.Instance,
-			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution,
+			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution, Global: r.Place.Global, Lease: r.Place.Lease,
 		}
 		for _, l := range r.Policy.Limits {
 			s.Limits = append(s.Limits, l.String())
@@ -110,6 +113,7 @@ func (t tokens) open(token string) (*decide.Reservation, error) {
 	}
 	return &decide.Reservation{
 		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Delay: s.Delay, Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
+		Place: config.Place{Global: s.Global, Lease: s.Lease},
 	}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -27,7 +28,7 @@ func reservation(t *testing.T, key string, opts *sash.Options, limits ...string)
 		t.Fatal(err)
 	}
 	return &decide.Reservation{
-		Domain: "shop", Key: key, Units: 7, At: time.UnixMicro(1_800_000_000_123_456), Policy: policy, Source: sash.FromLocal,
+		Domain: "shop", Key: key, Units: 7, At: time.UnixMicro(1_800_000_000_123_456), Policy: policy, Source: sash.FromLocal, Place: config.Place{Global: true, Lease: 2 * time.Second},
 		ID: "0123456789abcdef0123456789abcdef", Instance: "AAAAAAAAAAAAAAAAAAAAAAAAAA",
 	}
 }

@@ -59,12 +59,33 @@ func New(url string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return clientOf(t), nil
+}
+
+// Far is New for a server that may be an ocean away: unless the URL has others, dial_timeout is 5 s, which is enough for
+// the trips of TLS, and read_timeout 3 s.
+func Far(url string) (*Client, error) {
+	t, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	t.opts.DialTimeout = or(t.opts.DialTimeout, farDial)
+	t.opts.ReadTimeout = or(t.opts.ReadTimeout, farRead)
+	return clientOf(t), nil
+}
+
+const (
+	farDial = 5 * time.Second
+	farRead = 3 * time.Second
+)
+
+func clientOf(t *target) *Client {
 	ctx, stop := context.WithCancel(context.Background())
 	option := t.option()
 	dial := newDialer(option.Dialer.Timeout, t.tls)
 	dial.ended = ctx
 	option.DialCtxFn = dial.rueidis(t.network())
-	return &Client{target: t, option: option, dialer: dial, stop: stop}, nil
+	return &Client{target: t, option: option, dialer: dial, stop: stop}
 }
 
 // Connections returns how many connections the client has opened, and how many of them are closed.
@@ -85,7 +106,12 @@ func (c *Client) Store(opts *redisstore.Options) *redisstore.Store { return redi
 // All calls share the connection. Otherwise a call that opens the connection, or is alone on it, would close it for all
 // when its budget is spent, and a budget may be too short for connecting over a network.
 func (c *Client) Detached(opts *redisstore.Options) *redisstore.Store {
-	return redisstore.New(detached{c}, opts)
+	return redisstore.New(detached{c, func(time.Duration, error) {}}, opts)
+}
+
+// Observed is Detached, and calls note after each call with how long it took and its error. Note must not block.
+func (c *Client) Observed(opts *redisstore.Options, note func(took time.Duration, err error)) *redisstore.Store {
+	return redisstore.New(detached{c, note}, opts)
 }
 
 // Run implements [redisstore.Scripter].
@@ -299,18 +325,27 @@ func (e *unconnected) As(target any) bool {
 }
 
 // detached runs scripts even after the context ends, unless it has ended before.
-type detached struct{ *Client }
+type detached struct {
+	*Client
+	note func(took time.Duration, err error)
+}
 
 func (d detached) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return d.Client.Run(context.WithoutCancel(ctx), script, keys, arg)
+	began := time.Now()
+	reply, err := d.Client.Run(context.WithoutCancel(ctx), script, keys, arg)
+	d.note(time.Since(began), err)
+	return reply, err
 }
 
 func (d detached) RunWait(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (string, int64, error) {
 	if err := ctx.Err(); err != nil {
 		return "", 0, err
 	}
-	return d.Client.RunWait(context.WithoutCancel(ctx), script, keys, arg, wait)
+	began := time.Now()
+	reply, confirmed, err := d.Client.RunWait(context.WithoutCancel(ctx), script, keys, arg, wait)
+	d.note(time.Since(began), err)
+	return reply, confirmed, err
 }

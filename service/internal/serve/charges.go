@@ -7,11 +7,12 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/config"
 )
 
 // chargesInMemory returns what reads the charges of a key from a store in memory.
-func chargesInMemory(store *memstore.Store) func(context.Context, string, *driver.Policy) (admin.Charges, error) {
-	return func(_ context.Context, key string, policy *driver.Policy) (admin.Charges, error) {
+func chargesInMemory(store *memstore.Store) func(context.Context, config.Place, string, *driver.Policy) (admin.Charges, error) {
+	return func(_ context.Context, _ config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
 		entries, at := store.Inspect(key, policy)
 		out := admin.Charges{At: at, Entries: make([]admin.Charge, 0, len(entries))}
 		for _, e := range entries {
@@ -21,9 +22,13 @@ func chargesInMemory(store *memstore.Store) func(context.Context, string, *drive
 	}
 }
 
-// chargesOnRedis returns what reads the charges of a key from Redis.
-func chargesOnRedis(store *redisstore.Store) func(context.Context, string, *driver.Policy) (admin.Charges, error) {
-	return func(ctx context.Context, key string, policy *driver.Policy) (admin.Charges, error) {
+// chargesOnRedis returns what reads the charges of a key from Redis, or from the home, which is nil without one.
+func chargesOnRedis(region, home *redisstore.Store) func(context.Context, config.Place, string, *driver.Policy) (admin.Charges, error) {
+	return func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
+		store := region
+		if at.Global && home != nil {
+			store = home
+		}
 		state, err := store.Inspect(ctx, key, policy)
 		if err != nil || state == nil || state.Log == nil {
 			return admin.Charges{}, err

@@ -21,6 +21,9 @@ const DefaultDrainDelay = 5 * time.Second
 // DefaultMaxConnections bounds the connections of HTTP and of gRPC, each.
 const DefaultMaxConnections = 4096
 
+// DefaultHomeBudget is the time that the home has for one decision: a few trips over an ocean.
+const DefaultHomeBudget = time.Second
+
 // Options for Run. The zero value serves the built-in example from this process's memory, over HTTP on a free port.
 // Durations and counts must not be negative.
 type Options struct {
@@ -62,6 +65,11 @@ type Options struct {
 	Redis string
 	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
 	RedisPrefix string
+	// Home is the URL of the Redis that all regions share, for rules with scope: global. Empty is none, and such a rule is an
+	// error then. It needs Redis, the one of this region.
+	Home string
+	// HomeBudget is the time that the home has for one decision, and so more than a trip there. Zero is DefaultHomeBudget.
+	HomeBudget time.Duration
 	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.
 	Budget time.Duration
 	// OpenPerSecond is the most units that on_unavailable: open lets through in a second. Zero is all.

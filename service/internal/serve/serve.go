@@ -24,6 +24,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer stop()
 	defer spareCollector()()
 	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
+	opts.HomeBudget = cmp.Or(opts.HomeBudget, DefaultHomeBudget)
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
@@ -42,7 +43,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	defer s.store.close()
 	s.Log = s.Log.With("store", s.store.where)
-	if s.decider, err = decide.New(cfg, s.store.decides); err != nil {
+	if s.decider, err = decide.NewPlaced(cfg, s.store.place); err != nil {
 		return err
 	}
 	if err := s.openGate(); err != nil {

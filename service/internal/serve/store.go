@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -18,21 +21,24 @@ import (
 // A store decides, and answers what the ports ask about it. Functions may be nil, where the handlers of the ports have
 // a default.
 type store struct {
-	decides driver.Store
-	where   string                        // for people; without the password
-	runs    []func(context.Context) error // run as long as the service
-	close   func()
+	place decide.Stores
+	where string                        // for people; without the password
+	runs  []func(context.Context) error // run as long as the service
+	close func()
 
 	client  redis.UniversalClient // for exceptions; nil in memory
 	health  func() degrade.Health
 	ready   func(context.Context) error
 	report  func() degrade.Report
 	forcing admin.Forcing // nil in memory
-	charges func(ctx context.Context, key string, policy *driver.Policy) (admin.Charges, error)
+	charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error)
 }
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {
 	if s.Redis == "" {
+		if s.Home != "" {
+			return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
+		}
 		return s.openMemory()
 	}
 	return s.openRedis(ctx)
@@ -57,18 +63,26 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	s.stats.Redis(client.Connections)
 	log := s.Log.With("store", out.where)
 	redisclient.Log(s.Log)
+	home, err := s.openHome()
+	if err != nil {
+		disconnect()
+		return nil, err
+	}
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
 	guard, err := degrade.New(detached, degrade.Options{
+		Home: home.watch, HomeStore: home.store,
 		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Local: s.Memory, Instances: s.Instances, Cluster: client.Cluster(),
 		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
 	})
 	if err != nil {
 		disconnect()
+		home.close()
 		return nil, err
 	}
 	out.close = func() {
 		guard.Close()
 		disconnect()
+		home.close()
 	}
 	ping := func(ctx context.Context) error { return ping(ctx, client) }
 	if err := ping(ctx); err != nil && ctx.Err() == nil {
@@ -77,10 +91,10 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	if s.ReadyNeedsRedis {
 		out.ready = ping
 	}
-	out.decides, out.runs = guard.Store, []func(context.Context) error{guard.Run}
+	out.place, out.runs = guard.Place, []func(context.Context) error{guard.Run}
 	out.health, out.report = guard.Health, guard.Report
 	out.forcing = guard
-	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}))
+	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}), home.reads)
 	return out, nil
 }
 
@@ -102,7 +116,7 @@ func (s *instance) openMemory() (*store, error) {
 		return nil, err
 	}
 	out := &store{
-		decides: memory, charges: chargesInMemory(memory.Store), close: func() {},
+		place: memory.Place, charges: chargesInMemory(memory.Store), close: func() {},
 		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}
@@ -125,4 +139,10 @@ func (s *instance) openMemory() (*store, error) {
 
 // patience bounds one decision in all, the failure mode's answer included. It is longer than the budget, so that a
 // store that does not answer still gets an answer by its failure mode.
-func (s *instance) patience() time.Duration { return max(time.Second, 2*s.Budget) }
+func (s *instance) patience() time.Duration {
+	longest := max(time.Second, 2*s.Budget)
+	if s.Home != "" {
+		longest = max(longest, 2*(s.Budget+s.HomeBudget))
+	}
+	return longest
+}

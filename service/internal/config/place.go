@@ -1,0 +1,180 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.com/sash"
+	"example.com/sash/failover"
+)
+
+// A Place is where the charges of a rule are kept, and whether units are leased in advance. The zero Place is the store
+// of the region, which decides each call.
+type Place struct {
+	// Global says that the home keeps the charges, for all regions: scope: global.
+	Global bool
+	// Lease is the longest lease: whole microseconds. Zero is none, and the store decides each call.
+	Lease time.Duration
+}
+
+// Bounds of the default lease of a rule with scope: global.
+const (
+	leasesInWindow = 20          // of the shortest window: leases cost a twentieth of the units
+	usualWay       = time.Second // a lease is longer than a few trips to a home far away,
+	shareOfWindow  = 4           // unless that is more than this part of the window
+	leastLeases    = 2           // in the shortest window, of a lease in the configuration
+)
+
+// Bounds of a lease: those of package lease.
+const (
+	minLease = time.Millisecond
+	maxLease = time.Minute
+)
+
+const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no day or month of the calendar, no count_refused and no block"
+
+// place reads scope and lease of a rule whose other keys were read.
+//
+//	scope: global    # the home keeps the charges, for all regions
+//	lease: 2s        # units are charged up to 2 s in advance
+func (b *ruleBody) place(rule *Rule) error {
+	if err := b.readScope(rule); err != nil {
+		return err
+	}
+	if err := b.shareless(rule); err != nil {
+		return err
+	}
+	fits := leasable(rule.Limits, rule.Options) && (rule.Candidate == nil || leasable(rule.Candidate.Limits, rule.Candidate.Options))
+	switch {
+	case b.lease != nil && !fits:
+		return b.errorf(b.lease, "units of this rule cannot be leased: a lease needs %s; remove lease, and every call is decided by the store", notLeased)
+	case b.lease != nil:
+		return b.readLease(rule)
+	case !rule.Place.Global:
+		return nil
+	case fits:
+		rule.Place.Lease = defaultLease(rule.Limits)
+	}
+	if rule.Place.Lease > 0 && b.longer(rule) == nil {
+		return nil
+	}
+	rule.Place.Lease = 0
+	b.warn(b.scope, "scope: global, and units of this rule cannot be leased: every call takes a trip to the home; a lease needs %s", notLeased)
+	return nil
+}
+
+// shareless returns an error for a failure mode that needs a region's own share of a global limit.
+func (b *ruleBody) shareless(rule *Rule) error {
+	if !rule.Place.Global {
+		return nil
+	}
+	for _, m := range rule.OnUnavailable.Rules {
+		if m.Mode == failover.Local {
+			return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global: a region has no share of such a limit; use open or closed")
+		}
+	}
+	return nil
+}
+
+func (b *ruleBody) readScope(rule *Rule) error {
+	if b.scope == nil {
+		return nil
+	}
+	var text string
+	if err := b.text("scope", &text)(b.scope); err != nil {
+		return err
+	}
+	if text != "global" && text != "region" {
+		return b.errorf(b.scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
+	}
+	rule.Place.Global = text == "global"
+	return nil
+}
+
+func (b *ruleBody) readLease(rule *Rule) error {
+	var text string
+	if err := b.text("lease", &text)(b.lease); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < minLease || d > maxLease || d%time.Microsecond != 0 {
+		return b.errorf(b.lease, "lease %q must be a duration from %v to %s, such as 2s", clip(text), minLease, short(maxLease))
+	}
+	if most := shortest(rule.Limits) / leastLeases; d > most {
+		return b.errorf(b.lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",
+			short(d), shortest(rule.Limits), short(most))
+	}
+	rule.Place.Lease = d
+	if err := b.longer(rule); err != nil {
+		return b.errorf(b.lease, "windows are longer by the lease of %s: %s", short(d), plain(err))
+	}
+	return nil
+}
+
+// longer returns what is wrong with the limits under the longer windows that leases need.
+func (b *ruleBody) longer(rule *Rule) error {
+	err := longerBy(rule.Place.Lease, rule.Options, rule.Limits)
+	if err == nil && rule.Candidate != nil {
+		err = longerBy(rule.Place.Lease, rule.Candidate.Options, rule.Candidate.Limits)
+	}
+	return err
+}
+
+func longerBy(lease time.Duration, opts sash.Options, limits []sash.Limit) error {
+	limits = slices.Clone(limits)
+	for i := range limits {
+		limits[i].Window += lease
+	}
+	_, err := sash.NewPolicy(&opts, limits...)
+	return err
+}
+
+// leasable reports whether units of limits can be spent later than they are charged: see package lease.
+func leasable(limits []sash.Limit, opts sash.Options) bool {
+	return opts.Algorithm.Exact() && !opts.CountRefused && opts.Block == (sash.Block{}) &&
+		!slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 })
+}
+
+// shortest returns the shortest window of limits without periods.
+func shortest(limits []sash.Limit) time.Duration {
+	least := limits[0].Window
+	for _, l := range limits {
+		least = min(least, l.Window)
+	}
+	return least
+}
+
+// defaultLease returns a twentieth of the shortest window, but a second at least, or a quarter of a window that is shorter
+// than four, and a minute at most. Zero is a window that is too short for a lease.
+func defaultLease(limits []sash.Limit) time.Duration {
+	window := shortest(limits)
+	d := max(window/leasesInWindow, min(usualWay, window/shareOfWindow))
+	d = min(d, maxLease).Truncate(time.Microsecond)
+	if d < minLease {
+		return 0
+	}
+	return d
+}
+
+// strayPlace returns the node of a scope or a lease, or nil.
+func (b *ruleBody) strayPlace() *yaml.Node {
+	if b.scope != nil {
+		return b.scope
+	}
+	return b.lease
+}
+
+// Describe returns the place in a few words: "scope global, lease 2s". It is empty for the zero Place.
+func (p Place) Describe() string {
+	var words []string
+	if p.Global {
+		words = append(words, "scope global")
+	}
+	if p.Lease > 0 {
+		words = append(words, "lease "+short(p.Lease))
+	}
+	return strings.Join(words, ", ")
+}

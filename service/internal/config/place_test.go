@@ -1,0 +1,125 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func placed(keys string) (*Config, error) {
+	return Parse("x.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  "+strings.ReplaceAll(keys, "\n", "\n  ")+"\n"))
+}
+
+func TestPlaceOfARule(t *testing.T) {
+	for name, test := range map[string]struct {
+		keys     string
+		want     Place
+		describe string
+	}{
+		"each region has its own": {`limits: ["100/1m"]`, Place{}, "100/1m by sliding-log"},
+		"the same, said":          {"limits: [\"100/1m\"]\nscope: region", Place{}, "100/1m by sliding-log"},
+		"a lease in one region": {
+			"limits: [\"100/1m\"]\nlease: 500ms", Place{Lease: 500 * time.Millisecond}, "100/1m by sliding-log, lease 500ms",
+		},
+		"a twentieth of the window": {
+			"limits: [\"100/1m\"]\nscope: global", Place{true, 3 * time.Second}, "100/1m by sliding-log, scope global, lease 3s",
+		},
+		"of the shortest window": {
+			"limits: [\"100/1h\", \"10/40s\"]\nscope: global", Place{true, 2 * time.Second}, "100/1h and 10/40s by sliding-log, scope global, lease 2s",
+		},
+		"a second, in which a trip over an ocean fits": {
+			"limits: [\"100/10s\"]\nscope: global", Place{true, time.Second}, "100/10s by sliding-log, scope global, lease 1s",
+		},
+		"a quarter of a short window": {
+			"limits: [\"100/1s\"]\nscope: global", Place{true, 250 * time.Millisecond}, "100/1s by sliding-log, scope global, lease 250ms",
+		},
+		"a minute at most": {
+			"limits: [\"100/24h\"]\nscope: global", Place{true, time.Minute}, "100/24h by sliding-log, scope global, lease 1m",
+		},
+		"its own": {
+			"limits: [\"100/1m\"]\nscope: global\nlease: 30s", Place{true, 30 * time.Second}, "100/1m by sliding-log, scope global, lease 30s",
+		},
+		"in Envoy's form": {
+			"rate_limit: {unit: minute, requests_per_unit: 9}\nscope: global", Place{true, 3 * time.Second}, "9/1m by sliding-log, scope global, lease 3s",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := placed(test.keys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := cfg.Rules()[0]
+			if r.Place != test.want || r.Describe() != test.describe || r.Line != "x.yaml:3" || len(cfg.Warnings()) > 0 {
+				t.Errorf("%+v, %q on %s, warnings %q", r.Place, r.Describe(), r.Line, cfg.Warnings())
+			}
+		})
+	}
+}
+
+// A limit that cannot be leased holds over all regions nevertheless, at the price of a trip a call, and says so.
+func TestAGlobalRuleThatCannotBeLeased(t *testing.T) {
+	for name, keys := range map[string]string{
+		"a period of the calendar": `limits: ["100/day@UTC"]`,
+		"an algorithm":             "limits: [\"100/1m\"]\nalgorithm: fixed-window",
+		"count_refused":            "limits: [\"100/1m\"]\ncount_refused: true",
+		"a block":                  "limits: [\"100/1m\"]\nblock: 1m",
+		"a candidate":              "limits: [\"100/1m\"]\ncandidate: {limits: [\"50/1m\"], algorithm: gcra}",
+		"a log that is full":       "limits: [\"99900000/100s\"]\nalgorithm: sliding-buckets\nresolution: 1001us",
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := placed(keys + "\nscope: global")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := cfg.Rules()[0].Place; got != (Place{Global: true}) || !strings.Contains(strings.Join(cfg.Warnings(), "\n"), "takes a trip to the home") {
+				t.Errorf("%+v, warnings %q", got, cfg.Warnings())
+			}
+			if _, err := placed(keys + "\nscope: global\nlease: 5s"); err == nil {
+				t.Error("its lease is accepted")
+			}
+		})
+	}
+}
+
+func TestPlaceErrorsNameTheLine(t *testing.T) {
+	for name, test := range map[string]struct{ keys, want string }{
+		"another scope":         {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
+		"a lease too short":     {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10us" must be a duration from 1ms to 1m`},
+		"a lease too long":      {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be a duration from 1ms to 1m`},
+		"no duration":           {"limits: [\"9/1m\"]\nlease: often", `x.yaml:5: lease "often" must be a duration`},
+		"half of the window":    {"limits: [\"9/1m\", \"3/10s\"]\nlease: 6s", "x.yaml:5: a lease of 6s is longer than half of the window of 10s"},
+		"an algorithm":          {"limits: [\"9/1m\"]\nalgorithm: gcra\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
+		"a period":              {"limits: [\"9/day@UTC\"]\nlease: 1s", "x.yaml:5: units of this rule cannot be leased"},
+		"counted refusals":      {"limits: [\"9/1m\"]\ncount_refused: true\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
+		"a full log":            {"limits: [\"99900000/100s\"]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s", "x.yaml:7: windows are longer by the lease of 1s"},
+		"no limits":             {"scope: global", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
+		"no limits, a lease":    {"lease: 1s", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
+		"nothing to lease":      {"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global", "x.yaml:5: scope and lease beside a limit that refuses everything"},
+		"a share":               {"limits: [\"9/1m\"]\nscope: global\non_unavailable: {1: open, else: local}", "x.yaml:6: on_unavailable is local beside scope: global"},
+		"a share, in a reserve": {"limits: [\"90/1m\"]\nscope: global\ndescriptors:\n- {key: c, reserve_below: 10%, on_unavailable: local}", "x.yaml:7: on_unavailable is local beside scope: global"},
+		"a reserve elsewhere":   {"limits: [\"90/1m\"]\ndescriptors:\n- {key: c, reserve_below: 10%, scope: global}", "x.yaml:6: reserve_below uses the limits of the descriptor above it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := placed(test.keys); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestAReserveHasThePlaceOfItsLimits(t *testing.T) {
+	cfg, err := placed("limits: [\"90/1m\"]\nscope: global\nlease: 2s\ndescriptors:\n- {key: c, reserve_below: 10%}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Rules()[1].Place; got != (Place{true, 2 * time.Second}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDefaultsThatCountRefusalsCannotBeLeased(t *testing.T) {
+	file := File{"x.yaml", []byte("domain: d\ndescriptors:\n- {key: k, limits: [\"9/1m\"], lease: 1s}\n")}
+	if _, err := ParseBy(Defaults{CountRefused: true}, false, file); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:3: units of this rule") {
+		t.Errorf("%v", err)
+	}
+}

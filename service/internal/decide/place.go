@@ -1,0 +1,97 @@
+package decide
+
+import (
+	"context"
+
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/config"
+)
+
+// Stores returns the store of a place: the same one whenever it is asked for that place. It is called when a configuration
+// is used, for every rule, and when reservations are settled. The error says why there is no such store.
+type Stores func(config.Place) (driver.Store, error)
+
+// only returns the Stores of one store, which decides each call of every rule.
+func only(store driver.Store) Stores {
+	return func(config.Place) (driver.Store, error) { return store, nil }
+}
+
+// storeBy returns the store of a place with failure modes, if it has any.
+func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Store, error) {
+	store, err := d.stores(place)
+	if err != nil {
+		return nil, err
+	}
+	switch store := store.(type) {
+	case *failover.Store:
+		return store.With(modes)
+	case interface {
+		With(modes failover.Modes) (driver.Store, error)
+	}:
+		return store.With(modes)
+	}
+	return store, nil
+}
+
+// closed returns the store of a place without an answer of its own while it is unavailable.
+func (d *Decider) closed(place config.Place) (driver.Store, error) {
+	return d.storeBy(place, failover.Modes{})
+}
+
+// apart is a store over the stores of several places. A request goes to the store of its policy: compiled limits have a
+// policy of their own. It has no DecideAll over several places: each step of a decision is of one place.
+type apart struct {
+	stores map[*driver.Policy]driver.Store
+	first  driver.Store
+	// leased are the policies whose units are leased and that are asked for units. A look at them before they are
+	// charged would take a trip to the home.
+	leased map[*driver.Policy]bool
+}
+
+var (
+	_ driver.MultiStore = (*apart)(nil)
+	_ driver.Settler    = (*apart)(nil)
+)
+
+func (a *apart) of(policy *driver.Policy) driver.Store {
+	if store := a.stores[policy]; store != nil {
+		return store
+	}
+	return a.first
+}
+
+// Decide implements [driver.Store].
+func (a *apart) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if req.Cost == 0 && a.leased[req.Policy] {
+		return hopeful(req.Policy), nil
+	}
+	return a.of(req.Policy).Decide(ctx, req)
+}
+
+// hopeful returns an answer with all units left, to a look that only saves a charge that is given back.
+func hopeful(policy *driver.Policy) driver.Answer {
+	statuses := make([]driver.Status, len(policy.Limits))
+	for i := range statuses {
+		statuses[i].Remaining = policy.Limits[i].Units
+	}
+	return driver.NewAnswer(0, 0, statuses)
+}
+
+// DecideAll implements [driver.MultiStore].
+func (a *apart) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	store, ok := a.of(reqs[0].Policy).(driver.MultiStore)
+	if !ok {
+		return nil, driver.ErrApart
+	}
+	return store.DecideAll(ctx, reqs)
+}
+
+// Settle implements [driver.Settler].
+func (a *apart) Settle(ctx context.Context, set driver.Settlement) error {
+	store, ok := a.of(set.Request.Policy).(driver.Settler)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	return store.Settle(ctx, set)
+}

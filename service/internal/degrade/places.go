@@ -1,0 +1,169 @@
+package degrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"example.com/sash/coalesce"
+	"example.com/sash/denials"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+)
+
+// places are the stores of rules that lease units, or whose charges the home keeps. They stay until the service ends,
+// because reservations that were made by them are settled by them.
+//
+//	lease:          failover -> denials -> lease -> coalesce -> Redis
+//	scope: global:  failover -> denials -> lease -> coalesce -> home
+//	                                         \--> the region's Redis, which holds the leases
+type places struct {
+	redis, home driver.Store // behind coalesce; home is nil without one
+	holder      driver.Holder
+	region      *failover.Options // of rules of the region; Local is that of each store
+	memory      memstore.Options  // of mode local
+	global      *failover.Options
+
+	mu   sync.Mutex
+	made map[config.Place]*placed // guarded by mu
+}
+
+// A placed is the store of a place.
+type placed struct {
+	*failover.Store
+	leases *lease.Store // nil without
+}
+
+// mostPlaces bounds the stores of a process: one for each scope and lease that its configurations have had.
+const mostPlaces = 256
+
+var errNoHome = errors.New("scope: global needs the home, the Redis that all regions share: give --home, and --redis with the one of this region")
+
+// Place returns the store of a place: see decide.Stores. In one process's memory a lease saves nothing, so every call is
+// decided.
+func (m *Memory) Place(p config.Place) (driver.Store, error) {
+	if p.Global {
+		return nil, errNoHome
+	}
+	return m, nil
+}
+
+// Place returns the store of a place: see decide.Stores.
+func (g *Guard) Place(p config.Place) (driver.Store, error) {
+	if p == (config.Place{}) {
+		return g.Store, nil
+	}
+	g.places.mu.Lock()
+	defer g.places.mu.Unlock()
+	if made := g.places.made[p]; made != nil {
+		return made.Store, nil
+	}
+	if len(g.places.made) >= mostPlaces {
+		return nil, fmt.Errorf("this service has had rules with %d different leases: restart it", mostPlaces)
+	}
+	made, err := g.places.open(p)
+	if err != nil {
+		return nil, err
+	}
+	g.places.made[p] = made
+	return made.Store, nil
+}
+
+// open makes the store of a place. The caller holds mu.
+func (s *places) open(p config.Place) (*placed, error) {
+	made, behind, opts := &placed{}, s.redis, *s.region
+	opts.Local = memstore.New(&s.memory)
+	if p.Global {
+		if s.home == nil {
+			return nil, errNoHome
+		}
+		behind, opts = s.home, *s.global
+	}
+	var err error
+	switch {
+	case p.Lease == 0:
+	case p.Global:
+		made.leases, err = lease.Shared(behind, s.holder, p.Lease, nil)
+	default:
+		made.leases, err = lease.New(behind, p.Lease)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if made.leases != nil {
+		behind = made.leases
+	}
+	refusals, err := denials.New(behind, nil)
+	if err != nil {
+		return nil, err
+	}
+	made.Store, err = failover.New(refusals, &opts)
+	return made, err
+}
+
+// all returns the stores of all places.
+func (s *places) all() []*placed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*placed
+	for _, p := range s.made {
+		all = append(all, p)
+	}
+	return all
+}
+
+// inRegion returns the stores of rules that the region's Redis decides.
+func (s *places) inRegion() map[config.Place]*placed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := make(map[config.Place]*placed)
+	for p, placed := range s.made {
+		if !p.Global {
+			own[p] = placed
+		}
+	}
+	return own
+}
+
+// close gives back what is leased and writes what was admitted locally. It returns the first error.
+func (s *places) close(ctx context.Context) (failed error) {
+	for _, p := range s.all() {
+		if err := p.Close(ctx); failed == nil {
+			failed = err
+		}
+		if p.leases != nil {
+			_ = p.leases.Release(ctx) // units that do not go back leave with the window
+		}
+	}
+	return failed
+}
+
+// never is a Trip that no failure reaches. The home's breaker is in package lease: while the home is away, units that
+// this region holds are still spent.
+var never = failover.Trip{Blip: math.MaxInt64 / 8, Calls: math.MaxInt, Share: 1}
+
+// newPlaces returns the places over a Redis. Behind are the options of its own failover.
+func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Options, behind failover.Options) *places {
+	s := &places{redis: redis, region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
+	if opts.Home == nil {
+		return s
+	}
+	g.home = opts.Home
+	budget := opts.Budget
+	if budget == 0 {
+		budget = failover.DefaultBudget
+	}
+	s.holder = &region{next: holder, budget: budget, counts: &g.home.counts}
+	s.home = coalesce.New(newClocked(opts.HomeStore, func(string, *driver.Policy) int { return 0 }, g.home.log))
+	s.global = &failover.Options{
+		Budget: budget + g.home.budget, // the region's Redis is asked first
+		Trip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
+		OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
+	}
+	return s
+}

@@ -1,0 +1,36 @@
+package serve
+
+import (
+	"fmt"
+
+	"example.com/sash/driver"
+	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/service/internal/stats"
+)
+
+// A home is the Redis that all regions share. The zero home is none.
+type home struct {
+	watch *degrade.Home
+	store driver.Store      // decides
+	reads *redisstore.Store // for people
+	close func()
+}
+
+// openHome connects later, as openRedis does.
+func (s *instance) openHome() (*home, error) {
+	if s.Home == "" {
+		return &home{close: func() {}}, nil
+	}
+	client, err := redisclient.Far(s.Home)
+	if err != nil {
+		return nil, fmt.Errorf("--home: %w", err)
+	}
+	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
+	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Ping, s.Log)
+	s.stats.Home(func() stats.Home { return stats.Home(watch.Stats()) })
+	return &home{
+		watch: watch, store: client.Observed(opts, watch.Note), reads: client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), close: client.Close,
+	}, nil
+}
