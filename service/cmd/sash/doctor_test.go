@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -156,5 +158,39 @@ func TestDoctorThatCannotLook(t *testing.T) {
 		if code != 2 || out != "" || !strings.Contains(err, say) || strings.Contains(err, "secret") {
 			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", url, code, out, err, say)
 		}
+	}
+}
+
+// With a home the doctor looks at both, and at the leases of the rules.
+func TestDoctorLooksAtTheHome(t *testing.T) {
+	region, home := redistest.Start(t), redistest.Start(t)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, lease: 1ms}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"doctor", "--redis", region.Addr(), "--home", home.Addr(), "--config", rules}
+	code, out, err := sash(t, nil, args...)
+	for _, want := range []string{"redis at " + region.Addr(), "home at " + home.Addr(), "the budget is 1s", " fit a way of "} {
+		if code != 0 || err != "" || !strings.Contains(out, want) {
+			t.Errorf("exit %d, %s%s; want %q", code, out, err, want)
+		}
+	}
+	_, out, _ = sash(t, nil, append(args, "--json")...)
+	var v struct {
+		Redis string
+		Home  struct {
+			Redis    string
+			Findings []struct{ Check string }
+		}
+	}
+	if json.Unmarshal([]byte(out), &v) != nil || v.Redis != region.Addr() || v.Home.Redis != home.Addr() || !strings.Contains(out, `"lease"`) {
+		t.Errorf("%s", out)
+	}
+	home.Stop()
+	if code, _, err := sash(t, nil, args...); code != 2 || !strings.Contains(err, "the home: redis at "+home.Addr()) {
+		t.Errorf("a home that is away: exit %d, %s", code, err)
+	}
+	if code, _, err := sash(t, nil, "doctor", "--redis", region.Addr(), "--config", rules); code != 2 || !strings.Contains(err, "give --home too") {
+		t.Errorf("exit %d, %s", code, err)
 	}
 }

@@ -42,6 +42,15 @@ type Options struct {
 	Prefix string
 	// Budget is the time that the store has for one decision.
 	Budget time.Duration
+	// Home says that this Redis is the home of several regions. Leases are those of the rules that it is the home of.
+	Home   bool
+	Leases []Lease
+}
+
+// A Lease is the longest lease of a rule with scope: global.
+type Lease struct {
+	Rule    string
+	Longest time.Duration
 }
 
 // A visit is one run of all checks.
@@ -50,8 +59,9 @@ type visit struct {
 	client   redis.UniversalClient
 	prefix   string // of all keys
 	budget   time.Duration
-	many     bool // there is more than one primary
-	watched  bool // Sentinels name the primary
+	many     bool          // there is more than one primary
+	watched  bool          // Sentinels name the primary
+	way      time.Duration // how long almost every decision takes; zero is unknown
 	findings []Finding
 }
 
@@ -82,6 +92,9 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 	v.scripts(ctx)
 	v.waits(ctx)
 	v.latency(ctx)
+	if opts.Home {
+		v.leases(opts.Leases)
+	}
 	v.rights(ctx)
 	return v.findings, ctx.Err()
 }

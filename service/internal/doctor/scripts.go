@@ -182,6 +182,7 @@ func (v *visit) latency(ctx context.Context) {
 		}
 		slices.Sort(took)
 		p50, p99, most := took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
+		v.way = max(v.way, p99)
 		seen := fmt.Sprintf("p50 %v, p99 %v, max %v of %d decisions; the budget is %v", short(p50), short(p99), short(most), len(took), v.budget)
 		level, do := OK, ""
 		switch {
