@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The example of regions runs with one command, and never admits more than its limit.
+func TestTheExampleOfRegionsRuns(t *testing.T) {
+	for _, tool := range []string{"curl", "redis-server", "redis-cli"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(examples, "regions/run.sh"))
+	cmd.Env = append(os.Environ(), "SASH="+binary, fmt.Sprint("PORT=", portsInARow(t, 5)))
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var east, west, fromEast, fromWest, all int
+	_, err = fmt.Sscanf(string(text), "east: %d of 150 calls admitted, %d of them without a trip to the home\n"+
+		"west: %d of 150 calls admitted, %d of them without a trip to the home\ntogether: %d of 200 in 10m", &east, &fromEast, &west, &fromWest, &all)
+	if err != nil || all != east+west || all > 200 || all < 150 || fromEast+fromWest < all/2 {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// portsInARow returns the first of some ports in a row that nobody listens on.
+func portsInARow(t *testing.T, n int) int {
+	t.Helper()
+	for range 100 {
+		first, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := first.Addr().(*net.TCPAddr).Port
+		_ = first.Close()
+		free := port+n < 1<<16
+		for i := range n {
+			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprint("127.0.0.1:", port+i))
+			if free = free && err == nil; err == nil {
+				_ = l.Close()
+			}
+		}
+		if free {
+			return port
+		}
+	}
+	t.Fatal("there are no free ports in a row")
+	return 0
+}
