@@ -8,7 +8,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// docs/decisions/0029-older-leases.md says how much memory the leases of a subject take.
+// docs/decisions/0030-older-leases.md says how much memory the leases of a subject take.
 func TestMemoryOfLeases(t *testing.T) {
 	l := startLive(t)
 	bytes := func(key string) int64 {
