@@ -94,8 +94,10 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	case err != nil:
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	a := &attempt[T]{guard: g, call: f, own: own, done: make(chan struct{})}
-	a.ctx.Context, a.ctx.deadline = context.WithoutCancel(ctx), time.Now().Add(longest(g.budget))
+	a := &attempt[T]{
+		guard: g, call: f, own: own, done: make(chan struct{}),
+		ctx: until{Context: context.WithoutCancel(ctx), deadline: time.Now().Add(longest(g.budget))},
+	}
 	g.workers.do(a)
 	w := g.watch(g.budget - waited)
 	w.wait(a.done, ctx.Done())

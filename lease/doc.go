@@ -17,7 +17,7 @@
 //
 //	   region                      ocean                     home
 //	┌──────────────────┐                              ┌──────────────────┐
-//	│ process  process │── errand: units, please ───▶ │ log of the key,  │
+//	│ process, process │── errand: units, please ───▶ │ log of the key,  │
 //	│    │        │    │ ◀── a lease, or a refusal ── │ windows W + τ    │
 //	│    ▼ spend  ▼    │                              └──────────────────┘
 //	│ holder: leases,  │ ─── what is left goes back ─▶

@@ -38,10 +38,11 @@ func (o *ocean) there(ctx context.Context, do func() error) error {
 		o.mu.Lock()
 		fate := o.losing.IntN(20)
 		o.mu.Unlock()
-		if fate == 0 {
+		switch fate {
+		case 0:
 			time.Sleep(2 * o.way)
 			return errCut
-		} else if fate == 1 {
+		case 1:
 			time.Sleep(o.way)
 			_ = do()
 			time.Sleep(o.way)

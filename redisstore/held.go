@@ -87,7 +87,7 @@ func packSpending(s *driver.Spending) (string, error) {
 
 // packErrand writes the argument of held_bring.lua for an errand.
 func packErrand(e *driver.Errand) (string, error) {
-	most := int64(driver.MaxAhead)
+	most := driver.MaxAhead
 	for _, n := range [...]struct{ n, most int64 }{
 		{e.Longest, most}, {e.Began, 1<<53 - 1}, {e.Units, driver.MaxUnits}, {e.Delay, most}, {e.Refused, most},
 		{e.RefusedCost, driver.MaxUnits}, {e.Failed, most}, {e.Rest + 1, driver.MaxUnits + 1},

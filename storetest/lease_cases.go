@@ -30,7 +30,7 @@ var leaseCases = []testCase{
 			s.wantBrought(driver.Errand{Began: errand, Units: 10, Rest: 50, Note: "first"}, true)
 			errands := 0
 			for left := int64(9); left >= 0; left-- {
-				h := s.spend("k", 1)
+				h := s.spend(1)
 				if !h.Spent || h.Left != left || h.Note != "first" || h.Errand > 0 && h.Rest != 50 {
 					s.broken("a call gets %+v, want %d left", h, left)
 				}
@@ -57,9 +57,9 @@ var leaseCases = []testCase{
 			s.want("k", 1, driver.Held{Spent: true, Left: 9, Note: "late", Noted: 70_000})
 			ends := began + 70_000 + s.longest - s.longest/1024
 			s.Advance(time.Duration(ends-s.Now().UnixMicro()-1) * time.Microsecond)
-			s.wantSpent("k", true)
+			s.wantSpent(true)
 			s.Advance(time.Microsecond)
-			s.wantSpent("k", false)
+			s.wantSpent(false)
 		}),
 	},
 	{
@@ -69,7 +69,7 @@ var leaseCases = []testCase{
 		run: leases(func(s *leaseSuite) {
 			s.fetch(driver.Errand{Units: 4, Note: "first"}, 0)
 			s.Advance(930 * time.Millisecond)
-			errand := s.spend("k", 1).At // too little is left when it ends
+			errand := s.spend(1).At // too little is left when it ends
 			s.wantBrought(driver.Errand{Began: errand, Units: 9, Note: "second"}, true)
 			s.want("k", 2, driver.Held{Spent: true, Left: 1, Note: "first", Noted: 930_000})
 			s.want("k", 2, driver.Held{Spent: true, Left: 7, Note: "second"})
@@ -82,12 +82,12 @@ var leaseCases = []testCase{
 		only:    oneAlgorithm,
 		run: leases(func(s *leaseSuite) {
 			s.want("k", 1, driver.Held{Alone: true})
-			errand := s.want("k", 3, driver.Held{Alone: true}) // too little demand for a lease
+			s.want("k", 3, driver.Held{Alone: true}) // too little demand for a lease
 			s.wantBrought(driver.Errand{Refused: 50_000, RefusedCost: 3, Note: "no"}, false)
 			s.want("k", 3, driver.Held{Refused: 50_000, Note: "no"})
 			s.Advance(20 * time.Millisecond)
 			s.want("k", 4, driver.Held{Refused: 30_000, Note: "no", Noted: 20_000})
-			errand = s.want("k", 2, driver.Held{Errand: some}) // it may fit
+			errand := s.want("k", 2, driver.Held{Errand: some}) // it may fit
 			s.wantBrought(driver.Errand{Began: errand, Units: 5, Note: "yes"}, true)
 			s.want("k", 3, driver.Held{Spent: true, Left: 2, Note: "yes"})
 		}),
@@ -120,13 +120,13 @@ var leaseCases = []testCase{
 			s.returns(began+1, 0, 0)
 			s.returns(began, 4, 6)
 			s.returns(began, 4, 0)
-			s.wantSpent("k", true)
+			s.wantSpent(true)
 			s.returns(began, 0, 3)
-			s.wantSpent("k", false)
+			s.wantSpent(false)
 			s.Advance(5 * time.Second)
 			s.fetch(driver.Errand{Units: 10}, 0)
 			s.Advance(990 * time.Millisecond)
-			errand := s.spend("k", 1).At
+			errand := s.spend(1).At
 			if err := s.holder.Forget(s.Context(), "k"); err != nil {
 				s.Fatal(err)
 			}
@@ -141,7 +141,7 @@ var leaseCases = []testCase{
 		run: leases(func(s *leaseSuite) {
 			began := s.fetch(driver.Errand{Units: 10}, 0)
 			s.Advance(1900 * time.Millisecond)
-			s.wantSpent("k", false)
+			s.wantSpent(false)
 			s.returns(began, 0, 10)
 		}),
 	},
@@ -154,7 +154,7 @@ var leaseCases = []testCase{
 			s.Advance(-time.Second)
 			s.want("k", 1, driver.Held{Alone: true})
 			s.Advance(time.Second)
-			s.wantSpent("k", false)
+			s.wantSpent(false)
 		}),
 	},
 	{
@@ -163,17 +163,17 @@ var leaseCases = []testCase{
 		only:    oneAlgorithm,
 		run: leases(func(s *leaseSuite) {
 			note := strings.Repeat("\x00\xff", driver.MaxNote/2)
-			s.spend("k", driver.MaxUnits)
+			s.spend(driver.MaxUnits)
 			for i := range driver.MaxLeases + 1 {
 				s.Advance(time.Microsecond)
-				h := s.spend("k", driver.MaxUnits/2)
+				h := s.spend(driver.MaxUnits/2)
 				if h.Errand != driver.MaxUnits {
 					s.broken("errand %d is for %d units", i, h.Errand)
 				}
 				s.wantBrought(driver.Errand{Began: h.At, Units: 1, Note: note, Rest: driver.MaxUnits}, i < driver.MaxLeases)
 			}
 			for i := range driver.MaxLeases {
-				if h := s.spend("k", 1); !h.Spent || h.Left != 0 || h.Note != note || h.Noted != int64(driver.MaxLeases-i) {
+				if h := s.spend(1); !h.Spent || h.Left != 0 || h.Note != note || h.Noted != int64(driver.MaxLeases-i) {
 					s.broken("from lease %d a call gets %+v", i, h)
 				}
 			}
@@ -216,8 +216,8 @@ var leaseCases = []testCase{
 			if res := s.allow(l, "k", 2); res.Allowed || res.Remaining != 1 {
 				s.broken("2 of 3 units are charged and a call of 2 gets %+v", res)
 			}
-			s.wantSpent("k", true)
-			s.wantSpent("k", true)
+			s.wantSpent(true)
+			s.wantSpent(true)
 			if err := s.holder.Forget(s.Context(), "k"); err != nil {
 				s.Fatal(err)
 			}
@@ -255,9 +255,9 @@ func (s *leaseSuite) ask(sp driver.Spending) driver.Held {
 	return h
 }
 
-func (s *leaseSuite) spend(key string, cost int64) driver.Held {
+func (s *leaseSuite) spend(cost int64) driver.Held {
 	s.Helper()
-	return s.ask(s.spending(key, cost))
+	return s.ask(s.spending("k", cost))
 }
 
 // want spends, and returns the instant.
@@ -291,9 +291,9 @@ func (s *leaseSuite) compare(sp driver.Spending, want driver.Held) int64 {
 }
 
 // wantSpent spends a unit.
-func (s *leaseSuite) wantSpent(key string, want bool) {
+func (s *leaseSuite) wantSpent(want bool) {
 	s.Helper()
-	if h := s.spend(key, 1); h.Spent != want {
+	if h := s.spend(1); h.Spent != want {
 		s.broken("a unit is spent: %v, want %v; %+v", h.Spent, want, h)
 	}
 }
@@ -314,7 +314,7 @@ func (s *leaseSuite) wantBrought(e driver.Errand, want bool) {
 func (s *leaseSuite) fetch(e driver.Errand, takes time.Duration) int64 {
 	s.Helper()
 	for range 2 {
-		h := s.spend("k", 1)
+		h := s.spend(1)
 		if h.Errand == 0 {
 			continue
 		}

@@ -207,7 +207,7 @@ func (w *heldWalk) bring(now int64) error {
 	return w.brings(now, e)
 }
 
-// brings brings the same to both.
+// brings lets both bring the same.
 func (w *heldWalk) brings(now int64, e driver.Errand) error {
 	got, err := w.store.Bring(context.Background(), e)
 	want := w.model.Bring(now, &e)
