@@ -166,7 +166,7 @@ var leaseCases = []testCase{
 			s.spend(driver.MaxUnits)
 			for i := range driver.MaxLeases + 1 {
 				s.Advance(time.Microsecond)
-				h := s.spend(driver.MaxUnits/2)
+				h := s.spend(driver.MaxUnits / 2)
 				if h.Errand != driver.MaxUnits {
 					s.broken("errand %d is for %d units", i, h.Errand)
 				}
