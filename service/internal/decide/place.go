@@ -44,9 +44,15 @@ func (d *Decider) closed(place config.Place) (driver.Store, error) {
 type apart struct {
 	stores map[*driver.Policy]driver.Store
 	first  driver.Store
-	// leased are the policies whose units are leased and that are asked for units. A look at them before they are
-	// charged would take a trip to the home.
-	leased map[*driver.Policy]bool
+	// leased are the subjects that are asked for leased units. A look at them before they are charged would take a trip to
+	// the home.
+	leased map[subject]bool
+}
+
+// A subject is a key under a policy.
+type subject struct {
+	key    string
+	policy *driver.Policy
 }
 
 var (
@@ -63,7 +69,7 @@ func (a *apart) of(policy *driver.Policy) driver.Store {
 
 // Decide implements [driver.Store].
 func (a *apart) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Cost == 0 && a.leased[req.Policy] {
+	if req.Cost == 0 && a.leased[subject{req.Key, req.Policy}] {
 		return hopeful(req.Policy), nil
 	}
 	return a.of(req.Policy).Decide(ctx, req)

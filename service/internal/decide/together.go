@@ -143,7 +143,7 @@ func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
 	if err != nil || !slices.ContainsFunc(batches, func(b batch) bool { return b.place() != config.Place{} }) {
 		return first, err
 	}
-	several := &apart{stores: make(map[*driver.Policy]driver.Store), first: first, leased: make(map[*driver.Policy]bool)}
+	several := &apart{stores: make(map[*driver.Policy]driver.Store), first: first, leased: make(map[subject]bool)}
 	for _, b := range batches {
 		store, err := d.storeBy(b.place(), shareless(b.place(), modes))
 		if err != nil {
@@ -151,7 +151,7 @@ func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
 		}
 		for _, req := range b.requests {
 			several.stores[req.Policy] = store
-			several.leased[req.Policy] = b.place().Lease > 0 && req.Cost > 0
+			several.leased[subject{req.Key, req.Policy}] = b.place().Lease > 0 && req.Cost > 0
 		}
 	}
 	return several, nil
