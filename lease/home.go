@@ -16,7 +16,7 @@ type home struct {
 
 	mu     sync.Mutex
 	silent int       // questions in a row without an answer; guarded by mu, as all below
-	cause  error     // of the last one
+	cause  error     // of the last question without one, until one is answered
 	next   time.Time // when another may go
 }
 
@@ -66,11 +66,11 @@ func (h *home) answered() {
 func (h *home) failed(cause error, took time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.cause = cause
 	if took < max(leastSlow, time.Duration(2*h.way.Load())*time.Microsecond) {
 		return firstPause
 	}
 	h.silent++
-	h.cause = cause
 	pause := min(firstPause<<min(h.silent-1, 8), lastPause)
 	h.next = time.Now().Add(pause)
 	return pause

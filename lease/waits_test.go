@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -78,4 +79,27 @@ func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
 			t.Errorf("%d of 1000 calls were decided beside the home, long after its way became short", fromLease)
 		}
 	})
+}
+
+// A call that is not answered says why, also if the home answers at once that it cannot.
+func TestACallSaysWhyTheHomeDoesNotLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reason := errors.New("READONLY You can't write against a read only replica.")
+		l := newLimiter(t, newStore(t, broken{newFar(), reason}), nil, sash.PerMinute(10_000))
+		for range 20 {
+			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, reason) {
+				t.Errorf("%v", err)
+			}
+		}
+	})
+}
+
+// A broken store answers every call with an error.
+type broken struct {
+	*far
+	err error
+}
+
+func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, b.err
 }
