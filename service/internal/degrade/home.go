@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -14,7 +15,7 @@ import (
 type Home struct {
 	// Address is where it is, without the password.
 	address string
-	ping    func(context.Context) error
+	store   driver.Store // for probes
 	log     *slog.Logger
 	budget  time.Duration
 	counts  counts
@@ -28,10 +29,10 @@ type Home struct {
 	way    time.Duration // guarded by mu: how long a call takes
 }
 
-// NewHome returns what watches a home. Ping asks it whether it is there, and budget is the time that it has for one
+// NewHome returns what watches a home. Store asks it while no call does, and budget is the time that it has for one
 // decision.
-func NewHome(address string, budget time.Duration, ping func(context.Context) error, log *slog.Logger) *Home {
-	return &Home{address: address, ping: ping, budget: budget, log: log.With("home", address)}
+func NewHome(address string, budget time.Duration, store driver.Store, log *slog.Logger) *Home {
+	return &Home{address: address, store: store, budget: budget, log: log.With("home", address)}
 }
 
 // Home is lost after so many failures in a row, over so long a time.
@@ -97,11 +98,16 @@ func (h *Home) run(ctx context.Context) error {
 	}
 }
 
+// probed is what a probe charges: a server that cannot write, such as a replica, still answers PING.
+var probed = driver.Request{
+	Key: "probe of the home", Cost: 1, Policy: &driver.Policy{Limits: []driver.Limit{{Units: 1e9, Window: time.Second.Microseconds()}}},
+}
+
 func (h *Home) probe(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, h.budget)
 	defer cancel()
 	began := time.Now()
-	if err := h.ping(timed); ctx.Err() == nil {
+	if _, err := h.store.Decide(timed, probed); ctx.Err() == nil {
 		h.saw(time.Since(began), err)
 	}
 }

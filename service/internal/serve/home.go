@@ -28,7 +28,7 @@ func (s *instance) openHome() (*home, error) {
 		return nil, fmt.Errorf("--home: %w", err)
 	}
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
-	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Ping, s.Log)
+	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
 	s.stats.Home(func() stats.Home { return stats.Home(watch.Stats()) })
 	return &home{
 		watch: watch, store: client.Observed(opts, watch.Note), reads: client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), close: client.Close,

@@ -56,6 +56,7 @@ func inRegion(t *testing.T, home, redis *redistest.Server, path string) Listenin
 type decision struct {
 	status int
 	Source string `json:"source"`
+	Cause  string `json:"cause"`
 }
 
 var caller = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -237,6 +238,21 @@ func TestTheHomeIsAway(t *testing.T) {
 	t.Logf("%d of %d", admitted, quota)
 	if admitted > quota {
 		t.Errorf("%d admitted of %d", admitted, quota)
+	}
+}
+
+// A home that answers and cannot write, such as a replica, is down, and calls say why.
+func TestTheHomeIsAReplica(t *testing.T) {
+	home := redistest.StartReplica(t, redistest.Start(t).Addr())
+	here := inRegion(t, home, redistest.Start(t), rulesIn(t, regionRules))
+	servertest.Wait(t, "health is ok", func() bool { h := health(t, here); return h.Home == "down" && h.Cause == "readonly" })
+	for range 3 {
+		if d := call(t, here, "all"); d.status != http.StatusServiceUnavailable || d.Cause != "readonly" {
+			t.Errorf("%+v", d)
+		}
+	}
+	if text := get(t, here, "/metrics"); !strings.Contains(text, "sash_home_up 0") {
+		t.Error("sash_home_up is not 0")
 	}
 }
 
