@@ -36,7 +36,7 @@
 //
 // There is no timer here either, and a call that meets no others leaves at once. A place that hangs delays no call of
 // another, and while one round trip hangs calls leave with the others. A round trip is canceled once all its callers have
-// left. Peeks and calls of policies that charge refused calls go with others too.
+// left. Peeks and calls of policies that charge refused calls go with others too, but alone while another of their key waits.
 //
 // Do not use it over a proxy that sends a script with keys of several servers to the server of the first key: it would
 // decide on the wrong server. A Redis Cluster rejects such a script, and then calls go alone.

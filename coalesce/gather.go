@@ -47,6 +47,10 @@ func (g *gatherer) Decide(ctx context.Context, req driver.Request) (driver.Answe
 		defer g.leave(p)
 		return g.Gatherer.Decide(ctx, req)
 	}
+	if slices.ContainsFunc(p.calls, func(o *call) bool { return o.req.Key == req.Key }) { // a call that is not added up, such as a peek
+		g.mu.Unlock()
+		return g.Gatherer.Decide(ctx, req)
+	}
 	c := g.calls.Get().(*call)
 	c.ctx, c.req = ctx, req
 	p.calls = append(p.calls, c)

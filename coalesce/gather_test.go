@@ -174,6 +174,33 @@ func TestAFullRoundTripLeavesAtOnce(t *testing.T) {
 	})
 }
 
+// No key is twice in a round trip: calls of one key that are not added up, such as peeks, do not wait for each other.
+func TestARoundTripHasNoKeyTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		c := newCrowd(t, store)
+		c.keys(0, coalesce.MostTrips)
+		start := time.Now()
+		for range 3 {
+			c.wg.Go(func() {
+				if res, err := c.l.Peek(t.Context(), "k"); err != nil || res.Remaining != 10 {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+		}
+		c.keys(100, 103)
+		c.wg.Wait()
+		for _, keys := range store.trips {
+			if len(slices.Compact(slices.Clone(keys))) < len(keys) {
+				t.Errorf("a round trip for %v", keys)
+			}
+		}
+		if took := time.Since(start); took != 2*store.trip {
+			t.Errorf("took %v; two round trips are %v", took, 2*store.trip)
+		}
+	})
+}
+
 // An error is that of its own call, and a call that cannot be decided with others is decided alone.
 func TestAnErrorAmongOthersIsOfItsOwnCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
