@@ -61,7 +61,7 @@ func Substituted(store Store) bool {
 }
 
 // A Passthrough is a Decorator that passes everything on to the store behind it. Embed it in a decorator,
-// which then has all powers of that store but [Gatherer], and define only the methods that differ.
+// which then has all powers of that store but [Gatherer] and [Recaller], and define only the methods that differ.
 type Passthrough struct {
 	// Next is the store behind it. Without one every method returns an error.
 	Next Store

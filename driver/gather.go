@@ -7,8 +7,8 @@ const MaxGather = 16
 
 // A Gatherer decides requests of different subjects in one round trip, each by itself.
 //
-// It is the one power that a [Passthrough] does not pass on: a decorator that changes what Decide does and does not know of
-// DecideMany would not see plain decisions any more. A decorator that gathers implements both methods.
+// A [Passthrough] does not pass it on: a decorator that changes what Decide does and does not know of DecideMany would not
+// see plain decisions any more. So a decorator that embeds a Gatherer itself has to define both methods.
 type Gatherer interface {
 	Store
 	// Gathers reports whether DecideMany takes a request, and the place where it is decided. Requests of one place go

@@ -7,8 +7,8 @@ import (
 )
 
 // An until is the context of a call on the store: it has the values of the caller's context and ends when its owner
-// cancels it, which is at the deadline at the latest, because the watch of the call ends by then. It needs no timer, and
-// no channel unless the store asks for its end.
+// cancels it. That is when the watch of the call ends: by the deadline, or a little later if this process runs late, and so
+// its error is never context.DeadlineExceeded. It needs no timer, and no channel unless the store asks for its end.
 type until struct {
 	context.Context // the values; never ends
 	deadline        time.Time
