@@ -7,7 +7,7 @@ sash=${SASH:-bin/sash}
 port=${PORT:-7400}
 dir=$(mktemp -d)
 pids=
-trap 'for pid in $pids; do kill "$pid" 2>/dev/null || true; done; rm -rf "$dir"' EXIT INT TERM
+trap 'for pid in $pids; do kill "$pid" 2>/dev/null || true; done; wait; rm -rf "$dir"' EXIT INT TERM
 
 redis() { # name, port
 	redis-server --bind 127.0.0.1 --port "$2" --save '' --appendonly no --dir "$dir" >"$dir/$1.log" &
@@ -22,7 +22,7 @@ redis() { # name, port
 region() { # name, port of its Redis, port of its service
 	redis "$1" "$2"
 	"$sash" serve --config "$here/policy.yaml" --home "127.0.0.1:$port" --redis "127.0.0.1:$2" \
-		--addr "127.0.0.1:$3" --grpc-addr '' --admin-addr '' >"$dir/$1.serve.log" 2>&1 &
+		--addr "127.0.0.1:$3" --grpc-addr '' --admin-addr '' --drain-delay 0 >"$dir/$1.serve.log" 2>&1 &
 	pids="$pids $!"
 	i=0
 	until curl -sf -o "$dir/health" "http://127.0.0.1:$3/healthz"; do

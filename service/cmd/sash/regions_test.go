@@ -18,7 +18,8 @@ func TestTheExampleOfRegionsRuns(t *testing.T) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(examples, "regions/run.sh"))
-	cmd.Env = append(os.Environ(), "SASH="+binary, fmt.Sprint("PORT=", portsInARow(t, 5)))
+	port := portsInARow(t, 5)
+	cmd.Env = append(os.Environ(), "SASH="+binary, fmt.Sprint("PORT=", port))
 	cmd.WaitDelay = time.Second
 	text, err := cmd.CombinedOutput()
 	if err != nil {
@@ -29,6 +30,14 @@ func TestTheExampleOfRegionsRuns(t *testing.T) {
 		"west: %d of 150 calls admitted, %d of them without a trip to the home\ntogether: %d of 200 in 10m", &east, &fromEast, &west, &fromWest, &all)
 	if err != nil || all != east+west || all > 200 || all < 150 || fromEast+fromWest < all/2 {
 		t.Errorf("%v: %s", err, text)
+	}
+	for i := range 5 { // it can be run again at once
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprint("127.0.0.1:", port+i))
+		if err != nil {
+			t.Errorf("a server is left: %v", err)
+			continue
+		}
+		_ = l.Close()
 	}
 }
 
