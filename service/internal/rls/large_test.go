@@ -82,6 +82,26 @@ func TestTheBytesOfLargeRequestsAreBounded(t *testing.T) {
 	}
 }
 
+// A wrong request is wrong however large it is: nobody should send it again.
+func TestALargeWrongRequestIsWrong(t *testing.T) {
+	cfg, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decide.New(cfg, memstore.New(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(d, &Options{Access: servertest.Gate(t, everything)})
+	req := request("ip=a")
+	for weight(req) <= s.large.most {
+		req.Descriptors = append(req.Descriptors, req.Descriptors...)
+	}
+	if _, err := s.ShouldRateLimit(t.Context(), req); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "--max-descriptors") {
+		t.Error(err)
+	}
+}
+
 // Fields that the protocol does not have take no memory while a request is decided.
 func TestUnknownFieldsAreDropped(t *testing.T) {
 	wire := protowire.AppendTag(nil, 100, protowire.BytesType)

@@ -140,6 +140,13 @@ func (s *Service) answer(ctx context.Context, caller *access.Caller, req *pb.Rat
 }
 
 func (s *Service) decide(ctx context.Context, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	parts, err := s.partsOf(req)
+	if err != nil {
+		s.opts.Stats.Service.ServiceErrors.Add(1)
+		s.opts.Stats.Invalid()
+		s.log.Log(slog.LevelError, "a wrong request was not decided: Envoy admits it, unless it has failure_mode_deny", "error", err)
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	if n := weight(req); n > longest {
 		if !s.large.take(n) {
 			s.opts.Stats.Service.ServiceErrors.Add(1)
@@ -148,13 +155,6 @@ func (s *Service) decide(ctx context.Context, caller *access.Caller, req *pb.Rat
 			return nil, status.Error(codes.ResourceExhausted, errManyBytes.Error())
 		}
 		defer s.large.give(n)
-	}
-	parts, err := s.partsOf(req)
-	if err != nil {
-		s.opts.Stats.Service.ServiceErrors.Add(1)
-		s.opts.Stats.Invalid()
-		s.log.Log(slog.LevelError, "a wrong request was not decided: Envoy admits it, unless it has failure_mode_deny", "error", err)
-		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := s.opts.Access.Permit(caller, req.GetDomain(), needOf(parts)); err != nil {
 		return nil, access.Status(err)
