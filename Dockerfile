@@ -6,7 +6,7 @@
 #
 # For readiness an orchestrator looks at GET /healthz on 8080, or at gRPC health on 8081.
 # On SIGTERM health reports down for five seconds (--drain-delay) before connections are refused, so that the orchestrator
-# sends requests elsewhere.
+# sends requests elsewhere. Requests in flight then have ten, and local admissions five to reach Redis: docker stop -t 30.
 # The admin port, 6070, listens on the container's loopback unless --admin-addr says otherwise.
 #
 # In place of the image of Envoy's rate limit service: its command, /bin/ratelimit, is a link to the binary here, and its

@@ -214,7 +214,7 @@ bench: redis ## measure, print the tables and write them to docs/benchmarks.md (
 	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
 
 .PHONY: bench-quick
-bench-quick: redis ## check that every benchmark runs (about a minute and a half; writes nothing)
+bench-quick: redis ## check that the benchmarks of make bench and make bench-service run (about a minute and a half; writes nothing)
 	cd internal/bench && go run ./cmd/sashbench -quick -parts net,service,redis,go
 
 .PHONY: bench-service
