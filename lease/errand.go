@@ -68,7 +68,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 	switch {
 	case errors.Is(err, errSilent):
 		e.Failed = s.home.pause().Microseconds()
-	case errors.Is(err, driver.ErrRejected) || errors.Is(err, errPanic):
+	case errors.Is(err, driver.ErrRejected) || errors.Is(err, errPanic) || errors.Is(err, errWrong):
 		s.home.answered()
 		out.alone = true
 	case err != nil:
@@ -103,6 +103,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 var (
 	errPanic  = errors.New("lease: the home store panicked")
 	errSilent = errors.New("lease: the home store is silent")
+	errWrong  = errors.New("lease: the home store gave a wrong answer")
 )
 
 // fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
@@ -144,7 +145,9 @@ func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (dr
 	req.Cost = units
 	answer, err := s.measured(ctx, req)
 	if err == nil {
-		err = answer.Check(req.Policy)
+		if wrong := answer.Check(req.Policy); wrong != nil {
+			err = fmt.Errorf("%w: %w", errWrong, wrong)
+		}
 	}
 	return answer, err
 }
