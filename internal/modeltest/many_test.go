@@ -27,15 +27,15 @@ import (
 type gathering struct {
 	*redisstore.Store
 	others []driver.Request
-	seen   int // requests that were decided so
+	seen   atomic.Int64 // requests that were decided so
 }
 
 func (g *gathering) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if _, ok := g.Gathers(&req); !ok {
 		return g.Store.Decide(ctx, req)
 	}
-	g.seen++
-	reqs := slices.Insert(slices.Clone(g.others), g.seen%(len(g.others)+1), req)
+	place := int(g.seen.Add(1)) % (len(g.others) + 1)
+	reqs := slices.Insert(slices.Clone(g.others), place, req)
 	answers, errs := g.DecideMany(ctx, reqs)
 	for i := range reqs {
 		if reqs[i].Key == req.Key {
@@ -70,7 +70,7 @@ func TestTheSuiteAmongOtherSubjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if g.seen == 0 && !t.Skipped() && !t.Failed() {
+			if g.seen.Load() == 0 && !t.Skipped() && !t.Failed() {
 				t.Log("no decision went with others")
 			}
 		})
