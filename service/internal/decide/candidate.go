@@ -20,12 +20,13 @@ func (d *Decider) compileCandidate(rule *config.Rule) (*candidate, error) {
 	if c == nil {
 		return nil, nil
 	}
-	enforced, err := d.compileLimits(rule.Place, &c.Options, c.Limits, rule.OnUnavailable)
+	place := rule.Place.For(c.Limits, c.Options)
+	enforced, err := d.compileLimits(place, &c.Options, c.Limits, rule.OnUnavailable)
 	if err != nil {
 		return nil, err
 	}
 	compared := *enforced
-	if compared.store, err = d.closed(rule.Place); err != nil {
+	if compared.store, err = d.closed(place); err != nil {
 		return nil, err
 	}
 	return &candidate{c, enforced, &compared}, nil

@@ -75,7 +75,7 @@ func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 	if rule == nil {
 		return nil, fmt.Errorf("%w: no descriptor of the configuration matches these entries", ErrNotLimited)
 	}
-	l, err := d.compileLimits(rule.Place, &rule.Options, e.Limits, rule.OnUnavailable)
+	l, err := d.compileLimits(rule.Place.For(e.Limits, rule.Options), &rule.Options, e.Limits, rule.OnUnavailable)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,11 @@ package decide
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"example.com/sash/driver"
+	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 )
@@ -20,4 +24,42 @@ func TestALookBesideLeasedUnits(t *testing.T) {
 	want(t, "first", ask(t, d, Together, part("a=1", 30)), "ok:70")
 	want(t, "both", ask(t, d, Together, part("a=1", 0), part("a=2", 1)), "ok:70 | ok:99")
 	want(t, "both, the other way round", ask(t, d, Together, part("a=1", 1), part("a=2", 0)), "ok:69 | ok:99")
+}
+
+// Windows are longer by a lease. One that is long beside an override's or a candidate's window would admit a fraction of
+// its limit.
+func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: a, limits: [6000/10m], lease: 30s, candidate: {limits: [50/1s]}}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := memstore.New(nil)
+		leased, err := lease.New(store, 30*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = leased.Release(t.Context()) }()
+		d, err := NewPlaced(cfg, func(p config.Place) (driver.Store, error) {
+			if p.Lease == 0 {
+				return store, nil
+			}
+			return leased, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Except([]Exception{exception("a=1", time.Hour, limitsFrom(t, "50/1s")...)})
+		for second := range 3 {
+			for range 50 {
+				if v := decideOne(t, d, "a=1"); !v.Allowed() {
+					t.Fatalf("second %d: the override of 50 a second refuses", second)
+				}
+				if v := decideOne(t, d, "a=2"); v.Candidate == nil || v.Candidate.Refused {
+					t.Fatalf("second %d: the candidate of 50 a second refuses: %+v", second, v.Candidate)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }
