@@ -27,16 +27,18 @@ type errand struct {
 
 // errands are those of this process that are under way.
 type errands struct {
-	mu  sync.Mutex
-	out map[id]*errand
+	mu    sync.Mutex
+	out   map[id]*errand // the last one of a name; guarded by mu
+	count int            // with those that the holder does not wait for any more; guarded by mu
 }
 
 // send goes on an errand, in the background: its caller may leave, and others can spend what it brings.
 func (s *Store) send(ctx context.Context, name id, req driver.Request, held *driver.Held) *errand {
 	out := &errand{done: make(chan struct{})}
 	s.errands.mu.Lock()
-	full := len(s.errands.out) >= mostErrands || s.fetched.full()
+	full := s.errands.count >= mostErrands || s.fetched.full()
 	if !full {
+		s.errands.count++
 		s.errands.out[name] = out
 	}
 	s.errands.mu.Unlock()
@@ -53,6 +55,7 @@ func (s *Store) send(ctx context.Context, name id, req driver.Request, held *dri
 func (s *Store) run(ctx context.Context, name id, req driver.Request, held driver.Held, out *errand) {
 	defer func() {
 		s.errands.mu.Lock()
+		s.errands.count--
 		if s.errands.out[name] == out {
 			delete(s.errands.out, name)
 		}

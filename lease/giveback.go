@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -25,7 +26,10 @@ type fetched struct {
 	leases map[fetchedName]*lease
 }
 
-const mostFetched = 1 << 14
+const (
+	mostFetched = 1 << 14
+	mostReturns = 64 // by Release at once: each takes two round trips, one of them to the home
+)
 
 // full reports whether this process holds as many leases as it may. Then the home decides.
 func (f *fetched) full() bool {
@@ -92,15 +96,22 @@ func (s *Store) Release(ctx context.Context) error {
 	all := s.fetched.leases
 	s.fetched.leases = make(map[fetchedName]*lease)
 	s.fetched.mu.Unlock()
-	failed := 0
+	var failed atomic.Int64
+	var together sync.WaitGroup
+	places := make(chan struct{}, mostReturns)
 	for _, l := range all {
 		l.timer.Stop()
-		if s.giveBack(ctx, l) != nil {
-			failed++
-		}
+		places <- struct{}{}
+		together.Go(func() {
+			if s.giveBack(ctx, l) != nil {
+				failed.Add(1)
+			}
+			<-places
+		})
 	}
-	if failed > 0 {
-		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, sash.ErrUnavailable)
+	together.Wait()
+	if n := failed.Load(); n > 0 {
+		return fmt.Errorf("lease: %d leases could not be given back: %w", n, sash.ErrUnavailable)
 	}
 	return nil
 }

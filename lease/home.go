@@ -15,8 +15,9 @@ type home struct {
 	way atomic.Int64 // how long an answer takes, in microseconds; 0 before the first
 
 	mu     sync.Mutex
-	silent int       // questions in a row without an answer; guarded by mu, as all below
+	silent int       // questions, one after the other, without an answer; guarded by mu, as all below
 	cause  error     // of the last question without one, until one is answered
+	ended  time.Time // when the last one that counts failed
 	next   time.Time // when another may go
 }
 
@@ -70,9 +71,14 @@ func (h *home) failed(cause error, took time.Duration) time.Duration {
 	if took < max(leastSlow, time.Duration(2*h.way.Load())*time.Microsecond) {
 		return firstPause
 	}
+	now := time.Now()
+	if h.silent > 0 && now.Add(-took).Before(h.ended) { // it waited together with the one that was counted
+		return max(h.next.Sub(now), firstPause)
+	}
 	h.silent++
+	h.ended = now
 	pause := min(firstPause<<min(h.silent-1, 8), lastPause)
-	h.next = time.Now().Add(pause)
+	h.next = now.Add(pause)
 	return pause
 }
 

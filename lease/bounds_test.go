@@ -1,0 +1,127 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+)
+
+// A hanging store answers when the context ends, and knows how many questions for leases it has at once.
+type hanging struct {
+	*memstore.Store
+	now, most atomic.Int64
+}
+
+func (h *hanging) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if req.MaySettle { // a lease
+		if n := h.now.Add(1); n > h.most.Load() {
+			h.most.Store(n)
+		}
+		defer h.now.Add(-1)
+	}
+	<-ctx.Done()
+	return driver.Answer{}, ctx.Err()
+}
+
+// A holder with short leases sends another caller of a key soon, while the errands before it still wait for a home that
+// hangs.
+func TestErrandsAreBoundedWhileTheHomeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := &hanging{Store: memstore.New(nil)}
+		store, err := lease.New(home, time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
+		var wg sync.WaitGroup
+		for range 600 {
+			for i := range 24 {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
+					defer cancel()
+					if _, err := l.Allow(ctx, fmt.Sprint(i/6)); err == nil {
+						t.Error("a home that hangs has decided")
+					}
+				})
+			}
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		if most := home.most.Load(); most < 1000 || most > 1024 {
+			t.Errorf("%d errands were under way at once", most)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// Many questions that hang together are one silence: the pause after it is the first.
+func TestManyKeysAreOneSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(75 * time.Millisecond)
+		l := newRegion(t, home, 1, 3*time.Second, 0, sash.PerMinute(100_000))[0]
+		home.cut.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				if _, err := l.Allow(ctx, fmt.Sprint(i%100)); err == nil {
+					t.Error("a home that is cut off has decided")
+				}
+			})
+		}
+		wg.Wait()
+		home.cut.Store(false)
+		time.Sleep(300 * time.Millisecond)
+		if res, err := l.Allow(t.Context(), "another"); err != nil || !res.Allowed {
+			t.Errorf("300 ms after one silence: %+v, %v", res, err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A process that shuts down has a few seconds, and many leases of a home that is far away.
+func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(75 * time.Millisecond)
+		store, err := lease.Shared(home, memstore.New(nil), 3*time.Second, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				for range 3 {
+					if _, err := l.Allow(t.Context(), fmt.Sprint(i)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		began := time.Now()
+		if err := store.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		look := newLimiter(t, home.Store, nil, sash.PerMinute(100_000))
+		for i := range 200 {
+			if res, err := look.Peek(t.Context(), fmt.Sprint(i)); err != nil || res.Remaining != 100_000-3 {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}
