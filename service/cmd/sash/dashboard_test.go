@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"example.com/sash/redistest"
 )
 
 // A dashboard is the part of Grafana's JSON with the places and queries of panels.
@@ -163,6 +165,12 @@ func TestTheDocumentedMetricsExist(t *testing.T) {
 	p := serve(t, "--config", file)
 	callInATrace(t, p, "")
 	families := scrape(t, p)
+	redis := "redis://" + redistest.Start(t).Addr()
+	for name, family := range scrape(t, serve(t, "--config", file, "--redis", redis, "--home", redis)) {
+		if strings.HasPrefix(name, "sash_home_") {
+			families[name] = family
+		}
+	}
 	rows := rowOfAMetric.FindAllStringSubmatch(string(text), -1)
 	if len(rows) < 15 {
 		t.Fatalf("%d rows were read", len(rows))
