@@ -84,7 +84,7 @@ func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
 // A call that is not answered says why, also if the home answers at once that it cannot.
 func TestACallSaysWhyTheHomeDoesNotLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reason := errors.New("READONLY You can't write against a read only replica.")
+		reason := errors.New("READONLY You can't write against a read only replica")
 		l := newLimiter(t, newStore(t, broken{newFar(), reason}), nil, sash.PerMinute(10_000))
 		for range 20 {
 			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, reason) {
