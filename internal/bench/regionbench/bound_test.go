@@ -46,9 +46,6 @@ func moving(length time.Duration) func(region int) []stream {
 // the home, no window has more than the limit over all regions, by the clock that all of them have.
 func TestNoWindowHasMoreThanTheLimitOverAllRegions(t *testing.T) {
 	long := *length > 0
-	if !long && testing.Short() {
-		t.Skip("it takes nine seconds")
-	}
 	cases := faults
 	span := 9 * time.Second
 	if long {
