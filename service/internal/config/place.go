@@ -159,15 +159,15 @@ func defaultLease(limits []sash.Limit) time.Duration {
 	return d
 }
 
-// For returns the place of other limits that apply instead of a rule's, such as a candidate's: without a lease if it does
-// not fit them.
+// For returns the place of other limits that apply instead of a rule's, such as a candidate's or a request limit: without a
+// lease if it does not fit them.
 func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 	for _, l := range limits {
 		if l.Period == 0 && l.Window < leastLeases*p.Lease {
 			p.Lease = 0
 		}
 	}
-	if longerBy(p.Lease, opts, limits) != nil {
+	if !leasable(limits, opts) || longerBy(p.Lease, opts, limits) != nil {
 		p.Lease = 0
 	}
 	return p

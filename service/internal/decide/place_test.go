@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
@@ -62,4 +63,76 @@ func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 	})
+}
+
+// A request limit in the place of a rule with scope: global is one limit over all regions, as the rule is.
+func TestARequestLimitOfAGlobalRule(t *testing.T) {
+	for _, test := range []struct {
+		limit sash.Limit
+		key   string
+		want  int // of both regions
+	}{
+		{sash.Every(5, time.Hour), "a=1", 5},
+		{sash.Every(200, time.Hour), "a=1", 200},
+		{sash.PerCalendar(5, sash.CalendarMonth, time.UTC), "a=1", 5},
+		{sash.Every(5, time.Hour), "b=1", 10},
+	} {
+		t.Run(test.limit.String()+" of "+test.key, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				home, admitted := memstore.New(nil), 0
+				for range 2 {
+					d, release := inRegion(t, home)
+					for range test.limit.Units {
+						asked := part(test.key, 1)
+						asked.RequestLimit = &test.limit
+						answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{asked}})
+						if err != nil {
+							t.Fatal(err)
+						}
+						if answers[0].Allowed() {
+							admitted++
+						}
+						synctest.Wait()
+					}
+					release()
+				}
+				if admitted != test.want {
+					t.Errorf("two regions admit %d, want %d", admitted, test.want)
+				}
+			})
+		})
+	}
+}
+
+// inRegion returns a decider of a region, and what gives back its leases.
+func inRegion(t *testing.T, home *memstore.Store) (d *Decider, release func()) {
+	t.Helper()
+	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: a, limits: [6000/10m], scope: global}, {key: b, limits: [6000/10m]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	region, stores := memstore.New(nil), make(map[config.Place]*lease.Store)
+	d, err = NewPlaced(cfg, func(p config.Place) (driver.Store, error) {
+		switch {
+		case !p.Global:
+			return region, nil
+		case p.Lease == 0:
+			return home, nil
+		case stores[p] == nil:
+			if stores[p], err = lease.Shared(home, region, p.Lease, nil); err != nil {
+				return nil, err
+			}
+		}
+		return stores[p], nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, func() {
+		for _, store := range stores {
+			if err := store.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }

@@ -188,11 +188,15 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	return nil
 }
 
-// requestLimit applies the request limit of a part instead of those of a rule. Its metric has no values of the request, except
-// under a Counting.
+// requestLimit applies the request limit of a part instead of those of a rule, and keeps it where the rule's are kept. Its
+// metric has no values of the request, except under a Counting.
 func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bool) error {
 	if part.unnamed {
 		return fmt.Errorf("%w: the request limit: %w", sash.ErrInvalidLimit, ErrNoSecretKeys)
+	}
+	var place config.Place
+	if a.Rule != nil {
+		place = a.Rule.Place
 	}
 	a.Rule, a.Key, a.Metric = nil, config.Key(domain, part.Entries), domain
 	for _, e := range part.Entries {
@@ -210,7 +214,7 @@ func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bo
 	opts := sash.Options{Algorithm: defaults.Algorithm, CountRefused: defaults.CountRefused}
 	err := config.Fit(&opts, own)
 	if err == nil {
-		a.limits, err = d.compileLimits(config.Place{}, &opts, own, failover.Modes{})
+		a.limits, err = d.compileLimits(place.For(own, opts), &opts, own, failover.Modes{})
 	}
 	if err != nil {
 		return fmt.Errorf("the request limit: %w", err)
