@@ -42,7 +42,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 // every mutant, so it is fast and draws the same calls each time.
 func (b *bench) judge() error {
 	parts := []func() error{
-		b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.booked, b.reset, b.given, b.blocked, b.cooled, b.long,
+		b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.booked, b.reset, b.given, b.blocked, b.cooled, b.swapped, b.long,
 		b.deep, b.moved, b.chosen, b.extended, b.handed, b.gathered, b.held,
 	}
 	for _, part := range parts {
