@@ -16,7 +16,7 @@ import (
 // An answer is what a caller learns.
 type answer struct {
 	admitted bool
-	at       int64 // when the cost was charged or spent, in nanoseconds since the Unix epoch; 0 if that is not known
+	at       int64 // when the cost was charged or spent, in nanoseconds since the Unix epoch; 0 if the caller does not learn it
 	leased   bool
 }
 
@@ -32,6 +32,8 @@ func (d *decider) open() (decide, func(), error) {
 		return d.plain(d.Client, d.Near)
 	case leased:
 		return d.leased()
+	case served:
+		return d.served()
 	}
 	return nil, nil, errors.New("regionbench: there is no such way to decide")
 }

@@ -10,7 +10,7 @@ import (
 
 // String names a way to decide, in tables.
 func (k kind) String() string {
-	return [...]string{"one Redis for all regions", "a limit in each region", "Sash, leases of a home"}[k]
+	return [...]string{"one Redis for all regions", "a limit in each region", "Sash, leases of a home", "sash serve"}[k]
 }
 
 // name names a region, in tables.
@@ -48,8 +48,7 @@ func (b *bench) counting(at time.Duration, count *int64) event {
 
 // most returns the units in the worst window of a subject.
 func (r *run) most(calls []record, l limit) int64 {
-	spans, _ := byStores(calls)
-	return max(worst(spans, l.Window), worst(byCallers(calls), l.Window))
+	return max(worst(byStores(calls), l.Window), worst(byCallers(calls), l.Window))
 }
 
 // share returns how many calls were admitted, from some time on, for a hundred that an exact limiter beside every caller

@@ -46,18 +46,15 @@ func byCallers(records []record) (spans []span) {
 	return spans
 }
 
-// byStores returns the admissions at the instants that the stores know, and how many calls have none.
-func byStores(records []record) (spans []span, unknown int) {
-	for _, r := range records {
-		switch {
-		case r.Outcome != admitted:
-		case r.At == 0:
-			unknown++
-		default:
-			spans = append(spans, span{r.At, r.At, r.Cost})
+// byStores returns the admissions at the instants that the stores know, and the others between call and answer.
+func byStores(records []record) []span {
+	records = slices.Clone(records)
+	for i := range records {
+		if at := records[i].At; at != 0 {
+			records[i].Sent, records[i].Done = at, at
 		}
 	}
-	return spans, unknown
+	return byCallers(records)
 }
 
 // worst returns the most units that were certainly admitted in one window (x-window, x]: those that were admitted after

@@ -24,7 +24,7 @@ func (d *decider) leased() (decide, func(), error) {
 		leave()
 		left()
 	}
-	store, err := lease.Shared(home, witness{near, d.Inflates}, d.Lease, &lease.Options{Least: d.Least})
+	store, err := lease.Shared(home, witness{near}, d.Lease, nil)
 	if err != nil {
 		done()
 		return nil, nil, err
@@ -51,10 +51,7 @@ func (d *decider) leased() (decide, func(), error) {
 }
 
 // A witness is a holder that writes down when units are spent: an answer says only when the home charged them.
-type witness struct {
-	driver.Holder
-	inflates bool
-}
+type witness struct{ driver.Holder }
 
 // spentAt is the key of a context's value: where to write the instant.
 type spentAt struct{}
@@ -65,11 +62,4 @@ func (w witness) Spend(ctx context.Context, s driver.Spending) (driver.Held, err
 		*at = held.At * int64(time.Microsecond)
 	}
 	return held, err
-}
-
-func (w witness) Bring(ctx context.Context, e driver.Errand) (bool, error) {
-	if w.inflates {
-		e.Units *= 2
-	}
-	return w.Holder.Bring(ctx, e)
 }

@@ -1,6 +1,7 @@
 // Package regionbench has one limit over several regions: a home and regions of redis-server with calling processes, all on
-// this machine, and ways between them that delay what passes and can be cut. Its tests break the ways and the servers while
-// the processes decide, and hold every admission against the limit by the machine's clock.
+// this machine, and ways between them that delay what passes and can be cut. The processes decide by the library, or ask the
+// sash serve of their region. Tests break the ways and the servers while the services decide, and hold every admission
+// against the limit by the machine's clock.
 package regionbench
 
 import (
@@ -25,12 +26,11 @@ type decider struct {
 	Near  string // the address of the region's Redis
 	Limit limit
 	Lease time.Duration // the longest
-	Least int64         // the fewest units of a limit that leases are made of
 	// Client is goRedis or rueidisName.
 	Client string
 	Prefix string // of the keys
-	// Inflates makes the region keep twice the units that the home has charged: a bug that tests must find.
-	Inflates bool
+	// URL is that of the sash serve that decides. Its rule has the key Prefix.
+	URL string
 }
 
 // A limit is units in any window.
@@ -45,6 +45,7 @@ const (
 	central kind = iota // every call is decided by the home
 	apart               // every call is decided by the region's Redis, which knows of no other
 	leased              // calls are decided beside the region's Redis, with units of the home
+	served              // calls are decided by a sash serve of the region, which does that
 )
 
 const (

@@ -19,9 +19,10 @@ const perRegion = 2
 
 // A planet is a home and regions, all on this machine.
 type planet struct {
-	home    *redistest.Server
-	replica *redistest.Server // of the home, nil if there is none
-	regions []*region
+	home     *redistest.Server
+	replica  *redistest.Server // of the home, nil if there is none
+	regions  []*region
+	services []*service // perRegion of each region, after serve
 }
 
 type region struct {
@@ -53,6 +54,9 @@ func newPlanet() (*planet, error) {
 }
 
 func (p *planet) stop() {
+	for _, s := range p.services {
+		s.stop()
+	}
 	for _, r := range p.regions {
 		if r.way != nil {
 			r.way.Close()
@@ -194,6 +198,9 @@ func (p *planet) plans(seed uint64, streams func(region int) []stream, ways ...d
 		for n := range perRegion {
 			plan := plan{Seed: seed<<8 + uint64(len(plans)), Patience: patience, Streams: streams(i)}
 			for _, d := range ways {
+				if d.Kind == served {
+					d.URL = p.services[len(plans)].URL
+				}
 				d.Client = []string{goRedis, rueidisName}[n%2]
 				plan.Deciders = append(plan.Deciders, p.in(i, d))
 			}

@@ -3,6 +3,7 @@ package regionbench
 import (
 	_ "embed"
 	"fmt"
+	"os"
 	"time"
 
 	"example.com/sash/internal/bench/report"
@@ -191,7 +192,19 @@ func (b *bench) faults() error {
 		return err
 	}
 	streams := func(int) []stream { return []stream{{Until: length, Rate: flow, Subjects: 1}} }
-	d := decider{Kind: leased, Prefix: "faults:", Limit: b.limit(), Lease: b.lease()}
+	d := decider{Kind: served, Prefix: "faults", Limit: b.limit(), Lease: b.lease()}
+	dir, err := os.MkdirTemp("", "regionbench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	binary, err := build(dir)
+	if err != nil {
+		return err
+	}
+	if err := b.planet.serve(binary, d); err != nil {
+		return err
+	}
 	r, err := play(b.planet.plans(4, streams, d), events...)
 	if err != nil {
 		return err
