@@ -82,8 +82,8 @@ type Errand struct {
 	// Began is the At of the Held that named the caller. Zero reports a refusal that a call met which asked Alone.
 	Began int64
 	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it: see
-	// [Answer.Delay]. The lease starts so long after Bring, and ends so long after Began and a longest lease, less a
-	// thousandth of that, by which the holder's clock may be slower than the home's.
+	// [Answer.Delay]. The lease starts so long and a 1,024th of that after Bring, and ends so long and a longest lease, less
+	// a 1,024th of both, after Began: by that much the holder's clock may run faster or slower than the home's.
 	Units, Delay int64
 	// Refused is the time, from Began or now, for which the home refuses a cost of RefusedCost and more. Zero is no refusal.
 	Refused, RefusedCost int64

@@ -55,8 +55,8 @@
 // were charged in (t − W − τ, t], and the home charges at most N units in any W + τ. So no window of length W has more than
 // N, over all regions.
 //
-// The holder's clock and the home's may differ by hours. Only rates matter: a lease ends τ/1024 earlier, so clocks of
-// holders may run faster or slower than the home's by one part in 3,072, also where a lease is booked for τ ahead. A
+// The holder's clock and the home's may differ by hours. Only rates matter: the holder waits d + d/1024 before a lease
+// starts, and ends it (d + τ)/1024 earlier, so its clock may run faster or slower than the home's by one part in 1,024. A
 // holder's clock that is set back ends the leases if it shows a time before the demand was last measured (an eighth of
 // the longest lease, or since the last call); if it is set back by less, units are spent late by as much. The clock of
 // [New] does not jump. On Linux and some other systems it stops while the machine is suspended: the rest of a lease can

@@ -119,10 +119,8 @@ func (s *simulation) broken(format string, args ...any) {
 
 const (
 	simRegions = 3
-	// mostDrift is by how many parts in a million the clock of a region runs faster or slower than the home's:
-	// one in 3,072. A lease that is booked for a longest lease ahead lasts twice as long as others, and ends a 1,024th of
-	// a longest lease early.
-	mostDrift = 325
+	// mostDrift is by how many parts in a million the clock of a region runs faster or slower than the home's: one in 1,024.
+	mostDrift = 976
 )
 
 // simulate runs one seed and returns the promises that were broken.

@@ -46,16 +46,17 @@ var leaseCases = []testCase{
 	},
 	{
 		name:    "leases: a lease is spent from its start to its end",
-		promise: "a lease ends one longest lease after its errand began and the home's delay, less a 1024th",
+		promise: "a lease starts the home's delay and a 1024th of that after it was brought, and ends a longest lease and the delay, less a 1024th, after its errand began",
 		only:    oneAlgorithm,
 		run: leases(func(s *leaseSuite) {
 			began := s.fetch(driver.Errand{Units: 10, Delay: 70_000, Note: "late"}, 30*time.Millisecond)
-			s.want("k", 1, driver.Held{Refused: 70_000, Note: "late"})
-			s.Advance(70*time.Millisecond - time.Microsecond)
-			s.want("k", 1, driver.Held{Refused: 1, Note: "late", Noted: 69_999})
+			const starts = 70_000 + 69 // a 1024th, rounded up
+			s.want("k", 1, driver.Held{Refused: starts, Note: "late"})
+			s.Advance((starts - 1) * time.Microsecond)
+			s.want("k", 1, driver.Held{Refused: 1, Note: "late", Noted: starts - 1})
 			s.Advance(time.Microsecond)
-			s.want("k", 1, driver.Held{Spent: true, Left: 9, Note: "late", Noted: 70_000})
-			ends := began + 70_000 + s.longest - s.longest/1024
+			s.want("k", 1, driver.Held{Spent: true, Left: 9, Note: "late", Noted: starts})
+			ends := began + 70_000 + s.longest - 1045
 			s.Advance(time.Duration(ends-s.Now().UnixMicro()-1) * time.Microsecond)
 			s.wantSpent(true)
 			s.Advance(time.Microsecond)

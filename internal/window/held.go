@@ -164,7 +164,7 @@ func (l *Leases) Bring(now int64, e *driver.Errand) (kept bool) {
 	switch {
 	case e.Units > 0:
 		h := held{
-			began: e.Began, starts: now + e.Delay, ends: e.Began + e.Delay + e.Longest - e.Longest/1024,
+			began: e.Began, starts: now + e.Delay + drift(e.Delay), ends: e.Began + e.Delay + e.Longest - drift(e.Delay+e.Longest),
 			left: e.Units, brought: now, note: e.Note,
 		}
 		if e.Began == 0 || h.ends <= h.starts || !l.keep(now, h) {
@@ -183,6 +183,10 @@ func (l *Leases) Bring(now int64, e *driver.Errand) (kept bool) {
 	}
 	return false
 }
+
+// drift returns by how much the holder's clock may gain or lose on the home's over a time: a 1,024th, rounded up. A lease
+// starts so much later than a clock that is alike would show, and ends so much earlier.
+func drift(time int64) int64 { return (time + 1023) / 1024 }
 
 // keep adds a lease and drops those that are of no use any more. If there are too many, the one that ended first makes
 // room. It reports whether there was room. No two leases have the same errand.

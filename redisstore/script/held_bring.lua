@@ -91,8 +91,9 @@ if string.byte(argument) == 1 then
   if from ~= 0 and (from ~= began or now < from) then return pack('>I7', 0) end
   if from ~= 0 then began, busy = 0, 0 end
   rest = home
-  local lease = {began = from, starts = now + delay, left = units, brought = now, note = note}
-  lease.ends = from + delay + longest - math.floor(longest / 1024)
+  -- The clock may gain or lose a 1,024th on the home's.
+  local lease = {began = from, starts = now + delay + math.ceil(delay / 1024), left = units, brought = now, note = note}
+  lease.ends = from + delay + longest - math.ceil((delay + longest) / 1024)
   if units > 0 and from > 0 and lease.ends > lease.starts and keep(lease, longest) then
     refused, least, came, refusal, down = 0, 0, 0, '', 0
     lives, result = lease.ends + longest, 1
