@@ -104,8 +104,8 @@ func read(err error) (lasts, uncharged bool) {
 func inside(text string) (said string, running bool) {
 	text = strings.TrimPrefix(text, "ERR ")
 	const source = "@user_script:"
-	// Redis 7, Valkey: "<error> script: <hash>, on @user_script:<line>."
-	if i := strings.LastIndex(text, " script: "); i >= 0 && strings.Contains(text[i:], ", on "+source) {
+	// Redis 7: "<error> script: <hash>, on @user_script:<line>." Valkey 9 leaves out "<hash>, ".
+	if i := strings.LastIndex(text, " script: "); i >= 0 && strings.Contains(text[i:], " on "+source) {
 		return text[:i], true
 	}
 	// Redis 6.2: "Error running script (call to <hash>): @user_script:<line>: <error>", with the line once or twice,

@@ -14,6 +14,7 @@ import (
 
 const (
 	after7 = " script: 25b3209615a82311c4343b147a23923f4d94c920, on @user_script:1." // Redis 7 within a script
+	after9 = " script: on @user_script:1." // Valkey 9
 	ahead6 = "ERR Error running script (call to f_25b3209615a82311c4343b147a23923f4d94c920): @user_script:12: "
 )
 
@@ -55,7 +56,7 @@ func TestWhatTheServerRefuses(t *testing.T) {
 		ahead6 + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.":           {false, true},
 		ahead6 + "@user_script: 12: -READONLY You can't write against a read only replica.":             {false, true},
 	} {
-		for _, text := range []string{said, strings.TrimPrefix(said, "ERR ")} { // which some clients cut off
+		for _, text := range everyForm(said) {
 			err := error(&sash.StoreError{Err: fmt.Errorf("goredisstore: log: %w", errors.New(text))})
 			for _, err := range []error{err, errors.Join(errors.New("one more"), err)} {
 				if got := redisstore.Misconfigured(err); got != want.misconfigured {
@@ -70,6 +71,12 @@ func TestWhatTheServerRefuses(t *testing.T) {
 	if redisstore.Misconfigured(nil) || redisstore.Uncharged(context.DeadlineExceeded) {
 		t.Error("no error, or a caller who gave up, is misconfigured")
 	}
+}
+
+// everyForm returns what the server said, as Valkey 9 says it, and both without "ERR ", which some clients cut off.
+func everyForm(said string) []string {
+	valkey := strings.Replace(said, after7, after9, 1)
+	return []string{said, strings.TrimPrefix(said, "ERR "), valkey, strings.TrimPrefix(valkey, "ERR ")}
 }
 
 // Only errors about the value of a key are rejections of a store that works: not those that every key would get.
@@ -92,7 +99,7 @@ func TestWhatIsRejected(t *testing.T) {
 		"TRYAGAIN Multiple keys request during rehashing of slot":                                     false,
 		"dial tcp 127.0.0.1:1: connect: connection refused":                                           false,
 	} {
-		for _, text := range []string{said, strings.TrimPrefix(said, "ERR ")} { // which some clients cut off
+		for _, text := range everyForm(said) {
 			server := failing{fmt.Errorf("goredisstore: log: %w", errors.New(text))}
 			err := redisstore.New(server, nil).Reset(t.Context(), "k", &driver.Policy{})
 			if errors.Is(err, driver.ErrRejected) != rejected || !strings.Contains(err.Error(), text) {
