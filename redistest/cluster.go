@@ -56,8 +56,11 @@ func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 		}
 	}
 	for i, s := range c.Primaries {
-		first, next := i*Slots/opts.Primaries, (i+1)*Slots/opts.Primaries
-		s.Must(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(next-1))
+		slots := []string{"CLUSTER", "ADDSLOTS"} // Redis 6.2 has no ADDSLOTSRANGE
+		for slot := i * Slots / opts.Primaries; slot < (i+1)*Slots/opts.Primaries; slot++ {
+			slots = append(slots, strconv.Itoa(slot))
+		}
+		s.Must(t, slots...)
 		s.Must(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 	}
 	nodes := c.Nodes()

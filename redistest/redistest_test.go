@@ -164,3 +164,16 @@ func TestServerDiesWithItsParent(t *testing.T) {
 		}
 	}
 }
+
+func TestAServerThatTheEnvironmentNamesSaysItsVersion(t *testing.T) {
+	s := redistest.Start(t)
+	if os.Getenv("SASH_REDISTEST_NAMED") != "" {
+		return
+	}
+	t.Setenv(redistest.EnvServer, "redis-server")
+	out := again(t, "SASH_REDISTEST_NAMED=1")
+	want := redistest.Banner + "Redis " + s.Info(t, "server", "redis_version") + "\n"
+	if n := strings.Count(out, want); n != 1 {
+		t.Errorf("%d lines %q in:\n%s", n, want, out)
+	}
+}

@@ -19,7 +19,7 @@ func StartReplica(t testing.TB, of string, args ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Start(t, append([]string{"--replicaof", host + " " + port}, args...)...)
+	s := Start(t, append([]string{"--replicaof", host, port}, args...)...)
 	await(t, fmt.Sprintf("the replica of %s is synchronized", of), func() bool { return s.linked(t) })
 	return s
 }
@@ -33,7 +33,12 @@ func (s *Server) linked(t testing.TB) bool {
 func (s *Server) Info(t testing.TB, section, field string) string {
 	t.Helper()
 	text, _ := s.Must(t, "INFO", section).(string)
-	_, after, ok := strings.Cut("\r\n"+text, "\r\n"+field+":")
+	return fieldOf(text, field)
+}
+
+// fieldOf returns a field of a reply to INFO, or "" if there is none.
+func fieldOf(info, name string) string {
+	_, after, ok := strings.Cut("\r\n"+info, "\r\n"+name+":")
 	if !ok {
 		return ""
 	}

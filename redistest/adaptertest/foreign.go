@@ -22,21 +22,25 @@ func RunForeign(t *testing.T, call func(t testing.TB, addr string) error) {
 	secureWeb.StartTLS()
 	t.Cleanup(web.Close)
 	t.Cleanup(secureWeb.Close)
-	secure, _ := redistest.StartTLS(t)
+	at := func(addr string) func(testing.TB) string { return func(testing.TB) string { return addr } }
+	lines := func(greeting, answer string) func(testing.TB) string {
+		return func(t testing.TB) string { return startLines(t, greeting, answer) }
+	}
 	for _, c := range []struct {
-		name, addr string
-		says       []string
+		name string
+		addr func(testing.TB) string
+		says []string
 	}{
-		{"a web server", web.Listener.Addr().String(), []string{"HTTP/1.1 400 Bad Request", "web server", "check the address"}},
-		{"a web server with TLS", secureWeb.Listener.Addr().String(), []string{"TLS"}},
-		{"a Redis with TLS", secure.Addr(), []string{"TLS"}},
-		{"memcached", startLines(t, "", "ERROR"), []string{"ERROR", "memcached"}},
-		{"an SSH server", startLines(t, "SSH-2.0-OpenSSH_9.2", ""), []string{"SSH-2.0-OpenSSH_9.2", "SSH server"}},
-		{"a mail server", startLines(t, "+OK ready", "+OK"), []string{"+OK", "not a Redis"}},
-		{"a server of other bytes", startLines(t, "\x00\x17\x00\x01", "\x00\x01"), []string{"not a Redis", "check the address"}},
+		{"a web server", at(web.Listener.Addr().String()), []string{"HTTP/1.1 400 Bad Request", "web server", "check the address"}},
+		{"a web server with TLS", at(secureWeb.Listener.Addr().String()), []string{"TLS"}},
+		{"a Redis with TLS", func(t testing.TB) string { secure, _ := redistest.StartTLS(t); return secure.Addr() }, []string{"TLS"}},
+		{"memcached", lines("", "ERROR"), []string{"ERROR", "memcached"}},
+		{"an SSH server", lines("SSH-2.0-OpenSSH_9.2", ""), []string{"SSH-2.0-OpenSSH_9.2", "SSH server"}},
+		{"a mail server", lines("+OK ready", "+OK"), []string{"+OK", "not a Redis"}},
+		{"a server of other bytes", lines("\x00\x17\x00\x01", "\x00\x01"), []string{"not a Redis", "check the address"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := call(t, c.addr)
+			err := call(t, c.addr(t))
 			if err == nil {
 				t.Fatal("it answered")
 			}

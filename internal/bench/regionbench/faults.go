@@ -50,7 +50,7 @@ func (p *planet) replicate() (err error) {
 	if err != nil {
 		return err
 	}
-	if p.replica, err = redistest.Run("--replicaof", host+" "+port); err != nil {
+	if p.replica, err = redistest.Run("--replicaof", host, port); err != nil {
 		return err
 	}
 	return p.replicated()

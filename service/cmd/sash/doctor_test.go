@@ -35,7 +35,8 @@ func TestDoctorExitCodes(t *testing.T) {
 // The doctor finds nothing wrong in a setup that it recommends, with the user whose ACL line it prints.
 func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb")
-	replica := redistest.Start(t, "--replicaof", strings.Replace(server.Addr(), ":", " ", 1), "--repl-diskless-sync-delay", "0")
+	host, port, _ := strings.Cut(server.Addr(), ":")
+	replica := redistest.Start(t, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
 	servertest.Wait(t, "the replica has no link to its primary", func() bool {
 		return strings.Contains(replica.Must(t, "INFO", "replication").(string), "master_link_status:up")
 	})

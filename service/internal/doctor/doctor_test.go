@@ -72,7 +72,7 @@ func TestFindings(t *testing.T) {
 		{"append-only", []string{"--appendonly", "yes"}, map[string]Level{"persistence": OK}, "appendfsync everysec"},
 		{"snapshots", []string{"--save", "60 1"}, map[string]Level{"persistence": Warn}, "snapshots only"},
 		{"replicas wanted", []string{"--min-replicas-to-write", "1"}, map[string]Level{"replication": Fail, "scripts": Fail}, "NOREPLICAS"},
-		{"a replica", []string{"--replicaof", strings.Replace(plain.Addr(), ":", " ", 1)}, map[string]Level{"replication": Fail, "scripts": Fail}, "use the primary's address"},
+		{"a replica", append([]string{"--replicaof"}, strings.Split(plain.Addr(), ":")...), map[string]Level{"replication": Fail, "scripts": Fail}, "use the primary's address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := redistest.Start(t, c.args...)
