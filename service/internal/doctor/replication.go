@@ -53,7 +53,12 @@ func (v *visit) replication(n node) {
 	}
 	least, _ := strconv.Atoi(n.config["min-replicas-to-write"])
 	seen := fmt.Sprintf("primary with %d replicas", len(replicas))
+	// Redis 6.2 applies min-replicas-to-write to commands, and not to scripts.
+	const upgrade = "upgrade to Redis 7.0 or later, or Valkey"
+	ignored := strings.HasPrefix(n.info["redis_version"], "6.")
 	switch {
+	case least > 0 && ignored:
+		v.add("replication", n, Warn, fmt.Sprintf("%s; min-replicas-to-write is %d, but Redis 6.2 does not apply it to scripts: a primary that is cut off continues to admit calls beside the promoted one", seen, least), upgrade)
 	case len(replicas)-late < least:
 		v.add("replication", n, Fail, fmt.Sprintf("%s, of which %d follow, and min-replicas-to-write is %d: Redis rejects every charge", seen, len(replicas)-late, least), "bring the replicas back, or lower min-replicas-to-write")
 	case late > 0:
@@ -62,6 +67,8 @@ func (v *visit) replication(n node) {
 		v.add("replication", n, Warn, "primary without a replica: when it is down only the failure mode answers", "add a replica and Sentinel, or accept that")
 	case n.config == nil:
 		v.add("replication", n, Unchecked, seen+", all follow; CONFIG GET is not permitted, so min-replicas-to-write is unknown", "run sash doctor once as a user that may run CONFIG GET")
+	case least == 0 && ignored:
+		v.add("replication", n, Warn, seen+", all follow; Redis 6.2 does not apply min-replicas-to-write to scripts: a primary that is cut off continues to admit calls beside the promoted one", upgrade+", and CONFIG SET min-replicas-to-write 1")
 	case least == 0:
 		v.add("replication", n, Warn, seen+", all follow; min-replicas-to-write is 0, so a primary that is cut off continues to admit calls beside the promoted one", "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; without a replica Redis then rejects charges")
 	default:

@@ -306,7 +306,8 @@ func own(ctx context.Context, err error) error {
 
 func readOnly(err error) bool {
 	var said *rueidis.RedisError
-	return errors.As(err, &said) && strings.HasPrefix(said.Error(), "READONLY")
+	return errors.As(err, &said) && (strings.HasPrefix(said.Error(), "READONLY") ||
+		strings.Contains(said.Error(), ": -READONLY ")) // Redis 6.2 within a script
 }
 
 // An unconnected is the reason why there is no connection. It looks like an error of dialling, because nothing was sent.
