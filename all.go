@@ -34,6 +34,13 @@ type Subject struct {
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects,
 // and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
+	if len(subjects) == 1 {
+		c, err := l.call(&subjects[0], false)
+		if err != nil {
+			return Result{}, err
+		}
+		return l.decideOne(ctx, c)
+	}
 	calls, err := l.calls(subjects, false)
 	if err != nil {
 		return Result{}, err
@@ -63,42 +70,64 @@ func (l *Limiter) calls(subjects []Subject, maySettle bool) ([]call, error) {
 		return nil, fmt.Errorf("%w: %d subjects; a decision has 1 to %d", ErrInvalidLimit, len(subjects), MaxSubjects)
 	}
 	calls := make([]call, len(subjects))
-	for i, s := range subjects {
-		key, err := l.key(s.Key)
+	for i := range subjects {
+		c, err := l.call(&subjects[i], maySettle)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(calls[:i], func(c call) bool { return c.Key == key }) {
-			return nil, fmt.Errorf("%w: the subject %s appears twice", ErrInvalidKey, clip(s.Key))
+		if slices.ContainsFunc(calls[:i], func(earlier call) bool { return earlier.Key == c.Key }) {
+			return nil, fmt.Errorf("%w: the subject %s appears twice", ErrInvalidKey, clip(subjects[i].Key))
 		}
-		policy, err := l.policyOf(&s)
-		if err != nil {
-			return nil, err
-		}
-		if err := policy.checkCost(s.Cost); err != nil {
-			return nil, err
-		}
-		calls[i] = newCall(key, s.Cost, policy, maySettle)
+		calls[i] = c
 	}
 	return calls, nil
 }
 
+// call checks a subject.
+func (l *Limiter) call(s *Subject, maySettle bool) (call, error) {
+	key, err := l.key(s.Key)
+	if err != nil {
+		return call{}, err
+	}
+	policy, err := l.policyOf(s)
+	if err != nil {
+		return call{}, err
+	}
+	if err := policy.checkCost(s.Cost); err != nil {
+		return call{}, err
+	}
+	return newCall(key, s.Cost, policy, maySettle), nil
+}
+
+// decideOne decides a call on one subject.
+func (l *Limiter) decideOne(ctx context.Context, c call) (Result, error) {
+	if err := ctx.Err(); err != nil {
+		return Result{}, storeError(ctx, err)
+	}
+	began, err := l.pace.begin(ctx, l.store, &c.Request)
+	if err != nil {
+		return Result{}, err
+	}
+	res, err := l.decide(ctx, c)
+	l.pace.end(ctx, began, err)
+	return res, err
+}
+
 // decideAll returns one result a call. If the store decides one by one, it returns only the refusal.
 func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error) {
+	if len(calls) == 1 {
+		res, err := l.decideOne(ctx, calls[0])
+		if err != nil {
+			return nil, err
+		}
+		return []Result{res}, nil
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
 	}
 	began, err := l.pace.begin(ctx, l.store, &calls[0].Request)
 	if err != nil {
 		return nil, err
-	}
-	if len(calls) == 1 {
-		res, err := l.decide(ctx, calls[0])
-		l.pace.end(ctx, began, err)
-		if err != nil {
-			return nil, err
-		}
-		return []Result{res}, nil
 	}
 	if store, ok := l.store.(driver.MultiStore); ok {
 		reqs := make([]driver.Request, len(calls))

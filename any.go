@@ -146,7 +146,7 @@ func (l *Limiter) policyOf(s *Subject) (*policy, error) {
 	if len(s.Limits) == 0 {
 		return l.policy, nil
 	}
-	return newPolicy(&l.opts, s.Limits)
+	return l.plans.of(&l.opts, s.Limits)
 }
 
 // sameSlice reports whether two slices are the same memory, as the limits of many subjects are, so that one policy serves

@@ -20,6 +20,7 @@ type Limiter struct {
 	policy *policy
 	pace   *pace
 	lines  *lines
+	plans  *policies
 }
 
 // Options are the options of a Limiter. The zero value is the default.
@@ -53,7 +54,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if _, ok := driver.As[driver.Blocker](store); !ok && policy.Block.Refusals > 0 {
 		return nil, fmt.Errorf("%w: Options.Block needs a driver.Blocker", ErrUnsupported)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), plans: new(policies)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -70,7 +71,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.pace, with.lines = l.pace, l.lines
+	with.pace, with.lines, with.plans = l.pace, l.lines, l.plans
 	return with, nil
 }
 

@@ -2,7 +2,9 @@ package sash
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -40,7 +42,33 @@ func Algorithms() []Algorithm {
 type policy struct {
 	driver.Policy
 	named    []Limit
-	smallest int // index of the limit with the fewest units
+	labels   []string // the names that results use
+	smallest int      // index of the limit with the fewest units
+}
+
+// A policies keeps a few policies of limits that callers give with their calls, such as those of their plans, so that
+// most calls need not check and copy them. One that has no place is made again, perhaps in the place of another. It is safe
+// for concurrent use.
+type policies [8]atomic.Pointer[policy]
+
+// of returns the policy of limits under the options of a limiter.
+func (ps *policies) of(opts *Options, limits []Limit) (*policy, error) {
+	place := rand.IntN(len(ps))
+	for i := range ps {
+		p := ps[i].Load()
+		if p == nil {
+			place = i
+			break
+		}
+		if slices.Equal(p.named, limits) {
+			return p, nil
+		}
+	}
+	p, err := newPolicy(opts, limits)
+	if err == nil {
+		ps[place].Store(p)
+	}
+	return p, err
 }
 
 // NewPolicy checks limits and options as [New] does, and returns them in the form that stores take, for
@@ -81,9 +109,11 @@ func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 			Algorithm: opts.Algorithm, Resolution: opts.Resolution, CountRefused: opts.CountRefused, Block: block,
 			Limits: make([]driver.Limit, len(limits)),
 		},
-		named: slices.Clone(limits),
+		named:  slices.Clone(limits),
+		labels: make([]string, len(limits)),
 	}
 	for i, l := range limits {
+		p.labels[i] = l.label()
 		if err := p.check(l, limits[:i]); err != nil {
 			return nil, err
 		}
@@ -104,8 +134,8 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 		if p.Limits[i].SameWindow(&limit) {
 			return fmt.Errorf("%w: %s and %s count over the same window; keep the smaller", ErrInvalidLimit, e, l)
 		}
-		if e.label() == l.label() {
-			return fmt.Errorf("%w: two limits are called %q", ErrInvalidLimit, l.label())
+		if p.labels[i] == p.labels[len(earlier)] {
+			return fmt.Errorf("%w: two limits are called %q", ErrInvalidLimit, p.labels[i])
 		}
 	}
 	if l.Period != 0 && (p.Algorithm == SlidingCounter || p.Algorithm == GCRA) {
@@ -131,7 +161,7 @@ func (p *policy) checkCost(cost int64) error {
 		return fmt.Errorf("%w: %d units; a cost is at least 1, and Peek looks without one", ErrInvalidCost, cost)
 	}
 	if l := &p.named[p.smallest]; cost > l.Units {
-		return fmt.Errorf("%w: a cost of %d units can never fit into %s", ErrCostAboveLimit, cost, l.label())
+		return fmt.Errorf("%w: a cost of %d units can never fit into %s", ErrCostAboveLimit, cost, p.labels[p.smallest])
 	}
 	return nil
 }

@@ -93,20 +93,24 @@ func (r *Result) limitStatuses() []driver.Status { return r.statuses.First(len(r
 func (r Result) Limits() []LimitResult {
 	if r.subjects != nil {
 		var all []LimitResult
-		for _, s := range *r.subjects {
-			all = append(all, s.Limits()...)
+		for i := range *r.subjects {
+			all = (*r.subjects)[i].appendLimits(all)
 		}
 		return all
 	}
 	if r.policy == nil {
 		return nil
 	}
+	return r.appendLimits(make([]LimitResult, 0, len(r.policy.Limits)))
+}
+
+// appendLimits appends the parts of a result that has a single subject.
+func (r *Result) appendLimits(out []LimitResult) []LimitResult {
 	statuses := r.limitStatuses()
-	out := make([]LimitResult, len(statuses))
 	for i := range statuses {
 		s, l := &statuses[i], r.policy.named[i]
-		l.Name = l.label()
-		out[i] = LimitResult{
+		l.Name = r.policy.labels[i]
+		out = append(out, LimitResult{
 			Key:          r.key,
 			Limit:        l,
 			Algorithm:    r.policy.Algorithm,
@@ -115,7 +119,7 @@ func (r Result) Limits() []LimitResult {
 			RetryAfter:   micros(s.Retry),
 			ReleaseAfter: micros(s.Release),
 			ResetAfter:   micros(s.Reset),
-		}
+		})
 	}
 	return out
 }
@@ -141,7 +145,8 @@ func join(results []Result) Result {
 	if len(results) == 1 {
 		return results[0]
 	}
-	all := Result{Allowed: true, Remaining: MaxUnits, subjects: &results}
+	subjects := results // a variable of its own, because it moves to the heap
+	all := Result{Allowed: true, Remaining: MaxUnits, subjects: &subjects}
 	for i := range results {
 		r := &results[i]
 		all.Allowed = all.Allowed && r.Allowed
