@@ -182,20 +182,22 @@ func (c *ClientAddress) lastHop(line string) (hop netip.Addr, rest string, more,
 
 // parseHop reads an address that may have a port and, around IPv6, brackets.
 func parseHop(s string) (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(s)
-	if err != nil {
-		if bare, ok := strings.CutPrefix(s, "["); ok && strings.HasSuffix(bare, "]") {
-			addr, err = netip.ParseAddr(strings.TrimSuffix(bare, "]"))
-			if err != nil || !addr.Is6() {
-				return netip.Addr{}, false
-			}
-		} else {
-			withPort, err := netip.ParseAddrPort(s)
-			if err != nil {
-				return netip.Addr{}, false
-			}
-			addr = withPort.Addr()
+	var addr netip.Addr
+	var err error
+	switch bare, bracket := strings.CutPrefix(s, "["); {
+	case bracket && strings.HasSuffix(bare, "]"):
+		if addr, err = netip.ParseAddr(strings.TrimSuffix(bare, "]")); err == nil && !addr.Is6() {
+			return netip.Addr{}, false
 		}
+	case bracket, strings.Count(s, ":") == 1: // an address without a port has no colon, or several
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(s)
+		addr = withPort.Addr()
+	default:
+		addr, err = netip.ParseAddr(s)
+	}
+	if err != nil {
+		return netip.Addr{}, false
 	}
 	return addr.WithZone("").Unmap(), true
 }

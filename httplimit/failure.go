@@ -75,9 +75,13 @@ func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result
 	d := Denial{Status: http.StatusTooManyRequests, Result: res}
 	for _, q := range quotas {
 		d.RetryAfter = max(d.RetryAfter, q.retry)
-		if q.refused && o.Dialect != NoFields {
-			d.Policies = append(d.Policies, q.name)
+		if !q.refused || o.Dialect == NoFields {
+			continue
 		}
+		if q.layer != "" {
+			q.name = q.layer + ":" + q.name
+		}
+		d.Policies = append(d.Policies, q.name)
 	}
 	o.Dialect.write(w.Header(), quotas, o.PartitionKey, verdict{retryAfter: d.RetryAfter, at: res.At})
 	setRetryAfter(w.Header(), d.RetryAfter)

@@ -79,7 +79,8 @@ func (d *Dialect) UnmarshalText(text []byte) error {
 func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
 	quotas := make([]quota, len(limits))
 	v := verdict{allowed: true, at: at}
-	for i, l := range limits {
+	for i := range limits {
+		l := &limits[i]
 		quotas[i] = newQuota(l, &Layer{}, at)
 		if l.Refused {
 			v.allowed, v.retryAfter = false, max(v.retryAfter, l.RetryAfter)
@@ -104,45 +105,47 @@ func (d Dialect) write(h http.Header, quotas []quota, hmacKey []byte, v verdict)
 		writeDraft11(h, quotas, hmacKey, v)
 		return
 	}
-	shown := slices.DeleteFunc(slices.Clone(quotas), func(q quota) bool { return q.inFlight })
-	if len(shown) == 0 || !v.allowed && !slices.ContainsFunc(shown, func(q quota) bool { return q.refused }) {
+	q := tightest(quotas)
+	if q == nil || !v.allowed && !q.refused {
 		return
 	}
-	q := tightest(shown)
 	reset := q.effective
 	if !v.allowed {
 		reset = v.retryAfter
 	}
-	limit, remaining := strconv.FormatInt(q.units, 10), strconv.FormatInt(q.remaining, 10)
-	switch d {
-	case Draft07:
+	if d == Draft07 {
 		writeDraft07(h, quotas, q, wholeSeconds(reset))
 		return
-	case Draft06:
-		h.Set("RateLimit-Limit", limit)
-		h.Set("RateLimit-Remaining", remaining)
-		h.Set("RateLimit-Reset", strconv.FormatInt(wholeSeconds(reset), 10))
+	}
+	limit, remaining := strconv.FormatInt(q.units, 10), strconv.FormatInt(q.remaining, 10)
+	if d == Draft06 {
+		h["Ratelimit-Limit"] = []string{limit}
+		h["Ratelimit-Remaining"] = []string{remaining}
+		h["Ratelimit-Reset"] = []string{strconv.FormatInt(wholeSeconds(reset), 10)}
 		writeNamelessPolicies(h, quotas)
 		return
 	}
-	h.Set("X-RateLimit-Limit", limit)
-	h.Set("X-RateLimit-Remaining", remaining)
+	h["X-Ratelimit-Limit"] = []string{limit}
+	h["X-Ratelimit-Remaining"] = []string{remaining}
 	at := v.at.Add(reset)
 	if whole := at.Truncate(time.Second); whole.Before(at) {
 		at = whole.Add(time.Second)
 	}
 	if d == LegacyUnix {
-		h.Set("X-RateLimit-Reset", strconv.FormatInt(at.Unix(), 10))
+		h["X-Ratelimit-Reset"] = []string{strconv.FormatInt(at.Unix(), 10)}
 	} else {
-		h.Set("X-RateLimit-Reset", at.UTC().Format(time.RFC3339))
+		h["X-Ratelimit-Reset"] = []string{at.UTC().Format(time.RFC3339)}
 	}
 }
 
-// tightest returns the limit for a dialect with room for one.
-func tightest(quotas []quota) quota {
-	best := quotas[0]
-	for _, q := range quotas[1:] {
+// tightest returns the limit for a dialect with room for one, or nil if it can express none.
+func tightest(quotas []quota) (best *quota) {
+	for i := range quotas {
+		q := &quotas[i]
 		switch {
+		case q.inFlight:
+		case best == nil:
+			best = q
 		case q.refused != best.refused:
 			if q.refused {
 				best = q

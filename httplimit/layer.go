@@ -128,7 +128,8 @@ type claim struct {
 }
 
 // claims returns the charges of a request in the layers that apply to it.
-func (g *gate) claims(r *http.Request) (claims []claim, err error) {
+func (g *gate) claims(r *http.Request) ([]claim, error) {
+	claims := make([]claim, 0, min(len(g.layers), sash.MaxSubjects))
 	for i := range g.layers {
 		l := &g.layers[i]
 		if l.Match != nil && !l.Match(r) {

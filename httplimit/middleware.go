@@ -162,10 +162,11 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 // decide runs one decision within the timeout. It returns a reservation for each claim if any claim is settled
 // afterwards.
 func (g *gate) decide(r *http.Request, claims []claim) (res sash.Result, held []*sash.Reservation, err error) {
-	subjects := make([]sash.Subject, len(claims))
+	var room [4]sash.Subject // enough for most, without an allocation
+	subjects := room[:0]
 	settles, failures := false, false
-	for i, c := range claims {
-		subjects[i] = c.subject
+	for _, c := range claims {
+		subjects = append(subjects, c.subject)
 		settles = settles || c.layer.Charge != Requests
 		failures = failures || c.layer.Charge == Failures
 	}

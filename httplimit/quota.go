@@ -13,6 +13,7 @@ import (
 
 // A quota is one limit of a decision, as the fields report it.
 type quota struct {
+	layer     string // the name of its layer, which comes before its own name with a colon; may be empty
 	name      string
 	key       string // the subject
 	units     int64
@@ -38,7 +39,8 @@ func quotasOf(res sash.Result, claims []claim) []quota {
 		}
 	}
 	subject := 0
-	for i, l := range limits {
+	for i := range limits {
+		l := &limits[i]
 		switch {
 		case groups != len(claims): // a store that decides one by one reports only the subject that refused
 			subject = subjectOf(l.Key, claims)
@@ -62,7 +64,7 @@ func subjectOf(key string, claims []claim) int {
 	return best
 }
 
-func newQuota(l sash.LimitResult, layer *Layer, at time.Time) quota {
+func newQuota(l *sash.LimitResult, layer *Layer, at time.Time) quota {
 	q := quota{
 		key:       l.Key,
 		units:     l.Limit.Units,
@@ -77,9 +79,7 @@ func newQuota(l sash.LimitResult, layer *Layer, at time.Time) quota {
 		name = strconv.FormatInt(q.units, 10) + " at once"
 	}
 	q.name = fieldName(name)
-	if layer.Name != "" {
-		q.name = fieldName(layer.Name) + ":" + q.name
-	}
+	q.layer = fieldName(layer.Name)
 	if q.inFlight {
 		q.effective = inFlightRetry
 		q.retry = min(q.retry, inFlightRetry)

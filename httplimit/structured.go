@@ -3,45 +3,93 @@ package httplimit
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
+	"strconv"
+)
 
-	"github.com/dunglas/httpsfv"
+// The names of the fields as the keys of a Header, so that setting them does not convert them each time.
+const (
+	fieldState  = "Ratelimit"
+	fieldPolicy = "Ratelimit-Policy"
 )
 
 // partitionBytes of an HMAC are enough to distinguish partitions.
 const partitionBytes = 16
 
+// The structured fields of RFC 9651 are appended to a buffer, where a library would build a tree of items for each
+// response. TestFieldsAreThoseOfTheLibrary compares the two.
+
+// appendMember begins a member of a List.
+func appendMember(b []byte) []byte {
+	if len(b) == 0 {
+		return b
+	}
+	return append(b, ", "...)
+}
+
+// appendName appends the name of a limit, as a member of a List that is a String.
+func appendName(b []byte, q *quota) []byte {
+	b = append(appendMember(b), '"')
+	if q.layer != "" {
+		b = append(appendEscaped(b, q.layer), ':')
+	}
+	return append(appendEscaped(b, q.name), '"')
+}
+
+// appendEscaped appends the characters of a String. Those that a String cannot have are escaped already, by fieldName.
+func appendEscaped(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return b
+}
+
+// appendInteger appends a number behind what comes before it, such as the name of a parameter.
+func appendInteger(b []byte, before string, n int64) []byte {
+	return strconv.AppendInt(append(b, before...), n, 10)
+}
+
+// appendPartition appends the parameter pk, a Byte Sequence.
+func appendPartition(b, digest []byte) []byte {
+	return append(base64.StdEncoding.AppendEncode(append(b, ";pk=:"...), digest), ':')
+}
+
 func writeDraft11(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
 	latest := wholeSeconds(v.retryAfter)
-	state := make(httpsfv.List, len(quotas))
-	policy := make(httpsfv.List, len(quotas))
-	for i, q := range quotas {
+	var room [2][256]byte // enough for a few limits, without an allocation
+	state, policy := room[0][:0], room[1][:0]
+	var digest []byte
+	for i := range quotas {
+		q := &quotas[i]
 		t := wholeSeconds(q.effective)
 		if !v.allowed {
 			t = min(t, latest)
 		}
-		s, p := httpsfv.NewItem(q.name), httpsfv.NewItem(q.name)
-		s.Params.Add("r", q.remaining)
-		p.Params.Add("q", q.units)
+		state = appendInteger(appendName(state, q), ";r=", q.remaining)
+		policy = appendInteger(appendName(policy, q), ";q=", q.units)
 		if q.inFlight {
-			p.Params.Add("qu", "concurrent-requests")
+			policy = append(policy, `;qu="concurrent-requests"`...)
 		} else {
-			s.Params.Add("t", t)
-			p.Params.Add("w", wholeSeconds(q.window))
+			state = appendInteger(state, ";t=", t)
+			policy = appendInteger(policy, ";w=", wholeSeconds(q.window))
 		}
 		if len(hmacKey) > 0 {
-			pk := partition(hmacKey, q.key)
-			s.Params.Add("pk", pk)
-			p.Params.Add("pk", pk)
+			if i == 0 || q.key != quotas[i-1].key {
+				digest = partition(hmacKey, q.key)
+			}
+			state, policy = appendPartition(state, digest), appendPartition(policy, digest)
 		}
-		state[i], policy[i] = s, p
 	}
 	if !v.allowed {
-		h.Del("RateLimit") // an outer middleware's times may be beyond our Retry-After
-		h.Del("RateLimit-Policy")
+		delete(h, fieldState) // an outer middleware's times may be beyond our Retry-After
+		delete(h, fieldPolicy)
 	}
-	addStructured(h, "RateLimit-Policy", policy)
-	addStructured(h, "RateLimit", state)
+	h[fieldPolicy] = append(h[fieldPolicy], string(policy))
+	h[fieldState] = append(h[fieldState], string(state))
 }
 
 // partition returns a digest that hides the subject's key.
@@ -51,37 +99,27 @@ func partition(hmacKey []byte, key string) []byte {
 	return mac.Sum(nil)[:partitionBytes]
 }
 
-func writeDraft07(h http.Header, quotas []quota, q quota, reset int64) {
-	d := httpsfv.NewDictionary()
-	d.Add("limit", httpsfv.NewItem(q.units))
-	d.Add("remaining", httpsfv.NewItem(q.remaining))
-	d.Add("reset", httpsfv.NewItem(reset))
-	h.Del("RateLimit")
-	addStructured(h, "RateLimit", d)
+func writeDraft07(h http.Header, quotas []quota, q *quota, reset int64) {
+	var room [128]byte
+	b := appendInteger(room[:0], "limit=", q.units)
+	b = appendInteger(b, ", remaining=", q.remaining)
+	b = appendInteger(b, ", reset=", reset)
+	h[fieldState] = []string{string(b)}
 	writeNamelessPolicies(h, quotas)
 }
 
 // writeNamelessPolicies writes RateLimit-Policy as in drafts 06 and 07: units and window, for those limits
 // that have a window.
 func writeNamelessPolicies(h http.Header, quotas []quota) {
-	var policies httpsfv.List
-	for _, q := range quotas {
-		if q.inFlight {
-			continue
+	var room [128]byte
+	b := room[:0]
+	for i := range quotas {
+		if q := &quotas[i]; !q.inFlight {
+			b = appendInteger(appendInteger(appendMember(b), "", q.units), ";w=", wholeSeconds(q.window))
 		}
-		item := httpsfv.NewItem(q.units)
-		item.Params.Add("w", wholeSeconds(q.window))
-		policies = append(policies, item)
 	}
-	h.Del("RateLimit-Policy")
-	if len(policies) > 0 {
-		addStructured(h, "RateLimit-Policy", policies)
-	}
-}
-
-// addStructured adds a field. Names are printable and numbers below 10^15, so that it always marshals.
-func addStructured(h http.Header, name string, v httpsfv.StructuredFieldValue) {
-	if s, err := httpsfv.Marshal(v); err == nil {
-		h.Add(name, s)
+	delete(h, fieldPolicy)
+	if len(b) > 0 {
+		h[fieldPolicy] = []string{string(b)}
 	}
 }

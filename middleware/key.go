@@ -165,10 +165,11 @@ const DefaultIPv6Bits = 64
 // AddressKey returns the key of a client's address: the address for IPv4, its prefix of ipv6Bits for IPv6.
 // Clear the zone and unmap the address first. The bits are 1 to 128.
 func AddressKey(addr netip.Addr, ipv6Bits int) string {
+	var room [64]byte // the longest is 43 characters
 	if addr.Is4() || ipv6Bits == 128 {
-		return sash.Key("addr", addr.String())
+		return sash.Key("addr", string(addr.AppendTo(room[:0])))
 	}
-	return sash.Key("addr", netip.PrefixFrom(addr, ipv6Bits).Masked().String())
+	return sash.Key("addr", string(netip.PrefixFrom(addr, ipv6Bits).Masked().AppendTo(room[:0])))
 }
 
 // maxJoined leaves room for the names of a layer and a limiter in sash.MaxKeyLength.
