@@ -111,7 +111,7 @@ func (g *Gate) missing(caller *Caller, right, means, domain string) error {
 			"or a client with that right (sash token makes its token)", ErrNotAllowed, means, both(right), domains)
 	case caller.Name == "":
 		return fmt.Errorf("%w: callers without a token may not %s%s: send one of a client that may, as Authorization: Bearer TOKEN "+
-			"(X-Sash-Token to forward-auth), or write into the file of --access anonymous: {allow: [%s]%s}", ErrUnknown, means, in, both(right), domains)
+			"(X-Sash-Token to forward-auth, AUTH over RESP), or write into the file of --access anonymous: {allow: [%s]%s}", ErrUnknown, means, in, both(right), domains)
 	case caller.in(domain):
 		return fmt.Errorf("%w: the client %s may not %s: add %s to its allow, in the file of --access", ErrNotAllowed, caller.Name, means, right)
 	}

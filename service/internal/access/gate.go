@@ -216,7 +216,7 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Cal
 	if caller.allow != 0 {
 		return caller, nil
 	}
-	err := fmt.Errorf("%w: send a token of a client of the file of --access, as Authorization: Bearer TOKEN (X-Sash-Token to forward-auth)", ErrUnknown)
+	err := fmt.Errorf("%w: send a token of a client of the file of --access, as Authorization: Bearer TOKEN (X-Sash-Token to forward-auth, AUTH over RESP)", ErrUnknown)
 	g.refuse("unauthenticated", caller, "", err)
 	return nil, err
 }

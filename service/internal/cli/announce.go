@@ -23,6 +23,9 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 		if on.GRPC != nil {
 			said["grpc"] = on.GRPC.String()
 		}
+		if on.RESP != nil {
+			said["resp"] = on.RESP.String()
+		}
 		if on.Admin != nil {
 			said["admin"] = on.Admin.String()
 		}
@@ -32,6 +35,9 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	out.say("sash listens on %s", url)
 	if on.GRPC != nil {
 		out.say("  gRPC           %s: Envoy's rate limit protocol", reachable(on.GRPC))
+	}
+	if on.RESP != nil {
+		out.say("  RESP           %s: the protocol of Redis, such as redis-cli", reachable(on.RESP))
 	}
 	if on.Admin != nil {
 		scheme := "http"

@@ -85,6 +85,10 @@ service, and reads its configuration files and environment variables, which take
 GET /healthcheck is for load balancers. Under the name ratelimit the program is sash serve with that
 service's variables. With SASH_ENVOY_COMPATIBLE=true it also counts as that service does.
 
+--resp-addr opens a port for clients of Redis in any language. CL.THROTTLE is that of the module
+redis-cell, by a window that slides, and SASH.ALLOW decides by a rule or by limits that the command
+brings along: see docs/resp.md.
+
 The admin address has /dashboard, /rlconfig, /stats and /metrics, and below /admin/v1/, as JSON, the
 configuration and the state of the store. With --admin-token-file, SASH_ADMIN_TOKEN or
 --admin-client-ca it also lists the busiest subjects, shows a subject's windows, resets a subject,
@@ -134,8 +138,8 @@ two seconds without a request. What was admitted locally is written to Redis wit
 more, or logged as lost. A second signal ends the service at once. Set --drain-delay to more than
 the time that your load balancers take to notice, or to 0 without them.
 
-Everyone who reaches the HTTP and gRPC addresses may request decisions, and nobody may give units
-back (is_negative_hits) or set its own limit. --access names a file with other rights, for callers
+Everyone who reaches the HTTP, gRPC and RESP addresses may request decisions, and nobody may give
+units back (is_negative_hits) or set its own limit (also CL.THROTTLE). --access names a file with other rights, for callers
 and for clients with tokens (see sash token) or certificates; docs/security.md describes it:
 
   clients:
@@ -170,10 +174,11 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.Memory.NoEviction, "memory-no-eviction", false, "when that many are held, answer new subjects by on_unavailable; by default they replace those that have used least and are not refused")
 	f.StringVar(&o.HTTP, "addr", ":8080", "`address` of HTTP; port 0 takes a free port")
 	f.StringVar(&o.GRPC, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty for none")
-	f.StringVar(&o.AccessFile, "access", "", "`file` of the clients of the HTTP and gRPC addresses, their tokens and rights; read again when it changes (default: everyone may decide, nobody may give units back or set its own limit)")
-	f.StringVar(&s.cert, "tls-cert", "", "certificate `file` that makes the HTTP address HTTPS and encrypts gRPC; read again when it changes")
+	f.StringVar(&o.RESP, "resp-addr", "", "`address` of RESP, the protocol of Redis, or unix:///path; empty for none (see docs/resp.md)")
+	f.StringVar(&o.AccessFile, "access", "", "`file` of the clients of the HTTP, gRPC and RESP addresses, their tokens and rights; read again when it changes (default: everyone may decide, nobody may give units back or set its own limit)")
+	f.StringVar(&s.cert, "tls-cert", "", "certificate `file` that makes the HTTP address HTTPS and encrypts gRPC and RESP; read again when it changes")
 	f.StringVar(&s.key, "tls-key", "", "key `file` of that certificate")
-	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of authorities: only clients with their certificates may use the HTTP and gRPC addresses")
+	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of authorities: only clients with their certificates may use the HTTP, gRPC and RESP addresses")
 	f.StringVar(&o.Admin, "admin-addr", "127.0.0.1:6070", "`address` of the dashboard, counters and the configuration in use; empty for none")
 	f.StringVar(&s.adminTokenFile, "admin-token-file", "", "`file` with the tokens, one a line, for changes and subjects at the admin address (default: $"+adminTokenVariable+"; separated by commas; without either, both are off)")
 	f.StringVar(&s.adminCert, "admin-tls-cert", "", "certificate `file` that makes the admin address HTTPS")
@@ -188,7 +193,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.IntVar(&o.Trip.Calls, "trip-calls", failover.DefaultTripCalls, "least number of calls in a second of which a share takes Redis down; without a single answer five failures do")
 	f.Float64Var(&o.Trip.Share, "trip-share", failover.DefaultTripShare, "least share of failed calls that takes Redis down, up to 1")
 	f.DurationVar(&o.MaxWait, "max-wait", time.Hour, "longest wait_up_to of a request, up to 24h; 0 lets none wait")
-	f.IntVar(&o.MaxConnections, "max-connections", serve.DefaultMaxConnections, "most connections of HTTP and of gRPC, each: beyond it a new one takes the place of one that is silent, or waits; lower where the process may have few descriptors")
+	f.IntVar(&o.MaxConnections, "max-connections", serve.DefaultMaxConnections, "most connections of HTTP, of gRPC and of RESP, each: beyond it a new one takes the place of one that is silent, or waits; lower where the process may have few descriptors")
 	f.DurationVar(&o.DrainDelay, "drain-delay", serve.DefaultDrainDelay, "how long to answer after SIGTERM, with health down, before connections are refused; an interrupt (Ctrl-C) does not wait")
 	f.IntVar(&o.Instances, "instances", 0, "least number of instances that share the limits, for on_unavailable: local; used until Redis has counted them")
 	f.IntVar(&o.Replicas, "replicas", 0, "number of replicas that must confirm an admission within half of the budget; otherwise on_unavailable answers")

@@ -198,7 +198,7 @@ func (s *serving) check() error {
 	case o.MaxWait < 0 || o.MaxWait > 24*time.Hour:
 		return fmt.Errorf("--max-wait %v: give the longest wait of a request, from 0s (none waits) to 24h", o.MaxWait)
 	case o.MaxConnections < 1:
-		return fmt.Errorf("--max-connections %d: give the most connections of HTTP and of gRPC, from 1 on", o.MaxConnections)
+		return fmt.Errorf("--max-connections %d: give the most connections of HTTP, of gRPC and of RESP, each, from 1 on", o.MaxConnections)
 	case o.Protocol.MaxDescriptors < 1:
 		return fmt.Errorf("--max-descriptors %d: give the most descriptors of a request, from 1 on", o.Protocol.MaxDescriptors)
 	case o.DrainDelay < 0:
@@ -224,7 +224,7 @@ func (s *serving) check() error {
 	return nil
 }
 
-// encryption reads the certificate of the HTTP and gRPC addresses. gRPC has that of Envoy's variables, if they name one.
+// encryption reads the certificate of the HTTP, gRPC and RESP addresses. gRPC has that of Envoy's variables, if they name one.
 func (s *serving) encryption(env *envoy.Settings) (err error) {
 	if env.TLS {
 		files := access.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN, Log: s.opts.Log}
@@ -243,8 +243,12 @@ func (s *serving) encryption(env *envoy.Settings) (err error) {
 		files.Protocols = []string{"h2", "http/1.1"}
 		s.opts.TLS, err = files.Config()
 	}
+	if err == nil {
+		files.Protocols = []string{}
+		s.opts.TLSOfRESP, err = files.Config()
+	}
 	if err != nil {
-		return fmt.Errorf("TLS of HTTP and gRPC (--tls-cert and related flags): %w", err)
+		return fmt.Errorf("TLS of HTTP and gRPC, and of RESP (--tls-cert and related flags): %w", err)
 	}
 	return nil
 }

@@ -378,11 +378,12 @@ func TestStopAcceptsTheQueueAtTheBound(t *testing.T) {
 func TestSharesOfDescriptors(t *testing.T) {
 	for _, tt := range []struct {
 		descriptors uint64
+		ports       int
 		data, admin int
 	}{
-		{256, 80, 32}, {1024, 320, 128}, {20_000, 4096, 128}, {1 << 63, 4096, 128},
+		{256, 2, 80, 32}, {1024, 2, 320, 128}, {1024, 3, 213, 128}, {20_000, 2, 4096, 128}, {1 << 63, 3, 4096, 128},
 	} {
-		if data, admin := shares(tt.descriptors, 4096); data != tt.data || admin != tt.admin {
+		if data, admin := shares(tt.descriptors, tt.ports, 4096); data != tt.data || admin != tt.admin {
 			t.Errorf("of %d: %d for each data port and %d for the admin port, want %d and %d",
 				tt.descriptors, data, admin, tt.data, tt.admin)
 		}

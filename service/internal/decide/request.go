@@ -54,6 +54,7 @@ type Part struct {
 	// is always taken for the secret itself.
 	Named bool
 
+	given   []sash.Limit     // the part brings its limits along: see Given
 	hidden  bool             // Entries have no secret values any more
 	unnamed bool             // a value was secret, and there is no key to name it under
 	older   [][]config.Entry // Entries under the other keys of the Decider, if there are exceptions

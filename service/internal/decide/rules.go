@@ -17,6 +17,7 @@ import (
 type rules struct {
 	config *config.Config
 	limits map[*config.Rule]*limits // of rules that have some
+	given  *given
 	// overrides are by the key of their subject, and bans by their domain. Nil, which costs a request nothing, is none.
 	overrides map[string]*override
 	bans      map[string]*banTree
@@ -36,7 +37,7 @@ type limits struct {
 
 // compile makes a configuration ready for use.
 func (d *Decider) compile(cfg *config.Config) (*rules, error) {
-	r := &rules{config: cfg, limits: make(map[*config.Rule]*limits)}
+	r := &rules{config: cfg, limits: make(map[*config.Rule]*limits), given: &given{of: make(map[string]*limits)}}
 	for _, rule := range cfg.Rules() {
 		switch {
 		case rule.Unlimited:
@@ -147,6 +148,9 @@ func (req *Request) check() error {
 }
 
 func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) error {
+	if part.given != nil {
+		return d.resolveGiven(r, part, a)
+	}
 	a.Cost = part.Cost
 	found, err := r.config.Find(req.Domain, part.Entries)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // DefaultDrainDelay is that of sash serve: load balancers that check health every second, and Kubernetes, notice sooner.
 const DefaultDrainDelay = 5 * time.Second
 
-// DefaultMaxConnections bounds the connections of HTTP and of gRPC, each.
+// DefaultMaxConnections bounds the connections of HTTP, of gRPC and of RESP, each.
 const DefaultMaxConnections = 4096
 
 // DefaultHomeBudget is the time that the home has for one decision: a few trips over an ocean.
@@ -39,17 +39,19 @@ type Options struct {
 	// there is one.
 	StartWithoutConfig bool
 
-	// HTTP, GRPC and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
-	// Without GRPC or Admin that port is closed; without HTTP a free port is taken.
-	HTTP, GRPC, Admin string
+	// HTTP, GRPC, RESP and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
+	// Without GRPC, RESP or Admin that port is closed; without HTTP a free port is taken.
+	HTTP, GRPC, RESP, Admin string
 	// TLS makes the HTTP address HTTPS. Nil is plain HTTP. Server has that of gRPC.
 	TLS *tls.Config
-	// MaxConnections bounds the connections of HTTP and of gRPC, each. Zero is DefaultMaxConnections. Where the
+	// TLSOfRESP encrypts RESP. Nil is plain text.
+	TLSOfRESP *tls.Config
+	// MaxConnections bounds the connections of HTTP, of gRPC and of RESP, each. Zero is DefaultMaxConnections. Where the
 	// process may have few descriptors the bound is lower.
 	MaxConnections int
 	// MaxWait bounds how long a request can wait (wait_up_to), up to a day. Zero is not at all.
 	MaxWait time.Duration
-	// AccessFile lists the callers of the HTTP and gRPC addresses and their rights. Empty is none: everyone may decide,
+	// AccessFile lists the callers of the HTTP, gRPC and RESP addresses and their rights. Empty is none: everyone may decide,
 	// and nobody may give units back or set its own limit, unless Protocol has a Counting: then everyone may.
 	AccessFile string
 	// AdminTLS makes the admin address HTTPS. Nil is plain HTTP.
@@ -113,8 +115,8 @@ type Options struct {
 
 // Listening describes a service that has opened its ports.
 type Listening struct {
-	// HTTP, GRPC and Admin are the addresses in use. GRPC and Admin are nil if closed.
-	HTTP, GRPC, Admin net.Addr
+	// HTTP, GRPC, RESP and Admin are the addresses in use. All but HTTP are nil if closed.
+	HTTP, GRPC, RESP, Admin net.Addr
 	// Store and ConfigName say for people where charges are kept and where the configuration comes from.
 	Store, ConfigName string
 	Config            *config.Config

@@ -14,14 +14,15 @@ import (
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/httpapi"
+	"example.com/sash/service/internal/resp"
 	"example.com/sash/service/internal/rls"
 )
 
-// ports are the open listeners; grpc and admin may be nil.
-type ports struct{ http, grpc, admin net.Listener }
+// ports are the open listeners; all but http may be nil.
+type ports struct{ http, grpc, resp, admin net.Listener }
 
 func (p *ports) close() {
-	for _, l := range []net.Listener{p.http, p.grpc, p.admin} {
+	for _, l := range []net.Listener{p.http, p.grpc, p.resp, p.admin} {
 		if l != nil {
 			_ = l.Close()
 		}
@@ -42,7 +43,7 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 	for _, port := range []struct {
 		flag, addr string
 		into       *net.Listener
-	}{{"--addr", s.HTTP, &p.http}, {"--grpc-addr", s.GRPC, &p.grpc}, {"--admin-addr", s.Admin, &p.admin}} {
+	}{{"--addr", s.HTTP, &p.http}, {"--grpc-addr", s.GRPC, &p.grpc}, {"--resp-addr", s.RESP, &p.resp}, {"--admin-addr", s.Admin, &p.admin}} {
 		if port.addr == "" && port.into != &p.http {
 			continue
 		}
@@ -75,6 +76,11 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
+	if ports.resp != nil {
+		server := resp.Server{TLS: s.TLSOfRESP, Connections: s.bounds("resp", data), Panicked: s.panicked, Log: s.Log}
+		handler := s.commands()
+		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.resp, handler) })
+	}
 	if ports.admin != nil {
 		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
 		all = append(all, s.stats.Run, func(ctx context.Context) error {
@@ -86,8 +92,11 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 
 // connections returns the most connections of each data port and of the admin port.
 func (s *instance) connections() (data, admin int) {
-	want := cmp.Or(s.MaxConnections, DefaultMaxConnections)
-	if data, admin = conns.Shares(want); data < want {
+	want, ports := cmp.Or(s.MaxConnections, DefaultMaxConnections), 2
+	if s.RESP != "" {
+		ports++
+	}
+	if data, admin = conns.Shares(ports, want); data < want {
 		s.Log.Warn("the process may have too few descriptors: raise their number (LimitNOFILE, ulimit -n)",
 			"connections", data, "wanted", want)
 	}
@@ -117,6 +126,11 @@ func (s *instance) api(draining <-chan struct{}, json http.Handler) *httpapi.Han
 		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.ready(), Access: s.gate, JSON: json, Draining: draining,
 		Operator: s.guard.Private, TokenKeys: s.TokenKeys, Log: s.Log,
 	})
+}
+
+// commands answers the RESP port.
+func (s *instance) commands() *resp.Handler {
+	return resp.New(s.decider, &resp.Options{Timeout: s.patience(), Access: s.gate, Invalid: s.stats.Invalid, Log: s.Log})
 }
 
 // ready returns what load balancers' health checks ask beside whether the service is about to stop, or nil for nothing.
@@ -162,6 +176,7 @@ func (s *instance) warnOfPlainText(ports *ports) {
 	}{
 		{ports.http, s.TLS, s.AccessFile != "", "--tls-cert"},
 		{ports.grpc, s.Server.TLS, s.AccessFile != "", "--tls-cert"},
+		{ports.resp, s.TLSOfRESP, s.AccessFile != "", "--tls-cert"},
 		{ports.admin, s.AdminTLS, len(s.AdminAccess.Tokens) > 0, "--admin-tls-cert"},
 	} {
 		if port.of == nil || port.tls != nil || !port.tokens {
@@ -175,5 +190,7 @@ func (s *instance) warnOfPlainText(ports *ports) {
 
 // recovering counts and logs a panic of a handler, and answers 500.
 func (s *instance) recovering(h http.Handler) http.Handler {
-	return httpapi.Recover(h, s.Log, func() { s.stats.Service.Panics.Add(1) })
+	return httpapi.Recover(h, s.Log, s.panicked)
 }
+
+func (s *instance) panicked() { s.stats.Service.Panics.Add(1) }

@@ -67,7 +67,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	if s.Listening != nil {
 		err = s.Listening(Listening{
-			addr(ports.http), addr(ports.grpc), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
+			addr(ports.http), addr(ports.grpc), addr(ports.resp), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
 			func(domain string) bool { return s.gate.Anonymous(domain, access.Decide) },
 		})
 		if err != nil {
@@ -91,7 +91,7 @@ type instance struct {
 	telemetry  *telemetry.Telemetry
 }
 
-// openGate reads who may use the HTTP and gRPC addresses, and the admin address.
+// openGate reads who may use the HTTP, gRPC and RESP addresses, and the admin address.
 func (s *instance) openGate() (err error) {
 	s.guard = admin.NewGuard(s.AdminAccess, s.Log)
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
@@ -101,7 +101,7 @@ func (s *instance) openGate() (err error) {
 
 		Anonymous: s.anonymous(),
 
-		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS),
+		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS) || s.RESP != "" && access.Verifies(s.TLSOfRESP),
 	})
 	return err
 }

@@ -1,0 +1,139 @@
+package resp
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/wire"
+)
+
+// An asking is the arguments of a command that asks for units: what it names first, and options in any order, each a word
+// with its values. A command has ENTRY, and then it names a domain, or LIMIT, and then it names a key.
+type asking struct {
+	name    string
+	entries []config.Entry // ENTRY key value
+	limits  []sash.Limit   // LIMIT 25/5s
+	cost    *int64         // COST units
+	id      *string        // ID name
+}
+
+// parse reads the arguments. The error is a refusal.
+func parse(args [][]byte, takes ...string) (*asking, error) {
+	for _, arg := range args {
+		if !utf8.Valid(arg) {
+			return nil, wrong("an argument is not UTF-8")
+		}
+	}
+	a := &asking{name: string(args[0])}
+	for args = args[1:]; len(args) > 0; {
+		n, err := a.option(word(args), args[1:], takes)
+		if err != nil {
+			return nil, err
+		}
+		args = args[1+n:]
+	}
+	return a, a.check()
+}
+
+// option reads the values of an option from the arguments behind it, and returns their number.
+func (a *asking) option(name string, args [][]byte, takes []string) (n int, err error) {
+	value := func(i int) string {
+		if i < len(args) {
+			return string(args[i])
+		}
+		return ""
+	}
+	n = 1
+	switch {
+	case name == "ENTRY":
+		n = 2
+		a.entries = append(a.entries, config.Entry{Key: value(0), Value: value(1)})
+	case name == "LIMIT":
+		l, wrongLimit := sash.ParseLimit(value(0))
+		if wrongLimit != nil && len(args) > 0 {
+			return 0, wrong(wrongLimit.Error())
+		}
+		a.limits = append(a.limits, l)
+	case name == "COST" && a.cost == nil:
+		cost, notNumber := strconv.ParseInt(value(0), 10, 64)
+		if notNumber != nil && len(args) > 0 {
+			return 0, wrong("value is not an integer or out of range: COST " + clip(value(0)))
+		}
+		a.cost = &cost
+	case name == "ID" && a.id == nil && has(takes, name):
+		id := value(0)
+		a.id = &id
+	case name == "COST", name == "ID" && has(takes, name):
+		return 0, wrong("syntax error: " + name + " is there twice")
+	default:
+		return 0, wrong("syntax error: '" + clip(name) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" + strings.Join(append([]string{""}, takes...), ", "))
+	}
+	if n > len(args) {
+		return 0, wrong(fmt.Sprintf("syntax error: %s needs %d behind it", name, n))
+	}
+	return n, nil
+}
+
+func has(all []string, name string) bool {
+	for _, one := range all {
+		if one == name {
+			return true
+		}
+	}
+	return false
+}
+
+// check returns what is wrong with the arguments together.
+func (a *asking) check() error {
+	switch {
+	case len(a.entries) > 0 && len(a.limits) > 0:
+		return wrong("syntax error: ENTRY is for the rules of a domain, and LIMIT for a key without a rule: give one of them")
+	case len(a.entries) == 0 && len(a.limits) == 0:
+		return wrong("syntax error: give ENTRY key value, for a rule of the domain, or LIMIT limit, such as 25/5s, for a key")
+	case a.id != nil && (*a.id == "" || len(*a.id) > decide.MaxIDLength):
+		return wrong(fmt.Sprintf("the ID has %d bytes: it must have 1 to %d", len(*a.id), decide.MaxIDLength))
+	case len(a.limits) > 0:
+		return checkKey(a.name)
+	}
+	for _, e := range a.entries {
+		if strings.TrimSpace(e.Value) == "" {
+			return wrong(fmt.Sprintf("the value of %q is empty or blank, and every caller without one would share a limit", wire.Clip(e.Key)))
+		}
+	}
+	subject := wire.Subject{Domain: a.name, Entries: a.entries}
+	if err := subject.Check(); err != nil {
+		return wrong(err.Error())
+	}
+	return nil
+}
+
+// checkKey returns what is wrong with the key of limits that a command brings along. An empty one is most likely a
+// variable that a program did not set.
+func checkKey(key string) error {
+	switch {
+	case strings.TrimSpace(key) == "":
+		return wrong("the key is empty or blank, and every caller without one would share a limit")
+	case !utf8.ValidString(key):
+		return wrong("the key is not UTF-8")
+	}
+	return nil
+}
+
+// request returns what the command asks for.
+func (a *asking) request() decide.Request {
+	var req decide.Request
+	if len(a.limits) > 0 {
+		req = decide.Given(a.name, a.limits, a.cost)
+	} else {
+		req = decide.One(a.name, a.entries, a.cost)
+	}
+	if a.id != nil {
+		req.ID = *a.id
+	}
+	return req
+}

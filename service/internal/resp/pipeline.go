@@ -1,0 +1,134 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+)
+
+// Bounds of commands that are decided beside one another.
+const (
+	mostTogether = 64   // of a pipeline
+	mostBeside   = 4096 // goroutines of all connections; further commands are decided one after the other
+)
+
+// answer answers commands in their order, and reports whether the connection stays. Decisions that follow one another are
+// made beside one another, so that the store decides them together; those on one subject are made in their order.
+func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
+	for i := 0; i < len(cmds); {
+		if len(c.out.b) > mostReplies && c.flush() != nil {
+			return false
+		}
+		of, err := find(cmds[i])
+		if err != nil || of.decides == nil {
+			c.safely(&c.out, func(out *reply) {
+				if err != nil {
+					c.handler.invalid()
+					c.handler.refuse(out, err)
+					return
+				}
+				of.run(ctx, c, cmds[i][1:])
+			})
+			if c.session.quit {
+				return false
+			}
+			i++
+			continue
+		}
+		all := []decision{c.prepare(of, cmds[i])}
+		for i++; i < len(cmds) && len(all) < mostTogether; i++ {
+			next, err := find(cmds[i])
+			if err != nil || next.decides == nil {
+				break
+			}
+			all = append(all, c.prepare(next, cmds[i]))
+		}
+		c.together(ctx, all)
+	}
+	return true
+}
+
+// A decision is a command that asks the store.
+type decision struct {
+	subject string // commands with the same one are in order
+	make    func(ctx context.Context, out *reply)
+}
+
+// prepare reads a command that asks the store.
+func (c *conn) prepare(of *command, args [][]byte) decision {
+	d, err := of.decides(c, args[1:])
+	if err == nil {
+		return d
+	}
+	if _, mistaken := errors.AsType[*refusal](err); mistaken {
+		c.handler.invalid()
+	}
+	return decision{make: func(_ context.Context, out *reply) { c.handler.refuse(out, err) }} // in its place among the others
+}
+
+// together makes decisions, and writes their replies in order.
+func (c *conn) together(ctx context.Context, all []decision) {
+	if len(all) == 1 {
+		c.safely(&c.out, func(out *reply) { all[0].make(ctx, out) })
+		return
+	}
+	replies := make([]reply, len(all))
+	lanes, of := [][]int{}, make(map[string]int)
+	for i, d := range all {
+		replies[i].v3 = c.out.v3
+		lane, ok := of[d.subject]
+		if !ok || d.subject == "" {
+			lane = len(lanes)
+			lanes, of[d.subject] = append(lanes, nil), lane
+		}
+		lanes[lane] = append(lanes[lane], i)
+	}
+	run := func(lane []int) {
+		for _, i := range lane {
+			c.safely(&replies[i], func(out *reply) { all[i].make(ctx, out) })
+		}
+	}
+	var beside sync.WaitGroup
+	for _, lane := range lanes[1:] {
+		select {
+		case c.handler.slots <- struct{}{}:
+			beside.Go(func() {
+				defer func() { <-c.handler.slots }()
+				run(lane)
+			})
+		default:
+			run(lane)
+		}
+	}
+	run(lanes[0])
+	beside.Wait()
+	for i := range replies {
+		c.out.b = append(c.out.b, replies[i].b...)
+	}
+}
+
+// find returns the command of arguments. The error, of an unknown one or of too few arguments, has the words of Redis.
+func find(args [][]byte) (*command, error) {
+	name := string(args[0])
+	of := commands[strings.ToLower(name)]
+	if of == nil {
+		return nil, wrong("unknown command '" + clip(name) + "', with args beginning with: " + beginning(args[1:]))
+	}
+	if len(args) < of.least {
+		return nil, wrongArity(of.name)
+	}
+	return of, nil
+}
+
+// clip shortens a text of a command for an error.
+func clip(s string) string { return s[:min(len(s), 128)] }
+
+// beginning quotes the first arguments.
+func beginning(args [][]byte) string {
+	var b strings.Builder
+	for _, arg := range args[:min(len(args), 3)] {
+		b.WriteString("'" + clip(string(arg)) + "' ")
+	}
+	return b.String()
+}

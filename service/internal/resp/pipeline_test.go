@@ -1,0 +1,139 @@
+package resp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// Replies of a pipeline are in order, and so are decisions on one subject, between others and beside them.
+func TestAPipelineIsAnsweredInOrder(t *testing.T) {
+	p := open(t, everything)
+	c := p.connect(t)
+	var all strings.Builder
+	for i := range 40 {
+		fmt.Fprint(&all, encode("CL.THROTTLE", "hot", "99", "100", "60"), encode("CL.THROTTLE", fmt.Sprint("key ", i), "9", "10", "60"))
+		if i%10 == 5 {
+			fmt.Fprint(&all, encode("ECHO", fmt.Sprint(i)), encode("CL.THROTTLE", "hot"))
+		}
+	}
+	c.send(all.String())
+	for i := range 40 {
+		if got, want := c.read(), fmt.Sprintf("[0 100 %d -1 60]", 99-i); got != want {
+			t.Errorf("hot call %d: %s, want %s", i, got, want)
+		}
+		if got := c.read(); got != "[0 10 9 -1 60]" {
+			t.Errorf("key %d: %s", i, got)
+		}
+		if i%10 == 5 {
+			if got := c.read(); got != fmt.Sprint(i) {
+				t.Errorf("ECHO %d: %s", i, got)
+			}
+			if got := c.read(); !strings.HasPrefix(got, "-Cell error") {
+				t.Errorf("a wrong command: %s", got)
+			}
+		}
+	}
+}
+
+// A gate is a store whose decisions wait until as many have come as it is told.
+type gate struct {
+	driver.Passthrough
+	mu      sync.Mutex
+	waiting int
+	most    int
+	enough  int
+	open    chan struct{}
+}
+
+func (g *gate) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	g.mu.Lock()
+	g.waiting++
+	g.most = max(g.most, g.waiting)
+	if g.waiting == g.enough {
+		close(g.open)
+	}
+	g.mu.Unlock()
+	defer func() { g.mu.Lock(); g.waiting--; g.mu.Unlock() }()
+	select {
+	case <-g.open:
+		return g.Next.Decide(ctx, req)
+	case <-ctx.Done():
+		return driver.Answer{}, ctx.Err()
+	}
+}
+
+func openGate(t *testing.T, enough int, timeout time.Duration) (*port, *gate) {
+	t.Helper()
+	g := &gate{Passthrough: driver.Passthrough{Next: memstore.New(nil)}, enough: enough, open: make(chan struct{})}
+	cfg, err := config.Parse("rules", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decider, err := decide.New(cfg, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &port{}
+	p.listen(t, Server{}, New(decider, &Options{Timeout: timeout}))
+	return p, g
+}
+
+// The store gets the decisions of a pipeline beside one another: it answers none before it has 50.
+func TestAPipelineIsDecidedTogether(t *testing.T) {
+	p, _ := openGate(t, 50, 30*time.Second)
+	c := p.connect(t)
+	var all strings.Builder
+	for i := range 50 {
+		all.WriteString(encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i)))
+	}
+	c.send(all.String())
+	for i := range 50 {
+		if got := c.read(); !strings.HasPrefix(got, "[allowed 1 remaining 2 ") {
+			t.Errorf("user %d: %s", i, got)
+		}
+	}
+}
+
+// Those on one subject are decided one after the other.
+func TestOneSubjectIsDecidedInOrder(t *testing.T) {
+	p, g := openGate(t, 2, 50*time.Millisecond)
+	c := p.connect(t)
+	c.send(strings.Repeat(encode("SASH.ALLOW", "shop", "ENTRY", "user", "42"), 3))
+	for range 3 {
+		c.read()
+	}
+	if g.most != 1 {
+		t.Errorf("%d decisions on one subject were under way at once", g.most)
+	}
+}
+
+// A store that hangs is waited for no longer than the timeout, for all commands of a pipeline at once.
+func TestAStoreThatHangsIsNotWaitedFor(t *testing.T) {
+	p, g := openGate(t, 1000, 50*time.Millisecond)
+	c := p.connect(t)
+	var all strings.Builder
+	for i := range 20 {
+		all.WriteString(encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i)))
+	}
+	c.send(all.String() + encode("PING"))
+	for range 20 {
+		if got := c.read(); !strings.HasPrefix(got, "-SASHSTORE budget: the store did not answer") {
+			t.Error(got)
+		}
+	}
+	if got := c.read(); got != "PONG" {
+		t.Error(got)
+	}
+	if g.most != 20 {
+		t.Errorf("%d decisions were under way at once, want all 20", g.most)
+	}
+}

@@ -1,0 +1,254 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidwall/redcon"
+	"pgregory.net/rapid"
+)
+
+// A mistake in the protocol ends the connection, behind the replies to what came before it.
+func TestMistakesInTheProtocol(t *testing.T) {
+	p := open(t, "")
+	for text, want := range map[string]string{
+		"*1\r\n$-5\r\nPING\r\n":             "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$9223372036854775807\r\n":    "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$20000\r\n":                  "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$99999999999999999999":       "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$\r\n":                       "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$4\r\nPINGS\r\n":             "-ERR Protocol error: an argument is longer than its length says",
+		"*1\r\nPING\r\n":                    "-ERR Protocol error: expected '$', got 'P'",
+		"*-1\r\n":                           "-ERR Protocol error: invalid multibulk length",
+		"*257\r\n":                          "-ERR Protocol error: invalid multibulk length",
+		"*x\r\n":                            "-ERR Protocol error: invalid multibulk length",
+		"*1\n$4\nPING\n":                    "-ERR Protocol error: invalid multibulk length",
+		"*1\r4":                             "-ERR Protocol error: invalid multibulk length",
+		"*2\r\n$4\r\nECHO\r\n$16380\r\n":    "-ERR Protocol error: a command has more than 16384 bytes",
+		"$4 PING\r\n":                       "-ERR Protocol error: send commands as arrays",
+		"SASH.ALLOW shop ENTRY user 42\r\n": "-ERR Protocol error: send commands as arrays",
+		"POST / HTTP/1.1\r\nHost: x\r\n\r\nSASH.ALLOW shop ENTRY a b\n": "-ERR Protocol error: send commands as arrays",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaaaaaaa":        "-ERR Protocol error: send commands as arrays", // TLS
+	} {
+		before := p.invalid.Load()
+		c := p.connect(t)
+		c.send(encode("PING") + text)
+		if got := c.read(); got != "PONG" {
+			t.Errorf("%q: PING got %s", text, got)
+		}
+		if got := c.read(); !strings.HasPrefix(got, want) {
+			t.Errorf("%q\n got %s\nwant %s", text, got, want)
+		}
+		if rest, _ := io.ReadAll(c.in); len(rest) > 0 {
+			t.Errorf("%q: then %q", text, rest)
+		}
+		if p.invalid.Load() != before+1 {
+			t.Errorf("%q is not counted", text)
+		}
+	}
+}
+
+// Health checks send lines.
+func TestHealthChecksSendLines(t *testing.T) {
+	p := open(t, "")
+	c := p.connect(t)
+	c.send("\r\nPING\r\n*0\r\nping\nQUIT\r\n")
+	for _, want := range []string{"PONG", "PONG", "OK"} {
+		if got := c.read(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// Commands are the same in whatever pieces they come.
+func TestCommandsComeInPieces(t *testing.T) {
+	p := open(t, everything)
+	c := p.connect(t)
+	text := encode("ECHO", strings.Repeat("long", 3000)) + encode("PING") + encode("CL.THROTTLE", "k", "15", "30", "60")
+	for len(text) > 0 {
+		n := min(len(text), 1+len(text)%977)
+		c.send(text[:n])
+		text = text[n:]
+	}
+	for _, want := range []string{strings.Repeat("long", 3000), "PONG", "[0 16 15 -1 32]"} {
+		if got := c.read(); got != want {
+			t.Errorf("%.40s, want %.40s", got, want)
+		}
+	}
+}
+
+// The buffer of a connection does not grow with what is sent over it, also where no read ends at the end of a command.
+func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
+	c := &conn{}
+	command := encode("ECHO", strings.Repeat("x", 3001))
+	c.net = &endless{text: command}
+	for range 1000 {
+		_, rest, err := c.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.keep(rest)
+		if cap(c.buf) > 2*maxCommand {
+			t.Fatalf("the buffer has %d bytes", cap(c.buf))
+		}
+	}
+}
+
+// endless is a connection over which one command comes again and again.
+type endless struct {
+	net.Conn
+	text string
+	at   int
+}
+
+// Read fills all that it gets.
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = e.text[e.at]
+		e.at = (e.at + 1) % len(e.text)
+	}
+	return len(p), nil
+}
+
+// SetReadDeadline is of net.Conn.
+func (e *endless) SetReadDeadline(time.Time) error { return nil }
+
+// Only whole commands within the bounds pass, and redcon reads them as they were written.
+func FuzzFrame(f *testing.F) {
+	f.Add([]byte("*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n"))
+	f.Add([]byte("*1\r\n$-5\r\n"))
+	f.Add([]byte("*1\r\n$9223372036854775807\r\n"))
+	f.Add([]byte("PING\r\n\r\n*0\r\nQUIT\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for {
+			n, err := frame(b)
+			if n < 0 || n > len(b) || n > maxCommand || err != nil && n != 0 {
+				t.Fatalf("%q: %d, %v", b, n, err)
+			}
+			if n == 0 {
+				return
+			}
+			for less := range n {
+				if early, err := frame(b[:less]); early != 0 || err != nil {
+					t.Fatalf("%q, of which %d bytes have come: %d, %v", b[:n], less, early, err)
+				}
+			}
+			complete, args, _, left, err := redcon.ReadNextCommand(b[:n], nil)
+			if !complete || err != nil || len(left) != 0 || len(args) > maxArgs {
+				t.Fatalf("%q: %v %q %v, left %q", b[:n], complete, args, err, left)
+			}
+			if b[0] == '*' && len(args) > 0 {
+				text := make([]string, len(args))
+				for i, arg := range args {
+					text[i] = string(arg)
+				}
+				if again := encode(text...); again != string(b[:n]) && !bytes.Contains(b[:n], []byte("0")) { // but leading zeros
+					t.Fatalf("%q is read as %q", b[:n], args)
+				}
+			}
+			b = b[n:]
+		}
+	})
+}
+
+// FuzzPort sends bytes to a real listener. Whatever they are, it answers or ends the connection, and answers others.
+func FuzzPort(f *testing.F) {
+	f.Add([]byte(encode("CL.THROTTLE", "k", "15", "30", "60", "1") + encode("SASH.ALLOW", "shop", "ENTRY", "user", "42", "COST", "2")))
+	f.Add([]byte(encode("HELLO", "3", "AUTH", "default", "x", "SETNAME", "y") + encode("SASH.ALLOW", "k", "LIMIT", "25/5s", "LIMIT", "1/day@UTC")))
+	f.Add([]byte(encode("CLIENT", "SETNAME", "a") + encode("COMMAND", "INFO", "ping") + encode("RESET") + encode("QUIT")))
+	f.Add([]byte("*3\r\n$11\r\nCL.THROTTLE\r\n$1\r\n\xff\r\n$-1\r\n"))
+	p := open(f, everything)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := p.connect(t)
+		go func() {
+			_, _ = c.conn.Write(b)
+			_, _ = io.WriteString(c.conn, "\r\n"+encode("QUIT")) // ends it, unless it is in the middle of an argument
+			if half, ok := c.conn.(interface{ CloseWrite() error }); ok {
+				_ = half.CloseWrite()
+			}
+		}()
+		for {
+			text, err := readReply(c.in)
+			if err == io.EOF || err != nil && strings.Contains(err.Error(), "reset by peer") {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%q: %v", b, err)
+			}
+			if strings.HasPrefix(text, "-ERR internal error") {
+				t.Fatalf("%q: %s", b, text)
+			}
+		}
+		p.connect(t).is("PING", "PONG")
+	})
+}
+
+// Arguments are read without a panic, and a command that is accepted has what it needs.
+func FuzzArguments(f *testing.F) {
+	f.Add("shop ENTRY user 42 COST 2 ID a")
+	f.Add("key LIMIT 25/5s LIMIT 300/day@UTC")
+	f.Fuzz(func(t *testing.T, line string) {
+		var args [][]byte
+		for word := range strings.SplitSeq(line, " ") {
+			args = append(args, []byte(word))
+		}
+		a, err := parse(args, "ID")
+		if err == nil && (len(a.entries) > 0) == (len(a.limits) > 0) {
+			t.Errorf("%q is accepted with %d entries and %d limits", line, len(a.entries), len(a.limits))
+		}
+	})
+}
+
+// Whatever a command is made of, its reply is one reply: the next command gets its own.
+func TestEveryCommandHasOneReply(t *testing.T) {
+	p := open(t, everything)
+	words := []string{"shop", "ENTRY", "user", "42", "LIMIT", "25/5s", "COST", "1", "2", "ID", "3", "AUTH", "SETNAME", "INFO", "GETNAME", "", "\xff", "0", "-1"}
+	rapid.Check(t, func(rt *rapid.T) {
+		c := p.connect(t)
+		defer func() { _ = c.conn.Close() }()
+		for range 5 {
+			name := rapid.SampledFrom(names()).Draw(rt, "command")
+			args := rapid.SliceOfN(rapid.SampledFrom(words), 0, 8).Draw(rt, "arguments")
+			if name == "quit" {
+				continue
+			}
+			c.send(encode(append([]string{name}, args...)...) + encode("ECHO", "mark"))
+			first, err := readReply(c.in)
+			if err != nil || strings.HasPrefix(first, "-ERR internal error") {
+				rt.Fatalf("%s %q: %s, %v", name, args, first, err)
+			}
+			if mark, err := readReply(c.in); err != nil || mark != "mark" {
+				rt.Fatalf("%s %q: %s, and then %s, %v", name, args, first, mark, err)
+			}
+		}
+	})
+}
+
+func names() (all []string) {
+	for name := range commands {
+		all = append(all, name)
+	}
+	return all
+}
+
+// A client that takes no replies is disconnected, and holds no more than the bounds until then.
+func TestAClientThatTakesNoRepliesIsDisconnected(t *testing.T) {
+	p := &port{}
+	p.listen(t, Server{taking: 100 * time.Millisecond}, New(nil, nil))
+	c := p.connect(t)
+	pings := []byte(strings.Repeat(encode("ECHO", strings.Repeat("x", 4000)), 10))
+	for {
+		if _, err := c.conn.Write(pings); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection is still open")
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,145 @@
+// Package resp answers RESP, the protocol of Redis, so that a client of Redis in any language is a client of the service:
+// CL.THROTTLE as the module redis-cell has it, SASH.ALLOW and the other commands of SASH, and what clients send to
+// connect. docs/resp.md describes the commands.
+//
+// The package github.com/tidwall/redcon parses commands and writes replies. Its server is not used: it bounds neither the
+// bytes of a command nor what it keeps of a pipeline, and closes connections where this one drains them.
+package resp
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/throttle"
+)
+
+// Times of a connection. A decision takes milliseconds, so all of them are generous; programs keep idle connections in
+// pools.
+const (
+	handshakeTime = 5 * time.Second
+	commandTime   = 10 * time.Second // from the first byte of a command to its last
+	writeTime     = 10 * time.Second // for a client to take its replies
+	idleTime      = time.Hour
+	quietTime     = 2 * time.Second
+	graceTime     = 10 * time.Second
+	leaveTime     = 8 * time.Second // of graceTime, after which a connection ends with the reply to what has come
+	acceptPause   = 50 * time.Millisecond
+)
+
+// A Server is how a port answers RESP. The zero value answers without TLS, and logs nothing.
+type Server struct {
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// Connections bounds and counts the connections. A nil Log is that of the server.
+	Connections conns.Bounds
+	// Panicked is called for each command whose answer panicked; the process goes on. Nil is not called.
+	Panicked func()
+	// Log gets what an operator should know. Nil is none.
+	Log *slog.Logger
+
+	taking time.Duration // for a client to take its replies; zero is writeTime
+}
+
+// serving is a Server that runs.
+type serving struct {
+	Server
+	handler *Handler
+	known   *conns.Listener
+	failed  throttle.Log
+	leaving atomic.Bool // connections end with the reply to what has come
+	ids     atomic.Int64
+	open    sync.WaitGroup
+}
+
+// Serve answers on a listener until the context ends. Then it takes no new connections. Those on which nothing is sent
+// for two seconds are closed, and after eight seconds each one is closed behind the replies to what has come. Serve
+// returns nil when all are closed, and an error if that takes more than ten seconds. The listener is closed in any case.
+func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handler) error {
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
+	on := &serving{Server: s, handler: handler, known: conns.New(listener, s.Connections), failed: throttle.Log{To: s.Log}}
+	work, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer on.open.Wait()
+	defer cut()
+	accepted := make(chan error, 1)
+	go func() { accepted <- on.accept(work) }()
+	select {
+	case err := <-accepted:
+		return err
+	case <-ctx.Done():
+	}
+	s.Log.Info("stopping: commands in flight may finish", "within", graceTime)
+	on.known.Stop()
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	leave := time.AfterFunc(leaveTime, func() { on.leaving.Store(true) })
+	defer leave.Stop()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
+	defer cancel()
+	if err := on.known.Finish(grace, quietTime); err != nil {
+		return fmt.Errorf("stopped with commands in flight: %w", err)
+	}
+	s.Log.Info("stopped")
+	return nil
+}
+
+// accept serves connections until the listener is closed, and returns its error. The connections end with ctx.
+func (s *serving) accept(ctx context.Context) error {
+	defer func() { _ = s.known.Close() }()
+	for {
+		raw, err := s.known.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		if err != nil { // such as too many descriptors of the process
+			s.failed.Log(slog.LevelWarn, "a connection could not be accepted", "error", err)
+			pause(ctx, acceptPause)
+			continue
+		}
+		s.open.Go(func() { s.serve(ctx, raw.(*conns.Conn)) })
+	}
+}
+
+// pause waits, or returns when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// serve answers one connection until it ends. The context cuts it off.
+func (s *serving) serve(ctx context.Context, known *conns.Conn) {
+	c := &conn{serving: s, known: known, net: known, session: session{id: s.ids.Add(1), from: known.RemoteAddr()}}
+	defer func() { _ = c.net.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = known.Close() })()
+	if s.TLS != nil {
+		secured := tls.Server(known, s.TLS)
+		c.net = secured
+		limited, cancel := context.WithTimeout(ctx, handshakeTime)
+		err := secured.HandshakeContext(limited)
+		cancel()
+		if err != nil {
+			s.failed.Log(slog.LevelWarn, "the TLS handshake failed", "from", known.RemoteAddr().String(), "error", err)
+			return
+		}
+		if chains := secured.ConnectionState().VerifiedChains; len(chains) > 0 {
+			c.session.cert = chains[0][0]
+		}
+	}
+	c.run(ctx)
+}

@@ -1,0 +1,85 @@
+package resp
+
+import (
+	"strings"
+	"testing"
+)
+
+// What clients send before they send commands, with the replies of Redis.
+func TestClientsConnectWithoutComplaint(t *testing.T) {
+	p := open(t, "")
+	c := p.connect(t)
+	c.is("PING", "PONG")
+	c.is("PING there", "there")
+	c.is("ECHO there", "there")
+	c.is("SELECT 0", "OK")
+	c.begins("SELECT 1", "-ERR DB index is out of range")
+	c.is("CLIENT GETNAME", "null")
+	c.is("CLIENT SETNAME worker-7", "OK")
+	c.is("client getname", "worker-7")
+	c.is("CLIENT SETINFO LIB-NAME redis-py", "OK")
+	c.is("CLIENT ID", "1")
+	p.connect(t).is("CLIENT ID", "2")
+	c.begins("CLIENT KILL", "-ERR unknown subcommand 'KILL'")
+	c.is("COMMAND COUNT", c.do("COMMAND COUNT"))
+	c.begins("COMMAND", "[[auth -2 [] 0 0 0] [cl.throttle -1 [] 1 1 1] ")
+	c.is("COMMAND DOCS", "[]")
+	c.is("COMMAND INFO echo nothing", "[[echo -2 [] 0 0 0] null]")
+	if text := c.do("INFO"); !strings.Contains(text, "loading:0\r\n") || !strings.Contains(text, "redis_version:7.0.0\r\n") {
+		t.Errorf("INFO: %q", text)
+	}
+	c.is("HELLO", "[server sash version 7.0.0 proto 2 id 1 mode standalone role master modules []]")
+	c.is("HELLO 3 SETNAME other", "{server:sash version:7.0.0 proto:3 id:1 mode:standalone role:master modules:[]}")
+	c.is("CLIENT GETNAME", "other")
+	c.is("HELLO", "{server:sash version:7.0.0 proto:3 id:1 mode:standalone role:master modules:[]}")
+	c.is("HELLO 4", "-NOPROTO unsupported protocol version")
+	c.begins("HELLO 3 SET", "-ERR Syntax error in HELLO option 'SET'")
+	c.is("RESET", "RESET")
+	c.is("CLIENT GETNAME", "null")
+	c.begins("GET key", "-ERR unknown command 'GET', with args beginning with: 'key' ")
+	c.is("ECHO", "-ERR wrong number of arguments for 'echo' command")
+	c.is("QUIT", "OK")
+	if text, err := readReply(c.in); err == nil {
+		t.Errorf("after QUIT: %q", text)
+	}
+}
+
+const token = "0123456789abcdef"
+
+// sumOfToken is its SHA-256.
+const sumOfToken = "9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f"
+
+const listed = "clients: [{name: billing, tokens: [" + sumOfToken + "], allow: [decide], domains: [shop]}]\n"
+
+func TestTokensHaveRights(t *testing.T) {
+	p := open(t, listed)
+	c := p.connect(t)
+	c.is("PING", "PONG") // health checks have no token
+	c.begins("SASH.ALLOW shop ENTRY user 42", "-NOAUTH Authentication required.")
+	for _, wrong := range []string{"AUTH wrong", "AUTH default wrong", "AUTH other " + token, "HELLO 3 AUTH default wrong"} {
+		c.is(wrong, "-WRONGPASS invalid username-password pair or user is disabled.")
+		c.begins("SASH.ALLOW shop ENTRY user 42", "-NOAUTH Authentication required.")
+	}
+	c.is("AUTH "+token, "OK")
+	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 ")
+	c.begins("SASH.ALLOW other ENTRY user 42", `-NOPERM not allowed: the client billing may not ask for decisions in the domain "other"`)
+	c.begins("SASH.ALLOW key LIMIT 25/5s", "-NOPERM not allowed: the client billing may not")
+	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: the client billing may not")
+	c.is("RESET", "RESET")
+	c.begins("SASH.ALLOW shop ENTRY user 42", "-NOAUTH ")
+	c.is("AUTH billing "+token, "OK")
+	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 ")
+	other := p.connect(t)
+	other.begins("HELLO 3 AUTH default "+token+" SETNAME me", "{server:sash ")
+	other.begins("SASH.ALLOW shop ENTRY user 42", "{allowed:1 ")
+}
+
+// Without a file of callers everyone may decide by the rules, and nobody brings limits along.
+func TestWithoutAFileOfCallersNobodyBringsLimits(t *testing.T) {
+	p := open(t, "")
+	c := p.connect(t)
+	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 ")
+	c.is("AUTH anything", "OK") // as the other ports ignore a token then
+	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: no caller may set its own limit in a request: start sash serve with --access FILE")
+	c.begins("SASH.ALLOW key LIMIT 25/5s", "-NOPERM ")
+}
