@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	shareOfRest  = 8           // a lease is at most this part of what is left at home
-	mostWaits    = 2           // for errands; then the home decides the call alone
-	fetchWithin  = time.Second // the longest time to fetch a lease
-	returnWithin = time.Second // the longest time to give units back
-	mostErrands  = 1024        // of this process at once
+	shareOfRest = 8           // a lease is at most this part of what is left at home
+	mostWaits   = 2           // for errands; then the home decides the call alone
+	usualWithin = time.Second // the longest time to fetch a lease, and the least that it has to go back
+	mostErrands = 1024        // of this process at once
 )
 
 // An errand is one of this process.
@@ -47,7 +46,11 @@ func (s *Store) send(ctx context.Context, name id, req driver.Request, held *dri
 		close(out.done)
 		return out
 	}
-	go s.run(context.WithoutCancel(ctx), name, req, *held, out)
+	end := s.under.begin()
+	go func() {
+		defer end()
+		s.run(context.WithoutCancel(ctx), name, req, *held, out)
+	}()
 	return out
 }
 
@@ -62,7 +65,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 		s.errands.mu.Unlock()
 		close(out.done)
 	}()
-	ctx, cancel := context.WithTimeout(ctx, fetchWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.home.within)
 	defer cancel()
 	began := time.Now()
 	e := driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
@@ -91,7 +94,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 			e.Refused, e.RefusedCost = s.standsFor(&answer, req.Policy), min(asked, answer.Remaining()+1)
 		}
 	}
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), returnWithin)
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
 	defer cancel()
 	kept, err := s.holder.bring(ctx, name, e)
 	switch {
@@ -188,9 +191,8 @@ type patience struct {
 }
 
 // over reports whether the home decides the call alone.
-func (p *patience) over(way int64) bool {
-	most := fetchWithin // as long as nobody knows how long an errand takes
-	if way > 0 {
+func (p *patience) over(way int64, most time.Duration) bool {
+	if way > 0 { // otherwise nobody knows how long an errand takes
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
 	}
 	return p.errands >= mostWaits || p.waited > most

@@ -3,6 +3,8 @@ package lease
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +58,7 @@ func (s *Store) keep(l *lease) {
 
 // over gives back what is left of a lease that has ended.
 func (s *Store) over(l *lease) {
+	defer s.under.begin()()
 	s.fetched.mu.Lock()
 	if s.fetched.leases[l.key()] != l {
 		s.fetched.mu.Unlock()
@@ -63,7 +66,7 @@ func (s *Store) over(l *lease) {
 	}
 	delete(s.fetched.leases, l.key())
 	s.fetched.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), returnWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), s.returnWithin())
 	defer cancel()
 	_ = s.giveBack(ctx, l)
 }
@@ -88,10 +91,26 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 	return s.Settle(ctx, set)
 }
 
-// Release gives back the rest of all leases that this process has fetched, at once, for a process that shuts down. Later
-// calls get new leases. The error says how many leases could not be given back; their units stay charged until they leave
-// the window.
+// returnWithin is the longest time to give units back.
+func (s *Store) returnWithin() time.Duration { return max(s.home.within, usualWithin) }
+
+// Release gives back the rest of all leases that this process has fetched, at once, for a process that shuts down. It waits
+// for errands that are under way, and gives back what they bring. Later calls get new leases. The error says how many
+// leases could not be given back; their units stay charged until they leave the window.
 func (s *Store) Release(ctx context.Context) error {
+	failed := s.release(ctx)
+	left := s.under.ended(ctx)
+	switch failed += s.release(ctx); {
+	case left > 0:
+		return fmt.Errorf("lease: %d leases could not be given back, and %d errands are under way: %w", failed, left, ctx.Err())
+	case failed > 0:
+		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, sash.ErrUnavailable)
+	}
+	return nil
+}
+
+// release gives back the leases that this process has now, and returns of how many it could not.
+func (s *Store) release(ctx context.Context) int64 {
 	s.fetched.mu.Lock()
 	all := s.fetched.leases
 	s.fetched.leases = make(map[fetchedName]*lease)
@@ -110,8 +129,43 @@ func (s *Store) Release(ctx context.Context) error {
 		})
 	}
 	together.Wait()
-	if n := failed.Load(); n > 0 {
-		return fmt.Errorf("lease: %d leases could not be given back: %w", n, sash.ErrUnavailable)
+	return failed.Load()
+}
+
+// under is what is under way in the background: errands, and leases that go back. The zero under is nothing.
+type under struct {
+	mu  sync.Mutex
+	way map[chan struct{}]struct{} // guarded by mu; each is closed at its end
+}
+
+// begin returns what ends it.
+func (u *under) begin() (end func()) {
+	done := make(chan struct{})
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.way == nil {
+		u.way = make(map[chan struct{}]struct{})
 	}
-	return nil
+	u.way[done] = struct{}{}
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.way, done)
+		close(done)
+	}
+}
+
+// ended waits until what is under way now has ended, or the context, and returns how many have not.
+func (u *under) ended(ctx context.Context) (left int) {
+	u.mu.Lock()
+	all := slices.Collect(maps.Keys(u.way))
+	u.mu.Unlock()
+	for _, done := range all {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			left++
+		}
+	}
+	return left
 }

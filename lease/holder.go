@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -48,21 +49,34 @@ type holder interface {
 // shared is the holder of a region.
 type shared struct{ driver.Holder }
 
-func (h shared) spend(ctx context.Context, name id, s driver.Spending) (driver.Held, error) {
+func (h shared) spend(ctx context.Context, name id, s driver.Spending) (_ driver.Held, err error) {
+	defer caught(&err)
 	s.Key = name.String()
 	return h.Spend(ctx, s)
 }
 
-func (h shared) bring(ctx context.Context, name id, e driver.Errand) (bool, error) {
+func (h shared) bring(ctx context.Context, name id, e driver.Errand) (_ bool, err error) {
+	defer caught(&err)
 	e.Key = name.String()
 	return h.Bring(ctx, e)
 }
 
-func (h shared) takeBack(ctx context.Context, name id, began, keep int64) (int64, error) {
+func (h shared) takeBack(ctx context.Context, name id, began, keep int64) (_ int64, err error) {
+	defer caught(&err)
 	return h.Return(ctx, name.String(), began, keep)
 }
 
-func (h shared) forget(ctx context.Context, name id) error { return h.Forget(ctx, name.String()) }
+func (h shared) forget(ctx context.Context, name id) (err error) {
+	defer caught(&err)
+	return h.Forget(ctx, name.String())
+}
+
+// caught makes a panic of the holder an error: many of its callers are in the background.
+func caught(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("lease: the holder of the region's leases panicked: %v", r)
+	}
+}
 
 const (
 	shards       = 64  // a power of two

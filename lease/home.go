@@ -12,7 +12,8 @@ import (
 // A home is what this process knows of the home store. While it is silent, one question at a time goes there, ever more
 // seldom: others would wait for nothing.
 type home struct {
-	way atomic.Int64 // how long an answer takes, in microseconds; 0 before the first
+	within time.Duration // the longest time to fetch a lease
+	way    atomic.Int64  // how long an answer takes, in microseconds; 0 before the first
 
 	mu     sync.Mutex
 	silent int       // questions, one after the other, without an answer; guarded by mu, as all below
@@ -52,7 +53,7 @@ func (h *home) may() bool {
 	if now.Before(h.next) {
 		return false
 	}
-	h.next = now.Add(fetchWithin)
+	h.next = now.Add(h.within)
 	return true
 }
 

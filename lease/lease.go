@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type Store struct {
 	policies policies
 	errands  errands
 	fetched  fetched
+	under    under
 }
 
 // Options of Shared. The zero value is the default.
@@ -35,6 +37,8 @@ type Options struct {
 	// Least is the fewest units of a limit of which leases are made. Calls under smaller limits are decided by the home,
 	// exactly. Zero is 64: a lease is at most an eighth of what is left, and one of a few units saves little.
 	Least int64
+	// Within is the longest time that the home has to lease units. Zero is a second.
+	Within time.Duration
 }
 
 const (
@@ -48,7 +52,7 @@ const (
 // cannot be next: it belongs before this one. The error says what is wrong.
 // New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each.
 func New(next driver.Store, longest time.Duration) (*Store, error) {
-	return makeStore(next, newPrivate(), longest, leastPrivate)
+	return makeStore(next, newPrivate(), longest, Options{Least: leastPrivate})
 }
 
 // Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they
@@ -59,14 +63,13 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	if region == nil {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
-	least := int64(defaultLeast)
-	if opts != nil && opts.Least != 0 {
-		least = opts.Least
+	if opts == nil {
+		opts = &Options{}
 	}
-	return makeStore(home, shared{region}, longest, least)
+	return makeStore(home, shared{region}, longest, Options{cmp.Or(opts.Least, defaultLeast), opts.Within})
 }
 
-func makeStore(next driver.Store, h holder, longest time.Duration, least int64) (*Store, error) {
+func makeStore(next driver.Store, h holder, longest time.Duration, opts Options) (*Store, error) {
 	if next == nil {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
@@ -77,7 +80,8 @@ func makeStore(next driver.Store, h holder, longest time.Duration, least int64) 
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: h}
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: opts.Least, holder: h}
+	s.home.within = cmp.Or(opts.Within, usualWithin)
 	s.private, _ = h.(*private)
 	s.policies.longer = make(map[*driver.Policy]*driver.Policy)
 	s.errands.out = make(map[id]*errand)
@@ -126,7 +130,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.A
 			return answer, nil
 		case held.Down:
 			return driver.Answer{}, s.home.down()
-		case held.Alone || patience.over(call.Way):
+		case held.Alone || patience.over(call.Way, s.home.within):
 			return s.exact(ctx, name, req)
 		}
 		if err := s.errands.wait(ctx, name, out, &held, &patience); err != nil {

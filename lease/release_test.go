@@ -1,0 +1,167 @@
+package lease_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+)
+
+// A process that ends waits for its errands and gives back what they bring: nothing of it stays charged.
+func TestReleaseWaitsForErrands(t *testing.T) {
+	for _, patient := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			home := newOcean(trip / 2)
+			ls, stores := newRegionStores(t, home, 1, 3*time.Second, time.Hour, sash.PerHour(10_000))
+			for _, patience := range []time.Duration{2 * trip, trip * 3 / 4} { // alone, and then on an errand, which goes on
+				ctx, leave := context.WithCancel(t.Context())
+				time.AfterFunc(patience, leave)
+				_, _ = ls[0].Allow(ctx, "k")
+			}
+			ctx, end := context.WithTimeout(t.Context(), trip/8)
+			defer end()
+			if patient {
+				ctx = t.Context()
+			}
+			err := stores[0].Release(ctx)
+			if !patient {
+				if err == nil || !strings.Contains(err.Error(), "under way") {
+					t.Errorf("errands are under way, and Release returns %v", err)
+				}
+			} else if err != nil {
+				t.Error(err)
+			}
+			if charged := charges(t, home.Store, 10_000); patient && charged > 2 {
+				t.Errorf("%d units stay charged for 2 calls", charged)
+			}
+			time.Sleep(10 * time.Second)
+		})
+	}
+}
+
+// charges returns how many units of the key k are charged at home, under an hour and the leases of three seconds.
+func charges(t *testing.T, home *memstore.Store, most int64) int64 {
+	t.Helper()
+	res, err := newLimiter(t, home, nil, sash.Every(most, time.Hour+3*time.Second)).Peek(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return most - res.Remaining
+}
+
+// A home may be given longer than a second for a lease.
+func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
+	for _, within := range []time.Duration{0, 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			home := newOcean(700 * time.Millisecond)
+			store, err := lease.Shared(contextual{home}, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, fromLease := newLimiter(t, store, nil, sash.PerMinute(60_000)), 0
+			for range 5000 {
+				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Allowed && res.Source == sash.FromLease {
+					fromLease++
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if leases := within > 0; leases != (fromLease > 4500) {
+				t.Errorf("within %v, %d of 5000 calls were decided beside a home that is 1.4 s away", within, fromLease)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// A contextual home returns when its caller leaves, as a client does.
+type contextual struct{ *ocean }
+
+func (c contextual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	type reply struct {
+		answer driver.Answer
+		err    error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		answer, err := c.ocean.Decide(context.WithoutCancel(ctx), req)
+		replies <- reply{answer, err}
+	}()
+	select {
+	case r := <-replies:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return driver.Answer{}, ctx.Err()
+	}
+}
+
+// A holder that panics fails calls, and not the process: errands and returns run in the background.
+func TestAHolderThatPanics(t *testing.T) {
+	for _, method := range []string{"Spend", "Bring", "Return", "Forget"} {
+		synctest.Test(t, func(t *testing.T) {
+			home, holder := newOcean(time.Millisecond), &trapped{Store: memstore.New(nil)}
+			store, err := lease.Shared(home, holder, time.Second, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := newLimiter(t, store, nil, sash.PerMinute(60_000))
+			for range 20 {
+				if _, err := l.Allow(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			holder.method = method
+			var failed error
+			for range 5000 {
+				if _, err := l.Allow(t.Context(), "k"); err != nil {
+					failed = err
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if err := store.Reset(t.Context(), "k", l.Policy()); err != nil {
+				failed = err
+			}
+			if fails := method == "Spend" || method == "Forget"; fails != (failed != nil && strings.Contains(failed.Error(), "panic")) {
+				t.Errorf("%s panics, and calls end with %v", method, failed)
+			}
+			time.Sleep(10 * time.Second)
+		})
+	}
+}
+
+// A trapped holder panics in one of its methods.
+type trapped struct {
+	*memstore.Store
+	method string
+}
+
+func (p *trapped) at(method string) {
+	if p.method == method {
+		panic("a bug of the holder")
+	}
+}
+
+func (p *trapped) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+	p.at("Spend")
+	return p.Store.Spend(ctx, s)
+}
+
+func (p *trapped) Bring(ctx context.Context, e driver.Errand) (bool, error) {
+	p.at("Bring")
+	return p.Store.Bring(ctx, e)
+}
+
+func (p *trapped) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
+	p.at("Return")
+	return p.Store.Return(ctx, key, began, keep)
+}
+
+func (p *trapped) Forget(ctx context.Context, key string) error {
+	p.at("Forget")
+	return p.Store.Forget(ctx, key)
+}
