@@ -157,7 +157,12 @@ func (g *Guard) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	before := g.stats()
-	err := errors.Join(g.Store.Close(ctx), g.places.close(ctx))
+	err := g.Store.Close(ctx)
+	failed, kept := g.places.close(ctx)
+	err = errors.Join(err, failed)
+	if kept != nil {
+		g.log.Warn("not all leased units could be given back: they stay charged until they leave the window", "error", kept)
+	}
 	after := g.stats()
 	units := []any{"written", after.Written - before.Written, "lost", after.Lost - before.Lost, "doubtful", after.Doubtful - before.Doubtful}
 	switch {

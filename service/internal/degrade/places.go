@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"example.com/sash/coalesce"
 	"example.com/sash/denials"
@@ -28,6 +31,7 @@ type places struct {
 	region      *failover.Options // of rules of the region; Local is that of each store
 	memory      memstore.Options  // of mode local
 	global      *failover.Options
+	patience    time.Duration // the longest time that the home has to lease units
 
 	mu   sync.Mutex
 	made map[config.Place]*placed // guarded by mu
@@ -71,7 +75,10 @@ func (g *Guard) Place(p config.Place) (driver.Store, error) {
 		return nil, err
 	}
 	g.places.made[p] = made
-	return made.Store, nil
+	if f, forced := g.Store.Forced(); forced && !p.Global {
+		err = made.Force(f.State, f.Until)
+	}
+	return made.Store, err
 }
 
 // open makes the store of a place. The caller holds mu.
@@ -88,7 +95,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 	switch {
 	case p.Lease == 0:
 	case p.Global:
-		made.leases, err = lease.Shared(behind, s.holder, p.Lease, nil)
+		made.leases, err = lease.Shared(behind, s.holder, p.Lease, &lease.Options{Within: s.patience})
 	default:
 		made.leases, err = lease.New(behind, p.Lease)
 	}
@@ -130,17 +137,21 @@ func (s *places) inRegion() map[config.Place]*placed {
 	return own
 }
 
-// close gives back what is leased and writes what was admitted locally. It returns the first error.
-func (s *places) close(ctx context.Context) (failed error) {
+// close writes what was admitted locally, and then gives back what is leased. Failed is the first error of the one, and kept
+// that of the other: units that stay charged until they leave the window.
+func (s *places) close(ctx context.Context) (failed, kept error) {
 	for _, p := range s.all() {
 		if err := p.Close(ctx); failed == nil {
 			failed = err
 		}
+	}
+	var group errgroup.Group
+	for _, p := range s.all() {
 		if p.leases != nil {
-			_ = p.leases.Release(ctx) // units that do not go back leave with the window
+			group.Go(func() error { return p.leases.Release(ctx) })
 		}
 	}
-	return failed
+	return failed, group.Wait()
 }
 
 // never is a Trip that no failure reaches. The home's breaker is in package lease: while the home is away, units that
@@ -158,6 +169,7 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 	if budget == 0 {
 		budget = failover.DefaultBudget
 	}
+	s.patience = g.home.budget
 	s.holder = &region{next: holder, budget: budget, counts: &g.home.counts}
 	s.home = coalesce.New(newClocked(opts.HomeStore, func(string, *driver.Policy) int { return 0 }, g.home.log))
 	s.global = &failover.Options{

@@ -2,6 +2,7 @@ package degrade
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,27 +108,36 @@ func (r *region) note(err error) {
 }
 
 // within calls the region's Redis, for the budget at most. A call that is late goes on in the background, until the client
-// gives its connection up.
+// gives its connection up. Its answer or the end of the budget counts, also after the caller has left.
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	type outcome struct {
 		value T
 		err   error
 	}
 	done := make(chan outcome, 1)
+	var first sync.Once
+	ends := func(out outcome) {
+		first.Do(func() {
+			r.note(out.err)
+			done <- out
+		})
+	}
+	timer := time.AfterFunc(r.budget, func() { ends(outcome{err: failover.ErrBudget}) })
 	go func() {
-		value, err := f(context.WithoutCancel(ctx))
-		done <- outcome{value, err}
+		var out outcome
+		defer func() {
+			timer.Stop()
+			if p := recover(); p != nil {
+				out.err = fmt.Errorf("the client of the region's Redis panicked: %v", p)
+			}
+			ends(out)
+		}()
+		out.value, out.err = f(context.WithoutCancel(ctx))
 	}()
-	timer := time.NewTimer(r.budget)
-	defer timer.Stop()
 	var none T
 	select {
 	case out := <-done:
-		r.note(out.err)
 		return out.value, out.err
-	case <-timer.C:
-		r.note(failover.ErrBudget)
-		return none, failover.ErrBudget
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}

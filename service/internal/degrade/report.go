@@ -1,7 +1,7 @@
 package degrade
 
 import (
-	"fmt"
+	"cmp"
 	"time"
 
 	"example.com/sash/failover"
@@ -53,18 +53,17 @@ func (g *Guard) Force(state failover.State, until time.Time) error {
 	g.outages.mu.Lock()
 	g.outages.forced = g.outages.uncounted()
 	g.outages.mu.Unlock()
-	for p, placed := range g.places.inRegion() {
-		if err := placed.Force(state, until); err != nil {
-			return fmt.Errorf("%s: %w", p.Describe(), err)
-		}
+	err := g.Store.Force(state, until) // before the others: a store that is made meanwhile follows it
+	for _, placed := range g.places.inRegion() {
+		err = cmp.Or(err, placed.Force(state, until))
 	}
-	return g.Store.Force(state, until)
+	return err
 }
 
 // Lift ends what Force began.
 func (g *Guard) Lift() {
+	g.Store.Lift()
 	for _, placed := range g.places.inRegion() {
 		placed.Lift()
 	}
-	g.Store.Lift()
 }

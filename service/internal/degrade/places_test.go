@@ -1,0 +1,189 @@
+package degrade
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/config"
+)
+
+// An island is a home that takes a while to answer, and perhaps takes nothing back.
+type island struct {
+	*memstore.Store
+	takes time.Duration
+	keeps error
+}
+
+func (i island) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if err := i.cross(ctx); err != nil {
+		return driver.Answer{}, err
+	}
+	return i.Store.Decide(ctx, req)
+}
+
+func (i island) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	if err := i.cross(ctx); err != nil {
+		return nil, err
+	}
+	return i.Store.DecideEach(ctx, reqs)
+}
+
+func (i island) cross(ctx context.Context) error {
+	select {
+	case <-time.After(i.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (i island) Settle(ctx context.Context, set driver.Settlement) error {
+	if i.keeps != nil {
+		return i.keeps
+	}
+	return i.Store.Settle(ctx, set)
+}
+
+var quota = config.Place{Global: true, Lease: 20 * time.Second}
+
+// overseas returns a guard of a region whose leases are in memory, and a limiter of a rule for all regions.
+func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Limiter, *bytes.Buffer) {
+	t.Helper()
+	var logged bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", budget, home, log), HomeStore: home, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.places.holder = memstore.New(nil)
+	store, err := g.Place(quota)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := sash.New(store, nil, sash.PerMinute(60_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, l, &logged
+}
+
+// A home that is given longer than a second for a decision has as long for a lease.
+func TestTheBudgetOfAHomeIsThatOfLeases(t *testing.T) {
+	for _, budget := range []time.Duration{time.Second, 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			g, l, _ := overseas(t, island{Store: memstore.New(nil), takes: 2500 * time.Millisecond}, budget)
+			leased := 0
+			for range 1000 {
+				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Source == sash.FromLease {
+					leased++
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if long := budget > time.Second; long != (leased > 900) {
+				t.Errorf("with a budget of %v %d of 1000 calls are decided beside a home that is 2.5 s away", budget, leased)
+			}
+			g.Close()
+		})
+	}
+}
+
+// A service that ends says if what it leased could not be given back.
+func TestCloseSaysWhatStaysLeased(t *testing.T) {
+	for _, keeps := range []error{nil, errors.New("the home takes nothing back")} {
+		synctest.Test(t, func(t *testing.T) {
+			g, l, logged := overseas(t, island{Store: memstore.New(nil), takes: time.Millisecond, keeps: keeps}, time.Second)
+			for range 10 {
+				if _, err := l.Allow(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.Close()
+			if said := strings.Contains(logged.String(), "stay charged"); said != (keeps != nil) {
+				t.Errorf("Settle returns %v, and the log is %q", keeps, logged)
+			}
+		})
+	}
+}
+
+// A rule that is loaded while an operator has forced the store's state follows it.
+func TestAPlaceThatIsLoadedWhileTheStateIsForced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _, _ := overseas(t, island{Store: memstore.New(nil)}, time.Second)
+		if err := g.Force(failover.Down, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		store, err := g.Place(config.Place{Lease: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state := store.(*failover.Store).State(); state != failover.Down {
+			t.Errorf("the state is %v", state)
+		}
+		if store, _ = g.Place(quota); store.(*failover.Store).State() != failover.Up {
+			t.Error("the home is another store")
+		}
+		g.Lift()
+		store, _ = g.Place(config.Place{Lease: time.Second})
+		if state := store.(*failover.Store).State(); state != failover.Up {
+			t.Errorf("the state is %v after it was lifted", state)
+		}
+		g.Close()
+	})
+}
+
+// A holder for tests does what a test says.
+type mood struct {
+	*memstore.Store
+	takes  time.Duration
+	panics bool
+}
+
+func (m *mood) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+	time.Sleep(m.takes)
+	if m.panics {
+		panic("a bug of the client")
+	}
+	return m.Store.Spend(ctx, s)
+}
+
+// A region's Redis that hangs is left alone after a few calls, also if their callers leave before its budget has passed.
+func TestARegionsRedisThatHangsAndCallersThatLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &region{next: &mood{memstore.New(nil), 10 * time.Second, false}, budget: time.Second, counts: &counts{}}
+		for range 2 * mostFailures {
+			ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if _, err := r.Spend(ctx, driver.Spending{Key: "k", Cost: 1, Longest: 1e6}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a caller that leaves gets %v", err)
+			}
+			leave()
+		}
+		time.Sleep(time.Second)
+		_, _ = r.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 1e6}) // the one that tries
+		began := time.Now()
+		held, err := r.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 1e6})
+		if took := time.Since(began); !held.Alone || err != nil || took > 0 {
+			t.Errorf("a call gets %+v, %v after %v", held, err, took)
+		}
+		time.Sleep(20 * time.Second)
+	})
+}
+
+// A client that panics fails its call, and not the process.
+func TestARegionsRedisThatPanics(t *testing.T) {
+	r := &region{next: &mood{memstore.New(nil), 0, true}, budget: time.Second, counts: &counts{}}
+	held, err := r.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 1e6})
+	if !held.Alone || err != nil {
+		t.Errorf("a call gets %+v, %v", held, err)
+	}
+}
