@@ -118,7 +118,7 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 	return s, nil
 }
 
-// Reset forgets what the subject of a request was charged. Other instances that share the store may refuse it
+// Reset forgets what the subject of a request was charged, under its rule and an override of it. Other instances that share the store may refuse it
 // from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of
 // sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
@@ -134,6 +134,9 @@ func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Ent
 		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
 	}
 	err = held.limiter.Reset(ctx, found.Key)
+	if o, overridden, _ := r.limitsOf(domain, &part, found); overridden != nil { // it has leases of its own
+		err = errors.Join(err, o.limiter.Reset(ctx, found.Key))
+	}
 	if c := held.candidate; c != nil { // where it was compared, and where it counts apart
 		err = errors.Join(err, c.enforced.limiter.Reset(ctx, config.CandidateKey(found.Key)), c.enforced.limiter.Reset(ctx, found.Key))
 	}

@@ -104,6 +104,43 @@ func TestARequestLimitOfAGlobalRule(t *testing.T) {
 	}
 }
 
+// After a reset nobody spends units that were leased before it, also while an override is in force, or after it has ended.
+func TestResetEndsTheLeasesOfAnOverride(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d, release := inRegion(t, memstore.New(nil))
+			defer release()
+			ask := func() Answer {
+				a := decideOne(t, d, "a=1")
+				synctest.Wait()
+				time.Sleep(time.Millisecond)
+				return a
+			}
+			d.Except([]Exception{exception("a=1", 100*time.Millisecond, limitsFrom(t, "7000/10m")...)})
+			for range 50 {
+				ask()
+			}
+			if over {
+				time.Sleep(100 * time.Millisecond)
+				for range 50 {
+					ask()
+				}
+				d.Except([]Exception{exception("a=1", time.Hour, limitsFrom(t, "7000/10m")...)})
+			}
+			reset := time.Now()
+			if err := d.Reset(t.Context(), "d", part("a=1", 1).Entries); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if a := ask(); a.At.Before(reset) {
+					t.Errorf("a unit that was charged %v before the reset is spent", reset.Sub(a.At))
+				}
+				d.Except(nil)
+			}
+		})
+	}
+}
+
 // inRegion returns a decider of a region, and what gives back its leases.
 func inRegion(t *testing.T, home *memstore.Store) (d *Decider, release func()) {
 	t.Helper()
