@@ -80,8 +80,11 @@ func (s *scenario) fail(format string, args ...any) {
 
 // bookEdges are the edges of bookings. The second scripter has small steps.
 func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a sash.Algorithm) error {
-	for name, edge := range map[string]func() error{
-		"a window ahead": func() error {
+	for _, edge := range []struct {
+		name  string
+		check func() error
+	}{
+		{"a window ahead", func() error {
 			s := newScenario(redis, clock, a, sash.Every(5, 10*time.Second))
 			first := s.call(5, time.Hour)
 			s.call(5, time.Hour)
@@ -90,8 +93,8 @@ func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a 
 				s.fail("a call is refused for a booking that starts a window later")
 			}
 			return s.err
-		},
-		"charges that may be settled": func() error {
+		}},
+		{"charges that may be settled", func() error {
 			s := newScenario(redis, clock, a, sash.Every(6, 10*time.Second))
 			for i, within := range []time.Duration{0, time.Hour, 0} {
 				cost := []int64{4, 4, 1}[i]
@@ -103,8 +106,8 @@ func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a 
 				s.fail("after a charge that may be settled: allowed %v, firm %v", got.Allowed(), got.Firm)
 			}
 			return s.err
-		},
-		"a longer window": func() error {
+		}},
+		{"a longer window", func() error {
 			s := newScenario(redis, clock, a, sash.Every(2, time.Second))
 			s.call(2, time.Hour)
 			s.call(2, time.Hour)
@@ -115,8 +118,8 @@ func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a 
 				s.fail("%d remain of 10 after a booking of 2 and others of 3", got.Remaining())
 			}
 			return s.err
-		},
-		"a new log ahead": func() error {
+		}},
+		{"a new log ahead", func() error {
 			s := newScenario(redis, clock, a, sash.Every(2, 10*time.Second))
 			s.call(2, time.Hour)
 			one := driver.Request{Key: s.name, Cost: 1, Within: driver.MaxAhead, Policy: s.policy, MaySettle: true}
@@ -129,8 +132,8 @@ func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a 
 				s.fail("%d remain after what was charged before a booking is given back", got.Remaining())
 			}
 			return s.err
-		},
-		"a clock that goes back onto other bookings": func() error {
+		}},
+		{"a clock that goes back onto other bookings", func() error {
 			s := newScenario(redis, clock, a, sash.Every(1, 10*time.Second))
 			clock.Advance(time.Minute)
 			s.call(1, 0)
@@ -146,8 +149,8 @@ func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a 
 				s.fail("the settlement of a booking that was moved gave another one back")
 			}
 			return s.err
-		},
-		"the most ahead": func() error {
+		}},
+		{"the most ahead", func() error {
 			scripts := &scripter{client: small.client, clock: small.clock, edit: small.edit, aging: small.aging}
 			scripts.thresholds = smallSteps.But(threshold.Table{"MOST_AHEAD": 5, "WALK_AHEAD": 4})
 			before := threshold.Log
@@ -167,10 +170,10 @@ func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a 
 				s.fail("a call looks at more bookings than it may")
 			}
 			return s.err
-		},
+		}},
 	} {
-		if err := edge(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if err := edge.check(); err != nil {
+			return fmt.Errorf("%s: %w", edge.name, err)
 		}
 	}
 	return nil

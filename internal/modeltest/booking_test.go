@@ -269,8 +269,7 @@ func (b *bench) booked() error {
 	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
 		return nil
 	}
-	small, clock, scripts := virtual(b.t, b.server, b.edit)
-	scripts.thresholds = smallSteps
+	small, clock, _ := b.small()
 	for seed := range uint64(30) {
 		store, now := b.store, b.clock
 		if seed%2 == 0 {
@@ -284,5 +283,21 @@ func (b *bench) booked() error {
 			return fmt.Errorf("walk %d with bookings: %w", seed, err)
 		}
 	}
-	return bookEdges(b.store, b.clock, scripts, b.algorithm)
+	return nil
+}
+
+// small returns the same build of the scripts with small steps.
+func (b *bench) small() (*redisstore.Store, *oracle.Clock, *scripter) {
+	store, clock, scripts := virtual(b.t, b.server, b.edit)
+	scripts.thresholds = smallSteps
+	return store, clock, scripts
+}
+
+// edged: the edges of bookings are those of memory.
+func (b *bench) edged() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	_, _, small := b.small()
+	return bookEdges(b.store, b.clock, small, b.algorithm)
 }

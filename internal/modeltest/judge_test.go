@@ -38,15 +38,21 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 	return b
 }
 
-// judge returns an error when a build of the scripts breaks a promise. It is the suite that has to catch
-// every mutant, so it is fast and draws the same calls each time.
-func (b *bench) judge() error {
-	parts := []func() error{
-		b.quiet, b.lives, b.midnight, b.walks, b.repeated, b.firm, b.booked, b.reset, b.given, b.blocked, b.cooled, b.swapped, b.long,
-		b.deep, b.moved, b.chosen, b.extended, b.handed, b.gathered, b.held,
-	}
-	for _, part := range parts {
-		if err := part(); err != nil {
+// A part of a judge is a promise. Its check is fast and draws the same calls each time.
+type part func(*bench) error
+
+// parts are all that a judge checks, roughly from the fewest calls to the most.
+var parts = []part{
+	(*bench).quiet, (*bench).midnight, (*bench).reset, (*bench).moved, (*bench).lives, (*bench).repeated, (*bench).long,
+	(*bench).cooled, (*bench).swapped, (*bench).edged, (*bench).firm, (*bench).extended, (*bench).handed, (*bench).given,
+	(*bench).gathered, (*bench).walks, (*bench).chosen, (*bench).blocked, (*bench).booked, (*bench).deep, (*bench).held,
+}
+
+// judge returns an error when a build of the scripts breaks one of these promises. Each part gets a bench of its own, so that
+// it finds the same whichever others are checked.
+func judge(t testing.TB, server string, a sash.Algorithm, edit func(name, text string) string, parts []part) error {
+	for _, check := range parts {
+		if err := check(newBench(t, server, a, edit)); err != nil {
 			return err
 		}
 	}
