@@ -2,6 +2,6 @@
 
 package failover
 
-// seedsByDefault is smaller under the race detector, which makes a seed slow and needs few of them: .ci/run
+// seedsByDefault is smaller under the race detector, which makes a seed slow and needs few of them: make test
 // runs all 2,000 without it.
 const seedsByDefault = 150

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -254,75 +252,5 @@ func TestACrossedSlotEndsGathering(t *testing.T) {
 	}
 	if _, ok := store.Gathers(&reqs[0]); ok {
 		t.Error("the store still gathers")
-	}
-}
-
-// A countedTrips store counts the requests that it decides together.
-type countedTrips struct {
-	*redisstore.Store
-	gathered atomic.Int64
-}
-
-func (c *countedTrips) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
-	c.gathered.Add(int64(len(reqs)))
-	return c.Store.DecideMany(ctx, reqs)
-}
-
-// Calls of many callers on several keys through coalesce admit exactly what fits, and refuse nothing that does, as one by
-// one.
-func TestGatheredCallersAreAdmittedExactly(t *testing.T) {
-	server := redistest.Start(t)
-	scripts := &scripter{client: newClient(server.Addr())}
-	defer scripts.client.Close()
-	counting := &countedTrips{Store: redisstore.New(scripts, nil)}
-	store := coalesce.New(counting)
-	limits := []sash.Limit{sash.Every(20, time.Second), sash.Every(33, time.Hour)}
-	l, err := sash.New(store, nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const keys, callers, calls = 12, 48, 30
-	type outcome struct {
-		storetest.Admission
-		key     int
-		allowed bool
-	}
-	outcomes := make([][]outcome, callers)
-	var all sync.WaitGroup
-	for c := range callers {
-		all.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(c), 9))
-			for range calls {
-				key, cost := rng.IntN(keys), 1+rng.Int64N(3)
-				res, err := l.AllowN(context.Background(), fmt.Sprint("k", key), cost)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				outcomes[c] = append(outcomes[c], outcome{storetest.Admission{At: res.At, Cost: cost}, key, res.Allowed})
-			}
-		})
-	}
-	all.Wait()
-	for key := range keys {
-		var admitted, refused []storetest.Admission
-		for _, o := range slices.Concat(outcomes...) {
-			switch {
-			case o.key != key:
-			case o.allowed:
-				admitted = append(admitted, o.Admission)
-			default:
-				refused = append(refused, o.Admission)
-			}
-		}
-		if err := storetest.CheckHistory(limits, admitted); err != nil {
-			t.Errorf("key %d: %v", key, err)
-		}
-		if err := storetest.CheckRefusals(limits, admitted, refused); err != nil {
-			t.Errorf("key %d: %v", key, err)
-		}
-	}
-	if counting.gathered.Load() == 0 {
-		t.Error("no calls went together; the test shows nothing")
 	}
 }

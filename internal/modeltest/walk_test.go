@@ -20,10 +20,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		child()
-		return
-	}
 	// A hundred walks an algorithm and store by default; -rapid.checks=5000 makes it a longer search. The
 	// log of a failure has all that is needed to repeat it.
 	for name, value := range map[string]string{"rapid.checks": "100", "rapid.nofailfile": "true"} {

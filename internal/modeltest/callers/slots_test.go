@@ -1,4 +1,4 @@
-package modeltest
+package callers_test
 
 import (
 	"cmp"

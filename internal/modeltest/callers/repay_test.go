@@ -1,4 +1,4 @@
-package modeltest
+package callers_test
 
 import (
 	"context"
@@ -124,7 +124,11 @@ func TestRedisCountsWhatEachLimiterAdmittedLocally(t *testing.T) {
 			if err != nil || res.Remaining > 45 {
 				t.Errorf("%d of 50 are left in Redis, want 45 at most: %v; %+v", res.Remaining, err, store.Stats())
 			}
-			lives, err := l.client.PTTL(t.Context(), l.key(t, a.String(), a)).Result()
+			policy, err := sash.NewPolicy(options(a), sash.PerHour(50))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lives, err := l.client.PTTL(t.Context(), l.store.Key(a.String(), policy)).Result()
 			if err != nil || a.Exact() && lives < time.Hour-time.Minute {
 				t.Errorf("Redis forgets the key after %v, want an hour: %v", lives, err)
 			}
