@@ -36,8 +36,8 @@ build: ## build the sash command into bin/
 	@go build -o bin/sash ./service/cmd/sash
 
 .PHONY: static
-static: # the binary of the image: no C library, no paths of this machine
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/image/sash ./service/cmd/sash
+static: # the binary of the image: no C library, no paths of this machine, and no commands that study access logs or draw
+	CGO_ENABLED=0 go build -tags sashserver,grpcnotrace -trimpath -ldflags "-s -w" -o bin/image/sash ./service/cmd/sash
 	mkdir -p bin/image/bin && ln -sf ../sash bin/image/bin/ratelimit # the command of Envoy's rate limit service
 
 .PHONY: image

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes of every command.
@@ -89,8 +90,7 @@ Start here:
 
   sash serve                       a service that answers over HTTP; it prints a curl line to try
   sash demo boundary               why a window should slide, in one table
-  sash suggest access.log          a limit to start with, from an access log
-
+` + studiesHelp + `
 In shell scripts and cron jobs that share a Redis:
 
   export SASH_REDIS=redis://127.0.0.1:6379
@@ -111,13 +111,37 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", helpColumns)))
+	wrapFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.demo(), a.doctor(), a.verify(), a.replay(), a.suggest(), a.token(), a.top(), redisTopic())
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.demo(), a.doctor(), a.verify(), a.token(), redisTopic())
+	root.AddCommand(a.studies()...)
 	a.addVersion(root)
 	return root
+}
+
+// wrapFlags wraps the texts of flags in the usage of every command. It does so in the text that cobra writes: a template of
+// our own would make the linker keep every method of every type, in case that the template calls it.
+func wrapFlags(root *cobra.Command) {
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		out := cmd.OutOrStderr()
+		var text strings.Builder
+		cmd.SetOut(&text)
+		defer cmd.SetOut(out)
+		if err := usage(cmd); err != nil {
+			return err
+		}
+		wrapped := text.String()
+		for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
+			if line := strings.TrimRight(flags.FlagUsages(), " \n"); line != "" {
+				wrapped = strings.Replace(wrapped, line, strings.TrimRight(flags.FlagUsagesWrapped(helpColumns), " \n"), 1)
+			}
+		}
+		_, err := io.WriteString(out, wrapped)
+		return err
+	})
 }
 
 // hide removes arguments that may contain a password, those with a colon before an "@", from a message.

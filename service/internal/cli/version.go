@@ -7,21 +7,29 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addVersion gives the root command its --version flag and the version command, which print the same line.
+// addVersion gives the root command a --version flag and a version command, which print the same line. The flag is ours:
+// cobra's would need a template for that line, see wrapFlags.
 func (a *app) addVersion(root *cobra.Command) {
-	root.Version = "unknown" // cobra adds the flag for any text; built without modules, there is nothing to report
+	version := "unknown" // built without modules, there is nothing to report
 	if info, ok := debug.ReadBuildInfo(); ok {
-		root.Version = versionOf(info)
+		version = versionOf(info)
 	}
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	write := func(*cobra.Command, []string) error {
+		_, err := fmt.Fprintf(a.out, "%s %s\n", root.Name(), version)
+		return err
+	}
+	flag, otherwise := root.Flags().BoolP("version", "v", false, "version for "+root.Name()), root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *flag {
+			return write(cmd, args)
+		}
+		return otherwise(cmd, args)
+	}
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the commit and the Go version of this binary",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.out, "%s %s\n", root.Name(), root.Version)
-			return err
-		},
+		RunE:  write,
 	})
 }
 

@@ -1,0 +1,26 @@
+//go:build sashserver
+
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+const studiesHelp = ""
+
+// studies are not part of the binary of the image. The commands here say where they are.
+func (a *app) studies() (absent []*cobra.Command) {
+	for _, name := range []string{"replay", "suggest", "top"} {
+		absent = append(absent, &cobra.Command{
+			Use:                name,
+			Hidden:             true,
+			DisableFlagParsing: true,
+			RunE: func(*cobra.Command, []string) error {
+				return fmt.Errorf("the image's binary does not have %s; the sash command does: go install example.com/sash/service/cmd/sash@latest", name)
+			},
+		})
+	}
+	return absent
+}
