@@ -1,0 +1,166 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+)
+
+// A request counts for its user and for all users of the tenant. If either has no room, neither is charged.
+func ExampleLimiter_AllowAll() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	allow := func(user string) sash.Result {
+		res, err := limiter.AllowAll(context.Background(), // KeyTogether: one step on a Redis Cluster too
+			sash.Subject{Key: sash.KeyTogether("t1", "user", user), Cost: 1, Limits: []sash.Limit{sash.PerMinute(2)}},
+			sash.Subject{Key: sash.KeyTogether("t1", "tenant"), Cost: 1}, // the limiter's own limits
+		)
+		if err != nil {
+			log.Fatal(err)
+		}
+		return res
+	}
+	for _, user := range []string{"ann", "ann", "ann", "bob"} {
+		res := allow(user)
+		if by, refused := res.RefusedBy(); refused {
+			fmt.Println(user, "is refused by", by.Key, by.Limit.Name)
+			continue
+		}
+		fmt.Println(user, "is allowed, tenant has", res.Limits()[1].Remaining)
+	}
+	// Output:
+	// ann is allowed, tenant has 59
+	// ann is allowed, tenant has 58
+	// ann is refused by {t1}:user:ann 2/1m
+	// bob is allowed, tenant has 57
+}
+
+// A job is charged to its user and to a shared pool at its highest cost. Each charge is settled by itself.
+func ExampleLimiter_ReserveAll() {
+	ctx := context.Background()
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	res, held, err := limiter.ReserveAll(ctx, sash.Subject{Key: "user:42", Cost: 30}, sash.Subject{Key: "pool", Cost: 30})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if !res.Allowed {
+		log.Fatal("retry after ", res.RetryAfter) // nothing is charged, and held is nil
+	}
+	for _, r := range held {
+		defer r.Cancel(ctx) // unless it is settled
+	}
+	user, pool := held[0], held[1]
+	if err := errors.Join(user.Settle(ctx, 12), pool.Settle(ctx, 12)); err != nil {
+		log.Fatal(err)
+	}
+	left, err := limiter.Peek(ctx, "pool")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(left.Remaining)
+	// Output: 88
+}
+
+// A worker handles each message at least once. The message's ID keeps a second delivery from being charged again.
+func ExampleLimiter_AllowOnce() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerDay(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, message := range []string{"m-1", "m-2", "m-1"} {
+		res, err := limiter.AllowOnce(context.Background(), message, "mailbox:7", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(message, res.Allowed, res.Remaining)
+	}
+	// Output:
+	// m-1 true 9
+	// m-2 true 8
+	// m-1 true 8
+}
+
+// Support lets a user in again who has used up a day.
+func ExampleLimiter_Reset() {
+	ctx := context.Background()
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerDay(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	allow := func() bool {
+		res, err := limiter.Allow(ctx, "user:42")
+		if err != nil {
+			log.Fatal(err)
+		}
+		return res.Allowed
+	}
+	fmt.Println(allow(), allow())
+	if err := limiter.Reset(ctx, "user:42"); err != nil {
+		log.Fatal(err) // the store failed, or cannot reset
+	}
+	fmt.Println(allow())
+	// Output:
+	// true false
+	// true
+}
+
+// A user who pays for another plan keeps what is charged already.
+func ExampleLimiter_With() {
+	ctx := context.Background()
+	free, err := sash.New(memstore.New(nil), nil, sash.PerHour(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	paid, err := free.With(sash.PerHour(1000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, plan := range []*sash.Limiter{free, free, paid} {
+		res, err := plan.Allow(ctx, "user:42")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Remaining)
+	}
+	// Output:
+	// 9
+	// 8
+	// 997
+}
+
+// A crawler waits for its turn, and gives up at once if its turn is too late.
+func ExampleLimiter_Wait() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.Every(2, 20*time.Millisecond), sash.PerHour(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	for page := 1; ; page++ {
+		err := limiter.Wait(ctx, "site:example.org")
+		var limited *sash.LimitedError
+		if errors.As(err, &limited) {
+			fmt.Println("page", page, "has to wait longer than five minutes, for", limited.Limit.Name)
+			return
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("page", page)
+	}
+	// Output:
+	// page 1
+	// page 2
+	// page 3
+	// page 4 has to wait longer than five minutes, for 3/1h
+}
