@@ -105,13 +105,13 @@ func (c *ClientInterceptor) Stream(ctx context.Context, desc *grpc.StreamDesc, c
 
 // admit returns nil when the client sends the call.
 func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
-	key, cost, err := c.subjectOf(ctx, call)
-	if err == nil && key == "" {
+	subject, err := c.subjectOf(ctx, call)
+	if err == nil && subject.Key == "" {
 		return nil
 	}
 	for err == nil {
 		var res sash.Result
-		if res, err = c.decide(ctx, key, cost); err != nil {
+		if res, err = c.decide(ctx, subject); err != nil {
 			break
 		}
 		if res.Allowed {
@@ -119,7 +119,7 @@ func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
 		}
 		deadline, ok := ctx.Deadline()
 		if late := ok && time.Until(deadline) < res.RetryAfter; c.mode == Refuse || late {
-			return limited(key, res, late && c.mode == Wait)
+			return limited(subject.Key, res, late && c.mode == Wait)
 		}
 		select {
 		case <-time.After(res.RetryAfter):

@@ -37,6 +37,7 @@ type gate struct {
 	limiter       *sash.Limiter
 	key           middleware.KeyFunc[request]
 	cost          func(context.Context, Call) int64
+	limitsFor     func(context.Context, Call) ([]sash.Limit, error)
 	exempt        func(context.Context, Call) bool
 	onUnavailable Unavailable
 	timeout       time.Duration
@@ -70,27 +71,32 @@ func keyOf(limiter *sash.Limiter, key KeyFunc) middleware.KeyFunc[request] {
 	return theirs(key)[0]
 }
 
-// subjectOf returns the key that the call is charged to, and its cost. Without an error, an empty key means
-// that the call is not limited.
-func (g *gate) subjectOf(ctx context.Context, call Call) (key string, cost int64, err error) {
+// subjectOf returns the subject that the call is charged to. Without an error, an empty key means that the call is not
+// limited.
+func (g *gate) subjectOf(ctx context.Context, call Call) (s sash.Subject, err error) {
 	if g.exempt != nil && g.exempt(ctx, call) {
-		return "", 0, nil
+		return s, nil
 	}
 	key, limited, err := g.key.Resolve(request{ctx, call})
 	if err != nil || !limited {
-		return "", 0, err
+		return s, err
 	}
-	cost = 1
+	if g.limitsFor != nil {
+		if s.Limits, err = g.limitsFor(ctx, call); err != nil {
+			return s, &middleware.FuncError{Err: err}
+		}
+	}
+	s.Key, s.Cost = key, 1
 	if g.cost != nil {
-		cost = g.cost(ctx, call)
+		s.Cost = g.cost(ctx, call)
 	}
-	return key, cost, nil
+	return s, nil
 }
 
 // decide runs one decision within the timeout.
-func (g *gate) decide(ctx context.Context, key string, cost int64) (res sash.Result, err error) {
+func (g *gate) decide(ctx context.Context, s sash.Subject) (res sash.Result, err error) {
 	err = middleware.Within(ctx, g.timeout, func(ctx context.Context) error {
-		res, err = g.limiter.AllowN(ctx, key, cost)
+		res, err = g.limiter.AllowAll(ctx, s)
 		return err
 	})
 	return res, err

@@ -18,6 +18,10 @@ type ServerOptions struct {
 	// cost above a limit's units is InvalidArgument: the call can never be admitted, so the client has to
 	// make it smaller; waiting does not help.
 	Cost func(ctx context.Context, call Call) int64
+	// LimitsFor returns the limits for a call, such as those of its user's plan. When they change, charges of the
+	// past stay. With Messages it is called for each message too. Its error is one of the application, as that of a key
+	// function is: an error with a gRPC status chooses the status. Nil or an empty result means the limiter's limits.
+	LimitsFor func(ctx context.Context, call Call) ([]sash.Limit, error)
 	// Exempt calls go on to the handler without being counted. With Messages it is called for
 	// each message too: a stream's start can be exempt and its messages not. Nil is none.
 	Exempt func(ctx context.Context, call Call) bool
@@ -58,8 +62,9 @@ func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOption
 	}
 	s := &ServerInterceptor{
 		gate: gate{
-			limiter: limiter, key: keyOf(limiter, key), cost: opts.Cost, exempt: opts.Exempt, onUnavailable: opts.OnUnavailable,
-			timeout: opts.Timeout, retry: opts.UnavailableRetry, onError: opts.OnError,
+			limiter: limiter, key: keyOf(limiter, key),
+			cost: opts.Cost, limitsFor: opts.LimitsFor, exempt: opts.Exempt,
+			onUnavailable: opts.OnUnavailable, timeout: opts.Timeout, retry: opts.UnavailableRetry, onError: opts.OnError,
 		},
 		messages: opts.Messages,
 	}
@@ -110,13 +115,13 @@ func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc
 
 // charge returns nil when the call goes on, and otherwise the status that ends it.
 func (s *ServerInterceptor) charge(ctx context.Context, call Call) error {
-	key, cost, err := s.subjectOf(ctx, call)
-	if err == nil && key == "" {
+	subject, err := s.subjectOf(ctx, call)
+	if err == nil && subject.Key == "" {
 		return nil
 	}
 	var res sash.Result
 	if err == nil {
-		res, err = s.decide(ctx, key, cost)
+		res, err = s.decide(ctx, subject)
 	}
 	if err != nil {
 		return s.fail(ctx, call, err).Err()
