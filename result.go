@@ -14,6 +14,7 @@ const (
 	FromStore  = driver.FromStore  // the store decided
 	FromCache  = driver.FromCache  // an earlier refusal of the store still holds
 	FromLease  = driver.FromLease  // this process decided, from units that the store had leased to it
+	FromOwn    = driver.FromOwn    // this region decided within its own share: see package lease
 	FromLocal  = driver.FromLocal  // the store is unavailable, and this process decided within its share
 	FromPolicy = driver.FromPolicy // the store is unavailable, and nothing was counted
 )

@@ -13,13 +13,14 @@ const (
 	FromStore  Source = iota // the store decided
 	FromCache                // an earlier refusal of the store still holds
 	FromLease                // this process decided, from units that the store had leased to it
+	FromOwn                  // this region decided within its own share: see package lease
 	FromLocal                // the store is unavailable, and this process decided within its share
 	FromPolicy               // the store is unavailable, and nothing was counted
 )
 
-var sourceNames = [...]string{FromStore: "store", FromCache: "cache", FromLease: "lease", FromLocal: "local", FromPolicy: "policy"}
+var sourceNames = [...]string{FromStore: "store", FromCache: "cache", FromLease: "lease", FromOwn: "own", FromLocal: "local", FromPolicy: "policy"}
 
-// String returns "store", "cache", "lease", "local" or "policy".
+// String returns "store", "cache", "lease", "own", "local" or "policy".
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
 		return sourceNames[s]

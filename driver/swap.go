@@ -18,7 +18,7 @@ const MaxText = 8192
 type Swap struct {
 	// Old is the text that is replaced, and New the one in its place: not empty, unless both are.
 	Old, New string
-	// Lasts is how long New is kept, in microseconds: at most MaxAhead and a tenth more.
+	// Lasts is how long New is kept, in microseconds: at most three times MaxAhead.
 	Lasts int64
 }
 

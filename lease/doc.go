@@ -79,6 +79,32 @@
 // time goes to the home, ever more seldom, up to every four seconds. What answers in its place is the business of a failover
 // before this store.
 //
+// # The own share
+//
+// With [Options].Own each of R regions has a fixed part of every limit for itself: s = floor(N · Percent / 100) units of N,
+// decided by an exact log in the region's own store. The home, with its leases, has the other N − R·s. The log counts a
+// 1,024th longer than the limit, by which the region's clock may be faster. So in any window at most R·s + (N − R·s) = N
+// units are admitted, whether or not regions are connected.
+//
+// A call is decided by the own share where the home refuses it, lets it wait, or does not answer: the results have the
+// source own. So the part is not lost to a region with demand. Calls with an ID, bookings, partial calls and calls over
+// several subjects are the home's alone. A limit of which the part is no unit, or whose window is longer than a day, has
+// none, and the home has all of it.
+//
+// Regions agree at home on R and Percent: the first that comes says them, and each registers its name and its store. The
+// store of a region records that, so a process that starts while the region is cut off has the own share too. It lasts a
+// day after the region was last connected, and the home keeps the name a day longer. There is none
+//   - before the region was connected for the first time, when nothing is admitted at all;
+//   - for a region with another R or Percent. It goes by those that were agreed on, so it leaves the own shares of others
+//     alone. Others can be agreed on once no region has come with the old ones for two days;
+//   - for a region whose name another store has, and one more than R;
+//   - in a store that has lost its state, or whose server process is another one than that which charged: such a store has
+//     another name, and may have lost charges. It gets the name of the region two days after the old one was last heard of.
+//
+// [Store.Agree] says why. Without an own share a call is answered as without the option. A charge of the own share counts
+// only if the store has the record afterwards: then it has lost nothing since. Nothing of it is sent to the home later, so
+// it is never charged twice.
+//
 // # And how much less
 //
 // A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms, 4.8 % with a lease of a twentieth

@@ -88,7 +88,10 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 		}
 	}()
 	set.Units = max(0, set.Request.Cost-units)
-	return s.Settle(ctx, set)
+	if set.Request.Policy, err = s.policies.of(set.Request.Policy, s.longest); err != nil {
+		return err
+	}
+	return s.Passthrough.Settle(ctx, set)
 }
 
 // returnWithin is the longest time to give units back.

@@ -30,6 +30,7 @@ type Store struct {
 	errands  errands
 	fetched  fetched
 	under    under
+	own      *own // nil is none
 }
 
 // Options of Shared. The zero value is the default.
@@ -39,6 +40,8 @@ type Options struct {
 	Least int64
 	// Within is the longest time that the home has to lease units. Zero is a second.
 	Within time.Duration
+	// Own is a part of each limit that this region can spend while it is cut off from the home. Nil is none.
+	Own *Own
 }
 
 const (
@@ -66,7 +69,14 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	if opts == nil {
 		opts = &Options{}
 	}
-	return makeStore(home, shared{region}, longest, Options{cmp.Or(opts.Least, defaultLeast), opts.Within})
+	s, err := makeStore(home, shared{region}, longest, Options{Least: cmp.Or(opts.Least, defaultLeast), Within: opts.Within})
+	if err != nil || opts.Own == nil {
+		return s, err
+	}
+	if s.own, err = newOwn(opts.Own, home, s.home.within); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func makeStore(next driver.Store, h holder, longest time.Duration, opts Options) (*Store, error) {
@@ -91,17 +101,31 @@ func makeStore(next driver.Store, h holder, longest time.Duration, opts Options)
 
 // Decide implements [driver.Store]. An admission from a lease has the source [driver.FromLease], and its At is when the
 // home charged the lease.
-func (s *Store) Decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
-	if !leasable(req.Policy) {
+func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	switch {
+	case !leasable(req.Policy):
 		return s.Next.Decide(ctx, req)
+	case s.own != nil:
+		return s.share(ctx, req)
 	}
+	return s.decide(ctx, req)
+}
+
+// decide decides by the leases of the region and by the home.
+func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
 	// A booking goes behind others, which a lease does not know.
 	if req.Cost == 0 || req.Partial || req.Within > 0 || s.tooSmall(req.Policy) {
+		if s.own != nil {
+			return s.guarded(ctx, req)
+		}
 		return s.ask(ctx, req)
 	}
 	name := identify(&req)
 	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.home.way.Load()}
 	if 2*call.Way > call.Longest { // it would end before its answer is here, or soon after
+		if s.own != nil {
+			return s.guarded(ctx, req)
+		}
 		return s.measured(ctx, req)
 	}
 	var patience patience
@@ -167,8 +191,26 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, err
 
 // exact lets the home decide the call alone. The region learns of a refusal.
 func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.Answer, error) {
+	answer, err := s.guarded(ctx, req)
+	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
+		// If that fails, others ask the home themselves.
+		_, _ = s.holder.bring(ctx, name, driver.Errand{
+			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Note: note(&answer),
+			Refused: s.standsFor(&answer, req.Policy), RefusedCost: min(req.Cost, answer.Remaining()+1),
+		})
+	}
+	return answer, err
+}
+
+// guarded lets the home decide, unless it is silent. Where the own share can answer, it has no longer than an errand.
+func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if !s.home.may() {
 		return driver.Answer{}, s.home.down()
+	}
+	if s.own != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.home.within)
+		defer cancel()
 	}
 	sent := time.Now()
 	answer, err := s.measured(ctx, req)
@@ -177,13 +219,6 @@ func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.
 		s.home.answered()
 	default:
 		s.home.failed(err, time.Since(sent))
-	}
-	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
-		// If that fails, others ask the home themselves.
-		_, _ = s.holder.bring(ctx, name, driver.Errand{
-			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Note: note(&answer),
-			Refused: s.standsFor(&answer, req.Policy), RefusedCost: min(req.Cost, answer.Remaining()+1),
-		})
 	}
 	return answer, err
 }
@@ -202,7 +237,7 @@ func (s *Store) measured(ctx context.Context, req driver.Request) (driver.Answer
 // calls are repeated. The error is [driver.ErrUnsupported] if the store does not support IDs.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	var err error
-	if req.Policy, err = s.longer(req.Policy); err != nil {
+	if req.Policy, err = s.longer(ctx, req.Policy); err != nil {
 		return driver.Answer{}, err
 	}
 	return s.Passthrough.DecideOnce(ctx, id, req)
@@ -210,7 +245,7 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 
 // DecideAll implements [driver.MultiStore]. The store decides, under the longer windows.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	reqs, err := s.allLonger(reqs)
+	reqs, err := s.allLonger(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +254,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 
 // DecideEach implements [driver.Batcher]. The store decides, under the longer windows.
 func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	reqs, err := s.allLonger(reqs)
+	reqs, err := s.allLonger(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -229,8 +264,11 @@ func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver
 // Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
 // is [driver.ErrUnsupported] if the store does not settle.
 func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
+	if s.own != nil && set.Source == driver.FromOwn {
+		return s.own.settle(ctx, set)
+	}
 	var err error
-	if set.Request.Policy, err = s.longer(set.Request.Policy); err != nil {
+	if set.Request.Policy, err = s.longer(ctx, set.Request.Policy); err != nil {
 		return err
 	}
 	return s.Passthrough.Settle(ctx, set)
@@ -240,7 +278,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 // they were given back. The error is [driver.ErrUnsupported] if the store does not give units back.
 func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	var err error
-	if req.Policy, err = s.longer(req.Policy); err != nil {
+	if req.Policy, err = s.longer(ctx, req.Policy); err != nil {
 		return driver.Answer{}, err
 	}
 	return s.Passthrough.Reward(ctx, req)
@@ -249,8 +287,11 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
 // extend.
 func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	if s.own != nil && set.Source == driver.FromOwn {
+		return s.own.extend(ctx, set)
+	}
 	var err error
-	if set.Request.Policy, err = s.longer(set.Request.Policy); err != nil {
+	if set.Request.Policy, err = s.longer(ctx, set.Request.Policy); err != nil {
 		return 0, err
 	}
 	return s.Passthrough.Extend(ctx, set)
@@ -260,7 +301,7 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 // over.
 func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
 	var err error
-	if req.Policy, err = s.longer(req.Policy); err != nil {
+	if req.Policy, err = s.longer(ctx, req.Policy); err != nil {
 		return driver.Answer{}, err
 	}
 	return s.Passthrough.Hand(ctx, req, line)
@@ -270,36 +311,59 @@ func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) 
 // with New those of this process; others can be spent until they end. The error is [driver.ErrUnsupported] if the home does
 // not reset.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
+	common, err := s.common(ctx, policy)
+	if err != nil {
+		return err
+	}
 	// Units that were charged before the reset must not be spent after it. A lease on its way may be either.
-	name := identify(&driver.Request{Key: key, Policy: policy})
+	name := identify(&driver.Request{Key: key, Policy: common})
 	if err := s.holder.forget(ctx, name); err != nil {
 		return err
 	}
 	if err := s.errands.ended(ctx, name); err != nil { // what it charges after the reset would be missing
 		return err
 	}
-	err := s.Passthrough.Reset(ctx, key, policy)
+	err = s.Passthrough.Reset(ctx, key, policy)
+	if s.own != nil && err == nil {
+		err = s.own.reset(ctx, key, policy)
+	}
 	return errors.Join(err, s.holder.forget(ctx, name))
 }
 
-// longer returns the policy for the store behind: with longer windows if its units can be leased.
-func (s *Store) longer(policy *driver.Policy) (*driver.Policy, error) {
+// longer returns the policy for the store behind: with longer windows if its units can be leased, and without own shares.
+func (s *Store) longer(ctx context.Context, policy *driver.Policy) (*driver.Policy, error) {
 	if !leasable(policy) {
 		return policy, nil
+	}
+	policy, err := s.common(ctx, policy)
+	if err != nil {
+		return nil, err
 	}
 	return s.policies.of(policy, s.longest)
 }
 
 // allLonger returns the requests for the store behind.
-func (s *Store) allLonger(reqs []driver.Request) ([]driver.Request, error) {
+func (s *Store) allLonger(ctx context.Context, reqs []driver.Request) ([]driver.Request, error) {
 	reqs = slices.Clone(reqs)
 	for i := range reqs {
 		var err error
-		if reqs[i].Policy, err = s.longer(reqs[i].Policy); err != nil {
+		if reqs[i].Policy, err = s.longer(ctx, reqs[i].Policy); err != nil {
 			return nil, err
 		}
 	}
 	return reqs, nil
+}
+
+// common returns the part of a policy that regions share.
+func (s *Store) common(ctx context.Context, policy *driver.Policy) (*driver.Policy, error) {
+	if s.own == nil {
+		return policy, nil
+	}
+	under, err := s.own.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.own.divide(policy, under).common, nil
 }
 
 // leasable reports whether units of a policy can be spent later than they are charged.

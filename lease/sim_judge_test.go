@@ -25,6 +25,10 @@ func (s *simulation) findInstants() {
 		if c.err != nil || !c.res.Allowed {
 			continue
 		}
+		if c.res.Source == driver.FromOwn {
+			c.at = s.spends[c.id]
+			continue
+		}
 		at := c.res.At.UnixMicro()
 		decided, known := s.decides[c.key][at]
 		if !known {
@@ -130,6 +134,9 @@ func (s *simulation) judgeCalls() {
 		defer p.mu.Unlock()
 		if most := 3*p.asked + 10; p.sent > most {
 			s.broken("process %x called home %d times for %d calls, at most %d", p.id, p.sent, p.asked, most)
+		}
+		if most := 2 * mostSwaps * (10 + int(s.now()/simRefresh)); p.swaps > most {
+			s.broken("process %x looked %d times at what regions have agreed on, at most %d", p.id, p.swaps, most)
 		}
 		if p.most > 10 {
 			s.broken("process %x had %d calls home under way, at most 10", p.id, p.most)

@@ -78,6 +78,7 @@ type process struct {
 	sent  int // calls home
 	under int // calls home under way
 	most  int // the most of them at once
+	swaps int // of what regions have agreed on
 }
 
 var errTimeout = errors.New("i/o timeout")
@@ -237,6 +238,43 @@ func (h simHome) Reset(ctx context.Context, key string, policy *driver.Policy) e
 	})
 }
 
+// Swap implements driver.Swapper.
+func (h simHome) Swap(ctx context.Context, key string, w driver.Swap) (driver.Swapped, error) {
+	h.mu.Lock()
+	h.swaps++
+	h.mu.Unlock()
+	return simAsk(ctx, h.process, h.far, func(m *memstore.Store) (driver.Swapped, error) { return m.Swap(context.Background(), key, w) })
+}
+
+// A simNear is a process's client of its region's store, as one that decides on the own share.
+type simNear struct{ *process }
+
+var (
+	_ driver.Settler = simNear{}
+	_ driver.Swapper = simNear{}
+)
+
+// Decide implements driver.Store.
+func (n simNear) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	return simAsk(ctx, n.process, n.near, func(m *memstore.Store) (driver.Answer, error) {
+		answer, err := m.Decide(context.Background(), req)
+		if answer.Allowed() && req.Cost > 0 {
+			n.s.spent(ctx)
+		}
+		return answer, err
+	})
+}
+
+// Settle implements driver.Settler.
+func (n simNear) Settle(ctx context.Context, set driver.Settlement) error {
+	return n.send(ctx, n.near, func(m *memstore.Store) { _ = m.Settle(context.Background(), set) })
+}
+
+// Swap implements driver.Swapper.
+func (n simNear) Swap(ctx context.Context, key string, w driver.Swap) (driver.Swapped, error) {
+	return simAsk(ctx, n.process, n.near, func(m *memstore.Store) (driver.Swapped, error) { return m.Swap(context.Background(), key, w) })
+}
+
 // A simHolder is a process's client of its region's store.
 type simHolder struct{ *process }
 
@@ -275,14 +313,19 @@ func (h simHolder) Forget(ctx context.Context, key string) error {
 }
 
 func simHold[T any](ctx context.Context, h simHolder, f func(driver.Holder) (T, error)) (T, error) {
+	return simAsk(ctx, h.process, h.near, func(m *memstore.Store) (T, error) { return f(any(m).(driver.Holder)) })
+}
+
+// simAsk has f done at the end of a way and returns what it returned, if that arrives.
+func simAsk[T any](ctx context.Context, p *process, w *way, f func(*memstore.Store) (T, error)) (T, error) {
 	type reply struct {
 		value T
 		err   error
 	}
 	var none T
-	replies := make(chan reply, 1)
-	if err := h.send(ctx, h.near, func(m *memstore.Store) {
-		value, err := f(any(m).(driver.Holder))
+	replies := make(chan reply, 1) // a request may arrive when its caller has gone
+	if err := p.send(ctx, w, func(m *memstore.Store) {
+		value, err := f(m)
 		replies <- reply{value, err}
 	}); err != nil {
 		return none, err

@@ -19,6 +19,7 @@ import (
 type bug struct {
 	home   func(simHome) driver.Store
 	holder func(simHolder) driver.Holder
+	near   func(simNear) driver.Store
 	rate   int64 // by which the clocks of regions are slower, in parts in a million
 
 	found string // a part of what the simulation says of it
@@ -32,9 +33,10 @@ type simulation struct {
 	limits   []sash.Limit
 	longest  time.Duration
 	least    int64
-	shared   bool // the processes of a region share leases
-	maySleep bool // bookings, IDs, several subjects
-	forgets  bool // resets
+	shared   bool  // the processes of a region share leases
+	maySleep bool  // bookings, IDs, several subjects
+	forgets  bool  // resets
+	owns     []Own // of the regions; none without
 	home     *site
 	regions  []*region
 	keys     []string
@@ -155,6 +157,9 @@ func newSimulation(seed uint64, rng *rand.Rand, b *bug) *simulation {
 	if rng.IntN(3) == 0 {
 		s.limits = append(s.limits, sash.Every(200+rng.Int64N(500), 2*time.Second))
 	}
+	if own := rand.New(rand.NewPCG(seed, 6)); s.shared && own.IntN(2) == 0 {
+		s.share(own)
+	}
 	s.home = newSite(simClock{start: s.start, offset: hours(rng)})
 	for i := range simRegions {
 		at := newSite(simClock{start: s.start, offset: hours(rng), rate: rng.Int64N(2*mostDrift+1) - mostDrift - b.rate})
@@ -166,6 +171,32 @@ func newSimulation(seed uint64, rng *rand.Rand, b *bug) *simulation {
 	}
 	return s
 }
+
+// share gives each region an own share, in some seeds one that differs from those of the others.
+func (s *simulation) share(rng *rand.Rand) {
+	s.forgets = false // what is reset at home is not at once in every region
+	for i := range simRegions {
+		s.owns = append(s.owns, Own{Region: fmt.Sprint("r", i), Regions: simRegions, Percent: 10})
+	}
+	percent := 1 + rng.IntN(16)
+	for i := range s.owns {
+		s.owns[i].Percent = percent
+	}
+	switch odd := &s.owns[rng.IntN(simRegions)]; rng.IntN(6) {
+	case 0:
+		odd.Percent = 1 + rng.IntN(16)
+	case 1:
+		odd.Region = "r1"
+	case 2:
+		odd.Regions = simRegions - 1
+	}
+}
+
+// An agreement ends soon in the simulation.
+const (
+	simLasts   = 2 * time.Second
+	simRefresh = time.Second
+)
 
 func hours(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.Int64N(int64(10*time.Hour))) - 5*time.Hour
@@ -249,7 +280,21 @@ func (s *simulation) open(p *process) (*Store, error) {
 	if s.bug.holder != nil {
 		holder = s.bug.holder(simHolder{p})
 	}
-	return Shared(home, holder, s.longest, &Options{Least: s.least})
+	opts := &Options{Least: s.least}
+	if s.owns == nil {
+		return Shared(home, holder, s.longest, opts)
+	}
+	own := s.owns[p.region]
+	own.Store = simNear{p}
+	if s.bug.near != nil {
+		own.Store = s.bug.near(simNear{p})
+	}
+	opts.Own = &own
+	store, err := Shared(home, holder, s.longest, opts)
+	if err == nil {
+		store.own.lasts, store.own.keeps, store.own.refresh = simLasts, 2*simLasts, simRefresh
+	}
+	return store, err
 }
 
 // work makes the calls of one caller, in spells of much and of little demand.

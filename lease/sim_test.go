@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+
+	"example.com/sash/driver"
 )
 
 var (
@@ -23,7 +25,7 @@ func TestSimulation(t *testing.T) {
 	if *simSeed != 0 {
 		first, last = *simSeed, *simSeed
 	}
-	var calls, admitted, leased atomic.Int64
+	var calls, admitted, leased, own atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
 		const shards = 4
 		for shard := range uint64(shards) {
@@ -35,7 +37,12 @@ func TestSimulation(t *testing.T) {
 						calls.Add(1)
 						if c := &all[i]; c.err == nil && c.res.Allowed {
 							admitted.Add(1)
-							leased.Add(int64(c.res.Source & 2 >> 1))
+							switch c.res.Source {
+							case driver.FromLease:
+								leased.Add(1)
+							case driver.FromOwn:
+								own.Add(1)
+							}
 						}
 					}
 					if len(problems) > 0 {
@@ -45,5 +52,6 @@ func TestSimulation(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d seeds, %d calls, %d admitted, %d of them from leases", last-first+1, calls.Load(), admitted.Load(), leased.Load())
+	t.Logf("%d seeds, %d calls, %d admitted, %d of them from leases, %d from own shares",
+		last-first+1, calls.Load(), admitted.Load(), leased.Load(), own.Load())
 }

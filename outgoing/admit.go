@@ -236,7 +236,7 @@ func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *
 }
 
 // counts reports whether a result has the usage of all processes. That of a store that was unavailable has not.
-func counts(res sash.Result) bool { return res.Source < sash.FromLocal }
+func counts(res sash.Result) bool { return res.Source < sash.FromOwn }
 
 // longer replaces a refusal by one with a longer wait.
 func (r *refusal) longer(key string, wait time.Duration) {

@@ -16,7 +16,7 @@ const swapHead = 7 + 12
 
 // Swap implements [driver.Swapper], with a key of its own: "sash:text:user:42". It does not wait for replicas.
 func (s *Store) Swap(ctx context.Context, key string, w driver.Swap) (driver.Swapped, error) {
-	most := driver.MaxAhead + driver.MaxAhead/10
+	most := 3 * driver.MaxAhead
 	if w.Lasts < 0 || w.Lasts > most || len(w.Old) > driver.MaxText || len(w.New) > driver.MaxText || w.New == "" && w.Old != "" {
 		return driver.Swapped{}, fmt.Errorf("redisstore: a text of %d bytes for %d µs in place of one of %d bytes cannot be kept",
 			len(w.New), w.Lasts, len(w.Old))

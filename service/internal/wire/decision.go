@@ -36,7 +36,7 @@ type Decision struct {
 	// store is unavailable local, for this process over its share, or policy, where nothing was counted. Null
 	// when nothing limits the call.
 	Source *string `json:"source"`
-	// Cause is there when the source is local or policy, and says why the store did not decide: see
+	// Cause is there when the source is own, local or policy and the store did not decide, and says why the store did not decide: see
 	// decide.Cause.
 	Cause string `json:"cause,omitempty"`
 	// Token settles the reservation of a request that was let through, and is absent otherwise.

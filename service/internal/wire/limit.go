@@ -69,7 +69,7 @@ func UsageOf(a *decide.Answer) []Usage {
 		l := &a.Limits[i]
 		release, reset := Seconds(l.ReleaseAfter), Seconds(l.ResetAfter)
 		u := Usage{Limit: LimitOf(l.Limit), Remaining: &l.Remaining, ReleaseAfter: &release, ResetAfter: &reset}
-		if a.Source != sash.FromLocal && !a.Blocked { // whose limits have no units left, whatever is used
+		if a.Source != sash.FromOwn && a.Source != sash.FromLocal && !a.Blocked { // whose limits have no units left, whatever is used
 			used := l.Limit.Units - l.Remaining
 			u.Used = &used
 		}
