@@ -20,10 +20,16 @@ type call struct {
 	done   chan struct{} // sent to once, when answer and err are set
 	answer driver.Answer
 	err    error
+
+	started *started // nil if its caller waits for done
 }
 
 // reply gives the caller its answer and the call, which the caller may reuse.
 func (c *call) reply(answer driver.Answer, err error) {
+	if c.started != nil {
+		c.end(answer, err)
+		return
+	}
 	c.answer, c.err = answer, err
 	c.done <- struct{}{}
 }
@@ -80,7 +86,11 @@ func newBatch(calls []*call, books bool) *batch {
 	}
 	b.waiting.Store(int64(len(calls)))
 	b.left.Add(len(calls))
-	b.ctx, b.cancel = b.context()
+	if len(calls) == 1 && calls[0].started != nil {
+		b.ctx, b.cancel = calls[0].ctx, func() {}
+	} else {
+		b.ctx, b.cancel = b.context()
+	}
 	return b
 }
 

@@ -61,13 +61,10 @@ type queue struct {
 // Decide implements [driver.Store]. If ctx ends while the call waits for others, the call is not charged. If ctx ends
 // during the decision, it may be charged; a booking that may be settled is given back then.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused {
+	if s.straight(&req) || req.Within > 0 && s.each == nil {
 		return s.next.Decide(ctx, req)
 	}
-	if req.Within > 0 && s.each == nil {
-		return s.next.Decide(ctx, req)
-	}
-	sh := &s.shards[maphash.String(s.seed, req.Key)&(shards-1)]
+	sh := s.shard(req.Key)
 	if req.Within > 0 {
 		return s.book(ctx, sh, req)
 	}
@@ -86,6 +83,13 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	sh.mu.Unlock()
 	return s.await(sh, q, c)
 }
+
+// straight reports whether a request is not joined with others of its key.
+func (s *Store) straight(req *driver.Request) bool {
+	return s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused
+}
+
+func (s *Store) shard(key string) *shard { return &s.shards[maphash.String(s.seed, key)&(shards-1)] }
 
 // join adds a call to a queue. The caller holds the shard's mu.
 func (s *Store) join(ctx context.Context, q *queue, req driver.Request) *call {

@@ -41,6 +41,12 @@
 // Do not use it over a proxy that sends a script with keys of several servers to the server of the first key: it would
 // decide on the wrong server. A Redis Cluster rejects such a script, and then calls go alone.
 //
+// # Callers without a goroutine
+//
+// Calls of a store that gathers can be started ([driver.Starter]), as failover does: nobody waits in a goroutine. They go by
+// the same rules, but none leaves on its caller's goroutine. A round trip that is about to leave lets other goroutines run
+// first, so that the calls of those that come at once go together.
+//
 // # Exact
 //
 // Each answer of the store is one atomic decision, and the answers of a batch are those of deciding its calls one after

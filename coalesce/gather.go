@@ -25,8 +25,9 @@ type gatherer struct {
 
 // A place is where calls are decided together: see [driver.Gatherer]. Calls wait only while mostTrips are under way.
 type place struct {
-	trips int     // guarded by the gatherer's mu: round trips under way
-	calls []*call // guarded by the gatherer's mu: those that wait, in order of arrival
+	trips   int     // guarded by the gatherer's mu: round trips under way
+	departs bool    // guarded by the gatherer's mu: one of them is about to take those that wait
+	calls   []*call // guarded by the gatherer's mu: those that wait, in order of arrival
 }
 
 // Decide implements [driver.Store].
@@ -36,28 +37,20 @@ func (g *gatherer) Decide(ctx context.Context, req driver.Request) (driver.Answe
 		return g.Gatherer.Decide(ctx, req)
 	}
 	g.mu.Lock()
-	p := g.places[n]
-	if p == nil {
-		p = &place{}
-		g.places[n] = p
-	}
+	p := g.place(n)
 	if p.trips < mostTrips {
 		p.trips++
 		g.mu.Unlock()
 		defer g.leave(p)
 		return g.Gatherer.Decide(ctx, req)
 	}
-	if slices.ContainsFunc(p.calls, func(o *call) bool { return o.req.Key == req.Key }) { // a call that is not added up, such as a peek
+	if p.waitsFor(req.Key) {
 		g.mu.Unlock()
 		return g.Gatherer.Decide(ctx, req)
 	}
 	c := g.calls.Get().(*call)
 	c.ctx, c.req = ctx, req
-	p.calls = append(p.calls, c)
-	if len(p.calls) == driver.MaxGather { // no more fit: they need not wait
-		p.trips++
-		go g.run(p, take(p))
-	}
+	g.join(p, c)
 	g.mu.Unlock()
 	answer, err := g.await(p, c)
 	if errors.Is(err, driver.ErrApart) {
@@ -66,8 +59,34 @@ func (g *gatherer) Decide(ctx context.Context, req driver.Request) (driver.Answe
 	return answer, err
 }
 
+// place returns a place. The caller holds mu.
+func (g *gatherer) place(n int) *place {
+	p := g.places[n]
+	if p == nil {
+		p = &place{}
+		g.places[n] = p
+	}
+	return p
+}
+
+// waitsFor reports whether a call of a key waits that is not added up with others, such as a peek. The caller holds the
+// gatherer's mu.
+func (p *place) waitsFor(key string) bool {
+	return slices.ContainsFunc(p.calls, func(o *call) bool { return o.req.Key == key })
+}
+
+// join adds a call to those that wait for a place. The caller holds mu.
+func (g *gatherer) join(p *place, c *call) {
+	p.calls = append(p.calls, c)
+	if len(p.calls) == driver.MaxGather { // no more fit: they need not wait
+		p.trips++
+		go g.run(p, take(p))
+	}
+}
+
 // take removes the waiting calls of a place for a round trip. The caller holds mu.
 func take(p *place) *batch {
+	p.departs = false
 	b := newBatch(slices.Clone(p.calls), false)
 	clear(p.calls)
 	p.calls = p.calls[:0]
@@ -89,6 +108,7 @@ func (g *gatherer) next(p *place) *batch {
 	defer g.mu.Unlock()
 	if len(p.calls) == 0 {
 		p.trips--
+		p.departs = false
 		return nil
 	}
 	return take(p)
@@ -125,6 +145,10 @@ func (g *gatherer) decideMany(b *batch) {
 		return
 	}
 	for i, c := range b.open {
+		if c.started != nil && errors.Is(errs[i], driver.ErrApart) {
+			go g.alone(c)
+			continue
+		}
 		c.reply(answers[i], errs[i])
 	}
 }

@@ -49,7 +49,10 @@ type Store struct {
 	answered atomic.Uint64
 }
 
-var _ driver.Recaller = (*Store)(nil)
+var (
+	_ driver.Recaller = (*Store)(nil)
+	_ driver.Starter  = (*Store)(nil)
+)
 
 // A denial is the refusals of a key under one policy. It is immutable.
 type denial struct {
@@ -152,18 +155,40 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answ
 	epoch := s.epoch(req.Key)
 	before, sent := epoch.Load(), s.now()
 	res, err = s.Next.Decide(ctx, req)
+	s.learn(req, &res, err, epoch, before, sent)
+	return res, err
+}
+
+// Start implements [driver.Starter]. It does not look for an answer that Recall has.
+func (s *Store) Start(ctx context.Context, req driver.Request, done func(driver.Answer, error)) driver.Started {
+	next, ok := s.Next.(driver.Starter)
+	if !ok {
+		return nil
+	}
+	if neverKept(&req) {
+		return next.Start(ctx, req, done)
+	}
+	epoch := s.epoch(req.Key)
+	before, sent := epoch.Load(), s.now()
+	return next.Start(ctx, req, func(res driver.Answer, err error) {
+		s.learn(req, &res, err, epoch, before, sent)
+		done(res, err)
+	})
+}
+
+// learn keeps the answer to a request if it is a refusal that holds.
+func (s *Store) learn(req driver.Request, res *driver.Answer, err error, epoch *atomic.Uint64, before uint64, sent time.Duration) {
 	if err == nil && !res.Allowed() && res.Firm && (res.Blocked || req.Policy.Block.Refusals == 0) && res.Source == driver.FromStore {
 		retry := microseconds(res.Retry())
 		s.keep(req, refusal{
 			cost:     req.Cost,
 			books:    req.Within > 0,
-			answer:   res,
+			answer:   *res,
 			received: s.now(),
 			room:     sent + retry,
 			until:    sent + min(retry, s.maxAge),
 		}, epoch, before)
 	}
-	return res, err
 }
 
 // keep stores a refusal, unless units were given back since the request was sent.

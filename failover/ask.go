@@ -23,13 +23,14 @@ type outcome[T any] struct {
 
 // An attempt is a call that the store works on, perhaps for longer than any caller waits.
 type attempt[T any] struct {
-	guard *guard
-	call  func(context.Context) (T, error)
-	ctx   until         // of the call, for a store that heeds it
-	own   func(T) bool  // whether the answer is the store's own; nil means always
-	done  chan struct{} // closed when value and err are set
-	value T
-	err   error
+	guard   *guard
+	call    func(context.Context) (T, error)
+	ctx     until          // of the call, for a store that heeds it
+	started driver.Started // how to leave it; nil if a worker makes the call
+	own     func(T) bool   // whether the answer is the store's own; nil means always
+	done    chan struct{}  // closed when value and err are set
+	value   T
+	err     error
 
 	mu   sync.Mutex
 	over bool             // guarded by mu
@@ -51,21 +52,53 @@ func (a *attempt[T]) ends(f func(T, error)) {
 
 // run makes the call, as a job.
 func (a *attempt[T]) run() {
-	value, err := attend(&a.ctx, a.call)
-	<-a.guard.slots
-	a.finish(value, err)
-	a.ctx.cancel()
+	a.end(attend(&a.ctx, a.call))
 }
 
-func (a *attempt[T]) finish(value T, err error) {
-	a.value, a.err = value, err
+// end is called when the store works on the call no more. Only the first time counts.
+func (a *attempt[T]) end(value T, err error) {
 	a.mu.Lock()
-	a.over = true
-	then := a.then
+	again, then := a.over, a.then
+	if !again {
+		a.value, a.err, a.over = value, err, true
+	}
 	a.mu.Unlock()
+	if again {
+		return
+	}
+	<-a.guard.slots
 	close(a.done)
 	for _, f := range then {
 		f(value, err)
+	}
+	a.ctx.cancel()
+}
+
+// A start has the store make a call without a goroutine of this package: see driver.Starter. If it is nil or returns nil, a
+// worker makes the call.
+type start[T any] func(ctx context.Context, done func(T, error)) driver.Started
+
+// begin starts the call, and reports whether that is done.
+func (a *attempt[T]) begin(start start[T]) bool {
+	if start == nil {
+		return false
+	}
+	_, err := attend(&a.ctx, func(ctx context.Context) (none T, err error) {
+		a.started = start(ctx, a.end)
+		return none, nil
+	})
+	if err != nil { // it panicked
+		var none T
+		a.end(none, err)
+	}
+	return a.started != nil || err != nil
+}
+
+// leave ends the call as far as the store lets it.
+func (a *attempt[T]) leave() {
+	a.ctx.cancel()
+	if a.started != nil {
+		a.started.Leave()
 	}
 }
 
@@ -74,16 +107,17 @@ func (a *attempt[T]) finish(value T, err error) {
 // callers with less time than the budget would never find that it is down. b is the breaker of the call's part of the
 // store. Answers for which own is false, such as those of a cache, do not count for the store's health.
 func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
-	return askWith(ctx, g, b, true, own, f)
+	return askWith(ctx, g, b, true, own, nil, f)
 }
 
 // askIfRoom is ask for a write of local admissions, which does not queue: it leaves every place to callers.
 func askIfRoom[T any](g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
-	return askWith(context.Background(), g, b, false, own, f)
+	return askWith(context.Background(), g, b, false, own, nil, f)
 }
 
-// askWith is ask. A call that waits queues for a place if there is none.
-func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
+// askWith is ask. A call that waits queues for a place if there is none. A store that starts the call takes no goroutine.
+func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own func(T) bool,
+	start start[T], f func(context.Context) (T, error)) outcome[T] {
 	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
 		return outcome[T]{err: err}
 	}
@@ -98,7 +132,9 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 		guard: g, call: f, own: own, done: make(chan struct{}),
 		ctx: until{Context: context.WithoutCancel(ctx), deadline: time.Now().Add(longest(g.budget))},
 	}
-	g.workers.do(a)
+	if !a.begin(start) {
+		g.workers.do(a)
+	}
 	w := g.watch(g.budget - waited)
 	w.wait(a.done, ctx.Done())
 	select {
@@ -185,7 +221,7 @@ func after[T any](g *guard, b *breaker, a *attempt[T], t ticket, w *watch) outco
 	default:
 	}
 	err := g.late()
-	a.ctx.cancel()
+	a.leave()
 	b.fail(t, err, w.wasLate())
 	g.report(err, Unknown)
 	return outcome[T]{err: &sash.StoreError{Err: err}, failed: true, late: a}

@@ -26,7 +26,7 @@ func forgo[T any](ctx context.Context, g *guard, out *outcome[T], first driver.R
 		}
 		for i, req := range reqs[:min(len(reqs), len(late))] {
 			set := driver.Settlement{Request: req, At: late[i].At, Delay: late[i].Delay, Source: late[i].Source}
-			askWith(context.WithoutCancel(ctx), g, g.of(req.Key, req.Policy), false, nil, func(ctx context.Context) (struct{}, error) {
+			askWith(context.WithoutCancel(ctx), g, g.of(req.Key, req.Policy), false, nil, nil, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, store.Settle(ctx, set)
 			})
 		}

@@ -12,7 +12,13 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 		s.mirror(ctx, "", charged(req, &answer), answer.Allowed(), answer.Delay)
 		return answer, nil
 	}
-	return s.decide(ctx, req, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+	var begin start[driver.Answer]
+	if s.starter != nil {
+		begin = func(ctx context.Context, done func(driver.Answer, error)) driver.Started {
+			return s.starter.Start(ctx, req, done)
+		}
+	}
+	return s.decide(ctx, req, begin, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
 }
 
 // recall returns an answer that the store knows already while it is up: such a call needs no goroutine, no place among
@@ -31,9 +37,9 @@ func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.A
 
 // decide makes a decision by the store, or in its place.
 func (s *Store) decide(
-	ctx context.Context, req driver.Request, decide func(context.Context) (driver.Answer, error),
+	ctx context.Context, req driver.Request, begin start[driver.Answer], decide func(context.Context) (driver.Answer, error),
 ) (driver.Answer, error) {
-	out := ask(ctx, s.guard, s.part(req), decided, decide)
+	out := askWith(ctx, s.guard, s.part(req), true, decided, begin, decide)
 	if !out.failed {
 		if out.err == nil {
 			s.mirror(ctx, "", charged(req, &out.value), out.value.Allowed(), out.value.Delay)

@@ -15,5 +15,5 @@ func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) 
 	if !ok {
 		return driver.Answer{}, driver.ErrUnsupported
 	}
-	return s.decide(ctx, req, func(ctx context.Context) (driver.Answer, error) { return store.Hand(ctx, req, line) })
+	return s.decide(ctx, req, nil, func(ctx context.Context) (driver.Answer, error) { return store.Hand(ctx, req, line) })
 }
