@@ -71,6 +71,15 @@ func TestWhichFilesAreRead(t *testing.T) {
 	}
 }
 
+// The format of the log is a text unless it is JSON, as Envoy's service has it: a deployment that starts there starts here.
+func TestAnUnknownLogFormatIsText(t *testing.T) {
+	for format, want := range map[string]bool{"xml": false, "text": false, "JSON": true} {
+		if s, err := Read(from("RUNTIME_ROOT=/ LOG_FORMAT=" + format)); err != nil || s.LogJSON != want {
+			t.Errorf("%s: %v, %v", format, s.LogJSON, err)
+		}
+	}
+}
+
 // HOST, PORT and the like are common names: alone they do not mean that Envoy's settings are in use.
 func TestVariablesOfOtherProgramsAreIgnored(t *testing.T) {
 	s, err := Read(from("HOST=laptop PORT=http LOG_LEVEL=loud REDIS_URL=x"))

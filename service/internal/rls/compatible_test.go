@@ -24,6 +24,13 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
+// limited is a request with a limit of its own.
+func limited(units uint32, unit typev3.RateLimitUnit, of string) *pb.RateLimitRequest {
+	req := request(of)
+	req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: units, Unit: unit}
+	return req
+}
+
 // The statuses and counters are those of Envoy's service of 22 January 2026 (3fb702589d36), run with the same requests.
 func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 	counted := stats.New(nil)
@@ -31,11 +38,6 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 	w.defaults = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
 	w.serve(text, memstore.New(&memstore.Options{Now: w.clock}), &Options{Stats: counted, Counting: &decide.Counting{}})
 	hits := func(n uint32, req *pb.RateLimitRequest) *pb.RateLimitRequest { req.HitsAddend = n; return req }
-	limited := func(units uint32, unit typev3.RateLimitUnit, of string) *pb.RateLimitRequest {
-		req := request(of)
-		req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: units, Unit: unit}
-		return req
-	}
 	w.says("the window is the clock's", request("ip=a"), "OK: OK 3/MINUTE 2 left 40s")
 	w.says("more than fits", hits(5, request("ip=a")), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 40s")
 	w.says("it was charged", request("ip=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 40s")
@@ -58,6 +60,17 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
+}
+
+// In the first hour of a day Envoy's service has one counter for the hour and the day of a subject: the key of it is made of
+// domain, entries and the beginning of the window. It would leave 0 of the day here.
+func TestCompatibleWindowsThatBeginTogetherCountApart(t *testing.T) {
+	w := &world{t: t, now: time.Date(2027, 1, 15, 0, 0, 20, 0, time.UTC)}
+	w.defaults = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
+	w.serve(text, memstore.New(&memstore.Options{Now: w.clock}), &Options{Counting: &decide.Counting{}})
+	w.says("an hour", limited(2, typev3.RateLimitUnit_HOUR, "none=x"), "OK: OK 2/HOUR 1 left 59m40s")
+	w.says("the day", limited(2, typev3.RateLimitUnit_DAY, "none=x"), "OK: OK 2/DAY 1 left 23h59m40s")
+	w.says("the hour again", limited(2, typev3.RateLimitUnit_HOUR, "none=x"), "OK: OK 2/HOUR 0 left 59m40s")
 }
 
 // Envoy's service counts in shadow_mode what rules with shadow_mode let through, and not what SHADOW_MODE does.
