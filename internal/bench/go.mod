@@ -6,10 +6,13 @@ require (
 	example.com/sash v0.1.0
 	example.com/sash/denials v0.1.0
 	example.com/sash/goredisstore v0.1.0
+	example.com/sash/httplimit v0.1.0
 	example.com/sash/rueidisstore v0.1.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/caddyserver/certmagic v0.25.6
+	github.com/didip/tollbooth/v7 v7.0.2
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
+	github.com/go-chi/httprate v0.16.1
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/montanaflynn/stats v0.14.0
@@ -37,6 +40,7 @@ require (
 	github.com/ebitengine/purego v0.11.2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/go-ole/go-ole v1.2.6 // indirect
+	github.com/go-pkgz/expirable-cache/v3 v3.0.0 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
@@ -54,6 +58,7 @@ require (
 	github.com/tklauser/numcpus v0.12.0 // indirect
 	github.com/yusufpapurcu/wmi v1.2.4 // indirect
 	github.com/zeebo/blake3 v0.2.4 // indirect
+	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect

@@ -31,7 +31,7 @@ var benches = map[string][]func(*report.Report) error{
 	"net":     {netbench.Run},
 	"service": {servicebench.Run},
 	"redis":   {redisbench.Run},
-	"go":      {gobench.Run},
+	"go":      {gobench.Run, gobench.HTTP},
 	"scale":   {gobench.Scale, netbench.Scale},
 	"regions": {regionbench.Run},
 }
@@ -84,6 +84,7 @@ func run() error {
 	}
 	versions := report.Versions("github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/go-redis/redis_rate/v10",
 		"github.com/ulule/limiter/v3", "golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2",
+		"github.com/go-chi/httprate", "github.com/didip/tollbooth/v7",
 		"github.com/caddyserver/certmagic")
 	if r.Redis != "" {
 		versions = append([]string{r.Redis}, versions...)
