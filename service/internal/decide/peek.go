@@ -122,9 +122,26 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 // from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of
 // sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
+	return d.forget(ctx, domain, &Part{Entries: entries, Named: true})
+}
+
+// ResetFor is Reset for a request of one part, whose caller is no operator: it has to know a secret, not its name. The
+// error is also sash.ErrInvalidLimit.
+func (d *Decider) ResetFor(ctx context.Context, req Request) error {
+	part := &req.Parts[0]
+	if part.given == nil {
+		return d.forget(ctx, req.Domain, part)
+	}
+	l, err := d.rules.Load().given.ready(d, part.given)
+	if err != nil {
+		return err
+	}
+	return l.limiter.Reset(ctx, givenKey(part))
+}
+
+func (d *Decider) forget(ctx context.Context, domain string, part *Part) error {
 	r := d.rules.Load()
-	part := Part{Entries: entries, Named: true}
-	d.hide(r, domain, &part)
+	d.hide(r, domain, part)
 	found, err := r.config.Find(domain, part.Entries)
 	if err != nil {
 		return err
@@ -134,7 +151,7 @@ func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Ent
 		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
 	}
 	err = held.limiter.Reset(ctx, found.Key)
-	if o, overridden, _ := r.limitsOf(domain, &part, found); overridden != nil { // it has leases of its own
+	if o, overridden, _ := r.limitsOf(domain, part, found); overridden != nil { // it has leases of its own
 		err = errors.Join(err, o.limiter.Reset(ctx, found.Key))
 	}
 	if c := held.candidate; c != nil { // where it was compared, and where it counts apart

@@ -11,6 +11,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/wire"
 )
 
 // A program repeats a cancellation because it did not get the answer. In between all 10 units were charged to others, and
@@ -32,7 +33,7 @@ func TestACancellationThatIsRepeatedGivesNothingBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := New(decider, &Options{TokenKeys: [][]byte{[]byte("one secret")}, Now: c.read, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			h := New(decider, &Options{Tokens: wire.NewTokens([]byte("one secret")), Now: c.read, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 			request := func(value string, cost int) string {
 				return fmt.Sprintf(`{"domain":"d","entries":[{"key":"user","value":%q}],"cost":%d}`, value, cost)
 			}

@@ -27,7 +27,6 @@ type Handler struct {
 	guarded http.Handler // mux, for callers that may use it
 	decider *decide.Decider
 	opts    Options
-	tokens  tokens
 	log     throttle.Log
 
 	unmatched unmatched
@@ -54,9 +53,8 @@ type Options struct {
 	// Ready is what GET /healthcheck, which is for load balancers, checks: it returns what is wrong. Nil is always
 	// ready.
 	Ready func(context.Context) error
-	// TokenKeys seal the tokens of reservations: the same for all instances on one store, which can then settle
-	// each other's. The first seals, and all open. Empty is one of this handler's own.
-	TokenKeys [][]byte
+	// Tokens are those of reservations. Nil is some of this handler's own.
+	Tokens *wire.Tokens
 	// Now is the clock that the lives of tokens are held against. Nil is time.Now.
 	Now func() time.Time
 	// Log gets the store's failures, at most one a second. Nil is slog.Default.
@@ -102,10 +100,12 @@ func prepare(decider *decide.Decider, opts *Options) *Handler {
 	if h.opts.Health == nil {
 		h.opts.Health = degrade.MemoryHealth
 	}
+	if h.opts.Tokens == nil {
+		h.opts.Tokens = wire.NewTokens()
+	}
 	if h.opts.Now == nil {
 		h.opts.Now = time.Now
 	}
-	h.tokens = newTokens(h.opts.TokenKeys...)
 	h.log.To = h.opts.Log
 	return h
 }
@@ -168,7 +168,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 		wire.Fail(w, http.StatusBadRequest, err.Error())
 	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNoQueue), errors.Is(err, decide.ErrNotLimited):
 		wire.Fail(w, http.StatusUnprocessableEntity, err.Error())
-	case errors.Is(err, errToken):
+	case errors.Is(err, wire.ErrToken):
 		wire.Fail(w, http.StatusForbidden, err.Error())
 	case errors.Is(err, decide.ErrKept):
 		wire.Fail(w, http.StatusConflict, err.Error())

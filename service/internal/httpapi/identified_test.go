@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/wire"
 )
 
 // clientWith is a file with a client whose token is TOKEN.
@@ -65,9 +67,9 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	token := []string{"Authorization", "Bearer TOKEN"}
 	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
 	keys := [][]byte{[]byte("one secret of all instances")} // so that only rights refuse a settlement
-	here := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: servertest.Gate(t, clientWith("allow: [decide], domains: [d]"))})
-	elsewhere := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: servertest.Gate(t, clientWith("allow: [decide], domains: [e]"))})
-	powerless := newHandler(t, memstore.New(nil), &Options{TokenKeys: keys, Access: servertest.Gate(t, clientWith("allow: [override]"))})
+	here := newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith("allow: [decide], domains: [d]"))})
+	elsewhere := newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith("allow: [decide], domains: [e]"))})
+	powerless := newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith("allow: [override]"))})
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/reserve"} {
 		for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} {
 			if w := send(h, http.MethodPost, path, body, token...); w.Code != want {
@@ -88,8 +90,12 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 			send(here, http.MethodPost, "/v1/cancel", `{"token":"`+reserved.Token+`"}`, token...)
 		}
 	}
+	policy, err := sash.NewPolicy(nil, sash.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
 	// A token of before tokens had a domain settles in any.
-	before := here.tokens.seal(&decide.Reservation{Key: "k", Units: 1, At: time.Now(), Policy: reservation(t, "k", nil, "3/1h").Policy, ID: "i"})
+	before := here.opts.Tokens.Seal(&decide.Reservation{Key: "k", Units: 1, At: time.Now(), Policy: policy, ID: "i"})
 	for h, want := range map[*Handler]int{here: 200, elsewhere: 200, powerless: 403} {
 		if w := send(h, http.MethodPost, "/v1/cancel", `{"token":"`+before+`"}`, token...); w.Code != want {
 			t.Errorf("a token without a domain: %d %s, want %d", w.Code, w.Body, want)

@@ -170,8 +170,8 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	}
 	const user, strict = `{"domain":"d","entries":[{"key":"user","value":"a"}]`, `{"domain":"d","entries":[{"key":"strict","value":"a"}]`
 	now := func() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) } // stands still
-	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Now: now, TokenKeys: [][]byte{[]byte("one")}})
-	down, _ := over(gone{}, &Options{Now: now, TokenKeys: [][]byte{[]byte("one")}, Ready: func(context.Context) error { return io.EOF }})
+	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Now: now, Tokens: wire.NewTokens([]byte("one"))})
+	down, _ := over(gone{}, &Options{Now: now, Tokens: wire.NewTokens([]byte("one")), Ready: func(context.Context) error { return io.EOF }})
 	fault, _ := over(panics{}, nil)
 	drained := make(chan struct{})
 	close(drained)
@@ -241,18 +241,18 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		local := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, Source: sash.FromLocal, ID: "x", Instance: "another"}
 		old := decide.Reservation{Key: "k", Units: 2, At: at.Add(-time.Hour), Policy: policy, ID: "x"}
 		fresh := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, ID: "x"}
-		settle(s, h.tokens.seal(&fresh), 200)
-		settle(down, h.tokens.seal(&fresh), 503)
-		settle(s, h.tokens.seal(&decide.Reservation{}), 200)
+		settle(s, h.opts.Tokens.Seal(&fresh), 200)
+		settle(down, h.opts.Tokens.Seal(&fresh), 503)
+		settle(s, h.opts.Tokens.Seal(&decide.Reservation{}), 200)
 		settle(s, "guessed", 403)
 		settle(closed, "guessed", 401)
-		settle(s, newTokens().seal(&fresh), 403)
-		settle(s, h.tokens.seal(&local), 409)
-		settle(s, h.tokens.seal(&old), 410)
+		settle(s, wire.NewTokens().Seal(&fresh), 403)
+		settle(s, h.opts.Tokens.Seal(&local), 409)
+		settle(s, h.opts.Tokens.Seal(&old), 410)
 		for _, x := range []exchange{
 			{body: `{}`, wrong: true, status: 400},
 			{body: `{"token":""` + used + `}`, wrong: true, status: 400},
-			{body: `{"token":"` + strings.Repeat("x", maxToken+1) + `"` + used + `}`, wrong: true, status: 400},
+			{body: `{"token":"` + strings.Repeat("x", wire.MaxToken+1) + `"` + used + `}`, wrong: true, status: 400},
 			{body: `{"token":"x","used":-1}`, wrong: true, status: map[string]int{"/v1/settle": 403, "/v1/cancel": 400}[path]},
 			{body: `{"token":"x"` + used + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
 			{body: `{"token":"x"` + used + `}`, header: []string{"Content-Encoding", "br"}, status: 415},

@@ -3,15 +3,10 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/wire"
 )
-
-// clockSlack is how much the clocks of the service and its store may differ before a reservation is taken for
-// expired while it still counts.
-const clockSlack = time.Minute
 
 func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
 	req, ok := h.readCharge(w, r)
@@ -28,7 +23,7 @@ func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
 	decision := wire.AnswerOf(&answer)
 	decision.Waits(&req, &answer)
 	if reservation != nil {
-		decision.Token = h.tokens.seal(reservation)
+		decision.Token = h.opts.Tokens.Seal(reservation)
 	}
 	wire.Write(w, statusOf(w, &decision), decision)
 }
@@ -70,11 +65,11 @@ var unsettled = silence{
 
 // settleTo corrects the charge of a reservation to the units that were used.
 func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string, used int64) {
-	if token == "" || len(token) > maxToken {
+	if token == "" || len(token) > wire.MaxToken {
 		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
 		return
 	}
-	reservation, err := h.tokens.open(token)
+	reservation, err := h.opts.Tokens.Open(token)
 	domain := "" // any, for a token of nothing or of an earlier version
 	if err == nil {
 		domain = reservation.Domain
@@ -83,7 +78,7 @@ func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string,
 		access.Fail(w, err)
 		return
 	}
-	if err == nil && reservation.Units > 0 && h.opts.Now().After(reservation.Expires().Add(clockSlack)) {
+	if err == nil && wire.Expired(reservation, h.opts.Now()) {
 		wire.Fail(w, http.StatusGone, "the reservation has expired: its charge has left every window, and there is nothing to settle")
 		return
 	}

@@ -2,8 +2,10 @@ package resp
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"example.com/sash"
@@ -20,6 +22,7 @@ type asking struct {
 	limits  []sash.Limit   // LIMIT 25/5s
 	cost    *int64         // COST units
 	id      *string        // ID name
+	within  *time.Duration // WITHIN seconds
 }
 
 // parse reads the arguments. The error is a refusal.
@@ -65,10 +68,16 @@ func (a *asking) option(name string, args [][]byte, takes []string) (n int, err 
 			return 0, wrong("value is not an integer or out of range: COST " + clip(value(0)))
 		}
 		a.cost = &cost
-	case name == "ID" && a.id == nil && has(takes, name):
+	case name == "ID" && a.id == nil && slices.Contains(takes, name):
 		id := value(0)
 		a.id = &id
-	case name == "COST", name == "ID" && has(takes, name):
+	case name == "WITHIN" && a.within == nil && slices.Contains(takes, name):
+		within, notSeconds := time.ParseDuration(value(0) + "s")
+		if (notSeconds != nil || strings.Trim(value(0), "0123456789.") != "") && len(args) > 0 {
+			return 0, wrong("value is not a number of seconds: WITHIN " + clip(value(0)))
+		}
+		a.within = &within
+	case name == "COST", slices.Contains(takes, name):
 		return 0, wrong("syntax error: " + name + " is there twice")
 	default:
 		return 0, wrong("syntax error: '" + clip(name) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" + strings.Join(append([]string{""}, takes...), ", "))
@@ -77,15 +86,6 @@ func (a *asking) option(name string, args [][]byte, takes []string) (n int, err 
 		return 0, wrong(fmt.Sprintf("syntax error: %s needs %d behind it", name, n))
 	}
 	return n, nil
-}
-
-func has(all []string, name string) bool {
-	for _, one := range all {
-		if one == name {
-			return true
-		}
-	}
-	return false
 }
 
 // check returns what is wrong with the arguments together.
@@ -134,6 +134,9 @@ func (a *asking) request() decide.Request {
 	}
 	if a.id != nil {
 		req.ID = *a.id
+	}
+	if a.within != nil {
+		req.Within = *a.within
 	}
 	return req
 }

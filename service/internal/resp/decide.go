@@ -2,19 +2,25 @@ package resp
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
-// asks reads a command that asks for units, and checks that its caller may.
-func (c *conn) asks(args [][]byte, takes ...string) (decide.Request, error) {
+// asks reads a command that asks for units, and checks that its caller has the right to that, and to bring limits along
+// if it does.
+func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (decide.Request, error) {
 	a, err := parse(args, takes...)
 	if err != nil {
 		return decide.Request{}, err
 	}
-	need := access.Decide
+	if a.within != nil && *a.within > c.handler.opts.MaxWait {
+		return decide.Request{}, wrong(fmt.Sprintf("WITHIN %v: it can be up to %v seconds here (sash serve --max-wait)",
+			a.within.Seconds(), c.handler.opts.MaxWait.Seconds()))
+	}
 	if len(a.limits) > 0 {
 		need |= access.Override
 	}
@@ -22,9 +28,52 @@ func (c *conn) asks(args [][]byte, takes ...string) (decide.Request, error) {
 	return req, c.permit(req.Domain, need)
 }
 
+// asked is a decision by one method of the engine, unless the command was refused.
+func (c *conn) asked(req decide.Request, refused error, by func(context.Context, decide.Request) ([]decide.Answer, error), silent *silence) (decision, error) {
+	if refused != nil {
+		return decision{}, refused
+	}
+	h := c.handler
+	return decision{h.decider.Subject(&req), func(ctx context.Context, out *reply) {
+		ctx, cancel := h.within(ctx)
+		defer cancel()
+		answers, err := by(ctx, req)
+		if err != nil {
+			h.refuseAs(out, err, silent)
+			return
+		}
+		d := wire.AnswerOf(&answers[0])
+		d.Waits(&req, &answers[0])
+		out.decision(&d)
+	}}, nil
+}
+
 // allow reads SASH.ALLOW.
 func allow(c *conn, args [][]byte) (decision, error) {
-	req, err := c.asks(args, "ID")
+	req, err := c.asks(args, access.Decide, "ID")
+	return c.asked(req, err, c.handler.decider.Decide, &undecided)
+}
+
+// book reads SASH.BOOK: a command that waits for its turn, which its reply says.
+func book(c *conn, args [][]byte) (decision, error) {
+	req, err := c.asks(args, access.Decide, "ID", "WITHIN")
+	if err == nil && req.Within == 0 {
+		err = wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
+	}
+	return c.asked(req, err, c.handler.decider.Decide, &undecided)
+}
+
+var unseen = silence{"the store did not answer: there is no decision, and nothing was charged", undecided.notAsked}
+
+// peek reads SASH.PEEK.
+func peek(c *conn, args [][]byte) (decision, error) {
+	req, err := c.asks(args, access.Decide)
+	return c.asked(req, err, c.handler.decider.Peek, &unseen)
+}
+
+// reserve reads SASH.RESERVE.
+func reserve(c *conn, args [][]byte) (decision, error) {
+	req, err := c.asks(args, access.Decide, "ID", "WITHIN")
 	if err != nil {
 		return decision{}, err
 	}
@@ -32,13 +81,74 @@ func allow(c *conn, args [][]byte) (decision, error) {
 	return decision{h.decider.Subject(&req), func(ctx context.Context, out *reply) {
 		ctx, cancel := h.within(ctx)
 		defer cancel()
-		answers, err := h.decider.Decide(ctx, req)
+		answer, reservation, err := h.decider.Reserve(ctx, req)
 		if err != nil {
 			h.refuse(out, err)
 			return
 		}
-		d := wire.AnswerOf(&answers[0])
-		d.Waits(&req, &answers[0])
+		d := wire.AnswerOf(&answer)
+		d.Waits(&req, &answer)
+		if reservation != nil {
+			d.Token = h.opts.Tokens.Seal(reservation)
+		}
 		out.decision(&d)
 	}}, nil
+}
+
+var unsettled = silence{
+	"the store did not answer: whether the reservation is settled is not known; send this again, it counts once",
+	"the store was not asked: the reservation is not settled; send this again",
+}
+
+// settle reads SASH.SETTLE token used. Those of one token are in order.
+func settle(c *conn, args [][]byte) (decision, error) {
+	used, err := strconv.ParseInt(string(args[1]), 10, 64)
+	if len(args) != 2 || err != nil {
+		return decision{}, wrong("syntax error: give the token and the units that were used, 0 to give all of them back")
+	}
+	token, h := string(args[0]), c.handler
+	reservation, opened := h.opts.Tokens.Open(token)
+	domain := "" // any, for a token of nothing or of an earlier version
+	if opened == nil {
+		domain = reservation.Domain
+	}
+	if err := c.permit(domain, access.Decide); err != nil {
+		return decision{}, err
+	}
+	switch {
+	case opened != nil:
+		return decision{}, opened
+	case wire.Expired(reservation, h.opts.Now()):
+		return decision{}, &refusal{"SASHTOKEN", "the reservation has expired: its charge has left every window, and there is nothing to settle"}
+	}
+	return decision{token, func(ctx context.Context, out *reply) {
+		if err := h.decider.Settle(ctx, reservation, used); err != nil {
+			h.refuseAs(out, err, &unsettled)
+			return
+		}
+		out.status("OK")
+	}}, nil
+}
+
+var unforgotten = silence{
+	"the store did not answer: whether the subject was reset is not known; send this again",
+	"the store was not asked: nothing was reset; send this again",
+}
+
+// forget answers SASH.RESET. It gives back what any caller was charged, and so needs the right to refund.
+func forget(ctx context.Context, c *conn, args [][]byte) {
+	req, err := c.asks(args, access.Refund)
+	if err == nil && !req.Parts[0].ByRule {
+		err = wrong("syntax error: SASH.RESET forgets all charges, and takes no COST")
+	}
+	if err == nil {
+		ctx, cancel := c.handler.within(ctx)
+		defer cancel()
+		err = c.handler.decider.ResetFor(ctx, req)
+	}
+	if err != nil {
+		c.handler.refuseAs(&c.out, err, &unforgotten)
+		return
+	}
+	c.out.status("OK")
 }

@@ -12,6 +12,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
 )
 
 // A Handler answers commands. It is safe for concurrent use.
@@ -26,6 +27,12 @@ type Handler struct {
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
+	// MaxWait bounds how long a command can wait (WITHIN). Zero is not at all.
+	MaxWait time.Duration
+	// Tokens are those of reservations. Nil is some of this handler's own.
+	Tokens *wire.Tokens
+	// Now is the clock that the lives of tokens are held against. Nil is time.Now.
+	Now func() time.Time
 	// Access says which callers may decide. Nil is all.
 	Access *access.Gate
 	// Invalid is called for each command that is not decided because it is wrong. Nil is not called.
@@ -42,6 +49,12 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	}
 	if h.opts.Timeout <= 0 {
 		h.opts.Timeout = time.Second
+	}
+	if h.opts.Tokens == nil {
+		h.opts.Tokens = wire.NewTokens()
+	}
+	if h.opts.Now == nil {
+		h.opts.Now = time.Now
 	}
 	h.log.To = h.opts.Log
 	return h
@@ -69,14 +82,24 @@ func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }
 
-const (
-	unknown  = "the store did not answer: there is no decision, and whether the command was charged is not known"
-	notAsked = "the store was not asked: there is no decision, and nothing was charged"
-	full     = "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged"
-)
+// A silence is the error of a command that the store did not answer.
+type silence struct {
+	unknown  string // it was asked
+	notAsked string // it was not
+}
 
-// refuse writes the error of a command that got no answer from the engine.
-func (h *Handler) refuse(out *reply, err error) {
+var undecided = silence{
+	"the store did not answer: there is no decision, and whether the command was charged is not known",
+	"the store was not asked: there is no decision, and nothing was charged",
+}
+
+const full = "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged"
+
+// refuse writes the error of a command that got no decision.
+func (h *Handler) refuse(out *reply, err error) { h.refuseAs(out, err, &undecided) }
+
+// refuseAs is refuse, with what a silent store means for the command.
+func (h *Handler) refuseAs(out *reply, err error, silent *silence) {
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
@@ -90,14 +113,16 @@ func (h *Handler) refuse(out *reply, err error) {
 		out.fail("SASHRULE", err.Error())
 	case errors.Is(err, sash.ErrInvalidCost), errors.Is(err, sash.ErrCostAboveLimit):
 		out.fail("SASHCOST", err.Error())
+	case errors.Is(err, wire.ErrToken), errors.Is(err, decide.ErrKept):
+		out.fail("SASHTOKEN", err.Error())
 	case errors.Is(err, sash.ErrInvalidLimit), errors.Is(err, sash.ErrInvalidKey), errors.Is(err, sash.ErrInvalidID):
 		out.fail("ERR", err.Error())
 	default:
 		h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-		text, cause := unknown, decide.Cause(err)
+		text, cause := silent.unknown, decide.Cause(err)
 		switch cause {
 		case "down", "busy":
-			text = notAsked
+			text = silent.notAsked
 		case "full":
 			text = full
 		case "rejected":

@@ -39,7 +39,7 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 		all := []decision{c.prepare(of, cmds[i])}
 		for i++; i < len(cmds) && len(all) < mostTogether; i++ {
 			next, err := find(cmds[i])
-			if err != nil || next.decides == nil {
+			if err != nil || next.decides == nil || next.settles != of.settles {
 				break
 			}
 			all = append(all, c.prepare(next, cmds[i]))
@@ -56,9 +56,14 @@ type decision struct {
 }
 
 // prepare reads a command that asks the store.
-func (c *conn) prepare(of *command, args [][]byte) decision {
-	d, err := of.decides(c, args[1:])
-	if err == nil {
+func (c *conn) prepare(of *command, args [][]byte) (d decision) {
+	var err error
+	var panicked reply
+	c.safely(&panicked, func(*reply) { d, err = of.decides(c, args[1:]) })
+	switch {
+	case len(panicked.b) > 0:
+		return decision{make: func(_ context.Context, out *reply) { out.b = append(out.b, panicked.b...) }}
+	case err == nil:
 		return d
 	}
 	if _, mistaken := errors.AsType[*refusal](err); mistaken {

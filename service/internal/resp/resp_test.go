@@ -65,6 +65,7 @@ func open(t testing.TB, accessText string) *port {
 		gate = servertest.Gate(t, accessText)
 	}
 	p.listen(t, Server{}, New(decider, &Options{
+		MaxWait: time.Hour, Now: func() time.Time { return time.Unix(0, p.now.Load()) },
 		Access: gate, Invalid: func() { p.invalid.Add(1) }, Log: slog.New(slog.DiscardHandler),
 	}))
 	return p

@@ -119,18 +119,15 @@ func (s *instance) protocol() *rls.Service {
 
 // api answers the HTTP port.
 func (s *instance) api(draining <-chan struct{}, json http.Handler) *httpapi.Handler {
-	if len(s.TokenKeys) == 0 && s.store.client != nil {
-		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
-	}
 	return httpapi.New(s.decider, &httpapi.Options{
 		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.ready(), Access: s.gate, JSON: json, Draining: draining,
-		Operator: s.guard.Private, TokenKeys: s.TokenKeys, Log: s.Log,
+		Operator: s.guard.Private, Tokens: s.tokens, Log: s.Log,
 	})
 }
 
 // commands answers the RESP port.
 func (s *instance) commands() *resp.Handler {
-	return resp.New(s.decider, &resp.Options{Timeout: s.patience(), Access: s.gate, Invalid: s.stats.Invalid, Log: s.Log})
+	return resp.New(s.decider, &resp.Options{Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Invalid: s.stats.Invalid, Log: s.Log})
 }
 
 // ready returns what load balancers' health checks ask beside whether the service is about to stop, or nil for nothing.

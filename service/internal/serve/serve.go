@@ -15,6 +15,7 @@ import (
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/telemetry"
+	"example.com/sash/service/internal/wire"
 )
 
 // Run serves until ctx ends and the calls in flight are answered, and then returns nil. An error says why the service
@@ -52,6 +53,10 @@ func Run(ctx context.Context, opts Options) error {
 	if err := s.nameSecrets(); err != nil {
 		return err
 	}
+	s.tokens = wire.NewTokens(s.TokenKeys...)
+	if len(s.TokenKeys) == 0 && s.store.client != nil {
+		s.Log.Info("only this instance can settle its reservations: give all instances one key in SASH_TOKEN_KEY")
+	}
 	s.exceptions = exceptions.New(s.decider, s.store.client, s.RedisPrefix, s.Log)
 	s.exceptions.Refresh(ctx) // bans hold from the first answer on
 	if err := s.observe(ctx); err != nil {
@@ -88,6 +93,7 @@ type instance struct {
 	gate       *access.Gate
 	guard      *admin.Guard
 	exceptions *exceptions.Book
+	tokens     *wire.Tokens
 	telemetry  *telemetry.Telemetry
 }
 

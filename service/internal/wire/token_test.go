@@ -1,4 +1,4 @@
-package httpapi
+package wire
 
 import (
 	"errors"
@@ -34,8 +34,8 @@ func reservation(t *testing.T, key string, opts *sash.Options, limits ...string)
 }
 
 func TestATokenHoldsTheWholeReservation(t *testing.T) {
-	sealer := newTokens([]byte("one secret of all instances"))
-	opener := newTokens([]byte("one secret of all instances"))
+	sealer := NewTokens([]byte("one secret of all instances"))
+	opener := NewTokens([]byte("one secret of all instances"))
 	long := strings.Repeat("&", sash.MaxKeyLength)
 	for _, r := range []*decide.Reservation{
 		{},
@@ -46,11 +46,11 @@ func TestATokenHoldsTheWholeReservation(t *testing.T) {
 		reservation(t, long, nil, "100000/8759h59m59.999999s", "99991/8759h59m59.999998s", "99992/8759h59m59.999997s", "99993/8759h59m59.999996s", "99994/8759h59m59.999995s",
 			"99999/month@America/Argentina/ComodRivadavia", "99998/day@America/Argentina/ComodRivadavia", "99997/hour@America/Argentina/ComodRivadavia"),
 	} {
-		token := sealer.seal(r)
-		if len(token) > maxToken {
+		token := sealer.Seal(r)
+		if len(token) > MaxToken {
 			t.Errorf("%d bytes", len(token))
 		}
-		got, err := opener.open(token)
+		got, err := opener.Open(token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,25 +66,48 @@ func TestATokenHoldsTheWholeReservation(t *testing.T) {
 }
 
 func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
-	sealer := newTokens([]byte("one secret of all instances"))
-	token := sealer.seal(reservation(t, "k", nil, "10/1m"))
+	sealer := NewTokens([]byte("one secret of all instances"))
+	token := sealer.Seal(reservation(t, "k", nil, "10/1m"))
 	for i := range len(token) {
 		for _, c := range []byte("AQgwB.") {
 			changed := token[:i] + string(c) + token[i+1:]
 			if changed == token {
 				continue
 			}
-			if r, err := sealer.open(changed); !errors.Is(err, errToken) {
+			if r, err := sealer.Open(changed); !errors.Is(err, ErrToken) {
 				t.Fatalf("%q: %+v, %v", changed, r, err)
 			}
 		}
 	}
-	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "\n", token[:9] + "\r\n" + token[9:], token + "." + token, newTokens().seal(&decide.Reservation{})} {
-		if _, err := sealer.open(wrong); !errors.Is(err, errToken) {
+	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "\n", token[:9] + "\r\n" + token[9:], token + "." + token, NewTokens().Seal(&decide.Reservation{})} {
+		if _, err := sealer.Open(wrong); !errors.Is(err, ErrToken) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	if a, b := newTokens(), newTokens(); string(a.keys[0]) == string(b.keys[0]) || len(a.keys[0]) != 32 {
+	if a, b := NewTokens(), NewTokens(); string(a.keys[0]) == string(b.keys[0]) || len(a.keys[0]) != 32 {
 		t.Error("without a key each handler has one of its own")
 	}
+}
+
+// A token that was not sealed here is never opened.
+func FuzzTokens(f *testing.F) {
+	ours, others := NewTokens(), NewTokens()
+	f.Add("", "a.b")
+	f.Add(`{"k":"k","u":1,"l":["1/1m"]}`, ".")
+	f.Add(`{"k":"k","u":9223372036854775807,"t":-1,"l":["1/month@UTC"],"a":"gcra","r":-1,"s":255}`, "AA.AA")
+	f.Fuzz(func(t *testing.T, payload, token string) {
+		if r, err := ours.Open(token); err == nil {
+			t.Errorf("%q: %+v", token, r)
+		}
+		seal := func(of *Tokens) string {
+			return encoding.EncodeToString([]byte(payload)) + "." + encoding.EncodeToString(mac(of.keys[0], []byte(payload)))
+		}
+		if r, err := ours.Open(seal(others)); err == nil {
+			t.Errorf("sealed by another: %+v", r)
+		}
+		r, err := ours.Open(seal(ours)) // of another version, say: it may be wrong, and is no fault
+		if err == nil && r.Units > 0 {
+			r.Expires()
+		}
+	})
 }

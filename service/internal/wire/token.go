@@ -1,4 +1,4 @@
-package httpapi
+package wire
 
 import (
 	"bytes"
@@ -17,34 +17,34 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// maxToken bounds a token. One with the longest key and the most limits takes a quarter of it, and a long name of a
+// MaxToken bounds a token. One with the longest key and the most limits takes a quarter of it, and a long name of a
 // domain has room.
-const maxToken = 8192
+const MaxToken = 8192
 
 // encoding is base64url in which every token has one form.
 var encoding = base64.RawURLEncoding.Strict()
 
-// errToken means that a token was not sealed with this key.
-var errToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
+// ErrToken means that a token was not sealed with this key.
+var ErrToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
 
-// tokens turns reservations into texts for clients, and back. Anyone with such a text can read it: it holds the subject of
+// Tokens turns reservations into texts for clients, and back; all ports have the same. Anyone with such a text can read it: it holds the subject of
 // the request and its limits. It cannot be made or changed without the key, because a forged one would give back units
 // that were never charged.
 //
 // The first key seals and all keys open, so that a fleet changes keys without losing a reservation.
 //
 // The form is the reservation as JSON and its HMAC-SHA-256, each in base64url, with a dot between them.
-type tokens struct {
+type Tokens struct {
 	keys [][]byte
 }
 
-// newTokens takes a random key if there is none.
-func newTokens(keys ...[]byte) tokens {
+// NewTokens takes a random key if there is none.
+func NewTokens(keys ...[]byte) *Tokens {
 	if len(keys) == 0 {
 		keys = [][]byte{make([]byte, sha256.Size)}
 		_, _ = rand.Read(keys[0]) // never fails
 	}
-	return tokens{keys}
+	return &Tokens{keys}
 }
 
 // A sealed is a reservation as a token holds it. Of one that charged nothing all is empty.
@@ -64,7 +64,8 @@ type sealed struct {
 	Lease      time.Duration  `json:"e,omitempty"`
 }
 
-func (t tokens) seal(r *decide.Reservation) string {
+// Seal returns the token of a reservation.
+func (t *Tokens) Seal(r *decide.Reservation) string {
 	var s sealed
 	if r.Units > 0 {
 		s = sealed{
@@ -82,21 +83,21 @@ func (t tokens) seal(r *decide.Reservation) string {
 	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(mac(t.keys[0], payload.Bytes()))
 }
 
-// open returns what was sealed, or errToken.
-func (t tokens) open(token string) (*decide.Reservation, error) {
+// Open returns what was sealed, or ErrToken.
+func (t *Tokens) Open(token string) (*decide.Reservation, error) {
 	if strings.ContainsAny(token, "\r\n") { // which package base64 overlooks
-		return nil, errToken
+		return nil, ErrToken
 	}
 	first, second, _ := strings.Cut(token, ".")
 	payload, err := encoding.DecodeString(first)
 	given, err2 := encoding.DecodeString(second)
 	ours := func(key []byte) bool { return hmac.Equal(given, mac(key, payload)) }
 	if err != nil || err2 != nil || !slices.ContainsFunc(t.keys, ours) {
-		return nil, errToken
+		return nil, ErrToken
 	}
 	var s sealed
 	if json.Unmarshal(payload, &s) != nil {
-		return nil, errToken // of another version
+		return nil, ErrToken // of another version
 	}
 	if s.Units == 0 {
 		return &decide.Reservation{}, nil
@@ -104,12 +105,12 @@ func (t tokens) open(token string) (*decide.Reservation, error) {
 	limits := make([]sash.Limit, len(s.Limits))
 	for i, text := range s.Limits {
 		if limits[i], err = sash.ParseLimit(text); err != nil {
-			return nil, errToken
+			return nil, ErrToken
 		}
 	}
 	policy, err := sash.NewPolicy(&sash.Options{Algorithm: s.Algorithm, Resolution: s.Resolution}, limits...)
 	if err != nil {
-		return nil, errToken
+		return nil, ErrToken
 	}
 	return &decide.Reservation{
 		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Delay: s.Delay, Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
@@ -122,4 +123,13 @@ func mac(key, payload []byte) []byte {
 	mac.Write([]byte("sash reservation 1\n"))
 	mac.Write(payload)
 	return mac.Sum(nil)
+}
+
+// clockSlack is how much the clocks of the service and its store may differ before a reservation is taken for
+// expired while it still counts.
+const clockSlack = time.Minute
+
+// Expired reports whether the charge of a reservation has left every window, so that there is nothing to settle.
+func Expired(r *decide.Reservation, now time.Time) bool {
+	return r.Units > 0 && now.After(r.Expires().Add(clockSlack))
 }
