@@ -86,6 +86,7 @@ type Errand struct {
 	// a 1,024th of both, after Began: by that much the holder's clock may run faster or slower than the home's.
 	Units, Delay int64
 	// Refused is the time, from Began or now, for which the home refuses a cost of RefusedCost and more. Zero is no refusal.
+	// For so long the refusal of an errand also keeps callers who are Spent from going on one; that of a call does not.
 	Refused, RefusedCost int64
 	// Failed is the time, from now, for which nobody else goes on an errand, because this one failed. Zero is no failure.
 	Failed int64

@@ -75,8 +75,8 @@
 //
 // # When the home is silent
 //
-// A region spends what it holds. Then calls fail at once, with an error that wraps sash.ErrUnavailable; one question at a
-// time goes to the home, ever more seldom, up to every four seconds. What answers in its place is the business of a failover
+// A region spends what it holds. Then calls fail at once, also those that only the home decides, with an error that wraps
+// sash.ErrUnavailable; one question at a time goes to the home, ever more seldom, up to every four seconds. What answers in its place is the business of a failover
 // before this store.
 //
 // # The own share

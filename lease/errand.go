@@ -26,22 +26,25 @@ type errand struct {
 
 // errands are those of this process that are under way.
 type errands struct {
+	most  int // at once
 	mu    sync.Mutex
 	out   map[id]*errand // the last one of a name; guarded by mu
 	count int            // with those that the holder does not wait for any more; guarded by mu
 }
 
-// send goes on an errand, in the background: its caller may leave, and others can spend what it brings.
+// send goes on an errand, in the background: its caller may leave, and others can spend what it brings. A process that is on
+// as many as it may gives it up, so that another process of the region goes, and the home decides the call.
 func (s *Store) send(ctx context.Context, name id, req driver.Request, held *driver.Held) *errand {
 	out := &errand{done: make(chan struct{})}
 	s.errands.mu.Lock()
-	full := s.errands.count >= mostErrands || s.fetched.full()
+	full := s.errands.count >= s.errands.most || s.fetched.full()
 	if !full {
 		s.errands.count++
 		s.errands.out[name] = out
 	}
 	s.errands.mu.Unlock()
 	if full {
+		_, _ = s.holder.bring(ctx, name, driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: held.Rest})
 		out.alone = true
 		close(out.done)
 		return out
@@ -94,15 +97,25 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 			e.Refused, e.RefusedCost = s.standsFor(&answer, req.Policy), min(asked, answer.Remaining()+1)
 		}
 	}
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
+	s.bring(ctx, name, req, &held, e, fetched)
+}
+
+// bring brings what came of an errand to the holder. A dear call that the home refused is no reason to lend cheap ones
+// nothing ahead: that is the refusal of a call, and the errand is given up.
+func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *driver.Held, e driver.Errand, fetched *lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
 	defer cancel()
+	if e.Refused > 0 && !held.Spent && req.Cost > min(held.Errand, s.floor(req.Policy)) {
+		_, _ = s.holder.bring(ctx, name, driver.Errand{Longest: e.Longest, Began: e.Began, Rest: e.Rest})
+		e.Began = 0
+	}
 	kept, err := s.holder.bring(ctx, name, e)
 	switch {
 	case e.Units == 0 || err != nil: // after an error the lease may be spent
 	case kept:
 		s.keep(fetched)
 	default:
-		_ = s.settle(ctx, fetched.grant, asked)
+		_ = s.settle(ctx, fetched.grant, e.Units)
 	}
 }
 
@@ -123,6 +136,9 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 		return answer, 0, errSilent
 	}
 	cost, limit := req.Cost, req.Policy.MostUnits()
+	if held.Spent { // the call is paid
+		cost = 1
+	}
 	least := min(max(cost, min(held.Errand, s.floor(req.Policy))), limit)
 	rest := held.Rest
 	if rest < 0 {

@@ -94,7 +94,7 @@ func makeStore(next driver.Store, h holder, longest time.Duration, opts Options)
 	s.home.within = cmp.Or(opts.Within, usualWithin)
 	s.private, _ = h.(*private)
 	s.policies.longer = make(map[*driver.Policy]*driver.Policy)
-	s.errands.out = make(map[id]*errand)
+	s.errands.out, s.errands.most = make(map[id]*errand), mostErrands
 	s.fetched.leases = make(map[fetchedName]*lease)
 	return s, nil
 }
@@ -115,18 +115,12 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
 	// A booking goes behind others, which a lease does not know.
 	if req.Cost == 0 || req.Partial || req.Within > 0 || s.tooSmall(req.Policy) {
-		if s.own != nil {
-			return s.guarded(ctx, req)
-		}
-		return s.ask(ctx, req)
+		return s.guarded(ctx, req)
 	}
 	name := identify(&req)
 	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.home.way.Load()}
 	if 2*call.Way > call.Longest { // it would end before its answer is here, or soon after
-		if s.own != nil {
-			return s.guarded(ctx, req)
-		}
-		return s.measured(ctx, req)
+		return s.guarded(ctx, req)
 	}
 	var patience patience
 	for {

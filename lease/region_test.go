@@ -46,6 +46,41 @@ func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 	}
 }
 
+// A dear call that the home refuses does not keep leases from cheap calls: they wait for the home no more than before.
+func TestARefusalOfADearCallStopsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newOcean(trip / 2)
+		region := newRegion(t, home, 2, 3*time.Second, time.Hour, sash.PerMinute(60_000))
+		go func() {
+			for range 15 {
+				time.Sleep(time.Second)
+				if res, err := region[1].AllowN(t.Context(), "k", 60_000); err != nil || res.Allowed {
+					t.Errorf("60,000 units: %+v, %v", res, err)
+				}
+			}
+		}()
+		waited := 0
+		for i := range 15_000 {
+			before := time.Now()
+			res, err := region[0].Allow(t.Context(), "k")
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if took := time.Since(before); took > 0 && i > 3000 {
+				waited++
+			}
+			time.Sleep(1250 * time.Microsecond) // 800 a second, of 1000
+		}
+		if waited > 0 {
+			t.Errorf("%d of 12,000 cheap calls waited", waited)
+		}
+		if n := home.calls.Load(); n > 200 {
+			t.Errorf("%d calls of the home, in 19 s with 15 dear calls", n)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
 // Demand that jumps costs one trip, once.
 func TestDemandThatJumpsCostsOneTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,7 +60,7 @@ func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 	for _, within := range []time.Duration{0, 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			home := newOcean(700 * time.Millisecond)
-			store, err := lease.Shared(contextual{home}, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
+			store, err := lease.Shared(contextual{home, time.Minute}, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,17 +79,22 @@ func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 	}
 }
 
-// A contextual home returns when its caller leaves, as a client does.
-type contextual struct{ *ocean }
+// A contextual home returns when its caller leaves or a time has passed, as a client does.
+type contextual struct {
+	*ocean
+	timeout time.Duration
+}
 
 func (c contextual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	type reply struct {
 		answer driver.Answer
 		err    error
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	replies := make(chan reply, 1)
 	go func() {
-		answer, err := c.ocean.Decide(context.WithoutCancel(ctx), req)
+		answer, err := c.ocean.Decide(ctx, req)
 		replies <- reply{answer, err}
 	}()
 	select {

@@ -31,7 +31,7 @@ type Leases struct {
 	Since     time.Time
 	Now, Past int64
 	// Began is when the errand that is under way began, and Until when another caller may go on one. They are zero if none
-	// is.
+	// is. If the home refused the last one, Began is zero, and until then callers who have units go on none.
 	Began, Until time.Time
 	// Down is until when nobody goes on an errand, because the last one failed.
 	Down time.Time

@@ -94,6 +94,31 @@ var leaseCases = []testCase{
 		}),
 	},
 	{
+		name:    "leases: the refusal of an errand stops those ahead, that of a call does not",
+		promise: "callers who are spent go on no errand while the home refuses the last one; others may, for less than was refused",
+		only:    oneAlgorithm,
+		run: leases(func(s *leaseSuite) {
+			began := s.fetch(driver.Errand{Units: 10}, 0)
+			s.wantBrought(driver.Errand{Refused: 50_000, RefusedCost: 3}, false)
+			ahead := s.spend(1)
+			if !ahead.Spent || ahead.Errand == 0 {
+				s.broken("while the home refuses 3 units to a call, one of 1 gets %+v, want an errand", ahead)
+			}
+			s.wantBrought(driver.Errand{Began: ahead.At, Refused: 50_000, RefusedCost: 3}, false)
+			if h := s.spend(1); !h.Spent || h.Errand != 0 {
+				s.broken("while the home refuses an errand, a call gets %+v, want none", h)
+			}
+			s.returns(began, 1, 7)
+			s.want("k", 3, driver.Held{Refused: 50_000})
+			errand := s.want("k", 2, driver.Held{Errand: some})
+			s.wantBrought(driver.Errand{Began: errand, Refused: 20_000, RefusedCost: 2}, false)
+			s.Advance(20 * time.Millisecond)
+			if h := s.spend(1); !h.Spent || h.Errand == 0 {
+				s.broken("when the refusal has ended, a call gets %+v, want an errand", h)
+			}
+		}),
+	},
+	{
 		name:    "leases: an errand that failed, and one that does not end",
 		promise: "after a failure nobody goes before its time; an errand that takes too long leaves the way to another caller",
 		only:    oneAlgorithm,

@@ -12,7 +12,8 @@ import (
 // The zero value has none. A clock that is set back to before the demand was last counted ends all leases.
 type Leases struct {
 	since, now, past int64 // the demand: units since an instant; before it, in as long as a longest lease
-	began, until     int64 // of the errand that is under way: nobody else goes on one before until
+	began            int64 // of the errand that is under way, or 0
+	until            int64 // nobody else goes on one before; if none is under way, nobody who has units does
 	down             int64 // until when nobody goes on one, because the last one failed
 	refusal          refusal
 	rest             int64 // 1 more than the units that the home had left; 0 if that is not known
@@ -55,7 +56,7 @@ func (l *Leases) Take(now int64, s *driver.Spending, a *driver.Held) {
 	if h := l.spendable(now, s.Cost); h != nil {
 		h.left -= s.Cost
 		a.Spent, a.Left, a.Note, a.Noted = true, h.left, h.note, max(0, now-h.brought)
-		if l.until <= now && l.down <= now && l.refusal.until <= now && asked >= 2*s.Cost && l.low(now, s, want) {
+		if l.until <= now && l.down <= now && asked >= 2*s.Cost && l.low(now, s, want) {
 			l.send(now, s, a, want)
 		}
 		return
@@ -69,7 +70,7 @@ func (l *Leases) Take(now int64, s *driver.Spending, a *driver.Held) {
 		a.Refused, a.Note, a.Noted = r.until-now, r.note, max(0, now-r.brought)
 	case l.down > now:
 		a.Down, a.Wait = true, l.down-now
-	case l.until > now:
+	case l.until > now && l.began != 0:
 		a.Wait = max(l.began+s.Way-now, s.Way/8, 1000)
 	case asked < 2*s.Cost:
 		a.Alone = true
@@ -178,6 +179,9 @@ func (l *Leases) Bring(now int64, e *driver.Errand) (kept bool) {
 			began = now
 		}
 		l.refusal = refusal{until: began + e.Refused, cost: e.RefusedCost, brought: now, note: e.Note}
+		if e.Began != 0 {
+			l.until = l.refusal.until
+		}
 	case e.Failed > 0:
 		l.down = now + e.Failed
 	}

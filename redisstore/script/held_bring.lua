@@ -99,6 +99,7 @@ if string.byte(argument) == 1 then
     lives, result = lease.ends + longest, 1
   elseif units == 0 and refuses > 0 then
     refused, least, came, refusal = (from > 0 and from or now) + refuses, cost, now, note
+    if from > 0 then busy = refused end -- nobody asks for a lease ahead
     lives = refused
   elseif units == 0 and failed > 0 then
     down = now + failed

@@ -11,7 +11,7 @@
 --   demand   I1 version   I7 expires   I7 since   I5 units since then   I5 units before, in as long as a longest lease
 --   left     I5 x 4 units left in the leases
 --   process  12 bytes: the process of Redis in which the errands began
---   errand   I7 began   I7 until   I7 down until
+--   errand   I7 began, or 0 after one that the home refused   I7 until   I7 down until
 --   refusal  I7 until   I5 cost   I7 brought   I2 length of its note, which is the end of the value
 --   rest     I6 one more than the units that the home had left, or 0   I1 leases
 --   lease    I7 began   I7 starts   I7 ends   I7 brought   I2 length   its note
@@ -95,8 +95,8 @@ local what, number, errand = 1, remains, false
 if spends then
   if ends_first > now + 2 * way then usable = usable - cost end
   if asked >= 2 * cost and not late and usable * longest < (2 * way + delay) * want then
-    local _, busy, down, refused = unpack('>I7I7I7I7', value, 58)
-    errand = busy <= now and down <= now and refused <= now
+    local _, busy, down = unpack('>I7I7I7', value, 58)
+    errand = busy <= now and down <= now
   end
 elseif starts_first then
   what, number = 2, starts_first - now
@@ -107,7 +107,7 @@ else
     what, number, brought, from, to = 2, refused - now, came, size - length + 1, size
   elseif down > now then
     what, number = 3, down - now
-  elseif busy > now then
+  elseif busy > now and began > 0 then
     what, number = 6, math.max(began + way - now, math.floor(way / 8), 1000)
   elseif asked < 2 * cost then
     what, number = 4, 0

@@ -94,6 +94,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 	var err error
 	switch {
 	case p.Lease == 0:
+		opts.Trip = s.region.Trip // no region holds units of it: there is nothing to spend while the home is away
 	case p.Global:
 		made.leases, err = lease.Shared(behind, s.holder, p.Lease, &lease.Options{Within: s.patience})
 	default:
@@ -154,8 +155,8 @@ func (s *places) close(ctx context.Context) (failed, kept error) {
 	return failed, group.Wait()
 }
 
-// never is a Trip that no failure reaches. The home's breaker is in package lease: while the home is away, units that
-// this region holds are still spent.
+// never is a Trip that no failure reaches. Where units are leased the home's breaker is in package lease: while the home is
+// away, units that this region holds are still spent.
 var never = failover.Trip{Blip: math.MaxInt64 / 8, Calls: math.MaxInt, Share: 1}
 
 // newPlaces returns the places over a Redis. Behind are the options of its own failover.

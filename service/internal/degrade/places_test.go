@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +98,45 @@ func TestTheBudgetOfAHomeIsThatOfLeases(t *testing.T) {
 			g.Close()
 		})
 	}
+}
+
+// A home that does not answer is asked by few calls, also of rules without leases.
+func TestASilentHomeAndARuleWithoutLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := &asked{island: island{Store: memstore.New(nil), takes: time.Hour}}
+		log := slog.New(slog.DiscardHandler)
+		g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", time.Second, home, log), HomeStore: home, Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := g.Place(config.Place{Global: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := sash.New(store, nil, sash.PerMinute(5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 1000 {
+			go func() { _, _ = l.Allow(t.Context(), fmt.Sprint(i)) }()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := home.times.Load(); n > 300 {
+			t.Errorf("%d of 1000 calls in 10 s ask a home that is silent", n)
+		}
+		time.Sleep(10 * time.Second)
+		g.Close()
+	})
+}
+
+type asked struct {
+	island
+	times atomic.Int64
+}
+
+func (a *asked) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	a.times.Add(1)
+	return a.island.Decide(ctx, req)
 }
 
 // A service that ends says if what it leased could not be given back.
