@@ -42,8 +42,14 @@ func rulesIn(t *testing.T, text string) (path string) {
 // inRegion starts a service in a region.
 func inRegion(t *testing.T, home, redis *redistest.Server, path string) Listening {
 	t.Helper()
+	return inRegionOf(t, home.Addr(), redis, path)
+}
+
+// inRegionOf starts a service in a region of a home.
+func inRegionOf(t *testing.T, home string, redis *redistest.Server, path string) Listening {
+	t.Helper()
 	at, stop := start(t, Options{
-		Config: config.Source{Path: path}, Redis: redis.Addr(), Home: home.Addr(), Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
+		Config: config.Source{Path: path}, Redis: redis.Addr(), Home: home, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
 	})
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
