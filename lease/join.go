@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -234,12 +235,17 @@ func (o *own) replace(ctx context.Context, is *kept, next record) error {
 	return err
 }
 
-// Agree agrees with the home on the own share of this region, or prolongs it. The error says why there is none, or why the
-// home could not be asked; nil is an own share. Calls do so by themselves, once a minute at most, so a program needs it
+// Agree agrees with the home on the own share of this region, or prolongs it. The error says why the region has none; nil
+// is an own share, also while the home is silent. Calls do so by themselves, once a minute at most, so a program needs it
 // only to report the state. Without Options.Own it does nothing.
 func (s *Store) Agree(ctx context.Context) error {
 	if s.own == nil {
 		return nil
 	}
-	return s.own.join(ctx, time.Now())
+	cause := s.own.join(ctx, time.Now())
+	why := s.own.missing()
+	if errors.Is(why, errNoAgreement) {
+		return unconnected(cause)
+	}
+	return why
 }

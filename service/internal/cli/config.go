@@ -18,7 +18,10 @@ import (
 const mergeUsage = "let several files configure one domain"
 
 // reading is the flags of commands that read configurations.
-type reading struct{ json, merge bool }
+type reading struct {
+	json, merge bool
+	ownShare    int
+}
 
 func (r *reading) register(cmd *cobra.Command) {
 	jsonFlag(cmd.Flags(), &r.json)
@@ -26,7 +29,7 @@ func (r *reading) register(cmd *cobra.Command) {
 }
 
 func (r *reading) load(path string) (*config.Config, error) {
-	cfg, _, err := serve.Load(config.Source{Path: path, Merge: r.merge})
+	cfg, _, err := serve.Load(config.Source{Path: path, Merge: r.merge, Defaults: config.Defaults{OwnShare: r.ownShare}})
 	return cfg, err
 }
 
@@ -74,6 +77,7 @@ func (a *app) configCheck() *cobra.Command {
 		},
 	}
 	r.register(cmd)
+	cmd.Flags().IntVar(&r.ownShare, "own-share", config.DefaultOwnShare, "`percent` of each limit that each region has for itself, as sash serve --own-share has it: smaller limits are warned of")
 	return cmd
 }
 

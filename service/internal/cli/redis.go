@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -122,4 +123,11 @@ sash doctor checks a Redis and says what to change.`,
   redis+sentinel://limiter:secret@10.0.0.7,10.0.0.8,10.0.0.9/primary
   rediss+cluster://10.0.0.7,10.0.0.8:7000?tls_ca=/etc/redis/ca.pem`,
 	}
+}
+
+// regionFlags are those of a region's own share.
+func regionFlags(f *pflag.FlagSet, region *string, regions, percent *int) {
+	f.StringVar(region, "region", "", "`name` of this region among those that share the home, the same on all its instances, for rules with scope: global and on_unavailable: local")
+	f.IntVar(regions, "regions", 0, "how many regions share the home; with --region, and the same in all of them")
+	f.IntVar(percent, "own-share", config.DefaultOwnShare, "`percent` of each limit of those rules that each region has for itself, the same in all of them")
 }

@@ -22,7 +22,7 @@ descriptors:
   - {key: below, reserve_below: 20%}
 - {key: blocks, limits: [5/1m], block: 1m}
 `
-	cfg, err := ParseBy(Defaults{sash.FixedWindow, true}, false, File{"x.yaml", []byte(text)})
+	cfg, err := ParseBy(Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, File{"x.yaml", []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ type Place struct {
 	Global bool
 	// Lease is the longest lease: whole microseconds. Zero is none, and the store decides each call.
 	Lease time.Duration
+	// Own says that each region has an own share of the limits: on_unavailable: local beside scope: global.
+	Own bool
 }
 
 // Bounds of the default lease of a rule with scope: global.
@@ -44,9 +47,18 @@ func (b *ruleBody) place(rule *Rule) error {
 	if err := b.readScope(rule); err != nil {
 		return err
 	}
-	if err := b.shareless(rule); err != nil {
+	own, err := b.wantsOwn(rule)
+	if err != nil {
 		return err
 	}
+	if err := b.readPlace(rule); err != nil || !own {
+		return err
+	}
+	return b.own(rule)
+}
+
+// readPlace reads the lease of a rule whose scope was read.
+func (b *ruleBody) readPlace(rule *Rule) error {
 	fits := leasable(rule.Limits, rule.Options) && (rule.Candidate == nil || leasable(rule.Candidate.Limits, rule.Candidate.Options))
 	switch {
 	case b.lease != nil && !fits:
@@ -66,16 +78,42 @@ func (b *ruleBody) place(rule *Rule) error {
 	return nil
 }
 
-// shareless returns an error for a failure mode that needs a region's own share of a global limit.
-func (b *ruleBody) shareless(rule *Rule) error {
-	if !rule.Place.Global {
-		return nil
+// DefaultOwnShare is the part of each limit, in percent, that a region has for itself.
+const DefaultOwnShare = 10
+
+// longestOwn is the longest window of a limit of which a region has an own share: see package lease.
+const longestOwn = 24 * time.Hour
+
+// wantsOwn reports whether on_unavailable asks for an own share of a limit over all regions.
+func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
+	modes := rule.OnUnavailable.Rules
+	if !rule.Place.Global || !slices.ContainsFunc(modes, func(m failover.Rule) bool { return m.Mode == failover.Local }) {
+		return false, nil
 	}
-	for _, m := range rule.OnUnavailable.Rules {
-		if m.Mode == failover.Local {
-			return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global: a region has no share of such a limit; use open or closed")
+	if len(modes) > 1 || modes[0].MaxCost > 0 {
+		return false, b.errorf(b.onUnavailable, "on_unavailable is local for some costs beside scope: global, and the own share of a region is for every cost: "+
+			"use local alone, or open and closed")
+	}
+	return true, nil
+}
+
+// own gives each region an own share of a rule's limits.
+func (b *ruleBody) own(rule *Rule) error {
+	if rule.Place.Lease == 0 {
+		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
+	}
+	for _, l := range rule.Limits {
+		if l.Window > longestOwn {
+			return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of %s, whose window is longer than a day: use open or closed", l)
+		}
+		percent := int64(cmp.Or(b.defaults.OwnShare, DefaultOwnShare))
+		if l.Units*percent < 100 {
+			b.warn(b.onUnavailable, "on_unavailable is local beside scope: global, and %d %% of %s is no unit: a region has no own share of it, and while it is cut off "+
+				"the answer is that of closed", percent, l)
+			return nil
 		}
 	}
+	rule.Place.Own = true
 	return nil
 }
 
@@ -189,6 +227,9 @@ func (p Place) Describe() string {
 	}
 	if p.Lease > 0 {
 		words = append(words, "lease "+short(p.Lease))
+	}
+	if p.Own {
+		words = append(words, "own share")
 	}
 	return strings.Join(words, ", ")
 }

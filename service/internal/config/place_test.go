@@ -22,25 +22,25 @@ func TestPlaceOfARule(t *testing.T) {
 			"limits: [\"100/1m\"]\nlease: 500ms", Place{Lease: 500 * time.Millisecond}, "100/1m by sliding-log, lease 500ms",
 		},
 		"a twentieth of the window": {
-			"limits: [\"100/1m\"]\nscope: global", Place{true, 3 * time.Second}, "100/1m by sliding-log, scope global, lease 3s",
+			"limits: [\"100/1m\"]\nscope: global", Place{Global: true, Lease: 3 * time.Second}, "100/1m by sliding-log, scope global, lease 3s",
 		},
 		"of the shortest window": {
-			"limits: [\"100/1h\", \"10/40s\"]\nscope: global", Place{true, 2 * time.Second}, "100/1h and 10/40s by sliding-log, scope global, lease 2s",
+			"limits: [\"100/1h\", \"10/40s\"]\nscope: global", Place{Global: true, Lease: 2 * time.Second}, "100/1h and 10/40s by sliding-log, scope global, lease 2s",
 		},
 		"a second, in which a trip over an ocean fits": {
-			"limits: [\"100/10s\"]\nscope: global", Place{true, time.Second}, "100/10s by sliding-log, scope global, lease 1s",
+			"limits: [\"100/10s\"]\nscope: global", Place{Global: true, Lease: time.Second}, "100/10s by sliding-log, scope global, lease 1s",
 		},
 		"a quarter of a short window": {
-			"limits: [\"100/1s\"]\nscope: global", Place{true, 250 * time.Millisecond}, "100/1s by sliding-log, scope global, lease 250ms",
+			"limits: [\"100/1s\"]\nscope: global", Place{Global: true, Lease: 250 * time.Millisecond}, "100/1s by sliding-log, scope global, lease 250ms",
 		},
 		"a minute at most": {
-			"limits: [\"100/24h\"]\nscope: global", Place{true, time.Minute}, "100/24h by sliding-log, scope global, lease 1m",
+			"limits: [\"100/24h\"]\nscope: global", Place{Global: true, Lease: time.Minute}, "100/24h by sliding-log, scope global, lease 1m",
 		},
 		"its own": {
-			"limits: [\"100/1m\"]\nscope: global\nlease: 30s", Place{true, 30 * time.Second}, "100/1m by sliding-log, scope global, lease 30s",
+			"limits: [\"100/1m\"]\nscope: global\nlease: 30s", Place{Global: true, Lease: 30 * time.Second}, "100/1m by sliding-log, scope global, lease 30s",
 		},
 		"in Envoy's form": {
-			"rate_limit: {unit: minute, requests_per_unit: 9}\nscope: global", Place{true, 3 * time.Second}, "9/1m by sliding-log, scope global, lease 3s",
+			"rate_limit: {unit: minute, requests_per_unit: 9}\nscope: global", Place{Global: true, Lease: 3 * time.Second}, "9/1m by sliding-log, scope global, lease 3s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,21 +83,23 @@ func TestAGlobalRuleThatCannotBeLeased(t *testing.T) {
 
 func TestPlaceErrorsNameTheLine(t *testing.T) {
 	for name, test := range map[string]struct{ keys, want string }{
-		"another scope":         {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
-		"a lease too short":     {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10us" must be a duration from 1ms to 1m`},
-		"a lease too long":      {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be a duration from 1ms to 1m`},
-		"no duration":           {"limits: [\"9/1m\"]\nlease: often", `x.yaml:5: lease "often" must be a duration`},
-		"half of the window":    {"limits: [\"9/1m\", \"3/10s\"]\nlease: 6s", "x.yaml:5: a lease of 6s is longer than half of the window of 10s"},
-		"an algorithm":          {"limits: [\"9/1m\"]\nalgorithm: gcra\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
-		"a period":              {"limits: [\"9/day@UTC\"]\nlease: 1s", "x.yaml:5: units of this rule cannot be leased"},
-		"counted refusals":      {"limits: [\"9/1m\"]\ncount_refused: true\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
-		"a full log":            {"limits: [\"99900000/100s\"]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s", "x.yaml:7: windows are longer by the lease of 1s"},
-		"no limits":             {"scope: global", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
-		"no limits, a lease":    {"lease: 1s", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
-		"nothing to lease":      {"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global", "x.yaml:5: scope and lease beside a limit that refuses everything"},
-		"a share":               {"limits: [\"9/1m\"]\nscope: global\non_unavailable: {1: open, else: local}", "x.yaml:6: on_unavailable is local beside scope: global"},
-		"a share, in a reserve": {"limits: [\"90/1m\"]\nscope: global\ndescriptors:\n- {key: c, reserve_below: 10%, on_unavailable: local}", "x.yaml:7: on_unavailable is local beside scope: global"},
-		"a reserve elsewhere":   {"limits: [\"90/1m\"]\ndescriptors:\n- {key: c, reserve_below: 10%, scope: global}", "x.yaml:6: reserve_below uses the limits of the descriptor above it"},
+		"another scope":                        {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
+		"a lease too short":                    {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10us" must be a duration from 1ms to 1m`},
+		"a lease too long":                     {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be a duration from 1ms to 1m`},
+		"no duration":                          {"limits: [\"9/1m\"]\nlease: often", `x.yaml:5: lease "often" must be a duration`},
+		"half of the window":                   {"limits: [\"9/1m\", \"3/10s\"]\nlease: 6s", "x.yaml:5: a lease of 6s is longer than half of the window of 10s"},
+		"an algorithm":                         {"limits: [\"9/1m\"]\nalgorithm: gcra\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
+		"a period":                             {"limits: [\"9/day@UTC\"]\nlease: 1s", "x.yaml:5: units of this rule cannot be leased"},
+		"counted refusals":                     {"limits: [\"9/1m\"]\ncount_refused: true\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
+		"a full log":                           {"limits: [\"99900000/100s\"]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s", "x.yaml:7: windows are longer by the lease of 1s"},
+		"no limits":                            {"scope: global", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
+		"no limits, a lease":                   {"lease: 1s", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
+		"nothing to lease":                     {"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global", "x.yaml:5: scope and lease beside a limit that refuses everything"},
+		"a share":                              {"limits: [\"9/1m\"]\nscope: global\non_unavailable: {1: open, else: local}", "x.yaml:6: on_unavailable is local for some costs beside scope: global"},
+		"a share of a window that is too long": {"limits: [\"900/25h\"]\nscope: global\non_unavailable: local", "x.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of 900/25h"},
+		"a share of what is not leased":        {"limits: [\"900/day@UTC\"]\nscope: global\non_unavailable: local", "x.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased"},
+		"a share, in a reserve":                {"limits: [\"90/1m\"]\nscope: global\ndescriptors:\n- {key: c, reserve_below: 10%, on_unavailable: local}", "x.yaml:7: on_unavailable is local for only one of reserve_below and the descriptor above it"},
+		"a reserve elsewhere":                  {"limits: [\"90/1m\"]\ndescriptors:\n- {key: c, reserve_below: 10%, scope: global}", "x.yaml:6: reserve_below uses the limits of the descriptor above it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := placed(test.keys); err == nil || !strings.HasPrefix(err.Error(), test.want) {
@@ -112,7 +114,7 @@ func TestAReserveHasThePlaceOfItsLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cfg.Rules()[1].Place; got != (Place{true, 2 * time.Second}) {
+	if got := cfg.Rules()[1].Place; got != (Place{Global: true, Lease: 2 * time.Second}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -121,5 +123,35 @@ func TestDefaultsThatCountRefusalsCannotBeLeased(t *testing.T) {
 	file := File{"x.yaml", []byte("domain: d\ndescriptors:\n- {key: k, limits: [\"9/1m\"], lease: 1s}\n")}
 	if _, err := ParseBy(Defaults{CountRefused: true}, false, file); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:3: units of this rule") {
 		t.Errorf("%v", err)
+	}
+}
+
+// on_unavailable: local beside scope: global is an own share of each region, unless the limit is too small for one.
+func TestOwnShares(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		own  bool
+		warn string
+	}{
+		"own":              {"limits: [\"10/1m\"]\nscope: global\non_unavailable: local", true, ""},
+		"too small":        {"limits: [\"900/1m\", \"9/1s\"]\nscope: global\non_unavailable: local", false, "10 % of 9/1s is no unit"},
+		"closed":           {"limits: [\"10/1m\"]\nscope: global", false, ""},
+		"in one region":    {"limits: [\"10/1m\"]\non_unavailable: local", false, ""},
+		"below its parent": {"limits: [\"90/1m\"]\nscope: global\non_unavailable: local\ndescriptors:\n- {key: c, reserve_below: 10%}", true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := placed(c.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, rule := range cfg.Rules() {
+				if rule.Place.Own != c.own {
+					t.Errorf("%v: %+v", rule, rule.Place)
+				}
+			}
+			if all := strings.Join(cfg.Warnings(), "\n"); c.warn != "" && !strings.Contains(all, c.warn) {
+				t.Errorf("warnings %q, want %q", all, c.warn)
+			}
+		})
 	}
 }

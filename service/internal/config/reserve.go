@@ -51,8 +51,10 @@ func (b *ruleBody) reserved(rule, above *Rule) error {
 	if err := b.options(rule); err != nil {
 		return err
 	}
-	if err := b.shareless(rule); err != nil {
+	if own, err := b.wantsOwn(rule); err != nil {
 		return err
+	} else if above, _ := b.wantsOwn(above); own != above {
+		return b.errorf(n, "on_unavailable is local for only one of reserve_below and the descriptor above it: with scope: global both have an own share, or neither")
 	}
 	for _, l := range above.Limits {
 		l.Name = cmp.Or(l.Name, l.String())

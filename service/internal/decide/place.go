@@ -2,6 +2,7 @@ package decide
 
 import (
 	"context"
+	"slices"
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
@@ -23,6 +24,9 @@ func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Stor
 	if err != nil {
 		return nil, err
 	}
+	if place.Global {
+		modes.Rules = instanceless(modes.Rules)
+	}
 	switch store := store.(type) {
 	case *failover.Store:
 		return store.With(modes)
@@ -32,6 +36,18 @@ func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Stor
 		return store.With(modes)
 	}
 	return store, nil
+}
+
+// instanceless returns failure modes with closed in place of local: of a limit over all regions an instance has no share.
+// The own share of a region is part of the store of its place.
+func instanceless(rules []failover.Rule) []failover.Rule {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		if rules[i].Mode == failover.Local {
+			rules[i].Mode = failover.Closed
+		}
+	}
+	return rules
 }
 
 // closed returns the store of a place without an answer of its own while it is unavailable.

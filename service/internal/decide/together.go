@@ -139,13 +139,13 @@ func (b *batch) neverFits() bool {
 func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
 	modes := modesOf(batches)
 	place := batches[0].place()
-	first, err := d.storeBy(place, shareless(place, modes))
+	first, err := d.storeBy(place, modes)
 	if err != nil || !slices.ContainsFunc(batches, func(b batch) bool { return b.place() != config.Place{} }) {
 		return first, err
 	}
 	several := &apart{stores: make(map[*driver.Policy]driver.Store), first: first, leased: make(map[subject]bool)}
 	for _, b := range batches {
-		store, err := d.storeBy(b.place(), shareless(b.place(), modes))
+		store, err := d.storeBy(b.place(), modes)
 		if err != nil {
 			return nil, err
 		}
@@ -155,18 +155,6 @@ func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
 		}
 	}
 	return several, nil
-}
-
-// shareless returns the failure modes of a place: in a global limit no region has a share.
-func shareless(place config.Place, modes failover.Modes) failover.Modes {
-	if !place.Global {
-		return modes
-	}
-	modes.Rules = modes.Rules[:1:1]
-	if modes.Rules[0].Mode == failover.Local {
-		modes.Rules = []failover.Rule{{MaxCost: modes.Rules[0].MaxCost, Mode: failover.Closed}}
-	}
-	return modes
 }
 
 // modesOf returns the strictest failure modes of the parts of batches.

@@ -17,6 +17,7 @@ import (
 	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 )
@@ -41,6 +42,9 @@ type Options struct {
 	// Home watches the store that all regions share, which is HomeStore, for rules with scope: global. Nil is none.
 	Home      *Home
 	HomeStore driver.Store
+	// Own is the own share of this region, without its Store, for rules with scope: global and on_unavailable: local. Nil is
+	// none, and such a rule is an error then.
+	Own *lease.Own
 	// Local is the size of the store of mode local, and what happens when it is full.
 	Local memstore.Options
 	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
@@ -123,6 +127,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	group.Go(func() { g.local.run(ctx) })
 	if g.home != nil {
 		group.Go(func() { _ = g.home.run(ctx) })
+		group.Go(func() { g.places.agree(ctx) })
 	}
 	defer group.Wait()
 	return g.fleet.run(ctx)
@@ -194,6 +199,9 @@ type Health struct {
 	Store  string `json:"store"`           // up, down, probing, or memory
 	Cause  string `json:"cause,omitempty"` // why it is not up: see decide.Cause
 	Home   string `json:"home,omitempty"`  // up or down; empty without one
+	// Own is "ok" if this region has its own share of limits over all regions, and otherwise why it has none. It is empty if
+	// no rule asks for one.
+	Own string `json:"own,omitempty"`
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`
 }
@@ -213,6 +221,7 @@ func (g *Guard) Health() Health {
 	if g.home == nil {
 		return h
 	}
+	h.Own = g.places.own.state()
 	var cause string
 	if h.Home, cause = g.home.state(); h.Home == "down" && h.Status == "ok" {
 		h.Status, h.Cause = "degraded", cause

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,7 +26,7 @@ import (
 //
 //	lease:          failover -> denials -> lease -> coalesce -> Redis
 //	scope: global:  failover -> denials -> lease -> coalesce -> home
-//	                                         \--> the region's Redis, which holds the leases
+//	                                         \--> the region's Redis, which holds the leases and counts the own share
 type places struct {
 	redis, home driver.Store // behind coalesce; home is nil without one
 	holder      driver.Holder
@@ -32,6 +34,7 @@ type places struct {
 	memory      memstore.Options  // of mode local
 	global      *failover.Options
 	patience    time.Duration // the longest time that the home has to lease units
+	own         *ownShare     // nil without
 
 	mu   sync.Mutex
 	made map[config.Place]*placed // guarded by mu
@@ -95,6 +98,8 @@ func (s *places) open(p config.Place) (*placed, error) {
 	switch {
 	case p.Lease == 0:
 		opts.Trip = s.region.Trip // no region holds units of it: there is nothing to spend while the home is away
+	case p.Own:
+		made.leases, err = s.own.open(behind, s, p.Lease, &opts)
 	case p.Global:
 		made.leases, err = lease.Shared(behind, s.holder, p.Lease, &lease.Options{Within: s.patience})
 	default:
@@ -115,27 +120,20 @@ func (s *places) open(p config.Place) (*placed, error) {
 }
 
 // all returns the stores of all places.
-func (s *places) all() []*placed {
+func (s *places) all() []*placed { return slices.Collect(maps.Values(s.placed())) }
+
+// placed returns the stores by their places.
+func (s *places) placed() map[config.Place]*placed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*placed
-	for _, p := range s.made {
-		all = append(all, p)
-	}
-	return all
+	return maps.Clone(s.made)
 }
 
 // inRegion returns the stores of rules that the region's Redis decides.
 func (s *places) inRegion() map[config.Place]*placed {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	own := make(map[config.Place]*placed)
-	for p, placed := range s.made {
-		if !p.Global {
-			own[p] = placed
-		}
-	}
-	return own
+	all := s.placed()
+	maps.DeleteFunc(all, func(p config.Place, _ *placed) bool { return p.Global })
+	return all
 }
 
 // close writes what was admitted locally, and then gives back what is leased. Failed is the first error of the one, and kept
@@ -177,6 +175,9 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 		Budget: budget + g.home.budget, // the region's Redis is asked first
 		Trip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
 		OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
+	}
+	if opts.Own != nil {
+		s.own = &ownShare{Own: *opts.Own, budget: budget, log: g.home.log}
 	}
 	return s
 }

@@ -1,10 +1,13 @@
 package serve
 
 import (
+	"cmp"
 	"fmt"
 
 	"example.com/sash/driver"
+	"example.com/sash/lease"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/stats"
@@ -33,4 +36,12 @@ func (s *instance) openHome() (*home, error) {
 	return &home{
 		watch: watch, store: client.Observed(opts, watch.Note), reads: client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), close: client.Close,
 	}, nil
+}
+
+// ownShare returns the own share of this region, or nil.
+func (s *instance) ownShare() *lease.Own {
+	if s.Region == "" {
+		return nil
+	}
+	return &lease.Own{Region: s.Region, Regions: s.Regions, Percent: cmp.Or(s.OwnShare, config.DefaultOwnShare)}
 }
