@@ -91,12 +91,21 @@ type ruleRow struct {
 	Unlimited  bool           `json:"unlimited,omitempty"`
 	Refuses    bool           `json:"refuses,omitempty"`
 	Candidate  string         `json:"candidate,omitempty"`
+	Scope      string         `json:"scope,omitempty"` // global, or empty
+	Lease      string         `json:"lease,omitempty"`
+	place      string
 }
 
 func rows(cfg *config.Config) []ruleRow {
 	out := []ruleRow{}
 	for _, r := range cfg.Rules() {
 		row := ruleRow{Descriptor: r.String(), Algorithm: r.Options.Algorithm, Cost: r.Cost, Shadow: r.Shadow, Unlimited: r.Unlimited, Refuses: r.Refuses}
+		if row.place = r.Place.Describe(); r.Place.Global {
+			row.Scope = "global"
+		}
+		if r.Place.Lease > 0 {
+			row.Lease = r.Place.Lease.String()
+		}
 		for _, l := range r.Limits {
 			row.Limits = append(row.Limits, cmp.Or(l.Name, l.String()))
 		}
@@ -115,7 +124,11 @@ func (r *ruleRow) text(t *text) {
 	case r.Refuses:
 		t.say("%s: refuses everything", r.Descriptor)
 	default:
-		t.say("%s: %s by %s", r.Descriptor, strings.Join(r.Limits, " and "), r.Algorithm)
+		words := []string{strings.Join(r.Limits, " and ") + " by " + r.Algorithm.String()}
+		if r.place != "" {
+			words = append(words, r.place)
+		}
+		t.say("%s: %s", r.Descriptor, strings.Join(words, ", "))
 	}
 	if r.Candidate != "" {
 		t.say("%s: %s", r.Descriptor, r.Candidate)

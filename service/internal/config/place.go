@@ -35,6 +35,9 @@ const (
 const (
 	minLease = time.Millisecond
 	maxLease = time.Minute
+
+	leastShared = int64(64) // units of a limit of which a region leases some,
+	leastAlone  = int64(16) // and an instance for itself
 )
 
 const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no day or month of the calendar, no count_refused and no block"
@@ -148,6 +151,16 @@ func (b *ruleBody) readLease(rule *Rule) error {
 	rule.Place.Lease = d
 	if err := b.longer(rule); err != nil {
 		return b.errorf(b.lease, "windows are longer by the lease of %s: %s", short(d), plain(err))
+	}
+	least, who := leastAlone, "Redis"
+	if rule.Place.Global {
+		least, who = leastShared, "the home"
+	}
+	for _, l := range rule.Limits {
+		if l.Units < least {
+			b.warn(b.lease, "a limit of %d units is too small for leases, which need %d: %s decides each call, and lease only makes the window longer", l.Units, least, who)
+			break
+		}
 	}
 	return nil
 }

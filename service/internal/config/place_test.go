@@ -81,6 +81,26 @@ func TestAGlobalRuleThatCannotBeLeased(t *testing.T) {
 	}
 }
 
+// A lease that is given to a limit of too few units does nothing, and the configuration says so.
+func TestALeaseOfALimitThatIsTooSmall(t *testing.T) {
+	for keys, want := range map[string]string{
+		"limits: [\"63/1m\"]\nscope: global\nlease: 1s": "x.yaml:6: a limit of 63 units is too small for leases, which need 64: the home decides each call",
+		"limits: [\"100/1m\", \"15/1s\"]\nlease: 100ms": "x.yaml:5: a limit of 15 units is too small for leases, which need 16: Redis decides each call",
+		"limits: [\"64/1m\"]\nscope: global\nlease: 1s": "",
+		"limits: [\"16/1m\"]\nlease: 1s":                "",
+		"limits: [\"10/1m\"]\nscope: global":            "", // nobody has asked for one
+	} {
+		cfg, err := placed(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(cfg.Warnings(), "\n")
+		if want == "" && got != "" || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: warnings %q, want %q", keys, got, want)
+		}
+	}
+}
+
 func TestPlaceErrorsNameTheLine(t *testing.T) {
 	for name, test := range map[string]struct{ keys, want string }{
 		"another scope":                        {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
