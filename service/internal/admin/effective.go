@@ -79,6 +79,15 @@ func (h *handler) state(known bool) wire.Store {
 	if m := report.Memory; m != nil {
 		store.Memory = &wire.Memory{Subjects: m.Keys, MaxSubjects: m.MaxKeys, Evicted: m.Evicted, TurnedAway: m.TurnedAway}
 	}
+	if home := report.HomeStats; home != nil {
+		store.Home = &wire.Home{
+			State: "down", Address: home.Address, Since: wire.When(home.Since), Way: wire.Seconds(home.Way),
+			Calls: home.Calls, Failed: home.Failed, Leased: home.Leased, Spent: home.Spent, Returned: home.Returned,
+		}
+		if home.Up {
+			store.Home.State = "up"
+		}
+	}
 	if f := report.Forced; f != nil {
 		store.Forced = &wire.Forced{State: f.State.String(), Since: wire.When(f.Since), Until: wire.When(f.Until)}
 		if by := h.forced.Load(); by != nil && known {

@@ -134,6 +134,9 @@ type HomeStats struct {
 	// Way is how long a call to the home takes. Up is whether it answers.
 	Way time.Duration
 	Up  bool
+	// Address is where it is, without the password, and Since when it stopped answering; zero while it is up.
+	Address string
+	Since   time.Time
 }
 
 // Stats returns the counts.
@@ -145,6 +148,9 @@ func (h *Home) Stats() HomeStats {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.Way, s.Up = h.way, !h.lost
+	s.Way, s.Up, s.Address = h.way, !h.lost, h.address
+	if h.lost {
+		s.Since = h.first
+	}
 	return s
 }

@@ -25,6 +25,8 @@ type Report struct {
 	Forced *failover.Forced
 	// Memory is how full the store in memory is: the service's own, or that of mode local.
 	Memory *memstore.Stats
+	// HomeStats is what is known of the store that all regions share; nil without one.
+	HomeStats *HomeStats
 	// Stats are those of the store that answers while Redis does not.
 	Stats failover.Stats
 }
@@ -33,6 +35,10 @@ type Report struct {
 func (g *Guard) Report() Report {
 	memory := g.local.store.Occupancy()
 	r := Report{Health: g.Health(), Address: g.address, Stats: g.stats(), Memory: &memory}
+	if g.home != nil {
+		home := g.home.Stats()
+		r.HomeStats = &home
+	}
 	f, forced := g.Store.Forced()
 	o := g.outages
 	o.mu.Lock()

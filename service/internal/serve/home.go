@@ -32,7 +32,12 @@ func (s *instance) openHome() (*home, error) {
 	}
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
 	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
-	s.stats.Home(func() stats.Home { return stats.Home(watch.Stats()) })
+	s.stats.Home(func() stats.Home {
+		h := watch.Stats()
+		return stats.Home{
+			Calls: h.Calls, Failed: h.Failed, Errands: h.Errands, Leased: h.Leased, Spent: h.Spent, Returned: h.Returned, Alone: h.Alone, Way: h.Way, Up: h.Up,
+		}
+	})
 	return &home{
 		watch: watch, store: client.Observed(opts, watch.Note), reads: client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), close: client.Close,
 	}, nil

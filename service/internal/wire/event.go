@@ -34,6 +34,8 @@ type Store struct {
 	For   *Seconds `json:"for"`
 	// Forced is the state that an operator forced on this instance; null is none.
 	Forced *Forced `json:"forced"`
+	// Home is the store that all regions share; it is left out without one.
+	Home *Home `json:"home,omitempty"`
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int   `json:"instances"`
 	InFlight  int   `json:"in_flight"`
@@ -45,6 +47,23 @@ type Store struct {
 	Bans              int      `json:"bans"`
 	ExceptionsReadAt  *Instant `json:"exceptions_read_at"`
 	ExceptionsCurrent bool     `json:"exceptions_current"`
+}
+
+// A Home is the state of the store that all regions share, and what this instance did there since it started.
+type Home struct {
+	State   string `json:"state"` // up or down
+	Address string `json:"address"`
+	// Since is when it stopped answering; null while it is up.
+	Since *Instant `json:"since"`
+	// Way is how long a call takes. Failed counts Calls without an answer.
+	Way    Seconds `json:"way"`
+	Calls  int64   `json:"calls"`
+	Failed int64   `json:"failed"`
+	// Leased are units that this instance fetched, Spent those that calls of it spent, whoever fetched them, and Returned
+	// those that it gave back unspent.
+	Leased   int64 `json:"leased"`
+	Spent    int64 `json:"spent"`
+	Returned int64 `json:"returned"`
 }
 
 // Forced is a state that an operator forced: up or down.
