@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"strings"
 	"time"
 
 	"example.com/sash"
@@ -24,24 +23,11 @@ func WalkAny(s Setup) error {
 	}
 	w := &walk{Setup: s, oracle: New(), opts: sash.Options{Algorithm: s.Algorithm}}
 	books := w.Choose(2) == 1
-	if s.Algorithm == sash.SlidingBuckets {
-		w.opts.Resolution = resolutions[w.Choose(len(resolutions))]
-	}
-	w.note("algorithm %v, resolution %v, at %v", s.Algorithm, w.opts.Resolution, s.Now().UnixMicro())
-	for range 1 + w.Choose(3) {
-		plan, err := w.plan()
-		if err != nil {
-			return err
-		}
-		w.plans = append(w.plans, plan)
+	if err := w.draw(); err != nil {
+		return err
 	}
 	w.books = books && driver.CanBook(s.Store, w.plans[0])
-	for range s.Steps {
-		if err := w.stepAny(store); err != nil {
-			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
-		}
-	}
-	return nil
+	return w.run(func() error { return w.stepAny(store) })
 }
 
 func (w *walk) stepAny(store driver.Chooser) error {

@@ -3,7 +3,6 @@ package oracle
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"example.com/sash"
@@ -18,24 +17,10 @@ func WalkMany(s Setup) error {
 		return nil
 	}
 	w := &walk{Setup: s, oracle: New(), opts: sash.Options{Algorithm: s.Algorithm, CountRefused: s.Choose(5) == 4}}
-	if s.Algorithm == sash.SlidingBuckets {
-		w.opts.Resolution = resolutions[w.Choose(len(resolutions))]
+	if err := w.draw(); err != nil {
+		return err
 	}
-	w.note("algorithm %v, resolution %v, at %v", s.Algorithm, w.opts.Resolution, s.Now().UnixMicro())
-	for range 1 + w.Choose(3) {
-		plan, err := w.plan()
-		if err != nil {
-			return err
-		}
-		w.plans = append(w.plans, plan)
-		w.books = driver.CanBook(w.Store, plan)
-	}
-	for range s.Steps {
-		if err := w.stepMany(store); err != nil {
-			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
-		}
-	}
-	return nil
+	return w.run(func() error { return w.stepMany(store) })
 }
 
 func (w *walk) stepMany(store driver.Gatherer) error {

@@ -61,10 +61,18 @@ func Walk(s Setup) error {
 		w.Advance(time.Duration(w.Choose(400*24*3600))*time.Second + time.Duration(w.Choose(1e6))*time.Microsecond)
 	}
 	w.opts = sash.Options{Algorithm: s.Algorithm, CountRefused: w.Choose(5) == 4}
-	if s.Algorithm == sash.SlidingBuckets {
+	if err := w.draw(); err != nil {
+		return err
+	}
+	return w.run(w.step)
+}
+
+// draw draws the policies of a walk.
+func (w *walk) draw() error {
+	if w.Algorithm == sash.SlidingBuckets {
 		w.opts.Resolution = resolutions[w.Choose(len(resolutions))]
 	}
-	w.note("algorithm %v, resolution %v, count refused %v, at %v", s.Algorithm, w.opts.Resolution, w.opts.CountRefused, s.Now().UnixMicro())
+	w.note("algorithm %v, resolution %v, count refused %v, at %v", w.Algorithm, w.opts.Resolution, w.opts.CountRefused, w.Now().UnixMicro())
 	for range 1 + w.Choose(3) {
 		plan, err := w.plan()
 		if err != nil {
@@ -74,8 +82,13 @@ func Walk(s Setup) error {
 		w.books = driver.CanBook(w.Store, plan)
 		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
-	for range s.Steps {
-		if err := w.step(); err != nil {
+	return nil
+}
+
+// run takes the steps of a walk. An error has the calls that led to it.
+func (w *walk) run(step func() error) error {
+	for range w.Steps {
+		if err := step(); err != nil {
 			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
 		}
 	}
