@@ -148,7 +148,7 @@ type panics struct{ driver.Store }
 func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	doc, seen := readDocument(t), make(map[string]bool)
 	over := func(store driver.Store, opts *Options) (*server, *Handler) {
-		cfg, err := config.Parse("test.yaml", []byte(limits+"  - {key: strict, count_refused: true, limits: [2/10s]}\n"))
+		cfg, err := config.Parse("test.yaml", []byte(limits+"  - {key: strict, count_refused: true, limits: [2/10s]}\n  - {key: planet, scope: global, limits: [90/10m]}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,6 +227,10 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		s.do(t, exchange{method: http.MethodPost, path: path, body: subject + `,"cost":3}`, header: token, status: refused})
 	}
 	s.do(t, exchange{method: http.MethodPost, path: "/v1/reserve", body: strict + `}`, status: 422})
+	planet := s.do(t, exchange{method: http.MethodPost, path: "/v1/allow", body: `{"domain":"d","entries":[{"key":"planet"}]}`, status: 200})
+	if !strings.Contains(planet, `"scope":"global"`) {
+		t.Errorf("a limit of all regions does not say so: %s", planet)
+	}
 
 	for _, path := range []string{"/v1/settle", "/v1/cancel"} {
 		used := map[string]string{"/v1/settle": `,"used":1`}[path]

@@ -28,11 +28,14 @@ type Decision struct {
 	// Shadow is there, and true, when the limits do not bind: Allowed is true whatever they say, and
 	// RefusedBy and RetryAfter are those of the refusal.
 	Shadow bool `json:"shadow,omitempty"`
+	// Scope is there, and "global", when the limits count the calls of all regions together.
+	Scope string `json:"scope,omitempty"`
 	// Limits has one element a limit, and is empty when nothing limits the call.
 	Limits []Limit `json:"limits"`
 	// At is the store's clock when it decided; null when the store was not asked.
 	At *Instant `json:"at"`
-	// Source says where the decision came from: store; cache, for a refusal of the store that still holds; and while the
+	// Source says where the decision came from: store; cache, for a refusal of the store that still holds; lease, for units
+	// that the store charged in advance; and while the
 	// store is unavailable local, for this process over its share, or policy, where nothing was counted. Null
 	// when nothing limits the call.
 	Source *string `json:"source"`
@@ -63,6 +66,9 @@ func AnswerOf(a *decide.Answer) Decision {
 	tightest, _ := a.Tightest()
 	d.Remaining, d.At = &tightest.Remaining, When(a.At)
 	d.source(a)
+	if a.Rule != nil && a.Rule.Place.Global {
+		d.Scope = "global"
+	}
 	d.Limits = make([]Limit, len(a.Limits))
 	for i := range a.Limits {
 		l := &a.Limits[i]
