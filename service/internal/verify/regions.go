@@ -113,7 +113,7 @@ func RunRegions(ctx context.Context, opts RegionsOptions) (*RegionsReport, error
 	}
 	began := time.Now()
 	for rounds := 0; ctx.Err() == nil && report.Over() == nil && (rounds == 0 || time.Since(began) < opts.For); rounds++ {
-		s := newGlobe(&opts, asker, limits, rounds)
+		s := newTour(&opts, asker, limits, rounds)
 		s.run(ctx, min(opts.For-time.Since(began), max(round, min(2*longest, longestRound))))
 		report.Took = time.Since(began)
 		if err := s.judge(report, times); err != nil {
@@ -165,8 +165,8 @@ func (o *RegionsOptions) asking(own string, key int) ask {
 // of all entries are given, there is only the first.
 const keys = 2
 
-// A globe is one round: its subjects, and the callers in all regions.
-type globe struct {
+// A tour is one round over the regions: its subjects, and the callers in all regions.
+type tour struct {
 	asker   *asker
 	asks    [keys]ask
 	limits  []wire.Limit
@@ -181,7 +181,7 @@ type globe struct {
 
 // A caller makes one call after the other in a region.
 type caller struct {
-	globe   *globe
+	tour    *tour
 	region  int
 	to      Region
 	rng     *rand.Rand
@@ -195,8 +195,8 @@ type caller struct {
 // shareOfLimit is which part of the smallest limit the largest calls ask for, so that a thousand calls or two reach it.
 const shareOfLimit = 1000
 
-func newGlobe(opts *RegionsOptions, a *asker, limits []wire.Limit, rounds int) *globe {
-	g := &globe{asker: a, limits: limits, keys: 1, regions: len(opts.Regions), most: limits[0].Units}
+func newTour(opts *RegionsOptions, a *asker, limits []wire.Limit, rounds int) *tour {
+	g := &tour{asker: a, limits: limits, keys: 1, regions: len(opts.Regions), most: limits[0].Units}
 	window := time.Duration(limits[0].Window)
 	for _, l := range limits {
 		g.most, window = min(g.most, l.Units), min(window, time.Duration(l.Window))
@@ -213,14 +213,14 @@ func newGlobe(opts *RegionsOptions, a *asker, limits []wire.Limit, rounds int) *
 	for i := range opts.Workers {
 		region := i % len(opts.Regions)
 		g.callers = append(g.callers, &caller{
-			globe: g, region: region, to: opts.Regions[region], times: make(latencies), refused: make(map[string]int),
+			tour: g, region: region, to: opts.Regions[region], times: make(latencies), refused: make(map[string]int),
 			rng: rng(Options{Seed: opts.Seed}, rounds, i),
 		})
 	}
 	return g
 }
 
-func (g *globe) run(ctx context.Context, length time.Duration) {
+func (g *tour) run(ctx context.Context, length time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	g.began = time.Now()
@@ -239,8 +239,8 @@ func (g *globe) run(ctx context.Context, length time.Duration) {
 
 // pick returns the subject of a call: in the region's turn, half of the time the one whose demand moves.
 func (c *caller) pick(since time.Duration) int {
-	if int(since/c.globe.turn)%c.globe.regions == c.region {
-		return c.rng.IntN(c.globe.keys)
+	if int(since/c.tour.turn)%c.tour.regions == c.region {
+		return c.rng.IntN(c.tour.keys)
 	}
 	return 0
 }
@@ -249,13 +249,13 @@ func (c *caller) pick(since time.Duration) int {
 const rest = 20 * time.Millisecond
 
 func (c *caller) call(ctx context.Context) {
-	sent := time.Since(c.globe.began)
+	sent := time.Since(c.tour.began)
 	key := c.pick(sent)
-	what := c.globe.asks[key]
-	what.Cost = 1 + c.rng.Int64N(c.globe.most)
+	what := c.tour.asks[key]
+	what.Cost = 1 + c.rng.Int64N(c.tour.most)
 	// The end of the round does not cancel calls: their outcome would be unknown.
-	d, err := c.globe.asker.post(context.WithoutCancel(ctx), c.to, "/v1/allow", what)
-	done := time.Since(c.globe.began)
+	d, err := c.tour.asker.post(context.WithoutCancel(ctx), c.to, "/v1/allow", what)
+	done := time.Since(c.tour.began)
 	if err != nil {
 		c.seen.Unanswered++
 		c.seen.LastError = err
@@ -286,7 +286,7 @@ func (c *caller) call(ctx context.Context) {
 var ErrSlept = errors.New("this machine slept during the run, or its clock was set: the times prove nothing; run it again")
 
 // judge adds a round to the report.
-func (g *globe) judge(report *RegionsReport, times []latencies) error {
+func (g *tour) judge(report *RegionsReport, times []latencies) error {
 	report.Keys += g.keys
 	var spans [keys][]span
 	for _, c := range g.callers {

@@ -16,8 +16,8 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A place answers as the sash serve of a region. The zero value needs a limiter.
-type place struct {
+// A faked answers as the sash serve of a region. The zero value needs a limiter.
+type faked struct {
 	limiter *sash.Limiter
 	asked   func()               // before it decides
 	decided func()               // before it answers
@@ -35,7 +35,7 @@ func limiterOf(t *testing.T, limits ...sash.Limit) *sash.Limiter {
 	return l
 }
 
-func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *faked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var what ask
 	if err := json.NewDecoder(r.Body).Decode(&what); err != nil || p.token != "" && r.Header.Get("Authorization") != "Bearer "+p.token {
 		wire.Fail(w, http.StatusUnauthorized, "the token is wrong")
@@ -74,15 +74,15 @@ func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, status, d)
 }
 
-// over runs over places.
-func over(t *testing.T, opts RegionsOptions, places ...*place) (*RegionsReport, error) {
+// over checks the bound over services.
+func over(t *testing.T, opts RegionsOptions, services ...*faked) (*RegionsReport, error) {
 	t.Helper()
-	for i, p := range places {
+	for i, p := range services {
 		s := httptest.NewServer(p)
 		t.Cleanup(s.Close)
 		opts.Regions = append(opts.Regions, Region{Name: []string{"eu", "us", "ap"}[i], URL: s.URL})
 	}
-	opts.Domain, opts.Workers, opts.Seed = "shop", 3*len(places), 7
+	opts.Domain, opts.Workers, opts.Seed = "shop", 3*len(services), 7
 	if opts.Entries == nil {
 		opts.Entries = []config.Entry{{Key: "user"}}
 	}
@@ -95,7 +95,7 @@ func over(t *testing.T, opts RegionsOptions, places ...*place) (*RegionsReport, 
 func TestRegionsThatShareALimitKeepIt(t *testing.T) {
 	t.Parallel()
 	shared := limiterOf(t, sash.Every(3, 200*time.Millisecond), sash.Every(5, time.Second))
-	r, err := over(t, RegionsOptions{Token: "secret"}, &place{limiter: shared, token: "secret"}, &place{limiter: shared}, &place{limiter: shared})
+	r, err := over(t, RegionsOptions{Token: "secret"}, &faked{limiter: shared, token: "secret"}, &faked{limiter: shared}, &faked{limiter: shared})
 	if err != nil || r.Over() != nil || len(r.Limits) != 2 {
 		t.Fatalf("%v: %+v", err, r)
 	}
@@ -121,7 +121,7 @@ func TestALimitInEachRegionIsFound(t *testing.T) {
 	t.Parallel()
 	limit := sash.Every(4, time.Minute)
 	before := time.Now()
-	r, err := over(t, RegionsOptions{For: 3 * time.Second}, &place{limiter: limiterOf(t, limit)}, &place{limiter: limiterOf(t, limit)}, &place{limiter: limiterOf(t, limit)})
+	r, err := over(t, RegionsOptions{For: 3 * time.Second}, &faked{limiter: limiterOf(t, limit)}, &faked{limiter: limiterOf(t, limit)}, &faked{limiter: limiterOf(t, limit)})
 	if err != nil || r.Over() == nil {
 		t.Fatalf("%v: %+v", err, r)
 	}
@@ -142,14 +142,14 @@ func gate() {
 // Many calls that arrive at one instant, or are answered at one, were not admitted at one.
 func TestSlowWaysAreNoViolation(t *testing.T) {
 	t.Parallel()
-	for name, slow := range map[string]place{"to the region": {asked: gate}, "back": {decided: gate}} {
+	for name, slow := range map[string]faked{"to the region": {asked: gate}, "back": {decided: gate}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			slow.limiter = limiterOf(t, sash.Every(3, 100*time.Millisecond))
 			if name == "to the region" { // and is decided later than the other calls
 				slow.limiter = limiterOf(t, sash.Every(3, 600*time.Millisecond))
 			}
-			r, err := over(t, RegionsOptions{For: 2 * time.Second}, &slow, &place{limiter: slow.limiter})
+			r, err := over(t, RegionsOptions{For: 2 * time.Second}, &slow, &faked{limiter: slow.limiter})
 			if r == nil || r.Over() != nil {
 				t.Errorf("%v: %+v", err, r)
 			}
@@ -161,25 +161,25 @@ func TestWhatCannotBeJudgedIsAnError(t *testing.T) {
 	t.Parallel()
 	limit := sash.Every(20, time.Minute)
 	shared := limiterOf(t, limit)
-	fine := func() *place { return &place{limiter: shared} }
-	name := func(change func(*wire.Decision)) *place { return &place{limiter: shared, change: change} }
+	fine := func() *faked { return &faked{limiter: shared} }
+	name := func(change func(*wire.Decision)) *faked { return &faked{limiter: shared, change: change} }
 	for what, c := range map[string]struct {
-		place *place
-		say   string
+		service *faked
+		say     string
 	}{
 		"a rule that one region does not know":   {name(func(d *wire.Decision) { d.Limits = nil; d.Source = nil }), "region us at http://127.0.0.1:.*no rule of the domain shop"},
-		"a domain that one region does not know": {&place{limiter: shared, status: http.StatusNotFound}, "region us .*the service has said this"},
+		"a domain that one region does not know": {&faked{limiter: shared, status: http.StatusNotFound}, "region us .*the service has said this"},
 		"a rule of each region":                  {name(func(d *wire.Decision) { d.Scope = "" }), "region us .*no scope: global"},
 		"a rule in shadow mode":                  {name(func(d *wire.Decision) { d.Shadow = true }), "shadow mode"},
 		"a limit by the calendar":                {name(func(d *wire.Decision) { d.Limits[0].Window = 0 }), "20/1m is a calendar limit"},
-		"other limits":                           {&place{limiter: limiterOf(t, sash.Every(30, time.Minute))}, "region eu has the limits 20/1m, and region us has 30/1m"},
+		"other limits":                           {&faked{limiter: limiterOf(t, sash.Every(30, time.Minute))}, "region eu has the limits 20/1m, and region us has 30/1m"},
 		"stores that do not answer":              {name(func(d *wire.Decision) { p := "policy"; d.Limits, d.Source, d.Cause = nil, &p, "down" }), `cause down`},
-		"a caller without the token":             {&place{limiter: shared, token: "secret"}, "the token is wrong"},
-		"a region that answers no call":          {&place{limiter: shared, status: http.StatusServiceUnavailable}, "region us .*answered no call.*the service has said this"},
+		"a caller without the token":             {&faked{limiter: shared, token: "secret"}, "the token is wrong"},
+		"a region that answers no call":          {&faked{limiter: shared, status: http.StatusServiceUnavailable}, "region us .*answered no call.*the service has said this"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			_, err := over(t, RegionsOptions{}, fine(), c.place)
+			_, err := over(t, RegionsOptions{}, fine(), c.service)
 			if err == nil || !regexp.MustCompile(c.say).MatchString(err.Error()) {
 				t.Errorf("%v; want %q", err, c.say)
 			}
@@ -188,7 +188,7 @@ func TestWhatCannotBeJudgedIsAnError(t *testing.T) {
 	t.Run("a limit that is not reached", func(t *testing.T) {
 		t.Parallel()
 		roomy, slowly := limiterOf(t, sash.Every(100_000, time.Minute)), func() { time.Sleep(20 * time.Millisecond) }
-		_, err := over(t, RegionsOptions{}, &place{limiter: roomy, asked: slowly}, &place{limiter: roomy, asked: slowly})
+		_, err := over(t, RegionsOptions{}, &faked{limiter: roomy, asked: slowly}, &faked{limiter: roomy, asked: slowly})
 		if err == nil || !strings.Contains(err.Error(), "no call was refused") {
 			t.Error(err)
 		}
@@ -206,7 +206,7 @@ func TestWhatCannotBeJudgedIsAnError(t *testing.T) {
 
 // A machine that stood still counts less time than has passed, so that windows look fuller than they were.
 func TestAMachineThatSleptShowsNoViolation(t *testing.T) {
-	g := &globe{limits: []wire.Limit{{Units: 1, Window: wire.Seconds(time.Second)}}, keys: 1}
+	g := &tour{limits: []wire.Limit{{Units: 1, Window: wire.Seconds(time.Second)}}, keys: 1}
 	g.callers = []*caller{{spans: [keys][]span{{{0, 1, 1, 0}, {2, 3, 1, 0}}}}}
 	report := func() *RegionsReport {
 		return &RegionsReport{Limits: []LimitReport{{Limit: g.limits[0]}}, Regions: make([]RegionReport, 1)}
@@ -225,7 +225,7 @@ func TestAMachineThatSleptShowsNoViolation(t *testing.T) {
 func TestASubjectThatIsNamedIsOne(t *testing.T) {
 	t.Parallel()
 	limit := sash.Every(4, time.Minute)
-	r, err := over(t, RegionsOptions{Entries: []config.Entry{{Key: "user", Value: "42"}}}, &place{limiter: limiterOf(t, limit)}, &place{limiter: limiterOf(t, limit)})
+	r, err := over(t, RegionsOptions{Entries: []config.Entry{{Key: "user", Value: "42"}}}, &faked{limiter: limiterOf(t, limit)}, &faked{limiter: limiterOf(t, limit)})
 	if err != nil || r.Keys != 1 || r.Over() == nil || r.Over().Fullest != 8 {
 		t.Errorf("%v: %+v", err, r)
 	}
