@@ -35,9 +35,8 @@ type Decision struct {
 	// At is the store's clock when it decided; null when the store was not asked.
 	At *Instant `json:"at"`
 	// Source says where the decision came from: store; cache, for a refusal of the store that still holds; lease, for units
-	// that the store charged in advance; and while the
-	// store is unavailable local, for this process over its share, or policy, where nothing was counted. Null
-	// when nothing limits the call.
+	// that the store charged in advance; own, for the region's own share; and while the store is unavailable local, for this
+	// process over its share, or policy, where nothing was counted. Null when nothing limits the call.
 	Source *string `json:"source"`
 	// Cause is there when the source is own, local or policy and the store did not decide, and says why the store did not decide: see
 	// decide.Cause.
