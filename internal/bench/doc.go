@@ -13,5 +13,8 @@
 //	report         figures, tables and plots, and the page that shows them
 //	cmd/sashbench  runs the benchmarks and writes a page of docs
 //
+//	servers         gets other versions of Redis and Valkey
+//	cmd/servertest  runs the tests of the store on them, and writes a table into docs/guarantees.md
+//
 // Each package that measures keeps its part of the page, the method and the place of each table, in page.md.
 package bench

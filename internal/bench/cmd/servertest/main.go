@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -49,6 +50,7 @@ func run(ctx context.Context) error {
 	}
 	results := map[cell]int{}
 	ran := 0
+	var failed []error
 	for i, s := range all {
 		if !strings.HasPrefix(s.String(), *only) {
 			continue
@@ -58,7 +60,8 @@ func run(ctx context.Context) error {
 			began := time.Now()
 			counts, err := suite.run(ctx, s, programs[i])
 			if err != nil {
-				return fmt.Errorf("%s: %s: %w", s, suite.name, err)
+				failed = append(failed, fmt.Errorf("%s: %s: %w", s, suite.name, err))
+				counts = map[string]int{"both": 0} // none of its numbers stays
 			}
 			fmt.Fprintf(os.Stderr, "%s: %s: %v passed in %v\n", s, suite.name, counts, time.Since(began).Round(time.Second))
 			for client, n := range counts {
@@ -70,10 +73,10 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("-only: there is no server %q", *only)
 	}
 	fmt.Print(markdown(all, results))
-	if *page == "" {
-		return nil
+	if *page != "" {
+		failed = append(failed, write(*page, all, results))
 	}
-	return write(*page, all, results)
+	return errors.Join(failed...)
 }
 
 // get returns all servers and their programs.
