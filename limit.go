@@ -3,7 +3,6 @@ package sash
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"example.com/sash/driver"
@@ -160,63 +159,6 @@ func (l Limit) Validate() error {
 		return fmt.Errorf("%w: %s: the window must be whole microseconds", ErrInvalidLimit, l)
 	}
 	return nil
-}
-
-// ParseLimit reads a limit: units, a slash, and a window ("300/5m", "25/5s", "9500/24h", "60/h",
-// "1000/7d") or a calendar period with its zone ("10000/day@America/Los_Angeles", "100/month@UTC").
-// A window is a [time.ParseDuration] string, or whole days with "d"; without a number it is one.
-// The error is [ErrInvalidLimit].
-func ParseLimit(s string) (Limit, error) {
-	fail := func(why string) (Limit, error) {
-		return Limit{}, fmt.Errorf("%w: %q: %s", ErrInvalidLimit, clip(s), why)
-	}
-	units, rest, ok := strings.Cut(s, "/")
-	if !ok {
-		return fail(`write units, a slash and a window, such as "300/5m"`)
-	}
-	n, err := strconv.ParseInt(units, 10, 64)
-	if err != nil {
-		return fail("the units before the slash must be a whole number")
-	}
-	l := Limit{Units: n}
-	if name, zone, ok := strings.Cut(rest, "@"); ok {
-		for p := CalendarHour; p <= CalendarMonth; p++ {
-			if name == p.String() {
-				l.Period = p
-			}
-		}
-		if l.Period == 0 {
-			return fail("a calendar period is hour, day or month")
-		}
-		if zone == "" || zone == "Local" {
-			return fail(`name the zone, such as "day@UTC" or "day@America/Los_Angeles"`)
-		}
-		if l.Zone, err = time.LoadLocation(zone); err != nil {
-			return fail("unknown time zone " + strconv.Quote(clip(zone)))
-		}
-	} else {
-		if rest == "hour" || rest == "day" || rest == "month" {
-			return fail("for a calendar " + rest + " name the zone, such as \"" + rest + "@UTC\"; for a sliding window give its length, such as \"24h\"")
-		}
-		if l.Window, err = parseWindow(rest); err != nil {
-			return fail(`the window after the slash must be a duration, such as "5s", "1m30s", "24h" or "7d"`)
-		}
-	}
-	if err := l.Validate(); err != nil {
-		return Limit{}, err
-	}
-	return l, nil
-}
-
-func parseWindow(s string) (time.Duration, error) {
-	if s != "" && s[0] >= 'a' && s[0] <= 'z' {
-		s = "1" + s
-	}
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	return time.ParseDuration(s)
 }
 
 // clip shortens what a caller sent for an error message.

@@ -1,7 +1,9 @@
 package sash_test
 
 import (
+	"encoding/json"
 	"errors"
+	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,88 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		if !errors.Is(err, sash.ErrInvalidLimit) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %v; want ErrInvalidLimit with %q", in, err, hint)
 		}
+	}
+}
+
+// What other libraries read is refused with the forms to write, each of which means the same.
+func TestParseLimitSaysWhatToWrite(t *testing.T) {
+	for in, want := range map[string][]string{
+		"10/second":           {"10/s"},
+		"10/sec":              {"10/s"},
+		"10/min":              {"10/m"},
+		"10/minute":           {"10/m"},
+		"10/5 minutes":        {"10/5m"},
+		"10 / 5m":             {"10/5m"},
+		"10 per minute":       {"10/m"},
+		"10 PER 30  Seconds":  {"10/30s"},
+		"10 per m":            {"10/m"},
+		"10/hr":               {"10/h"},
+		"10/week":             {"10/7d"},
+		"10/2 days":           {"10/2d"},
+		"10/hour":             {"10/h", "10/hour@UTC"},
+		"10 per hour":         {"10/h", "10/hour@UTC"},
+		"10 per day":          {"10/d", "10/day@UTC"},
+		"10/month":            {"10/30d", "10/month@UTC"},
+		"10/fortnight":        nil,
+		"10/2 weeks":          nil,
+		"ten per minute":      nil,
+		"10 per":              nil,
+		"10/-5 minutes":       nil,
+		"10/99999999 minutes": nil,
+		"0 per minute":        nil,
+		"10/minute/second":    nil,
+	} {
+		_, err := sash.ParseLimit(in)
+		if !errors.Is(err, sash.ErrInvalidLimit) {
+			t.Errorf("%q: %v", in, err)
+			continue
+		}
+		_, says, written := strings.Cut(err.Error(), ": write \"")
+		if written != (want != nil) {
+			t.Errorf("%q: %v, want %q", in, err, want)
+		}
+		for _, form := range want {
+			if !strings.Contains("\""+says, "\""+form+"\"") {
+				t.Errorf("%q: %v, want %q", in, err, form)
+			}
+			if _, err := sash.ParseLimit(form); err != nil {
+				t.Errorf("%q says to write %q: %v", in, form, err)
+			}
+		}
+	}
+}
+
+// A configuration library reads a limit as text, and writes it as it was.
+func TestALimitIsText(t *testing.T) {
+	var config struct {
+		Burst sash.Limit
+		Daily []sash.Limit
+		By    map[sash.Limit]string
+	}
+	const text = `{"Burst":"25/5s","Daily":["10000/day@America/Los_Angeles","9500/1d"],"By":{"1/1h":"x"}}`
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.Burst != sash.Every(25, 5*time.Second) || config.Daily[0].Period != sash.CalendarDay || config.By[sash.PerHour(1)] != "x" {
+		t.Errorf("%+v", config)
+	}
+	again, err := json.Marshal(config)
+	if err != nil || string(again) != text {
+		t.Errorf("written as %s, %v", again, err)
+	}
+	if err := json.Unmarshal([]byte(`{"Burst":"10 per minute"}`), &config); !errors.Is(err, sash.ErrInvalidLimit) {
+		t.Errorf("%v", err)
+	}
+	if config.Burst != sash.Every(25, 5*time.Second) {
+		t.Errorf("text that cannot be read changed the limit to %v", config.Burst)
+	}
+	if text, err := (sash.Limit{Units: 1}).MarshalText(); !errors.Is(err, sash.ErrInvalidLimit) {
+		t.Errorf("a limit without a window is written as %q, %v", text, err)
+	}
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.TextVar(&config.Burst, "limit", sash.PerMinute(60), "")
+	if err := flags.Parse([]string{"-limit", "7/1m30s"}); err != nil || config.Burst != sash.Every(7, 90*time.Second) {
+		t.Errorf("%v, %v", config.Burst, err)
 	}
 }
 

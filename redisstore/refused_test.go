@@ -14,7 +14,7 @@ import (
 
 const (
 	after7 = " script: 25b3209615a82311c4343b147a23923f4d94c920, on @user_script:1." // Redis 7 within a script
-	after9 = " script: on @user_script:1." // Valkey 9
+	after9 = " script: on @user_script:1."                                           // Valkey 9
 	ahead6 = "ERR Error running script (call to f_25b3209615a82311c4343b147a23923f4d94c920): @user_script:12: "
 )
 
