@@ -266,6 +266,10 @@ bench-scale: redis ## measure a million keys in memory and on Redis, and write d
 bench-regions: redis ## measure one limit over three regions, beside one Redis for all and a limit in each, and write docs/benchmarks-regions.md (about eight minutes)
 	cd internal/bench && go run ./cmd/sashbench -parts regions -o ../../docs/benchmarks-regions.md
 
+.PHONY: bench-servers
+bench-servers: redis ## measure the versions of Redis and Valkey that make test-servers tests, and write docs/benchmarks-servers.md (about four minutes)
+	cd internal/bench && go run ./cmd/sashbench -parts servers -o ../../docs/benchmarks-servers.md
+
 .PHONY: tidy
 tidy: ## tidy every go.mod, and build each module without go.work
 	@go run ./internal/release tidy

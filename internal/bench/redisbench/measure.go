@@ -25,6 +25,7 @@ type tally struct {
 	allowed   int     // decisions of which every call was admitted
 	left      int64   // units left after the last decision
 	micros    float64 // server time of one decision
+	processor float64 // microseconds that the server used of the processor for one decision
 	wall      time.Duration
 }
 
@@ -44,6 +45,10 @@ func (b bench) decide(c contender, jobs []job, n int) (tally, error) {
 		return tally{}, err
 	}
 	t := tally{decisions: n}
+	before, err := b.Processor()
+	if err != nil {
+		return t, err
+	}
 	began := time.Now()
 	for done := 0; done < n; {
 		pipe := b.Pipeline()
@@ -75,6 +80,11 @@ func (b bench) decide(c contender, jobs []job, n int) (tally, error) {
 		}
 	}
 	t.wall = time.Since(began)
+	after, err := b.Processor()
+	if err != nil {
+		return t, err
+	}
+	t.processor = (after - before) / float64(n)
 	micros, err := b.ScriptTime()
 	t.micros = micros / float64(n)
 	return t, err

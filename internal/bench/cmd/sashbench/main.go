@@ -34,6 +34,7 @@ var benches = map[string][]func(*report.Report) error{
 	"go":      {gobench.Run, gobench.HTTP},
 	"scale":   {gobench.Scale, netbench.Scale},
 	"regions": {regionbench.Run},
+	"servers": {redisbench.Servers},
 }
 
 func main() {
@@ -57,7 +58,7 @@ func run() error {
 	flag.IntVar(&cfg.ClientRounds, "net-rounds", 5, "alternating rounds of every figure of decisions through a client")
 	flag.IntVar(&cfg.Calls, "calls", 10_000, "decisions in a round where the server's time is measured")
 	flag.DurationVar(&cfg.Turn, "long", 250*time.Millisecond, "how long each contender decides through a client in a round")
-	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go, scale and regions")
+	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go, scale, regions and servers")
 	quick := flag.Bool("quick", false, "check in about a minute that everything runs; the figures mean little")
 	flag.Parse()
 	if *quick {
