@@ -12,8 +12,11 @@ import (
 	"example.com/sash/driver"
 )
 
-// regionsKey is the key of the agreement at home, and of the record in the store of a region.
-const regionsKey = "regions"
+// The keys of the agreement at home, and of the record in the store of a region, which may be one store.
+const (
+	regionsKey = "regions"
+	recordKey  = "region"
+)
 
 // mostSwaps is how often a text is written that others write at the same time.
 const mostSwaps = 8
@@ -33,7 +36,7 @@ func (k *kept) holds(t terms) bool {
 
 // look reads the record of the region.
 func (o *own) look(ctx context.Context) (k kept, err error) {
-	got, err := o.near.Swap(ctx, regionsKey, driver.Swap{})
+	got, err := o.near.Swap(ctx, recordKey, driver.Swap{})
 	if err != nil {
 		return k, err
 	}
@@ -226,7 +229,7 @@ func (o *own) write(ctx context.Context, is kept) error {
 
 // replace writes a record in place of one that is known, and reads it, whether or not another process came first.
 func (o *own) replace(ctx context.Context, is *kept, next record) error {
-	got, err := o.near.Swap(ctx, regionsKey, driver.Swap{Old: is.text, New: next.text(), Lasts: (o.keeps + 2*o.refresh).Microseconds()})
+	got, err := o.near.Swap(ctx, recordKey, driver.Swap{Old: is.text, New: next.text(), Lasts: (o.keeps + 2*o.refresh).Microseconds()})
 	if err != nil {
 		return err
 	}
@@ -248,4 +251,31 @@ func (s *Store) Agree(ctx context.Context) error {
 		return unconnected(cause)
 	}
 	return why
+}
+
+// Registered returns the names of the regions that have an own share at a home. The error says why this region would have
+// none there; another store with its name is not looked for. It writes nothing, and needs no Store.
+func (o *Own) Registered(ctx context.Context, home driver.Store) (regions []string, err error) {
+	far, ok := driver.As[driver.Swapper](home)
+	if !ok {
+		return nil, driver.ErrUnsupported
+	}
+	got, err := far.Swap(ctx, regionsKey, driver.Swap{})
+	if err != nil {
+		return nil, err
+	}
+	all, err := readAgreement(got.Text)
+	if err != nil {
+		return nil, err
+	}
+	all = all.at(got.At)
+	me := member{region: o.Region}
+	for _, m := range all.members {
+		regions = append(regions, m.region)
+		if m.region == o.Region {
+			me.store = m.store
+		}
+	}
+	_, err = all.join(terms{int64(o.Regions), int64(o.Percent)}, me)
+	return regions, err
 }

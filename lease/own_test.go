@@ -433,3 +433,26 @@ func TestTextsOfAgreements(t *testing.T) {
 		}
 	})
 }
+
+// Registered compares an own share with what regions have agreed on, and writes nothing.
+func TestRegistered(t *testing.T) {
+	home := memstore.New(nil)
+	if names, err := (&Own{Region: "here", Regions: 2, Percent: 10}).Registered(t.Context(), home); err != nil || len(names) > 0 {
+		t.Errorf("%q, %v", names, err)
+	}
+	for _, name := range []string{"here", "there"} {
+		if err := newPlace(t, home, memstore.New(nil), name, 2, 10, sash.PerMinute(100)).store.Agree(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for own, wrong := range map[Own]string{
+		{Region: "here", Regions: 2, Percent: 10}: "",
+		{Region: "here", Regions: 2, Percent: 20}: "other regions have agreed on",
+		{Region: "more", Regions: 2, Percent: 10}: "2 regions have own shares already",
+	} {
+		names, err := own.Registered(t.Context(), home)
+		if !slices.Equal(names, []string{"here", "there"}) || (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%+v: %q, %v", own, names, err)
+		}
+	}
+}

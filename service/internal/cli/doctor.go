@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash/failover"
+	"example.com/sash/lease"
 	"example.com/sash/service/internal/doctor"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/serve"
@@ -20,6 +21,7 @@ type checkup struct {
 	redis, home, config string
 	budget, homeBudget  time.Duration
 	strict, json        bool
+	own                 lease.Own
 }
 
 func (a *app) doctor() *cobra.Command {
@@ -39,8 +41,8 @@ finding says what was seen and what to do.
 The keys are those of sash serve in the same environment: see sash help redis.
 
 --home checks the home of rules with scope: global too, which has the same needs, over the way from
-here: within --home-budget, and with --config whether the leases of the rules fit the way. Run it in
-each region.
+here: within --home-budget, with --config whether the leases of the rules fit the way, and with
+--region and --regions whether this region has an own share. Run it in each region.
 
 The last finding has the ACL line of a user with the rights that a limiter needs and no others. That
 user may not read the configuration: run doctor as an administrator once, and as the limiter's user
@@ -60,6 +62,7 @@ Redis does not answer or refuses the user.`,
 	f.StringVar(&c.home, "home", "", homeUsage+", to check as well (default: $"+homeVariable+")")
 	f.DurationVar(&c.homeBudget, "home-budget", serve.DefaultHomeBudget, "time that one decision of the home may take, as sash serve --home-budget has it")
 	f.StringVar(&c.config, "config", "", "configuration `file` or directory, whose leases are compared with the way to the home")
+	regionFlags(f, &c.own.Region, &c.own.Regions, &c.own.Percent)
 	f.BoolVar(&c.strict, "strict", false, "exit 1 for warnings too")
 	jsonFlag(f, &c.json)
 	return cmd
@@ -72,6 +75,8 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", c.budget)
 	case c.homeBudget <= 0:
 		return fmt.Errorf("--home-budget %v: give a time above zero, such as 1s", c.homeBudget)
+	case c.own.Region != "" && c.home == "":
+		return errors.New("--region: regions agree on their own shares at their home: give --home too")
 	case c.config != "" && c.home == "":
 		return errors.New("--config: only leases of the home are compared with the configuration: give --home too")
 	}
@@ -139,6 +144,9 @@ func examine(ctx context.Context, to *remote, opts doctor.Options) (*examined, e
 
 func (a *app) examineHome(ctx context.Context, c *checkup, prefix string) (*examined, error) {
 	opts := doctor.Options{Prefix: prefix, Budget: c.homeBudget, Home: true}
+	if c.own.Region != "" {
+		opts.Own = &c.own
+	}
 	if c.config != "" {
 		cfg, err := (&reading{}).load(c.config)
 		if err != nil {
