@@ -118,6 +118,30 @@ test-clients: ## send gRPC requests from grpcurl, Node and Python (installs Debi
 	fi
 	go test -tags clients -count 1 -run Clients ./service/cmd/sash
 
+.PHONY: test-languages
+test-languages: ## ask over RESP from redis-cli, PHP, Ruby, Python, Node, Go and, where Maven is, Java, and run examples/resp (installs Debian's packages if missing; not part of make test)
+	@missing=(); \
+	for program in redis-cli:redis-tools php:php-cli ruby:ruby node:nodejs npm:npm; do \
+		command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); \
+	done; \
+	php -m 2>/dev/null | grep -qx redis || missing+=(php-redis); \
+	ruby -e 'require "redis"' 2>/dev/null || missing+=(ruby-redis); \
+	/usr/bin/python3 -c 'import redis' 2>/dev/null || missing+=(python3-redis); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "installing $${missing[*]}"; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
+	fi
+	@[ -d bin/languages/node_modules/express ] || npm install --silent --no-audit --no-fund --no-save --prefix bin/languages ioredis@6.0.0 express@5.3.0
+	@if ! { command -v mvn && command -v javac; } >/dev/null; then \
+		echo "Java is NOT tested: there is no Maven or no JDK here (apt-get install maven)"; \
+	elif ! [ -d bin/languages/jedis ]; then \
+		mvn -q -B -f service/cmd/sash/testdata/languages/pom.xml dependency:copy-dependencies -DoutputDirectory="$(CURDIR)/bin/languages/jedis"; \
+	fi
+	jedis=; [ ! -d bin/languages/jedis ] || jedis="$(CURDIR)/bin/languages/jedis"; \
+	SASH_JEDIS="$$jedis" NODE_PATH="$(CURDIR)/bin/languages/node_modules" go test -tags languages -count 1 -v -run Languages ./service/cmd/sash
+
 .PHONY: test-deploy
 test-deploy: ## run the image's binary in an empty root, check the systemd unit, and deploy as docs/security.md does (as root; not part of make test)
 	@missing=(); \

@@ -11,6 +11,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -29,6 +30,7 @@ type protocol struct {
 var protocols = []protocol{
 	{"gRPC", dialGRPC},
 	{"HTTP", dialHTTP},
+	{"RESP", dialRESP},
 }
 
 func dialGRPC(s *service, entry string) (load.Decide, func(), error) {
@@ -87,4 +89,20 @@ func dialHTTP(s *service, entry string) (load.Decide, func(), error) {
 		}
 		return false, fmt.Errorf("servicebench: %s", res.Status)
 	}, transport.CloseIdleConnections, nil
+}
+
+// dialRESP calls with go-redis, which takes a connection for each call in flight.
+func dialRESP(s *service, entry string) (load.Decide, func(), error) {
+	client := redis.NewClient(&redis.Options{Addr: s.RESP, PoolSize: 1024, MaxRetries: -1})
+	return func(ctx context.Context, key string) (bool, error) {
+		reply, err := client.Do(ctx, "SASH.ALLOW", "bench", "ENTRY", entry, key).Result()
+		if err != nil {
+			return false, err
+		}
+		fields, ok := reply.(map[any]any)
+		if !ok {
+			return false, fmt.Errorf("servicebench: a reply of type %T", reply)
+		}
+		return fields["allowed"] == int64(1), nil
+	}, func() { _ = client.Close() }, nil
 }

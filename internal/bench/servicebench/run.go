@@ -1,4 +1,4 @@
-// Package servicebench measures sash serve as its clients see it: over gRPC and HTTP, deciding in its own memory
+// Package servicebench measures sash serve as its clients see it: over gRPC, HTTP and RESP, deciding in its own memory
 // and on a real redis-server, all on one machine.
 package servicebench
 
@@ -95,7 +95,7 @@ func Run(r *report.Report) (err error) {
 		"InFlight": compared, "Beside": beside})
 }
 
-// rowsOf returns those of a service: every demand over gRPC, and many keys over HTTP.
+// rowsOf returns those of a service: every demand over gRPC, and many keys over HTTP and RESP.
 func rowsOf(store string, s *service) (rows []*row) {
 	for _, p := range protocols {
 		for _, d := range demands {

@@ -39,7 +39,7 @@ func build(dir string) (string, error) {
 
 // A service is a running sash serve, or Envoy's own service.
 type service struct {
-	URL, GRPC string
+	URL, GRPC, RESP string
 
 	name  string
 	cmd   *exec.Cmd
@@ -51,7 +51,7 @@ type service struct {
 func serve(binary, redis string, yields bool) (*service, error) {
 	rules := filepath.Join(filepath.Dir(binary), rulesBelow)
 	args := []string{"serve", "--json", "--config", rules, "--log-level", "error",
-		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
+		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--resp-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
 	if redis != "" {
 		args = append(args, "--redis", "redis://"+redis)
 	}
