@@ -141,8 +141,9 @@ more, or logged as lost. A second signal ends the service at once. Set --drain-d
 the time that your load balancers take to notice, or to 0 without them.
 
 Everyone who reaches the HTTP, gRPC and RESP addresses may request decisions, and nobody may give
-units back (is_negative_hits) or set its own limit (also CL.THROTTLE). --access names a file with other rights, for callers
-and for clients with tokens (see sash token) or certificates; docs/security.md describes it:
+units back (is_negative_hits) or set its own limit (also CL.THROTTLE). --access names a file with
+other rights, for callers and for clients with tokens (see sash token) or certificates;
+docs/security.md describes it:
 
   clients:
     - {name: billing, tokens: [SHA-256], allow: [decide], domains: [shop]}
