@@ -4,11 +4,16 @@ package cli
 
 import "github.com/spf13/cobra"
 
-const studiesHelp = `  sash suggest access.log          a limit to start with, from an access log
+const (
+	studiesHelp = `  sash demo boundary               why a window should slide, in one table
+  sash suggest access.log          a limit to start with, from an access log
 `
+	verifyHelp = `  sash verify                      whether the guarantees hold there, under load
+`
+)
 
-// studies returns the commands that the binary of the image does not have. They read access logs and draw: with plots,
-// fonts, expressions and terminals, which serving does not need.
+// studies returns the commands that the binary of the image does not have. They study access logs, draw and
+// put load on a Redis: with plots, fonts, expressions and terminals, which serving does not need.
 func (a *app) studies() []*cobra.Command {
-	return []*cobra.Command{a.replay(), a.suggest(), a.top()}
+	return []*cobra.Command{a.demo(), a.replay(), a.suggest(), a.top(), a.verify()}
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const studiesHelp = ""
+const studiesHelp, verifyHelp = "", ""
 
 // studies are not part of the binary of the image. The commands here say where they are.
 func (a *app) studies() (absent []*cobra.Command) {
-	for _, name := range []string{"replay", "suggest", "top"} {
+	for _, name := range []string{"demo", "replay", "suggest", "top", "verify"} {
 		absent = append(absent, &cobra.Command{
 			Use:                name,
 			Hidden:             true,

@@ -89,7 +89,6 @@ durations such as 5s, 1m30s, 24h or 7d. Limits of a calendar day, hour or month 
 Start here:
 
   sash serve                       a service that answers over HTTP; it prints a curl line to try
-  sash demo boundary               why a window should slide, in one table
 ` + studiesHelp + `
 In shell scripts and cron jobs that share a Redis:
 
@@ -101,8 +100,7 @@ In shell scripts and cron jobs that share a Redis:
 On your own Redis:
 
   sash doctor                      what is wrong with its setup, and what to do
-  sash verify                      whether the guarantees hold there, under load
-  sash inspect KEY                 what it holds of a key, on a time axis
+` + verifyHelp + `  sash inspect KEY                 what it holds of a key, on a time axis
 
 Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including wrong usage).`,
 		SilenceUsage:  true,
@@ -115,7 +113,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.demo(), a.doctor(), a.verify(), a.token(), redisTopic())
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), redisTopic())
 	root.AddCommand(a.studies()...)
 	a.addVersion(root)
 	return root

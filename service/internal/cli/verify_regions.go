@@ -1,3 +1,5 @@
+//go:build !sashserver
+
 package cli
 
 import (
