@@ -174,14 +174,14 @@ func (s *Store) share(ctx context.Context, req driver.Request) (driver.Answer, e
 func (o *own) decide(ctx context.Context, req driver.Request, policy *driver.Policy, home driver.Answer, cause error) (driver.Answer, error) {
 	mine, err := o.spend(ctx, req, policy)
 	switch {
-	case err != nil && cause != nil:
+	case err == nil && (cause != nil || mine.Allowed() || mine.Retry() < home.Retry()):
+		mine.Source, mine.Cause, mine.Firm = driver.FromOwn, cause, false
+		return mine, nil //nolint:nilerr // the answer has the cause
+	case cause != nil:
 		return driver.Answer{}, fmt.Errorf("%w; the region has no own share: %w", cause, err)
-	case err != nil || cause == nil && !mine.Allowed() && home.Retry() <= mine.Retry():
-		home.Firm = false // the own share may have room earlier
-		return home, nil
 	}
-	mine.Source, mine.Cause, mine.Firm = driver.FromOwn, cause, false
-	return mine, nil
+	home.Firm = false // the own share may have room earlier
+	return home, nil
 }
 
 // spend asks the region's store. What it admits counts if the store still has the record of the agreement: then it has

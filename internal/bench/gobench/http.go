@@ -3,6 +3,7 @@ package gobench
 import (
 	_ "embed"
 	"fmt"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -40,9 +41,15 @@ func middlewares() []middleware {
 		{"httplimit, one limit, fields of draft 11", ours(httplimit.Draft11, hourly)},
 		{"httplimit, one limit, X-RateLimit fields", ours(httplimit.LegacyUnix, hourly)},
 		{"httplimit, one limit, no fields", ours(httplimit.NoFields, hourly)},
-		{"httprate, one limit, X-RateLimit fields", httprate.LimitBy(httpUnits, time.Hour, httprate.KeyByIP)},
+		{"httprate, one limit, X-RateLimit fields", httprate.LimitBy(httpUnits, time.Hour, peerAddress)},
 		{"tollbooth, one limit, RateLimit fields", openTollbooth},
 	}
+}
+
+// peerAddress does what httprate.KeyByIP did, which is deprecated.
+func peerAddress(r *http.Request) (string, error) {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return httprate.CanonicalizeIP(host), err
 }
 
 func openTollbooth(next http.Handler) http.Handler {

@@ -65,10 +65,10 @@ func (c *conn) login(user, token string) error {
 }
 
 func auth(_ context.Context, c *conn, args [][]byte) {
-	user, token := "default", ""
+	var user, token string
 	switch len(args) {
 	case 1:
-		token = string(args[0])
+		user, token = "default", string(args[0])
 	case 2:
 		user, token = string(args[0]), string(args[1])
 	default:
