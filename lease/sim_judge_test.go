@@ -127,7 +127,8 @@ func (s *simulation) judgeDemand() {
 }
 
 // judgeCalls checks that a process calls home at most three times for each call, for an errand asks twice and gives back, and
-// that few of its calls are under way at once: those of its two callers, an errand for each of two keys, and settlements.
+// that few of its calls are under way at once: those of its two callers, an errand for each of two keys, and settlements,
+// of which each lease has one.
 func (s *simulation) judgeCalls() {
 	for _, p := range s.lives {
 		p.mu.Lock()
@@ -138,8 +139,12 @@ func (s *simulation) judgeCalls() {
 		if most := 2 * mostSwaps * (10 + int(s.now()/simRefresh)); p.swaps > most {
 			s.broken("process %x looked %d times at what regions have agreed on, at most %d", p.id, p.swaps, most)
 		}
-		if p.most > 10 {
-			s.broken("process %x had %d calls home under way, at most 10", p.id, p.most)
+		if p.calls.most > 10 {
+			s.broken("process %x had %d calls home under way, at most 10", p.id, p.calls.most)
+		}
+		// A region holds a few leases of each key at once, and what is left of each is settled within a client's timeout.
+		if most := 2*driver.MaxLeases*(1+int(p.timeout/s.longest)) + 4; p.backs.most > most {
+			s.broken("process %x had %d settlements under way, at most %d", p.id, p.backs.most, most)
 		}
 	}
 }

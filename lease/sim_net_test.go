@@ -74,12 +74,15 @@ type process struct {
 	dead    atomic.Bool
 
 	mu    sync.Mutex
-	asked int // calls of its callers; guarded by mu, as those below
-	sent  int // calls home
-	under int // calls home under way
-	most  int // the most of them at once
-	swaps int // of what regions have agreed on
+	asked int  // calls of its callers; guarded by mu, as those below
+	sent  int  // calls home
+	calls busy // calls home that decide or reset
+	backs busy // settlements
+	swaps int  // of what regions have agreed on
 }
+
+// A busy is how many calls are under way, and the most of them at once.
+type busy struct{ now, most int }
 
 var errTimeout = errors.New("i/o timeout")
 
@@ -161,16 +164,16 @@ var (
 )
 
 // call sends something home and counts it.
-func (h simHome) call(ctx context.Context, f func(*memstore.Store)) error {
+func (h simHome) call(ctx context.Context, of *busy, f func(*memstore.Store)) error {
 	h.mu.Lock()
 	h.sent++
-	h.under++
-	h.most = max(h.most, h.under)
+	of.now++
+	of.most = max(of.most, of.now)
 	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.under--
+		of.now--
 	}()
 	return h.send(ctx, h.far, f)
 }
@@ -183,7 +186,7 @@ func simDecide[T any](ctx context.Context, h simHome, f func(*memstore.Store) (T
 	}
 	var none T
 	replies := make(chan reply, 1) // a request may arrive when its caller has gone
-	if err := h.call(ctx, func(m *memstore.Store) {
+	if err := h.call(ctx, &h.calls, func(m *memstore.Store) {
 		value, err := f(m)
 		replies <- reply{value, err}
 	}); err != nil {
@@ -227,12 +230,12 @@ func (h simHome) Books(p *driver.Policy) bool { return p.Bookable() }
 
 // Settle implements driver.Settler.
 func (h simHome) Settle(ctx context.Context, set driver.Settlement) error {
-	return h.call(ctx, func(m *memstore.Store) { _ = m.Settle(context.Background(), set) })
+	return h.call(ctx, &h.backs, func(m *memstore.Store) { _ = m.Settle(context.Background(), set) })
 }
 
 // Reset implements driver.Resetter.
 func (h simHome) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	return h.call(ctx, func(m *memstore.Store) {
+	return h.call(ctx, &h.calls, func(m *memstore.Store) {
 		_ = m.Reset(context.Background(), key, policy)
 		h.s.wasReset(key)
 	})
