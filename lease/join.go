@@ -69,6 +69,9 @@ func (o *own) known(ctx context.Context) (terms, error) {
 		return o.terms, nil
 	}
 	_ = o.join(ctx, now)
+	if ctx.Err() != nil {
+		return terms{}, ctx.Err()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !time.Now().Before(o.until) {
@@ -103,11 +106,11 @@ func (o *own) learn(in terms, until time.Time, why error) {
 }
 
 // join agrees with the home on the own share, or prolongs it, unless another caller has since an instant. It returns why
-// there is none, or why the home could not be asked: then what was known before still holds.
-func (o *own) join(ctx context.Context, since time.Time) (err error) {
+// there is none, or why the home could not be asked: then what was known before still holds. The agreement outlives its
+// caller, who may have less time than that takes.
+func (o *own) join(ctx context.Context, since time.Time) error {
 	select {
 	case o.joining <- struct{}{}:
-		defer func() { <-o.joining }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -115,10 +118,27 @@ func (o *own) join(ctx context.Context, since time.Time) (err error) {
 	done, why, cause := o.asked.After(since), o.why, o.cause
 	o.mu.Unlock()
 	if done {
+		<-o.joining
 		return cmp.Or(cause, why)
 	}
+	ended := make(chan error, 1)
+	go func() {
+		err := o.joinAlone(context.WithoutCancel(ctx))
+		<-o.joining
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// joinAlone is join of the one that talks with the home.
+func (o *own) joinAlone(ctx context.Context) (err error) {
 	defer func() {
-		if r := recover(); r != nil { // no caller may be on this goroutine
+		if r := recover(); r != nil { // no caller is on this goroutine
 			err = errPanic
 		}
 		o.mu.Lock()
@@ -179,7 +199,11 @@ func (o *own) agree(ctx context.Context) error {
 		}
 		if done {
 			err := o.write(ctx, is)
-			o.learn(o.terms, began.Add(o.lasts), err)
+			why := err
+			if is.holds(o.terms) && !errors.Is(err, errNoAgreement) {
+				why = nil // what was recorded before still counts
+			}
+			o.learn(o.terms, began.Add(o.lasts), why)
 			return err
 		}
 	}

@@ -21,7 +21,8 @@ type Own struct {
 	// itself, rounded down to whole units. Together they have less than the limit; what they leave is the home's.
 	Regions, Percent int
 	// Store is the region's own store, which decides on the own share: the one that holds its leases, or the same with other
-	// decorators. It and the home are a [driver.Swapper] each.
+	// decorators. It and the home are a [driver.Swapper] each. It records what was agreed on with one home: with several
+	// homes, a region has own shares of the limits of one of them.
 	Store driver.Store
 }
 

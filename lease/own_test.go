@@ -19,6 +19,7 @@ import (
 // A cable is the way of a region to the home. While it is cut nothing comes back.
 type cable struct {
 	driver.Passthrough
+	way   time.Duration // how long an answer takes
 	cut   atomic.Bool
 	swaps atomic.Int64
 }
@@ -27,6 +28,10 @@ func (c *cable) passes(ctx context.Context) error {
 	if c.cut.Load() {
 		<-ctx.Done()
 		return ctx.Err()
+	}
+	select {
+	case <-time.After(c.way):
+	case <-ctx.Done():
 	}
 	return ctx.Err()
 }
@@ -235,6 +240,70 @@ func TestARestartWhileARegionIsCutOff(t *testing.T) {
 		}
 		if n, own, err := lost.spend(1000); n != 900 || own != 100 || err != nil {
 			t.Errorf("%d, %d of the own share, %v", n, own, err)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// A region agrees with the home also where every caller has less time than that takes.
+func TestAnAgreementOutlivesItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here := newPlace(t, memstore.New(nil), memstore.New(nil), "here", 2, 10, sash.Every(1000, 10*time.Minute))
+		here.cable.way = 100 * time.Millisecond // there and back; an agreement takes it twice
+		admitted := 0
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+			res, err := here.Allow(ctx, "k")
+			cancel()
+			if err == nil && res.Allowed {
+				admitted++
+			} else if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v, %v", res, err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if admitted != 4 {
+			t.Errorf("%d of 5 calls are admitted, 4 of which began after the agreement", admitted)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// A stubborn store keeps its texts as they are while it is set.
+type stubborn struct {
+	driver.Passthrough
+	set atomic.Bool
+}
+
+func (s *stubborn) Swap(ctx context.Context, key string, w driver.Swap) (driver.Swapped, error) {
+	if s.set.Load() && w.New != w.Old {
+		return driver.Swapped{}, errors.New("the text is not written")
+	}
+	return s.Passthrough.Swap(ctx, key, w)
+}
+
+// A region whose store does not record that the own share lasts longer has it for as long as was recorded before.
+func TestARecordThatIsNotProlonged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near := memstore.New(nil)
+		here := newPlace(t, memstore.New(nil), near, "here", 2, 10, sash.Every(1000, 10*time.Minute))
+		keeps := &stubborn{Passthrough: driver.Passthrough{Next: near}}
+		here.store.own.near, here.store.own.store = keeps, keeps
+		if err := here.store.Agree(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ownRefresh)
+		keeps.set.Store(true)
+		if err := here.store.Agree(t.Context()); err != nil {
+			t.Error(err)
+		}
+		here.cable.cut.Store(true)
+		if n, own, err := here.spend(200); n != 100 || own != 100 || err != nil {
+			t.Errorf("%d are admitted, %d of the own share, %v", n, own, err)
+		}
+		time.Sleep(ownLasts)
+		if n, _, err := here.spend(200); n != 0 || err == nil {
+			t.Errorf("a day later %d are admitted, %v", n, err)
 		}
 		time.Sleep(10 * time.Second)
 	})
