@@ -84,7 +84,7 @@ func auth(_ context.Context, c *conn, args [][]byte) {
 
 // hello answers HELLO [2|3 [AUTH user token] [SETNAME name]]. After an error nothing is changed.
 func hello(_ context.Context, c *conn, args [][]byte) {
-	v3, name, user, token := c.out.v3, c.session.name, "", ""
+	v3, name, user, token, login := c.out.v3, c.session.name, "", "", false
 	if len(args) > 0 {
 		switch string(args[0]) {
 		case "2":
@@ -98,7 +98,7 @@ func hello(_ context.Context, c *conn, args [][]byte) {
 		for args = args[1:]; len(args) > 0; {
 			switch option := word(args); {
 			case option == "AUTH" && len(args) > 2:
-				user, token, args = string(args[1]), string(args[2]), args[3:]
+				user, token, login, args = string(args[1]), string(args[2]), true, args[3:]
 			case option == "SETNAME" && len(args) > 1:
 				name, args = string(args[1]), args[2:]
 			default:
@@ -111,7 +111,7 @@ func hello(_ context.Context, c *conn, args [][]byte) {
 		c.handler.refuse(&c.out, err)
 		return
 	}
-	if user+token != "" {
+	if login {
 		if err := c.login(user, token); err != nil {
 			c.handler.refuse(&c.out, err)
 			return

@@ -60,6 +60,10 @@ func TestTokensHaveRights(t *testing.T) {
 		c.is(wrong, "-WRONGPASS invalid username-password pair or user is disabled.")
 		c.begins("SASH.ALLOW shop ENTRY user 42", "-NOAUTH Authentication required.")
 	}
+	c.send(encode("HELLO", "3", "AUTH", "", "")) // most likely variables that a program did not set
+	if got := c.read(); !strings.HasPrefix(got, "-WRONGPASS ") {
+		t.Error(got)
+	}
 	c.is("AUTH "+token, "OK")
 	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 ")
 	c.begins("SASH.ALLOW other ENTRY user 42", `-NOPERM not allowed: the client billing may not ask for decisions in the domain "other"`)
