@@ -55,12 +55,13 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// next returns the commands that have come whole, at least one, and what came behind them. They are valid until keep.
+// next returns commands that have come whole, at least one, and what came behind them. They are valid until keep. It
+// returns no more than are decided together: in memory a short command is forty times as long as what was sent.
 func (c *conn) next() (cmds [][][]byte, rest []byte, err error) {
 	var began time.Time
 	for {
 		rest = c.buf
-		for c.wrong == nil {
+		for c.wrong == nil && len(cmds) < mostTogether {
 			var n int
 			if n, c.wrong = frame(rest); n == 0 {
 				break

@@ -100,6 +100,27 @@ func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 	}
 }
 
+// Of a pipeline of short commands few are read at a time: each has a list of arguments in memory, which is many times as
+// long as the command.
+func TestAPipelineOfShortCommandsIsReadInParts(t *testing.T) {
+	c := &conn{buf: make([]byte, 0, maxCommand), net: &endless{text: "PING\r\n"}}
+	for range 100 {
+		cmds, rest, err := c.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(cmds) > mostTogether {
+			t.Fatalf("%d commands at once", len(cmds))
+		}
+		for _, args := range cmds {
+			if len(args) != 1 || string(args[0]) != "PING" {
+				t.Fatalf("%q", args)
+			}
+		}
+		c.keep(rest)
+	}
+}
+
 // endless is a connection over which one command comes again and again.
 type endless struct {
 	net.Conn
