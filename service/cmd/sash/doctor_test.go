@@ -162,6 +162,40 @@ func TestDoctorThatCannotLook(t *testing.T) {
 	}
 }
 
+// The doctor looks at each of several homes.
+func TestDoctorLooksAtEachHome(t *testing.T) {
+	redis, eu, us := redistest.Start(t).Addr(), redistest.Start(t).Addr(), redistest.Start(t).Addr()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, home: us}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"doctor", "--redis", redis, "--home", "eu=" + eu, "--home", "us=" + us, "--config", rules}
+	code, out, err := sash(t, nil, args...)
+	if code != 0 || !strings.Contains(out, "home eu at "+eu) || !strings.Contains(out, "home us at "+us) || strings.Count(out, " fit a way of ") != 2 {
+		t.Errorf("exit %d, %s%s", code, out, err)
+	}
+	_, out, _ = sash(t, nil, append(args, "--json")...)
+	var v struct {
+		Homes map[string]struct{ Redis string }
+	}
+	if json.Unmarshal([]byte(out), &v) != nil || v.Homes["eu"].Redis != eu || v.Homes["us"].Redis != us {
+		t.Errorf("%s", out)
+	}
+	_, out, _ = sash(t, nil, "config", "check", rules)
+	if !strings.Contains(out, "scope global, home us, lease 3s") {
+		t.Errorf("%s", out)
+	}
+	for say, wrong := range map[string][]string{
+		"home: us is no home of --home: use one of ap, eu": {"--home", "eu=" + eu, "--home", "ap=" + us, "--config", rules},
+		"two homes eu":    {"--home", "eu=" + eu, "--home", "eu=" + us},
+		"give one --home": {"--home", "eu=" + eu, "--home", "us=" + us, "--region", "a", "--regions", "2"},
+	} {
+		if code, _, err := sash(t, nil, append([]string{"doctor", "--redis", redis}, wrong...)...); code != 2 || !strings.Contains(err, say) {
+			t.Errorf("exit %d, %s; want %q", code, err, say)
+		}
+	}
+}
+
 // With a home the doctor looks at both, and at the leases of the rules.
 func TestDoctorLooksAtTheHome(t *testing.T) {
 	region, home := redistest.Start(t), redistest.Start(t)

@@ -79,14 +79,18 @@ func (h *handler) state(known bool) wire.Store {
 	if m := report.Memory; m != nil {
 		store.Memory = &wire.Memory{Subjects: m.Keys, MaxSubjects: m.MaxKeys, Evicted: m.Evicted, TurnedAway: m.TurnedAway}
 	}
-	if home := report.HomeStats; home != nil {
-		store.Home = &wire.Home{
-			State: "down", Address: home.Address, Since: wire.When(home.Since), Way: wire.Seconds(home.Way),
-			Calls: home.Calls, Failed: home.Failed, Leased: home.Leased, Spent: home.Spent, Returned: home.Returned,
-		}
+	for _, home := range report.Homes {
+		state := "down"
 		if home.Up {
-			store.Home.State = "up"
+			state = "up"
 		}
+		store.Homes = append(store.Homes, wire.Home{
+			Name: home.Name, State: state, Address: home.Address, Since: wire.When(home.Since), Way: wire.Seconds(home.Way),
+			Calls: home.Calls, Failed: home.Failed, Leased: home.Leased, Spent: home.Spent, Returned: home.Returned,
+		})
+	}
+	if len(store.Homes) == 1 {
+		store.Home, store.Homes = &store.Homes[0], nil
 	}
 	if f := report.Forced; f != nil {
 		store.Forced = &wire.Forced{State: f.State.String(), Since: wire.When(f.Since), Until: wire.When(f.Until)}

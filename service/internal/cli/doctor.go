@@ -1,27 +1,33 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.com/sash/failover"
 	"example.com/sash/lease"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/doctor"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/serve"
 )
 
+var errOneHome = errors.New("--region: regions agree on their own shares at their home: give one --home")
+
 // A checkup is the flags of sash doctor.
 type checkup struct {
-	redis, home, config string
-	budget, homeBudget  time.Duration
-	strict, json        bool
-	own                 lease.Own
+	redis, config      string
+	homes              []string
+	budget, homeBudget time.Duration
+	strict, json       bool
+	own                lease.Own
 }
 
 func (a *app) doctor() *cobra.Command {
@@ -59,7 +65,7 @@ Redis does not answer or refuses the user.`,
 	f := cmd.Flags()
 	redisFlag(f, &c.redis)
 	f.DurationVar(&c.budget, "budget", failover.DefaultBudget, "time that one decision may take, as sash serve --budget has it")
-	f.StringVar(&c.home, "home", "", homeUsage+", to check as well (default: $"+homeVariable+")")
+	homesFlag(f, &c.homes, ", to check as well")
 	f.DurationVar(&c.homeBudget, "home-budget", serve.DefaultHomeBudget, "time that one decision of the home may take, as sash serve --home-budget has it")
 	f.StringVar(&c.config, "config", "", "configuration `file` or directory, whose leases are compared with the way to the home")
 	regionFlags(f, &c.own.Region, &c.own.Regions, &c.own.Percent)
@@ -69,15 +75,17 @@ Redis does not answer or refuses the user.`,
 }
 
 func (a *app) runDoctor(ctx context.Context, c *checkup) error {
-	c.home = cmp.Or(c.home, a.env(homeVariable))
+	homes, err := a.homes(c.homes)
 	switch {
+	case err != nil:
+		return err
 	case c.budget <= 0:
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", c.budget)
 	case c.homeBudget <= 0:
 		return fmt.Errorf("--home-budget %v: give a time above zero, such as 1s", c.homeBudget)
-	case c.own.Region != "" && c.home == "":
-		return errors.New("--region: regions agree on their own shares at their home: give --home too")
-	case c.config != "" && c.home == "":
+	case c.own.Region != "" && len(homes) != 1:
+		return errOneHome
+	case c.config != "" && len(homes) == 0:
 		return errors.New("--config: only leases of the home are compared with the configuration: give --home too")
 	}
 	to, err := a.shared(c.redis)
@@ -90,13 +98,23 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		return err
 	}
 	all, answer := []*examined{found}, found.answer()
-	if c.home != "" {
-		home, err := a.examineHome(ctx, c, to.prefix)
+	leases, err := c.leases(homes)
+	if err != nil {
+		return err
+	}
+	answers := make(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(homes)) {
+		home, err := c.examineHome(ctx, name, homes[name], doctor.Options{Prefix: to.prefix, Leases: leases[homes[name]]})
 		if err != nil {
 			return err
 		}
 		all = append(all, home)
-		answer["home"] = home.answer()
+		answers[name] = home.answer()
+		answer["home"] = answers[name]
+	}
+	if len(homes) > 1 {
+		delete(answer, "home")
+		answer["homes"] = answers
 	}
 	err = a.print(c.json, answer, func(t *text) {
 		for _, e := range all {
@@ -113,7 +131,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 
 // An examined is a Redis with its findings.
 type examined struct {
-	what     string // redis or home
+	what     string // redis, home, or home with its name
 	to       *remote
 	findings []doctor.Finding
 	count    map[doctor.Level]int
@@ -142,32 +160,48 @@ func examine(ctx context.Context, to *remote, opts doctor.Options) (*examined, e
 	return e, nil
 }
 
-func (a *app) examineHome(ctx context.Context, c *checkup, prefix string) (*examined, error) {
-	opts := doctor.Options{Prefix: prefix, Budget: c.homeBudget, Home: true}
+// leases returns the leases of the configuration by the URL of their home.
+func (c *checkup) leases(homes config.Homes) (map[string][]doctor.Lease, error) {
+	if c.config == "" {
+		return nil, nil
+	}
+	cfg, err := (&reading{}).load(c.config)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string][]doctor.Lease)
+	for _, r := range cfg.Rules() {
+		if !r.Place.Global {
+			continue
+		}
+		url, err := config.HomeOf(homes, r.Place)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", r.Line, r, err)
+		}
+		if r.Place.Lease > 0 {
+			out[url] = append(out[url], doctor.Lease{Rule: r.String(), Longest: r.Place.Lease})
+		}
+	}
+	return out, nil
+}
+
+// examineHome checks a home. Opts lack what is the same for each.
+func (c *checkup) examineHome(ctx context.Context, name, url string, opts doctor.Options) (*examined, error) {
+	opts.Budget, opts.Home = c.homeBudget, true
 	if c.own.Region != "" {
 		opts.Own = &c.own
 	}
-	if c.config != "" {
-		cfg, err := (&reading{}).load(c.config)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range cfg.Rules() {
-			if r.Place.Global && r.Place.Lease > 0 {
-				opts.Leases = append(opts.Leases, doctor.Lease{Rule: r.String(), Longest: r.Place.Lease})
-			}
-		}
-	}
-	to, err := connect(c.home, prefix)
+	to, err := connect(url, opts.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("--home: %w", err)
 	}
 	defer to.close()
+	what := strings.TrimSpace("home " + name)
 	e, err := examine(ctx, to, opts)
 	if err != nil {
-		return nil, fmt.Errorf("the home: %w", err)
+		return nil, fmt.Errorf("the %s: %w", what, err)
 	}
-	e.what = "home"
+	e.what = what
 	return e, nil
 }
 

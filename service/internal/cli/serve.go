@@ -18,6 +18,7 @@ type serving struct {
 	json, chargeEach bool
 	algorithm        string
 	maxRulesRemoved  int
+	homes            []string
 
 	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
@@ -118,7 +119,8 @@ decided there. A call for which there is no leased unit takes a trip to the home
 --home-budget. While the home is away a region goes on with the units that it holds, and then by
 on_unavailable; /healthz says degraded and "home":"down". There local is the region's own share,
 --own-share percent of each limit, for which --region and --regions name this region and their
-number: /healthz has "own":"ok", or why there is none. While the region's Redis is away, the home
+number: /healthz has "own":"ok", or why there is none. With --home eu=URL --home us=URL each rule
+names its home, which most of its callers are near (home: eu); all regions give the same homes. While the region's Redis is away, the home
 decides each call. All regions have the same configuration. lease: 2s in a rule is
 how long before a call its unit may be charged. No window has more than the limit; callers that
 never stop get the limit per window and lease. Without scope: global, lease spares Redis most calls
@@ -170,7 +172,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.Config.Merge, "merge-domains", false, mergeUsage)
 	f.IntVar(&s.maxRulesRemoved, "max-rules-removed", -1, "most rules that a changed configuration may remove while the service runs: if it removes more, such as a file that was cut off, the last good one stays (default: any number)")
 	f.StringVar(&o.Redis, "redis", "", redisUsage+" (default: $"+redisVariable+", or this process's memory)")
-	f.StringVar(&o.Home, "home", "", homeUsage+", for rules with scope: global; --redis is then that of this region (default: $"+homeVariable+")")
+	homesFlag(f, &s.homes, ", for rules with scope: global; --redis is then that of this region")
 	f.DurationVar(&o.HomeBudget, "home-budget", serve.DefaultHomeBudget, "time for the home to make one decision, more than a trip there; then on_unavailable answers")
 	regionFlags(f, &o.Region, &o.Regions, &o.OwnShare)
 	f.StringVar(&o.Snapshot, "snapshot", "", "without Redis: a `file` to write the charges to, every ten seconds and at the end, and to restore them from at the start")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,7 +45,9 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 		return s.opts, err
 	}
 	s.opts.Redis = a.redisURL(s.opts.Redis, env)
-	s.opts.Home = cmp.Or(s.opts.Home, a.env(homeVariable))
+	if s.opts.Homes, err = a.homes(s.homes); err != nil {
+		return s.opts, err
+	}
 	s.opts.Telemetry.Env = a.env
 	if err := s.fromImage(a.env, env.Deployed, given); err != nil {
 		return s.opts, err
@@ -180,10 +181,10 @@ func (s *serving) check() error {
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", o.Budget)
 	case o.HomeBudget <= 0:
 		return fmt.Errorf("--home-budget %v: give a time above zero, more than a trip to the home, such as 1s", o.HomeBudget)
-	case o.Home != "" && o.Redis == "":
+	case len(o.Homes) > 0 && o.Redis == "":
 		return errors.New("--home: units of all regions are leased by way of the Redis of this region: give --redis too")
-	case o.Region != "" && o.Home == "":
-		return errors.New("--region: regions agree on their own shares at their home: give --home too")
+	case o.Region != "" && len(o.Homes) != 1:
+		return errOneHome
 	case o.Region == "" && o.Regions != 0:
 		return errors.New("--regions: give the name of this region too, with --region")
 	case o.Region != "" && (o.Regions < 1 || o.OwnShare < 1 || o.Regions*o.OwnShare >= 100):

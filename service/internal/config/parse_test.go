@@ -154,7 +154,7 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"YAML key twice":                {head + "  key: b\n", "4", `duplicate key "key", first on line 3`},
 		"composite key twice":           {head + "- key: b\n- key: a\n", "5", "duplicate descriptor d / a, first on line 3"},
 		"composite key twice, nested":   {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "duplicate descriptor d / a=x / b, first on line 6"},
-		"unknown key":                   {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor can have algorithm, block, candidate, cost, count_refused, descriptors, detailed_metric, guard, key, lease, limits`},
+		"unknown key":                   {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor can have algorithm, block, candidate, cost, count_refused, descriptors, detailed_metric, guard, home, key, lease, limits`},
 		"a reserve of nothing":          {head + "  reserve_below: 5%\n", "4", "a parent descriptor with limits"},
 		"a reserve that is no part":     {head + "  limits: [5/1s]\n  descriptors:\n  - key: b\n    reserve_below: 5\n", "7", "such as 5%"},
 		"a reserve of all":              {head + "  limits: [5/1s]\n  descriptors:\n  - {key: b, reserve_below: 100%}\n", "6", "such as 5%"},

@@ -15,8 +15,10 @@ import (
 // A Place is where the charges of a rule are kept, and whether units are leased in advance. The zero Place is the store
 // of the region, which decides each call.
 type Place struct {
-	// Global says that the home keeps the charges, for all regions: scope: global.
+	// Global says that a home keeps the charges, for all regions: scope: global.
 	Global bool
+	// Home is the name of that home. Empty is the only one there is.
+	Home string
 	// Lease is the longest lease: whole microseconds. Zero is none, and the store decides each call.
 	Lease time.Duration
 	// Own says that each region has an own share of the limits: on_unavailable: local beside scope: global.
@@ -45,6 +47,7 @@ const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no 
 // place reads scope and lease of a rule whose other keys were read.
 //
 //	scope: global    # the home keeps the charges, for all regions
+//	home: eu         # the one of that name
 //	lease: 2s        # units are charged up to 2 s in advance
 func (b *ruleBody) place(rule *Rule) error {
 	if err := b.readScope(rule); err != nil {
@@ -132,7 +135,7 @@ func (b *ruleBody) readScope(rule *Rule) error {
 		return b.errorf(b.scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
 	}
 	rule.Place.Global = text == "global"
-	return nil
+	return b.readHome(rule)
 }
 
 func (b *ruleBody) readLease(rule *Rule) error {
@@ -237,6 +240,9 @@ func (p Place) Describe() string {
 	var words []string
 	if p.Global {
 		words = append(words, "scope global")
+	}
+	if p.Home != "" {
+		words = append(words, "home "+p.Home)
 	}
 	if p.Lease > 0 {
 		words = append(words, "lease "+short(p.Lease))

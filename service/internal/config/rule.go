@@ -37,7 +37,7 @@ type Rule struct {
 	Name string
 	// OnUnavailable is the failure mode by cost, from the keys on_unavailable and guard.
 	OnUnavailable failover.Modes
-	// Place is where the charges are kept, and whether units are leased: scope and lease.
+	// Place is where the charges are kept, and whether units are leased: scope, home and lease.
 	Place Place
 	// Line is where the descriptor stands, as "file:line".
 	Line string
@@ -64,7 +64,7 @@ type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
 	onUnavailable, candidate, reserveBelow, block  *yaml.Node
-	scope, lease                                   *yaml.Node
+	scope, home, lease                             *yaml.Node
 
 	shadow, quota, detailed, guard, countRefused bool
 }
@@ -83,6 +83,7 @@ func (b *ruleBody) fields() map[string]field {
 		"reserve_below": keep(&b.reserveBelow),
 		"block":         keep(&b.block),
 		"scope":         keep(&b.scope),
+		"home":          keep(&b.home),
 		"lease":         keep(&b.lease),
 		"shadow_mode":   b.boolean("shadow_mode", &b.shadow),
 		"quota_mode":    b.boolean("quota_mode", &b.quota),
@@ -106,6 +107,9 @@ func (b *ruleBody) keepRateLimit(n *yaml.Node) error {
 // rule returns the rule, or nil for a descriptor that limits nothing. Above is the rule of the descriptor above, or nil.
 func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
+	if b.home != nil && b.scope == nil {
+		return nil, b.errorf(b.home, "%s", homeNeedsScope)
+	}
 	if b.reserveBelow != nil {
 		return rule, b.reserved(rule, above)
 	}

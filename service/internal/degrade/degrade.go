@@ -39,9 +39,9 @@ type Options struct {
 	Address string
 	// Uncounted returns how many requests went ahead so far that nothing counts. Nil is none.
 	Uncounted func() int64
-	// Home watches the store that all regions share, which is HomeStore, for rules with scope: global. Nil is none.
-	Home      *Home
-	HomeStore driver.Store
+	// Homes are the stores that all regions share, by name, for rules with scope: global. The name of the only one may be
+	// empty.
+	Homes map[string]*Home
 	// Own is the own share of this region, without its Store, for rules with scope: global and on_unavailable: local. Nil is
 	// none, and such a rule is an error then.
 	Own *lease.Own
@@ -58,7 +58,7 @@ type Guard struct {
 	// Store answers no call while Redis is unavailable; its With makes those with the failure modes of rules.
 	Store   *failover.Store
 	places  *places
-	home    *Home // nil is none
+	homes   map[string]*Home
 	address string
 	fleet   *fleet
 	outages *outages
@@ -125,10 +125,10 @@ func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { g.probe(ctx) })
 	group.Go(func() { g.local.run(ctx) })
-	if g.home != nil {
-		group.Go(func() { _ = g.home.run(ctx) })
-		group.Go(func() { g.places.agree(ctx) })
+	for _, home := range g.homes {
+		group.Go(func() { _ = home.run(ctx) })
 	}
+	group.Go(func() { g.places.agree(ctx) })
 	defer group.Wait()
 	return g.fleet.run(ctx)
 }
@@ -198,7 +198,7 @@ type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
 	Cause  string `json:"cause,omitempty"` // why it is not up: see decide.Cause
-	Home   string `json:"home,omitempty"`  // up or down; empty without one
+	Home   string `json:"home,omitempty"`  // up, or down if one is; empty without one
 	// Own is "ok" if this region has its own share of limits over all regions, and otherwise why it has none. It is empty if
 	// no rule asks for one.
 	Own string `json:"own,omitempty"`
@@ -218,13 +218,15 @@ func (g *Guard) Health() Health {
 	if _, forced := g.Store.Forced(); forced && h.Status == "degraded" {
 		h.Cause = "down" // by an operator, whatever failed before
 	}
-	if g.home == nil {
-		return h
-	}
 	h.Own = g.places.own.state()
-	var cause string
-	if h.Home, cause = g.home.state(); h.Home == "down" && h.Status == "ok" {
-		h.Status, h.Cause = "degraded", cause
+	for _, home := range g.homes {
+		state, cause := home.state()
+		if h.Home != "down" {
+			h.Home = state
+		}
+		if state == "down" && h.Status == "ok" {
+			h.Status, h.Cause = "degraded", cause
+		}
 	}
 	return h
 }

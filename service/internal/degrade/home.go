@@ -10,11 +10,13 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A Home is the store that all regions share, for rules with scope: global: how to reach it, and what is known of it.
+// A Home is a store that all regions share, for rules with scope: global: how to reach it, and what is known of it.
 // NewHome makes one.
 type Home struct {
-	// Address is where it is, without the password.
-	address string
+	// Store decides. NewHome sets it to the store of probes.
+	Store driver.Store
+
+	address string       // without the password
 	store   driver.Store // for probes
 	log     *slog.Logger
 	budget  time.Duration
@@ -32,7 +34,7 @@ type Home struct {
 // NewHome returns what watches a home. Store asks it while no call does, and budget is the time that it has for one
 // decision.
 func NewHome(address string, budget time.Duration, store driver.Store, log *slog.Logger) *Home {
-	return &Home{address: address, store: store, budget: budget, log: log.With("home", address)}
+	return &Home{Store: store, address: address, store: store, budget: budget, log: log.With("home", address)}
 }
 
 // Home is lost after so many failures in a row, over so long a time.
@@ -124,6 +126,8 @@ func (h *Home) state() (state, cause string) {
 
 // HomeStats are counts since the start, and what is known of the home now.
 type HomeStats struct {
+	// Name is that of the home; empty without one.
+	Name string
 	// Calls are those of this process to the home, and Failed those without an answer.
 	Calls, Failed int64
 	// Errands went to the home for units; Leased units came back, Spent were spent by calls here, whoever fetched them, and
@@ -139,7 +143,7 @@ type HomeStats struct {
 	Since   time.Time
 }
 
-// Stats returns the counts.
+// Stats returns the counts, without the name.
 func (h *Home) Stats() HomeStats {
 	c := &h.counts
 	s := HomeStats{

@@ -23,21 +23,24 @@ type ownShare struct {
 	known string // guarded by mu: "ok", or why there is none; empty before the first look
 }
 
+var errOwnHomes = errors.New("on_unavailable: local beside scope: global is an own share of this region, on which regions agree at their only home, " +
+	"and there are several homes: use open or closed")
+
 var errNoOwn = errors.New("on_unavailable: local beside scope: global is an own share of this region: give --region with its name and --regions with their number")
 
 // open makes the store of a place with an own share. A call has time for the home, and then for the own share.
-func (o *ownShare) open(home driver.Store, s *places, longest time.Duration, opts *failover.Options) (*lease.Store, error) {
+func (o *ownShare) open(home *far, redis driver.Store, longest time.Duration, opts *failover.Options) (*lease.Store, error) {
 	if o == nil {
 		return nil, errNoOwn
 	}
 	own := o.Own
-	near, err := denials.New(&punctual{driver.Passthrough{Next: s.redis}, o.budget}, nil)
+	near, err := denials.New(&punctual{driver.Passthrough{Next: redis}, o.budget}, nil)
 	if err != nil {
 		return nil, err
 	}
 	own.Store = near
-	opts.Budget = s.patience + 3*o.budget // the leases, the own share, and whether it has been agreed on
-	return lease.Shared(home, s.holder, longest, &lease.Options{Own: &own, Within: s.patience})
+	opts.Budget = home.patience + 3*o.budget // the leases, the own share, and whether it has been agreed on
+	return lease.Shared(home.store, home.holder, longest, &lease.Options{Own: &own, Within: home.patience})
 }
 
 // state returns "ok", or why there is no own share. It is empty for a nil ownShare, and before the first look.

@@ -1,8 +1,8 @@
 package degrade
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -28,16 +28,22 @@ import (
 //	scope: global:  failover -> denials -> lease -> coalesce -> home
 //	                                         \--> the region's Redis, which holds the leases and counts the own share
 type places struct {
-	redis, home driver.Store // behind coalesce; home is nil without one
-	holder      driver.Holder
-	region      *failover.Options // of rules of the region; Local is that of each store
-	memory      memstore.Options  // of mode local
-	global      *failover.Options
-	patience    time.Duration // the longest time that the home has to lease units
-	own         *ownShare     // nil without
+	redis  driver.Store      // behind coalesce
+	homes  map[string]*far   // by name
+	region *failover.Options // of rules of the region; Local is that of each store
+	memory memstore.Options  // of mode local
+	own    *ownShare         // nil without
 
 	mu   sync.Mutex
 	made map[config.Place]*placed // guarded by mu
+}
+
+// A far is a home, with the leases of this region of its units.
+type far struct {
+	store    driver.Store // behind coalesce
+	holder   driver.Holder
+	opts     failover.Options
+	patience time.Duration // the longest time that the home has to lease units
 }
 
 // A placed is the store of a place.
@@ -46,16 +52,14 @@ type placed struct {
 	leases *lease.Store // nil without
 }
 
-// mostPlaces bounds the stores of a process: one for each scope and lease that its configurations have had.
+// mostPlaces bounds the stores of a process: one for each scope, home and lease that its configurations have had.
 const mostPlaces = 256
-
-var errNoHome = errors.New("scope: global needs the home, the Redis that all regions share: give --home, and --redis with the one of this region")
 
 // Place returns the store of a place: see decide.Stores. In one process's memory a lease saves nothing, so every call is
 // decided.
 func (m *Memory) Place(p config.Place) (driver.Store, error) {
 	if p.Global {
-		return nil, errNoHome
+		return nil, config.ErrNoHome
 	}
 	return m, nil
 }
@@ -88,20 +92,23 @@ func (g *Guard) Place(p config.Place) (driver.Store, error) {
 func (s *places) open(p config.Place) (*placed, error) {
 	made, behind, opts := &placed{}, s.redis, *s.region
 	opts.Local = memstore.New(&s.memory)
-	if p.Global {
-		if s.home == nil {
-			return nil, errNoHome
-		}
-		behind, opts = s.home, *s.global
-	}
+	var home *far
 	var err error
+	if p.Global {
+		if home, err = config.HomeOf(s.homes, p); err != nil {
+			return nil, err
+		}
+		behind, opts = home.store, home.opts
+	}
 	switch {
 	case p.Lease == 0:
 		opts.Trip = s.region.Trip // no region holds units of it: there is nothing to spend while the home is away
+	case p.Own && len(s.homes) > 1:
+		return nil, errOwnHomes
 	case p.Own:
-		made.leases, err = s.own.open(behind, s, p.Lease, &opts)
+		made.leases, err = s.own.open(home, s.redis, p.Lease, &opts)
 	case p.Global:
-		made.leases, err = lease.Shared(behind, s.holder, p.Lease, &lease.Options{Within: s.patience})
+		made.leases, err = lease.Shared(home.store, home.holder, p.Lease, &lease.Options{Within: home.patience})
 	default:
 		made.leases, err = lease.New(behind, p.Lease)
 	}
@@ -159,25 +166,23 @@ var never = failover.Trip{Blip: math.MaxInt64 / 8, Calls: math.MaxInt, Share: 1}
 
 // newPlaces returns the places over a Redis. Behind are the options of its own failover.
 func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Options, behind failover.Options) *places {
-	s := &places{redis: redis, region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
-	if opts.Home == nil {
-		return s
-	}
-	g.home = opts.Home
-	budget := opts.Budget
-	if budget == 0 {
-		budget = failover.DefaultBudget
-	}
-	s.patience = g.home.budget
-	s.holder = &region{next: holder, budget: budget, counts: &g.home.counts}
-	s.home = coalesce.New(newClocked(opts.HomeStore, func(string, *driver.Policy) int { return 0 }, g.home.log))
-	s.global = &failover.Options{
-		Budget: budget + g.home.budget, // the region's Redis is asked first
-		Trip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
-		OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
-	}
-	if opts.Own != nil {
-		s.own = &ownShare{Own: *opts.Own, budget: budget, log: g.home.log}
+	s := &places{redis: redis, homes: make(map[string]*far), region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
+	g.homes = opts.Homes
+	budget := cmp.Or(opts.Budget, failover.DefaultBudget)
+	for name, home := range opts.Homes {
+		s.homes[name] = &far{
+			store:  coalesce.New(newClocked(home.Store, func(string, *driver.Policy) int { return 0 }, home.log)),
+			holder: &region{home: name, next: holder, budget: budget, counts: &home.counts},
+			opts: failover.Options{
+				Budget: budget + home.budget, // the region's Redis is asked first
+				Trip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
+				OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
+			},
+			patience: home.budget,
+		}
+		if opts.Own != nil {
+			s.own = &ownShare{Own: *opts.Own, budget: budget, log: home.log}
+		}
 	}
 	return s
 }

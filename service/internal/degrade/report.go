@@ -2,6 +2,8 @@ package degrade
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"example.com/sash/failover"
@@ -25,8 +27,8 @@ type Report struct {
 	Forced *failover.Forced
 	// Memory is how full the store in memory is: the service's own, or that of mode local.
 	Memory *memstore.Stats
-	// HomeStats is what is known of the store that all regions share; nil without one.
-	HomeStats *HomeStats
+	// Homes is what is known of the stores that all regions share, by their names.
+	Homes []HomeStats
 	// Stats are those of the store that answers while Redis does not.
 	Stats failover.Stats
 }
@@ -35,9 +37,10 @@ type Report struct {
 func (g *Guard) Report() Report {
 	memory := g.local.store.Occupancy()
 	r := Report{Health: g.Health(), Address: g.address, Stats: g.stats(), Memory: &memory}
-	if g.home != nil {
-		home := g.home.Stats()
-		r.HomeStats = &home
+	for _, name := range slices.Sorted(maps.Keys(g.homes)) {
+		home := g.homes[name].Stats()
+		home.Name = name
+		r.Homes = append(r.Homes, home)
 	}
 	f, forced := g.Store.Forced()
 	o := g.outages

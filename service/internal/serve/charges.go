@@ -22,11 +22,15 @@ func chargesInMemory(store *memstore.Store) func(context.Context, config.Place, 
 	}
 }
 
-// chargesOnRedis returns what reads the charges of a key from Redis, or from the home, which is nil without one.
-func chargesOnRedis(region, home *redisstore.Store) func(context.Context, config.Place, string, *driver.Policy) (admin.Charges, error) {
+// chargesOnRedis returns what reads the charges of a key from Redis, or from a home.
+func chargesOnRedis(region *redisstore.Store, homes map[string]*redisstore.Store) func(context.Context, config.Place, string, *driver.Policy) (admin.Charges, error) {
 	return func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
 		store := region
-		if at.Global && home != nil {
+		if at.Global {
+			home, err := config.HomeOf(homes, at)
+			if err != nil {
+				return admin.Charges{}, err
+			}
 			store = home
 		}
 		state, err := store.Inspect(ctx, key, policy)

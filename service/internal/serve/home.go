@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"example.com/sash/driver"
 	"example.com/sash/lease"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
@@ -13,34 +12,40 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// A home is the Redis that all regions share. The zero home is none.
-type home struct {
-	watch *degrade.Home
-	store driver.Store      // decides
-	reads *redisstore.Store // for people
+// Homes are the Redis servers that all regions share, by name.
+type homes struct {
+	watch map[string]*degrade.Home
+	reads map[string]*redisstore.Store // for people
 	close func()
 }
 
-// openHome connects later, as openRedis does.
-func (s *instance) openHome() (*home, error) {
-	if s.Home == "" {
-		return &home{close: func() {}}, nil
-	}
-	client, err := redisclient.Far(s.Home)
-	if err != nil {
-		return nil, fmt.Errorf("--home: %w", err)
-	}
-	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
-	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
-	s.stats.Home(func() stats.Home {
-		h := watch.Stats()
-		return stats.Home{
-			Calls: h.Calls, Failed: h.Failed, Errands: h.Errands, Leased: h.Leased, Spent: h.Spent, Returned: h.Returned, Alone: h.Alone, Way: h.Way, Up: h.Up,
+// openHomes connects later, as openRedis does.
+func (s *instance) openHomes() (*homes, error) {
+	var clients []*redisclient.Client
+	out := &homes{watch: make(map[string]*degrade.Home), reads: make(map[string]*redisstore.Store), close: func() {
+		for _, client := range clients {
+			client.Close()
 		}
-	})
-	return &home{
-		watch: watch, store: client.Observed(opts, watch.Note), reads: client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), close: client.Close,
-	}, nil
+	}}
+	for name, url := range s.Homes {
+		client, err := redisclient.Far(url)
+		if err != nil {
+			out.close()
+			return nil, fmt.Errorf("--home: %w", err)
+		}
+		clients = append(clients, client)
+		opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
+		watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
+		watch.Store = client.Observed(opts, watch.Note)
+		s.stats.Home(name, func() stats.Home {
+			h := watch.Stats()
+			return stats.Home{
+				Calls: h.Calls, Failed: h.Failed, Errands: h.Errands, Leased: h.Leased, Spent: h.Spent, Returned: h.Returned, Alone: h.Alone, Way: h.Way, Up: h.Up,
+			}
+		})
+		out.watch[name], out.reads[name] = watch, client.Store(&redisstore.Options{Prefix: s.RedisPrefix})
+	}
+	return out, nil
 }
 
 // ownShare returns the own share of this region, or nil.

@@ -67,14 +67,14 @@ type Options struct {
 	Redis string
 	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
 	RedisPrefix string
-	// Home is the URL of the Redis that all regions share, for rules with scope: global. Empty is none, and such a rule is an
-	// error then. It needs Redis, the one of this region.
-	Home string
-	// HomeBudget is the time that the home has for one decision, and so more than a trip there. Zero is DefaultHomeBudget.
+	// Homes are the Redis servers that all regions share, for rules with scope: global. Without one such a rule is an error.
+	// They need Redis, the one of this region.
+	Homes config.Homes
+	// HomeBudget is the time that a home has for one decision, and so more than a trip there. Zero is DefaultHomeBudget.
 	HomeBudget time.Duration
 	// Region is the name of this region, Regions how many share the home, and OwnShare the part of each limit, in percent,
-	// that each has for itself, for rules with scope: global and on_unavailable: local. They need Home. An empty Region is
-	// none, and such a rule is an error then.
+	// that each has for itself, for rules with scope: global and on_unavailable: local. They need one
+	// home. An empty Region is none, and such a rule is an error then.
 	Region            string
 	Regions, OwnShare int
 	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.

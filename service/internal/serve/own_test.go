@@ -16,7 +16,7 @@ func sharing(t *testing.T, home, redis *redistest.Server, region string, percent
 	t.Helper()
 	at, stop := start(t, Options{
 		Config: config.Source{Path: rulesIn(t, "domain: d\ndescriptors:\n- {key: own, limits: [\"1000/10m\"], scope: global, lease: 2s, on_unavailable: local}\n")},
-		Redis:  redis.Addr(), Home: home.Addr(), Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
+		Redis:  redis.Addr(), Homes: config.Homes{"": home.Addr()}, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
 		Region: region, Regions: 2, OwnShare: percent,
 	})
 	t.Cleanup(func() {
@@ -100,7 +100,7 @@ func TestRegionsThatDisagree(t *testing.T) {
 // Without its name a region has no rule with an own share.
 func TestAnOwnShareNeedsTheNameOfTheRegion(t *testing.T) {
 	path := rulesIn(t, "domain: d\ndescriptors:\n- {key: own, limits: [\"1000/10m\"], scope: global, on_unavailable: local}\n")
-	err := Run(t.Context(), Options{Config: config.Source{Path: path}, Redis: redistest.Start(t).Addr(), Home: redistest.Start(t).Addr()})
+	err := Run(t.Context(), Options{Config: config.Source{Path: path}, Redis: redistest.Start(t).Addr(), Homes: config.Homes{"": redistest.Start(t).Addr()}})
 	if err == nil || !strings.Contains(err.Error(), "give --region with its name") {
 		t.Error(err)
 	}

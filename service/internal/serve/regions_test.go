@@ -49,7 +49,7 @@ func inRegion(t *testing.T, home, redis *redistest.Server, path string) Listenin
 func inRegionOf(t *testing.T, home string, redis *redistest.Server, path string) Listening {
 	t.Helper()
 	at, stop := start(t, Options{
-		Config: config.Source{Path: path}, Redis: redis.Addr(), Home: home, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
+		Config: config.Source{Path: path}, Redis: redis.Addr(), Homes: config.Homes{"": home}, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
 	})
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
@@ -327,7 +327,7 @@ func TestAGlobalRuleNeedsAHome(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := Run(t.Context(), Options{Home: "127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), "give --redis too") {
+	if err := Run(t.Context(), Options{Homes: config.Homes{"": "127.0.0.1:1"}}); err == nil || !strings.Contains(err.Error(), "give --redis too") {
 		t.Errorf("a home without a region: %v", err)
 	}
 }

@@ -36,7 +36,7 @@ type store struct {
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {
 	if s.Redis == "" {
-		if s.Home != "" {
+		if len(s.Homes) > 0 {
 			return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
 		}
 		return s.openMemory()
@@ -63,26 +63,26 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	s.stats.Redis(client.Connections)
 	log := s.Log.With("store", out.where)
 	redisclient.Log(s.Log)
-	home, err := s.openHome()
+	homes, err := s.openHomes()
 	if err != nil {
 		disconnect()
 		return nil, err
 	}
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
 	guard, err := degrade.New(detached, degrade.Options{
-		Home: home.watch, HomeStore: home.store, Own: s.ownShare(),
+		Homes: homes.watch, Own: s.ownShare(),
 		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Local: s.Memory, Instances: s.Instances, Cluster: client.Cluster(),
 		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
 	})
 	if err != nil {
 		disconnect()
-		home.close()
+		homes.close()
 		return nil, err
 	}
 	out.close = func() {
 		guard.Close()
 		disconnect()
-		home.close()
+		homes.close()
 	}
 	ping := func(ctx context.Context) error { return ping(ctx, client) }
 	if err := ping(ctx); err != nil && ctx.Err() == nil {
@@ -94,7 +94,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	out.place, out.runs = guard.Place, []func(context.Context) error{guard.Run}
 	out.health, out.report = guard.Health, guard.Report
 	out.forcing = guard
-	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}), home.reads)
+	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}), homes.reads)
 	return out, nil
 }
 
@@ -141,7 +141,7 @@ func (s *instance) openMemory() (*store, error) {
 // store that does not answer still gets an answer by its failure mode.
 func (s *instance) patience() time.Duration {
 	longest := max(time.Second, 2*s.Budget)
-	if s.Home != "" {
+	if len(s.Homes) > 0 {
 		longest = max(longest, 2*(s.Budget+s.HomeBudget))
 	}
 	return longest

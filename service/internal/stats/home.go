@@ -15,10 +15,14 @@ type Home struct {
 	Up                               bool
 }
 
-// Home exports what a service did at its home. Call it once.
-func (r *Registry) Home(now func() Home) {
+// Home exports what a service did at a home. A name is the value of the label home. Call it once for each name.
+func (r *Registry) Home(name string, now func() Home) {
+	var label prometheus.Labels
+	if name != "" {
+		label = prometheus.Labels{"home": name}
+	}
 	counter := func(name, help string, of func(h *Home) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { h := now(); return float64(of(&h)) })
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: label}, func() float64 { h := now(); return float64(of(&h)) })
 	}
 	r.Prometheus.MustRegister(
 		counter("sash_home_calls_total", "Calls to the home.", func(h *Home) int64 { return h.Calls }),
@@ -28,9 +32,9 @@ func (r *Registry) Home(now func() Home) {
 		counter("sash_lease_spent_units_total", "Leased units that calls of this instance spent.", func(h *Home) int64 { return h.Spent }),
 		counter("sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", func(h *Home) int64 { return h.Returned }),
 		counter("sash_home_without_region_total", "Calls that the home decided because the region's Redis did not answer.", func(h *Home) int64 { return h.Alone }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sash_home_way_seconds", Help: "How long a call to the home takes."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sash_home_way_seconds", Help: "How long a call to the home takes.", ConstLabels: label},
 			func() float64 { return now().Way.Seconds() }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sash_home_up", Help: "Whether the home answers."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sash_home_up", Help: "Whether the home answers.", ConstLabels: label}, func() float64 {
 			if now().Up {
 				return 1
 			}

@@ -34,8 +34,9 @@ type Store struct {
 	For   *Seconds `json:"for"`
 	// Forced is the state that an operator forced on this instance; null is none.
 	Forced *Forced `json:"forced"`
-	// Home is the store that all regions share; it is left out without one.
-	Home *Home `json:"home,omitempty"`
+	// Home is the store that all regions share, and Homes are they where there are several; what there is not is left out.
+	Home  *Home  `json:"home,omitempty"`
+	Homes []Home `json:"homes,omitempty"`
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int   `json:"instances"`
 	InFlight  int   `json:"in_flight"`
@@ -51,7 +52,8 @@ type Store struct {
 
 // A Home is the state of the store that all regions share, and what this instance did there since it started.
 type Home struct {
-	State   string `json:"state"` // up or down
+	Name    string `json:"name,omitempty"` // left out if it has none
+	State   string `json:"state"`          // up or down
 	Address string `json:"address"`
 	// Since is when it stopped answering; null while it is up.
 	Since *Instant `json:"since"`

@@ -61,6 +61,7 @@ type sealed struct {
 	ID         string         `json:"i,omitempty"`
 	Instance   string         `json:"n,omitempty"`
 	Global     bool           `json:"g,omitempty"`
+	Home       string         `json:"h,omitempty"`
 	Lease      time.Duration  `json:"e,omitempty"`
 	Own        bool           `json:"o,omitempty"`
 }
@@ -71,7 +72,8 @@ func (t *Tokens) Seal(r *decide.Reservation) string {
 	if r.Units > 0 {
 		s = sealed{
 			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Delay: r.Delay, Source: r.Source, ID: r.ID, Instance: r.Instance,
-			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution, Global: r.Place.Global, Lease: r.Place.Lease, Own: r.Place.Own,
+			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution, Global: r.Place.Global, Home: r.Place.Home, Lease: r.Place.Lease,
+			Own: r.Place.Own,
 		}
 		for _, l := range r.Policy.Limits {
 			s.Limits = append(s.Limits, l.String())
@@ -115,7 +117,7 @@ func (t *Tokens) Open(token string) (*decide.Reservation, error) {
 	}
 	return &decide.Reservation{
 		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Delay: s.Delay, Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
-		Place: config.Place{Global: s.Global, Lease: s.Lease, Own: s.Own},
+		Place: config.Place{Global: s.Global, Home: s.Home, Lease: s.Lease, Own: s.Own},
 	}, nil
 }
 
