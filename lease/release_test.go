@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,7 +121,7 @@ func TestAHolderThatPanics(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			holder.method = method
+			holder.method.Store(method)
 			var failed error
 			for range 5000 {
 				if _, err := l.Allow(t.Context(), "k"); err != nil {
@@ -142,11 +143,11 @@ func TestAHolderThatPanics(t *testing.T) {
 // A trapped holder panics in one of its methods.
 type trapped struct {
 	*memstore.Store
-	method string
+	method atomic.Value // of string
 }
 
 func (p *trapped) at(method string) {
-	if p.method == method {
+	if p.method.Load() == method {
 		panic("a bug of the holder")
 	}
 }

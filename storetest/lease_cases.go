@@ -98,7 +98,7 @@ var leaseCases = []testCase{
 		promise: "callers who are spent go on no errand while the home refuses the last one; others may, for less than was refused",
 		only:    oneAlgorithm,
 		run: leases(func(s *leaseSuite) {
-			began := s.fetch(driver.Errand{Units: 10}, 0)
+			began := s.fetch(driver.Errand{Units: 4}, 0)
 			s.wantBrought(driver.Errand{Refused: 50_000, RefusedCost: 3}, false)
 			ahead := s.spend(1)
 			if !ahead.Spent || ahead.Errand == 0 {
@@ -108,7 +108,7 @@ var leaseCases = []testCase{
 			if h := s.spend(1); !h.Spent || h.Errand != 0 {
 				s.broken("while the home refuses an errand, a call gets %+v, want none", h)
 			}
-			s.returns(began, 1, 7)
+			s.returns(began, 1, 1)
 			s.want("k", 3, driver.Held{Refused: 50_000})
 			errand := s.want("k", 2, driver.Held{Errand: some})
 			s.wantBrought(driver.Errand{Began: errand, Refused: 20_000, RefusedCost: 2}, false)
