@@ -102,7 +102,7 @@ func (s *instance) openGate() (err error) {
 	s.guard = admin.NewGuard(s.AdminAccess, s.Log)
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
 		Refused: s.stats.Denied,
-		Domains: func() []string { return s.decider.Config().Domains() },
+		Domains: s.domains,
 		Log:     s.Log,
 
 		Anonymous: s.anonymous(),
@@ -110,6 +110,15 @@ func (s *instance) openGate() (err error) {
 		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS) || s.RESP != "" && access.Verifies(s.TLSOfRESP),
 	})
 	return err
+}
+
+// domains are those that requests may have: of the configuration, and that of limits that commands over RESP bring along.
+func (s *instance) domains() []string {
+	all := s.decider.Config().Domains()
+	if s.RESP != "" {
+		all = append(all, decide.OfRequest)
+	}
+	return all
 }
 
 // anonymous is what every caller may do without a file of callers. Envoy's service lets them do everything.
