@@ -221,7 +221,7 @@ func limited(key string, res Result, cause error) error {
 }
 
 // storeError returns the error of a store call: the context's if the caller gave up, otherwise one that is
-// ErrUnavailable.
+// ErrUnavailable, unless it is about the call.
 func storeError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -235,7 +235,7 @@ func storeError(ctx context.Context, err error) error {
 			return fmt.Errorf("sash: %w", gone)
 		}
 		return fmt.Errorf("sash: %w (%v)", gone, err)
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrUnsupported):
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrUnsupported), errors.Is(err, ErrCostAboveLimit):
 		return err
 	}
 	return &StoreError{Err: err}

@@ -156,8 +156,8 @@ func (s *Store) share(ctx context.Context, req driver.Request) (driver.Answer, e
 	asked.Policy = parts.common
 	if most := parts.common.MostUnits(); asked.Cost > most {
 		if !req.Partial {
-			return driver.Answer{}, fmt.Errorf("lease: %d units never fit into what regions share, %d units beside their own shares: %w",
-				req.Cost, most, driver.ErrRejected)
+			return driver.Answer{}, fmt.Errorf("%w: a cost of %d units can never fit into what regions share, %d units beside their own shares",
+				sash.ErrCostAboveLimit, req.Cost, most)
 		}
 		asked.Cost = most
 	}

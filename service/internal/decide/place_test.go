@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,5 +173,13 @@ func inRegion(t *testing.T, home *memstore.Store) (d *Decider, release func()) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// A cost that the store of a place never admits is no failure of that store.
+func TestACostAboveWhatRegionsShareIsNoFailure(t *testing.T) {
+	err := failure(t.Context(), fmt.Errorf("%w: 900 units", sash.ErrCostAboveLimit))
+	if !errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrUnavailable) {
+		t.Error(err)
 	}
 }

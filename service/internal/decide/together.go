@@ -200,7 +200,7 @@ func failure(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w (%v)", ctx.Err(), err)
-	case errors.Is(err, sash.ErrUnavailable), errors.Is(err, sash.ErrUnsupported):
+	case errors.Is(err, sash.ErrUnavailable), errors.Is(err, sash.ErrUnsupported), errors.Is(err, sash.ErrCostAboveLimit):
 		return err
 	}
 	return &sash.StoreError{Err: err}
