@@ -120,11 +120,12 @@ decided there. A call for which there is no leased unit takes a trip to the home
 on_unavailable; /healthz says degraded and "home":"down". There local is the region's own share,
 --own-share percent of each limit, for which --region and --regions name this region and their
 number: /healthz has "own":"ok", or why there is none. With --home eu=URL --home us=URL each rule
-names its home, which most of its callers are near (home: eu); all regions give the same homes. While the region's Redis is away, the home
-decides each call. All regions have the same configuration. lease: 2s in a rule is
-how long before a call its unit may be charged. No window has more than the limit; callers that
-never stop get the limit per window and lease. Without scope: global, lease spares Redis most calls
-of a hot subject: each instance leases units for itself.
+names its home, which most of its callers are near (home: eu); all regions give the same homes.
+While the region's Redis is away, the home decides each call. All regions have the same
+configuration. lease: 2s in a rule is how long before a call its unit may be charged. No window
+has more than the limit; callers that never stop get the limit per window and lease. Without
+scope: global, lease spares Redis most calls of a hot subject: each instance leases units for
+itself.
 
 Without Redis all subjects are in this process's memory, up to --memory-max-subjects. When that is
 full, a new subject replaces one that has used little, and never one that is refused. Where all are
