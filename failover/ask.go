@@ -97,8 +97,15 @@ func (a *attempt[T]) begin(start start[T]) bool {
 // leave ends the call as far as the store lets it.
 func (a *attempt[T]) leave() {
 	a.ctx.cancel()
-	if a.started != nil {
+	if a.started == nil {
+		return
+	}
+	_, err := attend(&a.ctx, func(context.Context) (none T, err error) {
 		a.started.Leave()
+		return none, nil
+	})
+	if err != nil { // it panicked
+		a.guard.report(err, Unknown)
 	}
 }
 

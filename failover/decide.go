@@ -13,7 +13,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 		return answer, nil
 	}
 	var begin start[driver.Answer]
-	if s.starter != nil {
+	if s.starter != nil && req.Within == 0 { // giving a late booking back would block the store's callback: see forgo
 		begin = func(ctx context.Context, done func(driver.Answer, error)) driver.Started {
 			return s.starter.Start(ctx, req, done)
 		}

@@ -19,6 +19,7 @@ type starter struct {
 	*memstore.Store
 	takes                   time.Duration
 	panics, refuses         bool
+	leavePanics             bool
 	started, decided, lefts atomic.Int64
 }
 
@@ -40,7 +41,12 @@ func (s *starter) Start(ctx context.Context, req driver.Request, done func(drive
 	return s
 }
 
-func (s *starter) Leave() { s.lefts.Add(1) }
+func (s *starter) Leave() {
+	s.lefts.Add(1)
+	if s.leavePanics {
+		panic("out of order")
+	}
+}
 
 func overStarter(t *testing.T, inner *starter, opts *Options) (*Store, *sash.Limiter) {
 	t.Helper()
@@ -156,4 +162,36 @@ func TestAStoreThatPanicsAsItStartsACall(t *testing.T) {
 			t.Errorf("%d in flight", n)
 		}
 	})
+}
+
+// The budget of a call whose caller has left ends in a goroutine where nobody could recover a panic.
+func TestAStoreThatPanicsAsItIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &starter{Store: memstore.New(nil), takes: time.Second, leavePanics: true}
+		var reports []string
+		store, l := overStarter(t, inner, &Options{OnError: func(err error, _ Kind) { reports = append(reports, err.Error()) }})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := store.Stats().InFlight; n != 0 || inner.lefts.Load() != 1 {
+			t.Errorf("%d in flight, left %d times", n, inner.lefts.Load())
+		}
+		if !strings.Contains(strings.Join(reports, "; "), "out of order") {
+			t.Error(reports)
+		}
+	})
+}
+
+// What a late booking leads to may block: see forgo.
+func TestABookingIsNotStarted(t *testing.T) {
+	inner := &starter{Store: memstore.New(nil)}
+	store, _ := overStarter(t, inner, nil)
+	req := driver.Request{Key: "k", Cost: 1, Within: time.Minute.Microseconds(), Policy: policyOf(t)}
+	if _, err := store.Decide(t.Context(), req); err != nil || inner.started.Load() != 0 || inner.decided.Load() != 1 {
+		t.Errorf("%v; started %d times, decided %d times", err, inner.started.Load(), inner.decided.Load())
+	}
 }
