@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
@@ -31,7 +32,9 @@ func TestTheRefusalOfAStartedCallIsKept(t *testing.T) {
 				l := newLimiter(t, s, sash.PerHour(1))
 				req := driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}
 				var answers []driver.Answer
+				var sent time.Time
 				for range 2 {
+					sent = time.Now()
 					s.Start(t.Context(), req, func(answer driver.Answer, err error) {
 						answers = append(answers, answer)
 						if err != nil {
@@ -52,6 +55,10 @@ func TestTheRefusalOfAStartedCallIsKept(t *testing.T) {
 				}
 				if answer, ok := s.Recall(req); ok == reset || ok && answer.Allowed() {
 					t.Errorf("%v, %+v", ok, answer)
+				}
+				time.Sleep(time.Until(sent.Add(denials.DefaultMaxAge)))
+				if _, ok := s.Recall(req); ok {
+					t.Error("it is kept longer than its age, which begins when the call is sent")
 				}
 			})
 		})
