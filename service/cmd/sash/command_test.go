@@ -91,7 +91,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		"Redis does not answer":  {env, []string{"allow", "--limit", "1/1s", "k"}, "redis at 127.0.0.1:1"},
 		"not a Redis URL":        {nil, []string{"allow", "--limit", "1/1s", "k", "--redis", "redis://u:secret@h:p"}, "not a Redis URL"},
 		"no limit":               {env, []string{"allow", "k"}, "--limit is missing"},
-		"bad limit":              {env, []string{"allow", "--limit", "1 per second", "k"}, "write units, a slash and a window"},
+		"bad limit":              {env, []string{"allow", "--limit", "1 per second", "k"}, `write "1/s"`},
 		"no key":                 {env, []string{"allow", "--limit", "1/1s"}, "0 arguments instead of a KEY"},
 		"two keys":               {env, []string{"allow", "--limit", "1/1s", "a", "b"}, "2 arguments instead of a KEY"},
 		"empty key":              {env, []string{"allow", "--limit", "1/1s", ""}, "invalid key"},
