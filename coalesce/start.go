@@ -1,6 +1,7 @@
 package coalesce
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -116,7 +117,7 @@ func (c *call) Leave() {
 	}
 	mu.Unlock()
 	if at >= 0 {
-		c.end(driver.Answer{}, c.ctx.Err())
+		c.end(driver.Answer{}, cmp.Or(c.ctx.Err(), context.Canceled)) // an answer without an error would admit the call
 	} else {
 		c.leave()
 	}

@@ -153,6 +153,25 @@ func TestAStartedCallThatIsLeftBeforeItsRoundTripIsNotCharged(t *testing.T) {
 	})
 }
 
+// A call is left before its context ends, which a caller must not do.
+func TestAStartedCallThatIsLeftEarlyIsNotAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		s := coalesce.New(store)
+		before := occupy(t, s, store)
+		c := begin(t, s, "k")
+		synctest.Wait()
+		c.Leave()
+		if n, _, err := c.result(); n != 1 || !errors.Is(err, context.Canceled) {
+			t.Errorf("answered %d times: %v", n, err)
+		}
+		for _, c := range before {
+			c.leave()
+		}
+		time.Sleep(time.Second)
+	})
+}
+
 func TestAStartedCallThatIsLeftOnTheWayIsStillAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMany()
