@@ -92,7 +92,7 @@ func TestACallThatTheStoreDoesNotStartIsDecided(t *testing.T) {
 	})
 }
 
-// The budget and the caller's end are those of a call by a worker, and the store hears of both when the budget is over. The
+// The budget and the caller's end are those of a call by a worker, and failover leaves the started call when the budget is over. The
 // call keeps its place until the store is done with it.
 func TestTheBudgetOfAStartedCall(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"the budget": time.Hour, "the caller": 10 * time.Millisecond} {

@@ -109,3 +109,40 @@ func TestDemandThatMovesDoesNotFloodTheHome(t *testing.T) {
 		time.Sleep(2 * time.Second) // errands end
 	})
 }
+
+// Two regions have used the limit up and hold it; a third asks for a quarter, late. It waits for what the others have
+// booked, at most a floor each, and then gets what it asks for.
+func TestARegionThatAsksLateIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const window, units, longest = 60 * time.Second, 60_000, 3 * time.Second
+		w := &world{home: newOcean(trip / 2), units: make([]int, 3)}
+		begin := time.Now()
+		for i := range 2 {
+			ls := newRegion(t, w.home, 2, longest, time.Duration(i)*time.Hour, sash.Every(units, window))
+			w.ask(t.Context(), i, ls, 10, 21*time.Millisecond, 0, 150*time.Second) // all that there is, evenly
+		}
+		late := newRegion(t, w.home, 2, longest, 0, sash.Every(units, window))
+		w.ask(t.Context(), 2, late, 10, 40*time.Millisecond, 90*time.Second, 150*time.Second)
+		var first time.Duration
+		w.stopped.Go(func() {
+			for first == 0 {
+				time.Sleep(time.Millisecond)
+				w.mu.Lock()
+				if w.units[2] > 0 {
+					first = time.Since(begin) - 90*time.Second
+				}
+				w.mu.Unlock()
+			}
+		})
+		w.stopped.Wait()
+		t.Logf("the first call after %v, and %d of %d", first, w.units[2], 250*60)
+		// Each of the others has booked at most what the limit gives in an eighth of the longest lease.
+		if bound := 2*longest/8 + 2*trip; first > bound {
+			t.Errorf("the first call was admitted after %v", first)
+		}
+		if w.units[2] < 250*60*8/10 {
+			t.Errorf("%d were admitted of %d", w.units[2], 250*60)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
