@@ -27,7 +27,8 @@ type Usage struct {
 	Limit
 	Remaining *int64 `json:"remaining"`
 	// Share is the units that this instance may admit alone while the store does not answer, and Used is of them. Share is
-	// absent otherwise. Used is null where the share is not known.
+	// absent otherwise. Used is null where it cannot be known: of a share that is not known either, of a blocked subject,
+	// and of a rule with own shares of regions.
 	Share *int64 `json:"share,omitempty"`
 	Used  *int64 `json:"used"`
 	// Room says whether the cost that was asked about fits now; absent where no cost was.
@@ -69,7 +70,9 @@ func UsageOf(a *decide.Answer) []Usage {
 		l := &a.Limits[i]
 		release, reset := Seconds(l.ReleaseAfter), Seconds(l.ResetAfter)
 		u := Usage{Limit: LimitOf(l.Limit), Remaining: &l.Remaining, ReleaseAfter: &release, ResetAfter: &reset}
-		if a.Source != sash.FromOwn && a.Source != sash.FromLocal && !a.Blocked { // whose limits have no units left, whatever is used
+		// A block leaves no units, whatever is used. Of a rule with own shares the home knows its part of the limit only.
+		shared := a.Rule != nil && a.Rule.Place.Own
+		if !shared && a.Source != sash.FromOwn && a.Source != sash.FromLocal && !a.Blocked {
 			used := l.Limit.Units - l.Remaining
 			u.Used = &used
 		}

@@ -1,0 +1,23 @@
+package wire
+
+import (
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// A home that decides beside own shares has 800 of 1,000 units, so 800 remain of a subject without a charge.
+func TestWhatIsUsedBesideOwnSharesIsNotKnown(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		used := UsageOf(&decide.Answer{
+			Rule:   &config.Rule{Place: config.Place{Global: true, Own: own}},
+			Limits: []sash.LimitResult{{Limit: sash.Every(1000, time.Minute), Remaining: 800}},
+		})[0].Used
+		if (used == nil) != own || used != nil && *used != 200 {
+			t.Errorf("with own shares %t: %v", own, used)
+		}
+	}
+}
