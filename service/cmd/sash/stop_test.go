@@ -211,10 +211,10 @@ func (l *load) stream(client *http.Client, p *service) bool {
 		}
 		return !errors.Is(err, syscall.ECONNREFUSED)
 	}
-	_, err = io.Copy(io.Discard, res.Body)
+	answer, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 {
-		l.fail(fmt.Errorf("%s over %s: %w", res.Status, res.Proto, err))
+		l.fail(fmt.Errorf("%s over %s: %q, %v", res.Status, res.Proto, answer, err))
 		return true
 	}
 	l.answered.Add(1)
