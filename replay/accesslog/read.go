@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 )
 
 // Bounds of the input.
@@ -25,20 +27,49 @@ type Options struct {
 	Fields map[string]string
 }
 
-// Stats counts what was read. Add sums several logs.
+// Stats says what was understood of a log, and counts what was read. Add sums several logs.
 type Stats struct {
-	Lines   int64 // non-empty lines
-	Records int64
-	Broken  int64
-	First   []Broken // the first few of the broken lines
+	// Format names what the lines were read as, for people, such as "combined". It is empty for an empty log. Several logs
+	// that differ have a list.
+	Format string
+	// Wrapping names what stands around each line, for people, such as "containerd (CRI)". It is empty if nothing does.
+	Wrapping string
+	// Client says where the clients' addresses were taken from, for people, such as "the first field".
+	Client string
+	// Notes are sentences on choices between fields that a reader may see differently.
+	Notes []string
+
+	Lines    int64 // non-empty lines
+	Records  int64
+	NoClient int64 // records without a client's address
+	Broken   int64
+	First    []Broken // the first few of the broken lines
 }
 
-// Add adds the counts of another log.
+// Add adds another log.
 func (s *Stats) Add(more Stats) {
+	s.Format, s.Wrapping, s.Client = join(s.Format, more.Format), join(s.Wrapping, more.Wrapping), join(s.Client, more.Client)
+	for _, note := range more.Notes {
+		if !slices.Contains(s.Notes, note) {
+			s.Notes = append(s.Notes, note)
+		}
+	}
+	s.NoClient += more.NoClient
 	s.Lines += more.Lines
 	s.Records += more.Records
 	s.Broken += more.Broken
 	s.First = append(s.First, more.First[:min(len(more.First), shownBroken-len(s.First))]...)
+}
+
+// join adds a name to a list of names, once.
+func join(list, name string) string {
+	switch {
+	case list == "":
+		return name
+	case name == "" || slices.Contains(strings.Split(list, ", "), name):
+		return list
+	}
+	return list + ", " + name
 }
 
 // A Broken is a line that could not be parsed.
@@ -78,6 +109,9 @@ func Read(ctx context.Context, name string, from io.Reader, opts *Options, each 
 			}
 		}
 	}
+	if format != Auto {
+		stats.Format = format.String()
+	}
 	l := &lines{from: buffered}
 	parse, err := parser(format, names, l)
 	if err != nil {
@@ -112,6 +146,9 @@ func Read(ctx context.Context, name string, from io.Reader, opts *Options, each 
 			continue
 		}
 		stats.Records++
+		if record.RemoteAddress == "" {
+			stats.NoClient++
+		}
 		if err := each(&record); err != nil {
 			return stats, fmt.Errorf("%s:%d: %w", name, l.number, err)
 		}

@@ -156,6 +156,20 @@ func TestBrokenLinesAreCountedAndShown(t *testing.T) {
 	}
 }
 
+func TestStatsSayWhatWasUnderstood(t *testing.T) {
+	_, stats := read(t, `{"time":1431857103,"remote_addr":"192.0.2.7"}`+"\n"+`{"time":1431857103,"remote_addr":"-"}`, nil)
+	if stats.Format != "json" || stats.NoClient != 1 || stats.Records != 2 {
+		t.Errorf("%+v", stats)
+	}
+	sum := Stats{}
+	for _, more := range []Stats{stats, stats, {Format: "csv", Wrapping: "w", Notes: []string{"a", "b"}}, {Notes: []string{"b"}}} {
+		sum.Add(more)
+	}
+	if sum.Format != "json, csv" || sum.Wrapping != "w" || sum.NoClient != 2 || len(sum.Notes) != 2 {
+		t.Errorf("%+v", sum)
+	}
+}
+
 func TestCompressedLogs(t *testing.T) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
