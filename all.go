@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"example.com/sash/driver"
 )
@@ -57,6 +58,7 @@ type call struct {
 	driver.Request
 	policy *policy
 	line   *driver.Line // of a call for a slot in turn
+	waits  bool         // the caller waits
 }
 
 // newCall makes a call that was checked.
@@ -100,21 +102,25 @@ func (l *Limiter) call(s *Subject, maySettle bool) (call, error) {
 }
 
 // decideOne decides a call on one subject.
-func (l *Limiter) decideOne(ctx context.Context, c call) (Result, error) {
+func (l *Limiter) decideOne(ctx context.Context, c call) (res Result, err error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, storeError(ctx, err)
+	}
+	if l.opts.Observer != nil {
+		at := time.Now()
+		defer func() { l.observe(ctx, at, []call{c}, []Result{res}, err) }()
 	}
 	began, err := l.pace.begin(ctx, l.store, &c.Request)
 	if err != nil {
 		return Result{}, err
 	}
-	res, err := l.decide(ctx, c)
+	res, err = l.decide(ctx, c)
 	l.pace.end(ctx, began, err)
 	return res, err
 }
 
 // decideAll returns one result a call. If the store decides one by one, it returns only the refusal.
-func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error) {
+func (l *Limiter) decideAll(ctx context.Context, calls []call) (results []Result, err error) {
 	if len(calls) == 1 {
 		res, err := l.decideOne(ctx, calls[0])
 		if err != nil {
@@ -124,6 +130,10 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) ([]Result, error)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
+	}
+	if l.opts.Observer != nil {
+		at := time.Now()
+		defer func() { l.observe(ctx, at, calls, results, err) }()
 	}
 	began, err := l.pace.begin(ctx, l.store, &calls[0].Request)
 	if err != nil {

@@ -156,7 +156,7 @@ func sameSlice(a, b []Limit) bool {
 }
 
 // decideAny has the store decide on any of several calls, and returns which one it chose.
-func (l *Limiter) decideAny(ctx context.Context, options []option) (int, Result, error) {
+func (l *Limiter) decideAny(ctx context.Context, options []option) (chosen int, res Result, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, Result{}, storeError(ctx, err)
 	}
@@ -164,11 +164,15 @@ func (l *Limiter) decideAny(ctx context.Context, options []option) (int, Result,
 	for i := range options {
 		reqs[i] = options[i].Request
 	}
+	if l.opts.Observer != nil {
+		at := time.Now()
+		defer func() { l.observe(ctx, at, []call{options[chosen].call}, []Result{res}, err) }()
+	}
 	began, err := l.pace.begin(ctx, l.store, &reqs[0])
 	if err != nil {
 		return 0, Result{}, err
 	}
-	chosen, answer, err := 0, driver.Answer{}, driver.ErrApart
+	answer, err := driver.Answer{}, driver.ErrApart
 	if store, ok := l.store.(driver.Chooser); ok {
 		chosen, answer, err = store.DecideAny(ctx, reqs)
 	}

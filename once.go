@@ -3,6 +3,7 @@ package sash
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"example.com/sash/driver"
 )
@@ -34,7 +35,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 }
 
 // decideOnce checks a call and its ID, adds the prefix to its key, and has the store decide it once.
-func (l *Limiter) decideOnce(ctx context.Context, id string, c *call) (Result, error) {
+func (l *Limiter) decideOnce(ctx context.Context, id string, c *call) (res Result, err error) {
 	store, ok := driver.As[driver.Deduplicator](l.store)
 	if !ok {
 		return Result{}, fmt.Errorf("%w: the store remembers no IDs of calls", ErrUnsupported)
@@ -53,6 +54,10 @@ func (l *Limiter) decideOnce(ctx context.Context, id string, c *call) (Result, e
 		return Result{}, err
 	}
 	c.Key = key
+	if l.opts.Observer != nil {
+		at := time.Now()
+		defer func() { l.observe(ctx, at, []call{*c}, []Result{res}, err) }()
+	}
 	answer, err := store.DecideOnce(ctx, id, c.Request)
 	if err == nil {
 		err = answer.Check(c.Policy)

@@ -87,6 +87,7 @@ func (c *Concurrency) ask(ctx context.Context, key string, line driver.Line) (*S
 		return nil, err
 	}
 	call := newCall(key, 1, c.limiter.policy, true)
+	call.waits = true
 	if c.line != 0 {
 		call.line = &line
 	}

@@ -32,12 +32,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 	}
 	c := newCall(key, cost, l.policy, false)
 	c.Partial = true
-	began, err := l.pace.begin(ctx, l.store, &c.Request)
-	if err != nil {
-		return Result{}, err
-	}
-	res, err := l.decide(ctx, c)
-	l.pace.end(ctx, began, err)
+	res, err := l.decideOne(ctx, c)
 	if err == nil && (res.Charged > cost || res.Allowed != (res.Charged > 0)) {
 		err = storeError(ctx, fmt.Errorf("driver: the store charged %d of up to %d units, allowed %v", res.Charged, cost, res.Allowed))
 	}

@@ -36,7 +36,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	store, err := l.booker("Wait")
 	if err != nil {
 		return l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy}, func() (Result, error) {
-			res, err := l.AllowN(ctx, key, cost)
+			c := newCall(full, cost, l.policy, false)
+			c.waits = true
+			res, err := l.decideOne(ctx, c)
 			if deadline, ok := ctx.Deadline(); err == nil && !res.Allowed && ok && time.Until(deadline) <= res.RetryAfter {
 				err = limited(key, res, context.DeadlineExceeded)
 			}
@@ -44,6 +46,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 		})
 	}
 	c := newCall(full, cost, l.policy, true)
+	c.waits = true
 	var r *Reservation
 	book := func() (Result, error) {
 		patience := l.patience(ctx)

@@ -22,7 +22,7 @@ func (o *Options) concurrency(store driver.Store) (*sash.Concurrency, error) {
 	case l.Window <= 0:
 		return nil, fmt.Errorf("%w: InFlight needs the longest time that a request takes as its Window", sash.ErrInvalidLimit)
 	default:
-		return sash.NewConcurrency(store, &sash.Options{Prefix: o.Prefix}, l.Units, l.Window)
+		return sash.NewConcurrency(store, &sash.Options{Prefix: o.Prefix, Observer: o.Observer}, l.Units, l.Window)
 	}
 }
 

@@ -76,6 +76,8 @@ type Options struct {
 	Algorithm sash.Algorithm
 	// Resolution is the step of sash.SlidingBuckets. Zero otherwise.
 	Resolution time.Duration
+	// Observer is called with each decision, as in [sash.Options]. Nil is none.
+	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
 	// MaxCoolDown is the longest cool-down, whatever the API asks for: at least a second, at most
@@ -152,7 +154,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 		t.prefix = sash.Key(t.opts.Prefix) + ":"
 	}
 	var err error
-	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution}
+	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution, Observer: t.opts.Observer}
 	t.spreads = newSpreads(t.opts.Spread)
 	t.pacer = newPacer(t.opts.Pace, t.learned, t.spreads)
 	at := &arriving{driver.Passthrough{Next: store}, t.prefix, t.spreads, t.pacer}
