@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type verifying struct {
 	redis, algorithm string
 	opts             verify.Options
 	ruling           ruling
+	recorded         recorded
 	json             bool
 }
 
@@ -28,7 +30,7 @@ func (a *app) verify() *cobra.Command {
 	v := &verifying{}
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check the guarantees on your Redis, under load; exit 0 kept, 1 violated",
+		Short: "Check the guarantees on your Redis, or the calls that any limiter answered",
 		Long: `Request units from your Redis with many workers at once, record every answer with the server's time,
 and check the whole history against the definition:
 
@@ -50,18 +52,31 @@ from region to region. It judges all admissions together by the clock of this ma
 admitted at some instant between its request and its answer, so neither a slow way nor another clock
 looks like a violation. The report has the units of the worst window, and what each region admitted
 and how fast. The units stay charged for a window. If --descriptor has a value for each entry, they
-are units of a real subject. $SASH_TOKEN is the token of a client, for services with --access.`,
+are units of a real subject. $SASH_TOKEN is the token of a client, for services with --access.
+
+With --history it calls nothing, and judges calls that any limiter answered, in any language. Each
+line of the file is one call, with the time before the limiter was called and the time after it:
+
+  {"key": "user_7", "cost": 1, "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}
+
+Times are seconds or RFC 3339, by one clock; cost is 1 if absent. A call without an answer has no
+"admitted". It reports what is certain: a window that held more than its limit, and a refusal that
+had room, wherever between its two times each call was decided.`,
 		Example: `  sash verify --redis redis://127.0.0.1:6379
   sash verify --for 10s --algorithm fixed-window   # $SASH_REDIS is set; finds twice the limit
   sash verify --regions eu=http://10.0.0.7:8080,us=http://10.1.0.7:8080 \
-    --domain shop --descriptor user`,
+    --domain shop --descriptor user
+  sash verify --history calls.jsonl --limit 100/1m --limit 1000/1h`,
 		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("seed") {
 				v.opts.Seed = uint64(rand.Uint32())
 			}
-			if err := v.ruling.check(cmd); err != nil {
+			if err := cmp.Or(v.recorded.check(cmd), v.ruling.check(cmd)); err != nil {
 				return err
+			}
+			if v.recorded.history != "" {
+				return a.verifyHistory(cmd, v)
 			}
 			return a.runVerify(cmd.Context(), v)
 		},
@@ -73,6 +88,7 @@ are units of a real subject. $SASH_TOKEN is the token of a client, for services 
 	f.IntVar(&v.opts.Workers, "workers", 16, "number of concurrent callers, from 1 to 1000")
 	f.StringVar(&v.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
 	v.ruling.register(f)
+	v.recorded.register(f)
 	jsonFlag(f, &v.json)
 	return cmd
 }

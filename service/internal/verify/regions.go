@@ -314,12 +314,12 @@ func (g *tour) judge(report *RegionsReport, times []latencies) error {
 		l := &report.Limits[i]
 		window := time.Duration(l.Window)
 		for key := range spans {
-			most, by, ends := fullest(spans[key], window-window/rates, len(report.Regions))
-			if most > l.Units && g.slept > window/(2*rates) {
+			worst := fullest(spans[key], window-window/rates, len(report.Regions), l.Units)
+			if worst.over > 0 && g.slept > window/(2*rates) {
 				return ErrSlept
 			}
-			if most > l.Fullest {
-				l.Fullest, l.ByRegion, l.Ends = most, by, g.began.Add(ends)
+			if worst.units > l.Fullest {
+				l.Fullest, l.ByRegion, l.Ends = worst.units, worst.by, g.began.Add(worst.ends)
 			}
 		}
 	}

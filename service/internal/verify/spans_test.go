@@ -28,18 +28,22 @@ func TestTheFullestWindowHoldsWhatLiesInItAsAWhole(t *testing.T) {
 			}
 			want = max(want, inside)
 		}
-		most, by, ends := fullest(slices.Clone(spans), window, regions)
-		if most != want {
-			t.Fatalf("seed %d: %d units, want %d: %v", seed, most, want, spans)
+		given := slices.Clone(spans)
+		worst := fullest(spans, window, regions, want)
+		if worst.units != want || worst.over != 0 || want > 0 && fullest(spans, window, regions, want-1).over == 0 {
+			t.Fatalf("seed %d: %+v, want %d units: %v", seed, worst, want, spans)
+		}
+		if !slices.Equal(spans, given) {
+			t.Fatalf("seed %d: the spans are changed, and another window would be judged without some", seed)
 		}
 		shown := make([]int64, regions)
 		for _, s := range spans {
-			if in(s, ends) {
+			if in(s, worst.ends) {
 				shown[s.region] += s.units
 			}
 		}
-		if most > 0 && !slices.Equal(by, shown) {
-			t.Fatalf("seed %d: %v in the window that ends at %v, want %v: %v", seed, by, ends, shown, spans)
+		if worst.units > 0 && !slices.Equal(worst.by, shown) {
+			t.Fatalf("seed %d: %+v, want %v in that window: %v", seed, worst, shown, spans)
 		}
 	}
 }

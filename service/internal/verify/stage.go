@@ -197,14 +197,14 @@ func (r *Report) Worst() *Fault {
 	if len(r.Faults) == 0 {
 		return nil
 	}
-	worst := slices.MaxFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(a.excess(), b.excess()) })
+	worst := slices.MaxFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(excess(a.Over), excess(b.Over)) })
 	return &worst
 }
 
 // excess returns how many units a window held above its limit.
-func (f *Fault) excess() int64 {
-	if f.Over == nil {
+func excess(w *Window) int64 {
+	if w == nil {
 		return 0
 	}
-	return f.Over.Units - f.Over.Limit.Units
+	return w.Units - w.Limit.Units
 }

@@ -1,0 +1,253 @@
+//go:build !sashserver
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/verify"
+)
+
+// recorded is the flags of sash verify that name a recording of another limiter.
+type recorded struct {
+	history string
+	limits  []string
+}
+
+func (r *recorded) register(f *pflag.FlagSet) {
+	f.StringVar(&r.history, "history", "", "judge the calls in this `file` instead, which any limiter answered: JSON lines, or - for standard input")
+	f.StringArrayVarP(&r.limits, "limit", "l", nil, "with --history: the `limit` of each key, such as 100/1m; repeat it for several that hold together")
+}
+
+// check returns what is wrong with flags that do not belong together.
+func (r *recorded) check(cmd *cobra.Command) error {
+	if r.history == "" {
+		if len(r.limits) > 0 {
+			return errors.New("--limit: give --history FILE too, the calls to judge")
+		}
+		return nil
+	}
+	for _, flag := range []string{"redis", "algorithm", "for", "seed", "workers", "regions", "domain", "descriptor"} {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s: with --history it has no effect; no store is called", flag)
+		}
+	}
+	if len(r.limits) == 0 {
+		return errors.New("--history: give --limit too, the limit that each key should have been held to, such as --limit 100/1m")
+	}
+	return nil
+}
+
+func (a *app) verifyHistory(cmd *cobra.Command, v *verifying) error {
+	limits := make([]sash.Limit, len(v.recorded.limits))
+	for i, text := range v.recorded.limits {
+		limit, err := sash.ParseLimit(text)
+		if err != nil {
+			return err
+		}
+		if limit.Period != 0 {
+			return fmt.Errorf("--limit %s: a calendar limit has no sliding window to judge", text)
+		}
+		limits[i] = limit
+	}
+	name, from := v.recorded.history, cmd.InOrStdin()
+	if name == "-" {
+		name = "standard input"
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		from = file
+	}
+	recording, err := verify.ReadRecording(name, interruptible{cmd.Context().Err, from})
+	if err != nil {
+		return err
+	}
+	verdict := recording.Judge(limits)
+	err = a.print(v.json, historyAnswer(limits, &verdict), func(t *text) { historyText(t, recording, limits, &verdict) })
+	if err == nil && len(verdict.Faults) > 0 {
+		return errFound
+	}
+	return err
+}
+
+// interruptible is a reader that ends with an error once ended returns one.
+type interruptible struct {
+	ended func() error
+	from  io.Reader
+}
+
+func (r interruptible) Read(p []byte) (int, error) {
+	if err := r.ended(); err != nil {
+		return 0, err
+	}
+	return r.from.Read(p)
+}
+
+func historyText(t *text, r *verify.Recording, limits []sash.Limit, v *verify.Verdict) {
+	over, room := faultsOf(v)
+	said := limitsText(limits)
+	switch {
+	case over > 0:
+		t.say("violated: %s went over %s, on %d of %s", count(int64(over), "admission"), said, keysOver(v), count(int64(v.Keys), "key"))
+	case room > 0:
+		t.say("violated: no window held more than %s, but %s had room", said, count(int64(room), "refusal"))
+	case v.Refused == 0:
+		t.say("kept, which shows little: no window held more than %s, and no call was refused", said)
+	default:
+		t.say("kept: no window held more than %s, and no call was refused that certainly had room", said)
+	}
+	if over > 0 {
+		f := v.Faults[0]
+		t.say("  worst: %q was admitted %s in the %s that ends at %s; the limit is %s", printable(f.Key), units(f.Over.Units), windowText(f.Over.Limit), instantText(f.Over.Ends), f.Over.Limit)
+		strip(t, r, &f)
+	}
+	if over > 0 && room > 0 {
+		t.say("  %s had room", count(int64(room), "refusal"))
+	}
+	for _, f := range v.Faults {
+		if f.False != nil {
+			t.say("  a refusal that had room: %s of %q, sent at %s", units(f.False.Cost), printable(f.Key), instantText(f.False.At))
+			break
+		}
+	}
+	t.say("  %d calls on %s: %d admitted (%s), %d refused, %d without an answer",
+		v.Admitted+v.Refused+v.Unanswered, count(int64(v.Keys), "key"), v.Admitted, units(v.Units), v.Refused, v.Unanswered)
+}
+
+// faultsOf counts admissions that went over a limit, and refusals that had room.
+func faultsOf(v *verify.Verdict) (over, room int) {
+	for _, f := range v.Faults {
+		over, room = over+f.OverAdmitted, room+f.FalseRefusals
+	}
+	return over, room
+}
+
+func keysOver(v *verify.Verdict) (n int) {
+	for _, f := range v.Faults {
+		if f.OverAdmitted > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func limitsText(limits []sash.Limit) string {
+	texts := make([]string, len(limits))
+	for i, l := range limits {
+		texts[i] = l.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// windowText writes the window of a limit as the limit does.
+func windowText(l sash.Limit) string {
+	_, window, _ := strings.Cut(l.String(), "/")
+	return window
+}
+
+// stripColumns is the width of a strip: a third for each of the window before the worst one, the worst one, and the time
+// after it.
+const stripColumns = 72
+
+// strip draws what was admitted and refused around the worst window of a key.
+func strip(t *text, r *verify.Recording, f *verify.RecordedFault) {
+	const third = stripColumns / 3
+	from := f.Over.Ends.Add(-2 * f.Over.Limit.Window)
+	column := f.Over.Limit.Window / third
+	var admitted, refused [stripColumns]int64
+	for _, m := range r.Around(f.Key, from.Add(1), from.Add(3*f.Over.Limit.Window)) {
+		// A column holds (begin, end], as a window does.
+		i := min(int((m.At.Sub(from)-1)/max(column, 1)), stripColumns-1)
+		if m.Admitted {
+			admitted[i] += m.Units
+		} else {
+			refused[i] += m.Units
+		}
+	}
+	most := int64(1)
+	for i := range admitted {
+		most = max(most, admitted[i], refused[i])
+	}
+	t.say("")
+	t.say("  admitted |%s|", bars(admitted[:], most))
+	t.say("  refused  |%s|", bars(refused[:], most))
+	t.say("            %s|%s|", strings.Repeat(" ", third-1), centered(fmt.Sprintf("%d in %s", f.Over.Units, windowText(f.Over.Limit)), third-1))
+	t.say("            a column is %v; the tallest is %s", column.Round(time.Microsecond), units(most))
+	t.say("")
+}
+
+// bars draws numbers as bars of at most a line's height. Only 0 has none.
+func bars(values []int64, most int64) string {
+	steps := []rune("▁▂▃▄▅▆▇█")
+	var b strings.Builder
+	for _, n := range values {
+		if n == 0 {
+			b.WriteByte(' ')
+			continue
+		}
+		height := math.Ceil(float64(n) / float64(most) * float64(len(steps)))
+		b.WriteRune(steps[min(max(int(height), 1), len(steps))-1])
+	}
+	return b.String()
+}
+
+func centered(s string, width int) string {
+	left := max(0, width-len(s)) / 2
+	return strings.Repeat("-", left) + s + strings.Repeat("-", max(0, width-len(s)-left))
+}
+
+// historyJSON is the JSON of sash verify --history.
+type historyJSON struct {
+	Verdict       string             `json:"verdict"` // kept or violated
+	Limits        []string           `json:"limits"`
+	Keys          int                `json:"keys"`
+	Admitted      int                `json:"admitted"`
+	Units         int64              `json:"units"`
+	Refused       int                `json:"refused"`
+	Unanswered    int                `json:"unanswered"`
+	OverAdmitted  int                `json:"over_admitted"`
+	FalseRefusals int                `json:"false_refusals"`
+	Faults        []historyFaultJSON `json:"faults"`
+}
+
+// historyFaultJSON is one key whose calls violate the definition.
+type historyFaultJSON struct {
+	Key           string `json:"key"`
+	Limit         string `json:"limit,omitempty"` // the limit that was exceeded the most
+	Units         int64  `json:"units,omitempty"` // in that window
+	Ends          string `json:"ends,omitempty"`  // the window
+	OverAdmitted  int    `json:"over_admitted"`
+	FalseRefusals int    `json:"false_refusals"`
+}
+
+func historyAnswer(limits []sash.Limit, v *verify.Verdict) historyJSON {
+	out := historyJSON{
+		Verdict: "kept", Keys: v.Keys, Admitted: v.Admitted, Units: v.Units, Refused: v.Refused, Unanswered: v.Unanswered, Faults: []historyFaultJSON{},
+	}
+	for _, l := range limits {
+		out.Limits = append(out.Limits, l.String())
+	}
+	out.OverAdmitted, out.FalseRefusals = faultsOf(v)
+	for _, f := range v.Faults {
+		out.Verdict = "violated"
+		row := historyFaultJSON{Key: f.Key, OverAdmitted: f.OverAdmitted, FalseRefusals: f.FalseRefusals}
+		if f.Over != nil {
+			row.Limit, row.Units, row.Ends = f.Over.Limit.String(), f.Over.Units, instantText(f.Over.Ends)
+		}
+		out.Faults = append(out.Faults, row)
+	}
+	return out
+}

@@ -1,0 +1,285 @@
+package verify
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/sash"
+)
+
+// A Recording is the calls that some limiter answered, of any number of keys, by one clock.
+type Recording struct {
+	keys  map[string]*recorded
+	order []string // the keys as they first came
+	units int64    // of all calls
+}
+
+// recorded is the calls of one key. A call was decided between the instant when it was sent and the one when its answer
+// came, in nanoseconds since the epoch.
+type recorded struct {
+	admitted []span
+	refused  []span
+	unknown  []span // calls without an answer, which may have been charged at any time after they were sent
+}
+
+// longestLine bounds a line of a recording, in bytes.
+const longestLine = 1 << 20
+
+// ReadRecording reads calls, a JSON object a line:
+//
+//	{"key": "user_7", "cost": 1, "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}
+//
+// The key is "" and the cost 1 if they are absent. The times are seconds, with a fraction or without, since any instant
+// that all lines share, or RFC 3339; they count to the microsecond. The two are equal for a call whose decision has one
+// time. A call without "admitted" or "received" had no answer. Other fields are ignored. An error names the line.
+func ReadRecording(name string, from io.Reader) (*Recording, error) {
+	r := &Recording{keys: make(map[string]*recorded)}
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, longestLine)
+	number := 0
+	for lines.Scan() {
+		number++
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		if err := r.add(lines.Bytes()); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, number, err)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, fmt.Errorf("%s:%d: the line is longer than %d bytes", name, number+1, longestLine)
+	}
+	if lines.Err() != nil {
+		return nil, lines.Err() // which names the file
+	}
+	if len(r.order) == 0 {
+		return nil, fmt.Errorf("%s: there is no call in it", name)
+	}
+	return r, nil
+}
+
+// A line is one call of a recording.
+type line struct {
+	Key      string   `json:"key"`
+	Cost     *int64   `json:"cost"`
+	Sent     *instant `json:"sent"`
+	Received *instant `json:"received"`
+	Admitted *bool    `json:"admitted"`
+}
+
+func (r *Recording) add(text []byte) error {
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return lineError(err)
+	}
+	cost := int64(1)
+	if l.Cost != nil {
+		cost = *l.Cost
+	}
+	switch {
+	case cost < 1 || cost > sash.MaxUnits:
+		return fmt.Errorf(`"cost" is %d: it must be 1 to %d units`, cost, int64(sash.MaxUnits))
+	case cost > math.MaxInt64-r.units:
+		return errors.New("the costs up to here are too large to be added")
+	case l.Sent == nil:
+		return errors.New(`"sent" is missing: the time, in seconds or as RFC 3339, before the limiter was asked`)
+	case l.Admitted != nil && l.Received == nil:
+		return errors.New(`"received" is missing: the time, in seconds or as RFC 3339, after the limiter had answered`)
+	case l.Received != nil && *l.Received < *l.Sent:
+		return errors.New(`"received" is before "sent": take both from one clock that never goes back`)
+	}
+	of := r.keys[l.Key]
+	if of == nil {
+		of = &recorded{}
+		r.keys[l.Key] = of
+		r.order = append(r.order, l.Key)
+	}
+	r.units += cost
+	s := span{from: time.Duration(*l.Sent), units: cost}
+	if l.Admitted == nil {
+		of.unknown = append(of.unknown, s)
+		return nil
+	}
+	s.to = time.Duration(*l.Received)
+	if *l.Admitted {
+		of.admitted = append(of.admitted, s)
+	} else {
+		of.refused = append(of.refused, s)
+	}
+	return nil
+}
+
+// lineError says what is wrong with a line that does not have the form.
+func lineError(err error) error {
+	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) && kind.Field != "" {
+		return fmt.Errorf("%q cannot be a %s", kind.Field, kind.Value)
+	}
+	if errors.Is(err, errInstant) {
+		return err
+	}
+	return errors.New(`it is not a JSON object such as {"key": "user_7", "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}`)
+}
+
+// An instant is nanoseconds since the epoch, of whole microseconds.
+type instant time.Duration
+
+var errInstant = errors.New(`a time is neither seconds, such as 1763900000.001, nor RFC 3339, such as "2026-11-23T10:00:00.001Z"`)
+
+// latestSecond is in the year 2200. Times behind it are in milliseconds, or finer.
+const latestSecond = 7258118400
+
+func (i *instant) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" { // as the json package does, which calls this for pointers that are not nil
+		return nil
+	}
+	if text[0] == '"' {
+		at, err := time.Parse(time.RFC3339, strings.Trim(string(text), `"`))
+		if err != nil || at.Unix() > latestSecond || at.Unix() < -latestSecond {
+			return errInstant
+		}
+		*i = instant(at.Round(time.Microsecond).UnixNano())
+		return nil
+	}
+	seconds, err := strconv.ParseFloat(string(text), 64)
+	if err != nil {
+		return errInstant
+	}
+	if math.Abs(seconds) > latestSecond {
+		return fmt.Errorf("%w: %s is too large for seconds; are these milliseconds?", errInstant, text)
+	}
+	exact, err := time.ParseDuration(string(text) + "s") // a decimal fraction, without what floating point would round
+	if err != nil {
+		exact = time.Duration(seconds * float64(time.Second)) // such as 1.7639e+09
+	}
+	*i = instant(exact.Round(time.Microsecond))
+	return nil
+}
+
+// A Verdict is what a recording shows about limits that each of its keys should have been held to.
+type Verdict struct {
+	Keys       int
+	Admitted   int // calls
+	Units      int64
+	Refused    int
+	Unanswered int
+	Faults     []RecordedFault // a row for each key that violates the definition, the fullest window first
+}
+
+// A RecordedFault is a key whose calls violate the definition wherever between its two times each was decided.
+type RecordedFault struct {
+	Key           string
+	Over          *Window  // the window that certainly exceeds its limit most
+	OverAdmitted  int      // admissions after which a window certainly held more than its limit
+	False         *Refusal // the first refusal that certainly had room; only At and Cost are set
+	FalseRefusals int
+}
+
+// Judge checks the calls of each key against sliding limits. It gives the limiter the benefit of the doubt: a call was
+// decided at some instant between its two times, and a call without an answer may have been charged or not.
+func (r *Recording) Judge(limits []sash.Limit) Verdict {
+	v := Verdict{Keys: len(r.order)}
+	for _, key := range r.order {
+		of := r.keys[key]
+		v.Admitted += len(of.admitted)
+		v.Refused += len(of.refused)
+		v.Unanswered += len(of.unknown)
+		for _, s := range of.admitted {
+			v.Units += s.units
+		}
+		f := RecordedFault{Key: key}
+		for _, l := range limits {
+			worst := fullest(of.admitted, l.Window, 1, l.Units)
+			f.OverAdmitted += worst.over
+			if worst.units > l.Units && (f.Over == nil || worst.units-l.Units > f.Over.Units-f.Over.Limit.Units) {
+				f.Over = &Window{Limit: l, Units: worst.units, Ends: time.Unix(0, int64(worst.ends))}
+			}
+		}
+		of.checkRefusals(limits, &f)
+		if f.OverAdmitted+f.FalseRefusals > 0 {
+			v.Faults = append(v.Faults, f)
+		}
+	}
+	slices.SortStableFunc(v.Faults, func(a, b RecordedFault) int { return cmp.Compare(excess(b.Over), excess(a.Over)) })
+	return v
+}
+
+// checkRefusals counts refusals that had room under every limit even if all calls were charged that may have been.
+func (of *recorded) checkRefusals(limits []sash.Limit, f *RecordedFault) {
+	var begun, ended sums
+	for _, s := range of.admitted {
+		begun.add(s.from, s.units)
+		ended.add(s.to, s.units)
+	}
+	for _, s := range of.unknown {
+		begun.add(s.from, s.units)
+	}
+	begun.sort()
+	ended.sort()
+	slices.SortFunc(of.refused, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range of.refused {
+		room := !slices.ContainsFunc(limits, func(l sash.Limit) bool {
+			return begun.until(s.to)-ended.until(s.from-l.Window)+s.units > l.Units
+		})
+		if !room {
+			continue
+		}
+		if f.FalseRefusals++; f.False == nil {
+			f.False = &Refusal{At: time.Unix(0, int64(s.from)), Cost: s.units}
+		}
+	}
+}
+
+// sums are units by time.
+type sums struct {
+	at    []span
+	total []int64
+}
+
+func (s *sums) add(at time.Duration, units int64) { s.at = append(s.at, span{from: at, units: units}) }
+
+func (s *sums) sort() {
+	slices.SortFunc(s.at, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	s.total = make([]int64, len(s.at)+1)
+	for i, one := range s.at {
+		s.total[i+1] = s.total[i] + one.units
+	}
+}
+
+// until returns the units up to and including an instant.
+func (s *sums) until(at time.Duration) int64 {
+	i, _ := slices.BinarySearchFunc(s.at, at+1, func(a span, at time.Duration) int { return cmp.Compare(a.from, at) })
+	return s.total[i]
+}
+
+// A Moment is admitted or refused units of a key, as late as they can have been decided.
+type Moment struct {
+	At       time.Time
+	Units    int64
+	Admitted bool
+}
+
+// Around returns the answered calls of a key that lie between two instants, in time order.
+func (r *Recording) Around(key string, from, to time.Time) (all []Moment) {
+	of := r.keys[key]
+	if of == nil {
+		return nil
+	}
+	for admitted, spans := range map[bool][]span{true: of.admitted, false: of.refused} {
+		for _, s := range spans {
+			if at := time.Unix(0, int64(s.to)); !at.Before(from) && !at.After(to) {
+				all = append(all, Moment{at, s.units, admitted})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
+	return all
+}

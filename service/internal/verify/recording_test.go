@@ -1,0 +1,213 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+)
+
+func read(t *testing.T, lines ...string) *Recording {
+	t.Helper()
+	r, err := ReadRecording("calls", strings.NewReader(strings.Join(lines, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// at writes a call that was decided at one instant, in seconds.
+func at(key string, cost int, when string, admitted bool) string {
+	return fmt.Sprintf(`{"key": %q, "cost": %d, "sent": %s, "received": %s, "admitted": %v}`, key, cost, when, when, admitted)
+}
+
+func TestARecordingWithoutDoubtIsJudgedExactly(t *testing.T) {
+	limits := []sash.Limit{sash.Every(3, time.Minute)}
+	for name, c := range map[string]struct {
+		calls         []string
+		over, refused int
+		units         int64 // in the fullest window that is over
+	}{
+		"three, and the fourth a window after the first": {[]string{at("a", 1, "0", true), at("a", 1, "1", true), at("a", 1, "59.9", true), at("a", 1, "60", true)}, 0, 0, 0},
+		"the fourth a microsecond earlier":               {[]string{at("a", 1, "0", true), at("a", 1, "1", true), at("a", 1, "59.9", true), at("a", 1, "59.999999", true)}, 1, 0, 4},
+		"costs":                                          {[]string{at("a", 2, "0", true), at("a", 2, "1", true), at("a", 1, "2", true)}, 2, 0, 5},
+		"other keys do not count":                        {[]string{at("a", 2, "0", true), at("b", 2, "1", true)}, 0, 0, 0},
+		"lines in any order":                             {[]string{at("a", 2, "1", true), at("a", 2, "0", true)}, 1, 0, 4},
+		"a refusal without room":                         {[]string{at("a", 3, "0", true), at("a", 1, "59.999999", false)}, 0, 0, 0},
+		"a refusal with room":                            {[]string{at("a", 3, "0", true), at("a", 1, "60", false)}, 0, 1, 0},
+		"a refusal that can never fit":                   {[]string{at("a", 4, "0", false)}, 0, 0, 0},
+		"a refusal after a call without an answer":       {[]string{`{"key": "a", "cost": 3, "sent": 0}`, at("a", 1, "100", false)}, 0, 0, 0},
+		"the call without an answer came later":          {[]string{`{"key": "a", "cost": 3, "sent": 101}`, at("a", 1, "100", false)}, 0, 1, 0},
+		"calls without an answer are no admission":       {[]string{at("a", 3, "0", true), `{"key": "a", "sent": 1, "received": 2, "admitted": null}`, `{"key": "a", "sent": 1}`}, 0, 0, 0},
+		"one line, no line end, and an empty one":        {[]string{"", `{"sent": 1e3, "received": "1970-01-01T00:16:40Z", "admitted": true, "region": "eu"}`, ""}, 0, 0, 0},
+	} {
+		v := read(t, c.calls...).Judge(limits)
+		var f RecordedFault
+		if len(v.Faults) > 0 {
+			f = v.Faults[0]
+		}
+		units := int64(0)
+		if f.Over != nil {
+			units = f.Over.Units
+		}
+		if f.OverAdmitted != c.over || f.FalseRefusals != c.refused || units != c.units || (f.False != nil) != (c.refused > 0) {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// A fault that is reported is there however each call's instant lies between its two times; and one that is there however
+// they lie by more than what a window's ends leave open is reported.
+func TestNothingIsReportedThatMayNotHaveBeen(t *testing.T) {
+	const window = 20
+	limit := sash.Every(4, window*time.Microsecond)
+	reported := 0
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		r := &Recording{keys: map[string]*recorded{"": {}}, order: []string{""}}
+		of := r.keys[""]
+		for range 1 + random.IntN(14) {
+			from := random.Int64N(60)
+			s := span{time.Duration(from) * time.Microsecond, time.Duration(from+random.Int64N(9)) * time.Microsecond, 1 + random.Int64N(2), 0}
+			switch random.IntN(8) {
+			case 0, 1:
+				of.refused = append(of.refused, s)
+			case 2:
+				of.unknown = append(of.unknown, s)
+			default:
+				of.admitted = append(of.admitted, s)
+			}
+		}
+		v := r.Judge([]sash.Limit{limit})
+		if len(v.Faults) == 0 {
+			continue
+		}
+		reported++
+		f := v.Faults[0]
+		for range 40 {
+			over, false_ := possible(random, of, limit)
+			if f.Over != nil && over < f.Over.Units {
+				t.Fatalf("seed %d: %d units are reported, and there may have been only %d: %+v", seed, f.Over.Units, over, of)
+			}
+			if false_ < f.FalseRefusals {
+				t.Fatalf("seed %d: %d false refusals are reported, and there may have been only %d: %+v", seed, f.FalseRefusals, false_, of)
+			}
+		}
+	}
+	if reported < 500 {
+		t.Errorf("only %d of the recordings showed a fault", reported)
+	}
+}
+
+// possible draws an instant for every call, and returns the most units in a window, and how many refusals had room. Refusals
+// are decided after the admissions of the same instant; whether a call without an answer was charged is drawn too.
+func possible(random *rand.Rand, of *recorded, limit sash.Limit) (most int64, room int) {
+	draw := func(s span) time.Duration {
+		switch random.IntN(3) {
+		case 0:
+			return s.from
+		case 1:
+			return s.to
+		}
+		return s.from + time.Duration(random.Int64N(int64(s.to-s.from)+1))
+	}
+	type charge struct {
+		at    time.Duration
+		units int64
+	}
+	var admitted, charged []charge
+	for _, s := range of.admitted {
+		admitted = append(admitted, charge{draw(s), s.units})
+	}
+	charged = slices.Clone(admitted)
+	for _, s := range of.unknown {
+		if random.IntN(2) == 0 {
+			charged = append(charged, charge{s.from + time.Duration(random.Int64N(80_000)), s.units})
+		}
+	}
+	in := func(charges []charge, x time.Duration) (units int64) {
+		for _, c := range charges {
+			if c.at > x-limit.Window && c.at <= x {
+				units += c.units
+			}
+		}
+		return units
+	}
+	for _, c := range admitted {
+		most = max(most, in(admitted, c.at))
+	}
+	for _, s := range of.refused {
+		if in(charged, draw(s))+s.units <= limit.Units {
+			room++
+		}
+	}
+	return most, room
+}
+
+func TestARecordingThatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":              {"\n\n", "there is no call"},
+		"no object":          {"1", "calls:1: it is not a JSON object such as"},
+		"not JSON":           {"{\n", "calls:1: it is not a JSON object such as"},
+		"no time":            {`{"admitted": true}`, `calls:1: "sent" is missing`},
+		"no end":             {at("a", 1, "0", true) + "\n" + `{"sent": 1, "admitted": true}`, `calls:2: "received" is missing`},
+		"ends before":        {`{"sent": 2, "received": 1, "admitted": true}`, `"received" is before "sent"`},
+		"milliseconds":       {`{"sent": 1763900000001, "received": 1763900000002, "admitted": true}`, "are these milliseconds?"},
+		"a date":             {`{"sent": "yesterday"}`, "nor RFC 3339"},
+		"a list as time":     {`{"sent": [1]}`, "nor RFC 3339"},
+		"half a unit":        {`{"sent": 1, "cost": 0.5}`, `"cost" cannot be a number 0.5`},
+		"no unit":            {`{"sent": 1, "cost": 0}`, `"cost" is 0: it must be 1`},
+		"yes":                {`{"sent": 1, "received": 1, "admitted": "yes"}`, `"admitted" cannot be a string`},
+		"a long line":        {at("a", 1, "0", true) + "\n" + strings.Repeat("x", longestLine+1), "calls:2: the line is longer"},
+		"two objects a line": {at("a", 1, "0", true) + at("a", 1, "0", true), "it is not a JSON object such as"},
+	} {
+		if _, err := ReadRecording("calls", strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestCostsThatCannotBeAdded(t *testing.T) {
+	r := read(t, at("a", 1, "0", true))
+	r.units = math.MaxInt64 - 1
+	if err := r.add([]byte(at("a", 2, "0", true))); err == nil || !strings.Contains(err.Error(), "too large to be added") {
+		t.Error(err)
+	}
+}
+
+func TestTimesCountToTheMicrosecond(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1763900000.001":                     1763900000_001 * time.Millisecond,
+		"1763900000.0010002":                 1763900000_001 * time.Millisecond,
+		"0.1":                                100 * time.Millisecond,
+		"-1.5":                               -1500 * time.Millisecond,
+		"1.7639e+09":                         1763900000 * time.Second,
+		`"2025-11-23T12:13:20.001Z"`:         1763900000_001 * time.Millisecond,
+		`"2025-11-23T13:13:20.001000+01:00"`: 1763900000_001 * time.Millisecond,
+	} {
+		var i instant
+		if err := i.UnmarshalJSON([]byte(text)); err != nil || time.Duration(i) != want {
+			t.Errorf("%s is %v, %v; want %v", text, time.Duration(i), err, want)
+		}
+	}
+}
+
+func FuzzReadRecording(f *testing.F) {
+	f.Add(at("a", 1, "0", true))
+	f.Add(`{"sent": "2025-11-23T12:13:20.001Z", "received": null, "admitted": null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := ReadRecording("calls", strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		v := r.Judge([]sash.Limit{sash.Every(1, time.Second)})
+		if calls := v.Admitted + v.Refused + v.Unanswered; calls == 0 || v.Keys == 0 || v.Keys > calls {
+			t.Errorf("%+v", v)
+		}
+	})
+}
