@@ -1,0 +1,52 @@
+package observe
+
+import (
+	"context"
+	"errors"
+
+	"example.com/sash"
+)
+
+// All returns an observer that calls several, one after the other.
+func All(observers ...sash.Observer) sash.Observer { return all(observers) }
+
+type all []sash.Observer
+
+func (a all) Observe(ctx context.Context, d sash.Decision) {
+	for _, o := range a {
+		o.Observe(ctx, d)
+	}
+}
+
+// Outcomes of a decision.
+const (
+	allowed   = "allowed"
+	refused   = "refused"
+	uncounted = "uncounted"
+	failed    = "error"
+)
+
+func outcome(d *sash.Decision) string {
+	switch {
+	case d.Err != nil:
+		return failed
+	case !d.Result.Allowed:
+		return refused
+	case d.Result.Source == sash.FromPolicy:
+		return uncounted
+	}
+	return allowed
+}
+
+// errorType returns the class of an error.
+func errorType(err error) string {
+	switch {
+	case errors.Is(err, sash.ErrUnavailable):
+		return "unavailable"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "deadline_exceeded"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	}
+	return "_OTHER"
+}
