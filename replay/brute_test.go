@@ -183,7 +183,10 @@ func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 		}
 		slices.Sort(want)
 		tr := trace(t, text, Expressions{})
-		d := tr.Demand(window)
+		d, err := tr.Demand(t.Context(), window)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if !slices.Equal(d.Peaks, want) {
 			t.Errorf("%v: peaks differ", window)
 		}
@@ -262,7 +265,7 @@ func TestWorstAdmittedRates(t *testing.T) {
 func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
 	tr := trace(t, realLog(t), Expressions{})
 	for _, affect := range []float64{0, 0.001, 0.01, 0.1} {
-		s, err := tr.Suggest(affect, 10*time.Second, time.Hour)
+		s, err := tr.Suggest(t.Context(), affect, 10*time.Second, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,14 @@
 package replay
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
 
-// Caveats returns what the trace cannot show about limits over windows of the given lengths, one sentence each.
-func (t *Trace) Caveats(windows ...time.Duration) []string {
+// Caveats returns what the trace cannot show about limits over windows of the given lengths, one sentence each. The
+// error is that of the context or the trace.
+func (t *Trace) Caveats(ctx context.Context, windows ...time.Duration) ([]string, error) {
 	var all []string
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	first, last := t.Span()
@@ -14,8 +16,12 @@ func (t *Trace) Caveats(windows ...time.Duration) []string {
 	if t.WholeSeconds() {
 		say("Times are whole seconds. The order within a second is unknown, so a window of a few seconds is measured to within one second.")
 	}
-	if busy, all := t.minutes(); all > 100 && busy < all/10 && len(t.events) > 10*busy {
-		say("Only %d of the %d minutes of the log have requests, %d each on average. The log looks sampled or incomplete, and real traffic may be denser.", busy, all, len(t.events)/busy)
+	busy, minutes, err := t.minutes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if requests := t.counts.Requests; minutes > 100 && busy < minutes/10 && requests > 10*busy {
+		say("Only %d of the %d minutes of the log have requests, %d each on average. The log looks sampled or incomplete, and real traffic may be denser.", busy, minutes, requests/busy)
 	}
 	for _, w := range windows {
 		if span < 20*w {
@@ -34,20 +40,25 @@ func (t *Trace) Caveats(windows ...time.Duration) []string {
 	say("Several people behind one address count as one client, and one person with many addresses as many.")
 	say("A log without refusals does not show how clients react to them; the modeled retries are guesses.")
 	say("Requests that never reached the log (held back by a proxy, dropped under load, served from a cache) are missing.")
-	return all
+	return all, nil
 }
 
 // minutes counts the minutes with a request, and all minutes from the first to the last.
-func (t *Trace) minutes() (busy, all int) {
+func (t *Trace) minutes(ctx context.Context) (busy, all int64, err error) {
 	const minute = 60_000_000
-	last := int64(-1)
-	for _, e := range t.events {
-		if m := e.at / minute; m != last {
+	first, last := int64(0), int64(0)
+	err = t.each(ctx, func(e *event) error {
+		m := e.at / minute
+		if busy == 0 {
+			first = m
+		}
+		if busy == 0 || m != last {
 			busy, last = busy+1, m
 		}
+		return nil
+	})
+	if busy > 0 {
+		all = last - first + 1
 	}
-	if len(t.events) > 0 {
-		all = int(last-t.events[0].at/minute) + 1
-	}
-	return busy, all
+	return busy, all, err
 }

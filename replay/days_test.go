@@ -126,7 +126,7 @@ func TestDemandOfACalendar(t *testing.T) {
 			want = append(want, n)
 		}
 		slices.Sort(want)
-		got, err := trace(t, text, Expressions{}).Demands([]Candidate{{Limits: []sash.Limit{sash.PerMinute(3), l}}, {Limits: []sash.Limit{l}}})
+		got, err := trace(t, text, Expressions{}).Demands(t.Context(), []Candidate{{Limits: []sash.Limit{sash.PerMinute(3), l}}, {Limits: []sash.Limit{l}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestADayBeginsAtMidnight(t *testing.T) {
 		b.Add(at, Selection{Key: "k", Cost: 1})
 	}
 	trace := b.Trace()
-	d, err := trace.CalendarDemand(sash.Limit{Units: 9, Period: sash.CalendarDay, Zone: time.UTC})
+	d, err := trace.CalendarDemand(t.Context(), sash.Limit{Units: 9, Period: sash.CalendarDay, Zone: time.UTC})
 	if err != nil || d.Period != "day@UTC" || !slices.Equal(d.Peaks, []int64{4}) {
 		t.Errorf("%+v, %v", d, err)
 	}

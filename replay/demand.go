@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -22,48 +23,97 @@ type Demand struct {
 	byClient []int64
 }
 
-// Demand finds each client's peak. The window must be at least a microsecond.
-func (t *Trace) Demand(window time.Duration) *Demand {
-	d := &Demand{Window: window, byClient: make([]int64, len(t.clients))}
-	g, length := t.byClient(), window.Microseconds()
-	for c := range t.clients {
-		events := g.of(c)
-		tail, sum := 0, int64(0)
-		for _, e := range events {
-			sum += t.events[e].cost
-			for t.events[events[tail]].at <= t.events[e].at-length {
-				sum -= t.events[events[tail]].cost
-				tail++
+// Demand finds each client's peak. The window must be at least a microsecond. The error is that of the context or the
+// trace.
+func (t *Trace) Demand(ctx context.Context, window time.Duration) (*Demand, error) {
+	all, err := t.sliding(ctx, window)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// A usage is the units of a client in the current window, and the most so far.
+type usage struct{ now, most int64 }
+
+func (u *usage) add(cost int64) {
+	u.now += cost
+	u.most = max(u.most, u.now)
+}
+
+// sliding finds the peaks in sliding windows in one pass. For each window a second cursor reads the events that leave it,
+// so that the memory does not grow with the window.
+func (t *Trace) sliding(ctx context.Context, windows ...time.Duration) ([]*Demand, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	type tail struct {
+		*cursor
+		length int64
+		oldest event // in the window
+		used   []usage
+	}
+	tails := make([]tail, len(windows))
+	for i, w := range windows {
+		tails[i] = tail{cursor: t.events.cursor(), length: w.Microseconds(), used: make([]usage, len(t.clients))}
+		tails[i].oldest, _ = tails[i].next()
+	}
+	err := t.each(ctx, func(e *event) error {
+		for i := range tails {
+			w := &tails[i]
+			for w.oldest.at <= e.at-w.length { // never e itself
+				w.used[w.oldest.client].now -= w.oldest.cost
+				if w.oldest, _ = w.next(); w.err != nil {
+					return w.err
+				}
 			}
-			d.byClient[c] = max(d.byClient[c], sum)
+			w.used[e.client].add(e.cost)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Demand, len(windows))
+	for i, w := range windows {
+		all[i] = newDemand(tails[i].used)
+		all[i].Window = w
+	}
+	return all, nil
+}
+
+func newDemand(used []usage) *Demand {
+	d := &Demand{byClient: make([]int64, len(used))}
+	for i := range used {
+		d.byClient[i] = used[i].most
 	}
 	d.Peaks = slices.Sorted(slices.Values(d.byClient))
 	return d
 }
 
 // CalendarDemand finds each client's peak in the periods of a calendar limit. It ignores the limit's units. The error is
-// [sash.ErrInvalidLimit].
-func (t *Trace) CalendarDemand(l sash.Limit) (*Demand, error) {
+// [sash.ErrInvalidLimit], or that of the context or the trace.
+func (t *Trace) CalendarDemand(ctx context.Context, l sash.Limit) (*Demand, error) {
 	policy, err := sash.NewPolicy(nil, sash.Limit{Units: 1, Period: l.Period, Zone: l.Zone})
 	if err != nil {
 		return nil, err
 	}
-	_, name, _ := strings.Cut(sash.PerCalendar(1, l.Period, l.Zone).String(), "/")
-	d, g, period := &Demand{Period: name, byClient: make([]int64, len(t.clients))}, t.byClient(), policy.Limits[0]
-	for c := range t.clients {
-		sum, end := int64(0), int64(math.MinInt64)
-		for _, i := range g.of(c) {
-			e := &t.events[i]
-			if e.at >= end {
-				sum = 0
-				_, end = period.Bounds(e.at)
-			}
-			sum += e.cost
-			d.byClient[c] = max(d.byClient[c], sum)
+	used, ends, end := make([]usage, len(t.clients)), make([]int64, len(t.clients)), int64(math.MinInt64)
+	err = t.each(ctx, func(e *event) error {
+		if e.at >= end {
+			_, end = policy.Limits[0].Bounds(e.at)
 		}
+		if ends[e.client] != end { // the client's first request in the period
+			ends[e.client], used[e.client].now = end, 0
+		}
+		used[e.client].add(e.cost)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	d.Peaks = slices.Sorted(slices.Values(d.byClient))
+	d := newDemand(used)
+	_, d.Period, _ = strings.Cut(sash.PerCalendar(1, l.Period, l.Zone).String(), "/")
 	return d, nil
 }
 
@@ -188,12 +238,15 @@ func limitsOf(candidates []Candidate) (all []sash.Limit) {
 
 // Demands returns the demand in the windows of candidates: first the sliding ones, shortest first, then those of the
 // calendar. If candidates have rules, each demand covers the clients of the rules with that window, and is left out if
-// there are none. The error is [sash.ErrInvalidLimit].
-func (t *Trace) Demands(candidates []Candidate) ([]*Demand, error) {
+// there are none. The error is [sash.ErrInvalidLimit], or that of the context or the trace.
+func (t *Trace) Demands(ctx context.Context, candidates []Candidate) ([]*Demand, error) {
 	var all []*Demand
-	for _, w := range Windows(candidates) {
-		d := t.Demand(w)
-		if t.only(d, candidates, func(l sash.Limit) bool { return l.Period == 0 && l.Window == w }) {
+	inSliding, err := t.sliding(ctx, Windows(candidates)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range inSliding {
+		if t.only(d, candidates, func(l sash.Limit) bool { return l.Period == 0 && l.Window == d.Window }) {
 			all = append(all, d)
 		}
 	}
@@ -202,7 +255,7 @@ func (t *Trace) Demands(candidates []Candidate) ([]*Demand, error) {
 		if l.Period == 0 {
 			continue
 		}
-		d, err := t.CalendarDemand(l)
+		d, err := t.CalendarDemand(ctx, l)
 		if err != nil {
 			return nil, err
 		}

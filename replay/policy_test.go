@@ -25,7 +25,7 @@ func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 	promoted := slices.Clone(rules)
 	promoted[1] = Rule{Limits: []sash.Limit{sash.PerMinute(6)}}
 	candidates := []Candidate{{Rules: rules}, {Rules: promoted}}
-	demands, err := trace.Demands(candidates)
+	demands, err := trace.Demands(t.Context(), candidates)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const (
 	// HonourRetryAfter tries again after the response's Retry-After, in whole seconds.
 	HonourRetryAfter
 	// FullJitter tries again after a random time between 0 and RetryPause, doubled for each refusal up to
-	// LongestRetryPause. The times are the same in every run.
+	// LongestRetryPause, in milliseconds. The times are the same in every run.
 	FullJitter
 )
 
@@ -77,7 +77,7 @@ func (w *waiting) again(how Retry, a attempt, retryAfter time.Duration) bool {
 	case HonourRetryAfter:
 		pause = (retryAfter + time.Second - 1).Truncate(time.Second)
 	case FullJitter:
-		pause = time.Duration(w.random.Int64N(int64(min(LongestRetryPause, RetryPause<<a.retries)))).Truncate(time.Microsecond)
+		pause = time.Duration(w.random.Int64N(int64(min(LongestRetryPause, RetryPause<<a.retries)))).Truncate(time.Millisecond)
 	}
 	a.at += pause.Microseconds()
 	a.retries++

@@ -145,8 +145,8 @@ func TestATimelineShowsTheWindow(t *testing.T) {
 	if _, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.PerMinute(1)}}, "b"); err == nil {
 		t.Error("an unknown client")
 	}
-	heat := tr.Heat([]string{"a"}, 2)
-	if len(heat.Units[0]) != 2 || heat.Units[0][0] != 3 || heat.Units[0][1] != 1 {
+	heat, err := tr.Heat(t.Context(), []string{"a"}, 2)
+	if err != nil || len(heat.Units[0]) != 2 || heat.Units[0][0] != 3 || heat.Units[0][1] != 1 {
 		t.Errorf("%+v", heat)
 	}
 }

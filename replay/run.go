@@ -67,6 +67,7 @@ type tally struct {
 	candidate *Candidate
 	out       *Outcome
 	clients   []clientTally
+	trailing  trailing
 	routes    []int64 // refused
 	routeAll  []int64
 	offered   *rate // units of all attempts
@@ -74,15 +75,14 @@ type tally struct {
 	admitted  *rate
 	alive     []uint32 // per client: the charges that keep its key alive
 	waiting   *waiting
-	delays    []int64
-	days      *days // nil if not requested
+	delays    map[int64]int64 // how often each: pauses are few different multiples of a millisecond
+	days      *days           // nil if not requested
 	retries   Retries
 }
 
 type clientTally struct {
 	requests, refused int64
 	until, limited    int64 // end of the current limitation; total so far, in microseconds
-	trailing          *rate // units admitted within each limit's window
 }
 
 func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *atomic.Int64) (*Outcome, error) {
@@ -99,8 +99,9 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		bench: b, trace: t, candidate: c, out: newOutcome(c),
 		clients: make([]clientTally, len(t.clients)), routes: make([]int64, len(t.routes)), routeAll: make([]int64, len(t.routes)),
 		offered: newRate(rateLengths...), admitted: newRate(append(slices.Clone(rateLengths), keep, lives)...),
-		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)), waiting: newWaiting(),
+		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)), waiting: newWaiting(), delays: make(map[int64]int64),
 	}
+	s.trailing = newTrailing(c, len(t.clients), s.admitted)
 	if opts.Days {
 		s.days = newDays(c)
 	}
@@ -112,24 +113,23 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		}
 	}
 	var most Redis
-	const step = 1 << 14
-	for i, e := range t.events {
-		if i%step == 0 {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			if opts.Progress != nil && i > 0 {
-				opts.Progress(done.Add(step))
-			}
-		}
+	if opts.Progress != nil {
+		before := int64(0)
+		t = t.WithProgress(func(now int64) {
+			opts.Progress(done.Add(now - before))
+			before = now
+		})
+	}
+	err = t.each(ctx, func(e *event) error {
 		for a, due := s.waiting.before(e.at); due; a, due = s.waiting.before(e.at) {
 			if err := s.try(ctx, a, &most); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		if err := s.try(ctx, attempt{event: e, first: e.at}, &most); err != nil {
-			return nil, err
-		}
+		return s.try(ctx, attempt{event: *e, first: e.at}, &most)
+	})
+	if err != nil {
+		return nil, err
 	}
 	for a, due := s.waiting.before(math.MaxInt64); due; a, due = s.waiting.before(math.MaxInt64) {
 		if err := s.try(ctx, a, &most); err != nil {
@@ -138,9 +138,6 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 	}
 	s.out.Redis.Keys, s.out.Redis.Entries = most.Keys, most.Entries
 	s.finish(opts)
-	if opts.Progress != nil {
-		opts.Progress(done.Add(int64(len(t.events) % step)))
-	}
 	return s.out, nil
 }
 
@@ -207,18 +204,9 @@ func (s *tally) admit(a attempt, most *Redis) {
 	s.admitted.add(c)
 	most.Keys, most.Entries = max(most.Keys, s.out.Redis.Keys), max(most.Entries, s.out.Redis.Entries)
 	if a.retries > 0 {
-		s.delays = append(s.delays, a.at-a.first)
+		s.delays[a.at-a.first]++
 	}
-	who := &s.clients[a.client]
-	limits := s.candidate.rules()[s.trace.clients[a.client].rule].Limits
-	if who.trailing == nil {
-		lengths := make([]int64, len(limits))
-		for i, l := range limits {
-			lengths[i] = length(l)
-		}
-		who.trailing = newRate(lengths...)
-	}
-	who.trailing.add(c)
+	s.trailing.count(c)
 }
 
 func newOutcome(c *Candidate) *Outcome {
@@ -243,7 +231,7 @@ func limitName(l sash.Limit) string { return limitNames([]sash.Limit{l})[0] }
 // finish returns the outcome of the counts.
 func (s *tally) finish(opts *RunOptions) {
 	o := s.out
-	o.Requests = int64(len(s.trace.events))
+	o.Requests = s.trace.counts.Requests
 	o.RefusedShare = share(o.Refused, o.Requests)
 	var limited int64
 	for i := range s.clients {
@@ -260,35 +248,15 @@ func (s *tally) finish(opts *RunOptions) {
 			Window: windowName(time.Duration(l * 1000)), Offered: s.offered.windows[i].most, Admitted: s.admitted.windows[i].most,
 		})
 	}
-	s.oneClient()
+	s.trailing.finish(s)
 	s.days.finish(o)
 	if s.candidate.Retry != NoRetry {
-		slices.Sort(s.delays)
-		if n := len(s.delays); n > 0 {
-			s.retries.DelayMedian, s.retries.DelayMost = seconds(s.delays[(n-1)/2]), seconds(s.delays[n-1])
-		}
+		s.retries.DelayMedian, s.retries.DelayMost = delays(s.delays)
 		o.Retries = &s.retries
 	}
 	o.Redis.CallsInSecond = s.calls.windows[0].most
 	o.Redis.Calls = s.retries.Attempts - o.AboveLimit // requests that can never fit make no call
 	o.Redis.Bytes = redisBytes(s.candidate.rules()[0].Options.Algorithm, o.Redis.Keys, o.Redis.Entries)
-}
-
-func (s *tally) oneClient() {
-	for r, rule := range s.candidate.rules() {
-		for i, l := range rule.Limits {
-			if l.Period != 0 || rule.Refuses { // not a sliding limit, or not a limit
-				continue
-			}
-			m := Most{Window: windowName(l.Window), Limit: l.Units}
-			for c := range s.clients {
-				if who := &s.clients[c]; who.trailing != nil && s.trace.clients[c].rule == r {
-					m.Admitted = max(m.Admitted, who.trailing.windows[i].most)
-				}
-			}
-			s.out.OneClient = append(s.out.OneClient, m)
-		}
-	}
 }
 
 func (s *tally) worst(opts *RunOptions) (clients, routes []Worst) {

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -26,7 +27,7 @@ var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there 
 
 // Suggest proposes one limit over a short window and one over a long window that together refuse at most a share of the
 // clients at any point. Of all such pairs it returns the one with the smallest product of units.
-func (t *Trace) Suggest(affect float64, burst, sustained time.Duration) (*Suggestion, error) {
+func (t *Trace) Suggest(ctx context.Context, affect float64, burst, sustained time.Duration) (*Suggestion, error) {
 	switch {
 	case affect < 0 || affect >= 1 || math.IsNaN(affect):
 		return nil, fmt.Errorf("the share of clients that may be affected must be from 0 to below 1, not %v", affect)
@@ -35,7 +36,11 @@ func (t *Trace) Suggest(affect float64, burst, sustained time.Duration) (*Sugges
 	case len(t.clients) == 0:
 		return nil, ErrNothingToSuggest
 	}
-	s := &Suggestion{Allowed: int(affect * float64(len(t.clients))), Burst: t.Demand(burst), Sustained: t.Demand(sustained)}
+	demands, err := t.sliding(ctx, burst, sustained)
+	if err != nil {
+		return nil, err
+	}
+	s := &Suggestion{Allowed: int(affect * float64(len(t.clients))), Burst: demands[0], Sustained: demands[1]}
 	best := math.Inf(1)
 	// The clients above the first limit determine how many may be above the second alone. If many clients may be
 	// affected, a few steps of the first are enough.

@@ -32,21 +32,27 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 	}
 	limits := c.rules()[t.clients[number].rule].Limits
 	var all []Moment
-	for _, i := range t.byClient().of(number) {
-		e := t.events[i]
-		res, err := b.decide(ctx, e.at, &e, e.cost)
+	err = t.each(ctx, func(e *event) error {
+		if int(e.client) != number {
+			return nil
+		}
+		res, err := b.decide(ctx, e.at, e, e.cost)
 		if errors.Is(err, sash.ErrCostAboveLimit) {
-			res, err = b.decide(ctx, e.at, &e, 0)
+			res, err = b.decide(ctx, e.at, e, 0)
 			res.Allowed = false
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		m := Moment{At: time.UnixMicro(e.at).UTC(), Cost: e.cost, Allowed: res.Allowed}
 		for j, l := range limits {
 			m.Used = append(m.Used, l.Units-res.Limits()[j].Remaining)
 		}
 		all = append(all, m)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
 }
@@ -64,12 +70,11 @@ func (t *Trace) Client(w Worst) string { return t.clients[w.client].name }
 
 // Busiest returns at most n clients with the most requests.
 func (t *Trace) Busiest(n int) []string {
-	g := t.byClient()
 	numbers := make([]int, len(t.clients))
 	for i := range numbers {
 		numbers[i] = i
 	}
-	slices.SortStableFunc(numbers, func(a, b int) int { return cmp.Compare(len(g.of(b)), len(g.of(a))) })
+	slices.SortStableFunc(numbers, func(a, b int) int { return cmp.Compare(t.clients[b].requests, t.clients[a].requests) })
 	var names []string
 	for _, i := range numbers[:min(n, len(numbers))] {
 		names = append(names, t.clients[i].name)
@@ -85,21 +90,24 @@ type Heat struct {
 	Units   [][]int64 // by client and step
 }
 
-// Heat sums the units of clients in the given number of equal steps of the trace's time.
-func (t *Trace) Heat(clients []string, steps int) Heat {
+// Heat sums the units of clients in the given number of equal steps of the trace's time. The error is that of the
+// context or the trace.
+func (t *Trace) Heat(ctx context.Context, clients []string, steps int) (Heat, error) {
 	first, last := t.Span()
 	h := Heat{Clients: clients, Start: first, Units: make([][]int64, len(clients))}
 	h.Step = (last.Sub(first)/time.Duration(steps) + time.Microsecond).Truncate(time.Microsecond)
+	rows := make(map[uint32][]int64)
 	for i, name := range clients {
 		h.Units[i] = make([]int64, steps)
-		number := slices.IndexFunc(t.clients, func(x client) bool { return x.name == name })
-		if number < 0 {
-			continue
-		}
-		for _, j := range t.byClient().of(number) {
-			e := t.events[j]
-			h.Units[i][(e.at-first.UnixMicro())/h.Step.Microseconds()] += e.cost
+		if number, err := t.number(name); err == nil {
+			rows[uint32(number)] = h.Units[i]
 		}
 	}
-	return h
+	err := t.each(ctx, func(e *event) error {
+		if row, ok := rows[e.client]; ok {
+			row[(e.at-first.UnixMicro())/h.Step.Microseconds()] += e.cost
+		}
+		return nil
+	})
+	return h, err
 }

@@ -1,40 +1,33 @@
 package replay
 
 import (
-	"cmp"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
+	"context"
+	"errors"
+	"math"
 	"time"
 )
 
-// mostRoutes bounds the number of route names, because paths can be unlimited. The rest are one route.
-const mostRoutes = 100_000
+// ErrMemory means that the clients and routes of a log take more memory than a [Builder] may use. They cannot go to a
+// file as requests can.
+var ErrMemory = errors.New("the log needs more memory")
 
-const otherRoutes = "(other routes)"
-
-// A Trace is requests in time order. It is immutable and safe for concurrent use.
+// A Trace is requests in time order. It is immutable and safe for concurrent use. Close removes its temporary file, if
+// it has one.
 type Trace struct {
-	events   []event
-	clients  []client
-	routes   []string
-	counts   Counts
-	byClient func() grouping // computed on first use
-}
-
-// An event is one request: 32 bytes.
-type event struct {
-	at, cost      int64 // at is in microseconds since the epoch
-	order         uint32
-	client, route uint32
-	class         uint8
+	events    events
+	clients   []client
+	routes    []string
+	counts    Counts
+	fractions bool // some times are no whole seconds
+	err       error
+	progress  func(done int64)
 }
 
 type client struct {
-	name string // as the key expression returned it
-	key  string // short, for the limiter
-	rule int
+	name     string // as the key expression returned it
+	key      string // short, for the limiter
+	rule     int
+	requests int64
 }
 
 // Counts are the numbers of requests of a log.
@@ -51,73 +44,25 @@ type Counts struct {
 	Throttled int64
 }
 
-// A Builder collects requests. Its zero value is empty. It is not safe for concurrent use.
-type Builder struct {
-	trace   Trace
-	clients map[string]uint32
-	routes  map[string]uint32
-	latest  int64
+// WithProgress returns the same trace, whose methods call progress from time to time with the number of requests that
+// they have read, out of Counts.Requests. [Trace.Run] has an option instead. A method that reads the trace several times
+// begins again at 0.
+func (t *Trace) WithProgress(progress func(done int64)) *Trace {
+	with := *t
+	with.progress = progress
+	return &with
 }
 
-// Skip counts a request that a filter left out.
-func (b *Builder) Skip() { b.trace.counts.Filtered++ }
+// Close removes the temporary file of the trace. The trace, and those that WithProgress returned, must not be used
+// afterwards.
+func (t *Trace) Close() { t.events.release() }
 
-// Throttled counts a request that was refused according to the log.
-func (b *Builder) Throttled() { b.trace.counts.Throttled++ }
-
-// Add adds a request at a time in microseconds since the Unix epoch.
-func (b *Builder) Add(at int64, s Selection) {
-	if s.Key == "" || s.Cost <= 0 || s.Rule < 0 {
-		b.trace.counts.Unlimited++
-		return
+// Spilled returns how many bytes of requests are in a temporary file, because they take more memory than [Builder].Memory.
+func (t *Trace) Spilled() int64 {
+	if t.events.spilled == nil {
+		return 0
 	}
-	if b.clients == nil {
-		b.clients, b.routes = make(map[string]uint32), make(map[string]uint32)
-	}
-	t := &b.trace
-	number, known := b.clients[s.Key]
-	if !known {
-		number = uint32(len(t.clients))
-		name := strings.Clone(s.Key) // without retaining the line around it
-		b.clients[name] = number
-		t.clients = append(t.clients, client{name: name, key: strconv.FormatUint(uint64(number), 36), rule: s.Rule})
-	}
-	if b.latest > at {
-		t.counts.Late++
-	}
-	b.latest = max(b.latest, at)
-	t.counts.Requests++
-	t.events = append(t.events, event{at: at, cost: s.Cost, order: uint32(len(t.events)), client: number, route: b.route(s.Route), class: s.Class})
-}
-
-func (b *Builder) route(name string) uint32 {
-	if number, known := b.routes[name]; known {
-		return number
-	}
-	if len(b.routes) >= mostRoutes {
-		if name == otherRoutes {
-			b.routes[name] = uint32(len(b.trace.routes))
-			b.trace.routes = append(b.trace.routes, name)
-			return b.routes[name]
-		}
-		return b.route(otherRoutes)
-	}
-	name = strings.Clone(name)
-	number := uint32(len(b.trace.routes))
-	b.routes[name] = number
-	b.trace.routes = append(b.trace.routes, name)
-	return number
-}
-
-// Trace sorts and returns the added requests. The Builder is empty afterwards.
-func (b *Builder) Trace() *Trace {
-	t := b.trace
-	*b = Builder{}
-	slices.SortFunc(t.events, func(x, y event) int {
-		return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.order, y.order))
-	})
-	t.byClient = sync.OnceValue(t.group)
-	return &t
+	return t.events.spilled.size
 }
 
 // Counts returns the numbers of requests.
@@ -128,37 +73,44 @@ func (t *Trace) Clients() int { return len(t.clients) }
 
 // Span returns the times of the first and the last request in UTC, or zero times if there are none.
 func (t *Trace) Span() (first, last time.Time) {
-	if len(t.events) == 0 {
+	if len(t.events.runs) == 0 {
 		return first, last
 	}
-	return time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[len(t.events)-1].at).UTC()
+	least, most := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, r := range t.events.runs {
+		least, most = min(least, r.blocks[0].at), max(most, r.last.at)
+	}
+	return time.UnixMicro(least).UTC(), time.UnixMicro(most).UTC()
 }
 
 // WholeSeconds reports whether every time is a whole second, as in most logs. Then the order within a second is unknown.
-func (t *Trace) WholeSeconds() bool {
-	return !slices.ContainsFunc(t.events, func(e event) bool { return e.at%1_000_000 != 0 })
-}
+func (t *Trace) WholeSeconds() bool { return !t.fractions }
 
-// A grouping holds the events of each client, in time order.
-type grouping struct {
-	events []uint32 // numbers of events, client by client
-	starts []uint32 // where each client's events begin, and the end
-}
+// steps is after how many events passes look at the context and call progress.
+const steps = 1 << 14
 
-func (g grouping) of(client int) []uint32 { return g.events[g.starts[client]:g.starts[client+1]] }
-
-func (t *Trace) group() grouping {
-	g := grouping{make([]uint32, len(t.events)), make([]uint32, len(t.clients)+1)}
-	for _, e := range t.events {
-		g.starts[e.client+1]++
+// each calls visit for every event, in time order. The error is visit's, the context's, or that of the temporary file.
+func (t *Trace) each(ctx context.Context, visit func(*event) error) error {
+	if t.err != nil {
+		return t.err
 	}
-	for i := range t.clients {
-		g.starts[i+1] += g.starts[i]
+	from, done := t.events.cursor(), int64(0)
+	for e, ok := from.next(); ok; e, ok = from.next() {
+		if done%steps == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if t.progress != nil {
+				t.progress(done)
+			}
+		}
+		done++
+		if err := visit(&e); err != nil {
+			return err
+		}
 	}
-	next := slices.Clone(g.starts)
-	for i, e := range t.events {
-		g.events[next[e.client]] = uint32(i)
-		next[e.client]++
+	if t.progress != nil && from.err == nil {
+		t.progress(done)
 	}
-	return g
+	return from.err
 }

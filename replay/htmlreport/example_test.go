@@ -17,8 +17,18 @@ func ExampleWrite() {
 	for second := range int64(60) {
 		requests.Add(1431857103_000000+second*1_000_000, replay.Selection{Key: "192.0.2.7", Cost: 1, Route: "GET /"})
 	}
-	trace := requests.Trace()
-	outcomes, err := trace.Run(context.Background(), []replay.Candidate{{Limits: []sash.Limit{sash.PerMinute(30)}}}, nil)
+	trace, ctx := requests.Trace(), context.Background()
+	outcomes, err := trace.Run(ctx, []replay.Candidate{{Limits: []sash.Limit{sash.PerMinute(30)}}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	demand, err := trace.Demand(ctx, time.Minute)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	heat, err := trace.Heat(ctx, trace.Busiest(10), 60)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -26,9 +36,9 @@ func ExampleWrite() {
 	var page bytes.Buffer
 	err = htmlreport.Write(&page, &htmlreport.Page{
 		Title:    "A limit of 30 a minute",
-		Demand:   []replay.DemandReport{trace.Demand(time.Minute).Report()},
+		Demand:   []replay.DemandReport{demand.Report()},
 		Outcomes: outcomes,
-		Heat:     trace.Heat(trace.Busiest(10), 60),
+		Heat:     heat,
 	})
 	fmt.Println(err, strings.Count(page.String(), "<svg"), "plots")
 	// Output:

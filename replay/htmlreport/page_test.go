@@ -34,12 +34,24 @@ func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Page{
-		Title: "A <title>", Summary: []string{"80 requests & more"}, Outcomes: outcomes, Heat: trace.Heat(trace.Busiest(5), 30),
-		Timeline: &Timeline{client, limits, algorithm, moments}, Caveats: trace.Caveats(time.Minute),
+	heat, err := trace.Heat(t.Context(), trace.Busiest(5), 30)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, w := range replay.Windows([]replay.Candidate{c}) {
-		p.Demand = append(p.Demand, trace.Demand(w).Report())
+	caveats, err := trace.Caveats(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Page{
+		Title: "A <title>", Summary: []string{"80 requests & more"}, Outcomes: outcomes, Heat: heat,
+		Timeline: &Timeline{client, limits, algorithm, moments}, Caveats: caveats,
+	}
+	demands, err := trace.Demands(t.Context(), []replay.Candidate{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range demands {
+		p.Demand = append(p.Demand, d.Report())
 	}
 	return p
 }
@@ -93,7 +105,15 @@ func TestPlotsOfVeryLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Page{Demand: []replay.DemandReport{trace.Demand(time.Second).Report()}, Heat: trace.Heat([]string{"a"}, 10),
+	demand, err := trace.Demand(t.Context(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heat, err := trace.Heat(t.Context(), []string{"a"}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Page{Demand: []replay.DemandReport{demand.Report()}, Heat: heat,
 		Timeline: &Timeline{"a", limits, sash.SlidingLog, moments}}
 	if err := Write(io.Discard, p); err != nil {
 		t.Error(err)

@@ -100,7 +100,7 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	if err != nil {
 		return err
 	}
-	demands, err := trace.Demands(candidates)
+	demands, err := trace.Demands(cmd.Context(), candidates)
 	if err != nil {
 		return err
 	}

@@ -127,17 +127,23 @@ const (
 
 // page writes the report as HTML, with clients named as in the other outputs.
 func (r *replayFlags) page(ctx context.Context, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
+	caveats, err := trace.Caveats(ctx, replay.Windows(candidates)...)
+	if err != nil {
+		return err
+	}
 	p := &htmlreport.Page{
 		Title:    "What these limits would have done",
 		Summary:  []string{fmt.Sprintf("%d requests of %s, from %s to %s; %d broken lines.", report.Requests, clients(int64(report.Clients)), report.First, report.Last, report.Broken)},
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
-		Caveats:  trace.Caveats(replay.Windows(candidates)...),
+		Caveats:  caveats,
 	}
 	for _, reserve := range report.Reserves {
 		p.Classes = append(p.Classes, reserve.Class)
 	}
-	p.Heat = trace.Heat(trace.Busiest(heatClients), heatSteps)
+	if p.Heat, err = trace.Heat(ctx, trace.Busiest(heatClients), heatSteps); err != nil {
+		return err
+	}
 	for i, name := range p.Heat.Clients {
 		p.Heat.Clients[i] = r.names(name)
 	}

@@ -80,13 +80,17 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err := emptyLog(log); err != nil {
 		return err
 	}
-	pair, err := trace.Suggest(affect, burst, sustained)
+	pair, err := trace.Suggest(cmd.Context(), affect, burst, sustained)
+	if err != nil {
+		return err
+	}
+	caveats, err := trace.Caveats(cmd.Context(), burst, sustained)
 	if err != nil {
 		return err
 	}
 	report := suggestReport{
 		logReport: log, Affected: pair.Affected, AffectedShare: float64(pair.Affected) / float64(trace.Clients()), Allowed: pair.Allowed,
-		Demand: []replay.DemandReport{pair.Burst.Report(), pair.Sustained.Report()}, Caveats: trace.Caveats(burst, sustained),
+		Demand: []replay.DemandReport{pair.Burst.Report(), pair.Sustained.Report()}, Caveats: caveats,
 	}
 	for _, l := range pair.Limits {
 		report.Limits = append(report.Limits, l.String())
