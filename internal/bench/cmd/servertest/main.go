@@ -42,6 +42,7 @@ func main() {
 func run(ctx context.Context) error {
 	dir := flag.String("dir", "bin/servers", "install servers below this directory")
 	only := flag.String("only", "", "run only servers whose name begins with this, such as \"Redis 8\", and keep the columns of the others")
+	some := flag.String("suite", "", "run only suites whose name begins with this, such as \"faults\", and keep the rows of the others")
 	page := flag.String("o", "", "write the table into this page")
 	flag.Parse()
 	all, programs, err := get(ctx, *dir)
@@ -55,8 +56,11 @@ func run(ctx context.Context) error {
 		if !strings.HasPrefix(s.String(), *only) {
 			continue
 		}
-		ran++
 		for _, suite := range suites {
+			if !strings.HasPrefix(suite.name, *some) {
+				continue
+			}
+			ran++
 			began := time.Now()
 			counts, err := suite.run(ctx, s, programs[i])
 			if err != nil {
@@ -70,7 +74,7 @@ func run(ctx context.Context) error {
 		}
 	}
 	if ran == 0 {
-		return fmt.Errorf("-only: there is no server %q", *only)
+		return fmt.Errorf("there is no server %q with a suite %q: see -only and -suite", *only, *some)
 	}
 	fmt.Print(markdown(all, results))
 	if *page != "" {
