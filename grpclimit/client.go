@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // Mode says what a client does with a call for which there is no room.
@@ -59,7 +60,11 @@ type ClientOptions struct {
 // It charges a call once: what gRPC itself sends again under a retry policy is not charged.
 type ClientInterceptor struct {
 	gate
-	mode Mode
+	limiter *sash.Limiter
+	key     middleware.KeyFunc[request]
+	cost    func(context.Context, Call) int64
+	timeout time.Duration
+	mode    Mode
 }
 
 // NewClientInterceptor returns an interceptor that holds every key to the limiter's limits. The usual keys
@@ -68,12 +73,10 @@ func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOption
 	if opts == nil {
 		opts = &ClientOptions{}
 	}
+	need(limiter, key)
 	c := &ClientInterceptor{
-		gate: gate{
-			limiter: limiter, key: keyOf(limiter, key), cost: opts.Cost, exempt: opts.Exempt, onUnavailable: opts.OnUnavailable,
-			timeout: opts.Timeout, retry: opts.UnavailableRetry, onError: opts.OnError,
-		},
-		mode: opts.Mode,
+		gate:    gate{exempt: opts.Exempt, onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
+		limiter: limiter, key: theirs(key)[0], cost: opts.Cost, timeout: opts.Timeout, mode: opts.Mode,
 	}
 	if err := c.check(); err != nil {
 		return nil, err
@@ -105,13 +108,24 @@ func (c *ClientInterceptor) Stream(ctx context.Context, desc *grpc.StreamDesc, c
 
 // admit returns nil when the client sends the call.
 func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
-	subject, err := c.subjectOf(ctx, call)
-	if err == nil && subject.Key == "" {
+	if c.exempts(ctx, call) {
 		return nil
+	}
+	key, limited, err := c.key.Resolve(request{ctx, call})
+	if err == nil && !limited {
+		return nil
+	}
+	cost := int64(1)
+	if err == nil && c.cost != nil {
+		cost = c.cost(ctx, call)
 	}
 	for err == nil {
 		var res sash.Result
-		if res, err = c.decide(ctx, subject); err != nil {
+		err = middleware.Within(ctx, c.timeout, func(ctx context.Context) (err error) {
+			res, err = c.limiter.AllowN(ctx, key, cost)
+			return err
+		})
+		if err != nil {
 			break
 		}
 		if res.Allowed {
@@ -119,7 +133,7 @@ func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
 		}
 		deadline, ok := ctx.Deadline()
 		if late := ok && time.Until(deadline) < res.RetryAfter; c.mode == Refuse || late {
-			return limited(subject.Key, res, late && c.mode == Wait)
+			return notSent(key, res, late && c.mode == Wait)
 		}
 		select {
 		case <-time.After(res.RetryAfter):

@@ -8,7 +8,14 @@
 //	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
 //
 // A [KeyFunc] returns the key that a call is charged to. Interceptors that run before this one, such as an
-// authentication, can store what it needs in the context.
+// authentication, can store what it needs in the context. A [Layer] adds limits on another subject: see
+// [NewServerLayers]. The store decides on all layers in one step, all or nothing.
+//
+// # What is counted
+//
+// A layer counts calls, failures such as wrong passwords, or the calls in flight: see [Charge]. The interceptor
+// settles a call, which may be a stream, when its handler has returned. So interceptors that make the statuses of
+// handlers run after it.
 //
 // # Answers of a server
 //
@@ -19,7 +26,7 @@
 //	Unavailable        the store failed and OnUnavailable is FailClosed; with RetryInfo
 //	InvalidArgument    the call has no key (ErrNoKey) or a bad one (ErrBadKey), or costs more units than a limit has, so that it can never be admitted
 //	Internal           the key function, the cost or the limits are wrong
-//	Canceled, DeadlineExceeded  the caller gave up before there was a decision
+//	Canceled, DeadlineExceeded  the caller gave up before there was a decision, or before the handler could run
 //
 // A failure is never ResourceExhausted: that would blame the client.
 //

@@ -70,6 +70,56 @@ func ExampleNewServerInterceptor() {
 	// 2/5s is 2 calls per 5 seconds
 }
 
+// For each client address 60 calls a minute, 2 of them for services that do not exist, and 5 streams at once, each for an
+// hour at most. The store decides on all three in one step.
+func ExampleNewServerLayers() {
+	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "health"}, sash.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := grpclimit.NewServerLayers(limiter, []grpclimit.Layer{
+		{Name: "all", Key: grpclimit.PeerAddress},
+		{
+			Name: "guesses", Key: grpclimit.PeerAddress, Limits: []sash.Limit{sash.PerMinute(2)},
+			Charge: grpclimit.Failures, // by code: OK gives the charge back, NotFound keeps it
+		},
+		{
+			Name: "streams", Key: grpclimit.PeerAddress, Limits: []sash.Limit{sash.Every(5, time.Hour)},
+			Charge: grpclimit.InFlight,
+			Match:  func(_ context.Context, call grpclimit.Call) bool { return call.Stream },
+		},
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go server.Serve(lis)
+	defer server.Stop()
+
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	client := healthpb.NewHealthClient(conn)
+	for _, service := range []string{"", "", "", "billing", "admin", "internal"} {
+		_, err = client.Check(context.Background(), &healthpb.HealthCheckRequest{Service: service})
+		fmt.Println(status.Code(err))
+	}
+	// Output:
+	// OK
+	// OK
+	// OK
+	// NotFound
+	// NotFound
+	// ResourceExhausted
+}
+
 // A client that keeps to a server's limit of 60 calls a minute for each method. On a store on Redis all
 // instances of the client share it.
 func ExampleNewClientInterceptor() {

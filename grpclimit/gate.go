@@ -32,15 +32,11 @@ const (
 	FailOpen = middleware.FailOpen
 )
 
-// A gate decides on a call before it goes on, on a server and on a client.
+// A gate has what an interceptor on a server and one on a client share: which calls it looks at, and what becomes of a
+// call without a decision.
 type gate struct {
-	limiter       *sash.Limiter
-	key           middleware.KeyFunc[request]
-	cost          func(context.Context, Call) int64
-	limitsFor     func(context.Context, Call) ([]sash.Limit, error)
 	exempt        func(context.Context, Call) bool
 	onUnavailable Unavailable
-	timeout       time.Duration
 	retry         time.Duration
 	onError       func(context.Context, Call, error)
 }
@@ -59,47 +55,19 @@ func (g *gate) check() error {
 	return nil
 }
 
-// keyOf panics without a limiter or a key function, and otherwise returns the function for package
-// middleware.
-func keyOf(limiter *sash.Limiter, key KeyFunc) middleware.KeyFunc[request] {
+// exempts reports whether the call goes on without being counted.
+func (g *gate) exempts(ctx context.Context, call Call) bool {
+	return g.exempt != nil && g.exempt(ctx, call)
+}
+
+// need panics without a limiter or a key function.
+func need(limiter *sash.Limiter, key KeyFunc) {
 	if limiter == nil {
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
 	}
 	if key == nil {
 		panic("grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client")
 	}
-	return theirs(key)[0]
-}
-
-// subjectOf returns the subject that the call is charged to. Without an error, an empty key means that the call is not
-// limited.
-func (g *gate) subjectOf(ctx context.Context, call Call) (s sash.Subject, err error) {
-	if g.exempt != nil && g.exempt(ctx, call) {
-		return s, nil
-	}
-	key, limited, err := g.key.Resolve(request{ctx, call})
-	if err != nil || !limited {
-		return s, err
-	}
-	if g.limitsFor != nil {
-		if s.Limits, err = g.limitsFor(ctx, call); err != nil {
-			return s, &middleware.FuncError{Err: err}
-		}
-	}
-	s.Key, s.Cost = key, 1
-	if g.cost != nil {
-		s.Cost = g.cost(ctx, call)
-	}
-	return s, nil
-}
-
-// decide runs one decision within the timeout.
-func (g *gate) decide(ctx context.Context, s sash.Subject) (res sash.Result, err error) {
-	err = middleware.Within(ctx, g.timeout, func(ctx context.Context) error {
-		res, err = g.limiter.AllowAll(ctx, s)
-		return err
-	})
-	return res, err
 }
 
 // fail returns the status of a call without a decision: nil when it goes on all the same. The status has only

@@ -49,6 +49,15 @@ func onServer(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpcli
 	return s
 }
 
+func onLayers(t testing.TB, l *sash.Limiter, opts *grpclimit.ServerOptions, layers ...grpclimit.Layer) *grpclimit.ServerInterceptor {
+	t.Helper()
+	s, err := grpclimit.NewServerLayers(l, layers, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func onClient(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpclimit.ClientOptions) *grpclimit.ClientInterceptor {
 	t.Helper()
 	c, err := grpclimit.NewClientInterceptor(l, key, opts)

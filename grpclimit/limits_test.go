@@ -19,7 +19,10 @@ func TestLimitsOfAPlan(t *testing.T) {
 	failed := errors.New("no such plan")
 	var reported error
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(2))
-	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
+	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
+		OnError: func(_ context.Context, _ grpclimit.Call, err error) { reported = err },
+	}, grpclimit.Layer{
+		Key: grpclimit.Shared("all"),
 		LimitsFor: func(ctx context.Context, _ grpclimit.Call) ([]sash.Limit, error) {
 			sent, _ := metadata.FromIncomingContext(ctx)
 			switch plan := sent.Get("plan")[0]; plan {
@@ -33,7 +36,6 @@ func TestLimitsOfAPlan(t *testing.T) {
 				return plans[plan], nil
 			}
 		},
-		OnError: func(_ context.Context, _ grpclimit.Call, err error) { reported = err },
 	})))
 	on := func(plan string) error {
 		return call(metadata.AppendToOutgoingContext(t.Context(), "plan", plan), client)

@@ -38,11 +38,11 @@ func (e *NotSentError) GRPCStatus() *status.Status {
 	return e.status
 }
 
-// limited returns the error of a call for which there is no room.
-func limited(key string, res sash.Result, late bool) error {
+// notSent returns the error of a call for which there is no room.
+func notSent(key string, res sash.Result, late bool) error {
 	by, _ := res.RefusedBy()
 	err := &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}
-	code, message := codes.ResourceExhausted, "not sent: "+limitedMessage(res)
+	code, message := codes.ResourceExhausted, "not sent: "+limitedMessage(inWords(by.Limit, Requests), res.Blocked, res.RetryAfter)
 	if late {
 		err.Cause = context.DeadlineExceeded
 		code, message = codes.DeadlineExceeded, message+", which is past the deadline"

@@ -1,6 +1,7 @@
 package grpclimit_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
@@ -18,12 +20,15 @@ import (
 )
 
 // fleet starts gRPC servers that have nothing in common but a Redis server, and returns a client of each.
-func fleet(t *testing.T, redis *redistest.Server, impl *service, limit sash.Limit, servers int) []pb.TestServiceClient {
+func fleet(t *testing.T, redis *redistest.Server, impl *service, servers int, limit sash.Limit, layers ...grpclimit.Layer) []pb.TestServiceClient {
 	t.Helper()
+	if layers == nil {
+		layers = []grpclimit.Layer{{Key: grpclimit.PeerAddress}}
+	}
 	clients := make([]pb.TestServiceClient, servers)
 	for i := range clients {
 		store := redisstore.New(adaptertest.Scripter(redistest.Dial(redis.Addr())), nil)
-		interceptor := onServer(t, newLimiter(t, store, limit), grpclimit.PeerAddress, &grpclimit.ServerOptions{Timeout: 20 * time.Second})
+		interceptor := onLayers(t, newLimiter(t, store, limit), &grpclimit.ServerOptions{Timeout: 20 * time.Second}, layers...)
 		clients[i] = dialTCP(t, impl, limited(interceptor))
 	}
 	return clients
@@ -35,7 +40,7 @@ func TestTwoServersOnOneRedisShareALimit(t *testing.T) {
 	impl := &service{}
 	var admitted, refused atomic.Int64
 	var group sync.WaitGroup
-	for _, client := range fleet(t, redistest.Start(t), impl, sash.PerHour(allowed), 2) {
+	for _, client := range fleet(t, redistest.Start(t), impl, 2, sash.PerHour(allowed)) {
 		for range callers {
 			group.Go(func() {
 				for range calls {
@@ -65,7 +70,7 @@ func TestTwoServersOnOneRedisShareALimit(t *testing.T) {
 // is no refusal.
 func TestTwoServersOnOneRedisTakeTurns(t *testing.T) {
 	redis := redistest.Start(t)
-	clients := fleet(t, redis, &service{}, sash.PerHour(2), 2)
+	clients := fleet(t, redis, &service{}, 2, sash.PerHour(2))
 	for _, client := range clients {
 		wantCode(t, call(t.Context(), client), codes.OK)
 	}
@@ -77,5 +82,58 @@ func TestTwoServersOnOneRedisTakeTurns(t *testing.T) {
 		err := call(t.Context(), client)
 		wantCode(t, err, codes.Unavailable)
 		wantRetryFrom(t, err, grpclimit.DefaultUnavailableRetry)
+	}
+}
+
+// Many callers of both servers, of whom every third fails: together the servers let exactly so many failures through, never
+// have more calls in flight, and free what the other calls held.
+func TestTwoServersOnOneRedisShareFailuresAndCallsInFlight(t *testing.T) {
+	const allowed, atOnce, callers, calls = 9, 3, 6, 15
+	var inside, most, failed, succeeded atomic.Int64
+	impl := &service{unary: func(ctx context.Context) error {
+		now := inside.Add(1)
+		defer inside.Add(-1)
+		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+		}
+		if metadata.ValueFromIncomingContext(ctx, "wrong") != nil {
+			return status.Error(codes.Unauthenticated, "wrong password")
+		}
+		return nil
+	}}
+	try := func(client pb.TestServiceClient, n int) {
+		ctx := t.Context()
+		if n%3 == 0 {
+			ctx = metadata.AppendToOutgoingContext(ctx, "wrong", "yes")
+		}
+		switch err := call(ctx, client); status.Code(err) {
+		case codes.OK:
+			succeeded.Add(1)
+		case codes.Unauthenticated:
+			failed.Add(1)
+		case codes.ResourceExhausted:
+		default:
+			t.Error(err)
+		}
+	}
+	clients := fleet(t, redistest.Start(t), impl, 2, sash.PerHour(allowed), failures(), inFlight(atOnce))
+	var group sync.WaitGroup
+	for _, client := range clients {
+		for c := range callers {
+			group.Go(func() {
+				for i := range calls {
+					try(client, c+i)
+				}
+			})
+		}
+	}
+	group.Wait()
+	if failed.Load() > allowed || succeeded.Load() == 0 || most.Load() > atOnce {
+		t.Errorf("%d failed of %d allowed, %d succeeded, %d at once of %d allowed", failed.Load(), allowed, succeeded.Load(), most.Load(), atOnce)
+	}
+	for i := range 3 * (allowed + 1) { // what running attempts held is free again, and no more than that
+		try(clients[i%2], i)
+	}
+	if failed.Load() != allowed {
+		t.Errorf("%d failed in all, want %d", failed.Load(), allowed)
 	}
 }

@@ -36,30 +36,42 @@ func (s Subject) String() string {
 }
 
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
-// limit that refused.
-func refusal(res sash.Result, subject func(key string) string) *status.Status {
+// limit that refused. Its message describes the one with the longest retry time, and nothing of the key.
+func refusal(d *decision, subject func(key string) string) *status.Status {
 	failure := &errdetails.QuotaFailure{}
-	for _, l := range res.Limits() {
-		if l.Refused {
-			failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
-				Subject:     valid(subject(l.Key)),
-				Description: valid(inWords(l.Limit)),
-				QuotaId:     valid(l.Limit.Name),
-				QuotaValue:  l.Limit.Units,
-			})
+	var retry, longest time.Duration
+	words := ""
+	limits := d.Result.Limits()
+	for i := range limits {
+		l, layer := &limits[i], d.LayerOf(limits, i)
+		name, wait := layer.Describe(l)
+		retry = max(retry, wait)
+		if !l.Refused {
+			continue
 		}
+		if layer.Name != "" {
+			name = layer.Name + ":" + name
+		}
+		description := inWords(l.Limit, layer.Charge)
+		if words == "" || wait > longest {
+			words, longest = description, wait
+		}
+		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
+			Subject:     valid(subject(l.Key)),
+			Description: valid(description),
+			QuotaId:     valid(name),
+			QuotaValue:  l.Limit.Units,
+		})
 	}
-	return withDetails(status.New(codes.ResourceExhausted, limitedMessage(res)), retryInfo(res.RetryAfter), failure)
+	return withDetails(status.New(codes.ResourceExhausted, limitedMessage(words, d.Result.Blocked, retry)), retryInfo(retry), failure)
 }
 
-// limitedMessage describes the limit with the longest retry time, and nothing of the key.
-func limitedMessage(res sash.Result) string {
-	by, _ := res.RefusedBy()
-	message := "limited to " + inWords(by.Limit)
-	if res.Blocked {
+func limitedMessage(words string, blocked bool, retry time.Duration) string {
+	message := "limited to " + words
+	if blocked {
 		message += "; refused too often"
 	}
-	return valid(message + "; retry after " + res.RetryAfter.String())
+	return valid(message + "; retry after " + retry.String())
 }
 
 func retryInfo(d time.Duration) *errdetails.RetryInfo {
@@ -76,13 +88,20 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Stat
 // valid returns text that a protobuf string can hold: a key or a name can have any bytes.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// inWords describes a limit: "10 calls per 1 minute", "500 calls per calendar day in UTC".
-func inWords(l sash.Limit) string {
-	calls := " calls per "
-	if l.Units == 1 {
-		calls = " call per "
+// inWords describes a limit: "10 calls per 1 minute", "5 failed calls per 1 hour", "3 calls at once".
+func inWords(l sash.Limit, charge Charge) string {
+	words := strconv.FormatInt(l.Units, 10)
+	if charge == Failures {
+		words += " failed"
 	}
-	return strconv.FormatInt(l.Units, 10) + calls + windowInWords(l)
+	words += " call"
+	if l.Units != 1 {
+		words += "s"
+	}
+	if charge == InFlight {
+		return words + " at once"
+	}
+	return words + " per " + windowInWords(l)
 }
 
 func windowInWords(l sash.Limit) string {

@@ -4,44 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // ServerOptions are the optional settings of a [ServerInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ServerOptions struct {
-	// Cost is the units that a call costs, or a stream's start, or a message: at least 1. Nil is 1. A
-	// cost above a limit's units is InvalidArgument: the call can never be admitted, so the client has to
-	// make it smaller; waiting does not help.
+	// Cost is the units that a call costs in the layers of Requests, or a stream's start, or a message: at
+	// least 1. Nil is 1. A layer can have its own. A cost above a limit's units is InvalidArgument: the call
+	// can never be admitted, so the client has to make it smaller; waiting does not help.
 	Cost func(ctx context.Context, call Call) int64
-	// LimitsFor returns the limits for a call, such as those of its user's plan. When they change, charges of the
-	// past stay. With Messages it is called for each message too. Its error is one of the application, as that of a key
-	// function is: an error with a gRPC status chooses the status. Nil or an empty result means the limiter's limits.
-	LimitsFor func(ctx context.Context, call Call) ([]sash.Limit, error)
 	// Exempt calls go on to the handler without being counted. With Messages it is called for
 	// each message too: a stream's start can be exempt and its messages not. Nil is none.
 	Exempt func(ctx context.Context, call Call) bool
 	// Messages charges each message that a stream receives, besides the stream's start. A stream of
-	// answers to one request receives that one.
+	// answers to one request receives that one. Layers of Failures and InFlight charge calls alone.
 	Messages bool
+	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
+	Outcome OutcomeFunc
 	// Subject is how a refusal names the key. Zero is SubjectHidden.
 	Subject Subject
 	// PartitionKey is the HMAC key for SubjectHMAC.
 	PartitionKey []byte
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
 	OnUnavailable Unavailable
-	// Timeout is the longest that a decision may take; a slower store has failed. Zero is
-	// DefaultTimeout, negative is as long as the call's context allows.
+	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
+	// that the end of a call waits for the release of a charge. Zero is DefaultTimeout, negative is as long
+	// as the call's context allows, and DefaultTimeout for a release.
 	Timeout time.Duration
 	// UnavailableRetry is the least RetryInfo of Unavailable, which is a random time of up to twice as long, so that
 	// clients do not return together. Zero is DefaultUnavailableRetry.
 	UnavailableRetry time.Duration
-	// OnError receives every error: the store's, also when FailOpen hides it from the client, and those of
-	// wrong keys, costs and limits. It does not receive what the caller has to change, which any caller can cause:
+	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has
+	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to change, which any caller can cause:
 	// refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that the key function chose and the
 	// errors of callers that gave up.
 	OnError func(ctx context.Context, call Call, err error)
@@ -50,86 +53,156 @@ type ServerOptions struct {
 // A ServerInterceptor holds the calls that a server receives to limits. It is safe for concurrent use.
 type ServerInterceptor struct {
 	gate
-	messages bool
+	calls    *middleware.Gate[request]
+	messages *middleware.Gate[request] // the layers of Requests; nil without ServerOptions.Messages
+	outcome  OutcomeFunc
 	subject  func(key string) string
 }
 
 // NewServerInterceptor returns an interceptor that holds every key to the limiter's limits. A nil opts is
 // the default. It panics if limiter or key is nil.
 func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOptions) (*ServerInterceptor, error) {
+	need(limiter, key)
+	return NewServerLayers(limiter, []Layer{{Key: key}}, opts)
+}
+
+// NewServerLayers returns an interceptor that holds a call to the limits of every layer that applies to it: in
+// one decision, all or nothing, whatever each of them charges. At most [sash.MaxSubjects] layers can apply
+// to one call. Their keys live under the limiter's prefix and are counted with its algorithm. On a Redis
+// Cluster see [sash.KeyTogether] and [sash.Limiter.AllowAll].
+//
+// The error says which layer or option is wrong. NewServerLayers panics if limiter is nil.
+func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions) (*ServerInterceptor, error) {
+	if limiter == nil {
+		panic("grpclimit: an interceptor needs a limiter, from sash.New")
+	}
 	if opts == nil {
 		opts = &ServerOptions{}
 	}
 	s := &ServerInterceptor{
-		gate: gate{
-			limiter: limiter, key: keyOf(limiter, key),
-			cost: opts.Cost, limitsFor: opts.LimitsFor, exempt: opts.Exempt,
-			onUnavailable: opts.OnUnavailable, timeout: opts.Timeout, retry: opts.UnavailableRetry, onError: opts.OnError,
-		},
-		messages: opts.Messages,
+		gate:    gate{exempt: opts.Exempt, onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
+		outcome: opts.Outcome,
+	}
+	if s.outcome == nil {
+		s.outcome = ByCode
 	}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+	if err := s.gates(limiter, generic(layers), opts); err != nil {
+		return nil, fmt.Errorf("grpclimit: %w", err)
+	}
+	if err := s.nameSubjects(opts); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// gates sets what decides on calls, and on messages.
+func (s *ServerInterceptor) gates(limiter *sash.Limiter, layers []middleware.Layer[request], opts *ServerOptions) (err error) {
+	of := middleware.GateOptions[request]{
+		Cost:          onRequest(opts.Cost),
+		OnUnavailable: opts.OnUnavailable,
+		Timeout:       opts.Timeout,
+		OnError:       func(r request, err error) { s.onError(r.ctx, r.call, err) },
+	}
+	if s.calls, err = middleware.NewGate(limiter, layers, of); err != nil || !opts.Messages {
+		return err
+	}
+	layers = slices.DeleteFunc(layers, func(l middleware.Layer[request]) bool { return l.Charge != Requests })
+	if len(layers) == 0 {
+		return errors.New("Messages needs a layer of Requests: the others charge calls alone")
+	}
+	s.messages, err = middleware.NewGate(limiter, layers, of)
+	return err
+}
+
+// nameSubjects sets how refusals name keys.
+func (s *ServerInterceptor) nameSubjects(opts *ServerOptions) error {
 	if len(opts.PartitionKey) > 0 && opts.Subject != SubjectHMAC {
-		return nil, errors.New("grpclimit: a PartitionKey has no effect without Subject: SubjectHMAC")
+		return errors.New("grpclimit: a PartitionKey has no effect without Subject: SubjectHMAC")
 	}
 	switch opts.Subject {
 	case SubjectKey:
 		s.subject = func(key string) string { return key }
 	case SubjectHMAC:
 		if len(opts.PartitionKey) == 0 {
-			return nil, errors.New("grpclimit: SubjectHMAC needs a PartitionKey, such as 32 random bytes that all instances share")
+			return errors.New("grpclimit: SubjectHMAC needs a PartitionKey, such as 32 random bytes that all instances share")
 		}
 		hmacKey := append([]byte(nil), opts.PartitionKey...)
 		s.subject = func(key string) string { return sash.Secret(hmacKey, key) }
 	case SubjectHidden:
 		s.subject = func(string) string { return "" }
 	default:
-		return nil, fmt.Errorf("grpclimit: unknown Subject %d", opts.Subject)
+		return fmt.Errorf("grpclimit: unknown Subject %d", opts.Subject)
 	}
-	return s, nil
+	return nil
 }
 
 // Unary is a [grpc.UnaryServerInterceptor].
-func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := s.charge(ctx, Call{FullMethod: info.FullMethod, Message: req}); err != nil {
-		return nil, err
-	}
-	return handler(ctx, req)
+func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (res any, err error) {
+	call := Call{FullMethod: info.FullMethod, Message: req}
+	err = s.serve(ctx, call, func() error {
+		res, err = handler(ctx, req)
+		return err
+	})
+	return res, err
 }
 
-// Stream is a [grpc.StreamServerInterceptor]. It charges a stream when it starts. With
-// ServerOptions.Messages a message that is refused is an error of RecvMsg, which ends the stream when the
+// Stream is a [grpc.StreamServerInterceptor]. It charges a stream when it starts, and settles it when its handler
+// returns. With ServerOptions.Messages a message that is refused is an error of RecvMsg, which ends the stream when the
 // handler returns it. The message is lost: the client has to send it again on another stream.
 func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	call := Call{FullMethod: info.FullMethod, Stream: true}
-	if err := s.charge(stream.Context(), call); err != nil {
-		return err
-	}
-	if s.messages {
-		stream = &chargedStream{ServerStream: stream, limit: s, call: call}
-	}
-	return handler(srv, stream)
+	return s.serve(stream.Context(), call, func() error {
+		if s.messages != nil {
+			stream = &chargedStream{ServerStream: stream, limit: s, call: call}
+		}
+		return handler(srv, stream)
+	})
 }
 
-// charge returns nil when the call goes on, and otherwise the status that ends it.
-func (s *ServerInterceptor) charge(ctx context.Context, call Call) error {
-	subject, err := s.subjectOf(ctx, call)
-	if err == nil && subject.Key == "" {
-		return nil
+// serve runs the handler of a call that is admitted and settles what it holds, also when the handler panics; the panic
+// goes on. It returns the handler's error, or the status of a call that does not go on.
+func (s *ServerInterceptor) serve(ctx context.Context, call Call, handler func() error) error {
+	d, err := s.admit(ctx, call, s.calls)
+	if err != nil || !d.Held() {
+		if err == nil {
+			err = handler()
+		}
+		return err
 	}
-	var res sash.Result
-	if err == nil {
-		res, err = s.decide(ctx, subject)
+	end := status.New(codes.Internal, "the handler panicked")
+	defer func() {
+		outcome := Failed // also when the Outcome function panics; a slot is released all the same
+		defer func() { d.Settle(ctx, outcome) }()
+		if d.Charges(Failures) {
+			outcome = s.outcome(ctx, call, end)
+		}
+	}()
+	err = handler()
+	end = endOf(ctx, err)
+	return err
+}
+
+// admit decides on a call, or on a message of a stream. Its error is the status that ends it.
+func (s *ServerInterceptor) admit(ctx context.Context, call Call, layers *middleware.Gate[request]) (d decision, err error) {
+	if s.exempts(ctx, call) {
+		return d, nil
 	}
-	if err != nil {
-		return s.fail(ctx, call, err).Err()
+	d, err = layers.Decide(ctx, request{ctx, call})
+	switch {
+	case err != nil:
+		return d, s.fail(ctx, call, err).Err()
+	case !d.Limited():
+		return d, nil
+	case !d.Result.Allowed:
+		return d, refusal(&d, s.subject).Err()
+	case d.Held() && ctx.Err() != nil: // no client is left to serve
+		d.Settle(ctx, Neutral)
+		return d, status.FromContextError(ctx.Err()).Err()
 	}
-	if res.Allowed {
-		return nil
-	}
-	return refusal(res, s.subject).Err()
+	return d, nil
 }
 
 // A chargedStream charges each message that it receives.
@@ -145,5 +218,6 @@ func (c *chargedStream) RecvMsg(m any) error {
 	}
 	call := c.call
 	call.Message = m
-	return c.limit.charge(c.Context(), call)
+	_, err := c.limit.admit(c.Context(), call, c.limit.messages)
+	return err
 }

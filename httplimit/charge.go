@@ -1,71 +1,39 @@
 package httplimit
 
 import (
-	"fmt"
 	"net/http"
+
+	"example.com/sash/middleware"
 )
 
-// A Charge says what a layer counts.
-type Charge uint8
+// A Layer limits requests by one subject. See [middleware.Layer].
+type Layer = middleware.Layer[*http.Request]
 
-// The charges. All but Requests are reservations: the middleware charges a request before the handler runs,
-// in the same decision as the other layers, and releases the charge after it. So completed and running
-// requests together never exceed a limit, over all processes that share the store. The limiter's algorithm
-// has to be exact.
-//
-// Releasing needs a store that settles, as the stores of sash do. It happens also when the client has gone,
-// and before the client has the whole response, unless the handler flushes or the store takes longer than
-// Options.Timeout. A charge that cannot be released because the store fails expires with its window, and
-// Options.OnError receives the error. A client that hangs up while the store decides is charged nothing (see
-// [sash.Limiter.Reserve]), and neither is one that has gone by the time the store has decided: the handler
-// does not run.
+// A Charge says what a layer counts. See [middleware.Charge].
+type Charge = middleware.Charge
+
+// The charges.
 const (
 	// Requests counts every request that is admitted.
-	Requests Charge = iota
-	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords.
-	// Failures and running attempts together never exceed the limit in a window. So an attempt can be
-	// refused because of running ones that later succeed, and Retry-After is then an upper bound. The
-	// fields of a response count the attempt itself, whatever its outcome.
-	//
-	// Options.OnUnavailable cannot be FailOpen beside it.
-	Failures
-	// InFlight counts the requests whose handler has not returned. Its one limit has the most requests
-	// in flight as Units and the longest time that a request may take as Window: a request of a process
-	// that died counts until then, and one that takes longer no longer counts. A connection that a handler
-	// hijacks is in flight until the handler returns. A request in flight may end at any moment, so
-	// Retry-After is 1.
-	InFlight
+	Requests = middleware.Requests
+	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. The
+	// fields of a response count the attempt itself, whatever its outcome. Options.OnUnavailable cannot be
+	// FailOpen beside it.
+	Failures = middleware.Failures
+	// InFlight counts the requests whose handler has not returned. A connection that a handler hijacks is in
+	// flight until the handler returns. Retry-After is 1.
+	InFlight = middleware.InFlight
 )
 
-var chargeNames = [...]string{Requests: "requests", Failures: "failures", InFlight: "in-flight"}
-
-// String returns "requests", "failures" or "in-flight".
-func (c Charge) String() string {
-	if int(c) < len(chargeNames) {
-		return chargeNames[c]
-	}
-	return fmt.Sprintf("Charge(%d)", uint8(c))
-}
-
-// An Outcome is how a request ended.
-type Outcome uint8
+// An Outcome is how a request ended. See [middleware.Outcome].
+type Outcome = middleware.Outcome
 
 // The outcomes.
 const (
-	Neutral   Outcome = iota // layers of Failures release their charge
-	Failed                   // layers of Failures keep their charge
-	Succeeded                // layers of Failures release their charge; those with ResetOnSuccess reset the subject
+	Neutral   = middleware.Neutral   // layers of Failures release their charge
+	Failed    = middleware.Failed    // layers of Failures keep their charge
+	Succeeded = middleware.Succeeded // layers of Failures release their charge; those with ResetOnSuccess reset the subject
 )
-
-var outcomeNames = [...]string{Neutral: "neutral", Failed: "failed", Succeeded: "succeeded"}
-
-// String returns "neutral", "failed" or "succeeded".
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return fmt.Sprintf("Outcome(%d)", uint8(o))
-}
 
 // An OutcomeFunc returns the outcome of a request by its response: the status and the header fields that
 // the handler sent. The status of a handler that sent none is 200 when it returned, and 500 when it

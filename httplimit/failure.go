@@ -52,6 +52,10 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 		return
 	}
 	failure := middleware.FailureOf(err)
+	var ofFunc *middleware.FuncError
+	if failure == middleware.Fault && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ofFunc) {
+		failure, err = middleware.StoreFailed, &sash.StoreError{Err: err} // a deadline of the server: the client may still be there
+	}
 	switch failure {
 	case middleware.NoKey, middleware.BadKey, middleware.TooCostly:
 		o.Denied(w, r, Denial{Status: http.StatusBadRequest, Err: err})

@@ -77,16 +77,20 @@ func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware
 	if limiter == nil {
 		panic("httplimit: a middleware needs a limiter, from sash.New")
 	}
-	g := &gate{limiter: limiter, layers: append([]Layer(nil), layers...)}
+	g := &gate{}
 	if opts != nil {
 		g.opts = *opts
 	}
 	if err := g.opts.check(); err != nil {
 		return nil, err
 	}
-	if err := g.check(); err != nil {
-		return nil, err
+	inner, err := middleware.NewGate(limiter, layers, middleware.GateOptions[*http.Request]{
+		Cost: g.opts.Cost, OnUnavailable: g.opts.OnUnavailable, Timeout: g.opts.Timeout, OnError: g.opts.OnError,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("httplimit: %w", err)
 	}
+	g.Gate = inner
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next) })
 	}, nil
@@ -116,74 +120,61 @@ func (o *Options) check() error {
 
 // A gate decides on requests before a handler, and settles them after it.
 type gate struct {
-	limiter *sash.Limiter
-	layers  []Layer
-	opts    Options
+	*middleware.Gate[*http.Request]
+	opts Options
 }
+
+// A decision is the answer to one request.
+type decision = middleware.Decision[*http.Request]
 
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if g.opts.early(w, r, next) {
 		return
 	}
-	claims, err := g.claims(r)
-	if err == nil && len(claims) == 0 {
-		next.ServeHTTP(w, r)
-		return
-	}
-	var res sash.Result
-	var held []*sash.Reservation
-	if err == nil {
-		res, held, err = g.decide(r, claims)
-	}
+	d, err := g.Decide(r.Context(), r)
 	if err != nil {
 		g.opts.fail(w, r, err, next)
 		return
 	}
-	quotas := quotasOf(res, claims)
-	if !res.Allowed {
-		g.opts.refuse(w, r, res, quotas)
-		return
-	}
-	if held != nil && errors.Is(r.Context().Err(), context.Canceled) {
-		g.settle(r, claims, held, Neutral) // no client is left to serve
-		w.WriteHeader(statusClientClosed)
-		return
-	}
-	if res.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
-		g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: res.At})
-	}
-	if held == nil {
+	if !d.Limited() {
 		next.ServeHTTP(w, r)
 		return
 	}
-	g.hold(w, r, claims, held, next)
+	quotas := quotasOf(&d)
+	if !d.Result.Allowed {
+		g.opts.refuse(w, r, d.Result, quotas)
+		return
+	}
+	if d.Held() && errors.Is(r.Context().Err(), context.Canceled) {
+		d.Settle(r.Context(), Neutral) // no client is left to serve
+		w.WriteHeader(statusClientClosed)
+		return
+	}
+	if d.Result.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
+		g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: d.Result.At})
+	}
+	if !d.Held() {
+		next.ServeHTTP(w, r)
+		return
+	}
+	g.hold(w, r, &d, next)
 }
 
-// decide runs one decision within the timeout. It returns a reservation for each claim if any claim is settled
-// afterwards.
-func (g *gate) decide(r *http.Request, claims []claim) (res sash.Result, held []*sash.Reservation, err error) {
-	var room [4]sash.Subject // enough for most, without an allocation
-	subjects := room[:0]
-	settles, failures := false, false
-	for _, c := range claims {
-		subjects = append(subjects, c.subject)
-		settles = settles || c.layer.Charge != Requests
-		failures = failures || c.layer.Charge == Failures
+// hold runs the handler and settles its reservations, also when it panics; the panic goes on.
+func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *decision, next http.Handler) {
+	var rec *statusRecorder
+	if d.Charges(Failures) {
+		rec = &statusRecorder{ResponseWriter: w}
+		w = rec
 	}
-	err = middleware.Within(r.Context(), g.opts.Timeout, func(ctx context.Context) error {
-		if settles {
-			res, held, err = g.limiter.ReserveAll(ctx, subjects...)
-		} else {
-			res, err = g.limiter.AllowAll(ctx, subjects...)
+	returned := false
+	defer func() {
+		outcome := Failed // also when the Outcome function panics; a slot is released all the same
+		defer func() { d.Settle(r.Context(), outcome) }()
+		if rec != nil {
+			outcome = g.opts.Outcome(r, rec.final(returned, r.Context().Err()), w.Header())
 		}
-		return err
-	})
-	switch {
-	case err == nil && failures && res.Source == sash.FromPolicy:
-		// Whatever the failure mode of the store is, guesses that nothing counts are not admitted.
-		err = &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", res.Cause)}
-	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, sash.ErrUnavailable):
-		err = &sash.StoreError{Err: err} // a deadline of the server: the client may still be there
-	}
-	return res, held, err
+	}()
+	next.ServeHTTP(w, r)
+	returned = true
 }

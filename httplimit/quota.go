@@ -3,7 +3,6 @@ package httplimit
 import (
 	"fmt"
 	"math/bits"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,70 +18,36 @@ type quota struct {
 	units     int64
 	remaining int64
 	window    time.Duration // for a calendar limit, the length of the current period
-	effective time.Duration // the time in which a client should use no more than remaining
+	effective time.Duration // the time in which a client should use no more than remaining; zero in flight
 	refused   bool
 	retry     time.Duration
 	inFlight  bool // units are requests at once, and the window is only the longest hold time
 }
 
-// inFlightRetry is when to retry for a slot that may come free at any moment.
-const inFlightRetry = time.Second
-
 // quotasOf returns the limits of a decision, named after their layers.
-func quotasOf(res sash.Result, claims []claim) []quota {
-	limits := res.Limits()
+func quotasOf(d *decision) []quota {
+	limits := d.Result.Limits()
 	quotas := make([]quota, len(limits))
-	groups := 1
-	for i := 1; i < len(limits); i++ {
-		if limits[i].Key != limits[i-1].Key {
-			groups++
-		}
-	}
-	subject := 0
 	for i := range limits {
-		l := &limits[i]
-		switch {
-		case groups != len(claims): // a store that decides one by one reports only the subject that refused
-			subject = subjectOf(l.Key, claims)
-		case i > 0 && l.Key != limits[i-1].Key:
-			subject++
-		}
-		quotas[i] = newQuota(l, claims[subject].layer, res.At)
+		quotas[i] = newQuota(&limits[i], d.LayerOf(limits, i), d.Result.At)
 	}
 	return quotas
 }
 
-// subjectOf finds the subject of a key that has the limiter's prefix.
-func subjectOf(key string, claims []claim) int {
-	best := 0
-	for i, c := range claims {
-		mine, longest := c.subject.Key, claims[best].subject.Key
-		if strings.HasSuffix(key, mine) && (len(mine) > len(longest) || !strings.HasSuffix(key, longest)) {
-			best = i
-		}
-	}
-	return best
-}
-
 func newQuota(l *sash.LimitResult, layer *Layer, at time.Time) quota {
+	name, retry := layer.Describe(l)
 	q := quota{
+		layer:     fieldName(layer.Name),
+		name:      fieldName(name),
 		key:       l.Key,
 		units:     l.Limit.Units,
 		remaining: min(l.Remaining, l.Limit.Units),
 		window:    l.Limit.Window,
 		refused:   l.Refused,
-		retry:     l.RetryAfter,
+		retry:     retry,
 		inFlight:  layer.Charge == InFlight,
 	}
-	name := l.Limit.Name
-	if unnamed := sash.Every(l.Limit.Units, l.Limit.Window); q.inFlight && name == unnamed.String() {
-		name = strconv.FormatInt(q.units, 10) + " at once"
-	}
-	q.name = fieldName(name)
-	q.layer = fieldName(layer.Name)
 	if q.inFlight {
-		q.effective = inFlightRetry
-		q.retry = min(q.retry, inFlightRetry)
 		return q
 	}
 	if l.Limit.Period != 0 {

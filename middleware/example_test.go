@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/memstore"
@@ -13,7 +14,8 @@ import (
 // A message of a queue that is not HTTP or gRPC.
 type message struct{ attributes map[string][]string }
 
-// A consumer with 2 messages a minute for each tenant, and as many for all messages without a tenant.
+// A consumer with 2 messages a minute for each tenant, as many for all messages without a tenant, and at most 5 messages
+// at once.
 func Example() {
 	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "queue"}, sash.PerMinute(2))
 	if err != nil {
@@ -23,28 +25,28 @@ func Example() {
 		Kind: "attribute", Name: "tenant",
 		Values: func(m message) []string { return m.attributes["tenant"] },
 	}
-	key := middleware.FirstOf(tenant.Key(), middleware.Shared[message]("no tenant"))
+	gate, err := middleware.NewGate(limiter, []middleware.Layer[message]{
+		{Name: "tenant", Key: middleware.FirstOf(tenant.Key(), middleware.Shared[message]("no tenant"))},
+		{
+			Name: "at once", Key: middleware.Shared[message]("all"), Charge: middleware.InFlight,
+			Limits: []sash.Limit{sash.Every(5, 10*time.Minute)}, // each for ten minutes at most
+		},
+	}, middleware.GateOptions[message]{OnUnavailable: middleware.FailOpen})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	consume := func(ctx context.Context, m message) string {
-		k, limited, err := key.Resolve(m)
-		if err == nil && !limited {
-			return "consumed"
-		}
-		var res sash.Result
-		if err == nil {
-			err = middleware.Within(ctx, 0, func(ctx context.Context) (err error) {
-				res, err = limiter.Allow(ctx, k)
-				return err
-			})
-		}
+		d, err := gate.Decide(ctx, m)
 		switch {
 		case err != nil && middleware.FailureOf(err) == middleware.StoreFailed:
 			return "consumed without a limit" // FailOpen
 		case err != nil:
 			return "rejected: " + err.Error()
-		case !res.Allowed:
+		case d.Limited() && !d.Result.Allowed:
 			return "back to the queue"
 		}
+		defer d.Settle(ctx, middleware.Succeeded)
 		return "consumed"
 	}
 	ann := message{map[string][]string{"tenant": {"ann"}}}

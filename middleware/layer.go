@@ -1,29 +1,29 @@
-package httplimit
+package middleware
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"strconv"
+	"time"
 
 	"example.com/sash"
-	"example.com/sash/middleware"
 )
 
 // A Layer limits requests by one subject.
-type Layer struct {
+type Layer[R any] struct {
 	// Name keeps the layer's keys apart from those of the others, and prefixes the names of its limits
-	// ("customer:60/1m") in fields and problem documents. It may be empty where there is one layer. Layers of
+	// ("customer:60/1m") in what clients see of a refusal. It may be empty where there is one layer. Layers of
 	// one name in several middlewares of a limiter count together, so give layers that count different
 	// things different names.
 	Name string
 	// Key returns the key of the subject in this layer that a request is charged to.
-	Key KeyFunc
+	Key KeyFunc[R]
 	// Limits are the limits of each subject. Empty means the limiter's own limits.
 	Limits []sash.Limit
 	// LimitsFor returns the limits for a request, such as those of its user's plan. When they change,
 	// charges of the past stay. Nil or an empty result means Limits.
-	LimitsFor func(r *http.Request) ([]sash.Limit, error)
+	LimitsFor func(R) ([]sash.Limit, error)
 	// Charge says what the layer counts. Zero is Requests.
 	Charge Charge
 	// ResetOnSuccess is for a layer of Failures: it resets the subject when an attempt succeeds, which
@@ -31,30 +31,46 @@ type Layer struct {
 	// accounts of their own, such as their address: they would log in to their account between guesses at
 	// others. The store has to be a [driver.Resetter].
 	ResetOnSuccess bool
-	// Cost is the units that a request costs in this layer. Nil means Options.Cost in a layer of Requests,
-	// and 1 in the others.
-	Cost func(r *http.Request) int64
-	// Match reports whether the layer applies to a request, such as Reads or Writes. Nil is every request.
-	Match func(r *http.Request) bool
+	// Cost is the units that a request costs in this layer. Nil means the cost of the middleware's options in a
+	// layer of Requests, and 1 in the others.
+	Cost func(R) int64
+	// Match reports whether the layer applies to a request, such as one that writes. Nil is every request.
+	Match func(R) bool
+}
+
+// slotRetry is when to retry for a slot that may come free at any moment.
+const slotRetry = time.Second
+
+// Describe returns the name of one of the layer's limits, without that of the layer, and the time until it has room
+// for the request: zero if it had room.
+func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter time.Duration) {
+	name, retryAfter = limit.Limit.Name, limit.RetryAfter
+	if l.Charge != InFlight {
+		return name, retryAfter
+	}
+	if unnamed := sash.Every(limit.Limit.Units, limit.Limit.Window); name == unnamed.String() {
+		name = strconv.FormatInt(limit.Limit.Units, 10) + " at once"
+	}
+	return name, min(retryAfter, slotRetry)
 }
 
 // check rejects layers that cannot work.
-func (g *gate) check() error {
+func (g *Gate[R]) check() error {
 	layers := g.layers
 	if len(layers) == 0 {
-		return errors.New("httplimit: a middleware needs at least one layer")
+		return errors.New("a middleware needs at least one layer")
 	}
 	always := 0
 	names := make(map[string]bool)
 	for i, l := range layers {
 		if l.Key == nil {
-			return fmt.Errorf("httplimit: layer %d %q needs a key function, such as PeerAddress", i, l.Name)
+			return fmt.Errorf("layer %d %q needs a key function, such as PeerAddress", i, l.Name)
 		}
 		if l.Name == "" && len(layers) > 1 {
-			return fmt.Errorf("httplimit: layer %d needs a name: there are several", i)
+			return fmt.Errorf("layer %d needs a name: there are several", i)
 		}
 		if names[l.Name] {
-			return fmt.Errorf("httplimit: two layers are called %q", l.Name)
+			return fmt.Errorf("two layers are called %q", l.Name)
 		}
 		names[l.Name] = true
 		if l.Match == nil {
@@ -62,22 +78,22 @@ func (g *gate) check() error {
 		}
 		if len(l.Limits) > 0 {
 			if _, err := g.limiter.With(l.Limits...); err != nil {
-				return fmt.Errorf("httplimit: layer %d %q: %w", i, l.Name, err)
+				return fmt.Errorf("layer %d %q: %w", i, l.Name, err)
 			}
 		}
 		if err := g.checkCharge(&l); err != nil {
-			return fmt.Errorf("httplimit: layer %d %q: %w", i, l.Name, err)
+			return fmt.Errorf("layer %d %q: %w", i, l.Name, err)
 		}
 	}
 	if always > sash.MaxSubjects {
-		return fmt.Errorf("httplimit: %d layers apply to every request; a decision has at most %d", always, sash.MaxSubjects)
+		return fmt.Errorf("%d layers apply to every request; a decision has at most %d", always, sash.MaxSubjects)
 	}
 	return nil
 }
 
 // checkCharge checks that the limiter can do what the layer needs. It makes invalid calls, which do no I/O:
 // the limiter reports what its store cannot do before it reports what is wrong with a call.
-func (g *gate) checkCharge(l *Layer) error {
+func (g *Gate[R]) checkCharge(l *Layer[R]) error {
 	if l.Charge > InFlight {
 		return fmt.Errorf("unknown charge %d", l.Charge)
 	}
@@ -119,51 +135,4 @@ func checkInFlight(limits []sash.Limit) error {
 		return fmt.Errorf("%w: a layer of InFlight has one limit: the most requests, and the longest time that one may take, such as sash.Every(5, 10*time.Minute)", sash.ErrInvalidLimit)
 	}
 	return nil
-}
-
-// A claim is the charge of a request in one layer.
-type claim struct {
-	layer   *Layer
-	subject sash.Subject
-}
-
-// claims returns the charges of a request in the layers that apply to it.
-func (g *gate) claims(r *http.Request) ([]claim, error) {
-	claims := make([]claim, 0, min(len(g.layers), sash.MaxSubjects))
-	for i := range g.layers {
-		l := &g.layers[i]
-		if l.Match != nil && !l.Match(r) {
-			continue
-		}
-		key, limited, err := l.Key.Resolve(r)
-		if err != nil {
-			return nil, err
-		}
-		if !limited {
-			continue
-		}
-		if l.Name != "" { // before the key as it is: a hash tag in it still holds keys together on a cluster
-			key = sash.Key(l.Name) + ":" + key
-		}
-		s := sash.Subject{Key: key, Cost: 1, Limits: l.Limits}
-		if cost := l.Cost; cost != nil {
-			s.Cost = cost(r)
-		} else if cost := g.opts.Cost; cost != nil && l.Charge == Requests {
-			s.Cost = cost(r)
-		}
-		if l.LimitsFor != nil {
-			limits, err := l.LimitsFor(r)
-			if err == nil && len(limits) > 0 && l.Charge == InFlight {
-				err = checkInFlight(limits)
-			}
-			if err != nil {
-				return nil, &middleware.FuncError{Err: err}
-			}
-			if len(limits) > 0 {
-				s.Limits = limits
-			}
-		}
-		claims = append(claims, claim{l, s})
-	}
-	return claims, nil
 }

@@ -1,0 +1,348 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/grpclimit"
+	"example.com/sash/memstore"
+)
+
+func failures(limits ...sash.Limit) grpclimit.Layer {
+	return grpclimit.Layer{Name: "failed", Key: grpclimit.Shared("x"), Charge: grpclimit.Failures, Limits: limits}
+}
+
+// inFlight allows n calls at once, each for ten minutes at most.
+func inFlight(n int64) grpclimit.Layer {
+	return grpclimit.Layer{
+		Name: "open", Key: grpclimit.Shared("x"), Charge: grpclimit.InFlight,
+		Limits: []sash.Limit{sash.Every(n, 10*time.Minute)},
+	}
+}
+
+// The codes that blame the client are those that google/rpc/code.proto maps to an HTTP status of 4xx; 429 is no failure.
+func TestACodeDecidesWhetherACallHasFailed(t *testing.T) {
+	plain := errors.New("no status")
+	for _, c := range []struct {
+		err  error
+		want grpclimit.Outcome
+	}{
+		{nil, grpclimit.Succeeded},
+		{status.Error(codes.InvalidArgument, ""), grpclimit.Failed},
+		{status.Error(codes.NotFound, ""), grpclimit.Failed},
+		{status.Error(codes.AlreadyExists, ""), grpclimit.Failed},
+		{status.Error(codes.PermissionDenied, ""), grpclimit.Failed},
+		{status.Error(codes.Unauthenticated, ""), grpclimit.Failed},
+		{status.Error(codes.FailedPrecondition, ""), grpclimit.Failed},
+		{status.Error(codes.Aborted, ""), grpclimit.Failed},
+		{status.Error(codes.OutOfRange, ""), grpclimit.Failed},
+		{status.Error(codes.Canceled, ""), grpclimit.Failed},
+		{fmt.Errorf("wrapped: %w", status.Error(codes.Unauthenticated, "")), grpclimit.Failed},
+		{fmt.Errorf("query: %w", context.Canceled), grpclimit.Failed},
+		{status.Error(codes.ResourceExhausted, ""), grpclimit.Neutral},
+		{status.Error(codes.Unknown, ""), grpclimit.Neutral},
+		{status.Error(codes.Unimplemented, ""), grpclimit.Neutral},
+		{status.Error(codes.Internal, ""), grpclimit.Neutral},
+		{status.Error(codes.Unavailable, ""), grpclimit.Neutral},
+		{status.Error(codes.DataLoss, ""), grpclimit.Neutral},
+		{status.Error(codes.DeadlineExceeded, ""), grpclimit.Neutral}, // of the handler's own: the client's has not passed
+		{fmt.Errorf("query: %w", context.DeadlineExceeded), grpclimit.Neutral},
+		{plain, grpclimit.Neutral},
+	} {
+		limiter := newLimiter(t, newClock().store(), sash.PerMinute(9))
+		var answer error
+		layer := failures()
+		layer.ResetOnSuccess = true
+		client := dial(t, &service{unary: func(context.Context) error { return answer }}, limited(onLayers(t, limiter, nil, layer)))
+		answer = status.Error(codes.Unauthenticated, "")
+		wantCode(t, call(t.Context(), client), codes.Unauthenticated)
+		answer = c.err
+		_ = call(t.Context(), client)
+		wantLeft(t, limiter, "failed:shared:x", map[grpclimit.Outcome]int64{
+			grpclimit.Succeeded: 9, // the failure before it is forgotten
+			grpclimit.Neutral:   8,
+			grpclimit.Failed:    7,
+		}[c.want])
+	}
+}
+
+func TestARefusalOfFailures(t *testing.T) {
+	clock := newClock()
+	denied := status.Error(codes.PermissionDenied, "wrong password")
+	client := dial(t, &service{unary: func(context.Context) error { return denied }},
+		limited(onLayers(t, newLimiter(t, clock.store(), sash.Every(2, 15*time.Minute)), nil, failures())))
+	for range 2 {
+		wantCode(t, call(t.Context(), client), codes.PermissionDenied)
+		clock.Advance(time.Minute)
+	}
+	err := call(t.Context(), client)
+	wantCode(t, err, codes.ResourceExhausted)
+	wantRetryAfter(t, err, 13*time.Minute)
+	if v := violations(t, err); len(v) != 1 || v[0].GetDescription() != "2 failed calls per 15 minutes" || v[0].GetQuotaId() != "failed:2/15m" {
+		t.Errorf("violations %v", v)
+	}
+	clock.Advance(13 * time.Minute)
+	wantCode(t, call(t.Context(), client), codes.PermissionDenied)
+}
+
+// The function receives the details of the handler's status.
+func TestAnOutcomeOfYourOwn(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(9))
+	answer := status.Error(codes.FailedPrecondition, "the account is closed")
+	client := dial(t, &service{unary: func(context.Context) error { return answer }}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
+		Outcome: func(_ context.Context, call grpclimit.Call, end *status.Status) grpclimit.Outcome {
+			if call.FullMethod == "/grpc.testing.TestService/UnaryCall" && end.Message() == "wrong password" {
+				return grpclimit.Failed
+			}
+			return grpclimit.Neutral
+		},
+	}, failures())))
+	wantCode(t, call(t.Context(), client), codes.FailedPrecondition)
+	wantLeft(t, limiter, "failed:shared:x", 9)
+	answer = status.Error(codes.FailedPrecondition, "wrong password")
+	wantCode(t, call(t.Context(), client), codes.FailedPrecondition)
+	wantLeft(t, limiter, "failed:shared:x", 8)
+}
+
+// Ten attempts at once and room for three failures: three are admitted, whatever their outcome.
+func TestConcurrentAttemptsDoNotPassTheLimit(t *testing.T) {
+	release, inside := make(chan struct{}), make(chan struct{}, 10)
+	limiter := newLimiter(t, memstore.New(nil), sash.PerHour(3))
+	client := dial(t, &service{unary: func(context.Context) error {
+		inside <- struct{}{}
+		<-release
+		return nil
+	}}, limited(onLayers(t, limiter, nil, failures())))
+	ended := make(chan error, 10)
+	for range 10 {
+		go func() { ended <- call(t.Context(), client) }()
+	}
+	for range 7 {
+		wantCode(t, <-ended, codes.ResourceExhausted)
+	}
+	for range 3 {
+		<-inside
+	}
+	close(release)
+	for range 3 {
+		wantCode(t, <-ended, codes.OK)
+	}
+	wantLeft(t, limiter, "failed:shared:x", 3)
+}
+
+// streams starts a server whose streams end as end says. Ended receives the error of each, when it is settled.
+func streams(t *testing.T, limit *grpclimit.ServerInterceptor, end func(pb.TestService_FullDuplexCallServer) error) (pb.TestServiceClient, <-chan error) {
+	t.Helper()
+	ended := make(chan error, 10)
+	watch := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		err := limit.Stream(srv, stream, info, handler)
+		ended <- err
+		return err
+	}
+	return dial(t, streamer{end: end}, []grpc.ServerOption{grpc.StreamInterceptor(watch)}), ended
+}
+
+// A streamer opens each stream with a message and leaves the rest to end.
+type streamer struct {
+	pb.UnimplementedTestServiceServer
+	end func(pb.TestService_FullDuplexCallServer) error
+}
+
+func (s streamer) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) error {
+	if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+		return err
+	}
+	return s.end(stream)
+}
+
+// begin opens a stream and waits until its handler runs.
+func begin(ctx context.Context, t *testing.T, client pb.TestServiceClient) (pb.TestService_FullDuplexCallClient, error) {
+	t.Helper()
+	stream, err := client.FullDuplexCall(ctx)
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return stream, err
+}
+
+// A stream is one call in flight, and one attempt, until its handler returns.
+func TestAStreamIsSettledAtItsEnd(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerHour(3))
+	client, ended := streams(t, onLayers(t, limiter, nil, inFlight(1), failures()), func(stream pb.TestService_FullDuplexCallServer) error {
+		if _, err := stream.Recv(); err != io.EOF {
+			return err
+		}
+		return status.Error(codes.Unauthenticated, "wrong password")
+	})
+	for i := range 3 {
+		stream, err := begin(t.Context(), t, client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantLeft(t, limiter, "open:shared:x", 2)
+		wantLeft(t, limiter, "failed:shared:x", 2-int64(i))
+		_, err = begin(t.Context(), t, client)
+		wantCode(t, err, codes.ResourceExhausted)
+		if i < 2 { // a stream may end at any moment
+			wantRetryAfter(t, err, time.Second)
+			if v := violations(t, err); len(v) != 1 || v[0].GetQuotaId() != "open:1 at once" || v[0].GetDescription() != "1 call at once" {
+				t.Errorf("violations %v", v)
+			}
+		}
+		<-ended // of the refused one
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		wantCode(t, err, codes.Unauthenticated)
+		<-ended
+		wantLeft(t, limiter, "open:shared:x", 3)
+		wantLeft(t, limiter, "failed:shared:x", 2-int64(i))
+	}
+}
+
+// The client ends the attempt, and the handler returns what it then gets, or nothing. The attempt has failed all the
+// same, and does not forget the failures before it.
+func TestAClientThatLeavesHasFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(context.Context) (context.Context, context.CancelFunc)
+		code  codes.Code
+	}{
+		"it hangs up": {context.WithCancel, codes.Canceled},
+		"its deadline passes": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 100*time.Millisecond)
+		}, codes.DeadlineExceeded},
+	} {
+		for _, silent := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, silent %v", name, silent), func(t *testing.T) {
+				limiter := newLimiter(t, newClock().store(), sash.PerHour(3))
+				layer := failures()
+				layer.ResetOnSuccess = true
+				client, ended := streams(t, onLayers(t, limiter, nil, inFlight(2), layer), func(stream pb.TestService_FullDuplexCallServer) error {
+					<-stream.Context().Done()
+					if silent {
+						return nil
+					}
+					return stream.Context().Err()
+				})
+				ctx, leave := c.leave(t.Context())
+				defer leave()
+				stream, err := begin(ctx, t, client)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.code == codes.Canceled {
+					leave()
+				}
+				_, err = stream.Recv()
+				wantCode(t, err, c.code)
+				<-ended
+				wantLeft(t, limiter, "failed:shared:x", 2)
+				wantLeft(t, limiter, "open:shared:x", 3)
+			})
+		}
+	}
+}
+
+// A panic is a fault of the server: nothing stays charged, and the panic goes on.
+func TestAHandlerThatPanicsIsSettled(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerHour(3))
+	limit := onLayers(t, limiter, nil, inFlight(1), failures())
+	func() {
+		defer func() {
+			if p := recover(); p != "broken" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_, _ = limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { panic("broken") })
+	}()
+	wantLeft(t, limiter, "failed:shared:x", 3)
+	wantLeft(t, limiter, "open:shared:x", 3)
+}
+
+// The failure stays charged, because its outcome is unknown; the slot is released.
+func TestAnOutcomeThatPanicsKeepsNoSlot(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerHour(3))
+	limit := onLayers(t, limiter, &grpclimit.ServerOptions{
+		Outcome: func(context.Context, grpclimit.Call, *status.Status) grpclimit.Outcome { panic("broken") },
+	}, inFlight(1), failures())
+	func() {
+		defer func() {
+			if p := recover(); p != "broken" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_, _ = limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return "ok", nil })
+	}()
+	wantLeft(t, limiter, "failed:shared:x", 2)
+	wantLeft(t, limiter, "open:shared:x", 3)
+}
+
+// A leavingStore admits a call whose client has gone when the store has decided.
+type leavingStore struct {
+	*memstore.Store
+	client *leaver
+}
+
+func (s leavingStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	answers, err := s.Store.DecideAll(ctx, reqs)
+	s.client.gone = true
+	return answers, err
+}
+
+// A leaver is a context that ends without closing Done.
+type leaver struct {
+	context.Context
+	gone bool
+}
+
+func (l *leaver) Err() error {
+	if l.gone {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestTheHandlerDoesNotRunForAClientThatHasGone(t *testing.T) {
+	client := &leaver{Context: t.Context()}
+	limiter := newLimiter(t, leavingStore{memstore.New(nil), client}, sash.PerHour(3))
+	_, err := onLayers(t, limiter, nil, inFlight(1), failures()).Unary(client, nil, &grpc.UnaryServerInfo{},
+		func(context.Context, any) (any, error) {
+			t.Error("the handler ran")
+			return "ok", nil
+		})
+	wantCode(t, err, codes.Canceled)
+	wantLeft(t, limiter, "failed:shared:x", 3)
+	wantLeft(t, limiter, "open:shared:x", 3)
+}
+
+// A deafStore decides, and fails to settle.
+type deafStore struct{ *memstore.Store }
+
+func (deafStore) Settle(context.Context, driver.Settlement) error { return errors.New("gone") }
+
+func TestAFailedReleaseIsReported(t *testing.T) {
+	var reported error
+	limiter := newLimiter(t, deafStore{newClock().store()}, sash.PerMinute(3))
+	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
+		OnError: func(_ context.Context, call grpclimit.Call, err error) {
+			reported = fmt.Errorf("%s: %w", call.FullMethod, err)
+		},
+	}, failures())))
+	wantCode(t, call(t.Context(), client), codes.OK)
+	if !errors.Is(reported, sash.ErrUnavailable) || reported.Error()[:8] != "/grpc.te" {
+		t.Errorf("OnError received %v", reported)
+	}
+	wantLeft(t, limiter, "failed:shared:x", 2)
+}

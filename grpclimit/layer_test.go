@@ -1,0 +1,119 @@
+package grpclimit_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/grpclimit"
+)
+
+func wantLeft(t testing.TB, l *sash.Limiter, key string, want int64) {
+	t.Helper()
+	if res, err := l.Peek(t.Context(), key); err != nil || res.Remaining != want {
+		t.Errorf("%d left for %s, want %d: %v", res.Remaining, key, want, err)
+	}
+}
+
+// with adds metadata to the calls of a context.
+func with(t testing.TB, pairs ...string) context.Context {
+	return metadata.AppendToOutgoingContext(t.Context(), pairs...)
+}
+
+// A refusal by one layer charges none, and names what refused. A layer has a cost and calls of its own.
+func TestLayersAreOneDecision(t *testing.T) {
+	clock := newClock()
+	limiter := newLimiter(t, clock.store(), sash.PerMinute(100))
+	client := dial(t, &service{}, limited(onLayers(t, limiter, nil,
+		grpclimit.Layer{Name: "all", Key: grpclimit.Shared("x"), Limits: []sash.Limit{sash.PerHour(3)}},
+		grpclimit.Layer{Name: "customer", Key: grpclimit.Metadata("customer"), Limits: []sash.Limit{sash.PerMinute(2)}},
+		grpclimit.Layer{
+			Name: "bytes", Key: grpclimit.Shared("x"),
+			Cost: func(context.Context, grpclimit.Call) int64 { return 10 },
+			Match: func(ctx context.Context, _ grpclimit.Call) bool {
+				return metadata.ValueFromIncomingContext(ctx, "large") != nil
+			},
+		},
+	)))
+	ann, bob := with(t, "customer", "ann", "large", "yes"), with(t, "customer", "bob")
+
+	wantCode(t, call(ann, client), codes.OK)
+	wantCode(t, call(ann, client), codes.OK)
+	err := call(ann, client)
+	wantCode(t, err, codes.ResourceExhausted)
+	wantRetryAfter(t, err, time.Minute)
+	if v := violations(t, err); len(v) != 1 || v[0].GetQuotaId() != "customer:2/1m" || v[0].GetDescription() != "2 calls per 1 minute" {
+		t.Errorf("violations %v", v)
+	}
+	wantLeft(t, limiter, "all:shared:x", 98) // of the limiter's hundred
+	wantLeft(t, limiter, "bytes:shared:x", 80)
+
+	wantCode(t, call(bob, client), codes.OK)
+	err = call(ann, client) // refused by two, and the longer one counts
+	wantRetryAfter(t, err, time.Hour)
+	if v := violations(t, err); len(v) != 2 || v[0].GetQuotaId() != "all:3/1h" || v[1].GetQuotaId() != "customer:2/1m" {
+		t.Errorf("violations %v", v)
+	}
+	if got, want := status.Convert(err).Message(), "limited to 3 calls per 1 hour; retry after 1h0m0s"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+	wantLeft(t, limiter, "bytes:shared:x", 80)
+}
+
+func TestACallThatNoLayerAppliesToIsNotLimited(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
+	client := dial(t, &service{}, limited(onLayers(t, limiter, nil, grpclimit.Layer{
+		Key: grpclimit.Shared("x"), Match: func(context.Context, grpclimit.Call) bool { return false },
+	})))
+	for range 3 {
+		wantCode(t, call(t.Context(), client), codes.OK)
+	}
+}
+
+// A message has no outcome and is not in flight: only layers of Requests charge it.
+func TestMessagesAreChargedInLayersOfRequests(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(9))
+	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{Messages: true},
+		grpclimit.Layer{Name: "all", Key: grpclimit.Shared("x"), Limits: []sash.Limit{sash.PerMinute(4)}},
+		grpclimit.Layer{Name: "failed", Key: grpclimit.Shared("x"), Charge: grpclimit.Failures},
+		grpclimit.Layer{Name: "open", Key: grpclimit.Shared("x"), Charge: grpclimit.InFlight, Limits: []sash.Limit{sash.Every(1, time.Hour)}},
+	)))
+	answers, err := echo(t, client, 9)
+	wantCode(t, err, codes.ResourceExhausted)
+	if v := violations(t, err); answers != 3 || len(v) != 1 || v[0].GetQuotaId() != "all:4/1m" {
+		t.Errorf("%d answers, violations %v", answers, v)
+	}
+	for key, want := range map[string]int64{"all": 5, "failed": 9, "open": 9} {
+		wantLeft(t, limiter, key+":shared:x", want)
+	}
+}
+
+func TestWrongLayersAreErrors(t *testing.T) {
+	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
+	key := grpclimit.Shared("x")
+	for says, c := range map[string]struct {
+		opts   grpclimit.ServerOptions
+		layers []grpclimit.Layer
+	}{
+		"at least one layer":                 {},
+		`layer 0 "" needs a key function`:    {layers: []grpclimit.Layer{{}}},
+		"layer 1 needs a name":               {layers: []grpclimit.Layer{{Name: "a", Key: key}, {Key: key}}},
+		`two layers are called "a"`:          {layers: []grpclimit.Layer{{Name: "a", Key: key}, {Name: "a", Key: key}}},
+		"cannot be configured open":          {grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, []grpclimit.Layer{{Key: key, Charge: grpclimit.Failures}}},
+		"Messages needs a layer of Requests": {grpclimit.ServerOptions{Messages: true}, []grpclimit.Layer{{Key: key, Charge: grpclimit.InFlight}}},
+		"ResetOnSuccess is for a layer that": {layers: []grpclimit.Layer{{Key: key, ResetOnSuccess: true}}},
+		"a layer of InFlight has one limit":  {layers: []grpclimit.Layer{{Key: key, Charge: grpclimit.InFlight, Limits: []sash.Limit{sash.PerMinute(1), sash.PerHour(2)}}}},
+		"same window":                        {layers: []grpclimit.Layer{{Key: key, Limits: []sash.Limit{sash.PerMinute(60), sash.PerMinute(30)}}}},
+	} {
+		_, err := grpclimit.NewServerLayers(limiter, c.layers, &c.opts)
+		if err == nil || !strings.HasPrefix(err.Error(), "grpclimit: ") || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want one that says %q", err, says)
+		}
+	}
+}

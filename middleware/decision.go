@@ -1,0 +1,126 @@
+package middleware
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"example.com/sash"
+)
+
+// A Decision is the answer to one request in the layers that apply to it. It is not safe for concurrent use.
+type Decision[R any] struct {
+	// Result is the result over all layers.
+	Result sash.Result
+
+	gate    *Gate[R]
+	request R
+	claims  []claim[R]
+	held    []*sash.Reservation // one for each claim if any claim is settled afterwards, or none
+}
+
+// Limited reports whether any layer applies to the request.
+func (d *Decision[R]) Limited() bool { return len(d.claims) > 0 }
+
+// Held reports whether the request holds charges that [Decision.Settle] releases.
+func (d *Decision[R]) Held() bool { return d.held != nil }
+
+// Charges reports whether a layer of that charge applies to the request.
+func (d *Decision[R]) Charges(charge Charge) bool {
+	for i := range d.claims {
+		if d.claims[i].layer.Charge == charge {
+			return true
+		}
+	}
+	return false
+}
+
+// LayerOf returns the layer of a limit: limits are those of the Result, and i is the index of one.
+func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
+	subject, last := 0, 0
+	for j := 1; j < len(limits); j++ {
+		if limits[j].Key == limits[j-1].Key {
+			continue
+		}
+		last++
+		if j <= i {
+			subject++
+		}
+	}
+	if last != len(d.claims)-1 { // a store that decides one by one reports only the subject that refused
+		subject = d.claimOf(limits[i].Key)
+	}
+	return d.claims[subject].layer
+}
+
+// claimOf finds the claim of a key that has the limiter's prefix.
+func (d *Decision[R]) claimOf(key string) int {
+	best := 0
+	for i, c := range d.claims {
+		mine, longest := c.subject.Key, d.claims[best].subject.Key
+		if strings.HasSuffix(key, mine) && (len(mine) > len(longest) || !strings.HasSuffix(key, longest)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// settleTime is how long a release may take, also after the client has gone.
+const settleTime = time.Second
+
+// Settle releases what the request holds and its outcome does not charge, all at once. It does so also when ctx has
+// ended. The caller waits for it no longer than for a decision; a slower release goes on in the background, for a second
+// in all. Call it once, when the handler has returned or panicked.
+func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
+	if !d.Held() {
+		return
+	}
+	limiter, detached := d.gate.limiter, context.WithoutCancel(ctx)
+	released := make(chan error, len(d.claims))
+	pending := 0
+	for i, c := range d.claims {
+		release := d.held[i].Release // not Settle, which leaves a mark in the store: it is never repeated
+		switch {
+		case c.layer.Charge == Requests, c.layer.Charge == Failures && outcome == Failed:
+			continue
+		case c.layer.ResetOnSuccess && outcome == Succeeded:
+			release = func(ctx context.Context) error { return limiter.Reset(ctx, c.subject.Key) } // its own charge too
+		}
+		pending++
+		go func() {
+			ctx, cancel := context.WithTimeout(detached, settleTime)
+			defer cancel()
+			released <- release(ctx)
+		}()
+	}
+	d.gate.await(d.request, released, pending)
+}
+
+// await passes the errors of releases to OnError.
+func (g *Gate[R]) await(r R, released <-chan error, pending int) {
+	timeout := g.opts.Timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	late := time.NewTimer(timeout)
+	defer late.Stop()
+	for ; pending > 0; pending-- {
+		select {
+		case err := <-released:
+			g.report(r, err)
+		case <-late.C:
+			go func() {
+				for range pending {
+					g.report(r, <-released)
+				}
+			}()
+			return
+		}
+	}
+}
+
+func (g *Gate[R]) report(r R, err error) {
+	if err != nil && g.opts.OnError != nil {
+		g.opts.OnError(r, err)
+	}
+}
