@@ -265,7 +265,7 @@ func TestWorstAdmittedRates(t *testing.T) {
 func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
 	tr := trace(t, realLog(t), Expressions{})
 	for _, affect := range []float64{0, 0.001, 0.01, 0.1} {
-		s, err := tr.Suggest(t.Context(), affect, 10*time.Second, time.Hour)
+		s, err := tr.Suggest(t.Context(), Caps{Clients: affect}, 10*time.Second, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,7 @@ func (b *Builder) Trace() *Trace {
 		b.err = b.flush()
 	}
 	t := b.trace
-	t.err = b.err
+	t.err, t.memory = b.err, b.Memory
 	*b = Builder{Memory: b.Memory, Folder: b.Folder}
 	if t.err != nil {
 		t.events.release()

@@ -11,11 +11,31 @@ import (
 	"example.com/sash"
 )
 
+// Caps bound whom proposed limits refuse.
+type Caps struct {
+	// Clients is the greatest share of the clients that may be refused at some point: 0.001 is one in a thousand.
+	Clients float64
+	// Requests is the greatest share of the requests that may be refused. Zero means no cap: then a few clients that
+	// send much of the traffic may lose most of it.
+	Requests float64
+}
+
+func (c Caps) check() error {
+	switch {
+	case c.Clients < 0 || c.Clients >= 1 || math.IsNaN(c.Clients):
+		return fmt.Errorf("the share of clients that may be affected must be from 0 to below 1, not %v", c.Clients)
+	case c.Requests < 0 || c.Requests >= 1 || math.IsNaN(c.Requests):
+		return fmt.Errorf("the share of requests that may be refused must be from 0 to below 1, not %v", c.Requests)
+	}
+	return nil
+}
+
 // A Suggestion is a pair of limits.
 type Suggestion struct {
 	Limits []sash.Limit
-	// Affected counts the clients that the pair would refuse at some point.
+	// Affected counts the clients that the pair would refuse at some point, and Refused the requests.
 	Affected int
+	Refused  int64
 	// Allowed is the greatest number of clients that may be affected.
 	Allowed int
 	// Burst and Sustained are the demands in the two windows.
@@ -25,12 +45,17 @@ type Suggestion struct {
 // ErrNothingToSuggest means that the trace is empty.
 var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there is nothing to suggest")
 
-// Suggest proposes one limit over a short window and one over a long window that together refuse at most a share of the
-// clients at any point. Of all such pairs it returns the one with the smallest product of units.
-func (t *Trace) Suggest(ctx context.Context, affect float64, burst, sustained time.Duration) (*Suggestion, error) {
+// Suggest proposes one limit over a short window and one over a long window that together stay within the caps. Neither
+// could be smaller without the other being larger. Of the pairs without a cap on requests it returns the one with the
+// smallest product of units.
+//
+// It does not ask whether the trace is long enough to know such windows: see [Coverage]. With a cap on requests it packs
+// those of the clients that may be refused once more, within the memory of the [Builder].
+func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Duration) (*Suggestion, error) {
+	if err := caps.check(); err != nil {
+		return nil, err
+	}
 	switch {
-	case affect < 0 || affect >= 1 || math.IsNaN(affect):
-		return nil, fmt.Errorf("the share of clients that may be affected must be from 0 to below 1, not %v", affect)
 	case burst >= sustained:
 		return nil, fmt.Errorf("the window of the burst, %v, must be shorter than the sustained one, %v", burst, sustained)
 	case len(t.clients) == 0:
@@ -40,26 +65,41 @@ func (t *Trace) Suggest(ctx context.Context, affect float64, burst, sustained ti
 	if err != nil {
 		return nil, err
 	}
-	s := &Suggestion{Allowed: int(affect * float64(len(t.clients))), Burst: demands[0], Sustained: demands[1]}
+	s := &Suggestion{Allowed: int(caps.Clients * float64(len(t.clients))), Burst: demands[0], Sustained: demands[1]}
+	// Whatever the pair is, it affects no other clients than these.
+	r := t.refusals(s.Burst, s.Sustained, s.Burst.Least(s.Allowed), s.Sustained.Least(s.Allowed))
+	defer r.close()
+	most := int64(math.MaxInt64)
+	if caps.Requests > 0 {
+		most = int64(caps.Requests * float64(t.counts.Requests))
+		r.pack(ctx)
+	}
 	best := math.Inf(1)
+	var first, second int64
 	// The clients above the first limit determine how many may be above the second alone. If many clients may be
 	// affected, a few steps of the first are enough.
-	step := max(1, s.Allowed/64)
-	for above := 0; above <= s.Allowed; above += step {
-		first := s.Burst.Least(above)
-		second := t.second(s, first)
-		if second < 0 {
+	for above := 0; above <= s.Allowed; above += max(1, s.Allowed/64) {
+		b := s.Burst.Least(above)
+		l := t.second(s, b)
+		if l < 0 {
 			continue
 		}
-		if product := math.Log(float64(first)) + math.Log(float64(second)); product < best {
-			best = product
-			s.Limits = []sash.Limit{sash.Every(first, burst), sash.Every(second, sustained)}
+		if caps.Requests > 0 {
+			var ok bool
+			if l, ok = r.sustained(ctx, b, l, most, best); !ok {
+				continue
+			}
+		}
+		if product := math.Log(float64(b)) + math.Log(float64(l)); product < best {
+			best, first, second = product, b, l
 		}
 	}
-	for c := range t.clients {
-		if s.Burst.byClient[c] > s.Limits[0].Units || s.Sustained.byClient[c] > s.Limits[1].Units {
-			s.Affected++
-		}
+	if caps.Requests > 0 {
+		first = r.burst(ctx, s.Burst.Least(s.Allowed), first, second, most, s.Allowed)
+	}
+	s.Limits = []sash.Limit{sash.Every(first, burst), sash.Every(second, sustained)}
+	if s.Refused, s.Affected = r.count(ctx, first, second); r.err != nil {
+		return nil, r.err
 	}
 	for _, l := range s.Limits {
 		if err := l.Validate(); err != nil {

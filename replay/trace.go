@@ -18,7 +18,8 @@ type Trace struct {
 	clients   []client
 	routes    []string
 	counts    Counts
-	fractions bool // some times are no whole seconds
+	fractions bool  // some times are no whole seconds
+	memory    int64 // of the Builder
 	err       error
 	progress  func(done int64)
 }

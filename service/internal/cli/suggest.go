@@ -3,11 +3,10 @@
 package cli
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,8 +18,10 @@ import (
 // suggestFlags is the flags of sash suggest.
 type suggestFlags struct {
 	logs
-	affect           string
+	affect, requests string
 	burst, sustained string
+
+	caps replay.Caps
 }
 
 func (a *app) suggest() *cobra.Command {
@@ -32,18 +33,32 @@ func (a *app) suggest() *cobra.Command {
 limit for each: the tightest pair under which at most a share of the clients would ever have been
 refused. The command replays the pair to show what it does, and lists what the log cannot show.
 
+A few clients can send much of the traffic. The command warns if the pair refuses more than 1% of
+the requests, and names the clients; --affect-requests loosens it until it refuses at most so many.
+
+The proposal is tested on what it has not seen: the command makes it again from the first 70% of the
+log's time, and counts whom that refuses in the rest. It also shows what each day would have given.
+
+A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
+--sustained and --burst the command takes the longest up to 1h and 10s that the log covers.
+
 ` + expressionHelp,
 		Example: `  sash suggest --affect 0.1% access.log
-  sash suggest --affect 1% --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
+  sash suggest --affect 1% --affect-requests 0.5% access.log
+  sash suggest --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
 		RunE: func(cmd *cobra.Command, files []string) error { return a.runSuggest(cmd, s, files) },
 	}
 	s.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.affect, "affect", "0.1%", "largest `share` of clients that may ever be refused")
+	f.StringVar(&s.requests, "affect-requests", "", "largest `share` of requests that may be refused (default: any; above 1% warns)")
 	f.StringVar(&s.burst, "burst", "10s", "short `window`")
 	f.StringVar(&s.sustained, "sustained", "1h", "long `window`")
 	return cmd
 }
+
+// warnRequests is the share of refused requests above which the command warns.
+const warnRequests = 0.01
 
 // A suggestReport is the JSON of sash suggest.
 type suggestReport struct {
@@ -54,24 +69,18 @@ type suggestReport struct {
 	Allowed       int                   `json:"clients_allowed"`
 	Demand        []replay.DemandReport `json:"demand"`
 	Outcomes      []*replay.Outcome     `json:"candidates"`
+	WindowNote    string                `json:"window_note,omitempty"`
+	Warnings      []string              `json:"warnings"`
+	HoldOut       *holdOut              `json:"hold_out,omitempty"`
+	NoHoldOut     string                `json:"no_hold_out,omitempty"` // why
+	Days          []dayProposal         `json:"days"`
 	Caveats       []string              `json:"caveats"`
 }
 
 func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) error {
-	affect, err := parseShare(s.affect)
+	pair, err := s.parse(cmd)
 	if err != nil {
 		return err
-	}
-	burst, err := parseLength("--burst", s.burst)
-	if err != nil {
-		return err
-	}
-	sustained, err := parseLength("--sustained", s.sustained)
-	if err != nil {
-		return err
-	}
-	if burst >= sustained {
-		return fmt.Errorf("--burst %s must be shorter than --sustained %s", s.burst, s.sustained)
 	}
 	trace, log, err := s.read(cmd, a, files)
 	if err != nil {
@@ -80,85 +89,74 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err := emptyLog(log); err != nil {
 		return err
 	}
-	pair, err := trace.Suggest(cmd.Context(), affect, burst, sustained)
+	ctx := cmd.Context()
+	coverage, err := trace.Coverage(ctx)
 	if err != nil {
 		return err
 	}
-	caveats, err := trace.Caveats(cmd.Context(), burst, sustained)
+	report := suggestReport{logReport: log, Warnings: []string{}, Days: []dayProposal{}}
+	if err := pair.choose(coverage, &report); err != nil {
+		return err
+	}
+	proposal, err := trace.Suggest(ctx, s.caps, pair.burst, pair.sustained)
 	if err != nil {
 		return err
 	}
-	report := suggestReport{
-		logReport: log, Affected: pair.Affected, AffectedShare: float64(pair.Affected) / float64(trace.Clients()), Allowed: pair.Allowed,
-		Demand: []replay.DemandReport{pair.Burst.Report(), pair.Sustained.Report()}, Caveats: caveats,
+	report.Limits, report.Affected, report.Allowed = limitTexts(proposal.Limits), proposal.Affected, proposal.Allowed
+	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
+	report.Demand = []replay.DemandReport{proposal.Burst.Report(), proposal.Sustained.Report()}
+	if report.Caveats, err = trace.Caveats(ctx, pair.burst, pair.sustained); err != nil {
+		return err
 	}
-	for _, l := range pair.Limits {
-		report.Limits = append(report.Limits, l.String())
-	}
-	candidates := []replay.Candidate{{Limits: pair.Limits}, {Limits: pair.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
+	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
 	bar := a.progress("replaying", 2*log.Requests)
-	report.Outcomes, err = trace.Run(cmd.Context(), candidates, &replay.RunOptions{Name: s.names, Progress: bar.set})
+	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Progress: bar.set})
 	bar.end()
 	if err != nil {
+		return err
+	}
+	if err := s.confide(ctx, trace, coverage, pair, &report); err != nil {
 		return err
 	}
 	return a.print(s.json, report, func(t *text) { suggestText(t, s, &report) })
 }
 
-func suggestText(t *text, s *suggestFlags, r *suggestReport) {
-	logText(t, &r.logReport)
-	t.say("\nAt most %s of the clients may be affected: %d of %d.\n\n    %s\n", s.affect, r.Allowed, r.Clients, strings.Join(r.Limits, ","))
-	o, fixed := r.Outcomes[0], r.Outcomes[1]
-	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).", o.Refused, o.Requests, 100*o.RefusedShare, clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
-	t.say("Fixed windows of the same limits: %d requests, of %s; one client gets up to %s.", fixed.Refused, clients(fixed.ClientsLimited), oneClient(fixed))
-	for i, d := range r.Demand {
-		t.say("\nIn any %s a client asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).", d.Window, d.P50, d.P90, d.P99, d.P999, d.Most)
-		curveText(t, d, r.Limits[i])
+// parse reads the flags.
+func (s *suggestFlags) parse(cmd *cobra.Command) (*windowPair, error) {
+	var err error
+	if s.caps.Clients, err = parseShare("--affect", s.affect, "share of the clients", "0.1%"); err != nil {
+		return nil, err
 	}
-	t.say("\nWhat this log cannot show:")
-	for _, c := range r.Caveats {
-		t.say("- %s", c)
+	if s.requests != "" {
+		if s.caps.Requests, err = parseShare("--affect-requests", s.requests, "share of the requests", "1%"); err != nil {
+			return nil, err
+		}
+		if s.caps.Requests == 0 {
+			return nil, errors.New("--affect-requests 0%: write --affect 0% to refuse nobody, or a share above 0%")
+		}
 	}
-	t.say("\nSee what it does to whom:  sash replay --try %s FILE", strings.Join(r.Limits, ","))
+	p := &windowPair{fixedBurst: cmd.Flags().Changed("burst"), fixedSustained: cmd.Flags().Changed("sustained")}
+	if p.burst, err = parseLength("--burst", s.burst); err != nil {
+		return nil, err
+	}
+	if p.sustained, err = parseLength("--sustained", s.sustained); err != nil {
+		return nil, err
+	}
+	if p.burst >= p.sustained {
+		return nil, fmt.Errorf("--burst %s must be shorter than --sustained %s", s.burst, s.sustained)
+	}
+	return p, nil
 }
 
-// curveText writes a curve in a few lines, with its knee and the proposed limit.
-func curveText(t *text, d replay.DemandReport, proposed string) {
-	const most = 9
-	units, _, _ := strings.Cut(proposed, "/")
-	table := t.table(tabwriter.AlignRight)
-	fmt.Fprintln(table, "limit\tclients affected\tshare\t")
-	last := int64(-1)
-	for i, p := range d.Curve {
-		knee := d.Knee != nil && p.Units == d.Knee.Units
-		this := strconv.FormatInt(p.Units, 10) == units
-		// A line each time that the limit has grown by a half.
-		if i > 0 && i < len(d.Curve)-1 && !knee && !this && (float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0) {
-			continue
-		}
-		if !knee && !this {
-			last = p.Units
-		}
-		mark := ""
-		if knee {
-			mark = "  the knee"
-		}
-		if this {
-			mark = cmp.Or(mark, " ") + "  proposed"
-		}
-		fmt.Fprintf(table, "%d/%s\t%d\t%.2f%%\t%s\n", p.Units, d.Window, p.Affected, 100*p.Share, mark)
-	}
-	_ = table.Flush() // the text keeps the error
-}
-
-func parseShare(text string) (float64, error) {
+// parseShare parses a share such as 0.1% or 0.001.
+func parseShare(flag, text, what, such string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	f, err := strconv.ParseFloat(number, 64)
 	if percent {
 		f /= 100
 	}
 	if err != nil || !(f >= 0 && f < 1) {
-		return 0, fmt.Errorf("--affect %q: write a share of the clients from 0%% to below 100%%, such as 0.1%%", text)
+		return 0, fmt.Errorf("%s %q: write a %s from 0%% to below 100%%, such as %s", flag, text, what, such)
 	}
 	return f, nil
 }
@@ -170,4 +168,11 @@ func parseLength(flag, text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s %q: write the length of a window, such as 10s, 5m or 1d", flag, text)
 	}
 	return limit.Window, nil
+}
+
+func limitTexts(limits []sash.Limit) (all []string) {
+	for _, l := range limits {
+		all = append(all, l.String())
+	}
+	return all
 }

@@ -1,0 +1,89 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/sash"
+)
+
+// What part of a log's time a proposal is made on when the rest judges it, and how often each part must know the long
+// window: a part of fewer windows says little.
+const (
+	holdOutPercent = 70
+	holdOutWindows = 3
+)
+
+// A HoldOut is a proposal that was made on the first part of a log, and what it does to the rest, which it has not seen.
+// Each part begins with empty windows.
+type HoldOut struct {
+	// Percent is the part of the time, and Until its end.
+	Percent int
+	Until   time.Time
+	Limits  []sash.Limit
+	First   Judged
+	Rest    Judged
+}
+
+// Judged is what a pair of limits does to a part of a log.
+type Judged struct {
+	Requests     int64   `json:"requests"`
+	Refused      int64   `json:"refused"`
+	RefusedShare float64 `json:"refused_share"`
+	Clients      int     `json:"clients"`
+	Limited      int     `json:"clients_limited"`
+	LimitedShare float64 `json:"clients_limited_share"`
+}
+
+// ErrTooShort means that a log, or a part of one, is too short for a judgement.
+var ErrTooShort = errors.New("too short")
+
+// HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort] if
+// either part is, or that of the context or the trace.
+func (t *Trace) HoldOut(ctx context.Context, coverage *Coverage, caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
+	from, last := t.Span()
+	h := &HoldOut{Percent: holdOutPercent, Until: from.Add(last.Sub(from) / 100 * holdOutPercent)}
+	until := last.Add(time.Microsecond)
+	for _, part := range [][2]time.Time{{from, h.Until}, {h.Until, until}} {
+		if n := coverage.Between(sustained, part[0], part[1]); n < holdOutWindows {
+			return nil, fmt.Errorf("%w: from %s to %s the log covers a window of %s %d times, and %d are needed",
+				ErrTooShort, part[0].Format(time.RFC3339), part[1].Format(time.RFC3339), windowName(sustained), n, holdOutWindows)
+		}
+	}
+	first, err := t.Between(ctx, from, h.Until)
+	if err != nil {
+		return nil, err
+	}
+	defer first.Close()
+	s, err := first.Suggest(ctx, caps, burst, sustained)
+	if err != nil {
+		return nil, err
+	}
+	h.Limits, h.First = s.Limits, first.judged(s.Refused, s.Affected)
+	rest, err := t.Between(ctx, h.Until, until)
+	if err != nil {
+		return nil, err
+	}
+	defer rest.Close()
+	h.Rest, err = rest.judge(ctx, s.Limits)
+	return h, err
+}
+
+// judge counts what a pair of limits refuses.
+func (t *Trace) judge(ctx context.Context, pair []sash.Limit) (Judged, error) {
+	demands, err := t.sliding(ctx, pair[0].Window, pair[1].Window)
+	if err != nil {
+		return Judged{}, err
+	}
+	r := t.refusals(demands[0], demands[1], pair[0].Units, pair[1].Units)
+	refused, limited := r.count(ctx, pair[0].Units, pair[1].Units)
+	return t.judged(refused, limited), r.err
+}
+
+func (t *Trace) judged(refused int64, limited int) Judged {
+	j := Judged{Requests: t.counts.Requests, Refused: refused, Clients: len(t.clients), Limited: limited}
+	j.RefusedShare, j.LimitedShare = share(refused, j.Requests), share(int64(limited), int64(j.Clients))
+	return j
+}

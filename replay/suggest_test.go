@@ -1,0 +1,242 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/sash"
+)
+
+// noon is a time from which made logs begin.
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// made returns the trace of calls, each of the cost that is in its bytes.
+func made(all []call) *Trace {
+	var b Builder
+	for _, c := range all {
+		b.Add(c.at.UnixMicro(), Selection{Key: c.address, Cost: c.bytes, Route: c.path})
+	}
+	return b.Trace()
+}
+
+// random returns calls of clients that are quiet, of some that come in bursts, and of one that makes a third of all.
+func random(r *rand.Rand) (all []call) {
+	add := func(name string, after time.Duration) {
+		all = append(all, call{at: noon.Add(after), address: name, path: "GET /", bytes: 1})
+	}
+	span := time.Hour
+	for c := range 20 + r.IntN(40) {
+		for range 1 + r.IntN(20) {
+			at := time.Duration(r.Int64N(int64(span)))
+			for range 1 + r.IntN(1+c%7) {
+				add(fmt.Sprint("client ", c), at+time.Duration(r.Int64N(int64(20*time.Second))).Truncate(time.Second/4))
+			}
+		}
+	}
+	for range len(all) / 2 {
+		add("the heavy one", time.Duration(r.Int64N(int64(span))))
+	}
+	slices.SortStableFunc(all, func(a, b call) int { return a.at.Compare(b.at) })
+	return all
+}
+
+func covered(t *testing.T, tr *Trace) *Coverage {
+	t.Helper()
+	c, err := tr.Coverage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func byAddress(c call) string { return c.address }
+func bytesOf(c call) int64    { return c.bytes }
+
+// What is counted without a limiter is what the definition says, and what a limiter does.
+func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	for range 20 {
+		all := random(r)
+		for i := range all { // also of more units than a limit has
+			all[i].bytes = 1 + r.Int64N(3)
+		}
+		tr := made(all)
+		short, long := 10*time.Second, 5*time.Minute
+		first := 1 + r.Int64N(12)
+		pair := []sash.Limit{sash.Every(first, short), sash.Every(first+r.Int64N(40), long)}
+		got, failed := tr.judge(t.Context(), pair)
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		refused, limited, requests := brute(all, byAddress, bytesOf, pair)
+		outcomes, err := tr.Run(t.Context(), []Candidate{{Limits: pair}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := outcomes[0]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || o.Refused != refused || o.ClientsLimited != limited {
+			t.Fatalf("%v: %+v, a limiter refuses %d of %d clients; the definition says %d of %d of %d", pair, got, o.Refused, o.ClientsLimited, refused, limited, requests)
+		}
+	}
+}
+
+// Whoever sends how much, the pair refuses at most the share of clients and of requests that was asked for, and neither
+// limit can be smaller.
+func TestASuggestionKeepsBothCaps(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 2))
+	bound := 0 // the cap on requests decided
+	for n := range 30 {
+		all := random(r)
+		tr := made(all)
+		caps := Caps{Clients: []float64{0, 0.03, 0.1, 0.3}[n%4], Requests: []float64{0.001, 0.01, 0.05}[n%3]}
+		s, err := tr.Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within := func(pair []sash.Limit) bool {
+			refused, limited, requests := brute(all, byAddress, bytesOf, pair)
+			return float64(refused) <= caps.Requests*float64(requests) && float64(limited) <= caps.Clients*float64(tr.Clients())
+		}
+		refused, limited, _ := brute(all, byAddress, bytesOf, s.Limits)
+		if !within(s.Limits) || s.Refused != refused || int64(s.Affected) != limited {
+			t.Fatalf("%+v: %v refuses %d (said %d) of %d clients (said %d)", caps, s.Limits, refused, s.Refused, limited, s.Affected)
+		}
+		for i := range s.Limits {
+			less := slices.Clone(s.Limits)
+			if less[i].Units--; less[i].Units < 1 || less[1].Units < less[0].Units {
+				continue
+			}
+			if within(less) {
+				t.Errorf("%+v: %v would do, too, instead of %v", caps, less, s.Limits)
+			}
+		}
+		open, err := tr.Suggest(t.Context(), Caps{Clients: caps.Clients}, 10*time.Second, 5*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !within(open.Limits) {
+			bound++
+		}
+	}
+	if bound < 5 {
+		t.Errorf("the cap on requests decided %d times", bound)
+	}
+}
+
+// One client in a hundred makes most of the requests: without a cap on requests a proposal sacrifices it.
+func TestTheHeavyOneIsSparedByTheCapOnRequests(t *testing.T) {
+	var all []call
+	for c := range 99 {
+		for i := range 10 {
+			all = append(all, call{at: noon.Add(time.Duration(c+600*i) * time.Second), address: fmt.Sprint(c), bytes: 1})
+		}
+	}
+	for i := range 6000 {
+		all = append(all, call{at: noon.Add(time.Duration(i) * time.Second), address: "heavy", bytes: 1})
+	}
+	tr := made(all)
+	open, err := tr.Suggest(t.Context(), Caps{Clients: 0.01}, 10*time.Second, 5*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share := float64(open.Refused) / float64(len(all)); open.Affected != 1 || share < 0.8 {
+		t.Errorf("%v refuses %d clients and %.2f of the requests", open.Limits, open.Affected, share)
+	}
+	capped, err := tr.Suggest(t.Context(), Caps{Clients: 0.01, Requests: 0.01}, 10*time.Second, 5*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share := float64(capped.Refused) / float64(len(all)); share > 0.01 || capped.Limits[0].Units < 9 {
+		t.Errorf("%v refuses %.2f of the requests", capped.Limits, share)
+	}
+	for _, caps := range []Caps{{Clients: 1}, {Clients: -1}, {Requests: 1}, {Requests: -0.5}} {
+		if _, err := tr.Suggest(t.Context(), caps, time.Second, time.Minute); err == nil {
+			t.Errorf("%+v is no error", caps)
+		}
+	}
+}
+
+// The first part of a log knows nothing of the rest, and the rest is judged by what it has alone.
+func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 3))
+	for range 10 {
+		all := random(r)
+		tr := made(all)
+		caps := Caps{Clients: 0.1}
+		h, err := tr.HoldOut(t.Context(), covered(t, tr), caps, 10*time.Second, 5*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, last := all[0].at, all[len(all)-1].at
+		var first, rest []call
+		for _, c := range all {
+			if c.at.Sub(from) < last.Sub(from)*7/10 {
+				first = append(first, c)
+			} else {
+				rest = append(rest, c)
+			}
+		}
+		s, err := made(first).Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(h.Limits, s.Limits) || h.Percent != 70 {
+			t.Errorf("%v, and the first part alone gives %v", h.Limits, s.Limits)
+		}
+		for i, part := range [][]call{first, rest} {
+			refused, limited, requests := brute(part, byAddress, bytesOf, h.Limits)
+			if got := []Judged{h.First, h.Rest}[i]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || got.Clients != made(part).Clients() {
+				t.Errorf("part %d: %+v; the definition says %d of %d, %d clients", i, got, refused, requests, limited)
+			}
+		}
+	}
+	// Nothing happens for most of the last part.
+	all := []call{{at: noon, address: "a", bytes: 1}}
+	for i := range 3600 {
+		all = append(all, call{at: noon.Add(time.Duration(i) * time.Second), address: "a", bytes: 1})
+	}
+	all = append(all, call{at: noon.Add(3 * time.Hour), address: "a", bytes: 1})
+	tr := made(all)
+	if _, err := tr.HoldOut(t.Context(), covered(t, tr), Caps{}, 10*time.Second, 5*time.Minute); !errors.Is(err, ErrTooShort) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Each day has its own proposal: here as many requests in a burst as the day of the week counts, and on one day too few.
+func TestTheProposalOfEachDay(t *testing.T) {
+	monday := noon.Truncate(24 * time.Hour)
+	var all []call
+	for day := range 5 {
+		for hour := range 24 {
+			if day == 3 && hour > 4 {
+				break
+			}
+			for i := range day + 2 {
+				for c := range 3 {
+					all = append(all, call{at: monday.Add(time.Duration(day*24+hour)*time.Hour + time.Duration(i+c)*time.Second), address: fmt.Sprint(c), bytes: 1})
+				}
+			}
+		}
+	}
+	tr := made(all)
+	days, err := tr.Daily(t.Context(), covered(t, tr), Caps{}, 10*time.Second, 15*time.Minute, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(days) != 5 {
+		t.Fatalf("%+v", days)
+	}
+	for i, d := range days {
+		units := int64(i + 2)
+		want := []sash.Limit{sash.Every(units, 10*time.Second), sash.Every(units, 15*time.Minute)}
+		if i == 3 {
+			want = nil
+		}
+		if !slices.Equal(d.Limits, want) || d.Day != monday.AddDate(0, 0, i).Format(time.DateOnly) || d.Clients != 3 || (d.Windows < 10) != (i == 3) {
+			t.Errorf("%+v, want %v", d, want)
+		}
+	}
+}
