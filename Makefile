@@ -87,6 +87,10 @@ test-arrival: redis ## send requests for a minute to an API that counts them whe
 test-regions: redis ## decide for a minute in three regions, healthy and beside three faults, and look for a window with more than the limit (five minutes; make test has nine seconds of it)
 	cd internal/bench && go test -count 1 -v -run TestNoWindowHasMoreThanTheLimitOverAllRegions ./regionbench -regions 60s
 
+.PHONY: playground
+playground: ## build the playground's page again, after its files, the limiter or the store in memory have changed
+	go -C service run ./internal/playground/bundle internal/playground/playground.html
+
 .PHONY: test-browser
 test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)
 	@if ! command -v chromium >/dev/null; then \
@@ -329,6 +333,7 @@ tidy: ## tidy every go.mod, and build each module without go.work
 .PHONY: release
 release: ## commit and tag a version of all published modules: make release VERSION=v0.2.0 (pushes nothing)
 	@[ -n "$(VERSION)" ] || { echo "which version? make release VERSION=v0.2.0" >&2; exit 2; }
+	@$(MAKE) --no-print-directory playground # a page that was not of this limiter changes the checkout, which is refused
 	@go run ./internal/release tag "$(VERSION)"
 
 .PHONY: module-path

@@ -3,24 +3,71 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.com/sash/service/internal/demo"
+	"example.com/sash/service/internal/playground"
 )
 
 func (a *app) demo() *cobra.Command {
+	var addr string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show what a sliding window changes",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `Show what a sliding window changes, in tables, or in a page to try it in: --serve answers with the
+playground, in which calls are put on a time axis, and each algorithm decides them as it would in
+production. The page holds the limiter itself and works offline.`,
+		Example: `  sash demo boundary
+  sash demo --serve          # http://127.0.0.1:8070/, until an interrupt`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("serve") {
+				return cmd.Help()
+			}
+			return a.servePlayground(cmd.Context(), addr)
+		},
 	}
+	cmd.Flags().StringVar(&addr, "serve", "", "serve the playground at this `address`; without one at "+playgroundAddr)
+	cmd.Flags().Lookup("serve").NoOptDefVal = playgroundAddr
 	cmd.AddCommand(a.demoBoundary(), a.demoWorkload())
 	return cmd
+}
+
+const playgroundAddr = "127.0.0.1:8070"
+
+// servePlayground serves the page until the context ends.
+func (a *app) servePlayground(ctx context.Context, addr string) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("%w (another address: --serve=127.0.0.1:0 takes a free port)", err)
+	}
+	modified := time.Now()
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			http.NotFound(w, r)
+			return
+		}
+		http.ServeContent(w, r, "playground.html", modified, bytes.NewReader(playground.Page))
+	})}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if _, err := fmt.Fprintf(a.out, "the playground is at http://%s/ (an interrupt ends it)\n", listener.Addr()); err != nil {
+		_ = server.Close()
+		return err
+	}
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 func (a *app) demoBoundary() *cobra.Command {

@@ -1,0 +1,176 @@
+//go:build browser
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"example.com/sash/service/internal/cli"
+	"example.com/sash/service/internal/playground"
+)
+
+// openPlayground opens the page of sash demo --serve.
+func openPlayground(t *testing.T, hash string) *tab {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	read, write := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cli.Run(ctx, []string{"demo", "--serve=127.0.0.1:0"}, strings.NewReader(""), write, io.Discard, environment(nil))
+		_ = write.Close()
+	}()
+	t.Cleanup(func() {
+		stop()
+		if code := <-ended; code != 0 {
+			t.Errorf("sash demo --serve: exit %d", code)
+		}
+	})
+	said := make([]byte, 200)
+	n, err := read.Read(said)
+	url := regexp.MustCompile(`http://\S+`).FindString(string(said[:n]))
+	if err != nil || url == "" {
+		t.Fatalf("%q, %v", said[:n], err)
+	}
+	p := openTab(t, url+hash)
+	p.until(`document.body.dataset.ready === 'true'`)
+	return p
+}
+
+func (p *tab) cells() map[string][]string {
+	p.t.Helper()
+	var rows map[string][]string
+	text := p.text(`JSON.stringify(Object.fromEntries([...document.querySelectorAll('#results tbody tr')].map((r) => [r.dataset.algorithm, [...r.cells].map((c) => c.textContent)])))`)
+	if err := json.Unmarshal([]byte(text), &rows); err != nil {
+		p.t.Fatal(err, text)
+	}
+	return rows
+}
+
+func TestBrowserPlaygroundShowsTheNumbersOfTheCommand(t *testing.T) {
+	code, out, failed := sash(t, nil, "demo", "boundary", "--json")
+	var want struct {
+		Results []struct {
+			Algorithm string
+			Accepted  int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &want); err != nil || code != 0 {
+		t.Fatal(code, failed, err)
+	}
+	p := openPlayground(t, "") // which begins with the boundary proof
+	rows := p.cells()
+	for _, r := range want.Results {
+		row := rows[r.Algorithm]
+		if len(row) != 6 || row[1] != fmt.Sprint(r.Accepted) || row[2] != fmt.Sprint(100-r.Accepted) || row[3] != fmt.Sprintf("%d of 50/10s", r.Accepted) || row[4] != fmt.Sprint(max(0, r.Accepted-50)) {
+			t.Errorf("%s: %q, want %d admitted", r.Algorithm, row, r.Accepted)
+		}
+	}
+	p.shoot("playground")
+	p.scheme("dark")
+	p.shoot("playground-dark")
+}
+
+// The limiter in the page is that of this repository: it answers random scenarios alike.
+func TestBrowserPlaygroundDecidesAsTheLimiter(t *testing.T) {
+	p := openPlayground(t, "")
+	for seed := range uint64(25) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		s := playground.Scenario{Limits: "5/1s,20/1m", Resolution: 100 * time.Millisecond}
+		var calls []string
+		for range 20 {
+			c := playground.Call{At: time.Duration(random.Int64N(90e6)) * time.Microsecond, Cost: 1 + random.Int64N(4), Count: 1 + random.IntN(4), Book: random.IntN(3) == 0}
+			s.Calls = append(s.Calls, c)
+			calls = append(calls, fmt.Sprintf("{at:%d,cost:%d,count:%d,book:%v}", c.At.Microseconds(), c.Cost, c.Count, c.Book))
+		}
+		tracks, err := playground.Run(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		type answer struct {
+			Admitted, Refused int
+			RetryAfter        int64
+			Starts            []int64
+			Remaining         []int64
+			Note              string
+		}
+		var want [][]answer
+		for _, track := range tracks {
+			var all []answer
+			for _, a := range track.Answers {
+				one := answer{a.Admitted, a.Refused, a.RetryAfter.Microseconds(), []int64{}, append([]int64{}, a.Remaining...), a.Note}
+				for _, at := range a.Starts {
+					one.Starts = append(one.Starts, at.Microseconds())
+				}
+				all = append(all, one)
+			}
+			want = append(want, all)
+		}
+		text := p.text(fmt.Sprintf(`JSON.stringify(decide({limits: '5/1s,20/1m', algorithms: [], resolution: 1e5, calls: [%s]}).tracks.map((t) => t.answers.map((a) => (
+			{Admitted: a.admitted, Refused: a.refused, RetryAfter: a.retryAfter, Starts: a.starts, Remaining: a.remaining, Note: a.note}))))`, strings.Join(calls, ",")))
+		if wanted, err := json.Marshal(want); err != nil || text != string(wanted) {
+			t.Fatalf("seed %d: the page answers\n%s\nand the limiter\n%s\n(run make playground)", seed, text, wanted)
+		}
+	}
+}
+
+func TestBrowserPlaygroundIsDraggedAndShared(t *testing.T) {
+	p := openPlayground(t, "#limits=2/10s&span=20&calls=1:1,2:1,3:1&at=3")
+	if rows := p.cells(); rows["sliding-log"][2] != "1" {
+		t.Fatalf("%q", rows["sliding-log"])
+	}
+	// The third call is dragged to behind the window of the first, where it fits.
+	p.text(`(() => {
+		const svg = document.getElementById('axis');
+		const box = svg.querySelector('[data-call="2"] rect').getBoundingClientRect();
+		const to = svg.getBoundingClientRect().left + left + 12 / 20 * width;
+		const send = (on, type, x) => on.dispatchEvent(new PointerEvent(type, { bubbles: true, cancelable: true, clientX: x, clientY: box.top + 2 }));
+		send(svg.querySelector('[data-call="2"] rect'), 'pointerdown', box.left + 3);
+		send(window, 'pointermove', to);
+		send(window, 'pointerup', to);
+		return '';
+	})()`)
+	p.until(`location.hash.includes('calls=1:1,2:1,12:1')`)
+	if row := p.cells()["sliding-log"]; row[1] != "3" || row[2] != "0" || !strings.Contains(row[5], "admitted") {
+		t.Errorf("%q", row)
+	}
+	p.press(kb.ArrowLeft)
+	p.until(`location.hash.includes('calls=1:1,2:1,11.9:1')`)
+	shared := p.text(`location.href`)
+	again := openTab(t, shared)
+	again.until(`document.body.dataset.ready === 'true'`)
+	if a, b := fmt.Sprint(p.text(`JSON.stringify(state.calls)`)), again.text(`JSON.stringify(state.calls)`); a != b {
+		t.Errorf("the link holds %s, and the page has %s", b, a)
+	}
+	for hash, say := range map[string]string{
+		"limits=none":                         `write`,
+		"calls=1":                             `a call is TIME:COST`,
+		"calls=x:1":                           `a call is TIME:COST`,
+		"span=-1":                             `write seconds, from 0 to a year`,
+		"color=red":                           `which this page does not know`,
+		"calls=1:1x3000":                      `its number must be 1 to 2000`,
+		"limits=1/day@UTC&calls=1:1":          `limit of the calendar`,
+		"limits=<img src=x onerror=alert(1)>": `invalid limit`,
+	} {
+		p.text(`(location.hash = ` + fmt.Sprintf("%q", hash) + `, '')`)
+		p.until(`!document.getElementById('error').hidden && document.getElementById('error').textContent.includes(` + fmt.Sprintf("%q", say) + `)`)
+	}
+	p.text(`(location.hash = 'limits=3/10s&calls=2:1bx4&span=40', '')`)
+	p.until(`document.getElementById('error').hidden`)
+	p.text(`(document.querySelector('[data-call="0"]').dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true })), '')`)
+	if row := p.cells()["sliding-log"]; !strings.Contains(row[5], "start") || !strings.Contains(row[5], "12 s") {
+		t.Errorf("%q", row)
+	}
+	p.do(chromedp.EmulateViewport(390, 900))
+	p.shoot("playground-narrow")
+}

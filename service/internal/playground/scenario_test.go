@@ -1,0 +1,133 @@
+package playground
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/service/internal/demo"
+)
+
+func run(t *testing.T, s Scenario) map[string]Track {
+	t.Helper()
+	tracks, err := Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]Track)
+	for _, track := range tracks {
+		all[track.Algorithm] = track
+	}
+	return all
+}
+
+func TestTheBoundaryProofIsThatOfTheCommand(t *testing.T) {
+	command, err := demo.VirtualBoundary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracks := run(t, Scenario{Limits: "50/10s", Resolution: 100 * time.Millisecond, Calls: []Call{{At: 9 * time.Second, Cost: 1, Count: 50}, {At: 11 * time.Second, Cost: 1, Count: 50}}})
+	if len(tracks) != len(command.Results) {
+		t.Fatalf("%d tracks, want %d", len(tracks), len(command.Results))
+	}
+	for _, want := range command.Results {
+		got := tracks[want.Algorithm]
+		if int64(got.Answers[0].Admitted) != want.Before || int64(got.Answers[1].Admitted) != want.After || got.Worst[0].Most != want.Accepted {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// By the definition: no window of an exact algorithm holds more than its limit, and the worst window is the fullest.
+func TestTracksKeepTheDefinition(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		s := Scenario{Limits: "3/5s,7/20s", Algorithms: []string{"sliding-log", "sorted-set-log", "gcra"}}
+		for range 1 + random.IntN(15) {
+			s.Calls = append(s.Calls, Call{At: time.Duration(random.IntN(60)) * time.Second, Cost: 1 + random.Int64N(3), Count: 1 + random.IntN(3)})
+		}
+		tracks := run(t, s)
+		if a, b := tracks["sliding-log"].Answers, tracks["sorted-set-log"].Answers; !slices.EqualFunc(a, b, func(a, b Answer) bool { return a.Admitted == b.Admitted && a.RetryAfter == b.RetryAfter }) {
+			t.Fatalf("seed %d: the exact algorithms differ: %+v, %+v", seed, a, b)
+		}
+		for name, track := range tracks {
+			for i, window := range []time.Duration{5 * time.Second, 20 * time.Second} {
+				most := int64(0)
+				for end := range time.Duration(61) {
+					units := int64(0)
+					for j, c := range s.Calls {
+						if c.At <= end*time.Second && c.At > end*time.Second-window {
+							units += c.Cost * int64(track.Answers[j].Admitted)
+						}
+					}
+					most = max(most, units)
+				}
+				if w := track.Worst[i]; w.Most != most || name != "gcra" && w.Most > w.Units {
+					t.Fatalf("seed %d: %s: %+v, want %d units", seed, name, w, most)
+				}
+			}
+		}
+	}
+}
+
+func TestBookedCallsStartLater(t *testing.T) {
+	tracks := run(t, Scenario{Limits: "2/10s", Calls: []Call{{At: time.Second, Cost: 1, Count: 5, Book: true}}})
+	starts := tracks["sliding-log"].Answers[0].Starts
+	want := []time.Duration{time.Second, time.Second, 11 * time.Second, 11 * time.Second, 21 * time.Second}
+	if !slices.Equal(starts, want) || tracks["sliding-log"].Worst[0].Most != 2 {
+		t.Errorf("%v, want %v", starts, want)
+	}
+	if note := tracks["gcra"].Answers[0].Note; !strings.Contains(note, "book") {
+		t.Errorf("gcra does not book, and says %q", note)
+	}
+}
+
+func TestScenariosThatAreWrong(t *testing.T) {
+	one := []Call{{Cost: 1, Count: 1}}
+	for name, c := range map[string]struct {
+		s    Scenario
+		want string
+	}{
+		"no limit":        {Scenario{Calls: one}, "invalid limit"},
+		"a calendar":      {Scenario{Limits: "1/day@UTC", Calls: one}, "limit of the calendar"},
+		"an algorithm":    {Scenario{Limits: "1/1s", Algorithms: []string{"leaky"}, Calls: one}, "unknown algorithm"},
+		"before":          {Scenario{Limits: "1/1s", Calls: []Call{{At: -1, Cost: 1, Count: 1}}}, "call 1: its time"},
+		"a nanosecond":    {Scenario{Limits: "1/1s", Calls: []Call{{At: 1, Cost: 1, Count: 1}}}, "whole microseconds"},
+		"no units":        {Scenario{Limits: "1/1s", Calls: []Call{{Count: 1}}}, "its cost"},
+		"no calls in one": {Scenario{Limits: "1/1s", Calls: []Call{{Cost: 1}}}, "its number"},
+		"too many":        {Scenario{Limits: "1/1s", Calls: []Call{{Cost: 1, Count: maxCalls}, {Cost: 1, Count: 1}}}, "more than 2000 calls"},
+	} {
+		if _, err := Run(t.Context(), c.s); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	tracks := run(t, Scenario{Limits: "1/1s", Resolution: time.Hour, Calls: []Call{{Cost: 2, Count: 1}}})
+	if !strings.Contains(tracks["sliding-log"].Answers[0].Note, "limit") || tracks["sliding-buckets"].Error == "" {
+		t.Errorf("%+v", tracks)
+	}
+}
+
+// The page in the repository is that of these files. The limiter within it is compared by make test-browser.
+func TestThePageIsBuiltOfItsFiles(t *testing.T) {
+	for _, file := range []string{"page/app.js", "page/style.css"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(Page, bytes.TrimSpace(text)) {
+			t.Errorf("playground.html does not have this %s: run make playground", file)
+		}
+	}
+	index, err := os.ReadFile("page/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := bytes.Cut(index, []byte("/*style.css*/"))
+	if !bytes.Contains(Page, before) {
+		t.Error("playground.html does not have this page/index.html: run make playground")
+	}
+}
