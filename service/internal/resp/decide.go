@@ -34,17 +34,18 @@ func (c *conn) asked(req decide.Request, refused error, by func(context.Context,
 		return decision{}, refused
 	}
 	h := c.handler
-	return decision{h.decider.Subject(&req), func(ctx context.Context, out *reply) {
+	return decision{subject: h.decider.Subject(&req), make: func(ctx context.Context, out *reply) turn {
 		ctx, cancel := h.within(ctx)
 		defer cancel()
 		answers, err := by(ctx, req)
 		if err != nil {
 			h.refuseAs(out, err, silent)
-			return
+			return turn{}
 		}
 		d := wire.AnswerOf(&answers[0])
 		d.Waits(&req, &answers[0])
 		out.decision(&d)
+		return turnOf(&answers[0])
 	}}, nil
 }
 
@@ -78,13 +79,13 @@ func reserve(c *conn, args [][]byte) (decision, error) {
 		return decision{}, err
 	}
 	h := c.handler
-	return decision{h.decider.Subject(&req), func(ctx context.Context, out *reply) {
+	return decision{subject: h.decider.Subject(&req), make: func(ctx context.Context, out *reply) turn {
 		ctx, cancel := h.within(ctx)
 		defer cancel()
 		answer, reservation, err := h.decider.Reserve(ctx, req)
 		if err != nil {
 			h.refuse(out, err)
-			return
+			return turn{}
 		}
 		d := wire.AnswerOf(&answer)
 		d.Waits(&req, &answer)
@@ -92,6 +93,7 @@ func reserve(c *conn, args [][]byte) (decision, error) {
 			d.Token = h.opts.Tokens.Seal(reservation)
 		}
 		out.decision(&d)
+		return turnOf(&answer)
 	}}, nil
 }
 
@@ -121,12 +123,13 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	case wire.Expired(reservation, h.opts.Now()):
 		return decision{}, &refusal{"SASHTOKEN", "the reservation has expired: its charge has left every window, and there is nothing to settle"}
 	}
-	return decision{token, func(ctx context.Context, out *reply) {
+	return decision{subject: token, make: func(ctx context.Context, out *reply) turn {
 		if err := h.decider.Settle(ctx, reservation, used); err != nil {
 			h.refuseAs(out, err, &unsettled)
-			return
+			return turn{}
 		}
 		out.status("OK")
+		return turn{}
 	}}, nil
 }
 

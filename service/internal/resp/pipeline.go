@@ -14,7 +14,8 @@ const (
 )
 
 // answer answers commands in their order, and reports whether the connection stays. Decisions that follow one another are
-// made beside one another, so that the store decides them together; those on one subject are made in their order.
+// made beside one another, so that the store decides them together; those on one subject are made in their order, and
+// those of them that are alike beside one another: see alike.
 func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 	for i := 0; i < len(cmds); {
 		if len(c.out.b) > mostReplies && c.flush() != nil {
@@ -52,7 +53,8 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 // A decision is a command that asks the store.
 type decision struct {
 	subject string // commands with the same one are in order
-	make    func(ctx context.Context, out *reply)
+	make    func(ctx context.Context, out *reply) turn
+	written [][]byte // the command, if one that is written alike may be decided in its place; otherwise nil
 }
 
 // prepare reads a command that asks the store.
@@ -62,20 +64,23 @@ func (c *conn) prepare(of *command, args [][]byte) (d decision) {
 	c.safely(&panicked, func(*reply) { d, err = of.decides(c, args[1:]) })
 	switch {
 	case len(panicked.b) > 0:
-		return decision{make: func(_ context.Context, out *reply) { out.b = append(out.b, panicked.b...) }}
+		return decision{make: func(_ context.Context, out *reply) turn { out.b = append(out.b, panicked.b...); return turn{} }}
 	case err == nil:
+		if of.alike {
+			d.written = args
+		}
 		return d
 	}
 	if _, mistaken := errors.AsType[*refusal](err); mistaken {
 		c.handler.invalid()
 	}
-	return decision{make: func(_ context.Context, out *reply) { c.handler.refuse(out, err) }} // in its place among the others
+	return decision{make: func(_ context.Context, out *reply) turn { c.handler.refuse(out, err); return turn{} }} // in its place among the others
 }
 
 // together makes decisions, and writes their replies in order.
 func (c *conn) together(ctx context.Context, all []decision) {
 	if len(all) == 1 {
-		c.safely(&c.out, func(out *reply) { all[0].make(ctx, out) })
+		c.safely(&c.out, func(out *reply) { _ = all[0].make(ctx, out) })
 		return
 	}
 	replies := make([]reply, len(all))
@@ -89,27 +94,27 @@ func (c *conn) together(ctx context.Context, all []decision) {
 		}
 		lanes[lane] = append(lanes[lane], i)
 	}
-	run := func(lane []int) {
-		for _, i := range lane {
-			c.safely(&replies[i], func(out *reply) { all[i].make(ctx, out) })
-		}
-	}
 	var beside sync.WaitGroup
 	for _, lane := range lanes[1:] {
-		select {
-		case c.handler.slots <- struct{}{}:
-			beside.Go(func() {
-				defer func() { <-c.handler.slots }()
-				run(lane)
-			})
-		default:
-			run(lane)
-		}
+		c.beside(&beside, func() { c.inOrder(ctx, all, replies, lane) })
 	}
-	run(lanes[0])
+	c.inOrder(ctx, all, replies, lanes[0])
 	beside.Wait()
 	for i := range replies {
 		c.out.b = append(c.out.b, replies[i].b...)
+	}
+}
+
+// beside runs f in a goroutine, or at once if there are too many.
+func (c *conn) beside(running *sync.WaitGroup, f func()) {
+	select {
+	case c.handler.slots <- struct{}{}:
+		running.Go(func() {
+			defer func() { <-c.handler.slots }()
+			f()
+		})
+	default:
+		f()
 	}
 }
 

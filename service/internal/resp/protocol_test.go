@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -10,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidwall/redcon"
 	"pgregory.net/rapid"
+
+	"example.com/sash/service/internal/resp/frame"
 )
 
 // A mistake in the protocol ends the connection, behind the replies to what came before it.
@@ -94,7 +94,7 @@ func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.keep(rest)
-		if cap(c.buf) > 2*maxCommand {
+		if cap(c.buf) > 2*frame.MaxCommand {
 			t.Fatalf("the buffer has %d bytes", cap(c.buf))
 		}
 	}
@@ -103,7 +103,7 @@ func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 // Of a pipeline of short commands few are read at a time: each has a list of arguments in memory, which is many times as
 // long as the command.
 func TestAPipelineOfShortCommandsIsReadInParts(t *testing.T) {
-	c := &conn{buf: make([]byte, 0, maxCommand), net: &endless{text: "PING\r\n"}}
+	c := &conn{buf: make([]byte, 0, frame.MaxCommand), net: &endless{text: "PING\r\n"}}
 	for range 100 {
 		cmds, rest, err := c.next()
 		if err != nil {
@@ -139,44 +139,6 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // SetReadDeadline is of net.Conn.
 func (e *endless) SetReadDeadline(time.Time) error { return nil }
-
-// Only whole commands within the bounds pass, and redcon reads them as they were written.
-func FuzzFrame(f *testing.F) {
-	f.Add([]byte("*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n"))
-	f.Add([]byte("*1\r\n$-5\r\n"))
-	f.Add([]byte("*1\r\n$9223372036854775807\r\n"))
-	f.Add([]byte("PING\r\n\r\n*0\r\nQUIT\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for {
-			n, err := frame(b)
-			if n < 0 || n > len(b) || n > maxCommand || err != nil && n != 0 {
-				t.Fatalf("%q: %d, %v", b, n, err)
-			}
-			if n == 0 {
-				return
-			}
-			for less := range n {
-				if early, err := frame(b[:less]); early != 0 || err != nil {
-					t.Fatalf("%q, of which %d bytes have come: %d, %v", b[:n], less, early, err)
-				}
-			}
-			complete, args, _, left, err := redcon.ReadNextCommand(b[:n], nil)
-			if !complete || err != nil || len(left) != 0 || len(args) > maxArgs {
-				t.Fatalf("%q: %v %q %v, left %q", b[:n], complete, args, err, left)
-			}
-			if b[0] == '*' && len(args) > 0 {
-				text := make([]string, len(args))
-				for i, arg := range args {
-					text[i] = string(arg)
-				}
-				if again := encode(text...); again != string(b[:n]) && !bytes.Contains(b[:n], []byte("0")) { // but leading zeros
-					t.Fatalf("%q is read as %q", b[:n], args)
-				}
-			}
-			b = b[n:]
-		}
-	})
-}
 
 // FuzzPort sends bytes to a real listener. Whatever they are, it answers or ends the connection, and answers others.
 func FuzzPort(f *testing.F) {

@@ -20,8 +20,13 @@ type session struct {
 	cert  *x509.Certificate // of the client, verified; nil is none
 	name  string
 	token string
+	wrong int // tokens that were not known
 	quit  bool
 }
+
+// mostWrong bounds the wrong tokens of a connection. A program that has one tries it again on a new connection, which costs a
+// caller that guesses more than the guess.
+const mostWrong = 10
 
 // caller returns who sends the commands. It is asked for each command, because the file of callers may change.
 func (c *conn) caller() (*access.Caller, error) {
@@ -51,17 +56,19 @@ func unknownSubcommand(sub string) *refusal {
 
 var errPassword = &refusal{"WRONGPASS", "invalid username-password pair or user is disabled."}
 
-// login takes a token: the password of the user default, or of the client's name in the file of callers.
+// login takes a token: the password of the user default, or of the client's name in the file of callers. A connection with
+// too many wrong ones ends behind the error.
 func (c *conn) login(user, token string) error {
-	if token == "" {
-		return errPassword
+	if token != "" {
+		caller, err := c.handler.opts.Access.Login(token, c.session.cert, c.session.from)
+		if err == nil && (user == "default" || caller.Name == "" || user == caller.Name) {
+			c.session.token = token
+			return nil
+		}
 	}
-	caller, err := c.handler.opts.Access.Login(token, c.session.cert, c.session.from)
-	if err != nil || user != "default" && caller.Name != "" && user != caller.Name {
-		return errPassword
-	}
-	c.session.token = token
-	return nil
+	c.session.wrong++
+	c.session.quit = c.session.wrong >= mostWrong
+	return errPassword
 }
 
 func auth(_ context.Context, c *conn, args [][]byte) {

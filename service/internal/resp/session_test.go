@@ -78,6 +78,29 @@ func TestTokensHaveRights(t *testing.T) {
 	other.begins("SASH.ALLOW shop ENTRY user 42", "{allowed:1 ")
 }
 
+// A connection has ten wrong tokens, however they come, and a right one in between does not begin the count anew. The right
+// one works on the next connection.
+func TestAConnectionWithWrongTokensEnds(t *testing.T) {
+	p := open(t, listed)
+	c := p.connect(t)
+	for range 4 {
+		c.begins("AUTH wrong", "-WRONGPASS ")
+		c.begins("HELLO 3 AUTH default wrong", "-WRONGPASS ")
+	}
+	c.is("AUTH "+token, "OK")
+	c.is("RESET", "RESET")
+	c.send(strings.Repeat(encode("AUTH", "wrong"), 5))
+	for range 2 {
+		if got := c.read(); !strings.HasPrefix(got, "-WRONGPASS ") {
+			t.Error(got)
+		}
+	}
+	if text, err := readReply(c.in); err == nil {
+		t.Errorf("after ten wrong tokens: %q", text)
+	}
+	p.connect(t).is("AUTH "+token, "OK")
+}
+
 // Without a file of callers everyone may decide by the rules, and nobody brings limits along.
 func TestWithoutAFileOfCallersNobodyBringsLimits(t *testing.T) {
 	p := open(t, "")

@@ -1,27 +1,42 @@
-package resp
+// Package frame reads the commands of RESP, within bounds. It is apart from package resp so that its fuzz test is small.
+package frame
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+
+	"github.com/tidwall/redcon"
 )
 
 // Bounds of a command. A subject has 32 entries at most, and the token of a reservation 8 KiB.
 const (
-	maxCommand = 16 << 10 // bytes
+	MaxCommand = 16 << 10 // bytes
 	maxArgs    = 256
 	maxHeader  = 16 // bytes of the line before a command or an argument
 )
 
-// A protocolError ends a connection: what follows cannot be read.
-type protocolError string
+// An Error is a mistake in the protocol, which ends a connection: what follows cannot be read.
+type Error string
 
 // Error says what is wrong, in the words of Redis.
-func (e protocolError) Error() string { return "Protocol error: " + string(e) }
+func (e Error) Error() string { return "Protocol error: " + string(e) }
 
-var errInline = protocolError("send commands as arrays of bulk strings, as every client of Redis does")
+// Next returns the command that b begins with, and its length: 0 if it has not come whole. A command without arguments,
+// such as an empty line, is nil. The arguments lie in b. The error is an Error.
+func Next(b []byte) (args [][]byte, n int, err error) {
+	if n, err = frame(b); n == 0 {
+		return nil, 0, err
+	}
+	_, args, _, _, err = redcon.ReadNextCommand(b[:n], make([][]byte, 0, 8))
+	if err != nil { // frame lets nothing through that redcon does not take
+		return nil, 0, Error(err.Error())
+	}
+	return args, n, nil
+}
 
-// frame returns the length of the command that b begins with, or 0 if it has not come whole. An error is a protocolError.
+var errInline = Error("send commands as arrays of bulk strings, as every client of Redis does")
+
+// frame returns the length of the command that b begins with, or 0 if it has not come whole. An error is an Error.
 // The parser of redcon gets what frame returns and nothing else: by itself it takes negative lengths, and lengths of
 // more digits than an int has, and ends the process.
 func frame(b []byte) (n int, err error) {
@@ -40,20 +55,20 @@ func frame(b []byte) (n int, err error) {
 			return 0, nil
 		}
 		if b[at] != '$' {
-			return 0, protocolError(fmt.Sprintf("expected '$', got %q", b[at]))
+			return 0, Error(fmt.Sprintf("expected '$', got %q", b[at]))
 		}
-		size, next, err := header(b, at, maxCommand, "bulk")
+		size, next, err := header(b, at, MaxCommand, "bulk")
 		if next == 0 {
 			return 0, err
 		}
 		at = next + size + 2
 		switch {
-		case at > maxCommand:
-			return 0, protocolError(fmt.Sprintf("a command has more than %d bytes", maxCommand))
+		case at > MaxCommand:
+			return 0, Error(fmt.Sprintf("a command has more than %d bytes", MaxCommand))
 		case at > len(b):
 			return 0, nil
 		case b[at-2] != '\r' || b[at-1] != '\n':
-			return 0, protocolError("an argument is longer than its length says")
+			return 0, Error("an argument is longer than its length says")
 		}
 	}
 	return at, nil
@@ -68,14 +83,14 @@ func header(b []byte, at, most int, of string) (n, next int, err error) {
 		case '0' <= c && c <= '9':
 			n = n*10 + int(c-'0')
 		case c != '\r' || whole || i != len(line)-2:
-			return 0, 0, protocolError("invalid " + of + " length")
+			return 0, 0, Error("invalid " + of + " length")
 		}
 	}
 	switch {
 	case !whole && len(b) < at+maxHeader:
 		return 0, 0, nil
 	case !whole || len(line) == 1 || n > most:
-		return 0, 0, protocolError("invalid " + of + " length")
+		return 0, 0, Error("invalid " + of + " length")
 	}
 	return n, at + len(line) + 2, nil
 }
@@ -94,10 +109,4 @@ func frameLine(b []byte) (n int, err error) {
 		}
 	}
 	return 0, errInline
-}
-
-// asProtocolError returns an error of frame, if it is one.
-func asProtocolError(err error) (wrong protocolError, ok bool) {
-	ok = errors.As(err, &wrong)
-	return wrong, ok
 }
