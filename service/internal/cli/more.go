@@ -2,7 +2,11 @@
 
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"example.com/sash/replay"
+)
 
 const (
 	studiesHelp = `  sash demo boundary               why a window should slide, in one table
@@ -16,4 +20,9 @@ const (
 // put load on a Redis: with plots, fonts, expressions and terminals, which serving does not need.
 func (a *app) studies() []*cobra.Command {
 	return []*cobra.Command{a.demo(), a.replay(), a.suggest(), a.top(), a.verify()}
+}
+
+// studyChoices are choices of these commands.
+var studyChoices = map[string][]string{
+	"retry": {replay.NoRetry.String(), replay.NaiveRetry.String(), replay.HonourRetryAfter.String(), replay.FullJitter.String()},
 }

@@ -10,6 +10,8 @@ import (
 
 const studiesHelp, verifyHelp = "", ""
 
+var studyChoices map[string][]string
+
 // studies are not part of the binary of the image. The commands here say where they are.
 func (a *app) studies() (absent []*cobra.Command) {
 	for _, name := range []string{"demo", "replay", "suggest", "top", "verify"} {

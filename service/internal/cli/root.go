@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Exit codes of every command.
@@ -73,8 +72,12 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	return exitError
 }
 
-// helpColumns is the width of help.
-const helpColumns = 100
+// Command returns the command line, for those who write its documentation.
+func Command() *cobra.Command {
+	root := (&app{out: io.Discard, err: io.Discard, env: func(string) string { return "" }}).root()
+	root.InitDefaultCompletionCmd()
+	return root
+}
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -108,38 +111,15 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	wrapFlags(root)
+	wrapHelp(root, columns(a.out))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), redisTopic())
 	root.AddCommand(a.studies()...)
 	a.addVersion(root)
+	complete(root)
 	return root
-}
-
-// wrapFlags wraps the texts of flags in the usage of every command. It does so in the text that cobra writes: a template of
-// our own would make the linker keep every method of every type, in case that the template calls it.
-func wrapFlags(root *cobra.Command) {
-	usage := root.UsageFunc()
-	root.SetUsageFunc(func(cmd *cobra.Command) error {
-		out := cmd.OutOrStderr()
-		var text strings.Builder
-		cmd.SetOut(&text)
-		defer cmd.SetOut(out)
-		if err := usage(cmd); err != nil {
-			return err
-		}
-		wrapped := text.String()
-		for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
-			if line := strings.TrimRight(flags.FlagUsages(), " \n"); line != "" {
-				wrapped = strings.Replace(wrapped, line, strings.TrimRight(flags.FlagUsagesWrapped(helpColumns), " \n"), 1)
-			}
-		}
-		_, err := io.WriteString(out, wrapped)
-		return err
-	})
 }
 
 // hide removes arguments that may contain a password, those with a colon before an "@", from a message.
