@@ -5,6 +5,8 @@ go 1.26.0
 require (
 	example.com/sash v0.1.0
 	github.com/expr-lang/expr v1.17.8
+	github.com/klauspost/compress v1.20.3
+	github.com/ulikunitz/xz v0.5.17
 	gonum.org/v1/plot v0.17.0
 )
 

@@ -3,7 +3,6 @@ package accesslog
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -80,9 +79,9 @@ type Broken struct {
 	Text   string // the start of the line
 }
 
-// Read reads a log, compressed with gzip or not, and calls each for every record in the order of the file. It reuses the
+// Read reads a log, compressed with gzip, bzip2, xz or zstd or not at all, and calls each for every record in the order of the file. It reuses the
 // record, but not the strings in it, for the next line. Errors begin with name. An error is from reading, from the
-// options, from the context, or from each.
+// options, from the context, or from each; a [*DamagedError] comes after the last whole line.
 func Read(ctx context.Context, name string, from io.Reader, opts *Options, each func(*Record) error) (Stats, error) {
 	stats := Stats{}
 	if opts == nil {
@@ -92,13 +91,9 @@ func Read(ctx context.Context, name string, from io.Reader, opts *Options, each 
 	if err != nil {
 		return stats, err
 	}
-	buffered := bufio.NewReaderSize(from, 1<<16)
-	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		unzipped, err := gzip.NewReader(buffered)
-		if err != nil {
-			return stats, fmt.Errorf("%s: %w", name, err)
-		}
-		buffered = bufio.NewReaderSize(unzipped, 1<<16)
+	buffered, err := decompress(from)
+	if err != nil {
+		return stats, fmt.Errorf("%s: %w", name, err)
 	}
 	format := opts.Format
 	if format == Auto {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -109,11 +110,13 @@ func TestReplayReadsLogsInAnyForm(t *testing.T) {
 	}
 	first := write("first.gz", packed.Bytes())
 	second := write("second", []byte(strings.Join(lines[100:], "")))
+	files := regexp.MustCompile(`"files":\[[^]]*\]`) // all but the names of files is the same
 	_, want, _ := sash(t, nil, "replay", "--try", "10/1m", "--json", sampleLog)
-	if code, got, _ := sash(t, nil, "replay", "--try", "10/1m", "--json", first, second); got != want || code != 0 {
+	want = files.ReplaceAllString(want, "")
+	if code, got, _ := sash(t, nil, "replay", "--try", "10/1m", "--json", first, second); files.ReplaceAllString(got, "") != want || code != 0 {
 		t.Errorf("two files, one compressed: exit %d, %s", code, got)
 	}
-	if code, got, _ := sashReads(t, bytes.NewReader(text), nil, "replay", "--try", "10/1m", "--json"); got != want || code != 0 {
+	if code, got, _ := sashReads(t, bytes.NewReader(text), nil, "replay", "--try", "10/1m", "--json"); files.ReplaceAllString(got, "") != want || code != 0 {
 		t.Errorf("standard input: exit %d, %s", code, got)
 	}
 	broken := write("broken", []byte("first\n"+string(text)+"192.0.2.99 - - [no time]\n"))
@@ -207,7 +210,7 @@ func TestReplayMistakes(t *testing.T) {
 		"a wrong limit":      {[]string{"replay", "--try", "10", sampleLog}, "write units, a slash and a window"},
 		"the same window":    {[]string{"replay", "--try", "10/1m,20/1m", sampleLog}, "keep the smaller"},
 		"no such file":       {append(try, "nothing.log"), "nothing.log: no such file"},
-		"a directory":        {append(try, dir), "is a directory"},
+		"no logs in it":      {append(try, dir), "no file is an access log: "},
 		"an empty log":       {append(try, empty), "the log is empty"},
 		"no log":             {append(try, words), "have no known format"},
 		"the wrong format":   {append(try, "--format", "combined", words), "no line of the log could be read"},

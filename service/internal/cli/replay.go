@@ -37,7 +37,8 @@ the --cost of each. --reserve tries each candidate twice, and reports for each d
 first refused a class of calls, and how many units. All classes are charged alike; one with a
 reserve of 5% stops when 95% is used.
 
-Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error.`,
+Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warning with --strict,
+4 interrupted: the answer is about what was read until then.`,
 		Example: `  sash replay --try 60/1m --try 300/5m --try 20/1s,600/1m access.log
   zcat access.log.*.gz | sash replay --key 'prefix(remote_address, 24)' --try 10/1s --json
   sash replay --try 60/1m --algorithm sliding-log,fixed-window --html report.html access.log
@@ -83,9 +84,8 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	if err != nil {
 		return err
 	}
-	if err := emptyLog(log); err != nil {
-		return err
-	}
+	defer trace.Close()
+	ctx := log.studying(cmd.Context())
 	if r.policy.file != "" {
 		var all []replay.Candidate
 		for i := range candidates {
@@ -95,12 +95,12 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	}
 	report := replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.reserveList()}
 	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
-	report.Candidates, err = trace.Run(cmd.Context(), candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Progress: bar.set})
+	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Progress: bar.set})
 	bar.end()
 	if err != nil {
 		return err
 	}
-	demands, err := trace.Demands(cmd.Context(), candidates)
+	demands, err := trace.Demands(ctx, candidates)
 	if err != nil {
 		return err
 	}
@@ -108,14 +108,14 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 		report.Demand = append(report.Demand, d.Report())
 	}
 	if r.html != "" {
-		if err := r.page(cmd.Context(), trace, candidates, &report); err != nil {
+		if err := r.page(ctx, trace, candidates, &report); err != nil {
 			return err
 		}
 	}
 	if err := a.print(r.json, report, func(t *text) { replayText(t, &report) }); err != nil {
 		return err
 	}
-	return a.failed(conditions, report)
+	return r.ended(&report.logReport, false, a.failed(conditions, report))
 }
 
 // failed reports the conditions that hold, and returns errFound if any does.

@@ -20,6 +20,8 @@ const (
 	exitAllowed = 0 // or done
 	exitRefused = 1 // or found wrong
 	exitError   = 2
+	exitWarned  = 3 // of commands on access logs, with --strict
+	exitPartial = 4 // of commands on access logs: interrupted, and the answer is about a part
 )
 
 // Errors of commands that have written their answer: a refusal, something wrong, or why the answer is incomplete.
@@ -27,6 +29,9 @@ var (
 	errRefused = errors.New("refused")
 	errFound   = errors.New("found")
 	errPartial = errors.New("partial")
+
+	errWarned      = errors.New("warned")
+	errInterrupted = errors.New("interrupted")
 )
 
 // An app is one run of a command.
@@ -44,7 +49,8 @@ func Args(line []string) []string {
 	return line[1:]
 }
 
-// Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error.
+// Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error; 3 and
+// 4 of commands on access logs are in their help.
 // The command ends when ctx does. It reads only env for the environment, except that the libraries for OpenTelemetry
 // read OTEL_… variables of the process.
 func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, env func(string) string) int {
@@ -62,6 +68,10 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 		return exitRefused
 	case errors.Is(failed, errPartial):
 		return exitError
+	case errors.Is(failed, errWarned):
+		return exitWarned
+	case errors.Is(failed, errInterrupted):
+		return exitPartial
 	}
 	text := hide(strings.TrimPrefix(failed.Error(), "sash: "), args)
 	if slices.Contains(args, "--json") {

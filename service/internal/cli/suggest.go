@@ -42,7 +42,10 @@ log's time, and counts whom that refuses in the rest. It also shows what each da
 A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
 --sustained and --burst the command takes the longest up to 1h and 10s that the log covers.
 
-` + expressionHelp,
+` + expressionHelp + `
+
+Exit codes: 0 done, 2 an error, 3 a warning with --strict, 4 interrupted: the answer is about what
+was read until then.`,
 		Example: `  sash suggest --affect 0.1% access.log
   sash suggest --affect 1% --affect-requests 0.5% access.log
   sash suggest --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
@@ -86,10 +89,8 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err != nil {
 		return err
 	}
-	if err := emptyLog(log); err != nil {
-		return err
-	}
-	ctx := cmd.Context()
+	defer trace.Close()
+	ctx := log.studying(cmd.Context())
 	coverage, err := trace.Coverage(ctx)
 	if err != nil {
 		return err
@@ -118,7 +119,10 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err := s.confide(ctx, trace, coverage, pair, &report); err != nil {
 		return err
 	}
-	return a.print(s.json, report, func(t *text) { suggestText(t, s, &report) })
+	if err := a.print(s.json, report, func(t *text) { suggestText(t, s, &report) }); err != nil {
+		return err
+	}
+	return s.ended(&report.logReport, len(report.Warnings) > 0, nil)
 }
 
 // parse reads the flags.
