@@ -116,6 +116,16 @@ test-proxies: ## send requests through nginx, Caddy and HAProxy (installs Debian
 	fi
 	PATH="$$PATH:/usr/sbin" go test -tags proxies -count 1 -run Proxies ./service/cmd/sash
 
+.PHONY: test-prometheus
+test-prometheus: redis ## check the alerts with promtool, and ask a real Prometheus for every panel of the dashboard (installs Debian's prometheus if missing; not part of make test)
+	@if ! { command -v prometheus && command -v promtool; } >/dev/null; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "installing prometheus; the package may start a system service, which the tests do not use"; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q prometheus; \
+	fi
+	go test -tags prometheus -count 1 -run RealPrometheus ./service/cmd/sash
+
 .PHONY: test-clients
 test-clients: ## send gRPC requests from grpcurl, Node and Python (installs Debian's packages if missing; not part of make test)
 	@missing=(); \

@@ -6,8 +6,7 @@
 //	opts := &sash.Options{Prefix: "api", Observer: observe.All(observe.Log(slog.Default()), metrics, observe.Spans(nil))}
 //
 // They see no keys, and so nothing of who was limited: see [sash.Observer]. They are safe for concurrent use and hold
-// nothing that has to be closed. The caller of a limiter waits for them, a few
-// microseconds for each.
+// nothing that has to be closed. The caller of a limiter waits for them, a few microseconds for each.
 //
 // OpenTelemetry has no semantic conventions for rate limiting, but those of one framework (aspnetcore.rate_limiting). The
 // names here have the prefix "sash", and are those of the spans of `sash serve` where both have them. As its conventions

@@ -202,6 +202,10 @@ func TestHealthFollowsRedisWithoutCalls(t *testing.T) {
 		if took > 6*time.Second { // the promise is 3 s; a busy machine takes its time
 			t.Errorf("%s after %v", status, took)
 		}
+		want := map[string]float64{"degraded": 1}[status]
+		if got := scrape(t, p)["sash_degraded"].Metric[0].GetGauge().GetValue(); got != want {
+			t.Errorf("/healthz says %s, and sash_degraded is %v", status, got)
+		}
 	}
 	t.Run("hangs", func(t *testing.T) {
 		server := redistest.Start(t)

@@ -133,6 +133,7 @@ func (s *instance) anonymous() access.Right {
 func (s *instance) observe(ctx context.Context) (err error) {
 	s.stats.Use(s.decider.Config())
 	s.decider.Observe(s.stats.Observe)
+	s.stats.Degraded(func() bool { return s.health().Status == "degraded" })
 	switch {
 	case s.decider.Config().Loaded():
 		s.stats.Service.ConfigLoaded.Add(1)

@@ -17,6 +17,18 @@ func (r *Registry) StoreFailed(err error) {
 	}
 }
 
+// Degraded exports whether the service is degraded, as GET /healthz reports it. Call it once.
+func (r *Registry) Degraded(now func() bool) {
+	r.Prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sash_degraded", Help: "Whether the store, or a home, does not decide, so that failure modes do.",
+	}, func() float64 {
+		if now() {
+			return 1
+		}
+		return 0
+	}))
+}
+
 // Uncounted returns how many requests on_unavailable: open has let through since the start. Nothing counts them.
 func (r *Registry) Uncounted() int64 { return int64(r.requests.of(decide.Uncounted)) }
 

@@ -19,6 +19,7 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.collectRules(to)
 	r.collectFailures(to)
 	r.collectDenied(to)
+	r.collectExports(to)
 	r.collectLocalCache(to)
 	counts := make(map[series]uint64)
 	r.envoys(func(name string, count uint64) { counts[seriesOf(name)] += count })

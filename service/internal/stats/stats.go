@@ -36,6 +36,7 @@ type Registry struct {
 	requests outcomes
 	failures [len(decide.Causes)]atomic.Uint64
 	denied   [len(deniedReasons)]atomic.Uint64
+	exports  [len(exportedTo)]atomic.Uint64
 	rules    *Bounded[ruleID, ruleCounts]
 	units    *Bounded[string, Rule]          // by the name of a rule in Envoy's statistics
 	unknown  *Bounded[string, atomic.Uint64] // by the domain that requests name

@@ -88,10 +88,11 @@ func newMetrics(ctx context.Context, registry *stats.Registry, from *resource.Re
 	return metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(from)).Shutdown, nil
 }
 
-// logTo has the OpenTelemetry libraries log to log: their errors at most once a minute.
-func logTo(log *slog.Logger) {
+// logTo has the OpenTelemetry libraries log to log: their errors at most once a minute. All are counted.
+func logTo(log *slog.Logger, registry *stats.Registry) {
 	failures := &throttle.Log{To: log, Every: time.Minute}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		registry.ExportFailed("otlp")
 		failures.Log(slog.LevelWarn, "traces or metrics cannot be exported", "error", err)
 	}))
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))

@@ -66,6 +66,9 @@ func (p *pusher) run(ctx context.Context) {
 // a lost packet is seldom noticed, so only the first failure is logged.
 func (p *pusher) push(ctx context.Context) {
 	err := p.send(ctx)
+	if err != nil {
+		p.registry.ExportFailed("statsd")
+	}
 	switch {
 	case err != nil && !p.failing:
 		p.log.Warn("counters do not reach the statsd server; the next failures are not logged", "server", p.to.Addr, "error", err)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"example.com/sash/service/internal/stats"
 )
 
@@ -113,6 +115,13 @@ func TestAServerThatComesLater(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "do not reach"); n != 1 {
 		t.Errorf("%d failures are logged: %s", n, log.String())
+	}
+	if err := testutil.GatherAndCompare(registry.Prometheus, strings.NewReader(`# HELP sash_export_failures_total Exports of metrics or traces that failed.
+# TYPE sash_export_failures_total counter
+sash_export_failures_total{to="otlp"} 0
+sash_export_failures_total{to="statsd"} 3
+`), "sash_export_failures_total"); err != nil {
+		t.Error(err)
 	}
 	if listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ func (t *Telemetry) startOTLP(ctx context.Context, registry *stats.Registry, opt
 	if !traces && !metrics || opts.Env("OTEL_SDK_DISABLED") == "true" {
 		return nil
 	}
-	logTo(opts.Log)
+	logTo(opts.Log, registry)
 	from, err := resourceOf(ctx, opts.Exporters.Tracing)
 	if err != nil {
 		return fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -9,6 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/otel"
 
 	"example.com/sash/service/internal/stats"
 )
@@ -82,6 +86,26 @@ func TestPrometheusHasAnAddressOfItsOwn(t *testing.T) {
 	text, _ := io.ReadAll(res.Body)
 	if want := `sash_decisions_total{domain="d",outcome="allowed",rule="user",source="store"} 1`; !strings.Contains(string(text), want) {
 		t.Errorf("%s is not in %s", want, text)
+	}
+}
+
+// Errors of the OpenTelemetry libraries are counted, also those that are not logged.
+func TestExportsThatFailAreCounted(t *testing.T) {
+	var log bytes.Buffer
+	registry := stats.New(nil)
+	logTo(slog.New(slog.NewTextHandler(&log, nil)), registry)
+	for range 3 {
+		otel.Handle(errors.New("no collector"))
+	}
+	if err := testutil.GatherAndCompare(registry.Prometheus, strings.NewReader(`# HELP sash_export_failures_total Exports of metrics or traces that failed.
+# TYPE sash_export_failures_total counter
+sash_export_failures_total{to="otlp"} 3
+sash_export_failures_total{to="statsd"} 0
+`), "sash_export_failures_total"); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "no collector"); n != 1 {
+		t.Errorf("%d failures are logged: %s", n, &log)
 	}
 }
 
