@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 )
 
@@ -35,14 +34,14 @@ func parseALB(line string, r *Record) error {
 	if r.Time, err = parseTime(fields[albTime]); err != nil {
 		return err
 	}
-	if r.Status, err = parseStatus(fields[albStatus]); err != nil {
+	if err = r.setStatus(fields[albStatus]); err != nil {
 		return err
 	}
-	if r.Bytes, err = parseSize(fields[albSent]); err != nil {
+	if err = r.setBytes(fields[albSent]); err != nil {
 		return err
 	}
 	r.RemoteAddress = withoutPort(fields[albClient])
-	r.Duration, _ = strconv.ParseFloat(fields[albWaited], 64)
+	r.setDuration(fields[albWaited])
 	r.request(fields[albRequest])
 	r.UserAgent = dash(fields[albAgent])
 	return nil

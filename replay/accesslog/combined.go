@@ -10,24 +10,13 @@ import (
 // errShape describes a line of the common and combined format.
 var errShape = errors.New(`not of the form ADDRESS - USER [TIME] "REQUEST" STATUS BYTES`)
 
-// parseCombined parses a line of the common or combined format. It ignores everything after the user agent.
+// parseCombined parses a line of the common or combined format, and those that servers and people make of it: after a host
+// (Apache's vhost_combined), after X-Forwarded-For, or before it (the main format of nginx's packages), and Traefik's.
+// It ignores anything else behind the user agent.
 func parseCombined(line string, r *Record) error {
-	var ok bool
-	if r.RemoteAddress, line, ok = strings.Cut(line, " "); !ok || r.RemoteAddress == "" {
-		return errShape
-	}
-	ident, line, ok := strings.Cut(line, " ")
+	line, ok := r.lead(line)
 	if !ok {
 		return errShape
-	}
-	if isAddress(ident) { // Apache's vhost_combined has the host before the address
-		r.Host, r.RemoteAddress = r.RemoteAddress, ident
-		if name, port, ok := strings.Cut(r.Host, ":"); ok && port != "" {
-			r.Host = name
-		}
-		if _, line, ok = strings.Cut(line, " "); !ok {
-			return errShape
-		}
 	}
 	// The name of a user may contain spaces.
 	user, line, ok := strings.Cut(line, " [")
@@ -49,23 +38,106 @@ func parseCombined(line string, r *Record) error {
 	}
 	r.request(request)
 	status, line, _ := strings.Cut(strings.TrimPrefix(line, " "), " ")
-	if r.Status, err = parseStatus(status); err != nil {
+	if status == "" {
+		return errStatus
+	}
+	if err = r.setStatus(status); err != nil {
 		return err
 	}
 	size, line, _ := strings.Cut(line, " ")
-	if r.Bytes, err = parseSize(size); err != nil {
+	if err = r.setBytes(size); err != nil {
 		return err
 	}
 	if r.Referer, line, ok = quoted(line); ok {
 		r.Referer = dash(r.Referer)
-		agent, _, _ := quoted(strings.TrimPrefix(line, " "))
+		agent, rest, _ := quoted(strings.TrimPrefix(line, " "))
 		r.UserAgent = dash(agent)
+		if rest != "" {
+			r.trail(rest)
+		}
 	}
 	return nil
 }
 
+// lead reads what is before the user: "ADDRESS - " or "HOST:PORT ADDRESS - ", or a list of forwarded addresses before or
+// instead of the address. It returns the rest of the line.
+func (r *Record) lead(line string) (rest string, ok bool) {
+	if strings.HasPrefix(line, `"`) {
+		if r.ForwardedFor, line, ok = quoted(line); !ok {
+			return "", false
+		}
+		return r.behindForwarded(strings.TrimPrefix(line, " "))
+	}
+	first, line, ok := strings.Cut(line, " ")
+	if !ok || first == "" {
+		return "", false
+	}
+	if first[len(first)-1] == ',' {
+		for list := first; ; {
+			var next string
+			if next, line, ok = strings.Cut(line, " "); !ok {
+				return "", false
+			}
+			if list += " " + next; !strings.HasSuffix(next, ",") {
+				r.ForwardedFor = list
+				return r.behindForwarded(line)
+			}
+		}
+	}
+	ident, rest, ok := strings.Cut(line, " ")
+	if !ok {
+		return "", false
+	}
+	switch {
+	case !isAddress(ident):
+		r.RemoteAddress = first
+		return rest, true
+	case first == "-" || isAddress(first):
+		r.ForwardedFor = first
+		return r.behindForwarded(line)
+	}
+	r.Host, r.RemoteAddress = first, ident
+	if name, port, ok := strings.Cut(r.Host, ":"); ok && port != "" {
+		r.Host = name
+	}
+	_, rest, ok = strings.Cut(rest, " ")
+	return rest, ok
+}
+
+// behindForwarded reads "ADDRESS - " or "- " behind the forwarded addresses.
+func (r *Record) behindForwarded(line string) (rest string, ok bool) {
+	r.ForwardedFor, r.leads = dash(r.ForwardedFor), true
+	peer, rest, ok := strings.Cut(line, " ")
+	if !ok || !isAddress(peer) {
+		return rest, ok
+	}
+	r.RemoteAddress = peer
+	_, rest, ok = strings.Cut(rest, " ")
+	return rest, ok
+}
+
+// trail reads what nginx's packages and Traefik write behind the user agent.
+func (r *Record) trail(line string) {
+	line = strings.TrimPrefix(line, " ")
+	if text, _, ok := quoted(line); ok {
+		if isForwarded(text) {
+			r.ForwardedFor = text
+		}
+		return
+	}
+	if ms, ok := strings.CutSuffix(line, "ms"); ok {
+		r.setDuration(ms[strings.LastIndexByte(ms, ' ')+1:])
+	}
+}
+
+// isForwarded reports whether a text is a list of addresses. The first one is a client's own claim and may be anything.
+func isForwarded(text string) bool {
+	last := text[strings.LastIndexByte(text, ',')+1:]
+	return isAddress(withoutPort(strings.Trim(last, " ")))
+}
+
 func isAddress(s string) bool {
-	if s == "-" { // as in nearly all lines
+	if s == "-" || s == "" { // as in nearly all lines
 		return false
 	}
 	_, err := netip.ParseAddr(s)
@@ -88,21 +160,17 @@ func quoted(line string) (text, rest string, ok bool) {
 	return "", line, false
 }
 
+var errStatus = errors.New("the status is not a number of three digits")
+
 func parseStatus(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if s == "-" {
-		return 0, nil
-	}
 	if err != nil || n < 0 || n > 999 {
-		return 0, errors.New("the status is not a number of three digits")
+		return 0, errStatus
 	}
 	return n, nil
 }
 
 func parseSize(s string) (int64, error) {
-	if s == "-" || s == "" {
-		return 0, nil
-	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
 		return 0, errors.New("the size in bytes is not a number")

@@ -19,29 +19,40 @@ type row struct {
 	values  []string
 }
 
-func newTable(header string, names naming) (*table, error) {
-	columns, err := splitCSV(strings.TrimPrefix(header, "\ufeff"))
+// A headerError is about the line that names the columns, without which no other line can be read.
+type headerError struct{ error }
+
+// header reads the line that names the columns.
+func (t *table) header(line string) error {
+	columns, err := splitCSV(strings.TrimPrefix(line, "\ufeff"))
 	if err != nil {
-		return nil, fmt.Errorf("the first line does not name the columns: %w", err)
+		return headerError{fmt.Errorf("the first line does not name the columns: %w", err)}
 	}
-	t := &table{columns: make(map[string]int, len(columns)), names: names}
+	t.columns = make(map[string]int, len(columns))
 	for i, name := range columns {
 		name = strings.TrimSpace(name)
 		if _, twice := t.columns[name]; twice {
-			return nil, fmt.Errorf("the first line names column %q twice", name)
+			return headerError{fmt.Errorf("the first line names column %q twice", name)}
 		}
 		t.columns[name] = i
 	}
-	for _, name := range names["time"] {
+	for _, name := range t.names["time"] {
 		if _, ok := t.columns[name]; ok {
-			return t, nil
+			return nil
 		}
 	}
-	return nil, fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN", strings.Join(names["time"], ", "))
+	return headerError{fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN", strings.Join(t.names["time"], ", "))}
 }
 
-func (t *table) parse(line string, r *Record) error {
-	values, err := splitCSV(line)
+// parse implements parser.
+func (t *table) parse(line []byte, r *Record) error {
+	if t.columns == nil {
+		if err := t.header(string(line)); err != nil {
+			return err
+		}
+		return errNoRecord
+	}
+	values, err := splitCSV(string(line))
 	if err != nil {
 		return errors.New("invalid quotes")
 	}

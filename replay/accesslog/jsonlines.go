@@ -10,17 +10,17 @@ import (
 
 var errJSON = errors.New("not a JSON object")
 
-// An object is one line of JSON.
+// An object is one line of JSON, or of key=value pairs.
 type object map[string]any
 
-func parseJSON(line []byte, names naming, r *Record) error {
+func readJSON(line []byte) (object, error) {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.UseNumber()
 	var o object
 	if err := decoder.Decode(&o); err != nil || o == nil || decoder.More() {
-		return errJSON
+		return nil, errJSON
 	}
-	return names.fill(r, o)
+	return o, nil
 }
 
 // field implements others. For a list it returns the first element, because Caddy writes headers as lists.

@@ -4,30 +4,30 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // Fields returns the fields of a Record for which Options can name JSON keys or columns.
 func Fields() []string {
-	return []string{"time", "remote_address", "user", "method", "path", "request", "status", "bytes", "duration", "host", "user_agent", "referer"}
+	return []string{"time", "remote_address", "forwarded_for", "user", "method", "path", "request", "status", "bytes", "duration", "host", "user_agent", "referer"}
 }
 
-// known are the names of fields in the logs of nginx, Caddy, Envoy, load balancers and others. The first one that is
-// present counts. Of nginx's times only msec is finer than a second.
+// known are the names of fields in the logs of nginx, Caddy, Traefik, Envoy, load balancers and others, and in W3C's
+// format. The first one that is present counts, but see finerTime.
 var known = map[string][]string{
-	"time":           {"time", "timestamp", "@timestamp", "ts", "start_time", "msec", "time_iso8601", "time_local", "datetime", "date"},
-	"remote_address": {"remote_address", "remote_addr", "request.client_ip", "request.remote_ip", "client_ip", "remote_ip", "clientip", "downstream_remote_address", "client", "ip", "address"},
-	"user":           {"user", "remote_user", "user_id", "username"},
-	"method":         {"method", "request_method", "request.method", "request_verb", "verb"},
-	"path":           {"path", "request_uri", "uri", "request.uri", "request_url", "url"},
+	"time":           {"StartUTC", "time", "timestamp", "@timestamp", "ts", "start_time", "msec", "time_iso8601", "time_local", "datetime", "date"},
+	"remote_address": {"remote_address", "remote_addr", "request.client_ip", "request.remote_ip", "client_ip", "remote_ip", "clientip", "downstream_remote_address", "ClientHost", "c-ip", "client", "ip", "address"},
+	"forwarded_for":  {"x_forwarded_for", "http_x_forwarded_for", "request.headers.X-Forwarded-For", "request_X-Forwarded-For", "x-forwarded-for", "cs(X-Forwarded-For)", "forwarded_for", "xff", "fwd"},
+	"user":           {"user", "remote_user", "user_id", "username", "ClientUsername", "cs-username"},
+	"method":         {"method", "request_method", "request.method", "request_verb", "verb", "RequestMethod", "cs-method"},
+	"path":           {"path", "request_uri", "uri", "request.uri", "request_url", "url", "RequestPath", "cs-uri-stem"},
 	"request":        {"request"},
-	"status":         {"status", "status_code", "response_code", "elb_status_code", "response"},
-	"bytes":          {"bytes", "body_bytes_sent", "bytes_sent", "sent_bytes", "size"},
-	"duration":       {"duration", "request_time", "target_processing_time"},
-	"host":           {"host", "http_host", "authority", "request.host"},
-	"user_agent":     {"user_agent", "http_user_agent", "request.headers.User-Agent", "agent"},
-	"referer":        {"referer", "http_referer", "request.headers.Referer", "referrer"},
+	"status":         {"status", "status_code", "response_code", "elb_status_code", "response", "DownstreamStatus", "sc-status"},
+	"bytes":          {"bytes", "body_bytes_sent", "bytes_sent", "sent_bytes", "size", "DownstreamContentSize", "sc-bytes"},
+	"duration":       {"duration", "request_time", "target_processing_time", "Duration", "time-taken", "service"},
+	"host":           {"host", "http_host", "authority", "request.host", "RequestHost", "x-host-header", "cs(Host)", "cs-host"},
+	"user_agent":     {"user_agent", "http_user_agent", "request.headers.User-Agent", "request_User-Agent", "agent", "cs(User-Agent)"},
+	"referer":        {"referer", "http_referer", "request.headers.Referer", "request_Referer", "referrer", "cs(Referer)"},
 }
 
 var errNoTime = errors.New("no time; name its field with time=NAME")
@@ -50,12 +50,18 @@ func newNaming(given map[string]string) (naming, error) {
 }
 
 func (n naming) of(field string, from others) string {
+	_, v := n.find(field, from)
+	return v
+}
+
+// find returns the name under which a field is present, and the value.
+func (n naming) find(field string, from others) (name, value string) {
 	for _, name := range n[field] {
 		if v := from.field(name); v != "" && v != "-" {
-			return v
+			return name, v
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // fill fills a Record from named fields.
@@ -69,18 +75,15 @@ func (n naming) fill(r *Record, from others) error {
 	if r.Time, err = parseTime(at); err != nil {
 		return err
 	}
-	if s := n.of("status", from); s != "" {
-		if r.Status, err = parseStatus(s); err != nil {
-			return err
-		}
+	if err = r.setStatus(n.of("status", from)); err != nil {
+		return err
 	}
-	if s := n.of("bytes", from); s != "" {
-		if r.Bytes, err = parseSize(s); err != nil {
-			return err
-		}
+	if err = r.setBytes(n.of("bytes", from)); err != nil {
+		return err
 	}
-	r.Duration, _ = strconv.ParseFloat(n.of("duration", from), 64)
+	r.setDuration(n.of("duration", from))
 	r.RemoteAddress = withoutPort(n.of("remote_address", from))
+	r.ForwardedFor = n.of("forwarded_for", from)
 	r.User = n.of("user", from)
 	r.Host, r.UserAgent, r.Referer = n.of("host", from), n.of("user_agent", from), n.of("referer", from)
 	if line := n.of("request", from); line != "" {

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -22,6 +22,12 @@ const (
 type Options struct {
 	// Format is the format of the lines. Zero detects it from the first lines.
 	Format Format
+	// LogFormat is the server's own description of its lines, instead of a Format: nginx's log_format or Apache's
+	// LogFormat, as it is in the configuration or its text alone.
+	LogFormat string
+	// Trusted are the addresses of your proxies, as in httplimit.AddressOptions: the client is the first address that is
+	// not trusted, from the peer through the forwarded addresses from the right.
+	Trusted []netip.Prefix
 	// Fields maps fields (see [Fields]) with unusual names to their JSON keys or columns.
 	Fields map[string]string
 }
@@ -35,6 +41,8 @@ type Stats struct {
 	Wrapping string
 	// Client says where the clients' addresses were taken from, for people, such as "the first field".
 	Client string
+	// Proxies are the peers of requests with forwarded addresses, if they are few and those many, and none is trusted.
+	Proxies []string
 	// Notes are sentences on choices between fields that a reader may see differently.
 	Notes []string
 
@@ -51,6 +59,11 @@ func (s *Stats) Add(more Stats) {
 	for _, note := range more.Notes {
 		if !slices.Contains(s.Notes, note) {
 			s.Notes = append(s.Notes, note)
+		}
+	}
+	for _, proxy := range more.Proxies {
+		if !slices.Contains(s.Proxies, proxy) {
+			s.Proxies = append(s.Proxies, proxy)
 		}
 	}
 	s.NoClient += more.NoClient
@@ -95,109 +108,11 @@ func Read(ctx context.Context, name string, from io.Reader, opts *Options, each 
 	if err != nil {
 		return stats, fmt.Errorf("%s: %w", name, err)
 	}
-	format := opts.Format
-	if format == Auto {
-		start, _ := buffered.Peek(1 << 16)
-		if len(bytes.TrimSpace(start)) > 0 {
-			if format = detect(start, names); format == Auto {
-				return stats, fmt.Errorf("%s: the first lines have no known format: set it to one of %s, and name the field of the time if it is unusual", name, formatList())
-			}
-		}
-	}
-	if format != Auto {
-		stats.Format = format.String()
-	}
-	l := &lines{from: buffered}
-	parse, err := parser(format, names, l)
+	reader, err := newReader(name, buffered, names, opts, &stats)
 	if err != nil {
-		return stats, fmt.Errorf("%s: %w", name, err)
+		return stats, err
 	}
-	var record Record
-	for {
-		if l.number%1024 == 0 && ctx.Err() != nil {
-			return stats, ctx.Err()
-		}
-		line, err := l.next()
-		if errors.Is(err, io.EOF) {
-			return stats, nil
-		}
-		if err != nil && !errors.Is(err, errLong) {
-			return stats, fmt.Errorf("%s: line %d: %w", name, l.number, err)
-		}
-		if len(line) == 0 {
-			continue
-		}
-		stats.Lines++
-		record = Record{}
-		if err == nil {
-			err = parse(line, &record)
-		}
-		if err != nil {
-			stats.Broken++
-			if len(stats.First) < shownBroken {
-				text := bytes.ToValidUTF8(line[:min(len(line), shownText)], []byte("?"))
-				stats.First = append(stats.First, Broken{name, l.number, err.Error(), string(text)})
-			}
-			continue
-		}
-		stats.Records++
-		if record.RemoteAddress == "" {
-			stats.NoClient++
-		}
-		if err := each(&record); err != nil {
-			return stats, fmt.Errorf("%s:%d: %w", name, l.number, err)
-		}
-	}
-}
-
-func parser(format Format, names naming, l *lines) (func([]byte, *Record) error, error) {
-	switch format {
-	case JSON:
-		return func(line []byte, r *Record) error { return parseJSON(line, names, r) }, nil
-	case ALB:
-		return func(line []byte, r *Record) error { return parseALB(string(line), r) }, nil
-	case CSV:
-		header, err := l.next()
-		if err != nil {
-			return nil, fmt.Errorf("the first line, which names the columns, cannot be read: %w", err)
-		}
-		t, err := newTable(string(header), names)
-		if err != nil {
-			return nil, err
-		}
-		return func(line []byte, r *Record) error { return t.parse(string(line), r) }, nil
-	default:
-		return func(line []byte, r *Record) error { return parseCombined(string(line), r) }, nil
-	}
-}
-
-var errLong = fmt.Errorf("longer than %d bytes", maxLine)
-
-// lines returns the lines of a log without their ends.
-type lines struct {
-	from   *bufio.Reader
-	number int64
-	long   []byte
-}
-
-// next returns a line, which is valid until the next call. The error errLong concerns that line only.
-func (l *lines) next() ([]byte, error) {
-	l.number++
-	line, err := l.from.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		l.long = append(l.long[:0], line...)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			line, err = l.from.ReadSlice('\n')
-			l.long = append(l.long, line[:min(len(line), maxLine+2-min(len(l.long), maxLine+2))]...)
-		}
-		line = l.long
-	}
-	if errors.Is(err, io.EOF) && len(line) > 0 {
-		err = nil // the last line has no line end
-	}
-	line = bytes.TrimRight(line, "\r\n")
-	if err == nil && len(line) > maxLine {
-		err = errLong
-	}
-	return line, err
+	err = reader.read(ctx, each)
+	reader.clients.describe(&stats)
+	return stats, err
 }

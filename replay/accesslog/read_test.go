@@ -84,7 +84,7 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 		if !got.When().Equal(tt.at) {
 			t.Errorf("%s: at %v, want %v", name, got.When(), tt.at)
 		}
-		got.Time, got.other = 0, nil
+		got.Time, got.other, got.has = 0, nil, 0
 		if got != tt.want {
 			t.Errorf("%s: %+v\n\twant %+v", name, got, tt.want)
 		}
@@ -157,15 +157,15 @@ func TestBrokenLinesAreCountedAndShown(t *testing.T) {
 }
 
 func TestStatsSayWhatWasUnderstood(t *testing.T) {
-	_, stats := read(t, `{"time":1431857103,"remote_addr":"192.0.2.7"}`+"\n"+`{"time":1431857103,"remote_addr":"-"}`, nil)
-	if stats.Format != "json" || stats.NoClient != 1 || stats.Records != 2 {
+	_, stats := read(t, `{"time":1431857103,"remote_addr":"192.0.2.7"}`+"\n"+`{"time":1431857103,"remote_addr":"-","status":200}`, nil)
+	if stats.Format != "json (nginx)" || stats.NoClient != 1 || stats.Records != 2 {
 		t.Errorf("%+v", stats)
 	}
 	sum := Stats{}
 	for _, more := range []Stats{stats, stats, {Format: "csv", Wrapping: "w", Notes: []string{"a", "b"}}, {Notes: []string{"b"}}} {
 		sum.Add(more)
 	}
-	if sum.Format != "json, csv" || sum.Wrapping != "w" || sum.NoClient != 2 || len(sum.Notes) != 2 {
+	if sum.Format != "json (nginx), csv" || sum.Wrapping != "w" || sum.NoClient != 2 || len(sum.Notes) != 2 {
 		t.Errorf("%+v", sum)
 	}
 }
@@ -194,7 +194,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		opts *Options
 		want string
 	}{
-		"no format":           {"hello\nworld\n", nil, "have no known format: set it to one of combined, json, csv, alb, and name the field of the time"},
+		"no format":           {"hello\nworld\n", nil, "have no known format: set it to one of combined, json, csv, alb, haproxy, traefik, envoy, w3c, logfmt, or give"},
 		"CSV without a time":  {"a,b\n1,2\n", &Options{Format: CSV}, "no column for the time"},
 		"a column twice":      {"time,a,a\n1,2,3\n", &Options{Format: CSV}, `column "a" twice`},
 		"CSV without a line":  {"", &Options{Format: CSV}, "names the columns"},

@@ -1,9 +1,9 @@
-// Package accesslog reads access logs: the common and combined format, JSON from nginx, Caddy and Envoy, the lines of AWS
-// application load balancers, and CSV with named columns. It counts lines that it cannot parse and skips them.
 package accesslog
 
 import (
+	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -12,8 +12,12 @@ import (
 type Record struct {
 	// Time is the time of the request in the log, in microseconds since the Unix epoch.
 	Time int64
-	// RemoteAddress is the client's address as in the log, without a port.
+	// RemoteAddress is the client's address, without a port: the one that the log names, or, of a request that came
+	// through a trusted proxy ([Options.Trusted]), the one in ForwardedFor. In a log without the address of the peer, and
+	// in one whose lines begin with ForwardedFor, it is the first in ForwardedFor, which a client can invent.
 	RemoteAddress string
+	// ForwardedFor is the list of addresses that proxies forwarded: X-Forwarded-For, Forwarded, or X-Real-IP.
+	ForwardedFor string
 	// User is the user's name. It is empty if the log has "-".
 	User string
 	// Method, Path and Query are from the request line. They are empty if that is not an HTTP request, such as those of
@@ -29,6 +33,87 @@ type Record struct {
 	Host, UserAgent, Referer string
 
 	other others // nil if the format has no further fields
+	has   fields // those of the numbers that the line has
+	leads bool   // the line begins with ForwardedFor
+}
+
+// fields is a set of fields that are numbers, whose zero may also be in the log.
+type fields uint8
+
+const (
+	hasStatus fields = 1 << iota
+	hasBytes
+	hasDuration
+)
+
+// Has reports whether the line has a field, by its name in [Fields]: a value that is neither empty nor "-".
+func (r *Record) Has(field string) bool {
+	switch field {
+	case "remote_address":
+		return r.RemoteAddress != ""
+	case "forwarded_for":
+		return r.ForwardedFor != ""
+	case "user":
+		return r.User != ""
+	case "method":
+		return r.Method != ""
+	case "path":
+		return r.Path != ""
+	case "query":
+		return r.Query != ""
+	case "host":
+		return r.Host != ""
+	case "user_agent":
+		return r.UserAgent != ""
+	case "referer":
+		return r.Referer != ""
+	case "status":
+		return r.has&hasStatus != 0
+	case "bytes":
+		return r.has&hasBytes != 0
+	case "duration":
+		return r.has&hasDuration != 0
+	}
+	return field == "time"
+}
+
+// setStatus, setBytes and setDuration set numbers from their text, which is empty or "-" if the line has none.
+func (r *Record) setStatus(s string) (err error) {
+	if s == "" || s == "-" {
+		return nil
+	}
+	r.Status, err = parseStatus(s)
+	r.has |= hasStatus
+	return err
+}
+
+func (r *Record) setBytes(s string) (err error) {
+	if s == "" || s == "-" {
+		return nil
+	}
+	r.Bytes, err = parseSize(s)
+	r.has |= hasBytes
+	return err
+}
+
+// setDuration accepts a unit behind the number, and the list of several attempts that nginx writes for upstreams, of which
+// it takes the last.
+func (r *Record) setDuration(s string) {
+	if s == "" || s == "-" {
+		return
+	}
+	if i := strings.LastIndexAny(s, ", "); i >= 0 {
+		s = s[i+1:]
+	}
+	if d, err := strconv.ParseFloat(strings.TrimRight(s, "nµums"), 64); err == nil && d >= 0 && !math.IsInf(d, 1) {
+		r.Duration = d
+		r.has |= hasDuration
+	}
+}
+
+// isRequest reports whether anything beside a time was read, which a message of another kind does not have.
+func (r *Record) isRequest() bool {
+	return r.RemoteAddress != "" || r.ForwardedFor != "" || r.Method != "" || r.Path != "" || r.has&hasStatus != 0
 }
 
 // others are the fields of a line that are not in a Record.
@@ -46,7 +131,7 @@ func (r *Record) Field(name string) string {
 }
 
 // Header returns a header of the request, if the log has it: as "request.headers.Name" (Caddy),
-// "http_name" (nginx) or "name", with "_" for "-".
+// "http_name" (nginx), "request_Name" (Traefik), "cs(Name)" (W3C) or "name", with "_" for "-".
 func (r *Record) Header(name string) string {
 	flat := strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	switch flat {
@@ -56,11 +141,13 @@ func (r *Record) Header(name string) string {
 		return r.Referer
 	case "host":
 		return r.Host
+	case "x_forwarded_for":
+		return r.ForwardedFor
 	}
 	if r.other == nil {
 		return ""
 	}
-	for _, at := range []string{"request.headers." + name, "http_" + flat, flat, name} {
+	for _, at := range []string{"request.headers." + name, "http_" + flat, "request_" + name, "cs(" + name + ")", flat, name} {
 		if v := r.other.field(at); v != "" && v != "-" {
 			return v
 		}
@@ -105,10 +192,13 @@ func isMethod(s string) bool {
 
 // withoutPort removes the port of an address such as "192.0.2.1:443" or "[2001:db8::1]:443".
 func withoutPort(s string) string {
+	if strings.IndexByte(s, ':') < 0 {
+		return s
+	}
 	if p, err := netip.ParseAddrPort(s); err == nil {
 		return p.Addr().String()
 	}
-	return s
+	return strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 }
 
 func dash(s string) string {

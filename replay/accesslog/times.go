@@ -15,7 +15,7 @@ var (
 	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 )
 
-// parseTime parses the time of the common log format, RFC 3339 with or without a "T", or a number: seconds since the
+// parseTime parses the time of the common log format and HAProxy's, RFC 3339 with or without a "T", or a number: seconds since the
 // epoch, or, if it is too large for that, milli-, micro- or nanoseconds. Without a zone it is in UTC.
 func parseTime(s string) (int64, error) {
 	s = strings.TrimSpace(s)
@@ -29,6 +29,9 @@ func parseTime(s string) (int64, error) {
 	switch {
 	case len(s) >= 20 && s[2] == '/':
 		layout = "02/Jan/2006:15:04:05 -0700"
+		if strings.IndexByte(s, ' ') < 0 { // HAProxy's, with milliseconds
+			layout = "02/Jan/2006:15:04:05"
+		}
 	case len(s) >= 19 && s[10] == ' ':
 		s = s[:10] + "T" + strings.Replace(s[11:], " ", "", 1)
 		fallthrough

@@ -1,0 +1,128 @@
+package accesslog
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFormatStringsOfServers(t *testing.T) {
+	at := time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC)
+	a := Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200}
+	with := func(change func(*Record)) Record {
+		r := a
+		change(&r)
+		return r
+	}
+	for name, tt := range map[string]struct {
+		format, line string
+		want         Record
+		at           time.Time
+	}{
+		"nginx as in a configuration": {
+			"log_format  main  '$remote_addr - $remote_user [$time_local] \"$request\" '\n    '$status $body_bytes_sent \"$http_referer\" '  # the user agent\n    '\"$http_user_agent\" \"$http_x_forwarded_for\"';",
+			`192.0.2.7 - u [17/May/2015:12:05:03 +0200] "GET /a?b HTTP/1.1" 200 7 "-" "say \x22hi\x22" "192.0.2.9, 10.0.0.1"`,
+			with(func(r *Record) {
+				r.User, r.Bytes, r.UserAgent, r.ForwardedFor = "u", 7, `say "hi"`, "192.0.2.9, 10.0.0.1"
+			}), at,
+		},
+		"nginx, lists and several times": {
+			`$time_iso8601 $msec ${remote_addr}:$remote_port $upstream_addr $upstream_response_time $request_time $status $request_method $scheme://$host$uri$is_args$args`,
+			`2015-05-17T10:05:03+00:00 1431857103.250 192.0.2.7:4711 10.0.0.1:80, 10.0.0.2:80 0.100, 0.200 0.300 200 GET https://example.com/a?b`,
+			with(func(r *Record) { r.Duration, r.Host = 0.3, "example.com" }), at.Add(250 * time.Millisecond),
+		},
+		"nginx, an address of IPv6 with its port": {
+			`$msec $remote_addr:$remote_port $request_method $request_uri $status`, `1431857103.000 2001:db8::7:4711 GET /a?b 200`,
+			with(func(r *Record) { r.RemoteAddress = "2001:db8::7" }), at,
+		},
+		"nginx, JSON": {
+			`log_format j escape=json '{"t":"$time_iso8601","who":"$remote_addr","r":"$request","s":$status,"ua":"$http_user_agent"}';`,
+			`{"t":"2015-05-17T10:05:03+00:00","who":"192.0.2.7","r":"GET /a?b HTTP/1.1","s":200,"ua":"say \"hi\" \u00e9"}`,
+			with(func(r *Record) { r.UserAgent = `say "hi" é` }), at,
+		},
+		"nginx, forwarded addresses first": {
+			`$http_x_forwarded_for $remote_addr [$time_local] "$request" $status`, `192.0.2.7, 192.0.2.8 10.0.0.1 [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200`,
+			with(func(r *Record) { r.ForwardedFor = "192.0.2.7, 192.0.2.8" }), at,
+		},
+		"nginx, the client alone in X-Forwarded-For": {
+			`[$time_local] "$request" $status "$http_x_forwarded_for"`, `[17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 "192.0.2.7"`,
+			with(func(r *Record) { r.ForwardedFor = "192.0.2.7" }), at,
+		},
+		"Apache as in a configuration": {
+			`LogFormat "%v:%p %h %l %u %t \"%r\" %>s %O \"%{Referer}i\" \"%{User-Agent}i\"" vhost_combined`,
+			`example.com:80 192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 9 "http://e/" "say \"hi\""`,
+			with(func(r *Record) { r.Bytes, r.Host, r.Referer, r.UserAgent = 9, "example.com", "http://e/", `say "hi"` }), at,
+		},
+		"Apache, the peer and the client": {
+			`%{c}a %a %{X-Forwarded-For}i %t "%m %U%q %H" %s %B %D`, `10.0.0.1 192.0.2.7 192.0.2.9, 10.0.0.1 [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 0 1234`,
+			with(func(r *Record) { r.ForwardedFor, r.Duration = "192.0.2.9, 10.0.0.1", 1234 }), at,
+		},
+		"Apache, forms of the time": {
+			`[%{%d/%b/%Y %T}t.%{msec_frac}t %{%z}t] %a "%r" %>s %!200,304{User-Agent}i`, `[17/May/2015 12:05:03.250 +0200] 192.0.2.7 "GET /a?b HTTP/1.1" 200 -`,
+			a, at.Add(250 * time.Millisecond),
+		},
+		"Apache, microseconds since 1970": {
+			`%{begin:usec}t %h "%r" %<s 100%% %{us}T`, `1431857103000001 192.0.2.7 "GET /a?b HTTP/1.1" 200 100% 77`,
+			with(func(r *Record) { r.Duration = 77 }), at.Add(time.Microsecond),
+		},
+		"Apache, a time with spaces": {
+			`%{%Y-%m-%d %H:%M:%S}t %h "%r" %s`, `2015-05-17 10:05:03 192.0.2.7 "GET /a?b HTTP/1.1" 200`, a, at,
+		},
+	} {
+		all, stats := read(t, "a line of another program\n"+tt.line+"\n", &Options{LogFormat: tt.format})
+		if len(all) != 1 || stats.Broken != 1 {
+			t.Errorf("%s: %+v", name, stats)
+			continue
+		}
+		got := all[0]
+		if !got.When().Equal(tt.at) {
+			t.Errorf("%s: at %v, want %v", name, got.When(), tt.at)
+		}
+		got.Time, got.other, got.has, got.leads = 0, nil, 0, false
+		if got != tt.want {
+			t.Errorf("%s: %+v\n\twant %+v", name, got, tt.want)
+		}
+	}
+}
+
+func TestOtherValuesOfAFormatString(t *testing.T) {
+	all, _ := read(t, `1431857103 "k1" ab`, &Options{LogFormat: `$msec "$http_x_api_key" $tenant`})
+	if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field("tenant") != "ab" || r.Field("none") != "" {
+		t.Errorf("%+v", r)
+	}
+	all, _ = read(t, `1431857103 "k1" ab`, &Options{LogFormat: `%{sec}t "%{X-Api-Key}i" %{tenant}e`})
+	if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field("env_tenant") != "ab" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestFormatStringsThatCannotBeRead(t *testing.T) {
+	for format, want := range map[string]string{
+		"":                                       "", // no format string
+		"main":                                   `"main" is the name of a format`,
+		"hello":                                  "neither nginx's $variables nor Apache's %directives",
+		`$remote_addr $status`:                   "no time of the request",
+		`$msec$remote_addr`:                      "nothing separates $msec from $remote_addr",
+		`$msec $http_user_agent $status`:         "$http_user_agent may contain spaces",
+		`log_format main '$msec ';'$status';`:    "without quotation marks at",
+		`log_format main '$msec $status;`:        "has no end",
+		`%t %h %Y`:                               `%Y at 7: Apache has no such directive`,
+		`%t %h %{x}q`:                            `%{x}q at 7: Apache has no "x" for %q`,
+		`%t %h %i`:                               "a name in braces is missing",
+		`%t %h 100%`:                             "% at 10",
+		`%{%Q}t %h`:                              `the form of the time "%Q" cannot be read`,
+		`LogFormat combined`:                     "has to be in quotation marks",
+		"%t %h" + strings.Repeat(" padding", 99): "",
+	} {
+		l, err := compileFormat(format)
+		if format == "" {
+			continue
+		}
+		if want == "" && err == nil && l != nil {
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || want == "" {
+			t.Errorf("%q: %v, want %q", format, err, want)
+		}
+	}
+}
