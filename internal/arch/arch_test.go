@@ -29,7 +29,7 @@ var layers = []layer{
 	{"grpclimit", []string{".", "driver", "middleware"}},
 	{"observe", []string{"."}},
 	{"outgoing", []string{".", "driver"}},
-	{"replay/...", []string{".", "driver", "memstore", "replay/..."}},
+	{"replay/...", []string{".", "driver", "memstore", "httplimit", "replay/..."}},
 	{"redistest", nil},
 	{"redistest/adaptertest", []string{".", "driver", "redisstore", "redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},

@@ -38,7 +38,7 @@ type detector struct {
 // detect returns the reading that most of the first lines speak for, and completes the stats.
 func (d *detector) detect(start []byte, stats *Stats) (reading, bool) {
 	d.guesses = make(map[string]*guess)
-	from, wrapped := newSource(bufio.NewReaderSize(bytes.NewReader(start), 1<<16))
+	from, wrapped := newLineSource(bufio.NewReaderSize(bytes.NewReader(start), 1<<16))
 	for i := 0; i < sampled; i++ {
 		line, err := from.next()
 		if err != nil {

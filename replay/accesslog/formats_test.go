@@ -125,7 +125,7 @@ func TestFewPeersWithManyClientsAreNoted(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 	all, stats := read(t, text.String(), &Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-	if len(stats.Proxies) != 0 || len(stats.Notes) != 0 || all[3].RemoteAddress != "192.0.2.3" || !strings.Contains(stats.Client, "forwarded") {
+	if len(stats.Proxies) != 0 || len(stats.Notes) != 0 || all[3].RemoteAddress != "192.0.2.3" || !strings.Contains(stats.Client, "trusted") {
 		t.Errorf("%+v", stats)
 	}
 	_, stats = read(t, wrappedLine, &Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})

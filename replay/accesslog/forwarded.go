@@ -89,12 +89,10 @@ func (c *clients) describe(s *Stats) {
 	switch {
 	case s.Records == 0:
 	case c.trusting:
-		s.Client = "the last forwarded address that is not a trusted proxy"
+		s.Client = "X-Forwarded-For, the last one that is no trusted proxy"
 	case c.unknown > 0:
-		s.Client = "the first of the forwarded addresses"
+		s.Client = "X-Forwarded-For, the first one"
 		s.Notes = append(s.Notes, "The client is the first of the forwarded addresses, which a client can invent: name your proxies with --trusted-proxies.")
-	default:
-		s.Client = "the peer that the log names"
 	}
 	if c.trusting && c.forwarded == 0 && s.Records > 0 {
 		s.Notes = append(s.Notes, "No line has forwarded addresses, so --trusted-proxies changes nothing. If they are in a field with an unusual name, name it with forwarded_for=NAME.")

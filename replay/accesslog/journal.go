@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// A source returns the lines of a log.
-type source interface {
+// A lineSource returns the lines of a log.
+type lineSource interface {
 	// next returns a line without its end. It is valid until the next call. The error errLong concerns that line only.
 	next() ([]byte, error)
 	// at returns the number of the line in the file, counted from 1.
@@ -19,8 +19,8 @@ type source interface {
 
 const journalExport = "journald's export"
 
-// newSource returns the lines, or the messages of journald's export format. It reports that format's name, or "".
-func newSource(from *bufio.Reader) (source, string) {
+// newLineSource returns the lines, or the messages of journald's export format. It reports that format's name, or "".
+func newLineSource(from *bufio.Reader) (lineSource, string) {
 	l := &lines{from: from}
 	if start, _ := from.Peek(len("__CURSOR=")); string(start) == "__CURSOR=" {
 		return &journal{lines: l}, journalExport
@@ -100,7 +100,7 @@ func (j *journal) binary(size int64) error {
 
 func cutOff(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s: the last field is cut off: %w", journalExport, io.ErrUnexpectedEOF)
+		return &DamagedError{journalExport, fmt.Errorf("the last field is cut off: %w", io.ErrUnexpectedEOF)}
 	}
 	return err
 }

@@ -39,5 +39,5 @@ func (l *lines) next() ([]byte, error) {
 	return line, err
 }
 
-// at implements source.
+// at implements lineSource.
 func (l *lines) at() int64 { return l.number }

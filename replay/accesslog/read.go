@@ -1,8 +1,6 @@
 package accesslog
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -39,7 +37,8 @@ type Stats struct {
 	Format string
 	// Wrapping names what stands around each line, for people, such as "containerd (CRI)". It is empty if nothing does.
 	Wrapping string
-	// Client says where the clients' addresses were taken from, for people, such as "the first field".
+	// Client says where the clients' addresses were taken from, for people, such as "X-Forwarded-For, the first one". It is
+	// empty for the address of the peer.
 	Client string
 	// Proxies are the peers of requests with forwarded addresses, if they are few and those many, and none is trusted.
 	Proxies []string
@@ -92,8 +91,8 @@ type Broken struct {
 	Text   string // the start of the line
 }
 
-// Read reads a log, compressed with gzip, bzip2, xz or zstd or not at all, and calls each for every record in the order of the file. It reuses the
-// record, but not the strings in it, for the next line. Errors begin with name. An error is from reading, from the
+// Read reads a log, compressed with gzip, bzip2, xz or zstd or not at all, and calls each for every record in the order of
+// the file. It reuses the record, but not the strings in it, for the next line. Errors begin with name. An error is from reading, from the
 // options, from the context, or from each; a [*DamagedError] comes after the last whole line.
 func Read(ctx context.Context, name string, from io.Reader, opts *Options, each func(*Record) error) (Stats, error) {
 	stats := Stats{}

@@ -12,7 +12,7 @@ import (
 // A reader reads one log.
 type reader struct {
 	name     string
-	lines    source
+	lines    lineSource
 	parser   parser
 	wrappers []wrapper
 	clients  *clients
@@ -57,7 +57,7 @@ func newReader(name string, from *bufio.Reader, names naming, opts *Options, sta
 	for _, w := range found.wrappings {
 		r.wrappers = append(r.wrappers, w.new())
 	}
-	r.lines, _ = newSource(from)
+	r.lines, _ = newLineSource(from)
 	return r, nil
 }
 

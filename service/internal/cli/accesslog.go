@@ -5,6 +5,7 @@ package cli
 import (
 	"crypto/rand"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ import (
 // logs is the flags of commands on access logs.
 type logs struct {
 	format      string
+	logFormat   string
+	trusted     []string
 	fields      map[string]string
 	expressions replay.Expressions
 	hide        bool
@@ -32,8 +35,10 @@ type logs struct {
 
 func (l *logs) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&l.format, "format", "auto", "format of the lines: auto, combined, json, csv or alb")
+	f.StringVar(&l.format, "format", "auto", "`name` of the lines' format: "+strings.Join(accesslog.FormatNames(), ", "))
+	f.StringVar(&l.logFormat, "log-format", "", "format of the lines as the server's configuration has it: `text` of nginx's log_format or Apache's LogFormat")
 	f.StringToStringVar(&l.fields, "field", nil, "JSON key or column of a field with an unusual `name`, such as time=when; fields are "+strings.Join(accesslog.Fields(), ", "))
+	f.StringSliceVar(&l.trusted, "trusted-proxies", nil, "`networks` of your proxies, such as 10.0.0.0/8: the client is the last forwarded address outside them")
 	f.StringVar(&l.expressions.Key, "key", "remote_address", "subject that a request is charged to, as an `expression`")
 	f.StringVar(&l.expressions.Cost, "cost", "1", "units of a request, as an `expression`")
 	f.StringVar(&l.expressions.Where, "where", "", "requests that count, as an `expression` (default: all)")
@@ -45,12 +50,16 @@ func (l *logs) register(cmd *cobra.Command) {
 }
 
 // expressionHelp is the part of the help that commands on access logs share.
-const expressionHelp = `Logs are in the common or combined format, JSON lines (nginx, Caddy, Envoy), lines of AWS load
-balancers, or CSV whose first line names the columns, compressed with gzip, bzip2, xz or zstd or not
-at all. A FILE may be a directory, or a pattern such as 'access.log*': files in it that are no logs
-are skipped. Without a FILE, or for "-", standard input is read. Files, such as rotated ones, and
-lines may be out of order. Broken lines are counted and the first of them shown. Of a file that is
-cut off everything before the damage counts.
+const expressionHelp = `The format is detected from the first lines: common or combined (also nginx's main, vhost_combined
+and Traefik's), JSON lines (nginx, Caddy, Traefik, Envoy), HAProxy, Envoy, AWS load balancers,
+CloudFront and IIS (W3C), logfmt, or CSV whose first line names the columns; and so is what stands
+around the lines: container runtimes, compose, syslog, journald. For any other format paste the
+server's own with --log-format.
+
+Files are compressed with gzip, bzip2, xz or zstd or not at all. A FILE may be a directory, or a
+pattern such as 'access.log*': files in it that are no logs are skipped. Without a FILE, or for "-",
+standard input is read. Files, such as rotated ones, and lines may be out of order. Broken lines are
+counted and the first of them shown. Of a file that is cut off everything before the damage counts.
 
 The answer begins with what was understood: read it first. A warning says that clients or times look
 misread; --strict makes it an exit code.
@@ -115,6 +124,21 @@ func algorithms(names []string) ([]sash.Algorithm, error) {
 		if !slices.Contains(all, one) {
 			all = append(all, one)
 		}
+	}
+	return all, nil
+}
+
+// networks parses networks and single addresses.
+func networks(texts []string) (all []netip.Prefix, err error) {
+	for _, text := range texts {
+		one, err := netip.ParsePrefix(text)
+		if address, notAddress := netip.ParseAddr(text); err != nil && notAddress == nil {
+			one, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither a network such as 10.0.0.0/8 nor an address", text)
+		}
+		all = append(all, one)
 	}
 	return all, nil
 }

@@ -56,6 +56,12 @@ func (l *logs) newReading(cmd *cobra.Command, args []string) (*logReading, error
 	if r.opts.Format, err = accesslog.ParseFormat(l.format); err != nil {
 		return nil, err
 	}
+	if r.opts.LogFormat = l.logFormat; l.logFormat != "" && r.opts.Format != accesslog.Auto {
+		return nil, errors.New("--format and --log-format exclude each other")
+	}
+	if r.opts.Trusted, err = networks(l.trusted); err != nil {
+		return nil, fmt.Errorf("--trusted-proxies: %w", err)
+	}
 	if r.selector, err = l.selector(cmd); err != nil {
 		return nil, err
 	}
