@@ -212,14 +212,10 @@ func (r *Record) jsonOf() string {
 }
 
 func describeCombined(line string, r *Record) string {
-	name := "combined"
+	name := Combined.String()
 	switch {
-	case strings.Count(line, `"`) == 2:
-		name = "common"
 	case r.has&hasDuration != 0:
-		return "Traefik's common"
-	}
-	switch {
+		return name + " (Traefik)"
 	case r.leads:
 		return name + " behind X-Forwarded-For"
 	case r.Host != "":

@@ -25,7 +25,7 @@ func TestFormatsOfProxies(t *testing.T) {
 		},
 		"Traefik": {
 			`192.0.2.7 - u [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" 42 "r@docker" "http://10.0.0.1:80" 12ms`,
-			"Traefik's common", second, Record{RemoteAddress: "192.0.2.7", User: "u", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl", Duration: 12},
+			"combined (Traefik)", second, Record{RemoteAddress: "192.0.2.7", User: "u", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl", Duration: 12},
 		},
 		"Traefik JSON": {
 			`{"ClientAddr":"192.0.2.7:4711","ClientHost":"192.0.2.7","ClientUsername":"-","DownstreamContentSize":5,"DownstreamStatus":200,"Duration":1200,"RequestHost":"example.com","RequestMethod":"GET","RequestPath":"/a?b","StartUTC":"2015-05-17T10:05:03.123Z","request_User-Agent":"curl","request_X-Forwarded-For":"192.0.2.9","time":"2015-05-17T10:05:04Z"}`,
