@@ -70,7 +70,7 @@ func (h *handler) event(r *http.Request, snap stats.Snapshot) wire.Event {
 	known := h.Guard.by(r) != "" // checked for every event: a session may end while the stream goes on
 	event := wire.Event{
 		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: known,
-		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Store: h.state(known),
+		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Latency: snap.Latency, Store: h.state(known),
 	}
 	if known {
 		units, since := h.Stats.Hottest(stats.ByUnits, eventTop)

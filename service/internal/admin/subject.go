@@ -45,7 +45,7 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{
 		"subject": state.Found.Key, "domain": of.Domain, "entries": state.Entries, "rule": nil,
 		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "last": h.last(state.Found.Key), "store": h.state(true),
-		"override": nil, "ban": nil, "blocked_until": nil,
+		"override": nil, "ban": nil, "blocked_until": nil, "refused": h.refused(state.Found.Key),
 	}
 	if until := state.BlockedUntil(); !until.IsZero() {
 		answer["blocked_until"] = wire.Instant(until)
@@ -76,6 +76,21 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 		answer["rule"] = ruleOf(rule)
 	}
 	wire.Write(w, http.StatusOK, answer)
+}
+
+// A refusal is a refused call of a subject.
+type refusal struct {
+	At    wire.Instant `json:"at"`
+	Units int64        `json:"units"`
+}
+
+// refused returns the latest refused calls of a subject that this instance knows of, the oldest first.
+func (h *handler) refused(key string) []refusal {
+	all := []refusal{}
+	for _, r := range h.Stats.Refusals(key) {
+		all = append(all, refusal{wire.Instant(r.At), r.Units})
+	}
+	return all
 }
 
 // one returns the exception of a kind on a subject, or nil.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -69,6 +70,19 @@ type Series struct {
 	Rate   Counts[float64] `json:"rate"` // a second, over the last ten seconds
 	Share  Share           `json:"share"`
 	Queue  Queue           `json:"queue"` // of a rule
+	// Candidate is what the rule's candidate refused or would have refused; null if it was never tried.
+	Candidate *Tried `json:"candidate"`
+}
+
+// Tried is the requests that a candidate was tried on since counting began, and those that it refused, or would have
+// refused. Rate has the same a second, over the last ten seconds.
+type Tried struct {
+	Requests int64 `json:"requests"`
+	Refused  int64 `json:"refused"`
+	Rate     struct {
+		Requests float64 `json:"requests"`
+		Refused  float64 `json:"refused"`
+	} `json:"rate"`
 }
 
 // A Share is the parts of a Rate, from 0 to 1. A part is null when there is nothing that it would be a part of.
@@ -99,6 +113,8 @@ type Snapshot struct {
 	Rules    []Series
 	// Last counts the requests of the last Step.
 	Last Counts[int64]
+	// Latency is that of what the store decided.
+	Latency Latency
 }
 
 // rates takes a snapshot each Step and keeps what rates and the history need.
@@ -108,6 +124,7 @@ type rates struct {
 
 	mu       sync.RWMutex
 	requests samples             // guarded by mu
+	latency  latencies           // guarded by mu
 	rules    map[ruleID]*samples // guarded by mu: at most maxSeries
 	others   samples             // guarded by mu: of rules that are not in rules
 	latest   Snapshot            // guarded by mu
@@ -148,6 +165,7 @@ func (r *Registry) sample(now time.Time) {
 	before := s.requests.last()
 	snap.Requests = s.requests.add(now, r.requests.counts())
 	snap.Last = minus(snap.Requests.Count, before)
+	snap.Latency = s.latency.add(r.took[sash.FromStore])
 	var rest Counts[int64]
 	all := r.rules.All()
 	maps.DeleteFunc(s.rules, func(id ruleID, _ *samples) bool { return all[id] == nil })
@@ -162,7 +180,7 @@ func (r *Registry) sample(now time.Time) {
 			continue
 		}
 		series := of.add(now, c.outcomes.counts())
-		series.Queue = c.queue.now(now)
+		series.Queue, series.Candidate = c.queue.now(now), of.try(now, &c.tried)
 		series.Domain, series.Rule = id.series()
 		snap.Rules = append(snap.Rules, series)
 	}
@@ -212,6 +230,7 @@ func (r *Registry) Next(ctx context.Context) (Snapshot, bool) {
 type samples struct {
 	at     [1 + meanOver/Step]time.Time
 	counts [1 + meanOver/Step]Counts[int64]
+	tried  [1 + meanOver/Step]Tried // without their rates
 	newest int
 	filled int
 }
@@ -225,17 +244,35 @@ func (s *samples) add(now time.Time, counts Counts[int64]) Series {
 		s.at[0], s.filled = now.Add(-Step), 1
 	}
 	s.newest = (s.newest + 1) % len(s.at)
-	s.at[s.newest], s.counts[s.newest] = now, counts
+	s.at[s.newest], s.counts[s.newest], s.tried[s.newest] = now, counts, Tried{}
 	s.filled = min(s.filled+1, len(s.at))
-	oldest := (s.newest - s.filled + 1 + len(s.at)) % len(s.at)
-	seconds := now.Sub(s.at[oldest]).Seconds()
-	rate := combine(counts, s.counts[oldest], func(x, y int64) float64 {
-		if seconds <= 0 {
-			return 0
-		}
-		return math.Round(100*float64(x-y)/seconds) / 100
-	})
+	oldest := s.oldest()
+	rate := combine(counts, s.counts[oldest], func(x, y int64) float64 { return perSecond(x-y, now.Sub(s.at[oldest])) })
 	return Series{Count: counts, Rate: rate, Share: shareOf(rate)}
+}
+
+// try adds what a candidate did to the sample that was added last, and returns it with its rates; nil if it was never tried.
+func (s *samples) try(now time.Time, t *tried) *Tried {
+	counts := Tried{Requests: int64(t.requests.Load()), Refused: int64(t.refused.Load())}
+	if counts.Requests == 0 {
+		return nil
+	}
+	s.tried[s.newest] = counts
+	before := s.tried[s.oldest()]
+	took := now.Sub(s.at[s.oldest()])
+	counts.Rate.Requests = perSecond(counts.Requests-before.Requests, took)
+	counts.Rate.Refused = perSecond(counts.Refused-before.Refused, took)
+	return &counts
+}
+
+func (s *samples) oldest() int { return (s.newest - s.filled + 1 + len(s.at)) % len(s.at) }
+
+// perSecond returns a rate to two decimals.
+func perSecond(n int64, took time.Duration) float64 {
+	if took <= 0 {
+		return 0
+	}
+	return math.Round(100*float64(n)/took.Seconds()) / 100
 }
 
 // series returns the domain and the name of a rule's series.

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,6 +17,17 @@ type ruleID struct{ domain, rule string }
 type ruleCounts struct {
 	outcomes outcomes
 	queue    queue
+	tried    tried
+}
+
+// tried counts the requests that a rule's candidate was tried on, and those that it refused or would have refused.
+type tried struct{ requests, refused atomic.Uint64 }
+
+func (t *tried) count(candidate *decide.Answer) {
+	t.requests.Add(1)
+	if candidate.Refused {
+		t.refused.Add(1)
+	}
 }
 
 // otherRules stands for the rules beyond maxLeft.

@@ -122,6 +122,9 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 			if a.Delay > 0 {
 				of.queue.add(time.Now(), a.Delay)
 			}
+			if a.Candidate != nil {
+				of.tried.count(a.Candidate)
+			}
 		}
 		if request != decide.Failed {
 			r.countUnits(a, outcome)

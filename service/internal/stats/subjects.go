@@ -51,7 +51,8 @@ type Subject struct {
 	LastAt    time.Time `json:"last_at"`
 	RefusedBy *string   `json:"refused_by"`
 
-	seen Seen
+	seen     Seen
+	refusals refusals
 }
 
 // subjects counts the hottest subjects in bounded memory: some megabytes at most, whatever requests contain.
@@ -134,6 +135,9 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	known := (a.Source == sash.FromStore || a.Source == sash.FromCache) && !a.Blocked && !a.At.IsZero() // a block hides what is used
 	if order == ByUnits && len(a.Limits) > 0 && known {
 		about.seen.see(a)
+	}
+	if order == ByRefused {
+		about.refusals.add(a, now)
 	}
 }
 

@@ -11,8 +11,10 @@ type Event struct {
 	// Second counts the requests of the last stats.Step.
 	Second stats.Counts[int64] `json:"second"`
 	Rules  []stats.Series      `json:"rules"`
-	Store  Store               `json:"store"`
-	Top    *Top                `json:"top"` // null to callers without access
+	// Latency is how long the store takes to decide, and with it the network and the queue in front of it.
+	Latency stats.Latency `json:"latency"`
+	Store   Store         `json:"store"`
+	Top     *Top          `json:"top"` // null to callers without access
 }
 
 // A Store is the state of a service's store.

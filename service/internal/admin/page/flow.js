@@ -1,16 +1,25 @@
 // Requests per second by outcome over the last five minutes: one stacked column per second.
 
 import { $, el, say, svg } from './dom.js';
-import { rate } from './format.js';
+import { clock, count, rate } from './format.js';
 
 export const outcomes = [
   ['allowed', 'allowed'], ['uncounted', 'uncounted'], ['shadow', 'would be refused'], ['refused', 'refused'], ['banned', 'banned'], ['error', 'no decision'],
 ];
 
 const most = 300;
+const levels = [1, 0.75, 0.5, 0.25]; // of the axis
 let seconds = [];
+let newest = 0; // when the last of them ended
 
 export const begin = () => {
+  for (const l of levels) {
+    const label = el('span');
+    label.style.top = `${100 - 100 * l}%`;
+    $('levels').append(label);
+  }
+  $('flow').addEventListener('pointermove', tip);
+  $('flow').addEventListener('pointerleave', () => { $('flow-tip').hidden = true; });
   $('legend').append(...outcomes.map(([name, text]) => el('li', { 'data-outcome': name }, text)));
   $('flow').setAttribute('viewBox', `0 0 ${most} 100`);
   $('flow').setAttribute('preserveAspectRatio', 'none');
@@ -22,9 +31,22 @@ export const begin = () => {
   );
 };
 
-export const history = (all) => { seconds = all.slice(-most); draw(); };
+export const history = (all, at) => { seconds = all.slice(-most); newest = at; draw(); };
 
-export const add = (second) => { seconds = [...seconds, second].slice(-most); draw(); };
+export const add = (second, at) => { seconds = [...seconds, second].slice(-most); newest = at; draw(); };
+
+// tip says what came in the second under the pointer.
+const tip = (event) => {
+  const box = $('flow').getBoundingClientRect();
+  const at = Math.floor((event.clientX - box.left) / box.width * most);
+  const second = seconds[at - (most - seconds.length)];
+  $('flow-tip').hidden = !second;
+  if (!second) return;
+  const said = outcomes.filter(([name]) => second[name] > 0).map(([name, text]) => el('span', { 'data-outcome': name }, `${count(second[name])} ${text}`));
+  $('flow-tip').replaceChildren(el('b', {}, clock(newest - (most - 1 - at) * 1000)), ...(said.length > 0 ? said : ['no requests']));
+  const half = $('flow-tip').offsetWidth / 2;
+  $('flow-tip').style.left = `${Math.max(half, Math.min(box.width - half, event.clientX - box.left))}px`;
+};
 
 // ceiling returns a round number of at least n.
 const ceiling = (n) => {
@@ -35,7 +57,7 @@ const ceiling = (n) => {
 const draw = () => {
   const sums = seconds.map((s) => outcomes.reduce((sum, [name]) => sum + s[name], 0));
   const top = ceiling(Math.max(4, ...sums));
-  say($('flow-top'), `${rate(top)} /s`);
+  levels.forEach((l, i) => say($('levels').children[i], `${rate(top * l)} /s`));
   const below = new Array(seconds.length).fill(0);
   const first = most - seconds.length;
   for (const [name] of outcomes) {

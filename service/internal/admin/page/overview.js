@@ -4,20 +4,20 @@ import { $, cells, el, rows, say } from './dom.js';
 import { count, many, moment, percent, rate, span } from './format.js';
 import * as flow from './flow.js';
 
-let described = new Map(); // domain and rule -> its text in the configuration
+let described = new Map(); // domain and rule -> the rule in the configuration
 
 export const begin = () => flow.begin();
 
 export const configured = (config) => {
-  described = new Map(config.rules.map((r) => [`${r.domain} ${r.rule}`, r.text]));
+  described = new Map(config.rules.map((r) => [`${r.domain} ${r.rule}`, r]));
 };
 
-export const history = (h) => flow.history(h.seconds);
+export const history = (h) => flow.history(h.seconds, Date.parse(h.at));
 
 const sum = (by) => by.allowed + by.uncounted + by.refused + by.banned + by.shadow + by.error + by.invalid;
 
 export const state = (s, fresh) => {
-  if (fresh) flow.add(s.second);
+  if (fresh) flow.add(s.second, Date.parse(s.at));
   for (const [name] of flow.outcomes) {
     say($(`rate-${name}`), rate(s.requests.rate[name]));
     say($(`count-${name}`), count(s.requests.count[name]));
@@ -26,21 +26,30 @@ export const state = (s, fresh) => {
   say($('count-invalid'), count(s.requests.count.invalid));
   say($('since'), moment(Date.parse(s.since)));
   rules(s.rules);
+  idle(s.rules);
   subjects(s.top);
-  store(s.store);
+  store(s.store, s.latency);
 };
 
 const rules = (all) => {
   $('no-rules').hidden = all.length > 0;
   rows($('rules'), all, (r) => `${r.domain} ${r.rule}`, () => {
     const row = cells('name', 'n', 'n wide', 'n', 'share', ...columns.map(() => 'n wide'));
-    row.cells[0].append(el('span', { class: 'main' }), el('span', { class: 'sub' }));
-    row.cells[4].append(el('span', { class: 'meter' }, ...shares.map((name) => el('i', { 'data-outcome': name }))), el('span'));
+    row.cells[0].append(el('span', { class: 'main' }), el('span', { class: 'sub' }), el('span', { class: 'sub tried' }));
+    row.cells[4].append(el('span', { class: 'meter' }, ...shares.map((name) => el('i', { 'data-outcome': name })), el('b', { class: 'ghost' })), el('span'));
     return row;
   }, (row, r) => {
-    const [name, text] = row.cells[0].children;
+    const [name, text, tried] = row.cells[0].children;
     say(name, r.rule);
-    say(text, described.get(`${r.domain} ${r.rule}`) ?? '');
+    say(text, described.get(`${r.domain} ${r.rule}`)?.text ?? '');
+    say(tried, candidate(r.candidate));
+    tried.hidden = !r.candidate;
+    const ghost = row.cells[4].firstChild.lastChild;
+    ghost.hidden = !r.candidate || r.candidate.rate.requests === 0;
+    if (!ghost.hidden) {
+      ghost.style.width = `${100 * r.candidate.rate.refused / r.candidate.rate.requests}%`;
+      row.cells[4].firstChild.title = candidate(r.candidate);
+    }
     const calls = sum(r.rate);
     const refused = r.rate.refused + r.rate.banned;
     say(row.cells[1], rate(calls));
@@ -55,6 +64,28 @@ const rules = (all) => {
       say(row.cells[5 + i], count(r.count[o]));
       row.cells[5 + i].classList.toggle('zero', r.count[o] === 0);
     });
+  });
+};
+
+// candidate says what a rule's candidate did, or would have done.
+const candidate = (c) => {
+  if (!c) return '';
+  const now = c.rate.requests > 0 ? `${rate(c.rate.refused)} /s (${percent(c.rate.refused, c.rate.requests)})` : 'no calls now';
+  return `candidate would refuse ${now}; ${count(c.refused)} of ${count(c.requests)} so far`;
+};
+
+const mostIdle = 200;
+
+// idle lists the rules of the configuration that no request has reached.
+const idle = (all) => {
+  const busy = new Set(all.map((r) => `${r.domain} ${r.rule}`));
+  const quiet = [...described.values()].filter((r) => !busy.has(`${r.domain} ${r.rule}`));
+  $('idle').hidden = quiet.length === 0;
+  say($('idle-count'), `${many(quiet.length, 'rule')} without a request${quiet.length > mostIdle ? `, of which ${mostIdle} are listed` : ''}`);
+  if (!$('idle').open) return;
+  rows($('idle').querySelector('table'), quiet.slice(0, mostIdle), (r) => `${r.domain} ${r.rule}`, () => cells('name', ''), (row, r) => {
+    say(row.cells[0], r.rule);
+    say(row.cells[1], r.text);
   });
 };
 
@@ -109,7 +140,10 @@ const table = (table, lines, last) => {
 
 const words = { up: 'Redis up', down: 'Redis down', probing: 'Probing Redis', memory: 'In memory' };
 
-const store = (s) => {
+// within says a time that a call took at most, in seconds.
+const within = (s) => (s === null ? 'more than 1 s' : s < 0.001 ? `${+(1e3 * s).toPrecision(2)} ms` : `${1e3 * s} ms`);
+
+const store = (s, latency) => {
   const ago = s.for == null ? 'since startup' : `for ${span(s.for)}`;
   const facts = [
     ['State', `${words[s.store] ?? s.store}${s.forced ? ', forced,' : ''} ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
@@ -117,6 +151,7 @@ const store = (s) => {
     ['Overrides', count(s.overrides)],
     ['Bans', count(s.bans)],
   ];
+  if (s.store !== 'memory' && latency.p50 !== null) facts.splice(1, 0, ['Redis decides', `half within ${within(latency.p50)}, 99 % within ${within(latency.p99)}`]);
   const why = [];
   if (s.address) why.push(['Address', s.address]);
   if (s.reason) why.push(['Cause', cause(s), 'bad']);
