@@ -130,7 +130,7 @@ func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
 			parts := strings.Split(c.address, ".")
 			return parts[0] + "." + parts[1]
 		}, one},
-		{"500/1h", Expressions{Cost: "bytes / 10000 + 1"}, address, func(c call) int64 { return c.bytes/10000 + 1 }},
+		{"500/1h", Expressions{Cost: "bytes / 10000 + 1"}, address, func(c call) int64 { return (c.bytes+9999)/10000 + 1 }},
 		{"2000000/10m", Expressions{Cost: "bytes"}, address, func(c call) int64 { return c.bytes }},
 	} {
 		limits, err := ParseLimits(tt.limits)

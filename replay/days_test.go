@@ -28,7 +28,7 @@ func TestAReserveIsByTheDefinition(t *testing.T) {
 		}
 		return 0
 	}
-	cost := func(c call) int64 { return c.bytes/100000 + 1 }
+	cost := func(c call) int64 { return (c.bytes+99999)/100000 + 1 }
 	type charge struct {
 		at   time.Time
 		day  string

@@ -42,7 +42,7 @@ type Selection struct {
 type Expressions struct {
 	// Key returns a string. Empty means remote_address.
 	Key string
-	// Cost returns a whole number of at least 0. Empty means 1.
+	// Cost returns a number of at least 0. A fraction is rounded up, so that no part of a unit is free. Empty means 1.
 	Cost string
 	// Where returns true for the requests that count. Empty means all.
 	Where string
@@ -56,9 +56,10 @@ type Expressions struct {
 
 // A Selector turns records into selections. It is not safe for concurrent use.
 type Selector struct {
-	key, cost, where *vm.Program
-	classes          []*vm.Program
+	key, cost, where *program
+	classes          []*program
 	machine          vm.VM
+	missing          missing
 	routes           *http.ServeMux
 	env              fields
 	bind             func(*accesslog.Record) // binds the functions to a record
@@ -91,12 +92,16 @@ func NewSelector(e Expressions) (*Selector, error) {
 	s.env = fields{}
 	functions := []expr.Option{
 		expr.Env(&s.env),
-		expr.Function("header", func(args ...any) (any, error) { return current.Header(args[0].(string)), nil }, new(func(string) string)),
-		expr.Function("field", func(args ...any) (any, error) { return current.Field(args[0].(string)), nil }, new(func(string) string)),
+		expr.Function("header", func(args ...any) (any, error) {
+			return s.missing.check("header", args[0].(string), current.Header(args[0].(string))), nil
+		}, new(func(string) string)),
+		expr.Function("field", func(args ...any) (any, error) {
+			return s.missing.check("field", args[0].(string), current.Field(args[0].(string))), nil
+		}, new(func(string) string)),
 		expr.Function("prefix", prefix, new(func(string, int) string), new(func(string, int, int) string)),
 		expr.Function("key", key, new(func(string, ...string) string)),
 	}
-	compile := func(what, text string, kind expr.Option) (*vm.Program, error) {
+	compile := func(what, text string, kind expr.Option) (*program, error) {
 		if text == "" {
 			return nil, nil
 		}
@@ -104,12 +109,12 @@ func NewSelector(e Expressions) (*Selector, error) {
 		if err != nil {
 			return nil, fmt.Errorf("expression for the %s: %w", what, err)
 		}
-		return p, nil
+		return &program{p, fieldsOf(text)}, nil
 	}
 	if s.key, err = compile("key", e.Key, expr.AsKind(reflect.String)); err != nil {
 		return nil, err
 	}
-	if s.cost, err = compile("cost", e.Cost, expr.AsInt64()); err != nil {
+	if s.cost, err = compile("cost", e.Cost, expr.AsFloat64()); err != nil {
 		return nil, err
 	}
 	if s.where, err = compile("requests that count", e.Where, expr.AsBool()); err != nil {
@@ -143,8 +148,17 @@ func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 		Status: r.Status, Bytes: r.Bytes, Duration: r.Duration, UserAgent: r.UserAgent, Referer: r.Referer,
 		Route: s.route(r),
 	}
+	s.missing.next()
+	sel, counts, err := s.selection(r)
+	if err != nil && len(s.missing.now) > 0 { // the expression fails on what is not there
+		return Selection{}, true, nil
+	}
+	return sel, counts, err
+}
+
+func (s *Selector) selection(r *accesslog.Record) (Selection, bool, error) {
 	if s.where != nil {
-		v, err := s.machine.Run(s.where, &s.env)
+		v, err := s.run(s.where, r)
 		if err != nil {
 			return Selection{}, false, err
 		}
@@ -157,7 +171,7 @@ func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 		sel.Route = s.env.Route
 	}
 	for i, class := range s.classes {
-		v, err := s.machine.Run(class, &s.env)
+		v, err := s.run(class, r)
 		if err != nil {
 			return Selection{}, false, err
 		}
@@ -166,21 +180,42 @@ func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 			break
 		}
 	}
-	v, err := s.machine.Run(s.key, &s.env)
+	v, err := s.run(s.key, r)
 	if err != nil {
 		return Selection{}, false, err
 	}
 	sel.Key = v.(string)
 	if s.cost != nil {
-		v, err := s.machine.Run(s.cost, &s.env)
+		v, err := s.run(s.cost, r)
 		if err != nil {
 			return Selection{}, false, err
 		}
-		if sel.Cost = v.(int64); sel.Cost < 0 || sel.Cost > sash.MaxUnits {
-			return Selection{}, false, fmt.Errorf("the cost of this request is %d: it must be 0 to %d units", sel.Cost, int64(sash.MaxUnits))
+		if sel.Cost, err = wholeUnits(v.(float64)); err != nil {
+			return Selection{}, false, err
 		}
 	}
 	return sel, true, nil
+}
+
+func (s *Selector) run(p *program, r *accesslog.Record) (any, error) {
+	for _, name := range p.fields {
+		if !r.Has(name) {
+			s.missing.add(name)
+		}
+	}
+	return s.machine.Run(p.code, &s.env)
+}
+
+// wholeUnits rounds a cost up. It forgives the error of floating point in what is meant to be whole, such as 3 * 0.1 * 10.
+func wholeUnits(cost float64) (int64, error) {
+	whole := math.Round(cost)
+	if math.Abs(cost-whole) > 1e-9*math.Max(1, cost) || whole == 0 && cost > 0 {
+		whole = math.Ceil(cost)
+	}
+	if !(whole >= 0 && whole <= sash.MaxUnits && cost >= 0) {
+		return 0, fmt.Errorf("the cost of this request is %v: it must be 0 to %d units", cost, int64(sash.MaxUnits))
+	}
+	return int64(whole), nil
 }
 
 func (s *Selector) route(r *accesslog.Record) string {

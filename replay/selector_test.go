@@ -50,7 +50,7 @@ func TestWrongExpressionsSayWhy(t *testing.T) {
 	}{
 		"unknown field": {Expressions{Key: "remote_addr"}, "expression for the key: unknown name remote_addr"},
 		"no text":       {Expressions{Key: "status"}, "expression for the key: expected string"},
-		"no number":     {Expressions{Cost: "path"}, "expression for the cost: expected int64"},
+		"no number":     {Expressions{Cost: "path"}, "expression for the cost: expected float64"},
 		"no yes or no":  {Expressions{Where: "status"}, "expression for the requests that count: expected bool"},
 		"no route":      {Expressions{Routes: []string{"users/{"}}, `route "users/{"`},
 	} {
@@ -69,5 +69,73 @@ func TestWrongExpressionsSayWhy(t *testing.T) {
 		if _, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7"}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+func TestAFractionOfAUnitIsAUnit(t *testing.T) {
+	for cost, want := range map[string]int64{
+		"0.5": 1, "0.000000000001": 1, "1.000001": 2, "3": 3, "bytes / 1024": 3, "bytes / 1000": 4, "0.1 * 3 * 10": 3, "0": 0, "(0.1 + 0.2) * 10": 3, "status * 1000000": 404_000_000,
+	} {
+		s, err := NewSelector(Expressions{Cost: cost})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7", Status: 404, Bytes: 3072}); err != nil || got.Cost != want {
+			t.Errorf("%s: %d, %v; want %d", cost, got.Cost, err, want)
+		}
+	}
+	for _, cost := range []string{"-0.1", "-0.0000000000001", "1 / 0", "0.0 / 0", "1e300"} {
+		s, err := NewSelector(Expressions{Cost: cost})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7"}); err == nil {
+			t.Errorf("%s: %d, no error", cost, got.Cost)
+		}
+	}
+}
+
+func TestMissingFieldsAreCounted(t *testing.T) {
+	s, err := NewSelector(Expressions{
+		Key: "key(user, remote_address)", Cost: `int(field("units"))`, Where: `int(header("X-Level")) > 3`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := `{"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"u","units":"5","http_x_level":"4"}
+{"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"u","units":"","http_x_level":"4"}
+{"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"-","units":"2","http_x_level":"4"}
+{"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"u","units":"2"}
+{"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"u","units":"2","http_x_level":"1"}
+`
+	var b Builder
+	if _, err := accesslog.Read(t.Context(), "log", strings.NewReader(text), nil, func(r *accesslog.Record) error {
+		selection, counts, err := s.Select(r)
+		if counts && err == nil {
+			b.Add(r.Time, selection)
+		} else if err == nil {
+			b.Skip()
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.Trace().Counts(); c.Requests != 1 || c.Unlimited != 3 || c.Filtered != 1 {
+		t.Errorf("%+v", c)
+	}
+	var got []string
+	for _, m := range s.Missing() {
+		got = append(got, m.String())
+	}
+	want := `1 of 5 lines have no field("units"); 1 of 5 lines have no user; 1 of 5 lines have no header("X-Level")`
+	if strings.Join(got, "; ") != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// A mistake is one even so.
+	if s, err = NewSelector(Expressions{Cost: `int(path)`}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7", Path: "/a"}); err == nil {
+		t.Error("a path is no number")
 	}
 }

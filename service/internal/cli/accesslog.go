@@ -70,7 +70,10 @@ field("any.name"), prefix(remote_address, 24, 64) for the network of an address,
 route) for several parts:
 
   --key 'prefix(remote_address, 24)'   --cost 'method == "GET" ? 1 : 5'
-  --where 'status < 500 && path startsWith "/api/"'`
+  --where 'status < 500 && path startsWith "/api/"'
+
+A cost that is a fraction is rounded up. A request for which an expression fails because the line
+has no such field is not charged, and how many lines lack the field is reported.`
 
 // hiding sets the function that names clients.
 func (l *logs) hiding() error {
@@ -101,6 +104,8 @@ func (l *logs) hiding() error {
 // A chooser selects whom a record is charged to, and what.
 type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
+	// Missing returns the fields that were read and that some records did not have.
+	Missing() []replay.Missing
 }
 
 func (l *logs) selector(cmd *cobra.Command) (chooser, error) {

@@ -135,10 +135,18 @@ func (r *logReading) empty(report logReport) error {
 		return fmt.Errorf("no file is an access log: %s: %s", r.files[skipped].Name, r.files[skipped].Skipped)
 	case left == 0:
 		return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
-	case report.Unlimited == 0:
-		return fmt.Errorf("no request is left: --where leaves out all %d", report.Filtered)
 	}
-	return fmt.Errorf("no request is left: --where leaves out %d, and %d have no key, no cost, or no rule. %d of %d lines have no client's address; --key and --field set what is read", report.Filtered, report.Unlimited, r.stats.NoClient, r.stats.Records)
+	var why []string
+	for _, m := range r.selector.Missing() {
+		why = append(why, m.String())
+	}
+	if report.Filtered > 0 {
+		why = append(why, fmt.Sprintf("--where leaves out %d", report.Filtered))
+	}
+	if report.Unlimited > 0 {
+		why = append(why, fmt.Sprintf("%d have no key, no cost, or no rule", report.Unlimited))
+	}
+	return fmt.Errorf("no request is left: %s. --key, --cost and --where select what counts, and --field names fields with unusual names", strings.Join(why, ", "))
 }
 
 func shown(line string) string {

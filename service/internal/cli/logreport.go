@@ -66,6 +66,9 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	if first, last := trace.Span(); !first.IsZero() {
 		report.First, report.Last, report.SpanSeconds = first.Format(timeForm), last.Format(timeForm), last.Sub(first).Seconds()
 	}
+	for _, m := range r.selector.Missing() {
+		report.Notes = append(report.Notes, m.String()+".")
+	}
 	for _, b := range r.stats.First {
 		line := brokenLine{File: b.File, Line: b.Line, Reason: b.Reason, Text: b.Text}
 		if r.hide { // it contains the address

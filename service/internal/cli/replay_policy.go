@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"example.com/sash"
@@ -122,4 +123,16 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 	}
 	selection.Key = config.Key(s.domain, s.requests)
 	return selection, true, nil
+}
+
+// Missing implements chooser.
+func (s *policySelector) Missing() (all []replay.Missing) {
+	for _, value := range s.values {
+		for _, m := range value.Missing() {
+			if !slices.ContainsFunc(all, func(other replay.Missing) bool { return other.Field == m.Field }) {
+				all = append(all, m)
+			}
+		}
+	}
+	return all
 }
