@@ -332,6 +332,10 @@ ratelimit: # Envoy's own rate limit service, from the Go module proxy
 bench-scale: redis ## measure a million keys in memory and on Redis, and write docs/benchmarks-scale.md (about a minute)
 	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
+.PHONY: bench-replay
+bench-replay: build ## send a hundred million lines of a made log through sash replay, and print the time and the memory (about ten minutes)
+	cd internal/bench && go run ./cmd/replaybench -sash $(CURDIR)/bin/sash -- --memory 1GB --try 60/1m --try 20/1s,600/1m --worst 3
+
 .PHONY: bench-regions
 bench-regions: redis ## measure one limit over three regions, beside one Redis for all and a limit in each, and write docs/benchmarks-regions.md (about eight minutes)
 	cd internal/bench && go run ./cmd/sashbench -parts regions -o ../../docs/benchmarks-regions.md

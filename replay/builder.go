@@ -17,9 +17,12 @@ const otherRoutes = "(other routes)"
 // A Builder collects requests. Its zero value is empty, and holds all of them in memory. It is not safe for concurrent
 // use.
 type Builder struct {
-	// Memory is how many bytes the requests and the names of clients and routes may take. The requests beyond it go to a
-	// temporary file. Zero is no bound. Set it before the first call.
+	// Memory is how many bytes the requests and the names of clients and routes should take. The requests beyond it go to
+	// a temporary file. Zero is no bound. Set it before the first call.
 	Memory int64
+	// Names is how many bytes the names of clients and routes may take. More are [ErrMemory], because names cannot go to a
+	// file. Zero is no bound.
+	Names int64
 	// Folder is where the temporary file is. Empty is [os.TempDir].
 	Folder string
 
@@ -109,12 +112,12 @@ func (b *Builder) flush() error {
 	}
 	s.add(b.pending)
 	b.pending = b.pending[:0]
+	if b.Names > 0 && b.names > b.Names {
+		return fmt.Errorf("%w: so far it has %d clients and %d routes, whose names take more than %d MB: charge fewer subjects, such as prefix(remote_address, 24), or allow more memory",
+			ErrMemory, len(b.trace.clients), len(b.trace.routes), b.Names/1_000_000)
+	}
 	if b.Memory > 0 {
-		if most = b.Memory - b.names; most <= 0 {
-			return fmt.Errorf("%w: the names of %d clients and %d routes take more than %d MB: charge fewer subjects, such as prefix(remote_address, 24), or allow more memory",
-				ErrMemory, len(b.trace.clients), len(b.trace.routes), b.Memory/1_000_000)
-		}
-		if s.held > most {
+		if most = max(0, b.Memory-b.names); s.held > most {
 			if err := s.write(); err != nil {
 				return err
 			}
@@ -138,7 +141,7 @@ func (b *Builder) Trace() *Trace {
 	}
 	t := b.trace
 	t.err, t.memory = b.err, b.Memory
-	*b = Builder{Memory: b.Memory, Folder: b.Folder}
+	*b = Builder{Memory: b.Memory, Names: b.Names, Folder: b.Folder}
 	if t.err != nil {
 		t.events.release()
 	}

@@ -113,13 +113,13 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		}
 	}
 	var most Redis
-	if opts.Progress != nil {
-		before := int64(0)
-		t = t.WithProgress(func(now int64) {
+	before := int64(0)
+	t = t.WithProgress(func(now int64) {
+		if opts.Progress != nil {
 			opts.Progress(done.Add(now - before))
-			before = now
-		})
-	}
+		}
+		before = now
+	})
 	err = t.each(ctx, func(e *event) error {
 		for a, due := s.waiting.before(e.at); due; a, due = s.waiting.before(e.at) {
 			if err := s.try(ctx, a, &most); err != nil {

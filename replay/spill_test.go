@@ -96,7 +96,7 @@ func TestResultsDoNotDependOnMemory(t *testing.T) {
 		}
 		small := sizes{batch: 1 + r.IntN(200), block: 1 + r.IntN(300), runs: 1 + r.IntN(8)}
 		trace := traceOfLog(log, Builder{Memory: 1 << 17, sizes: small})
-		tight := traceOfLog(log, Builder{Memory: least(trace) + r.Int64N(2000), sizes: small})
+		tight := traceOfLog(log, Builder{Memory: least(trace) + r.Int64N(2000) - 500, sizes: small})
 		if tight.Spilled() > 0 {
 			spilled++
 		}
@@ -188,6 +188,15 @@ func TestErrorsOfTheTemporaryFile(t *testing.T) {
 		t.Error("a run has no error")
 	}
 
+	full := spilledTrace(t, t.TempDir())
+	var openErr error
+	if full.events.spilled.file, openErr = os.Open(t.TempDir()); openErr != nil { // nothing can be written to a folder
+		t.Fatal(openErr)
+	}
+	if _, err := full.events.spilled.write([]byte("block")); err == nil || !strings.Contains(err.Error(), "let TMPDIR name a folder with more room") {
+		t.Errorf("a file that cannot be written: %v", err)
+	}
+
 	changed := spilledTrace(t, t.TempDir())
 	if _, err := changed.events.spilled.file.WriteAt([]byte{255}, 100); err != nil {
 		t.Fatal(err)
@@ -205,7 +214,7 @@ func TestErrorsOfTheTemporaryFile(t *testing.T) {
 }
 
 func TestMemoryThatNamesFill(t *testing.T) {
-	b := Builder{Memory: 10_000, sizes: sizes{batch: 100, block: 64, runs: 4}}
+	b := Builder{Names: 10_000, sizes: sizes{batch: 100, block: 64, runs: 4}}
 	for i := range int64(3000) {
 		b.Add(1431857100*second+i, Selection{Key: fmt.Sprint(i), Cost: 1, Route: "/"})
 	}

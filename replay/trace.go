@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// ErrMemory means that the clients and routes of a log take more memory than a [Builder] may use. They cannot go to a
-// file as requests can.
+// ErrMemory means that the names of a log's clients and routes take more memory than a [Builder] may use for them.
 var ErrMemory = errors.New("the log needs more memory")
 
 // A Trace is requests in time order. It is immutable and safe for concurrent use. Close removes its temporary file, if

@@ -29,6 +29,7 @@ type logs struct {
 	json        bool
 	strict      bool
 	policy      policyFlags
+	memory      string
 
 	names func(client string) string // returns a client as outputs name it
 }
@@ -46,6 +47,7 @@ func (l *logs) register(cmd *cobra.Command) {
 	f.BoolVar(&l.hide, "hide-clients", false, "write an HMAC instead of each client, with a key that is made for this run")
 	f.StringVar(&l.hideKey, "hide-key", "", "`file` with the key for --hide-clients, so that several runs write the same")
 	f.BoolVar(&l.strict, "strict", false, "exit with 3 after a warning, such as that clients may be misread or a file is damaged")
+	f.StringVar(&l.memory, "memory", "", "memory to use, as a `size` such as 512MiB or 2GB; requests that do not fit go to a temporary file")
 	jsonFlag(f, &l.json)
 }
 

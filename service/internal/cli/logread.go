@@ -22,7 +22,7 @@ type logReading struct {
 	selector chooser
 	files    []*logFile
 
-	builder     replay.Builder
+	builder     *replay.Builder
 	survey      replay.Survey
 	stats       accesslog.Stats
 	interrupted bool
@@ -38,6 +38,7 @@ func (l *logs) read(cmd *cobra.Command, a *app, args []string) (*replay.Trace, l
 	for _, f := range r.files {
 		if err := r.file(cmd.Context(), f, cmd, bar); err != nil {
 			bar.end()
+			r.builder.Trace().Close()
 			return nil, logReport{}, err
 		}
 	}
@@ -63,6 +64,9 @@ func (l *logs) newReading(cmd *cobra.Command, args []string) (*logReading, error
 		return nil, fmt.Errorf("--trusted-proxies: %w", err)
 	}
 	if r.selector, err = l.selector(cmd); err != nil {
+		return nil, err
+	}
+	if r.builder, err = l.builder(); err != nil {
 		return nil, err
 	}
 	r.files, err = l.files(cmd, args, r.opts)
@@ -114,7 +118,10 @@ func (r *logReading) record(record *accesslog.Record) error {
 		r.builder.Throttled()
 	}
 	r.builder.Add(record.Time, selection)
-	return nil
+	if err := r.builder.Err(); errors.Is(err, replay.ErrMemory) {
+		return fmt.Errorf("%w (--memory)", err)
+	}
+	return r.builder.Err()
 }
 
 var errHidden = errors.New("an expression fails on this request (run without --hide-clients and --hide-key to see why)")

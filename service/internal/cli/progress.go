@@ -23,11 +23,14 @@ func (a *app) progress(what string, total int64) *progress {
 	if !ok || !isTerminal(file) {
 		return &progress{}
 	}
-	if total == 0 {
-		total = -1
+	options := []progressbar.Option{
+		progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
+		progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100_000_000), progressbar.OptionClearOnFinish(),
 	}
-	return &progress{bar: progressbar.NewOptions64(total, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
-		progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100_000_000), progressbar.OptionClearOnFinish())}
+	if total == 0 { // of a pipe
+		total, options = -1, append(options, progressbar.OptionShowBytes(true))
+	}
+	return &progress{bar: progressbar.NewOptions64(total, options...)}
 }
 
 // reader counts what is read through it.
@@ -48,6 +51,14 @@ func (p *progress) set(done int64) {
 	if p.bar != nil {
 		_ = p.bar.Set64(done)
 	}
+}
+
+// pass shows one of several passes, which begins with 0. Its calls must not be concurrent.
+func (p *progress) pass(done int64) {
+	if p.bar != nil && done == 0 {
+		p.bar.Reset()
+	}
+	p.set(done)
 }
 
 func (p *progress) end() {

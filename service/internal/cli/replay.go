@@ -100,7 +100,9 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	if err != nil {
 		return err
 	}
-	demands, err := trace.Demands(ctx, candidates)
+	bar = a.progress("measuring", log.Requests)
+	demands, err := trace.WithProgress(bar.pass).Demands(ctx, candidates)
+	bar.end()
 	if err != nil {
 		return err
 	}
@@ -108,7 +110,10 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 		report.Demand = append(report.Demand, d.Report())
 	}
 	if r.html != "" {
-		if err := r.page(ctx, trace, candidates, &report); err != nil {
+		bar := a.progress("drawing", log.Requests)
+		err := r.page(ctx, trace.WithProgress(bar.pass), candidates, &report)
+		bar.end()
+		if err != nil {
 			return err
 		}
 	}

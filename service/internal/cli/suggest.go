@@ -85,12 +85,14 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err != nil {
 		return err
 	}
-	trace, log, err := s.read(cmd, a, files)
+	whole, log, err := s.read(cmd, a, files)
 	if err != nil {
 		return err
 	}
-	defer trace.Close()
-	ctx := log.studying(cmd.Context())
+	defer whole.Close()
+	measuring := a.progress("measuring", log.Requests)
+	defer measuring.end()
+	ctx, trace := log.studying(cmd.Context()), whole.WithProgress(measuring.pass)
 	coverage, err := trace.Coverage(ctx)
 	if err != nil {
 		return err
@@ -109,6 +111,7 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if report.Caveats, err = trace.Caveats(ctx, pair.burst, pair.sustained); err != nil {
 		return err
 	}
+	measuring.end()
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
 	bar := a.progress("replaying", 2*log.Requests)
 	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Progress: bar.set})
@@ -119,6 +122,7 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err := s.confide(ctx, trace, coverage, pair, &report); err != nil {
 		return err
 	}
+	measuring.end()
 	if err := a.print(s.json, report, func(t *text) { suggestText(t, s, &report) }); err != nil {
 		return err
 	}
