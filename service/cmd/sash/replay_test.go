@@ -150,7 +150,7 @@ func TestTheClientsOfALogMustFitIntoTheMemory(t *testing.T) {
 	if code, _, err := sash(t, nil, "replay", "--try", "10/1m", "--key", "user", "--memory", "64MB", log.Name()); code != 2 || !strings.Contains(err, "charge fewer subjects") || !strings.Contains(err, "--memory") {
 		t.Errorf("exit %d, %s", code, err)
 	}
-	if code, out, err := sash(t, nil, "replay", "--try", "10/1m", "--key", "user", "--memory", "1GiB", log.Name()); code != 0 || !strings.HasPrefix(out, "140000 requests of 140000 clients") {
+	if code, out, err := sash(t, nil, "replay", "--try", "10/1m", "--key", "user", "--memory", "1GiB", log.Name()); code != 0 || !strings.Contains(out, "140000 requests of 140000 clients") {
 		t.Errorf("exit %d, %s, %s", code, out, err)
 	}
 }
