@@ -4,6 +4,8 @@
 // The harness of a store has a clock that the suite moves, so that no case waits. If the clock is a server's, the
 // harness uses a build that takes the time as an argument, as the tests of redisstore do.
 //
+// Tests of a program that uses a store need [Faulty], a store that fails, hangs, is slow or refuses on demand.
+//
 // [CheckHistory] and [CheckRefusals] check a store under real concurrency and in real time, from a history of its
 // admissions and refusals. Package oracle, below this one, is the definition that answers are compared with.
 package storetest

@@ -3,29 +3,33 @@ package storetest
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"example.com/sash/driver"
 )
 
-// A Faulty store passes every call on to another store, or makes it fail: for tests of a program without its
-// store. It is safe for concurrent use. Make one with NewFaulty.
+// A Faulty store passes every call on to another store, or makes it fail, take long or be refused: for tests of a program
+// without its store. It is safe for concurrent use. Make one with NewFaulty.
 type Faulty struct {
 	pass  driver.Passthrough
 	fault atomic.Pointer[fault]
 }
 
-// A fault is how calls fail.
+// A fault is what happens to calls: an error, a refusal, a delay, or none of them, which hangs.
 type fault struct {
-	err   error // nil hangs
-	calls chan<- struct{}
+	err    error
+	refuse time.Duration
+	slow   time.Duration
+	calls  chan<- struct{}
 }
 
-// NewFaulty returns a store that passes calls on to next until [Faulty.Fail] or [Faulty.Hang] is called.
+// NewFaulty returns a store that passes calls on to next until [Faulty.Fail], [Faulty.Hang], [Faulty.Slow] or
+// [Faulty.Refuse] is called. The last one counts.
 func NewFaulty(next driver.Store) *Faulty {
 	return &Faulty{pass: driver.Passthrough{Next: next}}
 }
 
-// Fail makes every call from now on fail with err. Nil ends the fault.
+// Fail makes every call from now on fail with err. Nil ends whatever fault there is.
 func (f *Faulty) Fail(err error) {
 	if err == nil {
 		f.fault.Store(nil)
@@ -38,14 +42,53 @@ func (f *Faulty) Fail(err error) {
 // a call starts to wait.
 func (f *Faulty) Hang(calls chan<- struct{}) { f.fault.Store(&fault{calls: calls}) }
 
-// broken returns the error of a call, or nil while there is no fault.
+// Slow makes every call from now on wait for d, above zero, before it is passed on, or until its context ends.
+func (f *Faulty) Slow(d time.Duration) { f.fault.Store(&fault{slow: d}) }
+
+// Refuse refuses every decision from now on, by all its limits, with a RetryAfter of d, which is above zero. Nothing is
+// charged. Calls that decide nothing, such as Peek, Settle and Reset, and Penalize are passed on.
+func (f *Faulty) Refuse(d time.Duration) { f.fault.Store(&fault{refuse: d}) }
+
+// refusal returns the answer to a request while decisions are refused.
+func (f *Faulty) refusal(req *driver.Request) (driver.Answer, bool) {
+	now := f.fault.Load()
+	if now == nil || now.refuse <= 0 || req.Cost == 0 || req.Forced {
+		return driver.Answer{}, false
+	}
+	retry := now.refuse.Microseconds()
+	statuses := make([]driver.Status, len(req.Policy.Limits))
+	for i := range statuses {
+		statuses[i] = driver.Status{Retry: retry, Release: retry, Reset: retry}
+	}
+	return driver.NewAnswer(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses), true
+}
+
+// refusals returns the answers to requests of one call while decisions are refused, or nil. None of them is a look, or
+// all are.
+func (f *Faulty) refusals(reqs []driver.Request) (answers []driver.Answer) {
+	for i := range reqs {
+		if answer, ok := f.refusal(&reqs[i]); ok {
+			answers = append(answers, answer)
+		}
+	}
+	return answers
+}
+
+// broken returns the error of a call, or nil if it is passed on or refused.
 func (f *Faulty) broken(ctx context.Context) error {
 	now := f.fault.Load()
 	switch {
-	case now == nil:
+	case now == nil, now.refuse > 0:
 		return nil
 	case now.err != nil:
 		return now.err
+	case now.slow > 0:
+		select {
+		case <-time.After(now.slow):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	case now.calls != nil:
 		now.calls <- struct{}{}
 	}
@@ -63,6 +106,10 @@ var (
 	_ driver.Extender     = (*Faulty)(nil)
 	_ driver.Blocker      = (*Faulty)(nil)
 	_ driver.Hander       = (*Faulty)(nil)
+	_ driver.Booker       = (*Faulty)(nil)
+	_ driver.Batcher      = (*Faulty)(nil)
+	_ driver.Taker        = (*Faulty)(nil)
+	_ driver.Swapper      = (*Faulty)(nil)
 )
 
 // Unwrap implements [driver.Decorator].
@@ -71,10 +118,16 @@ func (f *Faulty) Unwrap() driver.Store { return f.pass.Next }
 // Blocks implements [driver.Blocker].
 func (f *Faulty) Blocks() {}
 
+// Books implements [driver.Booker].
+func (f *Faulty) Books(p *driver.Policy) bool { return f.pass.Books(p) }
+
 // Decide implements [driver.Store].
 func (f *Faulty) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if err := f.broken(ctx); err != nil {
 		return driver.Answer{}, err
+	}
+	if answer, ok := f.refusal(&req); ok {
+		return answer, nil
 	}
 	return f.pass.Decide(ctx, req)
 }
@@ -84,13 +137,30 @@ func (f *Faulty) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver
 	if err := f.broken(ctx); err != nil {
 		return nil, err
 	}
+	if answers := f.refusals(reqs); answers != nil {
+		return answers, nil
+	}
 	return f.pass.DecideAll(ctx, reqs)
+}
+
+// DecideEach implements [driver.Batcher].
+func (f *Faulty) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	if err := f.broken(ctx); err != nil {
+		return nil, err
+	}
+	if answers := f.refusals(reqs); answers != nil {
+		return answers, nil
+	}
+	return f.pass.DecideEach(ctx, reqs)
 }
 
 // DecideAny implements [driver.Chooser].
 func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
 	if err := f.broken(ctx); err != nil {
 		return 0, driver.Answer{}, err
+	}
+	if answer, ok := f.refusal(&reqs[0]); ok {
+		return 0, answer, nil
 	}
 	return f.pass.DecideAny(ctx, reqs)
 }
@@ -100,6 +170,9 @@ func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) 
 	if err := f.broken(ctx); err != nil {
 		return driver.Answer{}, err
 	}
+	if answer, ok := f.refusal(&req); ok {
+		return answer, nil
+	}
 	return f.pass.DecideOnce(ctx, id, req)
 }
 
@@ -107,6 +180,9 @@ func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) 
 func (f *Faulty) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
 	if err := f.broken(ctx); err != nil {
 		return driver.Answer{}, err
+	}
+	if answer, ok := f.refusal(&req); ok {
+		return answer, nil
 	}
 	return f.pass.Hand(ctx, req, line)
 }
@@ -125,6 +201,22 @@ func (f *Faulty) Extend(ctx context.Context, s driver.Settlement) (int64, error)
 		return 0, err
 	}
 	return f.pass.Extend(ctx, s)
+}
+
+// Reward implements [driver.Taker].
+func (f *Faulty) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if err := f.broken(ctx); err != nil {
+		return driver.Answer{}, err
+	}
+	return f.pass.Reward(ctx, req)
+}
+
+// Swap implements [driver.Swapper].
+func (f *Faulty) Swap(ctx context.Context, key string, s driver.Swap) (driver.Swapped, error) {
+	if err := f.broken(ctx); err != nil {
+		return driver.Swapped{}, err
+	}
+	return f.pass.Swap(ctx, key, s)
 }
 
 // Reset implements [driver.Resetter].

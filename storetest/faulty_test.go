@@ -44,3 +44,66 @@ func TestAFaultyStore(t *testing.T) {
 		ok(context.DeadlineExceeded)
 	})
 }
+
+// While decisions are refused, every kind of call is, and nothing is charged.
+func TestAStoreThatRefuses(t *testing.T) {
+	ctx, store := t.Context(), storetest.NewFaulty(memstore.New(nil))
+	limiter, err := sash.New(store, nil, sash.PerHour(5), sash.PerDay(9))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots, err := sash.NewConcurrency(store, nil, 1, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Refuse(30 * time.Second)
+	pair := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
+	for name, call := range map[string]func() (sash.Result, error){
+		"Allow":     func() (sash.Result, error) { return limiter.Allow(ctx, "k") },
+		"AllowAll":  func() (sash.Result, error) { return limiter.AllowAll(ctx, pair...) },
+		"AllowAny":  func() (sash.Result, error) { _, res, err := limiter.AllowAny(ctx, pair...); return res, err },
+		"AllowOnce": func() (sash.Result, error) { return limiter.AllowOnce(ctx, "id", "k", 1) },
+		"AllowUpTo": func() (sash.Result, error) { return limiter.AllowUpTo(ctx, "k", 3) },
+		"Book": func() (sash.Result, error) {
+			r, err := limiter.Book(ctx, "k", 1, time.Hour)
+			return r.Result(), err
+		},
+		"Start": func() (sash.Result, error) {
+			slot, err := slots.Start(ctx, "k")
+			return slot.Result(), err
+		},
+	} {
+		res, err := call()
+		by, refused := res.RefusedBy()
+		if err != nil || !refused || res.RetryAfter != 30*time.Second || by.Limit.Name == "" {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+	}
+	if res, err := limiter.Peek(ctx, "k"); err != nil || res.Remaining != 5 {
+		t.Errorf("%d are left after refusals, %v", res.Remaining, err)
+	}
+	store.Fail(nil)
+	if res, err := limiter.Allow(ctx, "k"); err != nil || !res.Allowed {
+		t.Errorf("afterwards: %+v, %v", res, err)
+	}
+}
+
+func TestASlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewFaulty(memstore.New(nil))
+		limiter, err := sash.New(store, nil, sash.PerHour(5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.Slow(2 * time.Second)
+		began := time.Now()
+		if res, err := limiter.Allow(t.Context(), "k"); err != nil || !res.Allowed || time.Since(began) != 2*time.Second {
+			t.Errorf("after %v: %+v, %v", time.Since(began), res, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := limiter.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
