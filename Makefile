@@ -22,6 +22,8 @@ KUBECONFORM_VERSION = v0.8.0
 KUBERNETES_VERSION  = 1.37.0
 # The container engine of make image and make test-image.
 ENGINE  ?= $(shell docker info >/dev/null 2>&1 && echo docker || command -v podman)
+# The chart library of the reports, and what it is built from.
+ECHARTS  = $(CURDIR)/replay/htmlreport/internal/echarts
 GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -58,6 +60,21 @@ engine: # docker, if its daemon answers, or podman, which needs none. ENGINE=pro
 .PHONY: sbom
 sbom: build ## write bin/sash.cdx.json, the modules that bin/sash is built from (CycloneDX)
 	@GOWORK=off go -C .ci/tools tool cyclonedx-gomod bin -json -std -output $(CURDIR)/bin/sash.cdx.json $(CURDIR)/bin/sash
+
+.PHONY: charts
+charts: charts-build ## get the chart library of the reports from npm, at the versions and hashes of its lock file, and write it where it is embedded (needs npm)
+	@cd bin/echarts && cp echarts.min.js.gz echarts.min.js.sha256 LICENSE $(ECHARTS)
+
+.PHONY: test-charts
+test-charts: charts-build ## check that the embedded chart library is that of npm's packages (needs npm; not part of make test)
+	gzip -dc $(ECHARTS)/echarts.min.js.gz | cmp - bin/echarts/echarts.min.js
+
+.PHONY: charts-build
+charts-build: # npm refuses a package with another hash than in the lock file, and runs none of their scripts
+	@rm -rf bin/echarts && mkdir -p bin/echarts
+	@cp $(ECHARTS)/{package.json,package-lock.json,entry.mjs,build.mjs} bin/echarts
+	@npm ci --silent --ignore-scripts --no-audit --no-fund --prefix bin/echarts
+	@node bin/echarts/build.mjs bin/echarts
 
 .PHONY: test
 test: redis cc ## run every test, against real Redis servers (installs Debian's redis-server and gcc if missing)

@@ -151,7 +151,7 @@ type Point struct {
 
 // Curve returns the limits at which the number of affected clients changes, from 1 to the first that affects none.
 func (d *Demand) Curve() []Point {
-	var curve []Point
+	curve := []Point{}
 	add := func(units int64) {
 		n := d.Affected(units)
 		curve = append(curve, Point{units, n, share(int64(n), int64(len(d.Peaks)))})

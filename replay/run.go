@@ -210,7 +210,9 @@ func (s *tally) admit(a attempt, most *Redis) {
 }
 
 func newOutcome(c *Candidate) *Outcome {
-	o := &Outcome{Policy: c.Name, Retry: c.Retry.String(), Shares: c.Shares, RefusedBy: make(map[string]int64)}
+	o := &Outcome{ // JSON lists are never null
+		Policy: c.Name, Retry: c.Retry.String(), Shares: c.Shares, RefusedBy: make(map[string]int64), Limits: []string{}, OneClient: []Most{},
+	}
 	var algorithms []string
 	for _, rule := range c.rules() {
 		for _, name := range limitNames(rule.Limits) {
@@ -261,6 +263,7 @@ func (s *tally) finish(opts *RunOptions) {
 
 func (s *tally) worst(opts *RunOptions) (clients, routes []Worst) {
 	n := max(0, cmp.Or(opts.Worst, 5))
+	clients, routes = []Worst{}, []Worst{}
 	for i := range s.clients {
 		if c := &s.clients[i]; c.refused > 0 {
 			clients = append(clients, Worst{Name: s.trace.clients[i].name, Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), client: i})

@@ -40,7 +40,7 @@ func ExampleWrite() {
 		Outcomes: outcomes,
 		Heat:     heat,
 	})
-	fmt.Println(err, strings.Count(page.String(), "<svg"), "plots")
+	fmt.Println(err, strings.Count(page.String(), `<div class="plot"`), "charts")
 	// Output:
-	// <nil> 2 plots
+	// <nil> 2 charts
 }

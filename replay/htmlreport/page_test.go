@@ -2,16 +2,20 @@ package htmlreport
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"html"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/replay"
+	"example.com/sash/replay/htmlreport/internal/echarts"
 )
 
 // pageOf is a page about two clients, one of which has a key that looks like HTML.
@@ -56,43 +60,142 @@ func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page 
 	return p
 }
 
-var svgs = regexp.MustCompile(`(?s)<svg.*?</svg>`)
+// write returns the page as text, and what it is without the library, the script and the style, which are the same in
+// every page.
+func write(t *testing.T, p *Page) (text, rest string) {
+	t.Helper()
+	var all bytes.Buffer
+	if err := Write(&all, p); err != nil {
+		t.Fatal(err)
+	}
+	library, err := echarts.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, rest = all.String(), all.String()
+	for _, own := range []string{library, script, style} {
+		if strings.Count(rest, own) != 1 {
+			t.Fatalf("the page has %d times %.60q", strings.Count(rest, own), own)
+		}
+		rest = strings.Replace(rest, own, "", 1)
+	}
+	return text, rest
+}
 
 func TestThePageStandsAlone(t *testing.T) {
 	for _, algorithm := range []sash.Algorithm{sash.SlidingLog, sash.FixedWindow} {
-		p := pageOf(t, algorithm, sash.Every(10, 10*time.Second), sash.PerHour(50))
-		var page bytes.Buffer
-		if err := Write(&page, p); err != nil {
-			t.Fatal(err)
-		}
-		text := page.String()
-		for _, no := range []string{"<script", "<link", "src=", "@import", "url(", "<b>"} {
+		_, text := write(t, pageOf(t, algorithm, sash.Every(10, 10*time.Second), sash.PerHour(50)))
+		for _, no := range []string{"<link", "src=", "@import", "url(", "<b>", "://", "<style>b", "onload"} {
 			if strings.Contains(text, no) {
 				t.Errorf("%v: the page has %q", algorithm, no)
 			}
 		}
-		for _, link := range regexp.MustCompile(`https?://[^"' ]+`).FindAllString(text, -1) {
-			if !strings.HasPrefix(link, "http://www.w3.org/") { // names of XML, which are not fetched
-				t.Errorf("%v: the page names %s", algorithm, link)
-			}
+		if strings.Count(text, "<script") != 3 || strings.Count(text, "<script></script>") != 2 || strings.Count(text, `<script type="application/json" id="data">`) != 1 {
+			t.Errorf("%v: the page has other scripts than the library, its own and its numbers", algorithm)
 		}
-		plots := svgs.FindAllString(text, -1)
-		if len(plots) != 4 {
-			t.Fatalf("%v: %d plots, want the curve, the heat map and two windows", algorithm, len(plots))
-		}
-		for _, plot := range plots {
-			decoder := xml.NewDecoder(strings.NewReader(plot))
-			for {
-				if _, err := decoder.Token(); errors.Is(err, io.EOF) {
-					break
-				} else if err != nil {
-					t.Fatalf("%v: %v in %.200s", algorithm, err, plot)
-				}
-			}
+		if n := strings.Count(text, `<div class="plot"`); n != 4 {
+			t.Errorf("%v: %d charts, want the curve, the heat map and two windows", algorithm, n)
 		}
 		if !strings.Contains(text, "&lt;script&gt;") || !strings.Contains(text, "10/10s, 50/1h") {
 			t.Errorf("%v: the page lacks the candidate or the client", algorithm)
 		}
+	}
+}
+
+// The policy of the page lets a browser run and apply exactly what the page brings, and load nothing.
+func TestThePolicyIsThatOfThePage(t *testing.T) {
+	text, _ := write(t, pageOf(t, sash.SlidingLog, sash.PerMinute(10)))
+	policy := html.UnescapeString(regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)[1])
+	want := "default-src 'none'; script-src"
+	for _, tags := range []string{`(?s)<script>(.*?)</script>`, `(?s)<style>(.*?)</style>`} {
+		for _, inline := range regexp.MustCompile(tags).FindAllStringSubmatch(text, -1) {
+			sum := sha256.Sum256([]byte(inline[1]))
+			want += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+		}
+		if strings.Contains(tags, "script") {
+			want += "; style-src"
+		}
+	}
+	if want += "; base-uri 'none'; form-action 'none'"; policy != want {
+		t.Errorf("the policy is\n%s\nwant\n%s", policy, want)
+	}
+}
+
+// The numbers of the charts are those of the replay.
+func TestTheChartsHaveTheNumbers(t *testing.T) {
+	p := pageOf(t, sash.SlidingLog, sash.Every(10, 10*time.Second), sash.PerHour(50))
+	p.Clients = "networks"
+	_, text := write(t, p)
+	var got struct {
+		Noun  string
+		Curve struct {
+			Lines []struct {
+				Window string
+				Points []replay.Point
+			}
+			Tried []struct {
+				Limit    string
+				Line     int
+				Units    int64
+				Affected int `json:"clients_affected"`
+			}
+		}
+		Heat struct {
+			Names []string
+			Cells [][3]int64
+		}
+		Windows []struct {
+			Limit   string
+			Units   int64
+			Steps   [][2]float64
+			Refused [][2]float64
+		}
+	}
+	data := regexp.MustCompile(`(?s)id="data">(.*?)</script>`).FindStringSubmatch(text)[1]
+	if err := json.Unmarshal([]byte(data), &got); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(data, "null") || strings.Contains(data, "<") {
+		t.Errorf("the numbers have a list that is null, or HTML: %s", data)
+	}
+	if got.Noun != "networks" || !strings.Contains(text, "networks limited") || strings.Contains(text, "clients limited") {
+		t.Errorf("the networks are called %s", got.Noun)
+	}
+	for i, d := range p.Demand {
+		if l := got.Curve.Lines[i]; l.Window != d.Window || !slices.Equal(l.Points, d.Curve) {
+			t.Errorf("line %d is %v, want %v", i, l, d.Curve)
+		}
+	}
+	// One client had at most 29 units in ten seconds and both had 40 and 80 in the hour of the log.
+	if len(got.Curve.Tried) != 2 || got.Curve.Tried[0].Limit != "10/10s" || got.Curve.Tried[0].Affected != 1 || got.Curve.Tried[1].Line != 1 || got.Curve.Tried[1].Units != 50 || got.Curve.Tried[1].Affected != 1 {
+		t.Errorf("the limits that were tried are %+v", got.Curve.Tried)
+	}
+	units := make([]int64, len(got.Heat.Names))
+	for _, cell := range got.Heat.Cells {
+		units[cell[1]] += cell[2]
+	}
+	for i, row := range p.Heat.Units {
+		want := int64(0)
+		for _, n := range row {
+			want += n
+		}
+		if units[i] != want {
+			t.Errorf("the heat map has %d units of %s, want %d", units[i], got.Heat.Names[i], want)
+		}
+	}
+	refused := 0.0
+	for _, r := range got.Windows[0].Refused {
+		refused += r[1]
+	}
+	from, to := p.Timeline.around(0).Add(-15*time.Second), p.Timeline.around(0).Add(15*time.Second)
+	want := 0.0
+	for _, m := range p.Timeline.Moments {
+		if !m.Allowed && !m.At.Before(from) && !m.At.After(to) {
+			want++
+		}
+	}
+	if refused != want || want == 0 || got.Windows[1].Limit != "50/1h" {
+		t.Errorf("the window shows %v refused calls, want %v", refused, want)
 	}
 }
 

@@ -2,21 +2,52 @@ package htmlreport
 
 import (
 	"cmp"
-	"fmt"
-	"html/template"
+	"encoding/json"
+	"math"
 	"slices"
 	"time"
-
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"example.com/sash"
 )
 
-// plot plots the units in the window of one limit over time, around its first refusal, or else the time at which it was
-// fullest.
-func (t *Timeline) plot(number int) (template.HTML, error) {
+// A chart is the units in the window of one limit over time.
+type chart struct {
+	Limit   string     `json:"limit"`
+	Units   int64      `json:"units"`
+	From    float64    `json:"from"`
+	To      float64    `json:"to"`
+	Band    []float64  `json:"band,omitempty"` // the window that ends at the first refusal
+	Steps   []point    `json:"steps"`
+	Refused []refusals `json:"refused"`
+
+	Around time.Time `json:"-"`
+	Count  int       `json:"-"` // all refusals that are drawn
+	First  []refusal `json:"-"` // the first of them
+	Most   int64     `json:"-"`
+}
+
+// A point has a time, in seconds since the epoch, and the units in the window from then on.
+type point struct{ X, Y float64 }
+
+// MarshalJSON implements json.Marshaler.
+func (p point) MarshalJSON() ([]byte, error) { return json.Marshal([2]float64{1e3 * p.X, p.Y}) }
+
+// refusals are so close to each other that they are one mark: the time of the first, and how many they are.
+type refusals [2]float64
+
+// A refusal is a refused call, with the units in the window.
+type refusal struct {
+	At         time.Time
+	Cost, Used int64
+}
+
+const (
+	columns      = 500 // of a chart, in which the highest and the lowest can be told apart
+	mostRefusals = 20  // in a table
+)
+
+// chart draws the window of one limit around its first refusal, or else the time at which it was fullest.
+func (t *Timeline) chart(number int) chart {
 	limit := t.Limits[number]
 	window := limit.Window
 	switch limit.Period {
@@ -29,56 +60,62 @@ func (t *Timeline) plot(number int) (template.HTML, error) {
 	}
 	around := t.around(number)
 	from, to := around.Add(-window-window/2), around.Add(window+window/2)
-
-	p := newPlot()
-	p.Title.Text = limit.String()
-	p.X.Label.Text, p.Y.Label.Text = "time, UTC", "units in the window"
-	p.X.Tick.Marker, p.Y.Tick.Marker = timeTicks{}, plainTicks{}
-	p.Legend.Top, p.Legend.Left = true, true
-	top := 1.15 * float64(limit.Units)
+	c := chart{
+		Limit: limit.String(), Units: limit.Units, From: millis(from), To: millis(to), Around: around, Most: t.highest(number),
+		Steps: thin(t.used(number, from, to), unix(from), unix(to)), Refused: []refusals{},
+	}
 	if limit.Period == 0 {
-		band, err := plotter.NewPolygon(plotter.XYs{{X: unix(around.Add(-window)), Y: 0}, {X: unix(around), Y: 0}, {X: unix(around), Y: top}, {X: unix(around.Add(-window)), Y: top}})
-		if err != nil {
-			return "", err
-		}
-		band.Color, band.Width = bandColor, 0
-		p.Add(band)
-		p.Legend.Add("the window at "+around.Format("15:04:05"), band)
+		c.Band = []float64{millis(around.Add(-window)), millis(around)}
 	}
-	used, err := plotter.NewLine(t.used(number, from, to))
-	if err != nil {
-		return "", err
-	}
-	used.StepStyle, used.Color, used.Width = plotter.PostStep, colors[0], vg.Points(1.5)
-	line, err := plotter.NewLine(plotter.XYs{{X: unix(from), Y: float64(limit.Units)}, {X: unix(to), Y: float64(limit.Units)}})
-	if err != nil {
-		return "", err
-	}
-	line.Color, line.Dashes = limitColor, []vg.Length{vg.Points(4), vg.Points(3)}
-	p.Add(used, line)
-	p.Legend.Add("units in it", used)
-	p.Legend.Add("the limit", line)
-	var refused plotter.XYs
+	column := (c.To - c.From) / columns
 	for _, m := range t.Moments {
-		if !m.Allowed && !m.At.Before(from) && !m.At.After(to) {
-			refused = append(refused, plotter.XY{X: unix(m.At), Y: 1.05 * float64(limit.Units)})
+		if m.Allowed || m.At.Before(from) || m.At.After(to) {
+			continue
+		}
+		if c.Count++; c.Count <= mostRefusals {
+			c.First = append(c.First, refusal{m.At, m.Cost, m.Used[number]})
+		}
+		if last := len(c.Refused) - 1; last >= 0 && millis(m.At) < c.Refused[last][0]+column {
+			c.Refused[last][1]++
+		} else {
+			c.Refused = append(c.Refused, refusals{millis(m.At), 1})
 		}
 	}
-	if len(refused) > 0 {
-		crosses, err := plotter.NewScatter(refused)
-		if err != nil {
-			return "", err
-		}
-		crosses.GlyphStyle = draw.GlyphStyle{Color: refusalColor, Radius: 3, Shape: draw.CrossGlyph{}}
-		p.Add(crosses)
-		p.Legend.Add("refused", crosses)
-	}
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = unix(from), unix(to), 0, 1.4*float64(limit.Units)
-	if highest := t.highest(number); highest > limit.Units { // an approximate algorithm measured in a sliding window
-		p.Y.Max = 1.4 * float64(highest)
-	}
-	return svg(p, tall, fmt.Sprintf("Units in the window of %s of one client over time, %d refusals shown", limit, len(refused)))
+	return c
 }
+
+// thin leaves out steps that a chart cannot show: of each column it keeps the first, the last, the lowest and the highest.
+func thin(steps []point, from, to float64) []point {
+	if len(steps) <= 4*columns {
+		return steps
+	}
+	var some []point
+	for len(steps) > 0 {
+		end := from + (math.Floor((steps[0].X-from)/(to-from)*columns)+1)/columns*(to-from)
+		n := 1
+		for n < len(steps) && steps[n].X < end {
+			n++
+		}
+		low, high := 0, 0
+		for i, s := range steps[:n] {
+			if s.Y < steps[low].Y {
+				low = i
+			}
+			if s.Y > steps[high].Y {
+				high = i
+			}
+		}
+		keep := []int{0, low, high, n - 1}
+		slices.Sort(keep)
+		for _, i := range slices.Compact(keep) {
+			some = append(some, steps[i])
+		}
+		steps = steps[n:]
+	}
+	return some
+}
+
+func unix(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // around returns the time of the limit's first refusal, or else the time at which its window was fullest.
 func (t *Timeline) around(number int) time.Time {
@@ -103,7 +140,7 @@ func (t *Timeline) highest(number int) (most int64) {
 
 // used returns the units in the window as steps. With an exact algorithm and a sliding window it falls when a unit
 // leaves; otherwise it is known only at the times of requests.
-func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
+func (t *Timeline) used(number int, from, to time.Time) []point {
 	limit := t.Limits[number]
 	type change struct {
 		at    time.Time
@@ -111,10 +148,10 @@ func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
 	}
 	var changes []change
 	if !t.Algorithm.Exact() || limit.Period != 0 {
-		var steps plotter.XYs
+		var steps []point
 		for _, m := range t.Moments {
 			if !m.At.Before(from) && !m.At.After(to) {
-				steps = append(steps, plotter.XY{X: unix(m.At), Y: float64(m.Used[number])})
+				steps = append(steps, point{X: unix(m.At), Y: float64(m.Used[number])})
 			}
 		}
 		return steps
@@ -132,15 +169,15 @@ func (t *Timeline) used(number int, from, to time.Time) plotter.XYs {
 		return cmp.Compare(a.units, b.units)
 	})
 	units := int64(0)
-	steps := plotter.XYs{{X: unix(from)}}
+	steps := []point{{X: unix(from)}}
 	for _, c := range changes {
 		if units += c.units; c.at.Before(from) {
 			steps[0].Y = float64(units)
 		} else if last := len(steps) - 1; steps[last].X == unix(c.at) { // one step for all changes at one instant
 			steps[last].Y = float64(units)
 		} else if !c.at.After(to) {
-			steps = append(steps, plotter.XY{X: unix(c.at), Y: float64(units)})
+			steps = append(steps, point{X: unix(c.at), Y: float64(units)})
 		}
 	}
-	return append(steps, plotter.XY{X: unix(to), Y: steps[len(steps)-1].Y})
+	return append(steps, point{X: unix(to), Y: steps[len(steps)-1].Y})
 }

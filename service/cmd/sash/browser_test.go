@@ -8,45 +8,115 @@ import (
 	"fmt"
 	"html"
 	"image/png"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
 )
 
-// browse opens a page in headless Chromium, and returns its DOM after scripts and styles, and its console.
-func browse(t *testing.T, page string, more ...string) (dom, console string) {
+// openReport opens a report and waits until its charts are drawn.
+func openReport(t *testing.T, file string, charts int) *tab {
 	t.Helper()
-	args := append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
-		"--user-data-dir=" + t.TempDir(), "--window-size=1100,3000"}, more...)
-	cmd := exec.CommandContext(t.Context(), "chromium", append(args, "file://"+page)...)
-	var out, err bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &err
-	if failed := cmd.Run(); failed != nil {
-		t.Fatalf("chromium: %v\n%s", failed, err.String())
-	}
-	for line := range strings.Lines(err.String()) {
-		if strings.Contains(line, ":CONSOLE") || strings.Contains(line, "Refused to") {
-			console += line
-		}
-	}
-	return out.String(), console
+	page := openTab(t, "file://"+file)
+	page.until(fmt.Sprintf(`document.documentElement.dataset.drawn === '%d' && document.querySelectorAll('.plot svg').length === %[1]d`, charts))
+	return page
 }
 
-// The report renders in a real browser without warnings, and its numbers are those of the JSON.
+// point moves the mouse to a part of an element, and returns the tooltip's lines.
+func (p *tab) point(element string, across, down float64) string {
+	p.t.Helper()
+	p.text(`(` + element + `.scrollIntoView({ block: 'center' }), '')`)
+	at := strings.Fields(p.text(fmt.Sprintf(`(({ x, y, width, height }) => (x + %g * width) + ' ' + (y + %g * height))(%s.getBoundingClientRect())`, across, down, element)))
+	x, _ := strconv.ParseFloat(at[0], 64)
+	y, _ := strconv.ParseFloat(at[1], 64)
+	const tip = `[...document.querySelectorAll('.tip')].find((tip) => tip.checkVisibility({ visibilityProperty: true, opacityProperty: true }))`
+	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, 1, 1))
+	p.until(tip + ` === undefined`) // that of another part has gone
+	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x-1, y), chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x, y))
+	p.until(tip + ` !== undefined`)
+	return p.text(`[...` + tip + `.children].map((line) => line.textContent).join('\n')`)
+}
+
+// cell is a script for a cell of the heat map, in a row.
+func cell(row int) string {
+	return fmt.Sprintf(`((cells) => {
+		const top = (cell) => Math.round(cell.getBoundingClientRect().top);
+		const rows = [...new Set(cells.map(top))].sort((a, b) => a - b);
+		return cells.find((cell) => top(cell) === rows[%d]);
+	})([...document.querySelectorAll('#heat svg path[fill^="rgb("]')])`, row)
+}
+
+// fits checks that the page is no wider than the screen, that no text of a chart is cut off, and that no legend is over
+// the lines of its chart.
+func (p *tab) fits(width int) {
+	p.t.Helper()
+	p.until(fmt.Sprintf(`document.documentElement.scrollWidth <= %d`, width))
+	if cut := p.text(`[...document.querySelectorAll('.plot svg')].flatMap((svg) => {
+		const all = svg.getBoundingClientRect();
+		return [...svg.querySelectorAll('text')].filter((text) => {
+			const r = text.getBoundingClientRect();
+			return !text.closest('[clip-path]') && r.width > 0 && (r.left < all.left - 1 || r.right > all.right + 1 || r.top < all.top - 1 || r.bottom > all.bottom + 1);
+		}).map((text) => svg.parentElement.parentElement.id + ': ' + text.textContent);
+	}).join('; ')`); cut != "" {
+		p.t.Errorf("at %d wide texts are cut off: %s", width, cut)
+	}
+	if over := p.text(`['curve', 'window0'].filter((id) => {
+		const texts = [...document.querySelectorAll('#' + id + ' svg text')];
+		const legend = texts.find((text) => /^(in any .*|used)$/.test(text.textContent)).getBoundingClientRect();
+		const lines = [...document.querySelectorAll('#' + id + ' svg path[fill=none][stroke]')].map((path) => path.getBoundingClientRect()).filter((r) => r.width > 100);
+		return lines.some((line) => legend.bottom > line.top);
+	}).join()`); over != "" {
+		p.t.Errorf("at %d wide a legend is over the lines of %s", width, over)
+	}
+}
+
+// colors counts the colors of a picture, and the share of its pixels that are nearly white.
+func colors(t *testing.T, picture []byte) (counts map[[3]uint32]int, white float64) {
+	t.Helper()
+	shown, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts = make(map[[3]uint32]int)
+	all := 0
+	for y := 0; y < shown.Bounds().Dy(); y += 2 {
+		for x := 0; x < shown.Bounds().Dx(); x += 2 {
+			r, g, b, _ := shown.At(x, y).RGBA()
+			counts[[3]uint32{r >> 8, g >> 8, b >> 8}]++
+			if all++; r>>8 > 235 && g>>8 > 235 && b>>8 > 235 {
+				white++
+			}
+		}
+	}
+	return counts, white / float64(all)
+}
+
+// The report works in a real browser: its numbers are those of the JSON, its charts have tooltips, and nothing is cut off,
+// in the light and in the dark, on a desk and on a phone.
 func TestBrowserShowsTheReport(t *testing.T) {
 	log := wholeLog
 	if _, err := os.Stat(log); err != nil {
 		log = sampleLog
 	}
-	dir := t.TempDir()
-	page, picture := filepath.Join(dir, "report.html"), filepath.Join(dir, "report.png")
-	code, out, failed := sash(t, nil, "replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--algorithm", "sliding-log,fixed-window", "--html", page, "--json", log)
+	file := filepath.Join(t.TempDir(), "report.html")
+	code, out, failed := sash(t, nil, "replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--algorithm", "sliding-log,fixed-window", "--html", file, "--json", log)
 	if code != 0 {
 		t.Fatal(code, failed)
 	}
 	var report struct {
+		Demand []struct {
+			Window string
+			Curve  []struct {
+				Units    int64
+				Affected int `json:"clients_affected"`
+			}
+		}
 		Candidates []struct {
 			Limits         []string
 			Refused        int64
@@ -57,51 +127,141 @@ func TestBrowserShowsTheReport(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
-	dom, console := browse(t, page, "--dump-dom")
-	if console != "" {
-		t.Errorf("the console: %s", console)
-	}
-	_, table, _ := strings.Cut(dom, `<table id="candidates">`)
-	table, _, _ = strings.Cut(table, "</table>")
-	rows := strings.Split(table, "<tr>")[2:]
+	page := openReport(t, file, 3) // the curve, the heat map and the window
+	rows := strings.Split(page.text(`document.getElementById('candidates').innerHTML`), "<tr>")[2:]
 	if len(rows) != len(report.Candidates) {
-		t.Fatalf("%d rows for %d candidates: %s", len(rows), len(report.Candidates), table)
+		t.Fatalf("%d rows for %d candidates: %s", len(rows), len(report.Candidates), rows)
 	}
+	grouped := func(n int64) string { return page.text(fmt.Sprintf(`(%d).toLocaleString('en-US')`, n)) }
 	for i, c := range report.Candidates {
 		for _, want := range []string{
-			html.EscapeString(strings.Join(c.Limits, ", ")), fmt.Sprintf("<td>%d <", c.Refused),
-			fmt.Sprintf("(%.2f%%)", 100*c.RefusedShare), fmt.Sprintf("<td>%d <", c.ClientsLimited),
+			html.EscapeString(strings.Join(c.Limits, ", ")), "<td>" + grouped(c.Refused) + " <",
+			fmt.Sprintf("(%.2f%%)", 100*c.RefusedShare), "<td>" + grouped(c.ClientsLimited) + " <",
 		} {
 			if !strings.Contains(rows[i], want) {
 				t.Errorf("row %d has no %q: %s", i, want, rows[i])
 			}
 		}
 	}
-	if n := strings.Count(dom, "<svg"); n != 3 {
-		t.Errorf("%d plots, want the curve, the heat map and the window", n)
-	}
-	if _, console = browse(t, page, "--screenshot="+picture); console != "" {
-		t.Errorf("the console: %s", console)
-	}
-	shown, err := os.Open(picture)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer shown.Close()
-	image, err := png.Decode(shown)
-	if err != nil {
-		t.Fatal(err)
-	}
-	colors := make(map[[3]uint32]int)
-	for y := 0; y < image.Bounds().Dy(); y += 2 {
-		for x := 0; x < image.Bounds().Dx(); x += 2 {
-			r, g, b, _ := image.At(x, y).RGBA()
-			colors[[3]uint32{r >> 8, g >> 8, b >> 8}]++
-		}
-	}
-	for what, color := range map[string][3]uint32{"the curve's line": {0, 114, 178}, "the window's band": {255, 236, 179}, "the page": {246, 247, 249}} {
-		if colors[color] < 20 {
+	counts, _ := colors(t, page.shoot("light"))
+	for what, color := range map[string][3]uint32{"the curve's line": {0, 114, 178}, "the page": {246, 247, 249}, "the window's band": {255, 236, 179}} {
+		if counts[color] < 20 {
 			t.Errorf("the picture does not show %s", what)
 		}
 	}
+	page.fits(1280)
+
+	// The tooltip of a limit has the clients that it affects in every window, as the JSON has them.
+	lines := strings.Split(page.point(`document.getElementById('curve')`, 0.4, 0.5), "\n")
+	text, _, _ := strings.Cut(strings.TrimPrefix(lines[0], "a limit of "), " ")
+	units, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || units < 2 || len(lines) < 1+len(report.Demand) {
+		t.Fatalf("the tooltip is %q", lines)
+	}
+	for i, d := range report.Demand {
+		affected := 0
+		for _, p := range d.Curve {
+			if p.Units <= units {
+				affected = p.Affected
+			}
+		}
+		if want := fmt.Sprintf("in any %s: %s client", d.Window, grouped(int64(affected))); !strings.HasPrefix(lines[1+i], want) {
+			t.Errorf("line %d of the tooltip is %q, want %q", i, lines[1+i], want)
+		}
+	}
+	for _, try := range []string{"10/1m", "20/10s", "75/1h"} {
+		if page.text(`String([...document.querySelectorAll('#curve svg text')].some((text) => text.textContent === '`+try+`'))`) != "true" {
+			t.Errorf("the curve has no mark for %s", try)
+		}
+	}
+	if tip := page.point(cell(3), 0.5, 0.5); !strings.Contains(tip, " unit") || !strings.Contains(tip, " from 2015-05-") {
+		t.Errorf("the tooltip of the heat map is %q", tip)
+	}
+	if tip := page.point(`document.getElementById('window0')`, 0.6, 0.6); !strings.Contains(tip, " in the window") || !strings.Contains(tip, "UTC") {
+		t.Errorf("the tooltip of the window is %q", tip)
+	}
+
+	page.scheme("dark")
+	page.until(`getComputedStyle(document.body).backgroundColor === 'rgb(20, 24, 29)'`)
+	page.until(`document.querySelector('#curve svg path[stroke="#56b4e9"]') !== null`)
+	if _, white := colors(t, page.shoot("dark")); white > 0.02 {
+		t.Errorf("in the dark %.1f%% of the page is white", 100*white)
+	}
+	page.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
+	page.until(`document.querySelector('#curve svg').clientWidth < 390`)
+	page.fits(390)
+	page.until(`document.getElementById('candidates').parentElement.classList.contains('more')`) // and says so
+	page.shoot("dark-phone")
+	page.scheme("light")
+	page.until(`document.querySelector('#curve svg path[stroke="#0072b2"]') !== null`)
+	page.shoot("light-phone")
+}
+
+// intruder adds what a page could hold that a name got into, and counts what the policy refuses.
+const intruder = `(() => {
+  const url = %q;
+  window.refused = 0;
+  document.addEventListener('securitypolicyviolation', () => window.refused++);
+  for (const [tag, more] of [['script', { textContent: "document.title = 'taken'" }], ['style', { textContent: 'h1 { display: none }' }],
+    ['script', { src: url + '/script' }], ['img', { src: url + '/image' }]]) document.body.append(Object.assign(document.createElement(tag), more));
+  fetch(url + '/fetch').catch(() => {});
+  return '';
+})()`
+
+// Clients may be named anything. The page shows their names as text, runs nothing of them, and reaches nobody.
+func TestBrowserReportOfHostileNames(t *testing.T) {
+	names := []string{
+		`<script>document.title='taken'</script>`, `</script><script>document.title='taken'</script>`, `<img src=x onerror=document.title='taken'>`,
+		`'-(document.title='taken')-'`, "\u202egnp.exe", "\xff\xfe\x01", strings.Repeat("long", 2000), "مرحبا بالعالم", "{{7*7}}", "<b>",
+	}
+	log := filepath.Join(t.TempDir(), "access.log")
+	var lines strings.Builder
+	for i, name := range names {
+		for j := range 20 - i {
+			fmt.Fprintf(&lines, "192.0.2.7 - - [20/Nov/2026:10:%02d:%02d +0000] \"GET /%s HTTP/1.1\" 200 1 \"-\" \"%s\"\n", i, j, strings.ReplaceAll(name, " ", "+"), name)
+		}
+	}
+	put(t, log, lines.String())
+	file := filepath.Join(t.TempDir(), "report.html")
+	code, out, failed := sash(t, nil, "replay", "--try", "3/1m", "--key", "user_agent", "--worst", "20", "--html", file, log)
+	if code != 0 || !strings.Contains(out, "155 requests of 10 clients") {
+		t.Fatal(code, out, failed)
+	}
+	page := openReport(t, file, 3)
+	check := func(when string) {
+		t.Helper()
+		if title := page.text(`document.title`); title != "What these limits would have done" {
+			t.Errorf("%s: the title is %q", when, title)
+		}
+		if n := page.text(`String(document.querySelectorAll('img, iframe, object, embed, link, b:not(.tip > b), script').length)`); n != "3" {
+			t.Errorf("%s: the page has %s elements of a name, or scripts, want its own 3 scripts", when, n)
+		}
+	}
+	check("opened")
+	for i, want := range []string{names[0], names[1], names[2], names[3], `\u202egnp.exe`, `\xff\xfe\x01`, strings.Repeat("long", 50) + "…", names[7], names[8], names[9]} {
+		tip := page.point(cell(i), 0.5, 0.5)
+		if name, _, _ := strings.Cut(tip, "\n"); name != want {
+			t.Errorf("the tooltip of client %d names %q, want %q", i, name, want)
+		}
+		check("client " + strconv.Itoa(i))
+	}
+	page.fits(1280)
+	page.shoot("hostile")
+
+	// What would get into the page all the same could not run, nor reach anybody.
+	reached := make(chan string, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.URL.Path }))
+	t.Cleanup(other.Close)
+	page.deaf.Store(true) // refusals stand in the console
+	page.text(fmt.Sprintf(intruder, other.URL))
+	page.until(`window.refused === 5 && document.querySelector('h1').checkVisibility()`)
+	if title := page.text(`document.title`); title == "taken" {
+		t.Error("a script that is not the page's own has run")
+	}
+	if len(reached) > 0 {
+		t.Errorf("the page reached %s", <-reached)
+	}
+	page.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
+	page.fits(390)
+	page.shoot("hostile-phone")
 }

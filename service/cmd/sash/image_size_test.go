@@ -10,7 +10,7 @@ import (
 	"example.com/sash/redistest"
 )
 
-// The binary of the image serves, and has no plots, fonts, PDF, terminals and expressions.
+// The binary of the image serves, and has no charts, plots, fonts, PDF, terminals and expressions.
 func TestTheBinaryOfTheImageIsSmall(t *testing.T) {
 	const most = 25_000_000
 	compile := exec.CommandContext(t.Context(), "make", "-C", "../../..", "static")
@@ -34,7 +34,7 @@ func TestTheBinaryOfTheImageIsSmall(t *testing.T) {
 		if !strings.HasPrefix(dep.Path, "example.com/sash") {
 			outside++
 		}
-		for _, word := range []string{"plot", "fonts", "pdf", "svg", "freetype", "charm", "progressbar", "x/term", "expr"} {
+		for _, word := range []string{"sash/replay", "plot", "fonts", "pdf", "svg", "freetype", "charm", "progressbar", "x/term", "expr"} {
 			if strings.Contains(dep.Path, word) {
 				t.Errorf("it has %s", dep.Path)
 			}

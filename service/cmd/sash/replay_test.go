@@ -191,7 +191,7 @@ func TestErrorsDoNotTellHiddenClients(t *testing.T) {
 	}
 }
 
-func TestThePageOfAPolicyHasEveryPlot(t *testing.T) {
+func TestThePageOfAPolicyHasEveryChart(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "report.html")
 	code, out, err := sash(t, nil, "replay", "--policy", "../../example.yaml", "--html", page, sampleLog)
 	if code != 0 || !strings.Contains(out, "What clients ask for at most") {
@@ -202,8 +202,8 @@ func TestThePageOfAPolicyHasEveryPlot(t *testing.T) {
 		t.Fatal(failed)
 	}
 	// The curve, the heat map, and the windows of the two limits that hold for an address.
-	if n := strings.Count(string(text), "<svg"); n != 4 || !strings.Contains(string(text), `id="demand"`) {
-		t.Errorf("%d plots, want 4", n)
+	if n := strings.Count(string(text), `<div class="plot"`); n != 4 || !strings.Contains(string(text), `id="demand"`) {
+		t.Errorf("%d charts, want 4", n)
 	}
 }
 

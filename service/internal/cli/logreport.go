@@ -42,6 +42,16 @@ type logReport struct {
 	lines int64
 }
 
+// noun is what the log's clients are called: those of a key such as prefix(remote_address, 24) are networks.
+func (r *logReport) noun() string {
+	if strings.HasPrefix(strings.TrimSpace(r.Key), "prefix(") {
+		return "network"
+	}
+	return "client"
+}
+
+func (r *logReport) clients(n int64) string { return count(n, r.noun()) }
+
 type brokenLine struct {
 	File   string `json:"file"`
 	Line   int64  `json:"line"`
@@ -62,6 +72,9 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
 		Key: r.key(), Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
 		Files: r.files, Notes: append([]string{}, r.stats.Notes...), lines: r.stats.Lines,
+	}
+	if r.policy.file != "" && !r.policy.costs {
+		report.Cost = "that of the rule"
 	}
 	if first, last := trace.Span(); !first.IsZero() {
 		report.First, report.Last, report.SpanSeconds = first.Format(timeForm), last.Format(timeForm), last.Sub(first).Seconds()
@@ -103,7 +116,7 @@ func (r *logReading) key() string {
 // shellText returns an argument as a shell takes it.
 func shellText(arg string) string {
 	plain := func(c rune) bool {
-		return c == '_' || c == '.' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		return strings.ContainsRune("_-./:=,@%+", c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	}
 	if strings.TrimFunc(arg, plain) == "" {
 		return arg
@@ -132,17 +145,39 @@ func (r *logReading) withSource(words string) string {
 	return strings.Replace(words, "the address", "the address in "+r.stats.Client, 1)
 }
 
+// An aside is some requests of a log, and what is to be said of them.
+type aside struct {
+	n    int64
+	what string
+}
+
+func (r *logReport) asides() (some []aside) {
+	for _, p := range []aside{
+		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
+		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
+	} {
+		if p.n > 0 {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+// how returns how the lines were read.
+func (r *logReport) how() string {
+	if r.Wrapping == "" {
+		return cmp.Or(r.Format, "nothing known")
+	}
+	return cmp.Or(r.Format, "nothing known") + " in " + r.Wrapping
+}
+
 // logText writes what was understood, before anything else.
 func logText(t *text, r *logReport) {
-	format := cmp.Or(r.Format, "nothing known")
-	if r.Wrapping != "" {
-		format += " in " + r.Wrapping
-	}
 	broken := "none broken"
 	if r.Broken > 0 {
 		broken = part(r.Broken, r.BrokenShare) + " broken"
 	}
-	t.say("Read as %s: %s of %s, %s.", format, count(r.lines, "line"), filesText(r.Files), broken)
+	t.say("Read as %s: %s of %s, %s.", r.how(), count(r.lines, "line"), filesText(r.Files), broken)
 	client := "A client is " + r.Client
 	if r.Key != "" {
 		client += " (--key " + shellText(r.Key) + ")"
@@ -155,18 +190,10 @@ func logText(t *text, r *logReport) {
 		client += ", such as " + strings.Join(examples, ", ")
 	}
 	t.say("%s.", client)
-	t.say("%d requests of %s in %s, from %s to %s", r.Requests, clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
+	t.say("%d requests of %s in %s, from %s to %s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
 	var more []string
-	for _, part := range []struct {
-		n    int64
-		what string
-	}{
-		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
-		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
-	} {
-		if part.n > 0 {
-			more = append(more, fmt.Sprintf("%d %s", part.n, part.what))
-		}
+	for _, p := range r.asides() {
+		more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
 	}
 	if len(more) > 0 {
 		t.say("(%s)", strings.Join(more, "; "))

@@ -17,7 +17,7 @@ const (
 )
 
 // studies returns the commands that the binary of the image does not have. They study access logs, draw and
-// put load on a Redis: with plots, fonts, expressions and terminals, which serving does not need.
+// put load on a Redis: with charts, expressions and terminals, which serving does not need.
 func (a *app) studies() []*cobra.Command {
 	return []*cobra.Command{a.demo(), a.replay(), a.suggest(), a.top(), a.verify()}
 }

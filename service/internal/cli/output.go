@@ -49,8 +49,7 @@ func (t *text) table(flags uint) *tabwriter.Writer {
 	return tabwriter.NewWriter(t, 0, 0, 2, ' ', flags)
 }
 
-func units(n int64) string   { return count(n, "unit") }
-func clients(n int64) string { return count(n, "client") }
+func units(n int64) string { return count(n, "unit") }
 
 func count(n int64, what string) string {
 	if n == 1 {

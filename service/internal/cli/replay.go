@@ -111,7 +111,7 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	}
 	if r.html != "" {
 		bar := a.progress("drawing", log.Requests)
-		err := r.page(ctx, trace.WithProgress(bar.pass), candidates, &report)
+		err := r.page(ctx, a, trace.WithProgress(bar.pass), candidates, &report)
 		bar.end()
 		if err != nil {
 			return err

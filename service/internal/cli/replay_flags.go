@@ -46,7 +46,7 @@ func (r *replayFlags) register(cmd *cobra.Command) {
 	f.StringArrayVar(&r.failIf, "fail-if", nil, "exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")
 	f.StringArrayVar(&r.reserves, "reserve", nil, "part of the limits that requests of a class leave to others, as an `expression` and a percentage: 'user == \"cron\": 5%'; compared with no reserve; repeat it for more classes")
 	f.BoolVar(&r.days, "days", false, "report for each day when limits first refused, and how much; --reserve does too")
-	f.StringVar(&r.html, "html", "", "also write a report with plots to this `file`: one page that needs no other files")
+	f.StringVar(&r.html, "html", "", "also write a report with charts to this `file`: one page that needs no other files")
 	f.StringVar(&r.client, "client", "", "client whose window the report shows (default: the one that the first candidate refuses most)")
 }
 

@@ -19,6 +19,7 @@ type policyFlags struct {
 	file    string
 	domain  string
 	entries []string
+	costs   bool // --cost is given, and replaces the rule's
 	cfg     *config.Config
 }
 
@@ -56,7 +57,6 @@ type policySelector struct {
 	*policyFlags
 	keys     []string
 	values   []*replay.Selector
-	costs    bool // --cost is given, and replaces the rule's
 	rules    map[*config.Rule]int
 	requests []config.Entry
 }
@@ -72,7 +72,8 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 	if len(p.entries) == 0 {
 		p.entries = []string{"remote_address=remote_address"}
 	}
-	s := &policySelector{policyFlags: p, costs: costs, rules: make(map[*config.Rule]int)}
+	p.costs = costs
+	s := &policySelector{policyFlags: p, rules: make(map[*config.Rule]int)}
 	for _, r := range p.cfg.Rules() {
 		if !r.Unlimited {
 			s.rules[r] = len(s.rules)

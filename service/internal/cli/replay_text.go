@@ -3,17 +3,13 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"fmt"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"example.com/sash/replay"
-	"example.com/sash/replay/htmlreport"
 )
 
 // replayText writes the summary for a terminal.
@@ -21,7 +17,7 @@ func replayText(t *text, r *replayReport) {
 	logText(t, &r.logReport)
 	t.say("")
 	table := t.table(0)
-	fmt.Fprintln(table, "limits\talgorithm\tretries\trefused\tclients limited\ttime limited\tone client got at most\tall got at most\tRedis, about")
+	fmt.Fprintf(table, "limits\talgorithm\tretries\trefused\t%[1]ss limited\ttime limited\tone %[1]s got at most\tall got at most\tRedis, about\n", r.noun())
 	for _, o := range r.Candidates {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", called(o, ",")+withReserve(o, ", reserve"), o.Algorithm, o.Retry,
 			part(o.Refused, o.RefusedShare), part(o.ClientsLimited, o.ClientsLimitedShare), time.Duration(o.LimitedSeconds*1e9).Round(time.Second),
@@ -30,7 +26,7 @@ func replayText(t *text, r *replayReport) {
 	}
 	_ = table.Flush() // the text keeps the error
 	if len(r.Demand) > 0 {
-		t.say("\nWhat clients ask for at most, without any limit:")
+		t.say("\nWhat %ss ask for at most, without any limit:", r.noun())
 		table = t.table(tabwriter.AlignRight)
 		fmt.Fprintln(table, "in any\thalf of them\t90 %\t99 %\t99.9 %\tthe one with most\t")
 		for _, d := range r.Demand {
@@ -118,54 +114,4 @@ func daysText(t *text, r *replayReport, o *replay.Outcome) {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%d of %d units refused\n", d.Day, class, first, d.RefusedUnits, d.Units)
 	}
 	_ = table.Flush()
-}
-
-const (
-	heatClients = 20
-	heatSteps   = 96
-)
-
-// page writes the report as HTML, with clients named as in the other outputs.
-func (r *replayFlags) page(ctx context.Context, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
-	caveats, err := trace.Caveats(ctx, replay.Windows(candidates)...)
-	if err != nil {
-		return err
-	}
-	p := &htmlreport.Page{
-		Title:    "What these limits would have done",
-		Summary:  []string{fmt.Sprintf("%d requests of %s, from %s to %s; %d broken lines.", report.Requests, clients(int64(report.Clients)), report.First, report.Last, report.Broken)},
-		Demand:   report.Demand,
-		Outcomes: report.Candidates,
-		Caveats:  caveats,
-	}
-	for _, reserve := range report.Reserves {
-		p.Classes = append(p.Classes, reserve.Class)
-	}
-	if p.Heat, err = trace.Heat(ctx, trace.Busiest(heatClients), heatSteps); err != nil {
-		return err
-	}
-	for i, name := range p.Heat.Clients {
-		p.Heat.Clients[i] = r.names(name)
-	}
-	client := r.client
-	if client == "" {
-		client = trace.Busiest(1)[0]
-		if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
-			client = trace.Client(worst[0])
-		}
-	}
-	rule, err := trace.Rule(candidates[0], client)
-	if err != nil {
-		return err
-	}
-	moments, err := trace.Timeline(ctx, candidates[0], client)
-	if err != nil {
-		return err
-	}
-	p.Timeline = &htmlreport.Timeline{Client: r.names(client), Limits: rule.Limits, Algorithm: rule.Options.Algorithm, Moments: moments}
-	var html bytes.Buffer
-	if err := htmlreport.Write(&html, p); err != nil {
-		return err
-	}
-	return os.WriteFile(r.html, html.Bytes(), 0o600)
 }

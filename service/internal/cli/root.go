@@ -36,6 +36,7 @@ var (
 
 // An app is one run of a command.
 type app struct {
+	args     []string
 	out, err io.Writer
 	env      func(string) string
 }
@@ -54,7 +55,7 @@ func Args(line []string) []string {
 // The command ends when ctx does. It reads only env for the environment, except that the libraries for OpenTelemetry
 // read OTEL_… variables of the process.
 func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, env func(string) string) int {
-	a := &app{out: out, err: err, env: env}
+	a := &app{args: args, out: out, err: err, env: env}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)

@@ -178,7 +178,8 @@ func parseLength(flag, text string) (time.Duration, error) {
 	return limit.Window, nil
 }
 
-func limitTexts(limits []sash.Limit) (all []string) {
+func limitTexts(limits []sash.Limit) []string {
+	all := []string{}
 	for _, l := range limits {
 		all = append(all, l.String())
 	}

@@ -67,7 +67,7 @@ func (s *suggestFlags) warnOfRequests(ctx context.Context, trace *replay.Trace, 
 		return err
 	}
 	r.Warnings = append(r.Warnings, fmt.Sprintf("%.2f%% of the requests would have been refused, all of %s, which may be the best customers. --affect-requests %g%% gives %s.",
-		100*o.RefusedShare, clients(o.ClientsLimited), 100*warnRequests, strings.Join(limitTexts(other.Limits), ",")))
+		100*o.RefusedShare, r.clients(o.ClientsLimited), 100*warnRequests, strings.Join(limitTexts(other.Limits), ",")))
 	return nil
 }
 
@@ -82,8 +82,8 @@ func confidenceText(t *text, r *suggestReport, affect float64) {
 			name string
 			j    replay.Judged
 		}{{fmt.Sprintf("on the %d%%", h.Percent), h.First}, {"on the rest", h.Rest}} {
-			fmt.Fprintf(table, "  %s\t%.2f%% of the clients\t(%d of %d)\t%.2f%% of the requests\t(%d of %d)\n",
-				part.name, 100*part.j.LimitedShare, part.j.Limited, part.j.Clients, 100*part.j.RefusedShare, part.j.Refused, part.j.Requests)
+			fmt.Fprintf(table, "  %s\t%.2f%% of the %ss\t(%d of %d)\t%.2f%% of the requests\t(%d of %d)\n",
+				part.name, 100*part.j.LimitedShare, r.noun(), part.j.Limited, part.j.Clients, 100*part.j.RefusedShare, part.j.Refused, part.j.Requests)
 		}
 		_ = table.Flush() // the text keeps the error
 		if h.Rest.LimitedShare > affect {
@@ -98,10 +98,10 @@ func confidenceText(t *text, r *suggestReport, affect float64) {
 			break
 		}
 		limits := strings.Join(d.Limits, ",")
-		if d.Limits == nil {
+		if len(d.Limits) == 0 {
 			limits = fmt.Sprintf("too little: it covers the long window %s", count(int64(d.Windows), "time"))
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%d requests of %s\n", d.Day, limits, d.Requests, clients(int64(d.Clients)))
+		fmt.Fprintf(table, "  %s\t%s\t%d requests of %s\n", d.Day, limits, d.Requests, r.clients(int64(d.Clients)))
 	}
 	_ = table.Flush()
 }

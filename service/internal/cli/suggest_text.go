@@ -17,18 +17,18 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 	if r.WindowNote != "" {
 		t.say("\n%s", r.WindowNote)
 	}
-	t.say("\nAt most %s of the clients may be affected: %d of %d.\n\n    %s\n", s.affect, r.Allowed, r.Clients, strings.Join(r.Limits, ","))
+	t.say("\nAt most %s of the %ss may be affected: %d of %d.\n\n    %s\n", s.affect, r.noun(), r.Allowed, r.Clients, strings.Join(r.Limits, ","))
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
-	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).", o.Refused, o.Requests, 100*o.RefusedShare, clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
-	t.say("Fixed windows of the same limits: %d requests, of %s; one client gets up to %s.", fixed.Refused, clients(fixed.ClientsLimited), oneClient(fixed))
+	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).", o.Refused, o.Requests, 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
+	t.say("Fixed windows of the same limits: %d requests, of %s; one %s gets up to %s.", fixed.Refused, r.clients(fixed.ClientsLimited), r.noun(), oneClient(fixed))
 	refusedText(t, o)
 	for _, w := range r.Warnings {
 		t.say("\nWARNING: %s", w)
 	}
 	confidenceText(t, r, s.caps.Clients)
 	for i, d := range r.Demand {
-		t.say("\nIn any %s a client asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).", d.Window, d.P50, d.P90, d.P99, d.P999, d.Most)
-		curveText(t, d, r.Limits[i])
+		t.say("\nIn any %s a %s asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).", d.Window, r.noun(), d.P50, d.P90, d.P99, d.P999, d.Most)
+		curveText(t, d, r.noun(), r.Limits[i])
 	}
 	t.say("\nWhat this log cannot show:")
 	for _, c := range r.Caveats {
@@ -38,11 +38,11 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 }
 
 // curveText writes a curve in a few lines, with its knee and the proposed limit.
-func curveText(t *text, d replay.DemandReport, proposed string) {
+func curveText(t *text, d replay.DemandReport, noun, proposed string) {
 	const most = 9
 	units, _, _ := strings.Cut(proposed, "/")
 	table := t.table(tabwriter.AlignRight)
-	fmt.Fprintln(table, "limit\tclients affected\tshare\t")
+	fmt.Fprintf(table, "limit\t%ss affected\tshare\t\n", noun)
 	last := int64(-1)
 	for i, p := range d.Curve {
 		knee := d.Knee != nil && p.Units == d.Knee.Units

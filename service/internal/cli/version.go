@@ -10,12 +10,8 @@ import (
 // addVersion gives the root command a --version flag and a version command, which print the same line. The flag is ours:
 // cobra's would need a template for that line, see wrapFlags.
 func (a *app) addVersion(root *cobra.Command) {
-	version := "unknown" // built without modules, there is nothing to report
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = versionOf(info)
-	}
 	write := func(*cobra.Command, []string) error {
-		_, err := fmt.Fprintf(a.out, "%s %s\n", root.Name(), version)
+		_, err := fmt.Fprintf(a.out, "%s %s\n", root.Name(), version())
 		return err
 	}
 	flag, otherwise := root.Flags().BoolP("version", "v", false, "version for "+root.Name()), root.RunE
@@ -31,6 +27,15 @@ func (a *app) addVersion(root *cobra.Command) {
 		Args:  cobra.NoArgs,
 		RunE:  write,
 	})
+}
+
+// version returns the version of this binary.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown" // built without modules, there is nothing to report
+	}
+	return versionOf(info)
 }
 
 // versionOf formats the build information of a binary. The commit is unknown unless the binary was built in a Git
