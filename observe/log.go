@@ -9,8 +9,11 @@ import (
 	"example.com/sash"
 )
 
-// logEvery is the least time between two lines of a prefix and an outcome.
-const logEvery = time.Second
+// logEvery is the least time between two lines of a prefix and an outcome, of which mostLines are remembered.
+const (
+	logEvery  = time.Second
+	mostLines = 1000
+)
 
 // Log returns an observer that logs refusals at level info, and at level warn calls that the store did not decide: errors,
 // and calls that were admitted without being counted. Of each prefix and outcome it logs one a second, with the number of
@@ -25,7 +28,7 @@ func Log(logger *slog.Logger) sash.Observer {
 type logs struct {
 	logger *slog.Logger
 	mu     sync.Mutex
-	last   map[line]*written // guarded by mu; as few as prefixes are
+	last   map[line]*written // guarded by mu
 }
 
 type line struct{ prefix, outcome string }
@@ -86,6 +89,9 @@ func (l *logs) due(of line, now time.Time) (skipped int64, due bool) {
 	defer l.mu.Unlock()
 	last := l.last[of]
 	if last == nil {
+		if len(l.last) >= mostLines { // prefixes are made of something that has many values
+			clear(l.last)
+		}
 		last = new(written)
 		l.last[of] = last
 	} else if now.Sub(last.at) < logEvery {
