@@ -143,6 +143,18 @@ test-prometheus: redis ## check the alerts with promtool, and ask a real Prometh
 	fi
 	go test -tags prometheus -count 1 -run RealPrometheus ./service/cmd/sash
 
+.PHONY: log-samples
+log-samples: ## make the samples of access logs again, with the real servers and journald, as root (installs Debian's packages if missing)
+	@missing=(); \
+	for server in nginx apache2 haproxy caddy; do PATH="$$PATH:/usr/sbin" command -v $$server >/dev/null || missing+=($$server); done; \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "installing $${missing[*]}; the packages may start system services, which the samples do not use"; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
+	fi
+	PATH="$$PATH:/usr/sbin" /usr/bin/python3 replay/accesslog/testdata/samples/make.py
+
 .PHONY: test-clients
 test-clients: ## send gRPC requests from grpcurl, Node and Python (installs Debian's packages if missing; not part of make test)
 	@missing=(); \

@@ -154,7 +154,7 @@ func quoted(line string) (text, rest string, ok bool) {
 		case '\\':
 			i++
 		case '"':
-			return strings.ReplaceAll(line[1:i], `\"`, `"`), line[i+1:], true
+			return unescaped(line[1:i]), line[i+1:], true
 		}
 	}
 	return "", line, false

@@ -129,7 +129,7 @@ func (l *layout) parse(line []byte, r *Record) error {
 			return err
 		}
 		text = rest
-		if value == "-" {
+		if value = unescaped(value); value == "-" {
 			value = ""
 		}
 		v.texts[i] = value
@@ -166,7 +166,7 @@ func (p *part) cut(text string, last bool) (value, rest string, err error) {
 		if end < 0 || !strings.HasPrefix(text[end:], p.after) {
 			return "", "", fmt.Errorf("%s does not end with %q", p.directive, p.after)
 		}
-		return unescaped(text[:end]), text[end+len(p.after):], nil
+		return text[:end], text[end+len(p.after):], nil
 	case p.after == "" && last:
 		return text, "", nil
 	case p.after == "": // a path follows
@@ -209,7 +209,7 @@ func closing(text string) int {
 	return -1
 }
 
-// unescaped undoes what Apache, nginx and JSON write within quotation marks.
+// unescaped undoes what Apache and nginx write for quotation marks and control characters, and what JSON has for them.
 func unescaped(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
