@@ -128,6 +128,14 @@ func TestRulesShareNothing(t *testing.T) {
 	}
 }
 
+func TestATimelineIsBounded(t *testing.T) {
+	defer func(most int) { mostMoments = most }(mostMoments)
+	mostMoments = 3
+	if all, err := traceOf("a", 0, 1, 2, 3, 4).Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.PerSecond(1)}}, "a"); err != nil || len(all) != mostMoments {
+		t.Errorf("%d moments, %v", len(all), err)
+	}
+}
+
 func TestATimelineShowsTheWindow(t *testing.T) {
 	tr := traceOf("a", 0, 1, 2, 11)
 	all, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}}, "a")

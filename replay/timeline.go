@@ -20,7 +20,12 @@ type Moment struct {
 	Used []int64 `json:"used"`
 }
 
-// Timeline replays one client's requests. It returns an error if there is no such client.
+// mostMoments bounds a timeline. Tests make it small.
+var mostMoments = 1_000_000
+
+var errEnough = errors.New("the timeline is full")
+
+// Timeline replays one client's requests, the first million of them. It returns an error if there is no such client.
 func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Moment, error) {
 	number, err := t.number(name)
 	if err != nil {
@@ -48,10 +53,12 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 		for j, l := range limits {
 			m.Used = append(m.Used, l.Units-res.Limits()[j].Remaining)
 		}
-		all = append(all, m)
+		if all = append(all, m); len(all) == mostMoments {
+			return errEnough
+		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
 	return all, nil

@@ -141,17 +141,14 @@ func TestTheClientsOfALogMustFitIntoTheMemory(t *testing.T) {
 	}
 	w := bufio.NewWriter(log)
 	_, _ = w.WriteString("time,user\n")
-	for i := range 140_000 {
+	for i := range 270_000 {
 		_, _ = fmt.Fprintf(w, "%d,user %d\n", 1431857100+i/1000, i)
 	}
 	if err := errors.Join(w.Flush(), log.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, err := sash(t, nil, "replay", "--try", "10/1m", "--key", "user", "--memory", "64MB", log.Name()); code != 2 || !strings.Contains(err, "charge fewer subjects") || !strings.Contains(err, "--memory") {
+	if code, _, err := sash(t, nil, "replay", "--try", "10/1m", "--key", "user", "--memory", "128MB", log.Name()); code != 2 || !strings.Contains(err, "charge fewer subjects") || !strings.Contains(err, "--memory") {
 		t.Errorf("exit %d, %s", code, err)
-	}
-	if code, out, err := sash(t, nil, "replay", "--try", "10/1m", "--key", "user", "--memory", "1GiB", log.Name()); code != 0 || !strings.Contains(out, "140000 requests of 140000 clients") {
-		t.Errorf("exit %d, %s, %s", code, out, err)
 	}
 }
 
@@ -245,7 +242,7 @@ func TestReplayMistakes(t *testing.T) {
 		"a wrong cost":       {append(try, "--cost", "-bytes - 1", sampleLog), "it must be 0 to"},
 		"nothing left":       {append(try, "--where", "status == 999", sampleLog), "--where leaves out"},
 		"unknown algorithm":  {append(try, "--algorithm", "x", sampleLog), "unknown algorithm"},
-		"too little memory":  {append(try, "--memory", "10MB", sampleLog), "at least 64 MB"},
+		"too little memory":  {append(try, "--memory", "10MB", sampleLog), "at least 128 MB"},
 		"a wrong size":       {append(try, "--memory", "much", sampleLog), "such as 512MiB or 1GB"},
 		"a negative size":    {append(try, "--memory", "-1GB", sampleLog), "such as 512MiB or 1GB"},
 		"unknown retries":    {append(try, "--retry", "x", sampleLog), "unknown retries"},

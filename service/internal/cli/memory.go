@@ -19,7 +19,7 @@ const (
 	// as long as there is room.
 	defaultMemory = 500_000_000
 	// leastMemory leaves something for requests beside what the command itself takes.
-	leastMemory = 64_000_000
+	leastMemory = 128_000_000
 )
 
 // builder returns a builder that takes the memory of --memory. Half of that is for decisions. Without the flag only

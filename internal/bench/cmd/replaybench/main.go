@@ -48,9 +48,12 @@ func run(sash string, lines int64, clients uint64, args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	written := write(in, lines, clients)
+	written := write(in, lines, clients) // fails if sash ends before
 	read := time.Since(start)
-	if err := errors.Join(cmd.Wait(), written, in.Close()); err != nil && !errors.Is(err, os.ErrClosed) {
+	if written != nil {
+		_ = in.Close()
+	}
+	if err := errors.Join(cmd.Wait(), written); err != nil {
 		return err
 	}
 	took := time.Since(start)
