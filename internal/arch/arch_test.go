@@ -34,6 +34,7 @@ var layers = []layer{
 	{"redistest/adaptertest", []string{".", "driver", "redisstore", "redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},
 	{"internal/bench/...", []string{"./..."}},
+	{"examples/...", []string{"./..."}},
 	{"service/internal/config", []string{".", "driver", "failover"}},
 	{"service/internal/decide", []string{".", "driver", "failover", "memstore", "redisstore", "service/internal/config"}},
 	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/decide"}},

@@ -19,7 +19,9 @@ func modules(t *testing.T) (dirs []string) {
 }
 
 // published reports whether others can require the module of a directory.
-func published(dir string) bool { return !strings.HasPrefix(dir, "internal/") }
+func published(dir string) bool {
+	return !strings.HasPrefix(dir, "internal/") && !strings.HasPrefix(dir, "examples/")
+}
 
 // moduleOf returns the directory of the module that a package belongs to.
 func moduleOf(dirs []string, pkg string) string {

@@ -3,8 +3,8 @@
 //	go run ./internal/release tag v0.2.0   // make release VERSION=v0.2.0
 //	go run ./internal/release tidy         // make tidy
 //
-// The modules are those of go.work. Every one is published but those under internal/. Published modules are released
-// together, at one version. A user can still combine versions, because each go.mod says what its module needs at least.
+// The modules are those of go.work. Every one is published but those under internal/ and examples/. Published modules are
+// released together, at one version. A user can still combine versions, because each go.mod says what its module needs at least.
 package main
 
 import (

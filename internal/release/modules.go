@@ -19,7 +19,9 @@ type module struct {
 }
 
 // published reports whether others can require the module.
-func (m module) published() bool { return !strings.HasPrefix(m.dir, "internal/") }
+func (m module) published() bool {
+	return !strings.HasPrefix(m.dir, "internal/") && !strings.HasPrefix(m.dir, "examples/")
+}
 
 // tag returns the name of the Git tag that publishes a version of the module.
 func (m module) tag(version string) string { return path.Join(m.dir, version) }

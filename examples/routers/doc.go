@@ -1,0 +1,12 @@
+// Package routers has no code, only examples: a limit under each of the routers and frameworks that Go programs use. Each
+// file is one of them, and its test runs it.
+//
+//	chi      a middleware of net/http as it is
+//	Gin      an adapter of ten lines
+//	Echo     an adapter of eight lines, so that errors of handlers count as what they become
+//	Fiber    its adaptor, which is enough to count requests, and no more
+//	Connect  a middleware of net/http, whose refusals each protocol reads as resource_exhausted
+//
+// All of them limit an address to 2 requests a minute on each route: [httplimit.Pattern] returns "/items/{id}", or however
+// the router writes it, so that /items/1 and /items/2 are one route.
+package routers
