@@ -169,7 +169,7 @@ test-clients: ## send gRPC requests from grpcurl, Node and Python (installs Debi
 	go test -tags clients -count 1 -run Clients ./service/cmd/sash
 
 .PHONY: test-languages
-test-languages: ## ask over RESP from redis-cli, PHP, Ruby, Python, Node, Go and, where Maven is, Java, and run examples/resp (installs Debian's packages if missing; not part of make test)
+test-languages: ## ask over RESP from redis-cli, PHP, Ruby, Python, Node, Go and, where Maven is, Java, and run examples/resp and examples/migrating (installs Debian's packages if missing; not part of make test)
 	@missing=(); \
 	for program in redis-cli:redis-tools php:php-cli ruby:ruby node:nodejs npm:npm; do \
 		command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); \

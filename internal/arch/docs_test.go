@@ -2,6 +2,7 @@ package arch_test
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -72,11 +73,11 @@ func unindented(text string) string {
 }
 
 // Code in documents is code of the repository, in most cases of an example, so that it compiles and, where
-// the example has an output, runs.
-func TestGoCodeInDocumentsIsCompiled(t *testing.T) {
+// the example has an output, runs. What a diff leaves in another language is of a program that make test-languages runs.
+func TestCodeInDocumentsIsCompiled(t *testing.T) {
 	var sources []string
 	walk(t, func(name string) {
-		if strings.HasSuffix(name, ".go") {
+		if slices.Contains([]string{".go", ".js", ".java"}, path.Ext(name)) {
 			sources = append(sources, unindented(read(t, name)))
 		}
 	})
@@ -96,13 +97,13 @@ func TestGoCodeInDocumentsIsCompiled(t *testing.T) {
 			checked++
 			code := unindented(strings.Join(b.lines, "\n"))
 			if !slices.ContainsFunc(sources, func(s string) bool { return strings.Contains(s, code) }) {
-				t.Errorf("%s: no Go file has these lines: make them part of an example and copy them from there:\n%s",
+				t.Errorf("%s: no program has these lines: make them part of an example and copy them from there:\n%s",
 					name, strings.Join(b.lines, "\n"))
 			}
 		}
 	}
 	if checked == 0 {
-		t.Error("no Go code found in any document")
+		t.Error("no code found in any document")
 	}
 }
 

@@ -259,3 +259,34 @@ func drain(lines *bufio.Scanner) {
 	for lines.Scan() {
 	}
 }
+
+// What the diffs of docs/migrating leave is admitted as often as the limits say, and refused with the time to retry.
+func TestLanguagesMigrating(t *testing.T) {
+	const dir = "../../../examples/migrating"
+	p := serve(t, "--resp-addr", "127.0.0.1:0", "--config", dir+"/limits.yaml")
+	port := respPort.FindStringSubmatch(p.greets)
+	if port == nil {
+		t.Fatal(p.greets)
+	}
+	left := func(form string) (lines string) {
+		for n := 9; n >= 0; n-- {
+			lines += fmt.Sprintf(form, n)
+		}
+		return lines
+	}
+	programs := map[string][]string{
+		strings.Repeat("served\n", 5) + strings.Repeat("429 true\n", 2):                   {"node", "rate-limiter-flexible.js"},
+		left("200 %d left\n") + strings.Repeat("429 Unable to process at this time\n", 2): {"node", "upstash.js"},
+	}
+	if jars := os.Getenv("SASH_JEDIS"); jars != "" {
+		programs[left("served, %d left\n")+strings.Repeat("limited for more than 5 s\n", 2)] = []string{"java", "-cp", jars + "/*", "Bucket4j.java"}
+	}
+	for want, program := range programs {
+		cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
+		cmd.Dir, cmd.Stderr = dir, os.Stderr
+		cmd.Env = append(os.Environ(), "SASH_PORT="+port[1], "SASH_URL="+p.url)
+		if out, err := cmd.Output(); err != nil || string(out) != want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", strings.Join(program, " "), err, out, want)
+		}
+	}
+}
