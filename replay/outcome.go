@@ -8,6 +8,8 @@ type Outcome struct {
 	Algorithm string   `json:"algorithm"`
 	Retry     string   `json:"retry"`
 
+	// Partial means that the replay was stopped before its end, after Requests of the log. All counts are of these.
+	Partial bool `json:"partial,omitempty"`
 	// Requests are those of the log. Refused counts those whose first attempt was refused.
 	Requests     int64   `json:"requests"`
 	Refused      int64   `json:"refused"`

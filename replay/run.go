@@ -23,6 +23,8 @@ type RunOptions struct {
 	Days bool
 	// Name returns the name of a client in outcomes. Nil leaves names unchanged.
 	Name func(client string) string
+	// Partial returns what is known when the context ends, in place of its error: outcomes with Partial set.
+	Partial bool
 	// Progress is called from time to time with the number of requests done over all candidates. Calls may be
 	// concurrent.
 	Progress func(done int64)
@@ -36,7 +38,7 @@ func (o *RunOptions) name(client string) string {
 }
 
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
-// in the order of the candidates. The error is [sash.ErrInvalidLimit], or the context's.
+// in the order of the candidates. The error is [sash.ErrInvalidLimit], or the context's, unless opts.Partial is set.
 func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
 	if opts == nil {
 		opts = &RunOptions{}
@@ -120,19 +122,21 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		}
 		before = now
 	})
+	whole := context.WithoutCancel(ctx) // a request is decided, or not begun
 	err = t.each(ctx, func(e *event) error {
 		for a, due := s.waiting.before(e.at); due; a, due = s.waiting.before(e.at) {
-			if err := s.try(ctx, a, &most); err != nil {
+			if err := s.try(whole, a, &most); err != nil {
 				return err
 			}
 		}
-		return s.try(ctx, attempt{event: *e, first: e.at}, &most)
+		return s.try(whole, attempt{event: *e, first: e.at}, &most)
 	})
-	if err != nil {
+	s.out.Partial = opts.Partial && err != nil && ctx.Err() != nil
+	if err != nil && !s.out.Partial {
 		return nil, err
 	}
-	for a, due := s.waiting.before(math.MaxInt64); due; a, due = s.waiting.before(math.MaxInt64) {
-		if err := s.try(ctx, a, &most); err != nil {
+	for a, due := s.waiting.before(math.MaxInt64); due && !s.out.Partial; a, due = s.waiting.before(math.MaxInt64) {
+		if err := s.try(whole, a, &most); err != nil {
 			return nil, err
 		}
 	}
@@ -150,6 +154,7 @@ func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
 	fresh := a.retries == 0
 	if fresh {
 		who.requests++
+		s.out.Requests++
 		s.routeAll[a.route]++
 		s.days.asked(&a.event)
 	}
@@ -233,16 +238,18 @@ func limitName(l sash.Limit) string { return limitNames([]sash.Limit{l})[0] }
 // finish returns the outcome of the counts.
 func (s *tally) finish(opts *RunOptions) {
 	o := s.out
-	o.Requests = s.trace.counts.Requests
 	o.RefusedShare = share(o.Refused, o.Requests)
-	var limited int64
+	var limited, clients int64
 	for i := range s.clients {
+		if s.clients[i].requests > 0 {
+			clients++
+		}
 		if s.clients[i].refused > 0 {
 			o.ClientsLimited++
 		}
 		limited += s.clients[i].limited
 	}
-	o.ClientsLimitedShare = share(o.ClientsLimited, int64(len(s.clients)))
+	o.ClientsLimitedShare = share(o.ClientsLimited, clients)
 	o.LimitedSeconds = seconds(limited)
 	o.WorstClients, o.WorstRoutes = s.worst(opts)
 	for i, l := range rateLengths {

@@ -59,6 +59,7 @@ type Survey struct {
 	bins      map[int64]int64 // records by the time in binLength
 	high      int64           // the latest time of this file so far; 0 at its begin
 	behind    int             // records in a row that lie more than a smallestStep before it
+	begun     int64           // the first of them
 	low, late int64           // the earliest and the latest of them
 	again     bool            // the first of them is at a time that the log has already
 	steps     []step
@@ -103,13 +104,13 @@ func (s *Survey) clock(at int64) {
 		s.high, s.behind = max(s.high, at), 0
 	default:
 		if s.behind++; s.behind == 1 {
-			s.low, s.late, s.again = at, at, s.bins[bin] > 0 && s.bins[bin+1] > 0
+			s.begun, s.low, s.late, s.again = at, at, at, s.bins[bin] > 0 && s.bins[bin+1] > 0
 		}
 		s.low, s.late = min(s.low, at), max(s.late, at)
-		if s.behind < stepRun || s.late-s.low > (s.high-s.late)/2 { // as far apart as the step: no step, but disorder
-			break
+		if s.behind < stepRun || max(at-s.begun, s.begun-at) < time.Second.Microseconds() || s.late-s.low > (s.high-s.late)/2 {
+			break // too few, in no direction yet, or as far apart as the step: then it is disorder
 		}
-		if s.again {
+		if s.again && at > s.begun { // a log with the newest first goes back at every line
 			if s.allSteps++; len(s.steps) < shownSteps {
 				s.steps = append(s.steps, step{s.high, s.low})
 			}

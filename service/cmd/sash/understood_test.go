@@ -5,11 +5,16 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -65,7 +70,7 @@ func TestTheAnswerBeginsWithWhatWasUnderstood(t *testing.T) {
 		_, out, _ := sash(t, nil, append(command, "--key", "prefix(remote_address, 28)", log)...)
 		want := "Read as combined: 121 lines of " + log + ", 1 (0.83%) broken.\n" +
 			"A client is the network of the address (/28, of IPv6 /64) (--key 'prefix(remote_address, 28)'), such as 192.0.2.0/28.\n" +
-			"120 requests of 1 client in 1m59s, from 2026-10-24T12:00:00Z to 2026-10-24T12:01:59Z\n"
+			"120 requests of 1 network in 1m59s, from 2026-10-24T12:00:00Z to 2026-10-24T12:01:59Z\n"
 		if !strings.HasPrefix(out, want) {
 			t.Errorf("%v:\n%s", command, out)
 		}
@@ -221,5 +226,69 @@ func TestADamagedFileGivesWhatItHas(t *testing.T) {
 	}
 	if code, out, _ := sashReads(t, strings.NewReader(packed.String()[:packed.Len()/2]), nil, "suggest", "--strict"); code != 3 || !strings.Contains(out, "warning: standard input: the gzip data is cut off after ") {
 		t.Errorf("standard input: exit %d, %s", code, out)
+	}
+}
+
+// An interrupt ends reading with what is known, even while nothing comes, and so does the end of a service manager.
+func TestAnInterruptGivesWhatIsKnown(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		var out bytes.Buffer
+		cmd := exec.Command(binary, "replay", "--try", "10/1m")
+		cmd.Stdout = &out
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// More than a pipe holds, so that the command has read some of it.
+		if _, err := io.WriteString(in, lines(noon, 20_000, 50)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 4 || !strings.Contains(out.String(), "\nPARTIAL: interrupted while the log was read.") || !strings.Contains(out.String(), " requests of 50 clients in ") {
+			t.Errorf("%v: exit %d, %s", signal, code, &out)
+		}
+	}
+}
+
+func TestTablesFitTheTerminal(t *testing.T) {
+	args := []string{"replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--try", "5/1s", "--retry", "none,full-jitter", "--days", sampleLog}
+	for _, columns := range []int{70, 80, 120} {
+		_, out, _ := sash(t, []string{"COLUMNS=" + strconv.Itoa(columns)}, args...)
+		_, tables, _ := strings.Cut(out, "\n\n") // after the sentences, which a terminal wraps
+		for line := range strings.Lines(tables) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); n > columns && !strings.Contains(line, "first refused at") {
+				t.Errorf("%d columns of %d: %s", n, columns, line)
+			}
+		}
+		for _, want := range []string{"clients limited", "20/10s,75/1h", "full-jitter", "Redis, about"} {
+			if !strings.Contains(tables, want) {
+				t.Errorf("%d columns: no %q in\n%s", columns, want, tables)
+			}
+		}
+	}
+	if _, out, _ := sash(t, nil, args...); !strings.Contains(out, "limits        algorithm    retries") {
+		t.Errorf("in a file:\n%s", out)
+	}
+}
+
+// A time that is longer than the log has a sentence, and times are in units that people read.
+func TestTimesThatPeopleRead(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "access.log")
+	put(t, log, lines(noon, 60, 2))
+	_, out, _ := sash(t, nil, "replay", "--try", "1/365d", "--retry", "none,retry-after", "--cost", "2", log)
+	if !strings.Contains(out, "1/365d: 60 requests cost more than the whole limit and can never be admitted.") {
+		t.Errorf("too dear:\n%s", out)
+	}
+	_, out, _ = sash(t, nil, "replay", "--try", "10/365d", "--retry", "none,retry-after", log)
+	for _, want := range []string{"365 days", "10/365d: limited for longer than the log lasts (365 days, not 59s).", "10/365d, retries retry-after: a request waits for longer than the log lasts (365 days, not 59s)"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
 	}
 }

@@ -165,14 +165,34 @@ func (f *logFile) begin(ctx context.Context, opts *accesslog.Options) {
 // read calls each for the records of a file.
 func (f *logFile) read(ctx context.Context, in io.Reader, bar *progress, opts *accesslog.Options, each func(*accesslog.Record) error) (accesslog.Stats, error) {
 	if f.Name == stdin {
-		return accesslog.Read(ctx, f.name(), bar.reader(in), opts, each)
+		pipe := untilEnded(ctx, in)
+		defer func() { _ = pipe.Close() }()
+		return accesslog.Read(ctx, f.name(), bar.reader(pipe), opts, each)
 	}
 	file, err := os.Open(f.Name)
 	if err != nil {
 		return accesslog.Stats{}, err
 	}
 	defer func() { _ = file.Close() }()
-	return accesslog.Read(ctx, f.Name, bar.reader(file), opts, each)
+	var from io.Reader = file
+	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() {
+		pipe := untilEnded(ctx, file)
+		defer func() { _ = pipe.Close() }()
+		from = pipe
+	}
+	return accesslog.Read(ctx, f.Name, bar.reader(from), opts, each)
+}
+
+// untilEnded returns a reader of a pipe that fails when the context ends, even while nobody writes. Close it. Its
+// goroutine ends with the next bytes, the pipe or the process.
+func untilEnded(ctx context.Context, from io.Reader) *io.PipeReader {
+	read, write := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(write, from)
+		_ = write.CloseWithError(err)
+	}()
+	return read
 }
 
 // sizes returns the bytes of all files, or 0 if one is not a regular file.

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 )
 
 // jsonFlag adds --json.
@@ -22,15 +24,29 @@ func (a *app) print(asJSON bool, answer any, describe func(*text)) error {
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(answer)
 	}
-	t := &text{to: a.out}
+	t := &text{to: a.out, width: a.width()}
 	describe(t)
 	return t.err
 }
 
+// width returns the columns of the terminal that answers go to, or of the variable COLUMNS. It returns 0, no bound, for a file.
+func (a *app) width() int {
+	if n, err := strconv.Atoi(a.env("COLUMNS")); err == nil && n > 0 {
+		return max(n, leastColumns)
+	}
+	if file, ok := a.out.(*os.File); ok {
+		if n, _, err := term.GetSize(int(file.Fd())); err == nil && n > 0 {
+			return max(n, leastColumns)
+		}
+	}
+	return 0
+}
+
 // A text is output for people. After an error of its writer it writes nothing more.
 type text struct {
-	to  io.Writer
-	err error // the first
+	to    io.Writer
+	width int   // of the terminal; 0 is no bound
+	err   error // the first
 }
 
 // Write implements io.Writer.

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -95,12 +96,25 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	}
 	report := replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.reserveList()}
 	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
-	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Progress: bar.set})
+	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Partial: true, Progress: bar.set})
 	bar.end()
 	if err != nil {
 		return err
 	}
-	bar = a.progress("measuring", log.Requests)
+	if ctx.Err() != nil {
+		report.Partial = "interrupted while requests were replayed"
+	} else if err := r.rest(ctx, a, trace, candidates, &report); err != nil {
+		return err
+	}
+	if err := a.print(r.json, report, func(t *text) { replayText(t, &report) }); err != nil {
+		return err
+	}
+	return r.ended(&report.logReport, false, a.failed(conditions, report))
+}
+
+// rest adds what is not about single candidates.
+func (r *replayFlags) rest(ctx context.Context, a *app, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
+	bar := a.progress("measuring", report.Requests)
 	demands, err := trace.WithProgress(bar.pass).Demands(ctx, candidates)
 	bar.end()
 	if err != nil {
@@ -109,18 +123,12 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	for _, d := range demands {
 		report.Demand = append(report.Demand, d.Report())
 	}
-	if r.html != "" {
-		bar := a.progress("drawing", log.Requests)
-		err := r.page(ctx, a, trace.WithProgress(bar.pass), candidates, &report)
-		bar.end()
-		if err != nil {
-			return err
-		}
+	if r.html == "" {
+		return nil
 	}
-	if err := a.print(r.json, report, func(t *text) { replayText(t, &report) }); err != nil {
-		return err
-	}
-	return r.ended(&report.logReport, false, a.failed(conditions, report))
+	bar = a.progress("drawing", report.Requests)
+	defer bar.end()
+	return r.page(ctx, a, trace.WithProgress(bar.pass), candidates, report)
 }
 
 // failed reports the conditions that hold, and returns errFound if any does.

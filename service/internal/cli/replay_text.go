@@ -16,23 +16,26 @@ import (
 func replayText(t *text, r *replayReport) {
 	logText(t, &r.logReport)
 	t.say("")
-	table := t.table(0)
-	fmt.Fprintf(table, "limits\talgorithm\tretries\trefused\t%[1]ss limited\ttime limited\tone %[1]s got at most\tall got at most\tRedis, about\n", r.noun())
+	candidates := sheet{}
+	candidates.row("limits", "algorithm", "retries", "refused", r.noun()+"s limited", "each for about", "one "+r.noun()+" got at most", "all got at most", "Redis, about")
 	for _, o := range r.Candidates {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", called(o, ",")+withReserve(o, ", reserve"), o.Algorithm, o.Retry,
-			part(o.Refused, o.RefusedShare), part(o.ClientsLimited, o.ClientsLimitedShare), time.Duration(o.LimitedSeconds*1e9).Round(time.Second),
-			oneClient(o), fmt.Sprintf("%d of %d in %s", o.AllClients[1].Admitted, o.AllClients[1].Offered, o.AllClients[1].Window),
+		candidates.row(called(o, ",")+withReserve(o, ", reserve")+decided(o), o.Algorithm, o.Retry, part(o.Refused, o.RefusedShare),
+			part(o.ClientsLimited, o.ClientsLimitedShare), eachText(o), oneClient(o),
+			fmt.Sprintf("%d of %d in %s", o.AllClients[1].Admitted, o.AllClients[1].Offered, o.AllClients[1].Window),
 			fmt.Sprintf("%s, %d calls", bytesText(o.Redis.Bytes), o.Redis.Calls))
 	}
-	_ = table.Flush() // the text keeps the error
+	candidates.write(t)
+	for _, o := range r.Candidates {
+		absurdText(t, r.SpanSeconds, o)
+	}
 	if len(r.Demand) > 0 {
 		t.say("\nWhat %ss ask for at most, without any limit:", r.noun())
-		table = t.table(tabwriter.AlignRight)
-		fmt.Fprintln(table, "in any\thalf of them\t90 %\t99 %\t99.9 %\tthe one with most\t")
+		demand := sheet{flags: tabwriter.AlignRight}
+		demand.row("in any", "half of them", "90 %", "99 %", "99.9 %", "the one with most")
 		for _, d := range r.Demand {
-			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", d.Window, d.P50, d.P90, d.P99, d.P999, d.Most)
+			demand.row(d.Window, fmt.Sprint(d.P50), fmt.Sprint(d.P90), fmt.Sprint(d.P99), fmt.Sprint(d.P999), fmt.Sprint(d.Most))
 		}
-		_ = table.Flush()
+		demand.write(t)
 	}
 	for _, o := range r.Candidates {
 		outcomeText(t, o)
@@ -49,16 +52,16 @@ func outcomeText(t *text, o *replay.Outcome) {
 	}
 	fmt.Fprintf(t, "\n%s by %s%s", called(o, " and "), o.Algorithm, withReserve(o, ", with the reserve"))
 	if r := o.Retries; r != nil {
-		fmt.Fprintf(t, ", retries %s: %d attempts, %d of them refused; %d requests never admitted; the others waited %gs (median), %gs at most",
-			o.Retry, r.Attempts, r.RefusedAttempts, r.GaveUp, r.DelayMedian, r.DelayMost)
+		fmt.Fprintf(t, ", retries %s: %d attempts, %d of them refused; %d requests never admitted; the others waited %s (median), %s at most",
+			o.Retry, r.Attempts, r.RefusedAttempts, r.GaveUp, secondsText(r.DelayMedian), secondsText(r.DelayMost))
 	}
 	t.say(" (first refused at %s)", o.FirstRefused)
 	table := t.table(0)
 	for _, w := range o.WorstClients {
-		fmt.Fprintf(table, "  %s\t%d of %d refused\tlimited for %v\n", printable(w.Name), w.Refused, w.Requests, time.Duration(w.LimitedSeconds*1e9).Round(time.Second))
+		fmt.Fprintf(table, "  %s\t%d of %d refused\tlimited for %s\n", t.fitted(w.Name, 45), w.Refused, w.Requests, secondsText(w.LimitedSeconds))
 	}
 	for _, w := range o.WorstRoutes {
-		fmt.Fprintf(table, "  %s\t%d of %d refused\t\n", printable(w.Name), w.Refused, w.Requests)
+		fmt.Fprintf(table, "  %s\t%d of %d refused\t\n", t.fitted(w.Name, 45), w.Refused, w.Requests)
 	}
 	_ = table.Flush()
 }
@@ -69,6 +72,35 @@ func withReserve(o *replay.Outcome, words string) string {
 		return ""
 	}
 	return words
+}
+
+// eachText returns for how long a client was limited that was limited at all.
+func eachText(o *replay.Outcome) string {
+	if o.ClientsLimited == 0 {
+		return "-"
+	}
+	return secondsText(o.LimitedSeconds / float64(o.ClientsLimited))
+}
+
+// absurdText says what times mean that are longer than the log.
+func absurdText(t *text, span float64, o *replay.Outcome) {
+	if each := o.LimitedSeconds / float64(max(o.ClientsLimited, 1)); each > span {
+		t.say("%s: limited for longer than the log lasts (%s, not %s). A refusal ends when the window of the limit has moved on, and that is after the end of the log.", called(o, ","), secondsText(each), secondsText(span))
+	}
+	if o.Retries != nil && o.Retries.DelayMost > span {
+		t.say("%s, retries %s: a request waits for longer than the log lasts (%s, not %s): until the window of the limit has moved on.", called(o, ","), o.Retry, secondsText(o.Retries.DelayMost), secondsText(span))
+	}
+	if o.AboveLimit > 0 {
+		t.say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.", called(o, ","), o.AboveLimit)
+	}
+}
+
+// decided says how far a candidate was replayed that was stopped.
+func decided(o *replay.Outcome) string {
+	if !o.Partial {
+		return ""
+	}
+	return fmt.Sprintf(" (first %d)", o.Requests)
 }
 
 // called returns the configuration's name, or the limits that hold together.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -93,9 +94,15 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	measuring := a.progress("measuring", log.Requests)
 	defer measuring.end()
 	ctx, trace := log.studying(cmd.Context()), whole.WithProgress(measuring.pass)
+	early := func(err error) error {
+		if ctx.Err() != nil {
+			return errors.New("interrupted before there was a proposal")
+		}
+		return err
+	}
 	coverage, err := trace.Coverage(ctx)
 	if err != nil {
-		return err
+		return early(err)
 	}
 	report := suggestReport{logReport: log, Warnings: []string{}, Days: []dayProposal{}}
 	if err := pair.choose(coverage, &report); err != nil {
@@ -103,26 +110,32 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	}
 	proposal, err := trace.Suggest(ctx, s.caps, pair.burst, pair.sustained)
 	if err != nil {
-		return err
+		return early(err)
 	}
 	report.Limits, report.Affected, report.Allowed = limitTexts(proposal.Limits), proposal.Affected, proposal.Allowed
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
 	report.Demand = []replay.DemandReport{proposal.Burst.Report(), proposal.Sustained.Report()}
 	if report.Caveats, err = trace.Caveats(ctx, pair.burst, pair.sustained); err != nil {
-		return err
+		return early(err)
 	}
 	measuring.end()
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
 	bar := a.progress("replaying", 2*log.Requests)
-	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Progress: bar.set})
+	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Partial: true, Progress: bar.set})
 	bar.end()
 	if err != nil {
 		return err
 	}
-	if err := s.confide(ctx, trace, coverage, pair, &report); err != nil {
+	if err := s.confide(ctx, trace, coverage, pair, &report); err != nil && ctx.Err() == nil {
 		return err
 	}
 	measuring.end()
+	if ctx.Err() != nil {
+		report.Partial = "interrupted while the proposal was tested"
+		if report.HoldOut == nil {
+			report.NoHoldOut = cmp.Or(report.NoHoldOut, "interrupted")
+		}
+	}
 	if err := a.print(s.json, report, func(t *text) { suggestText(t, s, &report) }); err != nil {
 		return err
 	}
