@@ -37,6 +37,9 @@ func (r *refusals) add(a *decide.Answer, now time.Time) {
 	r.next = (r.next + 1) % mostRefusals
 }
 
+// inOrder returns a copy, the oldest first.
+func (r *refusals) inOrder() []Refusal { return slices.Concat(r.all[r.next:], r.all[:r.next]) }
+
 // Refusals returns the latest refused calls of a subject, the oldest first, if it is one of the most refused ones. They are
 // those of this instance, at most 50.
 func (r *Registry) Refusals(key string) []Refusal {
@@ -49,9 +52,8 @@ func (r *Registry) Refusals(key string) []Refusal {
 	defer s.mu.Unlock()
 	for _, sk := range [...]*sketch[Subject]{s.older[ByRefused], s.now[ByRefused]} {
 		if sk != nil && sk.counters[key] != nil {
-			all = append(all, sk.counters[key].about.refusals.all...)
+			all = append(all, sk.counters[key].about.refusals.inOrder()...)
 		}
 	}
-	slices.SortStableFunc(all, func(x, y Refusal) int { return x.At.Compare(y.At) })
 	return all[max(0, len(all)-mostRefusals):]
 }
