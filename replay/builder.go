@@ -77,7 +77,10 @@ func (b *Builder) Add(at int64, s Selection) {
 	}
 	t.fractions = t.fractions || at%1_000_000 != 0
 	t.counts.Requests++
-	b.pending = append(b.pending, event{at: at, cost: s.Cost, order: b.added, client: number, route: b.route(s.Route), class: s.Class})
+	route := b.route(s.Route)
+	w := &t.weights[route]
+	w.requests, w.bytes, w.seconds = w.requests+1, w.bytes+s.Bytes, w.seconds+s.Seconds
+	b.pending = append(b.pending, event{at: at, cost: s.Cost, order: b.added, client: number, route: route, class: s.Class})
 	if b.added++; len(b.pending) >= b.sizes.batch {
 		b.err = b.flush()
 	}
@@ -99,7 +102,7 @@ func (b *Builder) route(name string) uint32 {
 func (b *Builder) newRoute(name string) uint32 {
 	number := uint32(len(b.trace.routes))
 	b.routes[name] = number
-	b.trace.routes = append(b.trace.routes, name)
+	b.trace.routes, b.trace.weights = append(b.trace.routes, name), append(b.trace.weights, weight{})
 	b.names += int64(len(name)) + bytesPerName
 	return number
 }

@@ -44,6 +44,12 @@ func (u *usage) add(cost int64) {
 // sliding finds the peaks in sliding windows in one pass. For each window a second cursor reads the events that leave it,
 // so that the memory does not grow with the window.
 func (t *Trace) sliding(ctx context.Context, windows ...time.Duration) ([]*Demand, error) {
+	return t.peaks(ctx, len(t.clients), func(e *event) int { return int(e.client) }, windows...)
+}
+
+// peaks is sliding for other subjects than clients. Of a request it asks for the number of its subject: below 0 it has
+// none, and numbers may grow with the requests.
+func (t *Trace) peaks(ctx context.Context, subjects int, subject func(*event) int, windows ...time.Duration) ([]*Demand, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
@@ -55,19 +61,27 @@ func (t *Trace) sliding(ctx context.Context, windows ...time.Duration) ([]*Deman
 	}
 	tails := make([]tail, len(windows))
 	for i, w := range windows {
-		tails[i] = tail{cursor: t.events.cursor(), length: w.Microseconds(), used: make([]usage, len(t.clients))}
+		tails[i] = tail{cursor: t.events.cursor(), length: w.Microseconds(), used: make([]usage, subjects)}
 		tails[i].oldest, _ = tails[i].next()
 	}
 	err := t.each(ctx, func(e *event) error {
+		n := subject(e)
 		for i := range tails {
 			w := &tails[i]
 			for w.oldest.at <= e.at-w.length { // never e itself
-				w.used[w.oldest.client].now -= w.oldest.cost
+				if n := subject(&w.oldest); n >= 0 {
+					w.used[n].now -= w.oldest.cost
+				}
 				if w.oldest, _ = w.next(); w.err != nil {
 					return w.err
 				}
 			}
-			w.used[e.client].add(e.cost)
+			for n >= len(w.used) {
+				w.used = append(w.used, usage{})
+			}
+			if n >= 0 {
+				w.used[n].add(e.cost)
+			}
 		}
 		return nil
 	})

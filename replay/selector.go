@@ -29,6 +29,9 @@ type Selection struct {
 	Rule int
 	// Class is the number, counted from 1, of the first of the Classes that the request belongs to, or 0.
 	Class uint8
+	// Bytes and Seconds are the response's size and time, or 0: with Templates, to tell which routes are heavy.
+	Bytes   int64
+	Seconds float64
 }
 
 // Expressions select the subject that a request is charged to, its cost, and the requests that count. They are in the
@@ -49,6 +52,9 @@ type Expressions struct {
 	// Routes are patterns in the form of [http.ServeMux], such as "GET /users/{id}". A request's route is the pattern
 	// that matches it, or else its path.
 	Routes []string
+	// Templates writes the routes of a Selection as templates: in paths that match no pattern, numbers, UUIDs and hashes
+	// are {id}. Expressions still see the path.
+	Templates bool
 	// Classes each return true for the requests of a class, such as those of a cron job. A candidate may admit less of a
 	// class than of others: see [Candidate]. There are at most 255.
 	Classes []string
@@ -61,6 +67,7 @@ type Selector struct {
 	machine          vm.VM
 	missing          missing
 	routes           *http.ServeMux
+	templates        bool
 	env              fields
 	bind             func(*accesslog.Record) // binds the functions to a record
 }
@@ -83,7 +90,7 @@ type fields struct {
 
 // NewSelector compiles expressions. The error names the invalid one, and the position.
 func NewSelector(e Expressions) (*Selector, error) {
-	s := &Selector{}
+	s := &Selector{templates: e.Templates}
 	var err error
 	if e.Key == "" {
 		e.Key = "remote_address"
@@ -169,6 +176,10 @@ func (s *Selector) selection(r *accesslog.Record) (Selection, bool, error) {
 	sel := Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
+	}
+	if s.templates {
+		sel.Route = template(r.Method, s.env.Route, s.env.Route != r.Path)
+		sel.Bytes, sel.Seconds = r.Bytes, r.Duration
 	}
 	for i, class := range s.classes {
 		v, err := s.run(class, r)

@@ -16,6 +16,7 @@ type Trace struct {
 	events    events
 	clients   []client
 	routes    []string
+	weights   []weight // of the routes
 	counts    Counts
 	fractions bool  // some times are no whole seconds
 	memory    int64 // of the Builder
@@ -28,6 +29,12 @@ type client struct {
 	key      string // short, for the limiter
 	rule     int
 	requests int64
+}
+
+// A weight is the requests of a route, and the sizes and times of their responses.
+type weight struct {
+	requests, bytes int64
+	seconds         float64
 }
 
 // Counts are the numbers of requests of a log.

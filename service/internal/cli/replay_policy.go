@@ -108,10 +108,11 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 		}
 		s.requests = append(s.requests, config.Entry{Key: s.keys[i], Value: selection.Key})
 	}
-	rule, err := s.cfg.Match(s.domain, s.requests)
+	found, err := s.cfg.Find(s.domain, s.requests)
 	if err != nil {
 		return selection, false, err
 	}
+	rule := found.Rule
 	selection.Rule = -1
 	if rule != nil && !rule.Unlimited {
 		selection.Rule = s.rules[rule]
@@ -122,7 +123,7 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 			selection.Cost = rule.Cost
 		}
 	}
-	selection.Key = config.Key(s.domain, s.requests)
+	selection.Key = found.Key
 	return selection, true, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ type suggestFlags struct {
 	logs
 	affect, requests string
 	burst, sustained string
+
+	policyFile string
 
 	caps replay.Caps
 }
@@ -40,6 +43,11 @@ the requests, and names the clients; --affect-requests loosens it until it refus
 The proposal is tested on what it has not seen: the command makes it again from the first 70% of the
 log's time, and counts whom that refuses in the rest. It also shows what each day would have given.
 
+A few routes may need limits of their own: those that need many more requests than all others, and
+those that change something, or are slow or large, and of which clients need few. --write-policy
+writes them as a configuration of sash serve in shadow mode, and the output has the commands that
+test, serve and watch it. --route groups paths; without it, {id} stands for numbers, UUIDs and hashes.
+
 A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
 --sustained and --burst the command takes the longest up to 1h and 10s that the log covers.
 
@@ -49,13 +57,16 @@ Exit codes: 0 done, 2 an error, 3 a warning with --strict, 4 interrupted: the an
 was read until then.`,
 		Example: `  sash suggest --affect 0.1% access.log
   sash suggest --affect 1% --affect-requests 0.5% access.log
+  sash suggest --write-policy limits.yaml --route 'GET /files/{rest...}' access.log
   sash suggest --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
 		RunE: func(cmd *cobra.Command, files []string) error { return a.runSuggest(cmd, s, files) },
 	}
+	s.expressions.Templates = true
 	s.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.affect, "affect", "0.1%", "largest `share` of clients that may ever be refused")
 	f.StringVar(&s.requests, "affect-requests", "", "largest `share` of requests that may be refused (default: any; above 1% warns)")
+	f.StringVar(&s.policyFile, "write-policy", "", "write the limits by route to this new `file`, a configuration of sash serve in shadow mode")
 	f.StringVar(&s.burst, "burst", "10s", "short `window`")
 	f.StringVar(&s.sustained, "sustained", "1h", "long `window`")
 	return cmd
@@ -78,6 +89,7 @@ type suggestReport struct {
 	HoldOut       *holdOut              `json:"hold_out,omitempty"`
 	NoHoldOut     string                `json:"no_hold_out,omitempty"` // why
 	Days          []dayProposal         `json:"days"`
+	ByRoute       *byRoute              `json:"by_route"`
 	Caveats       []string              `json:"caveats"`
 }
 
@@ -129,6 +141,9 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err := s.confide(ctx, trace, coverage, pair, &report); err != nil && ctx.Err() == nil {
 		return err
 	}
+	if err := s.divide(ctx, trace, proposal, &report); err != nil {
+		return err
+	}
 	measuring.end()
 	if ctx.Err() != nil {
 		report.Partial = "interrupted while the proposal was tested"
@@ -155,6 +170,9 @@ func (s *suggestFlags) parse(cmd *cobra.Command) (*windowPair, error) {
 		if s.caps.Requests == 0 {
 			return nil, errors.New("--affect-requests 0%: write --affect 0% to refuse nobody, or a share above 0%")
 		}
+	}
+	if _, err := os.Lstat(s.policyFile); s.policyFile != "" && err == nil {
+		return nil, fileExists(s.policyFile)
 	}
 	p := &windowPair{fixedBurst: cmd.Flags().Changed("burst"), fixedSustained: cmd.Flags().Changed("sustained")}
 	if p.burst, err = parseLength("--burst", s.burst); err != nil {

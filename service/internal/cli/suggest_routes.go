@@ -1,0 +1,206 @@
+//go:build !sashserver
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"example.com/sash"
+	"example.com/sash/replay"
+)
+
+// mostRoutes is how many routes get limits of their own at most.
+const mostRoutes = 4
+
+// A byRoute is the JSON of limits by route. Routes are those with limits of their own, then everything else.
+type byRoute struct {
+	Routes   []routeLimits `json:"routes"`
+	Affected int           `json:"clients_affected"`
+	// Outcome is what they would have done. Its clients are counted once in each part.
+	Outcome *replay.Outcome `json:"candidate"`
+	Policy  string          `json:"policy,omitempty"` // the file
+	Replay  string          `json:"replay,omitempty"` // the command that gives the same outcome
+}
+
+type routeLimits struct {
+	Route    string        `json:"route"`
+	Reason   replay.Reason `json:"reason,omitempty"`
+	Factor   float64       `json:"factor,omitempty"`
+	Requests int64         `json:"requests"`
+	Clients  int           `json:"clients"`
+	Limits   []string      `json:"limits"`
+	why      string
+}
+
+// divide proposes limits by route, and writes the configuration.
+func (s *suggestFlags) divide(ctx context.Context, trace *replay.Trace, pair *replay.Suggestion, r *suggestReport) error {
+	routes, err := trace.RoutesThatDiffer(ctx, pair, mostRoutes)
+	if err != nil {
+		return err
+	}
+	policy, division, err := s.fit(ctx, trace, pair, routes)
+	if err != nil {
+		return err
+	}
+	out, err := s.outcome(ctx, trace, policy, division)
+	if err != nil {
+		return err
+	}
+	if s.caps.Requests > 0 && out.RefusedShare > s.caps.Requests { // then refuse nobody
+		if pair, err = trace.Suggest(ctx, replay.Caps{}, pair.Burst.Window, pair.Sustained.Window); err != nil {
+			return err
+		}
+		if policy, division, err = s.fit(ctx, trace, pair, policy.routes); err != nil {
+			return err
+		}
+		if out, err = s.outcome(ctx, trace, policy, division); err != nil {
+			return err
+		}
+	}
+	r.ByRoute = &byRoute{Affected: division.Affected, Outcome: out, Routes: []routeLimits{}}
+	for i, part := range division.Parts {
+		l := routeLimits{Route: policy.name(i), Requests: part.Requests, Clients: part.Clients, Limits: limitTexts(part.Limits)}
+		if i < len(policy.routes) {
+			l.Reason, l.Factor, l.why = policy.routes[i].Reason, policy.routes[i].Factor, why(&policy.routes[i])
+		}
+		r.ByRoute.Routes = append(r.ByRoute.Routes, l)
+	}
+	if s.policyFile == "" {
+		return nil
+	}
+	r.ByRoute.Policy, r.ByRoute.Replay = s.policyFile, s.replayCommand(policy)
+	return create(s.policyFile, policy.text(s.head(policy, r), func(part int) []sash.Limit { return division.Parts[part].Limits }))
+}
+
+// fit returns the configuration for routes, and the limits of its parts. It leaves out routes whose pattern covers many
+// requests of others.
+func (s *suggestFlags) fit(ctx context.Context, trace *replay.Trace, pair *replay.Suggestion, routes []replay.Route) (*proposedPolicy, *replay.Division, error) {
+	for {
+		policy, err := newPolicy(s.client(), routes)
+		if err != nil {
+			return nil, nil, err
+		}
+		division, err := trace.Divide(ctx, pair, policy.size(), policy.part)
+		if err != nil {
+			return nil, nil, err
+		}
+		wide := -1
+		for i, r := range routes {
+			if 10*r.Requests < 9*division.Parts[i].Requests {
+				wide = i
+			}
+		}
+		if wide < 0 {
+			return policy, division, nil
+		}
+		routes = slices.Delete(slices.Clone(routes), wide, wide+1)
+	}
+}
+
+// outcome replays the parts.
+func (s *suggestFlags) outcome(ctx context.Context, trace *replay.Trace, policy *proposedPolicy, division *replay.Division) (*replay.Outcome, error) {
+	divided, err := trace.Divided(ctx, policy.part, func(part int, client string) string { return fmt.Sprintf("%d %s", part, client) })
+	if err != nil {
+		return nil, err
+	}
+	defer divided.Close()
+	candidate := replay.Candidate{Name: "by route"}
+	for i, part := range division.Parts {
+		candidate.Rules = append(candidate.Rules, replay.Rule{Name: policy.name(i), Limits: part.Limits})
+	}
+	name := func(subject string) string {
+		number, client, _ := strings.Cut(subject, " ")
+		part := 0
+		_, _ = fmt.Sscan(number, &part)
+		return s.names(client) + ", " + policy.name(part)
+	}
+	outcomes, err := divided.Run(ctx, []replay.Candidate{candidate}, &replay.RunOptions{Name: name})
+	if err != nil {
+		return nil, err
+	}
+	return outcomes[0], nil
+}
+
+var plainKey = regexp.MustCompile(`^[a-z_]+$`)
+
+// client returns the key of the entry for the subject: the field of --key, or "client" for another expression.
+func (s *suggestFlags) client() string {
+	if plainKey.MatchString(s.expressions.Key) && s.expressions.Key != "path" && s.expressions.Key != "method" {
+		return s.expressions.Key
+	}
+	return "client"
+}
+
+// entries returns the entries of a request, as --entry of sash replay.
+func (s *suggestFlags) entries(p *proposedPolicy) []string {
+	subject := p.client + "=" + s.expressions.Key
+	if len(p.routes) == 0 {
+		return []string{subject}
+	}
+	return []string{"path=path", "method=method", subject}
+}
+
+// replayCommand returns the command that replays the file.
+func (s *suggestFlags) replayCommand(p *proposedPolicy) string {
+	words := []string{"sash replay --policy", shellWord(s.policyFile)}
+	for _, e := range s.entries(p) {
+		words = append(words, "--entry", shellWord(e))
+	}
+	for flag, value := range map[string]string{"--cost": s.expressions.Cost, "--where": s.expressions.Where} {
+		if value != "" && value != "1" {
+			words = append(words, flag, shellWord(value))
+		}
+	}
+	return strings.Join(append(words, "FILE"), " ")
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./=:,%@-]+$`)
+
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// head is the comment at the head of the file.
+func (s *suggestFlags) head(p *proposedPolicy, r *suggestReport) string {
+	var keys []string
+	for _, e := range s.entries(p) {
+		key, value, _ := strings.Cut(e, "=")
+		if value != key {
+			key += ", which is " + printable(value) + ","
+		}
+		keys = append(keys, key)
+	}
+	return fmt.Sprintf(`# Proposed by sash suggest for %d requests of %s, from %s to %s.
+# A request has the entries %s in this order; a path is without its query.
+# shadow_mode: nothing is refused, and what would have been is counted. Remove it to enforce a rule.
+`, r.Requests, clients(int64(r.Clients)), r.First, r.Last, strings.Join(keys, ", "))
+}
+
+func routesText(t *text, r *byRoute, log *logReport) {
+	if len(r.Routes) == 1 {
+		t.say("\nNo route differs enough for limits of its own.")
+	} else {
+		t.say("\nBy route, each client counted in each apart ({id} stands for numbers, UUIDs and hashes):")
+		table := t.table(0)
+		for _, l := range r.Routes {
+			if l.Requests > 0 {
+				fmt.Fprintf(table, "  %s\t%s\t%d requests of %s\t%s\n", printable(l.Route), strings.Join(l.Limits, ","), l.Requests, clients(int64(l.Clients)), l.why)
+			}
+		}
+		_ = table.Flush() // the text keeps the error
+		t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).", r.Outcome.Refused, r.Outcome.Requests, 100*r.Outcome.RefusedShare,
+			clients(int64(r.Affected)), 100*float64(r.Affected)/float64(log.Clients))
+	}
+	if r.Policy == "" {
+		return
+	}
+	t.say("\n%s has these limits in shadow mode: nothing is refused, and what would have been is counted.", r.Policy)
+	t.say("  sash config check %s\n  %s\n  sash serve --config %s\n  sash top", shellWord(r.Policy), r.Replay, shellWord(r.Policy))
+}
