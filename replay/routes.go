@@ -3,6 +3,7 @@ package replay
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -19,21 +20,33 @@ const (
 const RouteFactor = 3
 
 // A Reason is why a route has limits of its own.
-type Reason string
+type Reason uint8
 
 // Reasons, the weightiest first.
 const (
+	// NoReason means that the route is like the others.
+	NoReason Reason = iota
 	// Drives means that the general limits are so high because of this route: without it, one of them would be at most a
 	// third.
-	Drives Reason = "drives"
+	Drives
 	// Writes means that the method changes something, and that clients ask for it at most a third as often as for
 	// anything.
-	Writes Reason = "writes"
+	Writes
 	// Slow and Large mean that responses take at least three times as long, or have three times as many bytes, as those
 	// of all routes, whichever is more, and that clients ask for it at most a third as often as for anything.
-	Slow  Reason = "slow"
-	Large Reason = "large"
+	Slow
+	Large
 )
+
+var reasonNames = []string{"none", "drives", "writes", "slow", "large"}
+
+// String returns the name, such as "slow".
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
 
 // A Route is the requests of one method to paths of one form, in which {…} stands for any text.
 type Route struct {
@@ -95,12 +108,10 @@ func (t *Trace) RoutesThatDiffer(ctx context.Context, s *Suggestion, most int) (
 		}
 	}
 	slices.SortStableFunc(differ, func(a, b Route) int {
-		return cmp.Or(cmp.Compare(a.Reason.weight(), b.Reason.weight()), cmp.Compare(b.Requests, a.Requests))
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(b.Requests, a.Requests))
 	})
 	return slices.Clip(differ[:min(most, len(differ))]), nil
 }
-
-func (r Reason) weight() int { return slices.Index([]Reason{Drives, Writes, Slow, Large}, r) }
 
 // candidateRoutes returns the busiest routes that have a method and a path which a configuration can name.
 func (t *Trace) candidateRoutes() (all []Route) {
@@ -131,7 +142,7 @@ func (r *Route) judge(general, without [2]int64, w, mean weight) bool {
 	case larger >= RouteFactor:
 		r.Reason, r.Factor = Large, larger
 	}
-	return r.Reason != ""
+	return r.Reason != NoReason
 }
 
 func ratio(part float64, parts int64, whole float64, wholes int64) float64 {

@@ -28,7 +28,7 @@ func TestTemplates(t *testing.T) {
 		{"", "/a/1", false, "/a/{id}"},
 		{"GET", "", false, "GET"},
 		{"GET", "/users/{id}", true, "GET /users/{id}"},
-		{"GET", "POST /users/{id}", true, "POST /users/{id}"},
+		{"HEAD", "GET /users/{id}", true, "HEAD /users/{id}"},
 		{"GET", "/files/", true, "GET /files/{...}"},
 		{"GET", "/files/{$}", true, "GET /files/"},
 	} {

@@ -12,11 +12,11 @@ var identifier = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}
 const shortestHash = 8
 
 // template returns the name of a route, a method and a path in which {…} stands for any text. A pattern is one of
-// [Expressions].Routes, perhaps with its own method.
+// [Expressions].Routes, whose own method is left out: GET stands for HEAD there, too.
 func template(method, path string, pattern bool) string {
 	if pattern {
-		if of, rest, ok := strings.Cut(path, " "); ok {
-			method, path = of, strings.TrimLeft(rest, " ")
+		if _, rest, ok := strings.Cut(path, " "); ok {
+			path = strings.TrimLeft(rest, " ")
 		}
 		if exact, ok := strings.CutSuffix(path, "{$}"); ok {
 			path = exact

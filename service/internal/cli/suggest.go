@@ -46,7 +46,7 @@ log's time, and counts whom that refuses in the rest. It also shows what each da
 A few routes may need limits of their own: those that need many more requests than all others, and
 those that change something, or are slow or large, and of which clients need few. --write-policy
 writes them as a configuration of sash serve in shadow mode, and the output has the commands that
-test, serve and watch it. --route groups paths; without it, {id} stands for numbers, UUIDs and hashes.
+test, serve and watch it. --route groups paths; elsewhere {id} stands for numbers, UUIDs and hashes.
 
 A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
 --sustained and --burst the command takes the longest up to 1h and 10s that the log covers.

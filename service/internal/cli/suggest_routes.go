@@ -27,12 +27,12 @@ type byRoute struct {
 }
 
 type routeLimits struct {
-	Route    string        `json:"route"`
-	Reason   replay.Reason `json:"reason,omitempty"`
-	Factor   float64       `json:"factor,omitempty"`
-	Requests int64         `json:"requests"`
-	Clients  int           `json:"clients"`
-	Limits   []string      `json:"limits"`
+	Route    string   `json:"route"`
+	Reason   string   `json:"reason,omitempty"`
+	Factor   float64  `json:"factor,omitempty"`
+	Requests int64    `json:"requests"`
+	Clients  int      `json:"clients"`
+	Limits   []string `json:"limits"`
 	why      string
 }
 
@@ -65,7 +65,7 @@ func (s *suggestFlags) divide(ctx context.Context, trace *replay.Trace, pair *re
 	for i, part := range division.Parts {
 		l := routeLimits{Route: policy.name(i), Requests: part.Requests, Clients: part.Clients, Limits: limitTexts(part.Limits)}
 		if i < len(policy.routes) {
-			l.Reason, l.Factor, l.why = policy.routes[i].Reason, policy.routes[i].Factor, why(&policy.routes[i])
+			l.Reason, l.Factor, l.why = policy.routes[i].Reason.String(), policy.routes[i].Factor, why(&policy.routes[i])
 		}
 		r.ByRoute.Routes = append(r.ByRoute.Routes, l)
 	}
@@ -180,7 +180,7 @@ func (s *suggestFlags) head(p *proposedPolicy, r *suggestReport) string {
 	return fmt.Sprintf(`# Proposed by sash suggest for %d requests of %s, from %s to %s.
 # A request has the entries %s in this order; a path is without its query.
 # shadow_mode: nothing is refused, and what would have been is counted. Remove it to enforce a rule.
-`, r.Requests, clients(int64(r.Clients)), r.First, r.Last, strings.Join(keys, ", "))
+`, r.Requests, r.clients(int64(r.Clients)), r.First, r.Last, strings.Join(keys, ", "))
 }
 
 func routesText(t *text, r *byRoute, log *logReport) {
@@ -191,12 +191,12 @@ func routesText(t *text, r *byRoute, log *logReport) {
 		table := t.table(0)
 		for _, l := range r.Routes {
 			if l.Requests > 0 {
-				fmt.Fprintf(table, "  %s\t%s\t%d requests of %s\t%s\n", printable(l.Route), strings.Join(l.Limits, ","), l.Requests, clients(int64(l.Clients)), l.why)
+				fmt.Fprintf(table, "  %s\t%s\t%d requests of %s\t%s\n", printable(l.Route), strings.Join(l.Limits, ","), l.Requests, log.clients(int64(l.Clients)), l.why)
 			}
 		}
 		_ = table.Flush() // the text keeps the error
 		t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).", r.Outcome.Refused, r.Outcome.Requests, 100*r.Outcome.RefusedShare,
-			clients(int64(r.Affected)), 100*float64(r.Affected)/float64(log.Clients))
+			log.clients(int64(r.Affected)), 100*float64(r.Affected)/float64(log.Clients))
 	}
 	if r.Policy == "" {
 		return
