@@ -20,6 +20,8 @@ RLS_BIN ?= $(CURDIR)/bin/ratelimit-$(RLS_VERSION)/service_cmd
 # What make test-kubernetes checks the manifests with, and the versions of the schemas.
 KUBECONFORM_VERSION = v0.8.0
 KUBERNETES_VERSION  = 1.37.0
+ISTIO_API_VERSION   = v1.31.1
+ENVOY_GATEWAY_VERSION = v1.9.1
 # The container engine of make image and make test-image.
 ENGINE  ?= $(shell docker info >/dev/null 2>&1 && echo docker || command -v podman)
 # The chart library of the reports, and what it is built from.
@@ -219,10 +221,10 @@ run-envoy: redis build envoy ## run Envoy in front of an application and two ins
 test-kubernetes: schemas ## validate the manifests of examples/kubernetes (gets kubeconform and the schemas of Kubernetes if missing; not part of make test)
 	KUBERNETES_DIR="$(KUBERNETES_DIR)" go test -tags kubernetes -count 1 -v -run Kubernetes ./service/cmd/sash
 
-KUBERNETES_DIR = $(CURDIR)/bin/kubernetes-$(KUBERNETES_VERSION)-$(KUBECONFORM_VERSION)
+KUBERNETES_DIR = $(CURDIR)/bin/kubernetes-$(KUBERNETES_VERSION)-$(KUBECONFORM_VERSION)-$(ISTIO_API_VERSION)-$(ENVOY_GATEWAY_VERSION)
 
 .PHONY: schemas
-schemas: # kubeconform gets its schemas from a site; the Python package kubernetes-validate has them, with references that it resolves itself
+schemas: # kubeconform gets its schemas from a site; the Python package kubernetes-validate has them, with references that it resolves itself, and the Go modules of Istio and Envoy Gateway have theirs
 	@if ! [ -d "$(KUBERNETES_DIR)" ]; then \
 		if ! python3 -m pip --version >/dev/null 2>&1; then \
 			sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
@@ -230,12 +232,22 @@ schemas: # kubeconform gets its schemas from a site; the Python package kubernet
 			$$sudo apt-get update -q; \
 			$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-pip; \
 		fi; \
-		echo "The schemas of Kubernetes $(KUBERNETES_VERSION) are missing: installing the Python package kubernetes-validate and kubeconform $(KUBECONFORM_VERSION) into $(KUBERNETES_DIR)."; \
+		echo "The schemas of Kubernetes $(KUBERNETES_VERSION) are missing: installing the Python package kubernetes-validate, kubeconform $(KUBECONFORM_VERSION) and"; \
+		echo "the schemas of istio.io/api $(ISTIO_API_VERSION) and Envoy Gateway $(ENVOY_GATEWAY_VERSION) into $(KUBERNETES_DIR)."; \
 		mkdir -p bin && getting=$$(mktemp -d -p bin getting-kubernetes-XXXXXX); trap 'rm -rf "$$getting"' EXIT; \
 		GOBIN="$(CURDIR)/$$getting" go install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM_VERSION); \
-		python3 -m pip install -q --disable-pip-version-check --no-deps --target "$$getting/pip" kubernetes-validate==$(KUBERNETES_VERSION); \
+		python3 -m pip install -q --disable-pip-version-check --no-deps --target "$$getting/pip" kubernetes-validate==$(KUBERNETES_VERSION) pyyaml; \
 		mv "$$getting"/pip/kubernetes_validate/kubernetes-json-schema/v$(KUBERNETES_VERSION)-local-strict "$$getting/schemas"; \
 		sed -i 's|"$$ref": "/api/_definitions.json#|"$$ref": "_definitions.json#|; s|"$$id":|"x-id":|' "$$getting"/schemas/*.json; \
+		dir() { go mod download -json "$$1" | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p'; }; \
+		conform=$$(dir github.com/yannh/kubeconform@$(KUBECONFORM_VERSION)); \
+		istio=$$(dir istio.io/api@$(ISTIO_API_VERSION)); \
+		gateway=$$(dir github.com/envoyproxy/gateway@$(ENVOY_GATEWAY_VERSION)); \
+		(cd "$$getting/schemas" && FILENAME_FORMAT='{kind}-{group}-{version}' PYTHONPATH=../pip python3 "$$conform/scripts/openapi2jsonschema.py" \
+			"$$istio/kubernetes/customresourcedefinitions.gen.yaml" "$$gateway"/charts/gateway-helm/charts/crds/crds/generated/*.yaml >/dev/null); \
+		mkdir "$$getting/envoy-gateway"; \
+		cp -r --no-preserve=mode "$$gateway/internal/infrastructure/kubernetes/ratelimit/testdata/deployments/default.yaml" \
+			"$$gateway/internal/xds/translator/testdata/out/ratelimit-config" "$$getting/envoy-gateway"; \
 		rm -r "$$getting/pip"; chmod 755 "$$getting"; mv "$$getting" "$(KUBERNETES_DIR)"; \
 	fi
 

@@ -1,5 +1,3 @@
-//go:build envoy || kubernetes
-
 package main
 
 import (

@@ -34,10 +34,12 @@ func TestKubernetesManifestsAreValid(t *testing.T) {
 		"service.yaml":       {"port: 8081", "port: grpc"},
 		"disruption.yaml":    {"matchLabels:", "matchLabel:"},
 		"network.yaml":       {"policyTypes: [Ingress, Egress]", "policyTypes: Ingress"},
+		"envoyfilter.yaml":   {"INSERT_BEFORE", "INSERT_BEHIND"},
+		"policy.yaml":        {"unit: Minute", "unit: Moment"},
 	}
 	seen := 0
 	err := filepath.WalkDir(kubernetes, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(name) != ".yaml" {
+		if err != nil || filepath.Ext(name) != ".yaml" || entry.Name() == "envoy-gateway.yaml" { // a file of Envoy Gateway, which has no schema
 			return err
 		}
 		text, err := os.ReadFile(name)

@@ -63,8 +63,9 @@ type manifest struct {
 }
 
 type container struct {
-	Args []string
-	Env  []struct {
+	Command []string
+	Args    []string
+	Env     []struct {
 		Name, Value string
 		ValueFrom   struct {
 			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
@@ -76,6 +77,7 @@ type container struct {
 	}
 	Readiness probe `yaml:"readinessProbe"`
 	Liveness  probe `yaml:"livenessProbe"`
+	Startup   probe `yaml:"startupProbe"`
 	Resources struct {
 		Limits struct{ Memory string }
 	}

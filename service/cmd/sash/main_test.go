@@ -179,8 +179,9 @@ func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 		if url, ok := strings.CutPrefix(lines.Text(), "  admin "); ok {
 			p.admin = strings.TrimSpace(url)
 		}
-		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") || strings.HasPrefix(lines.Text(), "{") {
-			break // the last line, or the only one in JSON
+		_, none, found := strings.Cut(lines.Text(), "  configuration  ")
+		if found && strings.HasSuffix(none, ": domains ") || strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") || strings.HasPrefix(lines.Text(), "{") {
+			break // the last line, which for no rules is another one, or the only one in JSON
 		}
 	}
 	all := make(chan struct{})

@@ -49,15 +49,6 @@ func startUpstream(t *testing.T) *upstream {
 	return u
 }
 
-func portOf(t *testing.T, address string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
 func readExample(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(envoyExample, file))

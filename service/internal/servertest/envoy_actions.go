@@ -72,7 +72,7 @@ func (p *Proxy) action(a *routev3.RateLimit_Action) (action, error) {
 	case *routev3.RateLimit_Action_RequestHeaders_:
 		h := a.RequestHeaders
 		return func(r *http.Request) (string, string, bool, bool) {
-			values := r.Header.Values(h.HeaderName)
+			values := headerValues(r, h.HeaderName)
 			return h.DescriptorKey, strings.Join(values, ","), len(values) > 0, h.SkipIfAbsent
 		}, nil
 	case *routev3.RateLimit_Action_HeaderValueMatch_:
@@ -84,15 +84,23 @@ func (p *Proxy) action(a *routev3.RateLimit_Action) (action, error) {
 		}
 		wanted := m.ExpectMatch == nil || m.ExpectMatch.Value
 		return func(r *http.Request) (string, string, bool, bool) {
-			return or(m.DescriptorKey, "header_match"), m.DescriptorValue, matchAll(m.Headers, r.Header) == wanted, false
+			return or(m.DescriptorKey, "header_match"), m.DescriptorValue, matchAll(m.Headers, r) == wanted, false
 		}, nil
 	}
 	return nil, fmt.Errorf("the action %v is not supported here", a)
 }
 
-func matchAll(all []*routev3.HeaderMatcher, header http.Header) bool {
+// headerValues returns the values of a header, of which Envoy has one with the path and the query.
+func headerValues(r *http.Request, name string) []string {
+	if name == ":path" {
+		return []string{r.URL.RequestURI()}
+	}
+	return r.Header.Values(name)
+}
+
+func matchAll(all []*routev3.HeaderMatcher, r *http.Request) bool {
 	for _, m := range all {
-		values := header.Values(m.Name)
+		values := headerValues(r, m.Name)
 		matches := len(values) > 0
 		if s := m.GetStringMatch(); matches && s != nil {
 			value := strings.Join(values, ",")
