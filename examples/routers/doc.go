@@ -5,7 +5,8 @@
 //	Gin      an adapter of ten lines
 //	Echo     an adapter of eight lines, so that errors of handlers count as what they become
 //	Fiber    its adaptor, which is enough to count requests, and no more
-//	Connect  a middleware of net/http, whose refusals each protocol reads as resource_exhausted
+//	Connect  a middleware of net/http, whose refusals each protocol reads as resource_exhausted; an interceptor where a
+//	         layer charges failures, because gRPC answers 200 whatever the code is
 //
 // All of them limit an address to 2 requests a minute on each route: [httplimit.Pattern] returns "/items/{id}", or however
 // the router writes it, so that /items/1 and /items/2 are one route.
