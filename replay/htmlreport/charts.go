@@ -143,7 +143,7 @@ type busy struct {
 
 func (p *Page) heat() (*heat, []busy) {
 	h := p.Heat
-	if len(h.Clients) == 0 || len(h.Units) == 0 {
+	if len(h.Clients) == 0 || len(h.Units) == 0 || h.Step < time.Millisecond { // a log of one moment has no course
 		return nil, nil
 	}
 	m := &heat{Start: millis(h.Start), Step: float64(h.Step) / 1e6, Steps: len(h.Units[0]), Cells: [][3]int64{}, Most: 1}

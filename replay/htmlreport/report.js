@@ -12,6 +12,11 @@
     return `${text.slice(0, 10)} ${text.slice(11, 19)}${text.slice(19, 23) === '.000' ? '' : text.slice(19, 23)}`;
   };
   const isolated = (name) => `\u2068${name}\u2069`; // the direction of a name's text ends with it
+  // middle leaves out the middle of a name that is longer than a number of characters: many differ only at their ends.
+  const middle = (name, most) => {
+    const all = [...name], half = Math.floor((most - 1) / 2);
+    return all.length <= most ? name : `${all.slice(0, half).join('')}…${all.slice(-half).join('')}`;
+  };
   const one = data.noun.replace(/s$/, '');
 
   // tip makes the contents of a tooltip: a title and lines.
@@ -60,10 +65,24 @@
     return items[Math.max(0, low - 1)];
   };
 
-  const curve = ({ lines, tried }) => () => {
+  // levels returns for each mark how many labels of marks to its left it must stand above.
+  const levels = (marks, at) => {
+    const ends = [];
+    return marks.map((m) => {
+      const half = 4 * m.limit.length, free = ends.findIndex((end) => end < at(m) - half);
+      const level = free < 0 ? ends.length : free;
+      ends[level] = at(m) + half;
+      return level;
+    });
+  };
+
+  const curve = ({ lines, tried: unsorted }) => (width) => {
+    const tried = unsorted.toSorted((a, b) => a.units - b.units);
     const name = (l) => `in any ${l.window}`;
     const most = Math.max(2, ...lines.map((l) => l.points.at(-1).units), ...tried.map((m) => m.units));
     const point = (p) => [p.units, 100 * p.share];
+    const wide = width - 90, across = (m) => (wide * Math.log(m.units)) / Math.log(1.1 * most);
+    const level = levels(tried, across);
     return {
       ...common(),
       legend: legend([...lines.map(name), ...(tried.length ? ['tried'] : [])]),
@@ -92,9 +111,8 @@
         })),
         {
           name: 'tried', type: 'scatter', symbol: 'diamond', symbolSize: 13, color: color('text'), z: 5,
-          data: tried.map((m) => ({ value: point(m), name: m.limit, itemStyle: { color: color(`line${1 + m.line % 6}`), borderColor: color('text'), borderWidth: 1.5 } })),
-          label: { show: true, formatter: (p) => p.name, position: 'top', distance: 8, color: color('text'), textBorderColor: color('card'), textBorderWidth: 3 },
-          labelLayout: { hideOverlap: true, moveOverlap: 'shiftY' },
+          data: tried.map((m, i) => ({ value: point(m), name: m.limit, label: { distance: 8 + 15 * level[i], offset: [Math.min(0, wide - across(m) - 4 * m.limit.length), 0] }, itemStyle: { color: color(`line${1 + m.line % 6}`), borderColor: color('text'), borderWidth: 1.5 } })),
+          label: { show: true, formatter: (p) => p.name, position: 'top', color: color('text'), textBorderColor: color('card'), textBorderWidth: 3 },
         },
       ],
     };
@@ -115,7 +133,7 @@
         axis: { type: 'category', data: Array.from({ length: steps }, (_, i) => i), splitLine: { show: false }, axisTick: { show: false } },
       }),
       yAxis: axis('', {
-        label: { interval: 0, hideOverlap: false, width: label, overflow: 'truncate', color: color('text'), formatter: isolated },
+        label: { interval: 0, hideOverlap: false, width: label, overflow: 'truncate', color: color('text'), formatter: (name) => isolated(middle(name, Math.floor(label / 7))) },
         axis: { type: 'category', inverse: true, data: names.map((name, i) => ({ value: name || `(no name ${i + 1})` })), splitLine: { show: false }, axisTick: { show: false } },
       }),
       visualMap: {

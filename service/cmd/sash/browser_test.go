@@ -105,7 +105,7 @@ func TestBrowserShowsTheReport(t *testing.T) {
 		log = sampleLog
 	}
 	file := filepath.Join(t.TempDir(), "report.html")
-	code, out, failed := sash(t, nil, "replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--algorithm", "sliding-log,fixed-window", "--html", file, "--json", log)
+	code, out, failed := sash(t, nil, "replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--try", "9000/month@Europe/Paris", "--algorithm", "sliding-log,fixed-window", "--html", file, "--json", log)
 	if code != 0 {
 		t.Fatal(code, failed)
 	}
@@ -169,7 +169,7 @@ func TestBrowserShowsTheReport(t *testing.T) {
 			t.Errorf("line %d of the tooltip is %q, want %q", i, lines[1+i], want)
 		}
 	}
-	for _, try := range []string{"10/1m", "20/10s", "75/1h"} {
+	for _, try := range []string{"10/1m", "20/10s", "75/1h", "9000/month@Europe/Paris"} {
 		if page.text(`String([...document.querySelectorAll('#curve svg text')].some((text) => text.textContent === '`+try+`'))`) != "true" {
 			t.Errorf("the curve has no mark for %s", try)
 		}
