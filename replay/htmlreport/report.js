@@ -65,13 +65,13 @@
     return items[Math.max(0, low - 1)];
   };
 
-  // levels returns for each mark how many labels of marks to its left it must stand above.
-  const levels = (marks, at) => {
-    const ends = [];
-    return marks.map((m) => {
-      const half = 4 * m.limit.length, free = ends.findIndex((end) => end < at(m) - half);
-      const level = free < 0 ? ends.length : free;
-      ends[level] = at(m) + half;
+  // levels returns how many lines the label of each mark is raised, so that none is over another. Marks are points in pixels.
+  const levels = (marks) => {
+    const placed = [];
+    return marks.map(({ x, y, half }) => {
+      let level = 0;
+      while (placed.some((p) => Math.abs(p.x - x) < p.half + half && Math.abs(p.y - y - 15 * level) < 15)) level++;
+      placed.push({ x, y: y + 15 * level, half });
       return level;
     });
   };
@@ -82,7 +82,8 @@
     const most = Math.max(2, ...lines.map((l) => l.points.at(-1).units), ...tried.map((m) => m.units));
     const point = (p) => [p.units, 100 * p.share];
     const wide = width - 90, across = (m) => (wide * Math.log(m.units)) / Math.log(1.1 * most);
-    const level = levels(tried, across);
+    const highest = 1.1 * Math.max(...lines.map((l) => l.points[0].share), 0.01);
+    const level = levels(tried.map((m) => ({ x: Math.min(across(m), wide - 4 * m.limit.length), y: (240 * m.share) / highest, half: 4 * m.limit.length })));
     return {
       ...common(),
       legend: legend([...lines.map(name), ...(tried.length ? ['tried'] : [])]),
