@@ -160,7 +160,8 @@ func (t *Trace) mean() (all weight) {
 	return all
 }
 
-// without returns the least limits for all routes but one that refuse no client whom the general pair spares.
+// without returns the least limits for all routes but one that refuse no client whom the general pair spares. If the
+// route is all that most clients request, it is no route among others, and without returns the general limits.
 func (t *Trace) without(ctx context.Context, s *Suggestion, route uint32) (least [2]int64, err error) {
 	demands, err := t.peaks(ctx, len(t.clients), func(e *event) int {
 		if e.route == route {
@@ -171,12 +172,19 @@ func (t *Trace) without(ctx context.Context, s *Suggestion, route uint32) (least
 	if err != nil {
 		return least, err
 	}
+	clients := 0
 	for c := range t.clients {
+		if demands[0].byClient[c] > 0 {
+			clients++
+		}
 		for w := range least {
 			if !s.affects(uint32(c)) {
 				least[w] = max(least[w], demands[w].byClient[c])
 			}
 		}
+	}
+	if rest := t.counts.Requests - t.weights[route].requests; clients < leastRouteClients || float64(rest) < leastRouteShare*float64(t.counts.Requests) {
+		return s.general(), nil
 	}
 	return least, nil
 }

@@ -95,6 +95,25 @@ func TestTheRoutesThatDiffer(t *testing.T) {
 	}
 }
 
+// A log of one route has no route that differs from the others.
+func TestAnOnlyRouteDoesNotDiffer(t *testing.T) {
+	var b Builder
+	for c := range 30 {
+		for i := range 100 {
+			b.Add(noon.Add(time.Duration(c+i*60)*time.Second).UnixMicro(), Selection{Key: fmt.Sprint(c), Cost: 1, Route: "GET /items/{id}"})
+		}
+	}
+	b.Add(noon.UnixMicro(), Selection{Key: "1", Cost: 1, Route: "GET /"})
+	tr := b.Trace()
+	s, err := tr.Suggest(t.Context(), Caps{}, 10*time.Second, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if routes, err := tr.RoutesThatDiffer(t.Context(), s, 4); err != nil || len(routes) != 0 {
+		t.Errorf("%+v, %v", routes, err)
+	}
+}
+
 // The limits of the parts refuse nobody whom the general pair spares, and none of them can be smaller: by the definition,
 // over random routes.
 func TestTheLimitsOfPartsSpareWhomThePairSpares(t *testing.T) {

@@ -143,6 +143,10 @@ func TestAProposalIsTestedOnTheRestAndOnEachDay(t *testing.T) {
 	if len(s.Days) != 4 || strings.Join(s.Days[0].Limits, ",") != "2/10s,2/1h" || strings.Join(s.Days[3].Limits, ",") != "5/10s,5/1h" || s.Days[3].Day != "2026-03-05" {
 		t.Errorf("%+v", s.Days)
 	}
+	// Each day has half as many windows of two hours as are needed.
+	if code, out, _ := sash(t, nil, "suggest", "--json", "--sustained", "2h", log); code != 0 || strings.Contains(out, ":null") || !strings.Contains(out, `"windows":5,"limits":[]`) {
+		t.Errorf("exit %d, %s", code, out)
+	}
 	code, out, _ := sash(t, nil, "suggest", log)
 	if code != 0 || !strings.Contains(out, "  on the rest  100.00% of the clients  (100 of 100)") || !strings.Contains(out, "On the rest that is more than was asked for") {
 		t.Errorf("exit %d, %s", code, out)

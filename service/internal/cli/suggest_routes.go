@@ -46,11 +46,13 @@ func (s *suggestFlags) divide(ctx context.Context, trace *replay.Trace, pair *re
 	if err != nil {
 		return err
 	}
-	out, err := s.outcome(ctx, trace, policy, division)
-	if err != nil {
+	out := r.Outcomes[0]
+	if len(policy.routes) == 0 { // one part, which has the pair
+		division.Affected, division.Parts[0].Limits = pair.Affected, pair.Limits
+	} else if out, err = s.outcome(ctx, trace, policy, division); err != nil {
 		return err
 	}
-	if s.caps.Requests > 0 && out.RefusedShare > s.caps.Requests { // then refuse nobody
+	if len(policy.routes) > 0 && s.caps.Requests > 0 && out.RefusedShare > s.caps.Requests { // then refuse nobody
 		if pair, err = trace.Suggest(ctx, replay.Caps{}, pair.Burst.Window, pair.Sustained.Window); err != nil {
 			return err
 		}

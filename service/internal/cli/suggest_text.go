@@ -17,7 +17,11 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 	if r.WindowNote != "" {
 		t.say("\n%s", r.WindowNote)
 	}
-	t.say("\nAt most %s of the %ss may be affected: %d of %d.\n\n    %s\n", s.affect, r.noun(), r.Allowed, r.Clients, strings.Join(r.Limits, ","))
+	requests := ""
+	if s.requests != "" {
+		requests = fmt.Sprintf(", and %s of the requests refused", s.requests)
+	}
+	t.say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n", s.affect, r.noun(), r.Allowed, r.Clients, requests, strings.Join(r.Limits, ","))
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
 	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).", o.Refused, o.Requests, 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
 	t.say("Fixed windows of the same limits: %d requests, of %s; one %s gets up to %s.", fixed.Refused, r.clients(fixed.ClientsLimited), r.noun(), oneClient(fixed))
