@@ -9,8 +9,11 @@ import (
 	"strings"
 )
 
-// sampled is how many of the first lines decide what a log is.
-const sampled = 400
+// The first lines decide what a log is: until enough of them are requests, of one kind, but not more than sampled.
+const (
+	sampled = 400
+	enough  = 40 * isRequest
+)
 
 // A reading is how the lines of a log are read.
 type reading struct {
@@ -44,8 +47,8 @@ func (d *detector) detect(start []byte, stats *Stats) (reading, bool) {
 		if err != nil {
 			break
 		}
-		if len(line) > 0 {
-			d.line(line, nil, i == 0)
+		if len(line) > 0 && d.line(line, nil, i == 0) >= enough {
+			break
 		}
 	}
 	var best *guess
@@ -70,21 +73,25 @@ func (d *detector) detect(start []byte, stats *Stats) (reading, bool) {
 	return best.reading, true
 }
 
-// line records the reading that fits one line, the one with most wrappings first.
-func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) bool {
+// line records the reading that fits one line, the one with most wrappings first. It returns what speaks for that reading
+// so far, or 0 if none fits.
+func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) int {
 	for i := range wrappings {
 		w := &wrappings[i]
 		if len(outer) == mostWrappings || w.outermost && len(outer) > 0 {
 			continue
 		}
 		inner, err := w.new().unwrap(line)
-		if err == nil && len(inner) > 0 && d.line(inner, append(slices.Clip(outer), w), isFirst) {
-			return true
+		if err != nil || len(inner) == 0 {
+			continue
+		}
+		if weight := d.line(inner, append(slices.Clip(outer), w), isFirst); weight > 0 {
+			return weight
 		}
 	}
 	format, weight := d.recognize(line, isFirst)
 	if weight == 0 {
-		return false
+		return 0
 	}
 	name := format.String()
 	for _, w := range outer {
@@ -97,7 +104,7 @@ func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) bool {
 	}
 	g.weight += weight
 	g.lines = append(g.lines, bytes.Clone(line))
-	return true
+	return g.weight
 }
 
 const isRequest = 1000 // the weight of a line that is one

@@ -99,6 +99,10 @@ func (c *clients) describe(s *Stats) {
 	}
 	if n := len(c.peers); n > 0 && n <= fewPeers && len(c.named) > 2*n {
 		s.Proxies = sorted(c.peers)
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d lines name other addresses in X-Forwarded-For, and come from %d peers only. If these are your proxies, their clients share limits here: name them with --trusted-proxies.", c.forwarded, s.Records, n))
+		peers := "one peer"
+		if n > 1 {
+			peers = fmt.Sprintf("%d peers", n)
+		}
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d lines have forwarded addresses, and come from only %s. If these are your proxies, all their clients are charged as one here: name them with --trusted-proxies.", c.forwarded, s.Records, peers))
 	}
 }

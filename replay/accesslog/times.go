@@ -22,12 +22,15 @@ func parseTime(s string) (int64, error) {
 	if len(s) == 0 {
 		return 0, errTime
 	}
-	if us, ok := parseEpoch(s); ok {
-		return inRange(us)
+	clf := len(s) >= 20 && s[2] == '/'
+	if !clf {
+		if us, ok := parseEpoch(s); ok {
+			return inRange(us)
+		}
 	}
 	layout := time.RFC3339Nano
 	switch {
-	case len(s) >= 20 && s[2] == '/':
+	case clf:
 		layout = "02/Jan/2006:15:04:05 -0700"
 		if strings.IndexByte(s, ' ') < 0 { // HAProxy's, with milliseconds
 			layout = "02/Jan/2006:15:04:05"
