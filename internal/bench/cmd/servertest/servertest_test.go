@@ -51,15 +51,15 @@ func TestPartsAreCountedByClient(t *testing.T) {
 	}
 }
 
-// The columns of servers that ran are replaced, with what has no test any more; those of other servers stay, and those of
-// servers that are not tested any more go.
-func TestOnlyTheColumnsOfServersThatRanAreReplaced(t *testing.T) {
+// What ran is replaced, with what has no test any more; other suites of the server and other servers stay, and servers that
+// are not tested any more go.
+func TestOnlyWhatRanIsReplaced(t *testing.T) {
 	all := []servers.Server{{Name: "Redis", Version: "8.2.3"}, {Name: "Valkey", Version: "9.1.2"}}
-	facts, faults := suites[1].name, suites[2].name
+	facts, faults, starts := suites[1].name, suites[2].name, suites[3].name
 	page := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(page, []byte("before\n"+begin+
 		"| suite | client | Redis 8.2.2 | Redis 8.2.3 | Valkey 9.1.2 |\n| --- | --- | --- | --- | --- |\n"+
-		"| "+facts+" | go-redis | 1 | 2 | 3 |\n| "+facts+" | none | 1 | 2 | - |\n"+end+"after\n"), 0o600); err != nil {
+		"| "+facts+" | go-redis | 1 | 2 | 3 |\n| "+facts+" | none | 1 | 2 | - |\n| "+starts+" | none | 1 | 7 | 8 |\n"+end+"after\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(page, all, map[cell]int{{facts, "go-redis", "Redis 8.2.3"}: 4, {faults, "rueidis", "Redis 8.2.3"}: 5}); err != nil {
@@ -67,7 +67,7 @@ func TestOnlyTheColumnsOfServersThatRanAreReplaced(t *testing.T) {
 	}
 	got, err := os.ReadFile(page)
 	want := "before\n" + begin + "| suite | client | Redis 8.2.3 | Valkey 9.1.2 |\n| --- | --- | --- | --- |\n" +
-		"| " + facts + " | go-redis | 4 | 3 |\n| " + faults + " | rueidis | 5 | - |\n" + end + "after\n"
+		"| " + facts + " | go-redis | 4 | 3 |\n| " + faults + " | rueidis | 5 | - |\n| " + starts + " | none | 7 | 8 |\n" + end + "after\n"
 	if err != nil || string(got) != want {
 		t.Errorf("%s, %v", got, err)
 	}

@@ -70,7 +70,8 @@ func parse(table string) map[cell]int {
 // The table is between these lines of its page.
 const begin, end = "<!-- make test-servers writes this table -->\n\n", "\n<!-- end of the table -->\n"
 
-// write replaces the columns of the servers that ran in the table of a page, and drops those of servers that are no more.
+// write replaces what ran, the rows of a suite on a server, in the table of a page, and drops servers and suites that are no
+// more.
 func write(page string, all []servers.Server, results map[cell]int) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -81,12 +82,12 @@ func write(page string, all []servers.Server, results map[cell]int) error {
 	if !ok1 || !ok2 {
 		return fmt.Errorf("%s has no place for the table: want the lines %q and %q", page, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
-	ran := map[string]bool{}
+	ran := map[cell]bool{}
 	for c := range results {
-		ran[c.server] = true
+		ran[cell{suite: c.suite, server: c.server}] = true
 	}
 	for c, n := range parse(table) {
-		if !ran[c.server] {
+		if !ran[cell{suite: c.suite, server: c.server}] {
 			results[c] = n
 		}
 	}
