@@ -90,7 +90,7 @@ func (r *Record) lead(line string) (rest string, ok bool) {
 	}
 	switch {
 	case !isAddress(ident):
-		r.RemoteAddress = first
+		r.RemoteAddress = dash(first) // none where X-Forwarded-For stands in its place and is empty
 		return rest, true
 	case first == "-" || isAddress(first):
 		r.ForwardedFor = first
