@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -289,6 +290,105 @@ func TestTimesThatPeopleRead(t *testing.T) {
 	for _, want := range []string{"365 days", "10/365d: limited for longer than the log lasts (365 days, not 59s).", "10/365d, retries retry-after: a request waits for longer than the log lasts (365 days, not 59s)"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+// A log that is followed counts what is written, through both kinds of rotation, until an interrupt.
+func TestFollowingALogThroughRotations(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "access.log")
+	put(t, log, lines(noon, 100, 5))
+	cmd := exec.Command(binary, "replay", "--try", "1000/1d", "--json", "--follow", "--interval", "20ms", log)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	answers := bufio.NewScanner(out)
+	answers.Buffer(nil, 1<<20)
+	until := func(requests int64) {
+		t.Helper()
+		for answers.Scan() {
+			var u understood
+			if err := json.Unmarshal(answers.Bytes(), &u); err != nil {
+				t.Fatal(err, answers.Text())
+			}
+			if u.Requests == requests {
+				return
+			}
+			if u.Requests > requests {
+				t.Fatalf("%d requests, and %d were written", u.Requests, requests)
+			}
+		}
+		t.Fatalf("it ended before %d requests", requests)
+	}
+	add := func(text string) {
+		t.Helper()
+		file, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = file.Close() }()
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(100)
+	more := lines(noon.Add(time.Hour), 10, 5)
+	add(more[:len(more)-20]) // the last line is not whole yet
+	until(109)
+	add(more[len(more)-20:])
+	until(110)
+	if err := os.Rename(log, log+".1"); err != nil {
+		t.Fatal(err)
+	}
+	add(lines(noon.Add(2*time.Hour), 50, 5))
+	until(160)
+	if err := os.Truncate(log, 0); err != nil { // as copytruncate does
+		t.Fatal(err)
+	}
+	until(160)
+	add(lines(noon.Add(3*time.Hour), 7, 5))
+	until(167)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	until(167)
+	for answers.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("an interrupt is how following ends: %v", err)
+	}
+}
+
+func TestFollowingInLinesAndItsMistakes(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "access.log")
+	put(t, log, lines(noon, 100, 5))
+	cmd := exec.Command(binary, "replay", "--try", "10/1m", "-f", "--interval", "1h", log)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewReader(out)
+	if line, err := said.ReadString('\n'); err != nil || line != "2026-10-24T12:01:39Z: 100 requests; 10/1m by sliding-log refuses 10 (10.00%), of 5 clients\n" {
+		t.Errorf("%s, %v", line, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(said)
+	if err := cmd.Wait(); err != nil || !strings.HasPrefix(string(rest), "Read as combined: 100 lines of "+log) {
+		t.Errorf("%v, %s", err, rest)
+	}
+	for say, args := range map[string][]string{"--follow reads files": {"-f"}, "above zero": {"-f", "--interval", "0s", log}, "exclude each other": {"-f", "--write-policy", log + ".yaml", log}} {
+		if code, _, failed := sash(t, nil, append([]string{"suggest"}, args...)...); code != 2 || !strings.Contains(failed, say) {
+			t.Errorf("%v: exit %d, %s", args, code, failed)
 		}
 	}
 }

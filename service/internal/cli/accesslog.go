@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,8 @@ type logs struct {
 	hideKey     string
 	json        bool
 	strict      bool
+	follow      bool
+	interval    time.Duration
 	policy      policyFlags
 	memory      string
 
@@ -48,6 +51,8 @@ func (l *logs) register(cmd *cobra.Command) {
 	f.StringVar(&l.hideKey, "hide-key", "", "`file` with the key for --hide-clients, so that several runs write the same")
 	f.BoolVar(&l.strict, "strict", false, "exit with 3 after a warning, such as that clients may be misread or a file is damaged")
 	f.StringVar(&l.memory, "memory", "", "memory to use, as a `size` such as 512MiB or 2GB; requests that do not fit go to a temporary file")
+	f.BoolVarP(&l.follow, "follow", "f", false, fmt.Sprintf("go on as files grow or are rotated, and keep the answer up to date until an interrupt; for up to %d requests", mostFollowed))
+	f.DurationVar(&l.interval, "interval", 2*time.Second, "time between answers with --follow")
 	jsonFlag(f, &l.json)
 }
 
@@ -64,7 +69,11 @@ standard input is read. Files, such as rotated ones, and lines may be out of ord
 counted and the first of them shown. Of a file that is cut off everything before the damage counts.
 
 The answer begins with what was understood: read it first. A warning says that clients or times look
-misread; --strict makes it an exit code.
+misread; --strict makes it an exit code. An interrupt ends the command with what is known so far.
+
+--follow reads on as files grow, and through their rotation by renaming or by copying and
+truncating. It shows the answer again and again: on a terminal in place of the last one, elsewhere
+a line or a JSON document each time. An interrupt ends it with the whole answer and exit code 0.
 
 Expressions are in the language of github.com/expr-lang/expr over remote_address, user, method,
 path, query, route, host, status, bytes, duration, user_agent and referer, with header("X-Api-Key"),

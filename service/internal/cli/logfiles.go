@@ -119,6 +119,9 @@ func inDirectory(dir string) ([]*logFile, error) {
 	return files, nil
 }
 
+// packedNames end the names of compressed files.
+var packedNames = []string{".gz", ".bz2", ".xz", ".zst"}
+
 // once skips files that are there twice: under two names, or packed beside what is in them.
 func once(files []*logFile) {
 	known := make(map[string]bool, len(files))
@@ -132,7 +135,7 @@ func once(files []*logFile) {
 		switch {
 		case known[name]:
 			f.Skipped = "it is named twice"
-		case f.found && beside && slices.Contains([]string{".gz", ".bz2", ".xz", ".zst"}, filepath.Ext(name)):
+		case f.found && beside && slices.Contains(packedNames, filepath.Ext(name)):
 			f.Skipped = filepath.Base(plain) + " is there too, unpacked"
 		}
 		known[name] = true

@@ -105,23 +105,24 @@ func (r *logReading) file(ctx context.Context, f *logFile, cmd *cobra.Command, b
 // record adds one request.
 func (r *logReading) record(record *accesslog.Record) error {
 	r.survey.Add(record)
-	selection, counts, err := r.selector.Select(record)
-	switch {
-	case err != nil && r.hide: // the error may contain the client
-		return errHidden
-	case err != nil:
+	k, err := r.choose(record)
+	if err != nil {
 		return err
-	case !counts:
-		r.builder.Skip()
-		return nil
-	case record.Status == 429:
-		r.builder.Throttled()
 	}
-	r.builder.Add(record.Time, selection)
+	k.into(r.builder)
 	if err := r.builder.Err(); errors.Is(err, replay.ErrMemory) {
 		return fmt.Errorf("%w (--memory)", err)
 	}
 	return r.builder.Err()
+}
+
+// choose selects whom a request is charged to.
+func (r *logReading) choose(record *accesslog.Record) (kept, error) {
+	selection, counts, err := r.selector.Select(record)
+	if err != nil && r.hide { // the error may contain the client
+		err = errHidden
+	}
+	return kept{at: record.Time, selection: selection, counts: counts, throttled: record.Status == 429}, err
 }
 
 var errHidden = errors.New("an expression fails on this request (run without --hide-clients and --hide-key to see why)")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -81,12 +82,13 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 	if r.worst < 0 {
 		return errors.New("--worst must be at least 0")
 	}
-	trace, log, err := r.read(cmd, a, files)
-	if err != nil {
-		return err
-	}
-	defer trace.Close()
-	ctx := log.studying(cmd.Context())
+	return r.run(cmd, a, files, func(ctx context.Context, with *app, trace *replay.Trace, log logReport) (*answer, error) {
+		return r.study(ctx, with, trace, log, candidates, func(report replayReport) error { return a.failed(conditions, report) })
+	})
+}
+
+// study makes the answer.
+func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, log logReport, candidates []replay.Candidate, failed func(replayReport) error) (*answer, error) {
 	if r.policy.file != "" {
 		var all []replay.Candidate
 		for i := range candidates {
@@ -94,22 +96,28 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 		}
 		candidates = all
 	}
-	report := replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.reserveList()}
+	report := &replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.reserveList()}
 	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
+	var err error
 	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Partial: true, Progress: bar.set})
 	bar.end()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if ctx.Err() != nil {
 		report.Partial = "interrupted while requests were replayed"
-	} else if err := r.rest(ctx, a, trace, candidates, &report); err != nil {
-		return err
+	} else if err := r.rest(ctx, a, trace, candidates, report); err != nil {
+		return nil, err
 	}
-	if err := a.print(r.json, report, func(t *text) { replayText(t, &report) }); err != nil {
-		return err
+	var line []string
+	for _, o := range report.Candidates {
+		line = append(line, fmt.Sprintf("%s by %s refuses %s, of %s", called(o, ","), o.Algorithm, part(o.Refused, o.RefusedShare), report.clients(o.ClientsLimited)))
 	}
-	return r.ended(&report.logReport, false, a.failed(conditions, report))
+	return &answer{
+		report: report, log: &report.logReport, line: strings.Join(line, "; "),
+		text:  func(t *text) { replayText(t, report) },
+		ended: func() error { return r.ended(&report.logReport, false, failed(*report)) },
+	}, nil
 }
 
 // rest adds what is not about single candidates.

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -98,14 +99,20 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err != nil {
 		return err
 	}
-	whole, log, err := s.read(cmd, a, files)
-	if err != nil {
-		return err
+	if s.follow && s.policyFile != "" {
+		return errors.New("--write-policy and --follow exclude each other: follow first, and write when the proposal is steady")
 	}
-	defer whole.Close()
+	return s.run(cmd, a, files, func(ctx context.Context, with *app, trace *replay.Trace, log logReport) (*answer, error) {
+		return s.study(ctx, with, trace, log, *pair)
+	})
+}
+
+// study makes the answer. It chooses windows by the log.
+func (s *suggestFlags) study(ctx context.Context, a *app, whole *replay.Trace, log logReport, windows windowPair) (*answer, error) {
+	pair := &windows
 	measuring := a.progress("measuring", log.Requests)
 	defer measuring.end()
-	ctx, trace := log.studying(cmd.Context()), whole.WithProgress(measuring.pass)
+	trace := whole.WithProgress(measuring.pass)
 	early := func(err error) error {
 		if ctx.Err() != nil {
 			return errors.New("interrupted before there was a proposal")
@@ -114,21 +121,21 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	}
 	coverage, err := trace.Coverage(ctx)
 	if err != nil {
-		return early(err)
+		return nil, early(err)
 	}
-	report := suggestReport{logReport: log, Warnings: []string{}, Days: []dayProposal{}}
-	if err := pair.choose(coverage, &report); err != nil {
-		return err
+	report := &suggestReport{logReport: log, Warnings: []string{}, Days: []dayProposal{}}
+	if err := pair.choose(coverage, report); err != nil {
+		return nil, err
 	}
 	proposal, err := trace.Suggest(ctx, s.caps, pair.burst, pair.sustained)
 	if err != nil {
-		return early(err)
+		return nil, early(err)
 	}
 	report.Limits, report.Affected, report.Allowed = limitTexts(proposal.Limits), proposal.Affected, proposal.Allowed
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
 	report.Demand = []replay.DemandReport{proposal.Burst.Report(), proposal.Sustained.Report()}
 	if report.Caveats, err = trace.Caveats(ctx, pair.burst, pair.sustained); err != nil {
-		return early(err)
+		return nil, early(err)
 	}
 	measuring.end()
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
@@ -136,13 +143,13 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Partial: true, Progress: bar.set})
 	bar.end()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.confide(ctx, trace, coverage, pair, &report); err != nil && ctx.Err() == nil {
-		return err
+	if err := s.confide(ctx, trace, coverage, pair, report); err != nil && ctx.Err() == nil {
+		return nil, err
 	}
-	if err := s.divide(ctx, trace, proposal, &report); err != nil {
-		return err
+	if err := s.divide(ctx, trace, proposal, report); err != nil && ctx.Err() == nil {
+		return nil, err
 	}
 	measuring.end()
 	if ctx.Err() != nil {
@@ -151,10 +158,11 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 			report.NoHoldOut = cmp.Or(report.NoHoldOut, "interrupted")
 		}
 	}
-	if err := a.print(s.json, report, func(t *text) { suggestText(t, s, &report) }); err != nil {
-		return err
-	}
-	return s.ended(&report.logReport, len(report.Warnings) > 0, nil)
+	return &answer{
+		report: report, log: &report.logReport, line: "proposes " + strings.Join(report.Limits, ","),
+		text:  func(t *text) { suggestText(t, s, report) },
+		ended: func() error { return s.ended(&report.logReport, len(report.Warnings) > 0, nil) },
+	}, nil
 }
 
 // parse reads the flags.
