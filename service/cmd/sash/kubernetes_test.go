@@ -52,7 +52,7 @@ type manifest struct {
 					RunAsUser  int `yaml:"runAsUser"`
 					RunAsGroup int `yaml:"runAsGroup"`
 				} `yaml:"securityContext"`
-				Containers []container
+				Containers []podContainer
 				Volumes    []struct {
 					Name      string
 					ConfigMap struct{ Name string } `yaml:"configMap"`
@@ -62,7 +62,7 @@ type manifest struct {
 	}
 }
 
-type container struct {
+type podContainer struct {
 	Command []string
 	Args    []string
 	Env     []struct {
@@ -126,7 +126,7 @@ func manifests(t *testing.T) map[string]manifest {
 // A pod is the service as the Deployment runs it.
 type pod struct {
 	*service
-	spec  container
+	spec  podContainer
 	redis *redistest.Server
 }
 
@@ -218,7 +218,7 @@ func TestKubernetesPodAndItsProbes(t *testing.T) {
 }
 
 // flag returns the value of a flag in the container's arguments.
-func (c container) flag(t *testing.T, name string) string {
+func (c podContainer) flag(t *testing.T, name string) string {
 	t.Helper()
 	for _, arg := range c.Args {
 		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
@@ -229,7 +229,7 @@ func (c container) flag(t *testing.T, name string) string {
 	return ""
 }
 
-func drainDelay(t *testing.T, c container) time.Duration {
+func drainDelay(t *testing.T, c podContainer) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(c.flag(t, "drain-delay"))
 	if err != nil {

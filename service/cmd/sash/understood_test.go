@@ -20,8 +20,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// lines returns requests of the sample's kind: one each second, by clients in turn.
-func lines(from time.Time, n, clients int) string {
+// logLines returns requests of the sample's kind: one each second, by clients in turn.
+func logLines(from time.Time, n, clients int) string {
 	var text strings.Builder
 	for i := range n {
 		fmt.Fprintf(&text, "192.0.2.%d - - [%s] \"GET /%d HTTP/1.1\" 200 7\n", i%clients, from.Add(time.Duration(i)*time.Second).Format("02/Jan/2006:15:04:05 -0700"), i)
@@ -66,7 +66,7 @@ func understand(t *testing.T, args ...string) (int, understood) {
 
 func TestTheAnswerBeginsWithWhatWasUnderstood(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
-	put(t, log, lines(noon, 120, 7)+"no request\n")
+	put(t, log, logLines(noon, 120, 7)+"no request\n")
 	for _, command := range [][]string{{"replay", "--try", "10/1m"}, {"suggest"}} {
 		_, out, _ := sash(t, nil, append(command, "--key", "prefix(remote_address, 28)", log)...)
 		want := "Read as combined: 121 lines of " + log + ", 1 (0.83%) broken.\n" +
@@ -154,7 +154,7 @@ func i64(b bool) int64 {
 // Rotated files count once and in any order; what is no log is skipped, and said.
 func TestFilesInDirectoriesAndPatterns(t *testing.T) {
 	dir := t.TempDir()
-	hour := func(n int) string { return lines(noon.Add(time.Duration(n)*time.Hour), 50, 5) }
+	hour := func(n int) string { return logLines(noon.Add(time.Duration(n)*time.Hour), 50, 5) }
 	name := func(name string) string { return filepath.Join(dir, name) }
 	put(t, name("access.log"), hour(3))
 	put(t, name("access.log.1"), hour(2))
@@ -210,11 +210,11 @@ func TestADamagedFileGivesWhatItHas(t *testing.T) {
 	dir := t.TempDir()
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
-	_, _ = w.Write([]byte(lines(noon, 5000, 50)))
+	_, _ = w.Write([]byte(logLines(noon, 5000, 50)))
 	_ = w.Close()
 	cut, whole := filepath.Join(dir, "cut.gz"), filepath.Join(dir, "whole")
 	put(t, cut, packed.String()[:packed.Len()/2])
-	put(t, whole, lines(noon.Add(2*time.Hour), 300, 50))
+	put(t, whole, logLines(noon.Add(2*time.Hour), 300, 50))
 	code, u := understand(t, "--strict", whole, cut)
 	if code != 3 || u.signs() != "damaged" || u.Requests <= 1300 || u.Requests >= 5300 || u.Broken != 0 || u.Files[0].Damaged != "the gzip data is cut off" {
 		t.Errorf("exit %d, %+v", code, u)
@@ -244,7 +244,7 @@ func TestAnInterruptGivesWhatIsKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		// More than a pipe holds, so that the command has read some of it.
-		if _, err := io.WriteString(in, lines(noon, 20_000, 50)); err != nil {
+		if _, err := io.WriteString(in, logLines(noon, 20_000, 50)); err != nil {
 			t.Fatal(err)
 		}
 		if err := cmd.Process.Signal(signal); err != nil {
@@ -281,7 +281,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 // A time that is longer than the log has a sentence, and times are in units that people read.
 func TestTimesThatPeopleRead(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
-	put(t, log, lines(noon, 60, 2))
+	put(t, log, logLines(noon, 60, 2))
 	_, out, _ := sash(t, nil, "replay", "--try", "1/365d", "--retry", "none,retry-after", "--cost", "2", log)
 	if !strings.Contains(out, "1/365d: 60 requests cost more than the whole limit and can never be admitted.") {
 		t.Errorf("too dear:\n%s", out)

@@ -3,14 +3,12 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 // Widths of help. A terminal that is narrower than the most gets lines of its own width.
@@ -19,19 +17,12 @@ const (
 	leastColumns = 40
 )
 
-// columns returns how many columns help has on a writer: those of a terminal, or helpColumns.
-func columns(out io.Writer) int {
-	if file, ok := out.(*os.File); ok {
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
-			return min(max(width, leastColumns), helpColumns)
-		}
-	}
-	return helpColumns
-}
-
-// wrapHelp wraps the help of every command to a width. It does so in the text that cobra writes: a template of our own would make
-// the linker keep every method of every type, in case that the template calls it.
+// wrapHelp wraps the help of every command to the width of a terminal; 0 is none. It does so in the text that cobra writes:
+// a template of our own would make the linker keep every method of every type, in case that the template calls it.
 func wrapHelp(root *cobra.Command, width int) {
+	if width == 0 || width > helpColumns {
+		width = helpColumns
+	}
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		out := cmd.OutOrStderr()

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 // jsonFlag adds --json.
@@ -31,15 +29,17 @@ func (a *app) print(asJSON bool, answer any, describe func(*text)) error {
 
 // width returns the columns of the terminal that answers go to, or of the variable COLUMNS. It returns 0, no bound, for a file.
 func (a *app) width() int {
-	if n, err := strconv.Atoi(a.env("COLUMNS")); err == nil && n > 0 {
-		return max(n, leastColumns)
+	n := 0
+	if a.env != nil {
+		n, _ = strconv.Atoi(a.env("COLUMNS"))
 	}
-	if file, ok := a.out.(*os.File); ok {
-		if n, _, err := term.GetSize(int(file.Fd())); err == nil && n > 0 {
-			return max(n, leastColumns)
-		}
+	if n <= 0 {
+		n = terminalWidth(a.out)
 	}
-	return 0
+	if n <= 0 {
+		return 0
+	}
+	return max(n, leastColumns)
 }
 
 // A text is output for people. After an error of its writer it writes nothing more.

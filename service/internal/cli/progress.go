@@ -17,6 +17,16 @@ type progress struct {
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
+// terminalWidth returns the columns of a terminal, or 0.
+func terminalWidth(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if n, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
 // progress shows a bar if standard error is a terminal. A total of 0 is unknown.
 func (a *app) progress(what string, total int64) *progress {
 	file, ok := a.err.(*os.File)

@@ -122,7 +122,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	wrapHelp(root, columns(a.out))
+	wrapHelp(root, a.width())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
