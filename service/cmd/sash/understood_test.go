@@ -297,7 +297,7 @@ func TestTimesThatPeopleRead(t *testing.T) {
 // A log that is followed counts what is written, through both kinds of rotation, until an interrupt.
 func TestFollowingALogThroughRotations(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
-	put(t, log, lines(noon, 100, 5))
+	put(t, log, logLines(noon, 100, 5))
 	cmd := exec.Command(binary, "replay", "--try", "1000/1d", "--json", "--follow", "--interval", "20ms", log)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -337,7 +337,7 @@ func TestFollowingALogThroughRotations(t *testing.T) {
 		}
 	}
 	until(100)
-	more := lines(noon.Add(time.Hour), 10, 5)
+	more := logLines(noon.Add(time.Hour), 10, 5)
 	add(more[:len(more)-20]) // the last line is not whole yet
 	until(109)
 	add(more[len(more)-20:])
@@ -345,13 +345,13 @@ func TestFollowingALogThroughRotations(t *testing.T) {
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
 	}
-	add(lines(noon.Add(2*time.Hour), 50, 5))
+	add(logLines(noon.Add(2*time.Hour), 50, 5))
 	until(160)
 	if err := os.Truncate(log, 0); err != nil { // as copytruncate does
 		t.Fatal(err)
 	}
 	until(160)
-	add(lines(noon.Add(3*time.Hour), 7, 5))
+	add(logLines(noon.Add(3*time.Hour), 7, 5))
 	until(167)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -366,7 +366,7 @@ func TestFollowingALogThroughRotations(t *testing.T) {
 
 func TestFollowingInLinesAndItsMistakes(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
-	put(t, log, lines(noon, 100, 5))
+	put(t, log, logLines(noon, 100, 5))
 	cmd := exec.Command(binary, "replay", "--try", "10/1m", "-f", "--interval", "1h", log)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
