@@ -93,7 +93,9 @@ func TestTwoServersOnOneRedisShareFailuresAndCallsInFlight(t *testing.T) {
 	impl := &service{unary: func(ctx context.Context) error {
 		now := inside.Add(1)
 		defer inside.Add(-1)
-		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+		before := most.Load()
+		for now > before && !most.CompareAndSwap(before, now) {
+			before = most.Load()
 		}
 		if metadata.ValueFromIncomingContext(ctx, "wrong") != nil {
 			return status.Error(codes.Unauthenticated, "wrong password")

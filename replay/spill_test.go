@@ -186,11 +186,11 @@ func TestErrorsOfTheTemporaryFile(t *testing.T) {
 	if b.Err() == nil || !strings.Contains(b.Err().Error(), missing) || !strings.Contains(b.Err().Error(), "TMPDIR") {
 		t.Errorf("no folder: %v", b.Err())
 	}
-	trace, err := b.Trace(), error(nil)
-	if _, err = trace.Demand(t.Context(), time.Minute); err == nil {
+	trace := b.Trace()
+	if _, err := trace.Demand(t.Context(), time.Minute); err == nil {
 		t.Error("the trace has no error")
 	}
-	if _, err = trace.Run(t.Context(), []Candidate{{Limits: []sash.Limit{sash.PerMinute(1)}}}, nil); err == nil {
+	if _, err := trace.Run(t.Context(), []Candidate{{Limits: []sash.Limit{sash.PerMinute(1)}}}, nil); err == nil {
 		t.Error("a run has no error")
 	}
 

@@ -53,6 +53,7 @@ func Example_fiber() {
 			log.Fatal(err)
 		}
 		describe(path, res)
+		_ = res.Body.Close()
 	}
 	// Output:
 	// /items/1 200 "2/1m";r=1;t=60

@@ -127,6 +127,7 @@ func TestWhatIsLostUnderFiber(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_ = res.Body.Close()
 		if res.StatusCode != http.StatusUnauthorized { // of which there are two a minute
 			t.Errorf("failures are counted now (%d): say so", res.StatusCode)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/go-logfmt/logfmt"
 )
 
-var errLogfmt = errors.New("not of the form key=value key=value")
+var errLogfmt = errors.New("not of the form key=value other=value")
 
 // readLogfmt reads a line of key=value pairs.
 func readLogfmt(line []byte) (object, error) {

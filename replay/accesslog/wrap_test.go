@@ -24,7 +24,7 @@ func TestWrappingsAreTakenOff(t *testing.T) {
 		"RFC 5424":                   {`<190>1 2015-05-17T10:05:03.1Z web nginx 12 - [a@1 b="]\"" c="d"][e] ` + "\ufeff" + wrappedLine, "syslog (RFC 5424)"},
 		"RFC 5424 without priority":  {"1 2015-05-17T10:05:03.1Z web nginx - - - " + wrappedLine, "syslog (RFC 5424)"},
 		"journald JSON":              {`{"__REALTIME_TIMESTAMP":"1431857103000000","MESSAGE":"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"curl\""}`, "journald's JSON"},
-		"journald JSON, bytes":       {`{"__REALTIME_TIMESTAMP":"1431857103000000","MESSAGE":[` + strings.Trim(strings.ReplaceAll(fmt.Sprint([]byte(wrappedLine)), " ", ","), "[]") + `]}`, "journald's JSON"},
+		"journald JSON, bytes":       {`{"__REALTIME_TIMESTAMP":"1431857103000000","MESSAGE":[` + strings.Trim(strings.ReplaceAll(fmt.Sprintf("%d", []byte(wrappedLine)), " ", ","), "[]") + `]}`, "journald's JSON"},
 		"journald export":            {"__CURSOR=s=1\n_PID=1\nMESSAGE=hello\n\n__CURSOR=s=2\nMESSAGE=" + wrappedLine + "\n_PID=2\n\n", journalExport},
 		"journald export, binary":    {"__CURSOR=s=1\nOTHER\n" + sized("a\n\nb") + "\nMESSAGE\n" + sized(wrappedLine) + "\n\n", journalExport},
 		"compose":                    {"web-1  | starting up\ndb-10  | ready\nweb-1  | " + wrappedLine, "names of containers (compose)"},

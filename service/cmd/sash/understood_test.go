@@ -100,11 +100,11 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 		}
 		return log(name, text.String())
 	}
-	real := []string{sampleLog}
+	logs := []string{sampleLog}
 	if _, err := os.Stat(wholeLog); err == nil {
-		real = append(real, wholeLog)
+		logs = append(logs, wholeLog)
 	}
-	for _, name := range real {
+	for _, name := range logs {
 		if code, u := understand(t, "--strict", name); code != 0 || len(u.Warnings) != 0 {
 			t.Errorf("%s: exit %d, %+v", name, code, u.Warnings)
 		}

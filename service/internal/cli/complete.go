@@ -31,9 +31,9 @@ func complete(cmd *cobra.Command) {
 		what, _ := pflag.UnquoteUsage(f)
 		switch {
 		case values != nil:
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.CompletionFunc(func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				return choose(values, typed, strings.HasSuffix(f.Value.Type(), "Slice")), cobra.ShellCompDirectiveNoFileComp
-			}))
+			})
 		case what != "file" && f.Value.Type() != "bool":
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions)
 		}

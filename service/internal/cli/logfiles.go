@@ -143,8 +143,8 @@ func once(files []*logFile) {
 }
 
 func absolute(name string) string {
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
 	}
 	if abs, err := filepath.Abs(name); err == nil {
 		name = abs

@@ -176,8 +176,8 @@ func (l *logs) ended(report *logReport, warned bool, found error) error {
 }
 
 // studying returns the context of what follows reading. After an interrupt that is short; a second one ends the process.
-func (report *logReport) studying(ctx context.Context) context.Context {
-	if report.Partial != "" {
+func (r *logReport) studying(ctx context.Context) context.Context {
+	if r.Partial != "" {
 		return context.WithoutCancel(ctx)
 	}
 	return ctx

@@ -72,8 +72,8 @@ func (s *suggestFlags) warnOfRequests(ctx context.Context, trace *replay.Trace, 
 }
 
 func confidenceText(t *text, r *suggestReport, affect float64) {
-	switch h := r.HoldOut; {
-	case h == nil:
+	switch h := r.HoldOut; h {
+	case nil:
 		t.say("\nNot tested on a held-out part of the log: %s.", r.NoHoldOut)
 	default:
 		t.say("\nTested on what it has not seen: the first %d%% of the time, until %s, gives %s. That refuses", h.Percent, h.Until, strings.Join(h.Limits, ","))

@@ -6,8 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-
-	"example.com/sash"
 )
 
 // A Latency is how long the store took to decide, in seconds, over the last ten seconds. Each figure is the upper bound of
@@ -57,6 +55,3 @@ func (b buckets) quantile(since buckets, part float64) *float64 {
 	bound := durationOpts.Buckets[i]
 	return &bound
 }
-
-// byStore is the histogram of what the store decided.
-func (r *Registry) byStore() prometheus.Observer { return r.took[sash.FromStore] }
