@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,8 +124,8 @@ func historyText(t *text, r *verify.Recording, limits []sash.Limit, v *verify.Ve
 			break
 		}
 	}
-	t.say("  %d calls on %s: %d admitted (%s), %d refused, %d without an answer",
-		v.Admitted+v.Refused+v.Unanswered, count(int64(v.Keys), "key"), v.Admitted, units(v.Units), v.Refused, v.Unanswered)
+	t.say("  %s on %s: %d admitted (%s), %d refused, %d without an answer",
+		count(int64(v.Admitted+v.Refused+v.Unanswered), "call"), count(int64(v.Keys), "key"), v.Admitted, units(v.Units), v.Refused, v.Unanswered)
 }
 
 // faultsOf counts admissions that went over a limit, and refusals that had room.
@@ -177,20 +178,17 @@ func strip(t *text, r *verify.Recording, f *verify.RecordedFault) {
 			refused[i] += m.Units
 		}
 	}
-	most := int64(1)
-	for i := range admitted {
-		most = max(most, admitted[i], refused[i])
-	}
 	t.say("")
-	t.say("  admitted |%s|", bars(admitted[:], most))
-	t.say("  refused  |%s|", bars(refused[:], most))
+	t.say("  admitted |%s|", bars(admitted[:]))
+	t.say("  refused  |%s|", bars(refused[:]))
 	t.say("            %s|%s|", strings.Repeat(" ", third-1), centered(fmt.Sprintf("%d in %s", f.Over.Units, windowText(f.Over.Limit)), third-1))
-	t.say("            a column is %v; the tallest is %s", column.Round(time.Microsecond), units(most))
+	t.say("            a column is %v; the tallest are %s admitted and %d refused", column.Round(time.Microsecond), units(slices.Max(admitted[:])), slices.Max(refused[:]))
 	t.say("")
 }
 
-// bars draws numbers as bars of at most a line's height. Only 0 has none.
-func bars(values []int64, most int64) string {
+// bars draws numbers as bars, of which the tallest has a line's height. Only 0 has none.
+func bars(values []int64) string {
+	most := slices.Max(values)
 	steps := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, n := range values {

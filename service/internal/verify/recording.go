@@ -18,9 +18,10 @@ import (
 
 // A Recording is the calls that some limiter answered, of any number of keys, by one clock.
 type Recording struct {
-	keys  map[string]*recorded
-	order []string // the keys as they first came
-	units int64    // of all calls
+	keys     map[string]*recorded
+	order    []string // the keys as they first came
+	units    int64    // of all calls
+	answered bool     // whether any call was
 }
 
 // recorded is the calls of one key. A call was decided between the instant when it was sent and the one when its answer
@@ -39,8 +40,9 @@ const longestLine = 1 << 20
 //	{"key": "user_7", "cost": 1, "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}
 //
 // The key is "" and the cost 1 if they are absent. The times are seconds, with a fraction or without, since any instant
-// that all lines share, or RFC 3339; they count to the microsecond. The two are equal for a call whose decision has one
-// time. A call without "admitted" or "received" had no answer. Other fields are ignored. An error names the line.
+// that all lines share, or RFC 3339; they count to the microsecond, "sent" from its beginning and "received" to its end. The
+// two are equal for a call whose decision has one time. A call without "admitted" or "received" had no answer. Other fields
+// are ignored. An error names the line; a recording in which no call has an answer is an error too.
 func ReadRecording(name string, from io.Reader) (*Recording, error) {
 	r := &Recording{keys: make(map[string]*recorded)}
 	lines := bufio.NewScanner(from)
@@ -63,6 +65,9 @@ func ReadRecording(name string, from io.Reader) (*Recording, error) {
 	}
 	if len(r.order) == 0 {
 		return nil, fmt.Errorf("%s: there is no call in it", name)
+	}
+	if !r.answered {
+		return nil, fmt.Errorf(`%s: no call in it has "admitted", true or false: there is nothing to judge`, name)
 	}
 	return r, nil
 }
@@ -104,12 +109,14 @@ func (r *Recording) add(text []byte) error {
 		r.order = append(r.order, l.Key)
 	}
 	r.units += cost
-	s := span{from: time.Duration(*l.Sent), units: cost}
+	// Rounding to the nearest microsecond would place a decision outside the times of its call.
+	s := span{from: microsecondFrom(*l.Sent), units: cost}
 	if l.Admitted == nil {
 		of.unknown = append(of.unknown, s)
 		return nil
 	}
-	s.to = time.Duration(*l.Received)
+	r.answered = true
+	s.to = microsecondTo(*l.Received)
 	if *l.Admitted {
 		of.admitted = append(of.admitted, s)
 	} else {
@@ -129,8 +136,21 @@ func lineError(err error) error {
 	return errors.New(`it is not a JSON object such as {"key": "user_7", "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}`)
 }
 
-// An instant is nanoseconds since the epoch, of whole microseconds.
+// An instant is nanoseconds since the epoch.
 type instant time.Duration
+
+// microsecondFrom returns the last whole microsecond that is not after an instant.
+func microsecondFrom(i instant) time.Duration {
+	d := time.Duration(i)
+	whole := d.Truncate(time.Microsecond)
+	if whole > d { // before the epoch
+		whole -= time.Microsecond
+	}
+	return whole
+}
+
+// microsecondTo returns the first whole microsecond that is not before an instant.
+func microsecondTo(i instant) time.Duration { return -microsecondFrom(-i) }
 
 var errInstant = errors.New(`a time is neither seconds, such as 1763900000.001, nor RFC 3339, such as "2026-11-23T10:00:00.001Z"`)
 
@@ -146,7 +166,7 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 		if err != nil || at.Unix() > latestSecond || at.Unix() < -latestSecond {
 			return errInstant
 		}
-		*i = instant(at.Round(time.Microsecond).UnixNano())
+		*i = instant(at.UnixNano())
 		return nil
 	}
 	seconds, err := strconv.ParseFloat(string(text), 64)
@@ -160,7 +180,7 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		exact = time.Duration(seconds * float64(time.Second)) // such as 1.7639e+09
 	}
-	*i = instant(exact.Round(time.Microsecond))
+	*i = instant(exact)
 	return nil
 }
 

@@ -152,6 +152,7 @@ func possible(random *rand.Rand, of *recorded, limit sash.Limit) (most int64, ro
 func TestARecordingThatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":              {"\n\n", "there is no call"},
+		"no answer":          {`{"sent": 1, "received": 2, "allowed": true}`, `no call in it has "admitted"`},
 		"no object":          {"1", "calls:1: it is not a JSON object such as"},
 		"not JSON":           {"{\n", "calls:1: it is not a JSON object such as"},
 		"no time":            {`{"admitted": true}`, `calls:1: "sent" is missing`},
@@ -180,20 +181,52 @@ func TestCostsThatCannotBeAdded(t *testing.T) {
 	}
 }
 
+// A time that is finer than a microsecond lies in one: a decision is within [from, to], never outside.
 func TestTimesCountToTheMicrosecond(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"1763900000.001":                     1763900000_001 * time.Millisecond,
-		"1763900000.0010002":                 1763900000_001 * time.Millisecond,
-		"0.1":                                100 * time.Millisecond,
-		"-1.5":                               -1500 * time.Millisecond,
-		"1.7639e+09":                         1763900000 * time.Second,
-		`"2025-11-23T12:13:20.001Z"`:         1763900000_001 * time.Millisecond,
-		`"2025-11-23T13:13:20.001000+01:00"`: 1763900000_001 * time.Millisecond,
+	for text, want := range map[string][2]time.Duration{
+		"1763900000.001":                        {1763900000_001000, 1763900000_001000},
+		"1763900000.0010002":                    {1763900000_001000, 1763900000_001001},
+		"1763900000.0009998":                    {1763900000_000999, 1763900000_001000},
+		"0.1":                                   {100_000, 100_000},
+		"-1.5":                                  {-1_500_000, -1_500_000},
+		"-0.0000015":                            {-2, -1},
+		"1.7639e+09":                            {1763900000_000000, 1763900000_000000},
+		`"2025-11-23T12:13:20.001Z"`:            {1763900000_001000, 1763900000_001000},
+		`"2025-11-23T13:13:20.0010004+01:00"`:   {1763900000_001000, 1763900000_001001},
+		`"2025-11-23T13:13:20.0009996+01:00"`:   {1763900000_000999, 1763900000_001000},
+		`"2025-11-23T13:13:20.001000000+01:00"`: {1763900000_001000, 1763900000_001000},
 	} {
-		var i instant
-		if err := i.UnmarshalJSON([]byte(text)); err != nil || time.Duration(i) != want {
-			t.Errorf("%s is %v, %v; want %v", text, time.Duration(i), err, want)
+		got := read(t, at("", 1, text, true)).keys[""].admitted[0]
+		if got.from != want[0]*time.Microsecond || got.to != want[1]*time.Microsecond {
+			t.Errorf("%s is %v to %v; want %v", text, got.from, got.to, want)
 		}
+	}
+}
+
+// An exact limiter is kept when its history has times finer than a microsecond, and calls come faster than that.
+func TestAnExactLimiterIsNotAccusedByRounding(t *testing.T) {
+	limit := sash.Every(3, 100*time.Microsecond)
+	random := rand.New(rand.NewPCG(3, 5))
+	var lines []string
+	var admitted []int64
+	refused := 0
+	for now := int64(1763900000_000000000); len(lines) < 20_000; now += random.Int64N(900) {
+		for len(admitted) > 0 && admitted[0] <= now-int64(limit.Window) {
+			admitted = admitted[1:]
+		}
+		ok := int64(len(admitted)) < limit.Units
+		if ok {
+			admitted = append(admitted, now)
+		} else {
+			refused++
+		}
+		lines = append(lines, at("a", 1, fmt.Sprintf("%d.%09d", now/1e9, now%1e9), ok))
+	}
+	if refused == 0 {
+		t.Fatal("no call was refused")
+	}
+	if v := read(t, lines...).Judge([]sash.Limit{limit}); len(v.Faults) > 0 {
+		t.Errorf("%+v", v.Faults)
 	}
 }
 
