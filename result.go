@@ -66,6 +66,8 @@ type LimitResult struct {
 	Algorithm Algorithm
 	// Refused says whether this limit had no room for the call.
 	Refused bool
+	// Blocked says that it refused because its subject was refused too often before: see [Block].
+	Blocked bool
 	// Remaining is how many of this limit's units are left, never negative.
 	Remaining int64
 	// RetryAfter is zero, or the time until this limit has room for the call.
@@ -116,6 +118,7 @@ func (r *Result) appendLimits(out []LimitResult) []LimitResult {
 			Limit:        l,
 			Algorithm:    r.policy.Algorithm,
 			Refused:      r.refusals&(1<<i) != 0,
+			Blocked:      r.Blocked,
 			Remaining:    s.Remaining,
 			RetryAfter:   micros(s.Retry),
 			ReleaseAfter: micros(s.Release),

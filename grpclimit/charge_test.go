@@ -141,6 +141,30 @@ func TestConcurrentAttemptsDoNotPassTheLimit(t *testing.T) {
 	wantLeft(t, limiter, "failed:shared:x", 3)
 }
 
+// A slot may come free at any moment, but not for a subject that is kept out, whatever its layer charges.
+func TestABlockedClientRetriesWhenTheBlockEnds(t *testing.T) {
+	for _, charge := range []grpclimit.Charge{grpclimit.Requests, grpclimit.Failures, grpclimit.InFlight} {
+		limiter, err := sash.New(newClock().store(), &sash.Options{Block: sash.Block{Refusals: 2, For: time.Hour}}, sash.Every(1, time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := onLayers(t, limiter, nil, grpclimit.Layer{Key: grpclimit.Shared("x"), Charge: charge})
+		unary := func(inside func()) error {
+			_, err := limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+				inside()
+				return nil, nil
+			})
+			return err
+		}
+		wantCode(t, unary(func() {
+			if early, _ := grpclimit.RetryAfter(unary(func() {})); early > time.Minute {
+				t.Errorf("%v: the first refusal says %v", charge, early)
+			}
+			wantRetryAfter(t, unary(func() {}), time.Hour)
+		}), codes.OK)
+	}
+}
+
 // streams starts a server whose streams end as end says. Ended receives the error of each, when it is settled.
 func streams(t *testing.T, limit *grpclimit.ServerInterceptor, end func(pb.TestService_FullDuplexCallServer) error) (pb.TestServiceClient, <-chan error) {
 	t.Helper()

@@ -21,7 +21,7 @@ const (
 	// FailOpen beside it.
 	Failures = middleware.Failures
 	// InFlight counts the requests whose handler has not returned. A connection that a handler hijacks is in
-	// flight until the handler returns. Retry-After is 1.
+	// flight until the handler returns. Retry-After is 1, unless the subject is blocked.
 	InFlight = middleware.InFlight
 )
 

@@ -186,6 +186,14 @@ func TestARefusalOfARateAndOfALimitInFlight(t *testing.T) {
 	}
 }
 
+func TestABlockedClientInFlightRetriesWhenTheBlockEnds(t *testing.T) {
+	opts := &sash.Options{Block: sash.Block{Refusals: 1, For: time.Hour}}
+	var h http.Handler
+	h = newLayers(t, newLimiter(t, newClock().store(), opts, sash.PerMinute(9)), nil, inFlight(1))(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { wantField(t, get(h, "GET", "/", nil), "Retry-After", "3600") }))
+	wantStatus(t, get(h, "GET", "/", nil), 200)
+}
+
 func TestOlderDialectsOmitALimitInFlight(t *testing.T) {
 	h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(9)), &httplimit.Options{Dialect: httplimit.Draft06}, inFlight(1))(ok)
 	res := get(h, "GET", "/", nil)

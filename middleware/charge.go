@@ -29,7 +29,7 @@ const (
 	// InFlight counts the requests whose handler has not returned, such as streams. Its one limit has the
 	// most requests in flight as Units and the longest time that a request may take as Window: a request of
 	// a process that died counts until then, and one that takes longer no longer counts. A request in flight
-	// may end at any moment, so the time to retry is a second.
+	// may end at any moment, so the time to retry is a second, or that of a [sash.Block].
 	InFlight
 )
 

@@ -42,7 +42,7 @@ type Layer[R any] struct {
 const slotRetry = time.Second
 
 // Describe returns the name of one of the layer's limits, without that of the layer, and the time until it has room
-// for the request: zero if it had room.
+// for the request: zero if it had room, and for a slot at most a second, unless the subject is blocked.
 func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter time.Duration) {
 	name, retryAfter = limit.Limit.Name, limit.RetryAfter
 	if l.Charge != InFlight {
@@ -51,7 +51,10 @@ func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter ti
 	if unnamed := sash.Every(limit.Limit.Units, limit.Limit.Window); name == unnamed.String() {
 		name = strconv.FormatInt(limit.Limit.Units, 10) + " at once"
 	}
-	return name, min(retryAfter, slotRetry)
+	if !limit.Blocked {
+		retryAfter = min(retryAfter, slotRetry)
+	}
+	return name, retryAfter
 }
 
 // check rejects layers that cannot work.
