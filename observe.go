@@ -16,9 +16,10 @@ import (
 // Settle, Cancel, Release, Extend and Reset decide nothing. Nor does a call that is wrong, such as one with an empty
 // key, or whose context has ended already: no store is asked.
 type Observer interface {
-	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and only it. A
-	// panic is recovered and dropped, and the decision stands. Observe is called concurrently. The context is the
-	// caller's; of a call that holds what it is charged, such as Reserve, it may go on for a second after the caller's.
+	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait
+	// in line behind it, as where Wait cannot book. A panic is recovered and dropped, and the decision stands. Observe is
+	// called concurrently. The context is the caller's; of a call that holds what it is charged, such as Reserve, it may go
+	// on for a second after the caller's.
 	Observe(ctx context.Context, d Decision)
 }
 
@@ -34,8 +35,8 @@ type Decision struct {
 	Waiting bool
 	// Result is the result, with Prefix in place of each key. It is zero if Err is not nil.
 	Result Result
-	// Err is nil, or why there is no decision: an error that is [ErrUnavailable], or the context's. Its text is the
-	// store's.
+	// Err is nil, or why there is no decision: an error that is [ErrUnavailable], or the context's. Its text is that of the
+	// store, or of the context's cause.
 	Err error
 	// Began is when the store was asked, and Duration the time until the answer. A caller who waits has not waited yet.
 	Began    time.Time

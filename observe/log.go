@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,18 +18,21 @@ const (
 
 // Log returns an observer that logs refusals at level info, and at level warn calls that the store did not decide: errors,
 // and calls that were admitted without being counted. Of each prefix and outcome it logs one a second, with the number of
-// those that it did not log before. A caller's context that ended is no failure of the store, and is logged at level debug,
-// like admissions and the refusals of callers who wait. Where the logger has level debug, every decision is logged.
+// those that it did not log before; prefixes beyond a thousand have one a second together. A caller's context that ended is
+// no failure of the store, and is logged at level debug, like admissions and the refusals of callers who wait. Where the
+// logger has level debug, every decision is logged.
 //
 // A nil logger is slog.Default, as it is at each call.
 func Log(logger *slog.Logger) sash.Observer {
-	return &logs{logger: logger, last: make(map[line]*written)}
+	return &logs{logger: logger, last: make(map[line]*written), rest: make(map[string]*written)}
 }
 
 type logs struct {
 	logger *slog.Logger
 	mu     sync.Mutex
-	last   map[line]*written // guarded by mu
+	last   map[line]*written   // guarded by mu; at most mostLines
+	rest   map[string]*written // guarded by mu; by outcome, of all for which last has no room
+	swept  time.Time           // guarded by mu: when it last looked for lines to forget
 }
 
 type line struct{ prefix, outcome string }
@@ -89,16 +93,39 @@ func (l *logs) due(of line, now time.Time) (skipped int64, due bool) {
 	defer l.mu.Unlock()
 	last := l.last[of]
 	if last == nil {
-		if len(l.last) >= mostLines { // prefixes are made of something that has many values
-			clear(l.last)
-		}
-		last = new(written)
-		l.last[of] = last
-	} else if now.Sub(last.at) < logEvery {
+		last = l.add(of, now)
+	}
+	if now.Sub(last.at) < logEvery {
 		last.skipped++
 		return 0, false
 	}
 	skipped = last.skipped
 	*last = written{at: now}
 	return skipped, true
+}
+
+// add remembers another line. Where there are too many, because prefixes are made of something that has many values, it
+// forgets those that are due anyway, and without any it is one with the rest. The caller holds the mutex.
+func (l *logs) add(of line, now time.Time) *written {
+	if len(l.last) >= mostLines && now.Sub(l.swept) >= logEvery {
+		l.swept = now
+		maps.DeleteFunc(l.last, func(old line, w *written) bool {
+			due := now.Sub(w.at) >= logEvery
+			if due && w.skipped > 0 {
+				entry(l.rest, old.outcome).skipped += w.skipped
+			}
+			return due
+		})
+	}
+	if len(l.last) >= mostLines {
+		return entry(l.rest, of.outcome)
+	}
+	return entry(l.last, of)
+}
+
+func entry[K comparable](of map[K]*written, key K) *written {
+	if of[key] == nil {
+		of[key] = new(written)
+	}
+	return of[key]
 }

@@ -10,16 +10,52 @@ import (
 	"example.com/sash"
 )
 
-// However many prefixes there are, a log remembers few.
-func TestWhatALogRemembersIsBounded(t *testing.T) {
-	log := Log(slog.New(slog.NewTextHandler(t.Output(), nil))).(*logs)
-	for i := range 3 * mostLines {
-		log.Observe(context.Background(), sash.Decision{Prefix: "tenant-" + strconv.Itoa(i), Began: time.Now()})
-		if n := len(log.last); n > mostLines {
-			t.Fatalf("%d prefixes are remembered", n)
+// However many prefixes there are, a log remembers few, writes few lines a second, and counts what it does not write.
+func TestALogOfManyPrefixesIsBounded(t *testing.T) {
+	lines := &counting{}
+	log := Log(slog.New(lines)).(*logs)
+	began, all := time.Now(), int64(0)
+	for second := range 3 {
+		lines.n = 0
+		for range 3 {
+			for i := range 3 * mostLines {
+				log.Observe(context.Background(), sash.Decision{Prefix: "tenant-" + strconv.Itoa(i), Began: began.Add(time.Duration(second) * time.Second)})
+				all++
+			}
+		}
+		if len(log.last) > mostLines || len(log.rest) > 1 || lines.n > mostLines+1 {
+			t.Errorf("second %d: %d lines, and %d and %d are remembered", second, lines.n, len(log.last), len(log.rest))
 		}
 	}
-	if len(log.last) == 0 {
-		t.Error("nothing is remembered")
+	counted := lines.counted
+	for _, w := range log.last {
+		counted += w.skipped
 	}
+	for _, w := range log.rest {
+		counted += w.skipped
+	}
+	if counted != all {
+		t.Errorf("%d of %d decisions are written or counted", counted, all)
+	}
+}
+
+// A counting handler counts lines, and the decisions that they stand for.
+type counting struct {
+	slog.Handler
+	n       int
+	counted int64
+}
+
+func (c *counting) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+func (c *counting) Handle(_ context.Context, r slog.Record) error {
+	c.n++
+	c.counted++
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "not_logged_before" {
+			c.counted += a.Value.Int64()
+		}
+		return true
+	})
+	return nil
 }

@@ -3,18 +3,26 @@ package observe
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"example.com/sash"
 )
 
-// All returns an observer that calls several, one after the other.
-func All(observers ...sash.Observer) sash.Observer { return all(observers) }
+// All returns an observer that calls several, one after the other. A panic of one is dropped, and the others are called all
+// the same. Nil is none.
+func All(observers ...sash.Observer) sash.Observer {
+	return all(slices.DeleteFunc(slices.Clone(observers), func(o sash.Observer) bool { return o == nil }))
+}
 
 type all []sash.Observer
 
+// Observe implements [sash.Observer].
 func (a all) Observe(ctx context.Context, d sash.Decision) {
 	for _, o := range a {
-		o.Observe(ctx, d)
+		func() {
+			defer func() { _ = recover() }()
+			o.Observe(ctx, d)
+		}()
 	}
 }
 

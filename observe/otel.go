@@ -44,8 +44,8 @@ func (m metrics) Observe(ctx context.Context, d sash.Decision) {
 }
 
 // Spans returns an observer that records a span, sash.decide, for each decision of a caller whose trace is sampled,
-// as the child of the caller's span. It begins when the store is asked and ends with the answer. An error is the span's status; its text stays out, because it is the
-// store's. A nil provider is the global one.
+// as the child of the caller's span. It begins when the store is asked and ends with the answer. An error is the span's
+// status; its text stays out, because it is the store's. A nil provider is the global one.
 func Spans(provider trace.TracerProvider) sash.Observer {
 	if provider == nil {
 		provider = otel.GetTracerProvider()
