@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"time"
 
 	"connectrpc.com/connect"
@@ -27,10 +27,14 @@ type call struct {
 	header          http.Header
 }
 
-// address returns the client's address as the key. The header of a trusted proxy would be in call.header.
+// address returns the client's address as the key, of IPv6 its network. The header of a trusted proxy would be in
+// call.header.
 func address(c call) (string, error) {
-	host, _, err := net.SplitHostPort(c.addr)
-	return sash.Key("addr", host), err
+	peer, err := netip.ParseAddrPort(c.addr)
+	if err != nil {
+		return "", err
+	}
+	return middleware.AddressKey(peer.Addr().Unmap().WithZone(""), middleware.DefaultIPv6Bits), nil
 }
 
 func (l limits) serve(ctx context.Context, c call, handler func() error) error {

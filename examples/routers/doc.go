@@ -2,7 +2,7 @@
 // file is one of them, and its test runs it.
 //
 //	chi      a middleware of net/http as it is
-//	Gin      an adapter of ten lines
+//	Gin      an adapter of a dozen lines
 //	Echo     an adapter of eight lines, so that errors of handlers count as what they become
 //	Fiber    its adaptor, which is enough to count requests, and no more
 //	Connect  a middleware of net/http, whose refusals each protocol reads as resource_exhausted; an interceptor where a

@@ -18,7 +18,9 @@ func underGin(limit httplimit.Middleware) gin.HandlerFunc {
 			admitted = true
 			c.Request = r
 			c.Next()
-			w.WriteHeader(c.Writer.Status())
+			if status := c.Writer.Status(); c.Writer.Written() || status != http.StatusOK { // else none was sent
+				w.WriteHeader(status)
+			}
 		})).ServeHTTP(c.Writer, c.Request)
 		if !admitted {
 			c.Abort()

@@ -40,13 +40,14 @@ func login(t *testing.T) httplimit.Middleware {
 	return limit
 }
 
-func get(h http.Handler, path string) int {
+func get(ctx context.Context, h http.Handler, path string) int {
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
 	return w.Code
 }
 
-// Each router answers /right with 200 and /wrong with 401 in its own way, and both of them ask it for /right within.
+// Each router answers /right with 200 and /wrong with 401 in its own way, and does not answer /left, whose client has hung
+// up. All of them ask it for /right within.
 func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for name, build := range map[string]func(t *testing.T, within func()) http.Handler{
@@ -55,7 +56,7 @@ func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 			router.Use(login(t))
 			router.Get("/{password}", func(w http.ResponseWriter, r *http.Request) {
 				within()
-				if chi.URLParam(r, "password") != "right" {
+				if chi.URLParam(r, "password") == "wrong" {
 					http.Error(w, "wrong", http.StatusUnauthorized)
 				}
 			})
@@ -66,7 +67,7 @@ func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 			router.Use(underGin(login(t)))
 			router.GET("/:password", func(c *gin.Context) {
 				within()
-				if c.Param("password") != "right" {
+				if c.Param("password") == "wrong" {
 					c.AbortWithStatus(http.StatusUnauthorized)
 				}
 			})
@@ -77,8 +78,11 @@ func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 			e.Use(underEcho(e, login(t)))
 			e.GET("/:password", func(c *echo.Context) error {
 				within()
-				if c.Param("password") != "right" {
+				switch c.Param("password") {
+				case "wrong":
 					return echo.ErrUnauthorized
+				case "left":
+					return nil
 				}
 				return c.NoContent(http.StatusOK)
 			})
@@ -87,6 +91,7 @@ func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var router http.Handler
+			var hangUp func()
 			inside := false
 			router = build(t, func() {
 				if inside {
@@ -94,17 +99,23 @@ func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 				}
 				inside = true
 				defer func() { inside = false }()
-				if status := get(router, "/right"); status != http.StatusTooManyRequests {
+				hangUp()
+				if status := get(t.Context(), router, "/right"); status != http.StatusTooManyRequests {
 					t.Errorf("a second request at once: %d", status)
 				}
 			})
 			for i, c := range []struct {
 				path   string
 				status int
-			}{{"/right", 200}, {"/wrong", 401}, {"/right", 200}, {"/right", 200}, {"/wrong", 401}, {"/right", 429}} {
-				if status := get(router, c.path); status != c.status {
+			}{{"/right", 200}, {"/wrong", 401}, {"/right", 200}, {"/right", 200}, {"/left", 0}, {"/right", 429}} {
+				ctx, end := context.WithCancel(t.Context())
+				if hangUp = func() {}; c.path == "/left" {
+					hangUp = end
+				}
+				if status := get(ctx, router, c.path); status != c.status && c.status != 0 {
 					t.Errorf("request %d for %s: %d, want %d", i, c.path, status, c.status)
 				}
+				end()
 			}
 		})
 	}
