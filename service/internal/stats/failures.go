@@ -20,7 +20,7 @@ func (r *Registry) StoreFailed(err error) {
 // Degraded exports whether the service is degraded, as GET /healthz reports it. Call it once.
 func (r *Registry) Degraded(now func() bool) {
 	r.Prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sash_degraded", Help: "Whether the store, or a home, does not decide, so that failure modes do.",
+		Name: "sash_degraded", Help: "Whether GET /healthz says degraded: the store or a home does not decide, memory is full, or no domain is configured.",
 	}, func() float64 {
 		if now() {
 			return 1
