@@ -152,6 +152,9 @@ func TestBrowserPlaygroundIsDraggedAndShared(t *testing.T) {
 	if a, b := fmt.Sprint(p.text(`JSON.stringify(state.calls)`)), again.text(`JSON.stringify(state.calls)`); a != b {
 		t.Errorf("the link holds %s, and the page has %s", b, a)
 	}
+	// The address follows the last of many changes, which a browser does not take one by one.
+	p.text(`(() => { for (let i = 0; i < 300; i++) slide(i * 1e4); return ''; })()`)
+	p.until(`location.hash.includes('at=2.99&')`)
 	for hash, say := range map[string]string{
 		"limits=none":                         `write`,
 		"calls=1":                             `a call is TIME:COST`,
@@ -171,6 +174,8 @@ func TestBrowserPlaygroundIsDraggedAndShared(t *testing.T) {
 	if row := p.cells()["sliding-log"]; !strings.Contains(row[5], "start") || !strings.Contains(row[5], "12 s") {
 		t.Errorf("%q", row)
 	}
+	wrong := openPlayground(t, "#calls=x:1")
+	wrong.until(`!document.getElementById('error').hidden && document.getElementById('ground') !== null`)
 	p.do(chromedp.EmulateViewport(390, 900))
 	p.shoot("playground-narrow")
 }

@@ -94,8 +94,18 @@ const update = () => {
   });
   complain(answer.error || '');
   tracks = answer.tracks || [];
-  history.replaceState(null, '', `#${encode(state)}`);
+  remember();
   draw();
+};
+
+// remember writes the scenario into the address, once for all changes of a while: browsers ignore or refuse to change it
+// hundreds of times, as when something is dragged.
+let remembering = 0;
+const remember = () => { remembering ||= setTimeout(write, 200); };
+const write = () => {
+  clearTimeout(remembering);
+  remembering = 0;
+  history.replaceState(null, '', `#${encode(state)}`);
 };
 
 const complain = (text) => {
@@ -121,6 +131,7 @@ const x = (us) => left + (us / state.span) * width;
 const draw = () => {
   const svg = $('axis');
   const whole = Math.max(svg.clientWidth, 320);
+  most = state.calls.reduce((sofar, c) => Math.max(sofar, c.count * c.cost), 1);
   lane = whole < 620 ? 58 : 44; // with a line of text above the marks
   left = whole < 620 ? 12 : 128;
   const right = whole < 620 ? 12 : 108;
@@ -160,8 +171,8 @@ const grid = (height) => {
   return all;
 };
 
-const most = () => Math.max(1, ...state.calls.map((c) => c.count * c.cost));
-const tall = (units) => 6 + 20 * Math.sqrt(units / most());
+let most = 1; // units of a call
+const tall = (units) => 6 + 20 * Math.sqrt(units / most);
 
 const drawCall = (c, i) => {
   const h = tall(c.count * c.cost);
@@ -293,7 +304,7 @@ const moved = (us) => {
 
 const slide = (us) => {
   state.cursor = Math.min(state.span, Math.max(0, us));
-  history.replaceState(null, '', `#${encode(state)}`);
+  remember();
   draw();
 };
 
@@ -371,12 +382,15 @@ const attempt = (change) => {
     change();
   } catch (err) {
     complain(err.message);
+    draw(); // a page that opens with a link that is wrong has an axis too
     return;
   }
   update();
 };
 
 const open_ = (hash) => attempt(() => {
+  clearTimeout(remembering); // of the scenario before
+  remembering = 0;
   state = decode(hash);
   selected = -1;
 });
@@ -400,6 +414,7 @@ const play = () => {
 };
 
 const share = async () => {
+  write();
   try {
     await navigator.clipboard.writeText(location.href);
     $('shared').textContent = 'The link holds the whole scenario.';
