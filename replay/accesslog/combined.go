@@ -18,16 +18,14 @@ func parseCombined(line string, r *Record) error {
 	if !ok {
 		return errShape
 	}
-	// The name of a user may contain spaces.
-	user, line, ok := strings.Cut(line, " [")
-	if !ok {
+	// The name of a user may contain anything but a quotation mark, and is the client's own choice.
+	end := strings.Index(line, `] "`)
+	begin := strings.LastIndex(line[:max(end, 0)], " [")
+	if begin < 0 {
 		return errShape
 	}
+	user, at, line := line[:begin], line[begin+len(" ["):end], line[end+len("] "):]
 	r.User = dash(user)
-	at, line, ok := strings.Cut(line, "] ")
-	if !ok {
-		return errShape
-	}
 	var err error
 	if r.Time, err = parseTime(at); err != nil {
 		return err
@@ -90,7 +88,7 @@ func (r *Record) lead(line string) (rest string, ok bool) {
 	}
 	switch {
 	case !isAddress(ident):
-		r.RemoteAddress = dash(first) // none where X-Forwarded-For stands in its place and is empty
+		r.RemoteAddress = dash(withoutPort(first)) // none where X-Forwarded-For stands in its place and is empty
 		return rest, true
 	case first == "-" || isAddress(first):
 		r.ForwardedFor = first

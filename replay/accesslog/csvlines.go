@@ -24,7 +24,7 @@ type headerError struct{ error }
 
 // header reads the line that names the columns.
 func (t *table) header(line string) error {
-	columns, err := splitCSV(strings.TrimPrefix(line, "\ufeff"))
+	columns, err := splitCSV(strings.TrimPrefix(line, byteOrderMark))
 	if err != nil {
 		return headerError{fmt.Errorf("the first line does not name the columns: %w", err)}
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -67,8 +68,8 @@ var archives = []struct {
 
 // decompress returns what a file holds, unpacked if its first bytes are those of gzip, bzip2, xz or zstd. Several compressed
 // files one after the other are read as one. A read that meets damage returns a [*DamagedError].
-func decompress(from io.Reader) (*bufio.Reader, error) {
-	source := &source{from: from}
+func decompress(ctx context.Context, from io.Reader) (*bufio.Reader, error) {
+	source := &source{ctx: ctx, from: from}
 	buffered := bufio.NewReaderSize(source, readAhead)
 	start, _ := buffered.Peek(6)
 	if source.failed != nil {
@@ -89,6 +90,13 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		return nil, &DamagedError{c.name, err}
 	}
 	start, _ = buffered.Peek(300)
+	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
+		_, err := buffered.Discard(len(byteOrderMark))
+		return buffered, err
+	}
+	if bytes.HasPrefix(start, []byte("\xff\xfe")) || bytes.HasPrefix(start, []byte("\xfe\xff")) {
+		return nil, errors.New("the text is in UTF-16, as PowerShell writes it: send it in UTF-8 to standard input, such as by iconv -f UTF-16 -t UTF-8 FILE")
+	}
 	for _, a := range archives {
 		if len(start) > a.at && bytes.HasPrefix(start[a.at:], []byte(a.magic)) {
 			return nil, fmt.Errorf("this is a %s archive, not a log: send what is in it to standard input, such as by %s", a.name, a.unpack)
@@ -97,7 +105,10 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 	return buffered, nil
 }
 
-const readAhead = 1 << 16 // bytes
+const (
+	readAhead     = 1 << 16  // bytes
+	byteOrderMark = "\ufeff" // editors and exports on Windows begin text with it
+)
 
 func hasMagic(start []byte, magic string) bool {
 	for i := range len(magic) {
@@ -111,12 +122,16 @@ func hasMagic(start []byte, magic string) bool {
 
 // A source notes why compressed data could not be read, which is no damage.
 type source struct {
+	ctx    context.Context // also ends a line that never does
 	from   io.Reader
 	failed error
 }
 
 // Read implements io.Reader.
 func (s *source) Read(p []byte) (int, error) {
+	if s.failed = s.ctx.Err(); s.failed != nil {
+		return 0, s.failed
+	}
 	n, err := s.from.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.failed = err
@@ -133,6 +148,9 @@ type damageReader struct {
 
 // Read implements io.Reader.
 func (d *damageReader) Read(p []byte) (int, error) {
+	if err := d.source.ctx.Err(); err != nil { // little data can be much when unpacked
+		return 0, err
+	}
 	n, err := d.from.Read(p)
 	switch {
 	case err == nil || errors.Is(err, io.EOF):

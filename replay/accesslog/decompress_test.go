@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -119,6 +120,23 @@ func TestAReaderThatFailsIsNoDamage(t *testing.T) {
 				t.Errorf("%s, %d bytes: %v", name, n, err)
 			}
 		}
+	}
+}
+
+// A line without an end, which a bomb is, ends with the context.
+func TestALineThatNeverEndsCanBeInterrupted(t *testing.T) {
+	endless := strings.Repeat("x", 1<<24)
+	for name, text := range map[string][]byte{"plain": []byte(endless), "gzip": packed(t, "gzip", endless), "zstd": packed(t, "zstd", endless), "xz": packed(t, "xz", endless)} {
+		ctx, cancel := context.WithCancel(t.Context())
+		first := []byte(numbered(0, 1))
+		if name != "plain" {
+			first = packed(t, name, string(first))
+		}
+		stats, err := Read(ctx, "log", bytes.NewReader(append(first, text...)), nil, func(*Record) error { cancel(); return nil })
+		if !errors.Is(err, context.Canceled) || stats.Records != 1 || stats.Broken != 0 {
+			t.Errorf("%s: %+v, %v", name, stats, err)
+		}
+		cancel()
 	}
 }
 

@@ -32,7 +32,8 @@ func (l *lines) next() ([]byte, error) {
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil // the last line has no line end
 	}
-	line = bytes.TrimRight(line, "\r\n")
+	// A file that is copied and truncated under its writer begins with NULs, and one after a crash ends with them.
+	line = bytes.Trim(line, "\r\n\x00")
 	if err == nil && len(line) > maxLine {
 		err = errLong
 	}

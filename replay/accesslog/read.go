@@ -103,7 +103,7 @@ func Read(ctx context.Context, name string, from io.Reader, opts *Options, each 
 	if err != nil {
 		return stats, err
 	}
-	buffered, err := decompress(from)
+	buffered, err := decompress(ctx, from)
 	if err != nil {
 		return stats, fmt.Errorf("%s: %w", name, err)
 	}

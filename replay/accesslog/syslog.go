@@ -20,7 +20,7 @@ func syslogRFC5424(line []byte) ([]byte, bool) {
 	if line, ok = structuredData(line); !ok {
 		return nil, false
 	}
-	return bytes.TrimPrefix(bytes.TrimPrefix(line, []byte(" ")), []byte("\ufeff")), true
+	return bytes.TrimPrefix(bytes.TrimPrefix(line, []byte(" ")), []byte(byteOrderMark)), true
 }
 
 // structuredData takes off "-" or the elements in brackets.
@@ -73,8 +73,11 @@ func syslogRFC3164(line []byte) ([]byte, bool) {
 	return rest, true
 }
 
-// priority takes off "<134>".
+// priority takes off "<134>", also behind the length of the message that a stream has before it.
 func priority(line []byte) []byte {
+	if length, rest, ok := bytes.Cut(line[:min(len(line), 8)], []byte(" <")); ok && len(length) > 0 && len(rest) > 0 && allDigits(string(length)) {
+		line = line[len(length)+1:]
+	}
 	if len(line) < 3 || line[0] != '<' {
 		return line
 	}

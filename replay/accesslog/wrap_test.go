@@ -22,6 +22,8 @@ func TestWrappingsAreTakenOff(t *testing.T) {
 		"syslog without a host":      {"<134>May 17 10:05:03 nginx[12]: " + wrappedLine, "syslog (RFC 3164)"},
 		"syslog with RFC 3339":       {"2015-05-17T10:05:03.123456+00:00 web nginx: " + wrappedLine, "syslog (RFC 3164)"},
 		"RFC 5424":                   {`<190>1 2015-05-17T10:05:03.1Z web nginx 12 - [a@1 b="]\"" c="d"][e] ` + "\ufeff" + wrappedLine, "syslog (RFC 5424)"},
+		"RFC 5424 with a length":     {"133 <190>1 2015-05-17T10:05:03.1Z web nginx - - - " + wrappedLine, "syslog (RFC 5424)"},
+		"syslog with a length":       {"108 <190>May 17 10:05:03 web nginx: " + wrappedLine, "syslog (RFC 3164)"},
 		"RFC 5424 without priority":  {"1 2015-05-17T10:05:03.1Z web nginx - - - " + wrappedLine, "syslog (RFC 5424)"},
 		"journald JSON":              {`{"__REALTIME_TIMESTAMP":"1431857103000000","MESSAGE":"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"curl\""}`, "journald's JSON"},
 		"journald JSON, bytes":       {`{"__REALTIME_TIMESTAMP":"1431857103000000","MESSAGE":[` + strings.Trim(strings.ReplaceAll(fmt.Sprintf("%d", []byte(wrappedLine)), " ", ","), "[]") + `]}`, "journald's JSON"},
