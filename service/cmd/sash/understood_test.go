@@ -119,6 +119,7 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 		"clock":         {csv("back", 9000, func(i int) string { return fmt.Sprintf("%d,192.0.2.%d", at(i-i/5000*3600), i%20) })},
 		"gap":           {csv("gap", 9000, func(i int) string { return fmt.Sprintf("%d,192.0.2.%d", at(i+i/5000*86400), i%20) })},
 		"span":          {csv("years", 500, func(i int) string { return fmt.Sprintf("%d,192.0.2.%d", at(i)-i64(i < 5)*1_600_000_000, i%20) })},
+		"broken":        {csv("most", 500, func(i int) string { return fmt.Sprintf("%d,192.0.2.%d%s", at(i), i%20, strings.Repeat(",x", i/249)) })},
 	} {
 		want := 0
 		if sign != "" {
@@ -181,6 +182,9 @@ func TestFilesInDirectoriesAndPatterns(t *testing.T) {
 	if err := os.Mkdir(name("old"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := syscall.Mkfifo(name("pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	code, out, _ := sash(t, nil, "suggest", dir, name("access.log"))
 	if code != 0 || !strings.Contains(out, "\n200 requests of 5 clients ") {
 		t.Errorf("exit %d:\n%s", code, out)
@@ -188,6 +192,7 @@ func TestFilesInDirectoriesAndPatterns(t *testing.T) {
 	for _, want := range []string{
 		"skipped " + name("error.log") + ": the first lines have no known format", "skipped " + name("access.log") + ": it is named twice",
 		"skipped " + name("access.log.1.gz") + ": access.log.1 is there too, unpacked", "skipped " + name("backup.zip") + ": this is a zip archive",
+		"skipped " + name("pipe") + ": it is not a regular file",
 	} {
 		if !strings.Contains(out, "\n"+want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -224,6 +229,10 @@ func TestADamagedFileGivesWhatItHas(t *testing.T) {
 	}
 	if code, _ := understand(t, whole, cut); code != 0 {
 		t.Errorf("not strict: exit %d", code)
+	}
+	put(t, cut, packed.String()[:5])
+	if code, _, failed := sash(t, nil, "suggest", cut); code != 2 || !strings.Contains(failed, cut+": the gzip data is cut off before its first request") {
+		t.Errorf("exit %d, %s", code, failed)
 	}
 	if code, out, _ := sashReads(t, strings.NewReader(packed.String()[:packed.Len()/2]), nil, "suggest", "--strict"); code != 3 || !strings.Contains(out, "warning: standard input: the gzip data is cut off after ") {
 		t.Errorf("standard input: exit %d, %s", code, out)
@@ -386,7 +395,7 @@ func TestFollowingInLinesAndItsMistakes(t *testing.T) {
 	if err := cmd.Wait(); err != nil || !strings.HasPrefix(string(rest), "Read as combined: 100 lines of "+log) {
 		t.Errorf("%v, %s", err, rest)
 	}
-	for say, args := range map[string][]string{"--follow reads files": {"-f"}, "above zero": {"-f", "--interval", "0s", log}, "exclude each other": {"-f", "--write-policy", log + ".yaml", log}} {
+	for say, args := range map[string][]string{"--follow reads files": {"-f"}, "reads regular files": {"-f", os.DevNull}, "above zero": {"-f", "--interval", "0s", log}, "exclude each other": {"-f", "--write-policy", log + ".yaml", log}} {
 		if code, _, failed := sash(t, nil, append([]string{"suggest"}, args...)...); code != 2 || !strings.Contains(failed, say) {
 			t.Errorf("%v: exit %d, %s", args, code, failed)
 		}

@@ -110,6 +110,9 @@ func (l *logs) following(cmd *cobra.Command, a *app, args []string, study study)
 	f := &follower{logReading: r}
 	defer f.close()
 	for _, file := range r.files {
+		if info, err := os.Stat(file.Name); err == nil && !info.Mode().IsRegular() && file.Skipped == "" {
+			return fmt.Errorf("--follow reads regular files, and %s is none: leave out --follow to read it to its end", file.Name)
+		}
 		if file.Skipped == "" {
 			f.names = append(f.names, &followed{file: file})
 		}

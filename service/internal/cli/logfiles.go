@@ -92,7 +92,7 @@ func expand(arg string) ([]*logFile, error) {
 	var files []*logFile
 	for _, name := range names {
 		if info, err := os.Stat(name); err == nil && !info.IsDir() {
-			files = append(files, &logFile{Name: name, found: true})
+			files = append(files, foundFile(name))
 		}
 	}
 	if len(files) == 0 {
@@ -110,13 +110,22 @@ func inDirectory(dir string) ([]*logFile, error) {
 	var files []*logFile
 	for _, entry := range entries {
 		if !entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") {
-			files = append(files, &logFile{Name: filepath.Join(dir, entry.Name()), found: true})
+			files = append(files, foundFile(filepath.Join(dir, entry.Name())))
 		}
 	}
 	if len(files) == 0 {
 		return nil, fmt.Errorf("%s: the directory has no files (those of directories in it are not read)", dir)
 	}
 	return files, nil
+}
+
+// foundFile returns a file that was found, and skips pipes, sockets and devices: to open one may wait forever.
+func foundFile(name string) *logFile {
+	f := &logFile{Name: name, found: true}
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		f.Skipped = "it is not a regular file"
+	}
+	return f
 }
 
 // packedNames end the names of compressed files.
@@ -172,7 +181,7 @@ func (f *logFile) read(ctx context.Context, in io.Reader, bar *progress, opts *a
 		defer func() { _ = pipe.Close() }()
 		return accesslog.Read(ctx, f.name(), bar.reader(pipe), opts, each)
 	}
-	file, err := os.Open(f.Name)
+	file, err := openUntilEnded(ctx, f.Name)
 	if err != nil {
 		return accesslog.Stats{}, err
 	}
@@ -184,6 +193,26 @@ func (f *logFile) read(ctx context.Context, in io.Reader, bar *progress, opts *a
 		from = pipe
 	}
 	return accesslog.Read(ctx, f.Name, bar.reader(from), opts, each)
+}
+
+// openUntilEnded opens a file, or fails when the context ends: a named pipe opens only when somebody writes. Its goroutine
+// ends then, or with the process.
+func openUntilEnded(ctx context.Context, name string) (*os.File, error) {
+	type opened struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		file, err := os.Open(name)
+		done <- opened{file, err}
+	}()
+	select {
+	case o := <-done:
+		return o.file, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // untilEnded returns a reader of a pipe that fails when the context ends, even while nobody writes. Close it. Its

@@ -130,6 +130,7 @@ var errHidden = errors.New("an expression fails on this request (run without --h
 // empty returns an error for a log in which nothing can be limited: what was found, and what to try.
 func (r *logReading) empty(report logReport) error {
 	skipped := slices.IndexFunc(r.files, func(f *logFile) bool { return f.Skipped != "" })
+	damaged := slices.IndexFunc(r.files, func(f *logFile) bool { return f.Damaged != "" })
 	left := report.Filtered + report.Unlimited
 	switch {
 	case report.Requests > 0:
@@ -141,6 +142,8 @@ func (r *logReading) empty(report logReport) error {
 		return fmt.Errorf("no line of the log could be read: %s:%d: %s. Without --format it is detected; --field names fields with unusual names: --field time=when%s", b.File, b.Line, b.Reason, shown(b.Text))
 	case skipped >= 0 && left == 0:
 		return fmt.Errorf("no file is an access log: %s: %s", r.files[skipped].Name, r.files[skipped].Skipped)
+	case damaged >= 0 && left == 0:
+		return fmt.Errorf("%s: %s before its first request. Copy the file again", r.files[damaged].name(), r.files[damaged].Damaged)
 	case left == 0:
 		return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
 	}

@@ -93,6 +93,10 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)
 	}
 	report.LogWarnings = append([]replay.Warning{}, r.survey.Warnings(counts, trace.Clients(), r.expressions.Key, r.hide)...)
+	if report.Broken > report.lines/2 {
+		report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: "broken", Text: fmt.Sprintf(
+			"Most lines could not be read: %d of %d. They may be of another program, or a part of the log has another format; the answer is about the others. Give files of one format, each as a file of its own.", report.Broken, report.lines)})
+	}
 	for _, f := range r.files {
 		if f.Damaged != "" {
 			report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: "damaged", Text: fmt.Sprintf(
