@@ -15,6 +15,8 @@ type Observer func(context.Context, *Observation)
 // An Observation is one request with its answers. Its methods classify them.
 type Observation struct {
 	Domain string
+	// Port is where the request came.
+	Port Port
 	// Parts are those of the request.
 	Parts []Part
 	// Answers has one element a part. After an error they are what is known: rules, but perhaps no limits.
@@ -37,7 +39,7 @@ func (d *Decider) observe(ctx context.Context, req *Request, answers []Answer, e
 	if len(d.observers) == 0 {
 		return
 	}
-	o := &Observation{Domain: req.Domain, Parts: req.Parts, Answers: answers, Allowed: err == nil, Err: err,
+	o := &Observation{Domain: req.Domain, Port: req.Port, Parts: req.Parts, Answers: answers, Allowed: err == nil, Err: err,
 		Unknown: req.unknown || errors.Is(err, config.ErrUnknownDomain), Began: began, Took: time.Since(began)}
 	for i := range answers {
 		o.Allowed = o.Allowed && answers[i].Allowed()

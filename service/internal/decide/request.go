@@ -11,7 +11,9 @@ import (
 // A Request is what a port asks the engine: one part, or several that are decided together.
 type Request struct {
 	Domain string
-	Parts  []Part
+	// Port is where the request came.
+	Port  Port
+	Parts []Part
 	// Charging says which parts are charged when another one is refused.
 	Charging Charging
 	// Lenient answers every request as Envoy's protocol does: an unknown domain limits nothing, a part of no units only

@@ -132,6 +132,7 @@ func (a *asking) request() decide.Request {
 	} else {
 		req = decide.One(a.name, a.entries, a.cost)
 	}
+	req.Port = decide.RESP
 	if a.id != nil {
 		req.ID = *a.id
 	}

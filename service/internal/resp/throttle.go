@@ -45,6 +45,7 @@ func throttled(c *conn, args [][]byte) (decision, error) {
 	}
 	cost := max(quantity, 1)
 	req := decide.Given(key, []sash.Limit{limit}, &cost)
+	req.Port = decide.RESP
 	return decision{subject: c.handler.decider.Subject(&req), make: func(ctx context.Context, out *reply) turn {
 		return c.handler.throttle(ctx, req, limit.Units, quantity, out)
 	}}, nil

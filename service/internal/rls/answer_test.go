@@ -25,7 +25,7 @@ func TestAnAnswerTakesFewAllocations(t *testing.T) {
 	s := New(decider, &Options{Access: servertest.Gate(t, everything), Stats: counted})
 	caller, req := s.opts.Access.Caller(t.Context()), request("ip=2001:db8::7")
 	n := testing.AllocsPerRun(1000, func() {
-		if _, err := s.answer(t.Context(), caller, req); err != nil {
+		if _, err := s.answer(t.Context(), decide.GRPC, caller, req); err != nil {
 			t.Fatal(err)
 		}
 	})

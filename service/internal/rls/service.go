@@ -86,14 +86,14 @@ func New(decider *decide.Decider, opts *Options) *Service {
 // errUndecided is the cause of a context that ended because the decision took longer than Options.Timeout.
 var errUndecided = errors.New("the decision took too long")
 
-// ShouldRateLimit implements the protocol. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
+// ShouldRateLimit implements the protocol for requests over HTTP. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
 // wrong, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE for a store that does not
 // answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
 // for a fault of this program, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout, errUndecided)
 	defer cancel()
-	return s.answer(ctx, s.opts.Access.Caller(ctx), req)
+	return s.answer(ctx, decide.HTTP, s.opts.Access.Caller(ctx), req)
 }
 
 // description is that of the protocol's service, for calls that are counted by calls.
@@ -122,11 +122,11 @@ func serve(srv any, ctx context.Context, read func(any) error, _ grpc.UnaryServe
 	if err != nil {
 		return nil, access.Status(err)
 	}
-	return s.answer(ctx, caller, in)
+	return s.answer(ctx, decide.GRPC, caller, in)
 }
 
 // answer answers a request within the context.
-func (s *Service) answer(ctx context.Context, caller *access.Caller, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
+func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
 	began := time.Now()
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -136,10 +136,10 @@ func (s *Service) answer(ctx context.Context, caller *access.Caller, req *pb.Rat
 		}
 		s.opts.Stats.Took(time.Since(began))
 	}()
-	return s.decide(ctx, caller, req)
+	return s.decide(ctx, port, caller, req)
 }
 
-func (s *Service) decide(ctx context.Context, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	parts, err := s.partsOf(req)
 	if err != nil {
 		s.opts.Stats.Service.ServiceErrors.Add(1)
@@ -159,7 +159,7 @@ func (s *Service) decide(ctx context.Context, caller *access.Caller, req *pb.Rat
 	if err := s.opts.Access.Permit(caller, req.GetDomain(), needOf(parts)); err != nil {
 		return nil, access.Status(err)
 	}
-	answers, err := s.decider.Decide(ctx, decide.Request{Domain: req.GetDomain(), Parts: parts, Charging: s.opts.Charging, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
+	answers, err := s.decider.Decide(ctx, decide.Request{Domain: req.GetDomain(), Port: port, Parts: parts, Charging: s.opts.Charging, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
 	if err != nil {
 		return nil, s.failure(ctx, err, len(parts) > 1)
 	}

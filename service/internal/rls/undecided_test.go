@@ -32,7 +32,13 @@ func (rawCodec) Unmarshal(b []byte, v any) error { *v.(*[]byte) = b; return nil 
 func (rawCodec) Name() string                    { return "proto" }
 
 // invalid returns how many requests of a registry were wrong.
-func invalid(t *testing.T, r *stats.Registry) (n float64) {
+func invalid(t *testing.T, r *stats.Registry) float64 {
+	t.Helper()
+	return counter(t, r, "sash_requests_total", "invalid")
+}
+
+// counter returns the counter of a name whose label has a value.
+func counter(t *testing.T, r *stats.Registry, name, value string) (n float64) {
 	t.Helper()
 	families, err := r.Prometheus.Gather()
 	if err != nil {
@@ -40,7 +46,7 @@ func invalid(t *testing.T, r *stats.Registry) (n float64) {
 	}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			if family.GetName() == "sash_requests_total" && m.GetLabel()[0].GetValue() == "invalid" {
+			if family.GetName() == name && m.GetLabel()[0].GetValue() == value {
 				n += m.GetCounter().GetValue()
 			}
 		}
@@ -100,6 +106,7 @@ func TestWrongJSONIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.Observe(counted.Observe)
 	service := New(d, &Options{Stats: counted, MaxDescriptors: 1})
 	for i, body := range []string{"{", "\xff", `{"domain":"d"}`, `{"domain":"` + strings.Repeat("x", 64<<10) + `"}`} {
 		w := httptest.NewRecorder()
@@ -107,6 +114,20 @@ func TestWrongJSONIsCounted(t *testing.T) {
 		if got := invalid(t, counted); w.Code < 400 || got != float64(i+1) {
 			t.Errorf("body %d: status %d, %v counted", i, w.Code, got)
 		}
+	}
+	w := httptest.NewRecorder()
+	service.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`)))
+	if got := counter(t, counted, "sash_port_requests_total", "http"); w.Code != http.StatusOK || got != 1 {
+		t.Errorf("a right one: status %d, %v requests of the port", w.Code, got)
+	}
+}
+
+// Requests over gRPC count as those of its port.
+func TestRequestsOfThePortAreCounted(t *testing.T) {
+	counted := stats.New(nil)
+	begin(t, text, &Options{Stats: counted}).ask(request("ip=a"))
+	if grpc, http := counter(t, counted, "sash_port_requests_total", "grpc"), counter(t, counted, "sash_port_requests_total", "http"); grpc != 1 || http != 0 {
+		t.Errorf("%v requests over gRPC and %v over HTTP, want one and none", grpc, http)
 	}
 }
 

@@ -60,6 +60,7 @@ func TestRESPSharesLimitsAndMetricsWithTheOtherPorts(t *testing.T) {
 	_ = res.Body.Close()
 	for _, line := range []string{
 		`sash_requests_total{outcome="allowed"} 10`, `sash_requests_total{outcome="refused"} 2`, `sash_requests_total{outcome="invalid"} 1`,
+		`sash_port_requests_total{port="http"} 1`, `sash_port_requests_total{port="grpc"} 0`, `sash_port_requests_total{port="resp"} 11`,
 		`sash_access_denied_total{reason="override"} 1`, `sash_connections{port="resp"} 1`,
 	} {
 		if !strings.Contains(string(text), line+"\n") {

@@ -16,6 +16,7 @@ func (r *Registry) Describe(chan<- *prometheus.Desc) {}
 func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.ResponseTime.Collect(to)
 	r.collectRequests(to)
+	r.collectPorts(to)
 	r.collectRules(to)
 	r.collectFailures(to)
 	r.collectDenied(to)

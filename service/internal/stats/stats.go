@@ -35,6 +35,7 @@ type Registry struct {
 
 	requests outcomes
 	failures [len(decide.Causes)]atomic.Uint64
+	ports    [decide.Ports]atomic.Uint64 // requests that are not invalid
 	denied   [len(deniedReasons)]atomic.Uint64
 	exports  [len(exportedTo)]atomic.Uint64
 	rules    *Bounded[ruleID, ruleCounts]
@@ -109,6 +110,7 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	if request == decide.Invalid {
 		return
 	}
+	r.ports[o.Port].Add(1)
 	for i := range o.Answers {
 		a := &o.Answers[i]
 		if a.Replaced {
