@@ -24,13 +24,18 @@ type Part struct {
 }
 
 // Divide proposes limits for the parts of a trace, in place of a general pair that [Trace.Suggest] proposed. Part returns
-// the number of the part that the requests of a route are in, below the given number of parts. The last part is everything
-// else: parts with few clients have its limits, or larger ones. The error is that of the
-// context or the trace.
+// the number of the part that the requests of a route are in, below the given number of parts, or a negative number if no
+// part limits them. The last part is everything else: parts with few clients have its limits, or larger ones, and it has the
+// general pair if it has few itself. The error is that of the context or the trace.
 func (t *Trace) Divide(ctx context.Context, s *Suggestion, parts int, part func(route string) int) (*Division, error) {
 	d, of := &Division{Parts: make([]Part, parts)}, t.byRoute(part)
 	subjects := newSubjects(len(t.clients))
-	demands, err := t.peaks(ctx, 0, func(e *event) int { return subjects.number(of[e.route], e.client) }, s.Burst.Window, s.Sustained.Window)
+	demands, err := t.peaks(ctx, 0, func(e *event) int {
+		if of[e.route] < 0 {
+			return -1
+		}
+		return subjects.number(of[e.route], e.client)
+	}, s.Burst.Window, s.Sustained.Window)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +49,12 @@ func (t *Trace) Divide(ctx context.Context, s *Suggestion, parts int, part func(
 		}
 	}
 	for i, w := range t.weights {
-		d.Parts[of[i]].Requests += w.requests
+		if of[i] >= 0 {
+			d.Parts[of[i]].Requests += w.requests
+		}
+	}
+	if d.Parts[parts-1].Clients < leastRouteClients {
+		least[parts-1] = s.general()
 	}
 	rest := least[parts-1]
 	for i := range d.Parts {
@@ -72,8 +82,9 @@ func (t *Trace) Divided(ctx context.Context, part func(route string) int, name f
 	b, of := t.builder(), t.byRoute(part)
 	err := t.each(ctx, func(e *event) error {
 		s := t.selection(e)
-		s.Rule = of[e.route]
-		s.Key = name(s.Rule, s.Key)
+		if s.Rule = of[e.route]; s.Rule >= 0 {
+			s.Key = name(s.Rule, s.Key)
+		}
 		b.Add(e.at, s)
 		return b.Err()
 	})

@@ -182,6 +182,36 @@ func TestTheLimitsOfPartsSpareWhomThePairSpares(t *testing.T) {
 	}
 }
 
+// Nothing is known of what no request was in, and requests that no part limits are in none.
+func TestPartsWithoutRequests(t *testing.T) {
+	var b Builder
+	for c := range 30 {
+		for i := range 100 {
+			b.Add(noon.Add(time.Duration(c+i*60)*time.Second).UnixMicro(), Selection{Key: fmt.Sprint(c), Cost: 1, Route: []string{"GET /", ""}[i%2]})
+		}
+	}
+	tr := b.Trace()
+	s, err := tr.Suggest(t.Context(), Caps{}, 10*time.Second, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := func(route string) int { return strings.Index(route, "GET") }
+	d, err := tr.Divide(t.Context(), s, 3, part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Parts[0].Requests != 1500 || d.Parts[1].Requests+d.Parts[2].Requests != 0 || !slices.Equal(d.Parts[1].Limits, s.Limits) || !slices.Equal(d.Parts[2].Limits, s.Limits) {
+		t.Errorf("%+v, and the general pair is %v", d.Parts, s.Limits)
+	}
+	divided, err := tr.Divided(t.Context(), part, func(_ int, client string) string { return client })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := divided.Counts(); c.Requests != 1500 || c.Unlimited != 1500 {
+		t.Errorf("%+v", c)
+	}
+}
+
 // limitedBy returns the clients that limits refuse, by the definition.
 func limitedBy(all []call, limits []sash.Limit) map[string]bool {
 	limited := make(map[string]bool)

@@ -20,6 +20,10 @@ type Caps struct {
 	Requests float64
 }
 
+// shareOf returns the most of a number that a share allows. It forgives the error of floating point in what is meant to be
+// whole, such as 0.7% of 1000.
+func shareOf(share float64, of int64) int64 { return int64(share*float64(of) + 1e-6) }
+
 func (c Caps) check() error {
 	switch {
 	case c.Clients < 0 || c.Clients >= 1 || math.IsNaN(c.Clients):
@@ -47,7 +51,8 @@ var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there 
 
 // Suggest proposes one limit over a short window and one over a long window that together stay within the caps. Neither
 // could be smaller without the other being larger. Of the pairs without a cap on requests it returns the one with the
-// smallest product of units.
+// smallest product of units; where more than 64 clients may be affected, it tries 64 burst limits. With a cap on requests
+// some of which cost more than others, a smaller limit can refuse fewer of them, and the pair may not be the smallest.
 //
 // It does not ask whether the trace is long enough to know such windows: see [Coverage]. With a cap on requests it packs
 // those of the clients that may be refused once more, within the memory of the [Builder].
@@ -65,13 +70,13 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 	if err != nil {
 		return nil, err
 	}
-	s := &Suggestion{Allowed: int(caps.Clients * float64(len(t.clients))), Burst: demands[0], Sustained: demands[1]}
+	s := &Suggestion{Allowed: int(shareOf(caps.Clients, int64(len(t.clients)))), Burst: demands[0], Sustained: demands[1]}
 	// Whatever the pair is, it affects no other clients than these.
 	r := t.refusals(s.Burst, s.Sustained, s.Burst.Least(s.Allowed), s.Sustained.Least(s.Allowed))
 	defer r.close()
 	most := int64(math.MaxInt64)
 	if caps.Requests > 0 {
-		most = int64(caps.Requests * float64(t.counts.Requests))
+		most = shareOf(caps.Requests, t.counts.Requests)
 		r.pack(ctx)
 	}
 	best := math.Inf(1)

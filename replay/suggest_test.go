@@ -83,6 +83,14 @@ func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
 	}
 }
 
+func TestASharePermitsItsWholeNumber(t *testing.T) {
+	for share, want := range map[float64]int64{0: 0, 0.7 / 100: 7, 5.8 / 100: 58, 0.29: 290, 0.0019: 1, 0.00099: 0} {
+		if got := shareOf(share, 1000); got != want {
+			t.Errorf("%v of 1000: %d, want %d", share, got, want)
+		}
+	}
+}
+
 // Whoever sends how much, the pair refuses at most the share of clients and of requests that was asked for, and neither
 // limit can be smaller.
 func TestASuggestionKeepsBothCaps(t *testing.T) {

@@ -39,6 +39,7 @@ type understood struct {
 	Key, Client      string
 	Examples         []string `json:"client_examples"`
 	Partial          string
+	Notes            []string
 	Files            []struct {
 		Name, Damaged, Skipped string
 		Requests               int64
@@ -306,8 +307,9 @@ func TestTimesThatPeopleRead(t *testing.T) {
 // A log that is followed counts what is written, through both kinds of rotation, until an interrupt.
 func TestFollowingALogThroughRotations(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
-	put(t, log, logLines(noon, 100, 5))
-	cmd := exec.Command(binary, "replay", "--try", "1000/1d", "--json", "--follow", "--interval", "20ms", log)
+	put(t, log, logLines(noon, 90, 5))
+	put(t, log+".1", logLines(noon.Add(-time.Hour), 10, 5))
+	cmd := exec.Command(binary, "replay", "--try", "1000/1d", "--key", `user + remote_address`, "--json", "--follow", "--interval", "20ms", log+"*")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -324,6 +326,13 @@ func TestFollowingALogThroughRotations(t *testing.T) {
 			var u understood
 			if err := json.Unmarshal(answers.Bytes(), &u); err != nil {
 				t.Fatal(err, answers.Text())
+			}
+			files := int64(0)
+			for _, f := range u.Files {
+				files += f.Requests
+			}
+			if note := fmt.Sprintf("%[1]d of %[1]d lines have no user.", u.Requests); files != u.Requests || len(u.Notes) != 1 || u.Notes[0] != note {
+				t.Fatalf("%d requests in files with %d, %q", u.Requests, files, u.Notes)
 			}
 			if u.Requests == requests {
 				return

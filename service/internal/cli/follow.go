@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +26,7 @@ const mostFollowed = 1_000_000
 // A kept is one request of a log that is followed.
 type kept struct {
 	at        int64
+	address   string
 	selection replay.Selection
 	counts    bool
 	throttled bool
@@ -48,20 +48,7 @@ func (k *kept) into(b *replay.Builder) {
 type follower struct {
 	*logReading
 	names []*followed
-	past  logPart // of files that are gone
-}
-
-type followed struct {
-	file *logFile
-	open *os.File // nil until the name has a file
-	size int64    // of what was read
-	logPart
-}
-
-type logPart struct {
-	requests []kept
-	stats    accesslog.Stats
-	survey   replay.Survey
+	past  []logPart // of files that are gone
 }
 
 // An answer is what a command says of a log.
@@ -117,6 +104,7 @@ func (l *logs) following(cmd *cobra.Command, a *app, args []string, study study)
 			f.names = append(f.names, &followed{file: file})
 		}
 	}
+	markRotated(f.names)
 	ctx, quiet := cmd.Context(), &app{out: a.out, err: io.Discard, env: a.env}
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -176,25 +164,30 @@ func (l *logs) show(a *app, said *answer) error {
 
 // answer reads what is new and makes an answer. It returns none as long as there is no request.
 func (f *follower) answer(ctx context.Context, a *app, study study) (*answer, error) {
-	requests := len(f.past.requests)
 	for _, one := range f.names {
 		if err := f.poll(ctx, one); err != nil {
 			return nil, err
 		}
-		if requests += len(one.requests); requests > mostFollowed {
-			return nil, fmt.Errorf("--follow is for logs of up to %d requests, and these have more: follow only the newest file, or read them without --follow", mostFollowed)
-		}
 	}
-	r := &logReading{logs: f.logs, opts: f.opts, selector: f.selector, files: f.files}
+	parts, requests := f.parts(), 0
+	for _, part := range parts {
+		requests += len(part.requests)
+	}
+	if requests > mostFollowed {
+		return nil, fmt.Errorf("--follow is for logs of up to %d requests, and these have more: follow only the newest file, or read them without --follow", mostFollowed)
+	}
+	r := &logReading{logs: f.logs, opts: f.opts, selector: withMissing{f.selector, missingOf(parts)}, files: f.files}
 	var err error
 	if r.builder, err = f.logs.builder(); err != nil {
 		return nil, err
 	}
-	for _, part := range append([]*logPart{&f.past}, f.parts()...) {
+	for _, part := range parts {
 		r.stats.Add(part.stats)
-		r.survey = part.survey
+		r.survey.NextFile()
 		for i := range part.requests {
-			part.requests[i].into(r.builder)
+			k := &part.requests[i]
+			r.survey.Add(&accesslog.Record{Time: k.at, RemoteAddress: k.address})
+			k.into(r.builder)
 		}
 	}
 	trace := r.builder.Trace()
@@ -206,98 +199,13 @@ func (f *follower) answer(ctx context.Context, a *app, study study) (*answer, er
 	return study(ctx, a, trace, log)
 }
 
-func (f *follower) parts() (all []*logPart) {
+// parts returns what was read, in the order in which it was begun.
+func (f *follower) parts() []logPart {
+	all := slices.Clone(f.past)
 	for _, one := range f.names {
-		all = append(all, &one.logPart)
+		all = append(all, one.logPart)
 	}
 	return all
-}
-
-// poll reads a file that has grown, and notices one that was cut or is another file now.
-func (f *follower) poll(ctx context.Context, one *followed) error {
-	if one.open != nil {
-		info, err := one.open.Stat()
-		if err != nil {
-			return err
-		}
-		if info.Size() < one.size { // it was copied and truncated
-			f.retire(one)
-		}
-		if now, err := os.Stat(one.file.Name); err != nil || !os.SameFile(info, now) {
-			if err := f.readAll(ctx, one); err != nil {
-				return err
-			}
-			f.retire(one)
-			_ = one.open.Close()
-			one.open = nil
-		}
-	}
-	if one.open == nil {
-		file, err := os.Open(one.file.Name)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // until the server makes it
-		}
-		if err != nil {
-			return err
-		}
-		one.open = file
-	}
-	return f.readAll(ctx, one)
-}
-
-// retire keeps what was read of a file that is gone.
-func (f *follower) retire(one *followed) {
-	f.past.requests = append(f.past.requests, one.requests...)
-	f.past.stats.Add(one.stats)
-	one.logPart, one.size = logPart{}, 0
-}
-
-// readAll reads the whole lines of a file, if it has more than before.
-func (f *follower) readAll(ctx context.Context, one *followed) error {
-	end, err := lastLine(one.open, one.file.Name)
-	if err != nil || end == one.size {
-		return err
-	}
-	part := logPart{}
-	part.stats, err = accesslog.Read(ctx, one.file.Name, io.NewSectionReader(one.open, 0, end), f.opts, func(r *accesslog.Record) error {
-		part.survey.Add(r)
-		k, err := f.choose(r)
-		k.selection.Key, k.selection.Route = strings.Clone(k.selection.Key), strings.Clone(k.selection.Route)
-		if part.requests = append(part.requests, k); len(part.requests) > mostFollowed {
-			return errMany
-		}
-		return err
-	})
-	var damaged *accesslog.DamagedError
-	if err != nil && !errors.As(err, &damaged) && !errors.Is(err, errMany) {
-		return err
-	}
-	one.logPart, one.size = part, end
-	one.file.Requests, one.file.Broken = part.stats.Records, part.stats.Broken
-	return nil
-}
-
-var errMany = errors.New("too many")
-
-// lastLine returns where the last whole line of a file ends. A packed file is whole.
-func lastLine(file *os.File, name string) (int64, error) {
-	info, err := file.Stat()
-	if err != nil || slices.Contains(packedNames, filepath.Ext(name)) {
-		return info.Size(), err
-	}
-	const step = 1 << 12
-	block := make([]byte, step)
-	for end := info.Size(); end > 0; end -= min(end, step) {
-		from := max(0, end-step)
-		n, err := file.ReadAt(block[:end-from], from)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, err
-		}
-		if i := bytes.LastIndexByte(block[:n], '\n'); i >= 0 {
-			return from + int64(i) + 1, nil
-		}
-	}
-	return 0, nil
 }
 
 func (f *follower) close() {

@@ -122,7 +122,7 @@ func shellText(arg string) string {
 	plain := func(c rune) bool {
 		return strings.ContainsRune("_-./:=,@%+", c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	}
-	if strings.TrimFunc(arg, plain) == "" {
+	if arg != "" && strings.TrimFunc(arg, plain) == "" {
 		return arg
 	}
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"

@@ -71,7 +71,7 @@ func (s *suggestFlags) warnOfRequests(ctx context.Context, trace *replay.Trace, 
 	return nil
 }
 
-func confidenceText(t *text, r *suggestReport, affect float64) {
+func confidenceText(t *text, r *suggestReport, caps replay.Caps) {
 	switch h := r.HoldOut; h {
 	case nil:
 		t.say("\nNot tested on a held-out part of the log: %s.", r.NoHoldOut)
@@ -86,7 +86,7 @@ func confidenceText(t *text, r *suggestReport, affect float64) {
 				part.name, 100*part.j.LimitedShare, r.noun(), part.j.Limited, part.j.Clients, 100*part.j.RefusedShare, part.j.Refused, part.j.Requests)
 		}
 		_ = table.Flush() // the text keeps the error
-		if h.Rest.LimitedShare > affect {
+		if h.Rest.LimitedShare > caps.Clients || caps.Requests > 0 && h.Rest.RefusedShare > caps.Requests {
 			t.say("On the rest that is more than was asked for, so expect more in the days to come.")
 		}
 	}

@@ -58,9 +58,13 @@ func newPolicy(client string, routes []replay.Route) (*proposedPolicy, error) {
 // size returns the number of parts.
 func (p *proposedPolicy) size() int { return len(p.routes) + len(p.paths) + 1 }
 
-// part returns the part that a route of a log is in, as the service would choose it.
+// part returns the part that a route of a log is in, as the service would choose it. A request without a method or a path
+// lacks an entry, so no part limits it, unless there is but one.
 func (p *proposedPolicy) part(route string) int {
 	method, path, _ := strings.Cut(route, " ")
+	if len(p.routes) > 0 && (path == "" || strings.HasPrefix(method, "/")) {
+		return -1
+	}
 	if !strings.HasPrefix(path, "/") {
 		return p.size() - 1
 	}

@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -146,27 +148,37 @@ func (s *suggestFlags) entries(p *proposedPolicy) []string {
 	return []string{"path=path", "method=method", subject}
 }
 
-// replayCommand returns the command that replays the file.
-func (s *suggestFlags) replayCommand(p *proposedPolicy) string {
-	words := []string{"sash replay --policy", shellWord(s.policyFile)}
-	for _, e := range s.entries(p) {
-		words = append(words, "--entry", shellWord(e))
-	}
-	for flag, value := range map[string]string{"--cost": s.expressions.Cost, "--where": s.expressions.Where} {
-		if value != "" && value != "1" {
-			words = append(words, flag, shellWord(value))
+// reading returns the flags that decide how the log is read and what counts, with their values.
+func (s *suggestFlags) reading() (all [][2]string) {
+	add := func(flag, value, usual string) {
+		if value != usual {
+			all = append(all, [2]string{flag, value})
 		}
 	}
-	return strings.Join(append(words, "FILE"), " ")
+	add("--format", s.format, "auto")
+	add("--log-format", s.logFormat, "")
+	for _, name := range slices.Sorted(maps.Keys(s.fields)) {
+		add("--field", name+"="+s.fields[name], "")
+	}
+	add("--trusted-proxies", strings.Join(s.trusted, ","), "")
+	for _, pattern := range s.expressions.Routes {
+		add("--route", pattern, "")
+	}
+	add("--where", s.expressions.Where, "")
+	add("--cost", cmp.Or(s.expressions.Cost, "1"), "1")
+	return all
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./=:,%@-]+$`)
-
-func shellWord(s string) string {
-	if plainWord.MatchString(s) {
-		return s
+// replayCommand returns the command that replays the file.
+func (s *suggestFlags) replayCommand(p *proposedPolicy) string {
+	words := []string{"sash replay --policy", shellText(s.policyFile)}
+	for _, e := range s.entries(p) {
+		words = append(words, "--entry", shellText(e))
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	for _, f := range s.reading() {
+		words = append(words, f[0], shellText(f[1]))
+	}
+	return strings.Join(append(words, "FILE"), " ")
 }
 
 // head is the comment at the head of the file.
@@ -179,10 +191,17 @@ func (s *suggestFlags) head(p *proposedPolicy, r *suggestReport) string {
 		}
 		keys = append(keys, key)
 	}
+	counted := ""
+	if s.expressions.Where != "" {
+		counted = "# Only requests with " + printable(s.expressions.Where) + " were counted: send no others, or they are charged too.\n"
+	}
+	if cost := s.expressions.Cost; cost != "" && cost != "1" {
+		counted += "# A request costs " + printable(cost) + " units: send them with it.\n"
+	}
 	return fmt.Sprintf(`# Proposed by sash suggest for %d requests of %s, from %s to %s.
 # A request has the entries %s in this order; a path is without its query.
 # shadow_mode: nothing is refused, and what would have been is counted. Remove it to enforce a rule.
-`, r.Requests, r.clients(int64(r.Clients)), r.First, r.Last, strings.Join(keys, ", "))
+`, r.Requests, r.clients(int64(r.Clients)), r.First, r.Last, strings.Join(keys, ", ")) + counted
 }
 
 func routesText(t *text, r *byRoute, log *logReport) {
@@ -204,5 +223,5 @@ func routesText(t *text, r *byRoute, log *logReport) {
 		return
 	}
 	t.say("\n%s has these limits in shadow mode: nothing is refused, and what would have been is counted.", r.Policy)
-	t.say("  sash config check %s\n  %s\n  sash serve --config %s\n  sash top", shellWord(r.Policy), r.Replay, shellWord(r.Policy))
+	t.say("  sash config check %s\n  %s\n  sash serve --config %s\n  sash top", shellText(r.Policy), r.Replay, shellText(r.Policy))
 }

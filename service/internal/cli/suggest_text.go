@@ -32,7 +32,7 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 	if r.ByRoute != nil { // unless an interrupt came first
 		routesText(t, r.ByRoute, &r.logReport)
 	}
-	confidenceText(t, r, s.caps.Clients)
+	confidenceText(t, r, s.caps)
 	for i, d := range r.Demand {
 		t.say("\nIn any %s a %s asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).", d.Window, r.noun(), d.P50, d.P90, d.P99, d.P999, d.Most)
 		curveText(t, d, r.noun(), r.Limits[i])
