@@ -78,7 +78,7 @@ var queueCases = []testCase{
 	},
 	{
 		name:    "a clock that goes back moves bookings with it",
-		promise: "when the clock goes back to before the last charge, bookings move back as far, and none is forgotten",
+		promise: "when the clock goes back to well before the last charge, bookings move back as far, and none is forgotten",
 		run: booking(func(s *bookSuite) {
 			p := s.policy(sash.Every(2, window))
 			s.book("k", p, 2, 0)
@@ -93,6 +93,24 @@ var queueCases = []testCase{
 			s.settled(p, 2, first, 0)
 			s.settled(p, 2, second, 0)
 			s.book("k", p, 2, 4*window-time.Second) // nothing was given back of the booking that is there now
+		}),
+	},
+	{
+		name:    "a clock that goes back by a millisecond moves no booking",
+		promise: "when the clock goes back to at most a millisecond before the last charge, bookings keep their places",
+		run: booking(func(s *bookSuite) {
+			p := s.policy(sash.Every(2, window))
+			s.book("k", p, 2, 0)
+			s.Advance(time.Second)
+			s.book("k", p, 2, window-time.Second)
+			for range 3 {
+				s.Advance(-time.Millisecond)
+				s.ask("k", p, 0, 0)
+				s.Advance(time.Millisecond)
+				s.ask("k", p, 0, 0)
+			}
+			s.Advance(-time.Millisecond)
+			s.book("k", p, 2, 2*window-time.Second+time.Millisecond)
 		}),
 	},
 	{

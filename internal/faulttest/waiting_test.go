@@ -176,6 +176,28 @@ func TestWaitersWhenTheClockJumps(t *testing.T) {
 	all.log(t)
 }
 
+// The server's clock runs 0.9 ms ahead and goes back, again and again, while everybody waits: no place moves, so order and
+// bound hold by the server's own instants.
+func TestWaitersWhenTheClockTrembles(t *testing.T) {
+	server, clock := redistest.StartWithClock(t)
+	f := startFleet(t, 4, waitersJobs.on(server))
+	more(t, "bookings before the clock trembles", &f.answers, 1000)
+	for range 30 {
+		clock.Move(t, 900*time.Microsecond)
+		more(t, "bookings ahead", &f.answers, 20)
+		clock.Move(t, 0)
+		more(t, "bookings", &f.answers, 20)
+	}
+	all := f.end()
+
+	all.isInOrder(t)
+	all.keepsTo(t, 1, waitersLimits...)
+	if len(all.started()) != len(all) {
+		t.Errorf("%d of %d bookings started", len(all.started()), len(all))
+	}
+	all.log(t)
+}
+
 // A noting store notes the instant of each admission, in the order of the decisions.
 type noting struct {
 	driver.Passthrough

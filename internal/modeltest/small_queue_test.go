@@ -68,7 +68,7 @@ func (w *queueWalk) step() error {
 	}
 	if err == nil && res.Allowed() && w.rng.IntN(20) == 0 { // between two calls: so the store sees how far
 		w.met["the clock went back"]++
-		w.clock.Advance(-time.Duration(1+w.rng.IntN(20_000)) * time.Millisecond)
+		w.clock.Advance(-time.Duration(2+w.rng.IntN(20_000)) * time.Millisecond) // a step of one moves nothing
 		req.Cost = 0
 		_, err = w.store.Decide(context.Background(), req)
 	}

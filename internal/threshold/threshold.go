@@ -21,6 +21,7 @@ type Table map[string]int64
 const (
 	mostAhead = 10_000  // entries of a log that are bookings for later than now
 	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
+	stepBack  = 1000    // microseconds that a clock may go back without moving bookings
 	logIDs    = 1 << 14 // IDs that a log remembers
 )
 
@@ -41,6 +42,7 @@ var Scripts = Table{
 	"QUARTERS_RING": 4096,      // slots below which a ring grows by quarters
 	"SMALL_RING":    128,       // the most slots of a ring that is written as one string
 	"MOST_AHEAD":    mostAhead,
+	"STEP_BACK":     stepBack,
 	"WALK_AHEAD":    walkAhead, // with the charges that leave meanwhile
 	"GIVE_ENTRIES":  1000,      // entries that a reward looks at
 
@@ -74,7 +76,8 @@ var Log = struct {
 	Units   int64 // in one entry
 	Ahead   int   // entries of a log that lie ahead
 	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
-}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead}
+	Step    int64 // microseconds that a clock may go back without moving bookings
+}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead, stepBack}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
 var IDs = logIDs

@@ -17,6 +17,9 @@ import (
 // charged only if each window that ends at a booking has room for it, too. A window that ends between two entries holds no
 // more than one that ends at the earlier of them. So no window exceeds its limit, whether it ends now or ahead.
 //
+// A clock that goes back moves bookings with it, because those who wait count real time. A step of at most a millisecond
+// moves none: a server whose clock ran ahead for a moment ends it so, and bookings did not move ahead with that.
+//
 // Bookings share an entry only if they start at the same instant: one entry for a step of the resolution would be too late
 // for a window that ends before it.
 type booked struct {
@@ -113,7 +116,11 @@ func (l *Log) ChargeAt(now, at, cost int64, limits []driver.Limit) {
 	if l.booked == nil {
 		l.booked = new(booked)
 	}
-	l.booked.written = now
+	if l.later(now) {
+		l.booked.written = max(l.booked.written, now)
+	} else {
+		l.booked.written = now
+	}
 	if p := l.head - 1; p >= l.lo && l.slot(p).at == at {
 		l.join(p, at, cost)
 		return
@@ -188,7 +195,7 @@ func (l *Log) most(now int64, limit *driver.Limit) int64 {
 
 // insert charges at now, before the bookings.
 func (l *Log) insert(now, cost int64, limits []driver.Limit) {
-	l.booked.written = now
+	l.booked.written = max(l.booked.written, now)
 	q := l.after(now)
 	if l.joins(q-1, now, limits) {
 		l.join(q-1, now, cost)

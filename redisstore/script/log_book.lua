@@ -55,6 +55,7 @@ local function book(clock)
         if version == 3 then
           local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted)
           log.position, log.before, log.since = ahead.position, ahead.before, ahead.since
+          log.as_of = ahead.as_of
           if ahead.since then last = ahead.ends else last = clock end
           if ahead.since and log.cost > 0 then
             crowded = crowded or ahead.head - ahead.position >= MOST_AHEAD
