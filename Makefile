@@ -374,7 +374,7 @@ bench-scale: redis ## measure a million keys in memory and on Redis, and write d
 	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
 .PHONY: bench-replay
-bench-replay: build ## send a hundred million lines of a made log through sash replay, and print the time and the memory (about ten minutes)
+bench-replay: build ## send a hundred million lines of a made log through sash replay, and print the time and the memory (about twenty minutes)
 	cd internal/bench && go run ./cmd/replaybench -sash $(CURDIR)/bin/sash -- --memory 1GB --try 60/1m --try 20/1s,600/1m --worst 3
 
 .PHONY: bench-regions
