@@ -41,9 +41,15 @@ func (l *log) see(now int64) {
 	}
 }
 
+// stepBack is how far a clock may go back without moving bookings, in microseconds.
+const stepBack = 1000
+
 func (l *log) touch(now int64, _ []sash.Limit) {
 	if l.latest() <= now || now >= l.written {
 		return
+	}
+	if l.latest() > l.written && l.written-now <= stepBack {
+		return // a clock that ran ahead for a moment: nothing moves, and what is later than now counts as bookings do
 	}
 	for i := range l.charges {
 		switch c := &l.charges[i]; {
@@ -116,7 +122,10 @@ func (l *log) book(now, at, cost int64, limits []sash.Limit) {
 		l.keep = max(l.keep, longest(limit))
 		l.most = max(l.most, limit.Units)
 	}
-	l.written = now
+	if l.latest() <= now {
+		l.written = now
+	}
+	l.written = max(l.written, now)
 	l.charges = slices.Insert(l.charges, l.started(at), charge{made: at, at: at, units: cost})
 	var after int64
 	for i := l.started(now) - 1; i >= 0; i-- {
