@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,7 +63,11 @@ func TestVerifyJudgesACounterThatStartsAnewAndSash(t *testing.T) {
 	if strip := regexp.MustCompile(`(?m)^  admitted \|(.{72})\|$`).FindStringSubmatch(out); strip == nil || strings.TrimSpace(strip[1][24:]) == "" {
 		t.Errorf("there is no picture of it:\n%s", out)
 	}
-	code, out, _ = sash(t, nil, "verify", "--history", counter, "--limit", "20/1h", "--json")
+	drawn := filepath.Join(t.TempDir(), "worst.svg")
+	code, out, _ = sash(t, nil, "verify", "--history", counter, "--limit", "20/1h", "--json", "--picture", drawn)
+	if text, err := os.ReadFile(drawn); err != nil || xml.Unmarshal(text, new(struct{})) != nil || !strings.Contains(string(text), "<title>user_7 was admitted 40 units in 1h; the limit is 20/1h</title>") {
+		t.Errorf("the picture: %v\n%.300s", err, text)
+	}
 	var answer struct {
 		Verdict string `json:"verdict"`
 		Over    int    `json:"over_admitted"`

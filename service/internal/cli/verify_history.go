@@ -23,11 +23,13 @@ import (
 type recorded struct {
 	history string
 	limits  []string
+	picture string
 }
 
 func (r *recorded) register(f *pflag.FlagSet) {
 	f.StringVar(&r.history, "history", "", "judge the calls in this `file` instead, which any limiter answered: JSON lines, or - for standard input")
 	f.StringArrayVarP(&r.limits, "limit", "l", nil, "with --history: the `limit` of each key, such as 100/1m; repeat it for several that hold together")
+	f.StringVar(&r.picture, "picture", "", "with --history: also draw the worst window, if there is one, into this `file`, as SVG")
 }
 
 // check returns what is wrong with flags that do not belong together.
@@ -35,6 +37,9 @@ func (r *recorded) check(cmd *cobra.Command) error {
 	if r.history == "" {
 		if len(r.limits) > 0 {
 			return errors.New("--limit: give --history FILE too, the calls to judge")
+		}
+		if r.picture != "" {
+			return errors.New("--picture: give --history FILE too, the calls to judge")
 		}
 		return nil
 	}
@@ -78,10 +83,15 @@ func (a *app) verifyHistory(cmd *cobra.Command, v *verifying) error {
 	}
 	verdict := recording.Judge(limits)
 	err = a.print(v.json, historyAnswer(limits, &verdict), func(t *text) { historyText(t, recording, limits, &verdict) })
-	if err == nil && len(verdict.Faults) > 0 {
-		return errFound
+	if err != nil || len(verdict.Faults) == 0 {
+		return err
 	}
-	return err
+	if v.recorded.picture != "" && verdict.Faults[0].Over != nil {
+		if err := writePicture(v.recorded.picture, recording, &verdict.Faults[0]); err != nil {
+			return err
+		}
+	}
+	return errFound
 }
 
 // interruptible is a reader that ends with an error once ended returns one.
