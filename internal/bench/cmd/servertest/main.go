@@ -27,7 +27,7 @@ var suites = []suite{
 }
 
 // ofTLS are the tests that need a server with TLS. They do not run on one that is built without.
-const ofTLS = `|^TestServerWithTLS$|^TestServersThatAreNotARedis$/^a_Redis_with_TLS$|^TestWaysToAServer$/./^TLS$` +
+const ofTLS = `|^TestServerWithTLS$|^TestServersThatAreNotARedis$/^a_Redis_with_TLS|^TestWaysToAServer$/./^TLS$` +
 	`|^TestFirstErrors$|^TestABudgetThatIsTooShortToConnect$|^TestTLS$`
 
 func main() {
@@ -64,10 +64,12 @@ func run(ctx context.Context) error {
 			began := time.Now()
 			counts, err := suite.run(ctx, s, programs[i])
 			if err != nil {
-				failed = append(failed, fmt.Errorf("%s: %s: %w", s, suite.name, err))
+				fmt.Fprintf(os.Stderr, "%s: %s: %v\n", s, suite.name, err)
+				failed = append(failed, fmt.Errorf("%s: %s: failed; its errors are above", s, suite.name))
 				counts = map[string]int{"both": 0} // none of its numbers stays
+			} else {
+				fmt.Fprintf(os.Stderr, "%s: %s: %v passed in %v\n", s, suite.name, counts, time.Since(began).Round(time.Second))
 			}
-			fmt.Fprintf(os.Stderr, "%s: %s: %v passed in %v\n", s, suite.name, counts, time.Since(began).Round(time.Second))
 			for client, n := range counts {
 				results[cell{suite.name, client, title(s)}] = n
 			}
