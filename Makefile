@@ -370,7 +370,7 @@ ratelimit: # Envoy's own rate limit service, from the Go module proxy
 	fi
 
 .PHONY: bench-scale
-bench-scale: redis ## measure a million keys in memory and on Redis, and write docs/benchmarks-scale.md (about a minute)
+bench-scale: redis ## measure a million keys in memory and on Redis, what a decision costs as things grow, and write docs/benchmarks-scale.md (about two minutes)
 	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
 .PHONY: bench-replay

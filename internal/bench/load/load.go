@@ -62,6 +62,7 @@ type Run struct {
 	Decide     Decide
 	Keys       []string // from [Keys]
 	Goroutines int
+	Rate       float64       // calls a second over all goroutines, at random instants; 0 is as many as are answered
 	Duration   time.Duration // of the measurement; a quarter of it more is for warming up
 	Meters     []Meter       // read when the measurement begins and when it ends
 }
@@ -124,6 +125,37 @@ func (r Run) Do() (Outcome, error) {
 	return o, err
 }
 
+// Alternate makes each of a round's runs once, and begins each round with another one. It returns the figures of each run
+// over all rounds. A failed decision is an error.
+func Alternate(rounds int, runs func(round int) []Run) ([]Figures, error) {
+	var figures []Figures
+	for round := range rounds {
+		now := runs(round)
+		figures = append(figures, make([]Figures, len(now)-len(figures))...)
+		for i := range now {
+			at := (round + i) % len(now)
+			out, err := now[at].Do()
+			if err == nil && out.Failed > 0 {
+				err = fmt.Errorf("load: %d of %d decisions failed: %w", out.Failed, out.Failed+out.Decisions, out.Err)
+			}
+			if err != nil {
+				return nil, err
+			}
+			figures[at].Add(out)
+		}
+	}
+	return figures, nil
+}
+
+// Used returns the rounds of one meter, for each of several figures.
+func Used(all []Figures, meter int) []report.Figure {
+	used := make([]report.Figure, len(all))
+	for i, f := range all {
+		used[i] = f.Used[meter]
+	}
+	return used
+}
+
 func (r Run) read() ([]float64, error) {
 	var totals []float64
 	for _, meter := range r.Meters {
@@ -150,7 +182,12 @@ func histogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(long
 
 func (w *worker) work(r Run, next int, phase *atomic.Int32) {
 	ctx := context.Background()
+	due := time.Now()
 	for slow := true; ; {
+		if r.Rate > 0 {
+			due = due.Add(time.Duration(rand.ExpFloat64() / r.Rate * float64(r.Goroutines) * float64(time.Second)))
+			time.Sleep(time.Until(due))
+		}
 		now := phase.Load()
 		if now == over {
 			return

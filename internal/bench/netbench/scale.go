@@ -1,10 +1,11 @@
 package netbench
 
 import (
+	"context"
 	_ "embed"
-	"fmt"
+	"errors"
+	"os"
 
-	"example.com/sash"
 	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
 	"example.com/sash/internal/bench/server"
@@ -13,63 +14,50 @@ import (
 //go:embed scale.md
 var scalePage string
 
-// Scale measures Redis as subjects grow from a thousand to the configured number, and adds it to the report.
+// Scale measures the cost of a decision against the number of subjects, keys and limits on one Redis, and against the number
+// of primaries of a cluster, and adds it to the report.
 func Scale(r *report.Report) error {
-	s, err := server.Start()
-	if err != nil {
-		return err
-	}
-	defer s.Stop()
-	r.Redis = s.Version
-	table := report.NewTable("subjects", "MiB", "bytes a subject", "script µs a decision", "Redis µs a decision", "decisions/s")
-	var least, most report.Figure
-	for n := 1000; n <= r.Keys; n *= 10 {
-		r.Say("%d subjects on Redis", n)
-		bytes, f, err := subjects(r, s, n)
-		if err != nil {
+	data := map[string]any{"Client": singleRueidis, "Goroutines": many}
+	for _, part := range []func(r *report.Report, data map[string]any) error{subjects, together, policies} {
+		if err := part(r, data); err != nil {
 			return err
 		}
-		most = f.Used[0]
-		if n == 1000 {
-			least = most
-		}
-		table.Row(n, fmt.Sprintf("%.1f", bytes/(1<<20)), fmt.Sprintf("%.0f", bytes/float64(n)), f.Used[0], f.Used[1], f.PerSecond)
 	}
-	r.AtMost(2, most.Median()/least.Median(), fmt.Sprintf("script time of a decision at %d subjects : at 1,000", r.Keys))
-	return r.Add(scalePage, map[string]any{"Client": singleRueidis, "Goroutines": many, "Table": table})
+	return r.Add(scalePage, data)
 }
 
-// subjects makes n of them, returns the bytes that they use, and decides on some at random.
-func subjects(r *report.Report, s *server.Server, n int) (bytes float64, f load.Figures, err error) {
-	if err := s.Flush(); err != nil {
-		return 0, f, err
-	}
-	o, err := sashOver("plain", singleRueidis)[0].open(s.Addr, costing(1, sash.PerHour(1000)))
-	if err != nil {
-		return 0, f, err
-	}
-	defer o.close()
-	before, err := s.UsedMemory()
-	if err != nil {
-		return 0, f, err
-	}
-	if admitted, err := o.spread(n, n); err != nil || admitted != int64(n) {
-		return 0, f, fmt.Errorf("netbench: %d of %d subjects admitted: %w", admitted, n, err)
-	}
-	after, err := s.UsedMemory()
-	if err != nil {
-		return 0, f, err
-	}
-	for round := range r.ClientRounds {
-		out, err := load.Run{Decide: o.decide, Keys: load.Keys(n, 0, uint64(round)), Goroutines: many, Duration: r.Turn,
-			Meters: []load.Meter{s.ScriptTime, s.Processor}}.Do()
-		if err != nil {
-			return 0, f, err
+// The meters of a run on one Redis, in their order.
+const (
+	scriptTime = iota
+	redisTime
+	clientTime
+)
+
+func metersOf(s *server.Server) []load.Meter {
+	return []load.Meter{s.ScriptTime, s.Processor, load.Processor(os.Getpid())}
+}
+
+// admitting makes a refusal an error: it costs less than an admission.
+func admitting(decide load.Decide) load.Decide {
+	return func(ctx context.Context, key string) (bool, error) {
+		allowed, err := decide(ctx, key)
+		if err == nil && !allowed {
+			err = errors.New("netbench: a call was refused that has room")
 		}
-		if out.Failed > 0 {
-			return 0, f, out.Err
-		}
-		f.Add(out)
+		return allowed, err
 	}
-	return after - before, f, nil
+}
+
+// slopesOf are the slopes of the times.
+func slopesOf(of string, sizes []int, things string, figures []load.Figures) report.Table {
+	slopes := report.NewSlopes(of, sizes, things)
+	for meter, name := range []string{scriptTime: "script µs a decision", redisTime: "Redis µs a decision", clientTime: "client µs a decision"} {
+		slopes.Row(name, load.Used(figures, meter))
+	}
+	return slopes.Table
+}
+
+// figuresOf is the times of each size, as columns "script", "Redis" and "client" have them.
+func figuresOf(f load.Figures) []any {
+	return []any{f.Used[scriptTime], f.Used[redisTime], f.Used[clientTime]}
 }
