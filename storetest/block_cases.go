@@ -116,15 +116,11 @@ var blockCases = ofBlockers([]testCase{
 						s.broken("refusal %d of 2: blocked %v", i+1, res.Blocked)
 					}
 				}
-				if err := l.Reset(s.Context(), "k"); err != nil {
-					s.Fatal(err)
-				}
+				s.reset(l, "k")
 			}
 			s.fill(l, "k", 1)
 			s.allow(l, "k", 1)
-			if err := l.Reset(s.Context(), "k"); err != nil {
-				s.Fatal(err)
-			}
+			s.reset(l, "k")
 			s.fill(l, "k", 1)
 			if res := s.allow(l, "k", 1); res.Blocked {
 				s.broken("the first refusal after a reset is blocked")
@@ -132,9 +128,7 @@ var blockCases = ofBlockers([]testCase{
 			if res := s.allow(l, "k", 1); !res.Blocked {
 				s.broken("the second refusal after a reset: %+v", res)
 			}
-			if err := s.limiter(sash.Every(1, window)).Reset(s.Context(), "k"); err != nil {
-				s.Fatal(err)
-			}
+			s.reset(s.limiter(sash.Every(1, window)), "k")
 			if res := s.allow(l, "k", 1); !res.Allowed {
 				s.broken("after a reset by a limiter without a block: %+v", res)
 			}

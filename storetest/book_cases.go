@@ -98,10 +98,7 @@ var bookCases = []testCase{
 				req := s.request("k", p, 1, within)
 				req.MaySettle = false
 				for {
-					res, err := s.Store.Decide(s.Context(), req)
-					if err != nil {
-						s.Fatal(err)
-					}
+					res := s.decide(req)
 					if !res.Allowed() {
 						return res
 					}

@@ -15,25 +15,12 @@ type bookSuite struct{ *suite }
 
 func booking(run func(*bookSuite)) func(*suite) {
 	return func(s *suite) {
-		p, err := sash.NewPolicy(s.options(), sash.Every(1, window))
-		if err != nil {
-			s.Fatal(err)
-		}
-		if !driver.CanBook(s.Store, p) {
+		if !driver.CanBook(s.Store, s.policy(sash.Every(1, window))) {
 			s.Skip("the store does not book under this algorithm")
 		}
 		s.align(8 * window)
 		run(&bookSuite{s})
 	}
-}
-
-func (s *bookSuite) policy(limits ...sash.Limit) *driver.Policy {
-	s.Helper()
-	p, err := sash.NewPolicy(s.options(), limits...)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return p
 }
 
 func (s *bookSuite) request(key string, p *driver.Policy, cost int64, within time.Duration) driver.Request {
@@ -42,10 +29,7 @@ func (s *bookSuite) request(key string, p *driver.Policy, cost int64, within tim
 
 func (s *bookSuite) ask(key string, p *driver.Policy, cost int64, within time.Duration) driver.Answer {
 	s.Helper()
-	res, err := s.Store.Decide(s.Context(), s.request(key, p, cost, within))
-	if err != nil {
-		s.Fatalf("Decide: %v", err)
-	}
+	res := s.decide(s.request(key, p, cost, within))
 	if err := res.Check(p); err != nil {
 		s.broken("%v", err)
 	}

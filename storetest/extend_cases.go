@@ -25,17 +25,11 @@ var extendCases = []testCase{
 				if at != now.UnixMicro() {
 					s.broken("the charge counts from %d on, at %d", at, now.UnixMicro())
 				}
-				if left := s.peek(l, "k").Remaining; left != 1 {
-					s.broken("%d remain after it was extended; 9 of 10 are in use", left)
-				}
+				s.remain(l, "k", 1, "after it was extended; 9 of 10 are in use")
 				s.Advance(window - time.Microsecond)
-				if left := s.peek(l, "k").Remaining; left != 6 {
-					s.broken("%d remain; only the 4 units that were extended count", left)
-				}
+				s.remain(l, "k", 6, "only the 4 units that were extended count")
 				s.Advance(time.Microsecond)
-				if left := s.peek(l, "k").Remaining; left != 10 {
-					s.broken("%d of 10 remain after all have left", left)
-				}
+				s.remain(l, "k", 10, "after all have left")
 			})
 		},
 	},
@@ -51,9 +45,7 @@ var extendCases = []testCase{
 				s.Advance(window / 4)
 				set.At = s.extend(store, set)
 				s.settle(settler, set)
-				if left := s.peek(l, "k").Remaining; left != 5 {
-					s.broken("%d of 10 remain, and 5 are in use", left)
-				}
+				s.remain(l, "k", 5, "5 are in use")
 			})
 		},
 	},
@@ -75,9 +67,7 @@ var extendCases = []testCase{
 				if _, ok := s.Store.(driver.Resetter); !ok {
 					return
 				}
-				if err := l.Reset(s.Context(), "k"); err != nil {
-					s.Fatal(err)
-				}
+				s.reset(l, "k")
 				s.gone(store, l, set, "was reset", 10)
 				s.Advance(time.Microsecond)
 				s.fill(l, "k", 5)
@@ -106,10 +96,7 @@ var extendCases = []testCase{
 					i := random.IntN(len(held) + 1)
 					switch what := random.IntN(4); {
 					case i == len(held) || what == 0:
-						answer, err := s.Store.Decide(s.Context(), req)
-						if err != nil {
-							s.Fatal(err)
-						}
+						answer := s.decide(req)
 						if answer.Allowed() != (len(held) < units) {
 							s.broken("allowed %v while %d of %d are held", answer.Allowed(), len(held), units)
 						}
@@ -122,9 +109,7 @@ var extendCases = []testCase{
 					default:
 						held[i] = s.extend(store, driver.Settlement{Request: req, At: held[i]})
 					}
-					if left := s.peek(l, req.Key).Remaining; left != int64(units-len(held)) {
-						s.broken("%d of %d remain while %d are held", left, units, len(held))
-					}
+					s.remain(l, req.Key, int64(units-len(held)), "while %d of %d are held", len(held), units)
 				}
 			})
 		},
@@ -154,10 +139,7 @@ func (s *suite) extending(f func(driver.Extender, *sash.Limiter, driver.Settleme
 func (s *suite) holding(units int64, f func(driver.Extender, driver.Settler, *sash.Limiter, driver.Request)) {
 	s.Helper()
 	store, settler := power[driver.Extender](s), power[driver.Settler](s)
-	policy, err := sash.NewPolicy(s.options(), sash.Every(units, window))
-	if err != nil {
-		s.Fatal(err)
-	}
+	policy := s.policy(sash.Every(units, window))
 	f(store, settler, s.limiter(sash.Every(units, window)), driver.Request{Key: "holders", Cost: 1, Policy: policy, MaySettle: true})
 }
 

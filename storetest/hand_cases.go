@@ -158,10 +158,7 @@ var handCases = []testCase{
 func (s *suite) handing(n int64, f func(driver.Hander, driver.Request)) {
 	s.Helper()
 	store := power[driver.Hander](s)
-	policy, err := sash.NewPolicy(s.options(), sash.Every(n, window))
-	if err != nil {
-		s.Fatal(err)
-	}
+	policy := s.policy(sash.Every(n, window))
 	f(store, driver.Request{Key: "slots", Cost: 1, Policy: policy, MaySettle: true})
 }
 

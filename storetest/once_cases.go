@@ -30,9 +30,7 @@ var onceCases = []testCase{
 						s.broken("the first result was %+v, a peek gets %+v, and repeated with cost %d it is %+v", first, now, cost, again)
 					}
 				}
-				if left := s.peek(l, "k").Remaining; left != 0 {
-					s.broken("%d of 10 remain after 4 and 6", left)
-				}
+				s.remain(l, "k", 0, "after 4 and 6")
 			})
 		},
 	},
@@ -107,9 +105,7 @@ var onceCases = []testCase{
 				s.broken("the first result was %+v, the repeated one %+v", first, again)
 			}
 			s.Advance(window/2 + resolution)
-			if left := s.peek(l, "k").Remaining; left != 7 {
-				s.broken("%d of 10 remain in a window with one refused call of 3", left)
-			}
+			s.remain(l, "k", 7, "in a window with one refused call of 3")
 			two := s.limiterWith(opts, sash.Every(100, window), sash.Every(10, 2*window))
 			s.fill(two, "other", 5)
 			if res := s.once(two, "id", "other", 6); res.Allowed {
@@ -134,9 +130,7 @@ var onceCases = []testCase{
 				if again := s.once(l, "id", "k", 4); !again.Allowed || !again.At.Equal(s.Now()) {
 					s.broken("after RepeatTime the result was %+v", again)
 				}
-				if left := s.peek(l, "k").Remaining; left != 6 {
-					s.broken("%d of 10 remain after a new call of 4", left)
-				}
+				s.remain(l, "k", 6, "after a new call of 4")
 			})
 		},
 	},
@@ -184,9 +178,7 @@ var onceCases = []testCase{
 			power[driver.Resetter](s)
 			s.deduplicating(func(l *sash.Limiter) {
 				s.once(l, "id", "k", 4)
-				if err := l.Reset(s.Context(), "k"); err != nil {
-					s.Fatal(err)
-				}
+				s.reset(l, "k")
 				s.Advance(time.Second)
 				if again := s.once(l, "id", "k", 3); !again.At.Equal(s.Now()) || again.Remaining != 7 {
 					s.broken("after a reset the result was %+v", again)
@@ -201,10 +193,7 @@ var onceCases = []testCase{
 			s.deduplicating(func(*sash.Limiter) {
 				store, settles := s.Store.(driver.Settler)
 				l := s.limiter(sash.Every(1000, 100*window))
-				policy, err := sash.NewPolicy(s.options(), l.Limits()...)
-				if err != nil {
-					s.Fatal(err)
-				}
+				policy := s.policy(l.Limits()...)
 				req := driver.Request{Key: "k", Cost: 3, Policy: policy, MaySettle: true}
 				const many = 100
 				at := make(map[string]time.Time)
@@ -215,10 +204,7 @@ var onceCases = []testCase{
 					if !settles {
 						continue
 					}
-					res, err := s.Store.Decide(s.Context(), req)
-					if err != nil {
-						s.Fatal(err)
-					}
+					res := s.decide(req)
 					set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: int64(1 + i%2*4), ID: fmt.Sprint(i)}
 					sets = append(sets, set)
 					s.settle(store, set)
@@ -262,9 +248,7 @@ var onceCases = []testCase{
 					want[c[1]]++
 				}
 				for key, used := range want {
-					if left := s.peek(l, key).Remaining; left != 10-used {
-						s.broken("the key %q: %d of 10 remain after %d calls", key, left, used)
-					}
+					s.remain(l, key, 10-used, "after %d calls", used)
 				}
 			})
 		},
@@ -284,9 +268,7 @@ var onceCases = []testCase{
 					})
 				}
 				group.Wait()
-				if left := s.peek(l, "k").Remaining; left != 1 {
-					s.broken("%d of 10 remain after 3 calls of 3, each repeated 8 times", left)
-				}
+				s.remain(l, "k", 1, "after 3 calls of 3, each repeated 8 times")
 			})
 		},
 	},

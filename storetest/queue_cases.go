@@ -184,10 +184,7 @@ var queueCases = []testCase{
 				}
 				for i, req := range reqs {
 					req.Key = "alone"
-					alone, err := s.Store.Decide(s.Context(), req)
-					if err != nil {
-						s.Fatal(err)
-					}
+					alone := s.decide(req)
 					got := answers[i]
 					if got.At != alone.At || got.Delay != alone.Delay || got.Refusals != alone.Refusals || !slices.Equal(got.Statuses(), alone.Statuses()) {
 						s.broken("request %d of %d, cost %d within %d: %+v, alone %+v", i, len(reqs), req.Cost, req.Within, got, alone)

@@ -19,9 +19,7 @@ var settleCases = []testCase{
 			s.settling(func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 				before := s.peek(l, "k").Remaining
 				s.settle(store, set)
-				if after := s.peek(l, "k").Remaining; after != before+4 {
-					s.broken("%d remained, and %d after 4 were given back", before, after)
-				}
+				s.remain(l, "k", before+4, "4 more than before, as they were given back")
 			})
 		},
 	},
@@ -48,10 +46,7 @@ var settleCases = []testCase{
 		promise: "a firm refusal is not followed by room before its RetryAfter, whatever is settled",
 		run: func(s *suite) {
 			power[driver.Settler](s)
-			policy, err := sash.NewPolicy(s.options(), sash.Every(40, window))
-			if err != nil {
-				s.Fatal(err)
-			}
+			policy := s.policy(sash.Every(40, window))
 			for n := range 40 { // through every growth of a log, with the settled charge at any place
 				key := fmt.Sprint("k", n)
 				l := s.limiter(sash.Every(40, window))
@@ -68,10 +63,7 @@ var settleCases = []testCase{
 					s.Advance(time.Microsecond)
 				}
 				for range 2 { // a refusal must not change the next answer
-					refusal, err := s.Store.Decide(s.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
-					if err != nil {
-						s.Fatal(err)
-					}
+					refusal := s.decide(driver.Request{Key: key, Cost: 1, Policy: policy})
 					if !refusal.Firm {
 						continue
 					}
@@ -105,9 +97,7 @@ var settleCases = []testCase{
 						left--
 					}
 					s.settle(store, set)
-					if after := s.peek(l, set.Request.Key).Remaining; after != left {
-						s.broken("%d remained, and %d after a repetition", left, after)
-					}
+					s.remain(l, set.Request.Key, left, "a repetition changes nothing")
 				})
 			}
 		},
@@ -122,9 +112,7 @@ var settleCases = []testCase{
 					s.fill(l, set.Request.Key, 6)
 					set.Units = units
 					s.settle(store, set)
-					if left := s.peek(l, set.Request.Key).Remaining; left != 4 {
-						s.broken("%d of 10 remain, want 4", left)
-					}
+					s.remain(l, set.Request.Key, 4, "6 of 10 were charged after the charge had left")
 				})
 			}
 		},
@@ -138,9 +126,7 @@ var settleCases = []testCase{
 				s.settlingKey("k "+name, func(store driver.Settler, l *sash.Limiter, set driver.Settlement) {
 					key := set.Request.Key
 					for i := range 3 { // in the same step of a resolution, and in the same window
-						if err := l.Reset(s.Context(), key); err != nil {
-							s.Fatal(err)
-						}
+						s.reset(l, key)
 						set.Units, set.ID = units, fmt.Sprint("settlement ", i, " of ", key)
 						s.settle(store, set) // of nothing
 						s.Advance(time.Microsecond)
@@ -150,9 +136,7 @@ var settleCases = []testCase{
 						for range 2 {
 							s.settle(store, set)
 						}
-						if left := s.peek(l, key).Remaining; left != 4 {
-							s.broken("%d of 10 remain, want 4", left)
-						}
+						s.remain(l, key, 4, "6 of 10 were charged since the reset")
 					}
 				})
 			}
@@ -168,16 +152,12 @@ var settleCases = []testCase{
 					s.Advance(-time.Second)
 					s.peek(l, set.Request.Key) // all 9 of 10 count as charged now
 					s.Advance(window - time.Microsecond)
-					if left := s.peek(l, set.Request.Key).Remaining; left != 1 {
-						s.broken("%d of 10 remain, want 1", left)
-					}
+					s.remain(l, set.Request.Key, 1, "9 of 10 count from when the clock was seen to go back")
 					s.Advance(time.Microsecond + resolution)
 					s.fill(l, set.Request.Key, 7)
 					set.Units = c.units
 					s.settle(store, set)
-					if left := s.peek(l, set.Request.Key).Remaining; left != c.left {
-						s.broken("%d of 10 remain, want %d, after a charge of 4 became %d", left, c.left, c.units)
-					}
+					s.remain(l, set.Request.Key, c.left, "after a charge of 4 became %d", c.units)
 				})
 			}
 		},
@@ -202,9 +182,7 @@ var settleCases = []testCase{
 					}
 				}
 			}
-			if left := s.peek(l, "k").Remaining; left != 100-6-12-18-24 {
-				s.broken("%d of 100 remain, and 60 were used", left)
-			}
+			s.remain(l, "k", 100-6-12-18-24, "60 were used")
 		},
 	},
 	{
@@ -308,18 +286,12 @@ func (s *suite) settlingKey(key string, f func(driver.Settler, *sash.Limiter, dr
 	s.Helper()
 	store := power[driver.Settler](s)
 	s.align(8 * window)
-	policy, err := sash.NewPolicy(s.options(), sash.Every(10, window))
-	if err != nil {
-		s.Fatal(err)
-	}
+	policy := s.policy(sash.Every(10, window))
 	l := s.limiter(sash.Every(10, window))
 	s.fill(l, key, 3)
 	s.Advance(time.Microsecond)
 	req := driver.Request{Key: key, Cost: 4, Policy: policy, MaySettle: true}
-	res, err := s.Store.Decide(s.Context(), req)
-	if err != nil {
-		s.Fatal(err)
-	}
+	res := s.decide(req)
 	s.Advance(time.Microsecond)
 	s.fill(l, key, 2)
 	f(store, l, driver.Settlement{Request: req, At: res.At, Source: res.Source, ID: fmt.Sprint("settlement of ", key)})

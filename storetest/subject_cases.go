@@ -40,16 +40,12 @@ var subjectCases = []testCase{
 			if res.Allowed || by.Key != "b" || res.RetryAfter <= 0 {
 				s.broken("allowed %v, refused by %q", res.Allowed, by.Key)
 			}
-			if left := s.peek(l, "a").Remaining; left != 5 {
-				s.broken("the subject that had room was charged: %d of 5 remain", left)
-			}
+			s.remain(l, "a", 5, "the subject that had room was not to be charged")
 			b.Cost = 1
 			if res := s.together(l, a, b); !res.Allowed || res.Remaining != 0 {
 				s.broken("with room for both: allowed %v, %d remain", res.Allowed, res.Remaining)
 			}
-			if left := s.peek(l, "a").Remaining; left != 3 {
-				s.broken("the first subject: %d of 5 remain after 2", left)
-			}
+			s.remain(l, "a", 3, "the first subject is charged 2 of 5")
 		},
 	},
 	{
@@ -69,9 +65,7 @@ var subjectCases = []testCase{
 			if by, _ := res.RefusedBy(); res.Allowed || by.Key != "search" || by.Limit.Units != 2 {
 				s.broken("allowed %v, refused by %q %v", res.Allowed, by.Key, by.Limit)
 			}
-			if left := s.peek(l, "quota").Remaining; left != 80 {
-				s.broken("the shared quota: %d of 100 remain", left)
-			}
+			s.remain(l, "quota", 80, "of the shared quota")
 		},
 	},
 	{
@@ -103,9 +97,7 @@ var subjectCases = []testCase{
 			l := s.limiter(sash.Every(5, window), sash.Every(7, 2*window))
 			s.fill(l, "a", 5)
 			s.fill(l, "b", 5)
-			if err := l.Reset(s.Context(), "a"); err != nil {
-				s.Fatal(err)
-			}
+			s.reset(l, "a")
 			if a, b := s.peek(l, "a").Remaining, s.peek(l, "b").Remaining; a != 5 || b != 0 {
 				s.broken("%d and %d of 5 remain, want 5 and 0", a, b)
 			}

@@ -101,6 +101,24 @@ func (s *suite) options() *sash.Options {
 	return opts
 }
 
+func (s *suite) policy(limits ...sash.Limit) *driver.Policy {
+	s.Helper()
+	p, err := sash.NewPolicy(s.options(), limits...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+func (s *suite) decide(req driver.Request) driver.Answer {
+	s.Helper()
+	res, err := s.Store.Decide(s.Context(), req)
+	if err != nil {
+		s.Fatalf("Decide: %v", err)
+	}
+	return res
+}
+
 func (s *suite) limiter(limits ...sash.Limit) *sash.Limiter {
 	s.Helper()
 	return s.limiterWith(s.options(), limits...)
@@ -131,6 +149,21 @@ func (s *suite) peek(l *sash.Limiter, key string) sash.Result {
 		s.Fatalf("Peek(%q): %v", key, err)
 	}
 	return res
+}
+
+// remain fails the case unless so many units of a subject are left.
+func (s *suite) remain(l *sash.Limiter, key string, want int64, why string, args ...any) {
+	s.Helper()
+	if left := s.peek(l, key).Remaining; left != want {
+		s.broken("%d units of %q remain, want %d: %s", left, key, want, fmt.Sprintf(why, args...))
+	}
+}
+
+func (s *suite) reset(l *sash.Limiter, key string) {
+	s.Helper()
+	if err := l.Reset(s.Context(), key); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // fill charges a subject, and fails the test if there is no room.

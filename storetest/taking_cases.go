@@ -69,9 +69,7 @@ var takingCases = []testCase{
 				s.broken("allowed %v, %d are charged, and none was left", res.Allowed, res.Charged)
 			}
 			s.Advance(window / 2)
-			if left := s.peek(l, "k").Remaining; left != 2 {
-				s.broken("%d of 3 remain, after a refusal that is charged", left)
-			}
+			s.remain(l, "k", 2, "after a refusal that is charged")
 		},
 	},
 	{
@@ -139,9 +137,7 @@ var takingCases = []testCase{
 				s.Advance(2 * resolution)
 			}
 			s.reward(l, 100, 100)
-			if left := s.peek(l, "k").Remaining; left != 0 {
-				s.broken("%d of 10 remain: 10 were charged and 100 of a penalty given back", left)
-			}
+			s.remain(l, "k", 0, "10 were charged and 100 of a penalty given back")
 		},
 	},
 	{
@@ -160,9 +156,7 @@ var takingCases = []testCase{
 			s.reward(l, 1, 1)
 			s.reward(l, 3, 3)
 			s.reward(l, 30, 30)
-			if left := s.peek(l, "k").Remaining; left != 54 {
-				s.broken("%d of 100 remain: 80 were charged and 34 given back", left)
-			}
+			s.remain(l, "k", 54, "80 were charged and 34 given back")
 			s.fill(l, "k", 54)
 			s.reward(l, 1000, 100)
 			s.fill(l, "k", 100)
@@ -206,9 +200,7 @@ var takingCases = []testCase{
 				s.broken("%d are charged before a booking, want 2", res.Charged)
 			}
 			s.reward(l, 100, 10)
-			if left := s.peek(l, "k").Remaining; left != 5 {
-				s.broken("%d of 10 remain before a booking of 5", left)
-			}
+			s.remain(l, "k", 5, "before a booking of 5")
 			if res := s.upTo(l, "k", 9); res.Charged != 5 {
 				s.broken("%d are charged before a booking of 5, want 5", res.Charged)
 			}
@@ -229,9 +221,7 @@ var takingCases = []testCase{
 			s.reward(short, 6, 0)
 			s.fill(short, "k", 5)
 			s.reward(short, 6, 5)
-			if left := s.peek(long, "k").Remaining; left != 14 {
-				s.broken("%d of 20 remain under the longer limit, which counts 6", left)
-			}
+			s.remain(long, "k", 14, "under the longer limit, which counts 6")
 			s.fill(long, "k", 14)
 		},
 	},
