@@ -141,7 +141,10 @@ func TestAReplicaThatIsPromotedSpendsNothingTwice(t *testing.T) {
 	s := &spender{TB: t}
 	s.bring(l.store, s.errand(l.store), 100)
 	s.spend(l.store, 30)
-	l.Must(t, "WAIT", "1", "5000")
+	l.Must(t, "SET", "follows", "x") // WAIT waits for what its own connection wrote
+	if n := l.Must(t, "WAIT", "1", "5000"); n != int64(1) {
+		t.Fatalf("%v replicas follow", n)
+	}
 	has := func(server *redistest.Server) string {
 		value, _ := server.Must(t, "GET", "sash:held:k").(string)
 		return value
