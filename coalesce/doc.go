@@ -58,7 +58,7 @@
 // # Its place
 //
 // It is nearest to the store: failover, denials and lease come before it (see [driver.Substitute]), and the calls that
-// they answer need no batch. A store of failover behind it would see the sum of a batch instead of a call's cost, and
+// they answer need no batch. Package stack puts them in this order. A store of failover behind it would see the sum of a batch instead of a call's cost, and
 // one error would fail all callers: then no calls are joined.
 //
 // # Bookings

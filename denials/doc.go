@@ -41,9 +41,9 @@
 //
 // # Its place
 //
-// It belongs behind failover, and before lease and coalesce, so that answers from memory wait for no batch. Before
-// failover it works too, because it keeps only refusals of the store itself, but then failover's budget does not cover
-// it.
+// It belongs behind failover, and before lease and coalesce, so that answers from memory wait for no batch: package stack
+// puts them in this order. Before failover it works too, because it keeps only refusals of the store itself, but then
+// failover's budget does not cover it.
 //
 // Calls that take what fits, decisions over several subjects and policies that charge refused calls go straight to the
 // store, and under a policy with a block all calls of a subject until it is blocked.

@@ -41,7 +41,7 @@
 //
 // # Before which stores
 //
-// A Store of this package is the outermost decorator:
+// A Store of this package is the outermost decorator, and package stack puts all of them in their order:
 //
 //	failover --> denials --> lease --> coalesce --> a store with a network in between
 //

@@ -8,6 +8,7 @@ require (
 	example.com/sash/goredisstore v0.1.0
 	example.com/sash/httplimit v0.1.0
 	example.com/sash/rueidisstore v0.1.0
+	example.com/sash/stack v0.1.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/caddyserver/certmagic v0.25.6
 	github.com/didip/tollbooth/v7 v7.0.2

@@ -9,13 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
-	"example.com/sash/memstore"
-	"example.com/sash/redisstore"
+	"example.com/sash/stack"
 )
 
 // A store that calls Redis as little as it can, and answers when Redis does not: here there is no Redis.
@@ -23,18 +20,13 @@ func Example() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1, DialTimeout: 20 * time.Millisecond})
 	defer client.Close()
 
-	cached, err := denials.New(coalesce.New(goredisstore.New(client, nil)), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	store, err := failover.New(cached, &failover.Options{
+	store, err := stack.New(goredisstore.New(client, nil), &stack.Options{Failover: failover.Options{
 		Modes: failover.Modes{Rules: []failover.Rule{
 			{MaxCost: 1, Mode: failover.Open},   // admitted, not counted
 			{MaxCost: 20, Mode: failover.Local}, // this process's share; what costs more is an error
 		}},
-		Local:    memstore.New(nil),
-		Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
-	})
+		Instances: func() int { return 4 }, // that share the limits
+	}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,13 +58,12 @@ func Example_cluster() {
 	goredisstore.Greet(client)
 	shared := goredisstore.New(client, nil)
 	const slots, parts = 16384, 64 // a run of slots is short, so that few lie on two nodes
-	store, err := failover.New(shared, &failover.Options{
-		Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
-		Parts:    parts,
+	store, err := stack.New(shared, &stack.Options{Failover: failover.Options{
+		Parts: parts,
 		Part: func(key string, policy *driver.Policy) int {
 			return shared.Slot(key, policy) * parts / slots
 		},
-	})
+	}})
 	if err != nil {
 		log.Fatal(err)
 	}

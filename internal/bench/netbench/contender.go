@@ -17,10 +17,12 @@ import (
 	"example.com/sash/coalesce"
 	"example.com/sash/denials"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/bench/load"
 	"example.com/sash/lease"
 	"example.com/sash/rueidisstore"
+	"example.com/sash/stack"
 )
 
 // A contender is a way to decide on Redis.
@@ -114,6 +116,8 @@ func decorate(decorator string, store driver.Store, q quota) (driver.Store, erro
 		return coalesce.New(store), nil
 	case "lease":
 		return lease.New(store, longest(q))
+	case "stack":
+		return stack.New(store, &stack.Options{Failover: failover.Options{Budget: time.Minute}}) // every answer is Redis's
 	}
 	return store, nil
 }
@@ -168,7 +172,7 @@ func sashOver(decorator string, clients ...string) []contender {
 
 // A lineup is the contenders. Each group of Sash is over go-redis first, then over rueidis.
 type lineup struct {
-	plain, denying, coalescing, leasing []contender
+	plain, denying, coalescing, leasing, stacked []contender
 
 	pipelined []contender // plain, over clients that pipeline more
 	rivals    []contender // as their users have them, over go-redis
@@ -182,6 +186,7 @@ func contenders() lineup {
 		denying:    sashOver("denials", goRedis, rueidisDefault),
 		coalescing: sashOver("coalesce", goRedis, rueidisDefault),
 		leasing:    sashOver("lease", goRedis, rueidisDefault),
+		stacked:    sashOver("stack", goRedis, rueidisDefault),
 		pipelined:  sashOver("plain", pipelinedGoRedis, singleRueidis),
 		rivals:     []contender{redisRate(), throttledOnRedis(), ululeOnRedis(), sortedSet()},
 		lifted:     pipelinedRedisRate(),
@@ -196,7 +201,7 @@ func (l lineup) limiters() []contender {
 
 // ours returns Sash in every form.
 func (l lineup) ours() []contender {
-	return slices.Concat(l.plain, l.pipelined, l.denying, l.coalescing, l.leasing)
+	return slices.Concat(l.plain, l.pipelined, l.denying, l.coalescing, l.leasing, l.stacked)
 }
 
 // bare returns the contenders that call Redis for every decision.

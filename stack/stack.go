@@ -1,0 +1,112 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/sash/coalesce"
+	"example.com/sash/denials"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+)
+
+// Options for a Store. The zero value answers with an error when the store fails, within 50 ms, and leases nothing.
+type Options struct {
+	// Failover says how calls are answered while the store is unavailable. The zero value is the default of failover, with
+	// two differences: a nil Classify is the one for Redis, and a nil Local is a new memstore if Modes has the mode Local.
+	Failover failover.Options
+	// Denials bounds the refusals that are kept in memory. The zero value is the default of denials.
+	Denials denials.Options
+	// Lease is the longest lease: see lease.New. A caller that never stops then gets slightly less than its limit, and every
+	// process that shares the limits needs the same value. Zero is no leases, and limits are exact.
+	Lease time.Duration
+}
+
+// A Store is another store behind failover, denials, lease and coalesce. It is safe for concurrent use. It has the powers
+// of that store, and the methods of failover.Store, such as With for limits with other failure modes and State for a health
+// check.
+type Store struct {
+	*failover.Store
+	leases *lease.Store // nil without
+}
+
+// New returns the stack over a store, which it does not own: a store itself, such as goredisstore.New returns, without
+// decorators of this order. A nil opts is the default. New does no I/O. The error says what is wrong.
+func New(store driver.Store, opts *Options) (*Store, error) {
+	if store == nil {
+		return nil, errors.New("stack: New needs a store to decide with, such as goredisstore.New(client, nil)")
+	}
+	if err := bare(store); err != nil {
+		return nil, err
+	}
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	var s Store
+	behind := driver.Store(coalesce.New(store))
+	var err error
+	if o.Lease != 0 {
+		if s.leases, err = lease.New(behind, o.Lease); err != nil {
+			return nil, err
+		}
+		behind = s.leases
+	}
+	if behind, err = denials.New(behind, &o.Denials); err != nil {
+		return nil, err
+	}
+	if o.Failover.Classify == nil {
+		o.Failover.Classify = failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured)
+	}
+	if o.Failover.Local == nil && decidesLocally(o.Failover.Modes) {
+		o.Failover.Local = memstore.New(nil)
+	}
+	if s.Store, err = failover.New(behind, &o.Failover); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// bare returns an error if a store has one of the decorators already.
+func bare(store driver.Store) error {
+	const most = 64 // in a chain: a store that unwraps to itself would be endless
+	for at := range most {
+		switch store.(type) {
+		case driver.Substitute, *denials.Store, *lease.Store, *coalesce.Store:
+			return fmt.Errorf("stack: decorator %d of the store is a %T, which New adds by itself: give it the store behind that. "+
+				"The order is failover, denials, lease, coalesce, store", at+1, store)
+		}
+		d, ok := store.(driver.Decorator)
+		if !ok {
+			break
+		}
+		store = d.Unwrap()
+	}
+	return nil
+}
+
+func decidesLocally(modes failover.Modes) bool {
+	for _, r := range modes.Rules {
+		if r.Mode == failover.Local {
+			return true
+		}
+	}
+	return false
+}
+
+// Close ends the work of a program that stops: it writes what was admitted locally to the store, and then gives back what
+// is leased. It goes on until the context ends. The error says what stays uncounted, or charged until it leaves the window.
+// Call it before the store's client is closed, and make no calls meanwhile: a closed Store still decides, and what it leases
+// then is not given back.
+func (s *Store) Close(ctx context.Context) error {
+	err := s.Store.Close(ctx)
+	if s.leases != nil {
+		err = errors.Join(err, s.leases.Release(ctx))
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+package stack_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/coalesce"
+	"example.com/sash/denials"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/lease"
+	"example.com/sash/memstore"
+	"example.com/sash/stack"
+)
+
+func newStack(t testing.TB, store driver.Store, opts *stack.Options) *stack.Store {
+	t.Helper()
+	s, err := stack.New(store, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	l, err := sash.New(store, nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func allow(t testing.TB, l *sash.Limiter, key string) sash.Result {
+	t.Helper()
+	res, err := l.Allow(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func always(mode failover.Mode) failover.Modes {
+	return failover.Modes{Rules: []failover.Rule{{Mode: mode}}}
+}
+
+var modes = []failover.Mode{failover.Closed, failover.Local, failover.Open}
+
+// A store with decorators, or with options that are wrong, is an error that says what to do.
+func TestWhatNewRejects(t *testing.T) {
+	plain := memstore.New(nil)
+	guarded, err := failover.New(plain, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing, err := denials.New(plain, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leasing, err := lease.New(plain, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		store driver.Store
+		opts  stack.Options
+		says  string
+	}{
+		"no store":          {nil, stack.Options{}, "needs a store"},
+		"failover":          {guarded, stack.Options{}, "decorator 1 of the store is a *failover.Store"},
+		"denials":           {refusing, stack.Options{}, "decorator 1 of the store is a *denials.Store"},
+		"lease":             {leasing, stack.Options{}, "decorator 1 of the store is a *lease.Store"},
+		"coalesce":          {coalesce.New(plain), stack.Options{}, "give it the store behind that"},
+		"a stack":           {newStack(t, plain, nil), stack.Options{}, "decorator 1 of the store is a *stack.Store"},
+		"behind others":     {driver.Passthrough{Next: coalesce.New(plain)}, stack.Options{}, "decorator 2 of the store is a *coalesce.Store"},
+		"a lease too long":  {plain, stack.Options{Lease: time.Hour}, "the longest lease is whole microseconds from 1ms to 1m0s, not 1h"},
+		"a negative lease":  {plain, stack.Options{Lease: -1}, "the longest lease"},
+		"a negative budget": {plain, stack.Options{Failover: failover.Options{Budget: -1}}, "Budget"},
+		"a negative MaxAge": {plain, stack.Options{Denials: denials.Options{MaxAge: -1}}, "MaxAge"},
+		"an open guard": {plain, stack.Options{Failover: failover.Options{
+			Modes: failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}}}}, "guard a secret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if s, err := stack.New(c.store, &c.opts); s != nil || err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, %v; want an error with %q", s, err, c.says)
+			}
+		})
+	}
+}
+
+// A decorator of the caller's, such as one that counts calls, may stand before the store.
+func TestOtherDecoratorsMayStandBeforeTheStore(t *testing.T) {
+	l := newLimiter(t, newStack(t, driver.Passthrough{Next: memstore.New(nil)}, nil), sash.PerHour(10))
+	if res := allow(t, l, "k"); !res.Allowed || res.Source != sash.FromStore {
+		t.Errorf("%+v", res)
+	}
+}
+
+// The order is that of docs/ARCHITECTURE.md.
+func TestTheOrder(t *testing.T) {
+	for want, longest := range map[string]time.Duration{
+		"*stack.Store *denials.Store *coalesce.Store *memstore.Store":              0,
+		"*stack.Store *denials.Store *lease.Store *coalesce.Store *memstore.Store": time.Second,
+	} {
+		var store driver.Store = newStack(t, memstore.New(nil), &stack.Options{Lease: longest})
+		order := fmt.Sprintf("%T", store)
+		for d, ok := store.(driver.Decorator); ok; d, ok = d.Unwrap().(driver.Decorator) {
+			order += fmt.Sprintf(" %T", d.Unwrap())
+		}
+		if order != want {
+			t.Errorf("%s, want %s", order, want)
+		}
+	}
+}
