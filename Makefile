@@ -385,6 +385,10 @@ bench-regions: redis ## measure one limit over three regions, beside one Redis f
 bench-servers: redis ## measure the versions of Redis and Valkey that make test-servers tests, and write docs/benchmarks-servers.md (about four minutes)
 	cd internal/bench && go run ./cmd/sashbench -parts servers -o ../../docs/benchmarks-servers.md
 
+.PHONY: bench-rivals
+bench-rivals: redis ## measure limiters of other languages on the same Redis, as far as they can be had, and write docs/benchmarks-rivals.md (about five minutes)
+	cd internal/bench && go run ./cmd/sashbench -parts rivals -o ../../docs/benchmarks-rivals.md
+
 .PHONY: tidy
 tidy: ## tidy every go.mod, and build each module without go.work
 	@go run ./internal/release tidy

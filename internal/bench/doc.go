@@ -6,6 +6,7 @@
 //	redisbench     server time and memory of a decision on a real redis-server
 //	gobench        limiters inside one Go process
 //	regionbench    one limit over several regions, whose ways to the home are slow and break
+//	rivals         limiters of other languages, each in a program of its own
 //
 //	load           calls from many goroutines, and how fast the answers come
 //	exactness      the units that a limiter admits in its worst window

@@ -170,6 +170,26 @@ func sashOver(decorator string, clients ...string) []contender {
 	return all
 }
 
+// Open opens the limiter of that name on one limit with calls of cost 1, for benchmarks with other clients of the same
+// Redis. The caller closes it.
+func Open(name, addr string, limit sash.Limit) (decide load.Decide, end func(), err error) {
+	for _, c := range contenders().limiters() {
+		if c.name != name {
+			continue
+		}
+		q := costing(1, limit)
+		if limit.Units > sash.MaxEntries {
+			q.resolution = hot.quota.resolution
+		}
+		o, err := c.open(addr, q)
+		if err != nil {
+			return nil, nil, err
+		}
+		return o.decide, o.close, nil
+	}
+	return nil, nil, fmt.Errorf("netbench: there is no contender %q", name)
+}
+
 // A lineup is the contenders. Each group of Sash is over go-redis first, then over rueidis.
 type lineup struct {
 	plain, denying, coalescing, leasing, stacked []contender

@@ -24,7 +24,7 @@ const connections = 4
 // A protocol is a way to call the service.
 type protocol struct {
 	name string
-	dial func(s *service, entry string) (decide load.Decide, done func(), err error)
+	dial func(s *Service, entry string) (decide load.Decide, done func(), err error)
 }
 
 var protocols = []protocol{
@@ -33,7 +33,7 @@ var protocols = []protocol{
 	{"RESP", dialRESP},
 }
 
-func dialGRPC(s *service, entry string) (load.Decide, func(), error) {
+func dialGRPC(s *Service, entry string) (load.Decide, func(), error) {
 	var conns []*grpc.ClientConn
 	done := func() {
 		for _, c := range conns {
@@ -62,7 +62,7 @@ func dialGRPC(s *service, entry string) (load.Decide, func(), error) {
 	}, done, nil
 }
 
-func dialHTTP(s *service, entry string) (load.Decide, func(), error) {
+func dialHTTP(s *Service, entry string) (load.Decide, func(), error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute}
 	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
 	url := s.URL + "/v1/allow"
@@ -92,7 +92,7 @@ func dialHTTP(s *service, entry string) (load.Decide, func(), error) {
 }
 
 // dialRESP calls with go-redis, which takes a connection for each call in flight.
-func dialRESP(s *service, entry string) (load.Decide, func(), error) {
+func dialRESP(s *Service, entry string) (load.Decide, func(), error) {
 	client := redis.NewClient(&redis.Options{Addr: s.RESP, PoolSize: 1024, MaxRetries: -1})
 	return func(ctx context.Context, key string) (bool, error) {
 		reply, err := client.Do(ctx, "SASH.ALLOW", "bench", "ENTRY", entry, key).Result()

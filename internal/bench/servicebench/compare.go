@@ -21,7 +21,7 @@ const compared = 64
 // A contender is a service of the comparison, on a Redis of its own.
 type contender struct {
 	name    string
-	service *service
+	service *Service
 	redis   *server.Server
 	rows    []*row // by demand
 }
@@ -45,11 +45,11 @@ func compare(r *report.Report, sash string) (table string, err error) {
 	}()
 	for _, start := range []struct {
 		name  string
-		start func(redis string) (*service, error)
+		start func(redis string) (*Service, error)
 	}{
-		{"sash serve", func(redis string) (*service, error) { return serve(sash, redis, false) }},
-		{"Envoy's service", func(redis string) (*service, error) { return serveOriginal(original, filepath.Dir(sash), redis, 0) }},
-		{"Envoy's service, local cache", func(redis string) (*service, error) {
+		{"sash serve", func(redis string) (*Service, error) { return serve(sash, redis, false) }},
+		{"Envoy's service", func(redis string) (*Service, error) { return serveOriginal(original, filepath.Dir(sash), redis, 0) }},
+		{"Envoy's service, local cache", func(redis string) (*Service, error) {
 			return serveOriginal(original, filepath.Dir(sash), redis, 16<<20)
 		}},
 	} {
@@ -134,7 +134,7 @@ func tableOf(all []*contender) report.Table {
 // end stops the service and its Redis.
 func (c *contender) end() (err error) {
 	if c.service != nil {
-		err = c.service.stop()
+		err = c.service.Stop()
 	}
 	c.redis.Stop()
 	return err

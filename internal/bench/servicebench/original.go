@@ -13,12 +13,12 @@ import (
 
 // serveOriginal starts Envoy's own rate limit service with its defaults, on a Redis and on the rules in the directory.
 // It refuses from a local cache of so many bytes; 0 is its default, none.
-func serveOriginal(binary, dir, redis string, cache int) (*service, error) {
+func serveOriginal(binary, dir, redis string, cache int) (*Service, error) {
 	web, rpc, debug, err := freePorts()
 	if err != nil {
 		return nil, err
 	}
-	s := &service{name: "Envoy's rate limit service", cmd: exec.Command(binary), ended: make(chan error, 1)}
+	s := &Service{name: "Envoy's rate limit service", cmd: exec.Command(binary), ended: make(chan error, 1)}
 	s.URL, s.GRPC = "http://127.0.0.1:"+web, "127.0.0.1:"+rpc
 	s.cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
@@ -33,13 +33,13 @@ func serveOriginal(binary, dir, redis string, cache int) (*service, error) {
 	}
 	go func() { s.ended <- s.cmd.Wait() }()
 	if err := s.answers(); err != nil {
-		return nil, errors.Join(err, s.stop())
+		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
 
 // answers waits until the service is healthy.
-func (s *service) answers() error {
+func (s *Service) answers() error {
 	client := http.Client{Timeout: time.Second}
 	for range 200 {
 		if res, err := client.Get(s.URL + "/healthcheck"); err == nil {

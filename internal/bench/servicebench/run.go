@@ -35,7 +35,7 @@ type row struct {
 	store    string
 	protocol protocol
 	demand   demand
-	service  *service
+	service  *Service
 	inFlight int
 	starved  bool
 	figures  load.Figures
@@ -54,7 +54,7 @@ func Run(r *report.Report) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	binary, err := build(dir)
+	binary, err := Build(dir)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func Run(r *report.Report) (err error) {
 			return err
 		}
 		defer func() {
-			if stopped := s.stop(); err == nil {
+			if stopped := s.Stop(); err == nil {
 				err = stopped
 			}
 		}()
@@ -96,7 +96,7 @@ func Run(r *report.Report) (err error) {
 }
 
 // rowsOf returns those of a service: every demand over gRPC, and many keys over HTTP and RESP.
-func rowsOf(store string, s *service) (rows []*row) {
+func rowsOf(store string, s *Service) (rows []*row) {
 	for _, p := range protocols {
 		for _, d := range demands {
 			for _, n := range inFlight {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/shirou/gopsutil/v4/process"
@@ -25,8 +26,8 @@ descriptors:
 // rulesBelow is where the rules are in the directory of the binary: where Envoy's own service looks for them.
 const rulesBelow = "ratelimit/config"
 
-// build builds the command that users run, in a directory.
-func build(dir string) (string, error) {
+// Build builds the command that users run, in a directory, and writes rules beside it.
+func Build(dir string) (string, error) {
 	binary := filepath.Join(dir, "sash")
 	if out, err := exec.Command("go", "build", "-o", binary, "example.com/sash/service/cmd/sash").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("servicebench: building sash: %w\n%s", err, out)
@@ -37,8 +38,8 @@ func build(dir string) (string, error) {
 	return binary, os.WriteFile(filepath.Join(dir, rulesBelow, "rules.yaml"), []byte(rules), 0o600)
 }
 
-// A service is a running sash serve, or Envoy's own service.
-type service struct {
+// A Service is a running sash serve, or Envoy's own service. The addresses are those of loopback that it listens on.
+type Service struct {
 	URL, GRPC, RESP string
 
 	name  string
@@ -48,17 +49,26 @@ type service struct {
 
 // serve starts the service on Redis, or on its own memory if the address is empty. A service that yields runs after
 // everything else.
-func serve(binary, redis string, yields bool) (*service, error) {
-	rules := filepath.Join(filepath.Dir(binary), rulesBelow)
-	args := []string{"serve", "--json", "--config", rules, "--log-level", "error",
-		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--resp-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}
+func serve(binary, redis string, yields bool) (*Service, error) {
+	var args []string
 	if redis != "" {
-		args = append(args, "--redis", "redis://"+redis)
+		args = []string{"--redis", "redis://" + redis}
 	}
 	if yields {
-		binary, args = "nice", append([]string{"-n", niceness, binary}, args...)
+		return start(binary, []string{"nice", "-n", niceness}, args)
 	}
-	s := &service{name: "sash serve", cmd: exec.Command(binary, args...), ended: make(chan error, 1)}
+	return start(binary, nil, args)
+}
+
+// Start starts sash serve with the rules beside the binary, on free ports and with more arguments. The caller stops it.
+func Start(binary string, args ...string) (*Service, error) { return start(binary, nil, args) }
+
+// start starts the service through another command, if there is one.
+func start(binary string, through, more []string) (*Service, error) {
+	args := slices.Concat(through, []string{binary, "serve", "--json", "--config", filepath.Join(filepath.Dir(binary), rulesBelow),
+		"--log-level", "error", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--resp-addr", "127.0.0.1:0",
+		"--admin-addr", "127.0.0.1:0"}, more)
+	s := &Service{name: "sash serve", cmd: exec.Command(args[0], args[1:]...), ended: make(chan error, 1)}
 	s.cmd.Env, s.cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -73,13 +83,13 @@ func serve(binary, redis string, yields bool) (*service, error) {
 		err = json.Unmarshal(line, s)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("servicebench: sash serve did not start: %w", err), s.stop())
+		return nil, errors.Join(fmt.Errorf("servicebench: sash serve did not start: %w", err), s.Stop())
 	}
 	return s, nil
 }
 
-// stop interrupts the service, as an operator does, and kills it if that takes too long.
-func (s *service) stop() error {
+// Stop interrupts the service, as an operator does, and kills it if that takes too long.
+func (s *Service) Stop() error {
 	_ = s.cmd.Process.Signal(os.Interrupt) // fails if it has ended
 	select {
 	case err := <-s.ended:
@@ -91,7 +101,7 @@ func (s *service) stop() error {
 }
 
 // processor returns the microseconds of processor time that the service has used, in steps of 10 ms.
-func (s *service) processor() (float64, error) {
+func (s *Service) processor() (float64, error) {
 	p, err := process.NewProcess(int32(s.cmd.Process.Pid))
 	if err != nil {
 		return 0, err

@@ -17,6 +17,7 @@ import (
 	"example.com/sash/internal/bench/redisbench"
 	"example.com/sash/internal/bench/regionbench"
 	"example.com/sash/internal/bench/report"
+	"example.com/sash/internal/bench/rivals"
 	"example.com/sash/internal/bench/servicebench"
 )
 
@@ -35,17 +36,18 @@ var benches = map[string][]func(*report.Report) error{
 	"scale":   {gobench.Scale, netbench.Scale},
 	"regions": {regionbench.Run},
 	"servers": {redisbench.Servers},
+	"rivals":  {rivals.Run},
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == regionbench.Caller {
-		if err := regionbench.Call(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "sashbench:", err)
-			os.Exit(1)
-		}
-		return
+	start := run
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == regionbench.Caller:
+		start = func() error { return regionbench.Call(os.Stdin, os.Stdout) }
+	case len(os.Args) > 2 && os.Args[1] == rivals.GoProgram:
+		start = func() error { return rivals.Serve(os.Args[2], os.Stdin, os.Stdout) }
 	}
-	if err := run(); err != nil {
+	if err := start(); err != nil {
 		fmt.Fprintln(os.Stderr, "sashbench:", err)
 		os.Exit(1)
 	}
@@ -58,7 +60,7 @@ func run() error {
 	flag.IntVar(&cfg.ClientRounds, "net-rounds", 5, "alternating rounds of every figure of decisions through a client")
 	flag.IntVar(&cfg.Calls, "calls", 10_000, "decisions in a round where the server's time is measured")
 	flag.DurationVar(&cfg.Turn, "long", 250*time.Millisecond, "how long each contender decides through a client in a round")
-	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go, scale, regions and servers")
+	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go, scale, regions, servers and rivals")
 	quick := flag.Bool("quick", false, "check in about a minute that everything runs; the figures mean little")
 	flag.Parse()
 	if *quick {

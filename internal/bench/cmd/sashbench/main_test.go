@@ -15,7 +15,7 @@ func TestPagesHaveTheProseOfTheirTemplates(t *testing.T) {
 	}
 	var pages strings.Builder
 	for _, name := range []string{"../../../../docs/benchmarks.md", "../../../../docs/benchmarks-service.md", "../../../../docs/benchmarks-scale.md",
-		"../../../../docs/benchmarks-regions.md", "../../../../docs/benchmarks-servers.md"} {
+		"../../../../docs/benchmarks-regions.md", "../../../../docs/benchmarks-servers.md", "../../../../docs/benchmarks-rivals.md"} {
 		page, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,138 @@
+package rivals
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"example.com/sash"
+	"example.com/sash/internal/bench/load"
+	"example.com/sash/internal/bench/netbench"
+	"example.com/sash/internal/bench/report"
+)
+
+// GoProgram is the argument with which the command that measures becomes the program of Go.
+const GoProgram = "rivals-in-go"
+
+// inGo are the contenders of netbench that take part, with the module whose version is theirs. Sash is what is checked
+// out, over a client of that version.
+var inGo = []struct{ name, module string }{
+	{"Sash plain, go-redis", "github.com/redis/go-redis/v9"},
+	{"Sash plain, rueidis", "github.com/redis/rueidis"},
+	{"Sash coalesce, go-redis", "github.com/redis/go-redis/v9"},
+	{"Sash coalesce, rueidis", "github.com/redis/rueidis"},
+	{"redis_rate v10", "github.com/go-redis/redis_rate/v10"},
+}
+
+// A desk answers the requests to the program of Go. It keeps the last contender open, so that a load finds the
+// connections that the one before it has made.
+type desk struct {
+	redis  string
+	open   request // whose contender and limit are open
+	decide load.Decide
+	close  func()
+}
+
+// Serve is the program of Go: it decides on a Redis until its input ends.
+func Serve(redis string, in io.Reader, out io.Writer) error {
+	d := &desk{redis: redis, close: func() {}}
+	defer func() { d.close() }()
+	var h hello
+	h.Runtime = runtime.Version()
+	for _, c := range inGo {
+		versions := report.Versions(c.module) // of Go, and of the module unless this is a test
+		_, version, _ := strings.Cut(versions[len(versions)-1], " v")
+		h.Contenders = append(h.Contenders, named{c.name, version})
+	}
+	to := json.NewEncoder(out)
+	if err := to.Encode(h); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		var r request
+		err := json.Unmarshal(lines.Bytes(), &r)
+		var a answer
+		if err == nil {
+			a, err = d.answer(r)
+		}
+		if err != nil {
+			a = answer{Error: err.Error()}
+		}
+		if err := to.Encode(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *desk) answer(r request) (answer, error) {
+	limit := sash.Every(r.Units, time.Duration(r.WindowMS)*time.Millisecond)
+	if of := (request{Contender: r.Contender, Units: r.Units, WindowMS: r.WindowMS}); of != d.open {
+		d.close()
+		var err error
+		if d.decide, d.close, err = netbench.Open(r.Contender, d.redis, limit); err != nil {
+			d.open, d.close = request{}, func() {}
+			return answer{}, err
+		}
+		d.open = of
+	}
+	switch r.Op {
+	case "ask":
+		allowed, err := d.decide(context.Background(), r.Key)
+		return answer{Allowed: &allowed}, err
+	case "load":
+		return d.load(r), nil
+	}
+	return answer{}, fmt.Errorf("there is no operation %q", r.Op)
+}
+
+// load makes decisions from several goroutines for a time.
+func (d *desk) load(r request) answer {
+	names := make([]string, r.Keys)
+	for i := range names {
+		names[i] = r.Prefix + ":" + strconv.Itoa(i)
+	}
+	var mu sync.Mutex // guards a and times
+	var a answer
+	times := hdrhistogram.New(1, time.Minute.Nanoseconds(), 3)
+	var group sync.WaitGroup
+	began := time.Now()
+	end := began.Add(time.Duration(r.ForMS) * time.Millisecond)
+	for range r.Callers {
+		group.Go(func() {
+			var decisions, admitted, failed int64
+			own := hdrhistogram.New(1, time.Minute.Nanoseconds(), 3)
+			for now := time.Now(); now.Before(end); {
+				allowed, err := d.decide(context.Background(), names[rand.IntN(len(names))])
+				after := time.Now()
+				_ = own.RecordValue(min(after.Sub(now), time.Minute).Nanoseconds()) // within its range
+				now = after
+				decisions++
+				switch {
+				case err != nil:
+					failed++
+				case allowed:
+					admitted++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			a.Decisions, a.Admitted, a.Errors = a.Decisions+decisions-failed, a.Admitted+admitted, a.Errors+failed
+			times.Merge(own)
+		})
+	}
+	group.Wait()
+	a.MS = float64(time.Since(began).Microseconds()) / 1000
+	a.P50, a.P99 = float64(times.ValueAtQuantile(50))/1000, float64(times.ValueAtQuantile(99))/1000
+	return a
+}
