@@ -23,7 +23,8 @@ type Options struct {
 	// Denials bounds the refusals that are kept in memory. The zero value is the default of denials.
 	Denials denials.Options
 	// Lease is the longest lease: see lease.New. A caller that never stops then gets slightly less than its limit, and every
-	// process that shares the limits needs the same value. Zero is no leases, and limits are exact.
+	// process that shares the limits needs the same value, of four round trips to the store or more. Zero is no leases, and
+	// limits are exact.
 	Lease time.Duration
 }
 
