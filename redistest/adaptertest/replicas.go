@@ -28,7 +28,7 @@ func startReplica(t *testing.T, primary *redistest.Server) *redistest.Server {
 }
 
 // follows waits until a replica of a primary confirms two writes in a row. What it confirms first may have come with the
-// whole of the data: Valkey may send it nothing else for up to a second after that.
+// whole of the data, after which Valkey may send it nothing for more than half a second.
 func follows(t *testing.T, primary *redistest.Server) {
 	t.Helper()
 	confirmed := 0
