@@ -67,7 +67,8 @@ func TestRefusedCallsReachTheStoreSeldom(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &far{Store: memstore.New(nil)}
 				l := newLimiter(t, c.open(t, store), c.limit)
-				for allow(t, l, "k").Allowed {
+				for admitted := true; admitted; {
+					admitted = allow(t, l, "k").Allowed
 				}
 				time.Sleep(2 * time.Second) // what was kept of the first refusal is over
 				store.calls.Store(0)
