@@ -58,7 +58,7 @@ var errBroken = errors.New("the program has ended")
 const (
 	startTime   = time.Minute      // the longest that a program takes to start
 	answerTime  = 30 * time.Second // and to answer, beside the time for which it decides
-	endTime     = 5 * time.Second  // and to end
+	endTime     = 2 * time.Second  // and to end
 	longestLine = 1 << 16
 )
 

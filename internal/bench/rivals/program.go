@@ -23,7 +23,7 @@ type Program struct {
 	Start  []string   // the program and its arguments before the addresses
 }
 
-//go:embed python
+//go:embed node python
 var folders embed.FS
 
 // programs are those that are not written in Go.
@@ -35,6 +35,11 @@ var programs = []Program{
 			{"venv/bin/pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "-r", "requirements.txt"},
 		},
 		Start: []string{"venv/bin/python", "main.py"},
+	},
+	{
+		Name: "node", Rivals: "rate-limiter-flexible and upstash (Node)",
+		Get:   [][]string{{"npm", "ci", "--no-audit", "--no-fund"}},
+		Start: []string{"node", "main.js"},
 	},
 }
 

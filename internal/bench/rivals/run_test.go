@@ -1,0 +1,103 @@
+package rivals
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/internal/bench/report"
+	"example.com/sash/internal/bench/server"
+)
+
+func startRun(t *testing.T, all ...Program) *run {
+	t.Helper()
+	s, err := server.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	r := &run{Report: report.New(report.Config{ClientRounds: 2, Turn: 10 * time.Millisecond}, io.Discard), server: s}
+	t.Cleanup(r.end)
+	r.start(t.Context(), all, "127.0.0.1:1")
+	return r
+}
+
+// Whatever cannot be measured is named with its reason, and the rest is measured.
+func TestTheRestGoesOn(t *testing.T) {
+	r := startRun(t,
+		self(t, "fake", "good"), self(t, "fake", "dies"), self(t, "fake", "an error"), self(t, "fake", "admits everything"),
+		self(t, "fake", "refuses under load"), self(t, "fake", "garbage at start"),
+		Program{Rivals: "bucket4j", Start: []string{"no-such-java"}})
+	if err := r.checks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.rounds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"dies: ", "an error: no such limit", "admits everything: it admits 60 of 60", "refuses under load: it refuses 1 of 100",
+		"fake: ", "bucket4j: "} {
+		if !slices.ContainsFunc(r.missing, func(m string) bool { return strings.HasPrefix(m, want) }) {
+			t.Errorf("%q is not among what is missing: %q", want, r.missing)
+		}
+	}
+	if len(r.missing) != 6 || len(r.contenders) != 1 || r.contenders[0].name != "good" {
+		t.Fatalf("%d are missing, and %d measured", len(r.missing), len(r.contenders))
+	}
+	for i, f := range r.contenders[0].figures {
+		if len(f.PerSecond) != 2 || f.PerSecond.Median() != 10_000 || f.P99.Median() != 99 {
+			t.Errorf("%s: %v decisions a second", workloads[i].name, f.PerSecond)
+		}
+	}
+}
+
+// Every contender of the program in Go decides on Redis, and enforces the limit.
+func TestTheProgramInGo(t *testing.T) {
+	r := startRun(t, self(t, GoProgram))
+	if err := r.checks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.contenders) != len(inGo) || len(r.missing) > 0 {
+		t.Errorf("%d of %d contenders; missing are %q", len(r.contenders), len(inGo), r.missing)
+	}
+	for _, c := range r.contenders {
+		if a, err := c.load(t.Context(), workloads[1], 20*time.Millisecond); err != nil || a.P50 <= 0 || a.P99 < a.P50 || a.MS < 20 {
+			t.Errorf("%s: %+v, %v", c.name, a, err)
+		}
+	}
+}
+
+// A program is installed once, and again if its files change or if it did not end well.
+func TestInstall(t *testing.T) {
+	below := t.TempDir()
+	p := Program{Name: "python", Get: [][]string{{"sh", "-c", "echo got >>../log"}, {"false"}}}
+	if _, err := p.install(t.Context(), below); err == nil {
+		t.Error("a command that fails is no error")
+	}
+	p.Get = p.Get[:1]
+	for range 2 {
+		dir, err := p.install(t.Context(), below)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "main.py")); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(below, "python", ".installed"), []byte("other files"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.install(t.Context(), below); err != nil {
+		t.Fatal(err)
+	}
+	if log, err := os.ReadFile(filepath.Join(below, "log")); err != nil || string(log) != strings.Repeat("got\n", 3) {
+		t.Errorf("it was installed as often as this has lines: %q, %v", log, err)
+	}
+	p.Get = [][]string{{"no-such-mvn"}}
+	if _, err := p.install(t.Context(), t.TempDir()); err == nil || err.Error() != "there is no no-such-mvn" {
+		t.Errorf("a program that is missing: %v", err)
+	}
+}
