@@ -61,7 +61,12 @@ func Run(to *report.Report) error {
 	}
 	defer s.Stop()
 	to.Redis = s.Version
-	sash, err := serveSash(s.Addr)
+	dir, err := os.MkdirTemp("", "rivals")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	sash, err := serveSash(s.Addr, dir)
 	if err != nil {
 		return err
 	}
@@ -81,13 +86,8 @@ func Run(to *report.Report) error {
 	return r.page()
 }
 
-// serveSash starts sash serve on Redis. Its clients may bring limits along.
-func serveSash(redis string) (*servicebench.Service, error) {
-	dir, err := os.MkdirTemp("", "rivals")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir) // the service has read its files, and runs on
+// serveSash builds sash serve in a directory, and starts it on Redis. Its clients may bring limits along.
+func serveSash(redis, dir string) (*servicebench.Service, error) {
 	binary, err := servicebench.Build(dir)
 	if err != nil {
 		return nil, err
