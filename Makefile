@@ -387,7 +387,8 @@ bench-servers: redis ## measure the versions of Redis and Valkey that make test-
 
 .PHONY: bench-rivals
 bench-rivals: redis ## measure limiters of other languages on the same Redis, as far as they can be had, and write docs/benchmarks-rivals.md (about five minutes)
-	cd internal/bench && go run ./cmd/sashbench -parts rivals -o ../../docs/benchmarks-rivals.md
+	-@$(MAKE) --no-print-directory ratelimit # without it, Envoy's service is not measured
+	cd internal/bench && RLS_BIN="$(RLS_BIN)" go run ./cmd/sashbench -parts rivals -o ../../docs/benchmarks-rivals.md
 
 .PHONY: tidy
 tidy: ## tidy every go.mod, and build each module without go.work

@@ -26,10 +26,10 @@ func (c *contender) ask(ctx context.Context, key string, units int64, window tim
 
 // check reports whether the contender enforces a limit: figures compare only if all do the same work.
 func (c *contender) check(ctx context.Context) error {
-	const units, calls = 50, 60
+	const calls = checkUnits + 10
 	admitted := 0
 	for range calls {
-		allowed, err := c.ask(ctx, "check", units, time.Hour)
+		allowed, err := c.ask(ctx, "check", checkUnits, checkWindow)
 		if err != nil {
 			return err
 		}
@@ -37,8 +37,8 @@ func (c *contender) check(ctx context.Context) error {
 			admitted++
 		}
 	}
-	if admitted != units {
-		return fmt.Errorf("it admits %d of %d calls under a limit of %d an hour", admitted, calls, units)
+	if admitted != checkUnits {
+		return fmt.Errorf("it admits %d of %d calls under a limit of %d an hour", admitted, calls, checkUnits)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Package rivals measures Sash beside limiters of other languages, on the same machine and the same redis-server, in
-// alternating rounds. Each language has a program of its own in a folder below this one, with its versions pinned; Sash
-// and redis_rate take part through a program in Go, by the same rules.
+// alternating rounds. Each language has a program of its own in a folder below this one, with its versions
+// pinned. Sash, what this module requires and services over gRPC take part through a program in Go, by the same rules.
 //
 // # Programs
 //

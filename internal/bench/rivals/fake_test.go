@@ -16,8 +16,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 2 && os.Args[1] == "fake":
 		fake(os.Args[2])
-	case len(os.Args) > 2 && os.Args[1] == GoProgram:
-		if err := Serve(os.Args[2], os.Stdin, os.Stdout); err != nil {
+	case len(os.Args) > 1 && os.Args[1] == GoProgram:
+		if err := Serve(os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			panic(err)
 		}
 	default:

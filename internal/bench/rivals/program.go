@@ -23,7 +23,7 @@ type Program struct {
 	Start  []string   // the program and its arguments before the addresses
 }
 
-//go:embed node python
+//go:embed gubernator java node python
 var folders embed.FS
 
 // programs are those that are not written in Go.
@@ -40,6 +40,20 @@ var programs = []Program{
 		Name: "node", Rivals: "rate-limiter-flexible and upstash (Node)",
 		Get:   [][]string{{"npm", "ci", "--no-audit", "--no-fund"}},
 		Start: []string{"node", "main.js"},
+	},
+	{
+		Name: "java", Rivals: "bucket4j (Java)",
+		Get:   [][]string{{"mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DoutputDirectory=lib"}},
+		Start: []string{"java", "-cp", "target/classes:lib/*", "Main"},
+	},
+	{
+		Name: "gubernator", Rivals: "gubernator (Go, in its own memory)",
+		Get: [][]string{
+			{"go", "mod", "init", "gubernator"},
+			{"env", "GOWORK=off", "GOFLAGS=-mod=mod", "go", "get", "github.com/mailgun/gubernator/v2@v2.4.0"},
+			{"env", "GOWORK=off", "GOFLAGS=-mod=mod", "go", "build", "-o", "gubernator", "main.go"},
+		},
+		Start: []string{"./gubernator"},
 	},
 }
 

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +36,9 @@ var workloads = []workload{
 }
 
 const (
+	checkUnits  = 50
+	checkWindow = time.Hour
+
 	// A limit of so few units shows the worst window of contenders that answer a thousand calls a second.
 	exactUnits  = 100
 	exactWindow = time.Second // some libraries count in whole seconds
@@ -47,6 +49,8 @@ const (
 type run struct {
 	*report.Report
 	server     *server.Server
+	dir        string // of the services
+	services   []*servicebench.Service
 	children   []*child
 	contenders []*contender
 	missing    []string // what is not measured, and why
@@ -61,42 +65,24 @@ func Run(to *report.Report) error {
 	}
 	defer s.Stop()
 	to.Redis = s.Version
-	dir, err := os.MkdirTemp("", "rivals")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	sash, err := serveSash(s.Addr, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sash.Stop() }() // everything is measured
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	r := &run{Report: to, server: s}
 	defer r.end()
-	r.start(ctx, append([]Program{{Rivals: "Sash and redis_rate (Go)", Start: []string{self, GoProgram}}}, programs...), sash.RESP)
+	sash, services, err := r.serve()
+	if err != nil {
+		return err
+	}
+	inGo := Program{Rivals: "Sash, redis_rate, redis-cell and services over gRPC (Go)", Start: append([]string{self, GoProgram}, services...)}
+	r.start(ctx, append([]Program{inGo}, programs...), sash)
 	for _, step := range []func(context.Context) error{r.checks, r.rounds, r.exactness} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	return r.page()
-}
-
-// serveSash builds sash serve in a directory, and starts it on Redis. Its clients may bring limits along.
-func serveSash(redis, dir string) (*servicebench.Service, error) {
-	binary, err := servicebench.Build(dir)
-	if err != nil {
-		return nil, err
-	}
-	access := filepath.Join(dir, "access.yaml")
-	if err := os.WriteFile(access, []byte("anonymous: {allow: [decide, override]}\n"), 0o600); err != nil {
-		return nil, err
-	}
-	return servicebench.Start(binary, "--redis", "redis://"+redis, "--access", access)
 }
 
 // start starts the programs that can be had.
@@ -115,9 +101,16 @@ func (r *run) start(ctx context.Context, all []Program, sash string) {
 	}
 }
 
+// end ends everything. Whatever fails now has been measured.
 func (r *run) end() {
 	for _, c := range r.children {
 		c.end()
+	}
+	for _, s := range r.services {
+		_ = s.Stop()
+	}
+	if r.dir != "" {
+		_ = os.RemoveAll(r.dir)
 	}
 }
 

@@ -54,19 +54,23 @@ func TestTheRestGoesOn(t *testing.T) {
 	}
 }
 
-// Every contender of the program in Go decides on Redis, and enforces the limit.
+// Every contender of the program in Go decides on Redis, or asks a service, and enforces the limit.
 func TestTheProgramInGo(t *testing.T) {
-	r := startRun(t, self(t, GoProgram))
+	service := remote{"service over gRPC", "1.2", serveRules(t)}
+	r := startRun(t, self(t, append([]string{GoProgram}, service.arguments()...)...))
 	if err := r.checks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.contenders) != len(inGo) || len(r.missing) > 0 {
-		t.Errorf("%d of %d contenders; missing are %q", len(r.contenders), len(inGo), r.missing)
+	if want := len(limiters("", []remote{service})); len(r.contenders) != want || len(r.missing) > 0 {
+		t.Errorf("%d of %d contenders; missing are %q", len(r.contenders), want, r.missing)
 	}
 	for _, c := range r.contenders {
 		if a, err := c.load(t.Context(), workloads[1], 20*time.Millisecond); err != nil || a.P50 <= 0 || a.P99 < a.P50 || a.MS < 20 {
 			t.Errorf("%s: %+v, %v", c.name, a, err)
 		}
+	}
+	if last := r.contenders[len(r.contenders)-1]; last.name != service.name || last.version != service.version {
+		t.Errorf("the last contender is %s %s, want the service", last.name, last.version)
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,35 +26,60 @@ import (
 // GoProgram is the argument with which the command that measures becomes the program of Go.
 const GoProgram = "rivals-in-go"
 
-// inGo are the contenders of netbench that take part, with the module whose version is theirs. Sash is what is checked
-// out, over a client of that version.
-var inGo = []struct{ name, module string }{
-	{"Sash plain, go-redis", "github.com/redis/go-redis/v9"},
-	{"Sash plain, rueidis", "github.com/redis/rueidis"},
-	{"Sash coalesce, go-redis", "github.com/redis/go-redis/v9"},
-	{"Sash coalesce, rueidis", "github.com/redis/rueidis"},
-	{"redis_rate v10", "github.com/go-redis/redis_rate/v10"},
+// A limiter is a contender of the program of Go.
+type limiter struct {
+	named
+	open func(sash.Limit) (decide load.Decide, end func(), err error)
+}
+
+// limiters returns the contenders of the program of Go on a Redis and over gRPC.
+func limiters(redis string, services []remote) (all []limiter) {
+	add := func(name, module string, open func(sash.Limit) (load.Decide, func(), error)) {
+		versions := report.Versions(module) // of Go, and of the module unless this is a test
+		_, version, _ := strings.Cut(versions[len(versions)-1], " v")
+		all = append(all, limiter{named{name, version}, open})
+	}
+	// Those of netbench, with the module whose version is theirs. Sash is what is checked out, over a client of that version.
+	for _, c := range []struct{ name, module string }{
+		{"Sash plain, go-redis", "github.com/redis/go-redis/v9"},
+		{"Sash plain, rueidis", "github.com/redis/rueidis"},
+		{"Sash coalesce, go-redis", "github.com/redis/go-redis/v9"},
+		{"Sash coalesce, rueidis", "github.com/redis/rueidis"},
+		{"redis_rate v10", "github.com/go-redis/redis_rate/v10"},
+	} {
+		add(c.name, c.module, func(l sash.Limit) (load.Decide, func(), error) { return netbench.Open(c.name, redis, l) })
+	}
+	add("redis-cell's arithmetic, a script", "github.com/redis/go-redis/v9",
+		func(l sash.Limit) (load.Decide, func(), error) { return openCell(redis, l) })
+	for _, s := range services {
+		all = append(all, limiter{named{s.name, s.version}, s.open})
+	}
+	return all
 }
 
 // A desk answers the requests to the program of Go. It keeps the last contender open, so that a load finds the
 // connections that the one before it has made.
 type desk struct {
-	redis  string
+	limiters []limiter
+
 	open   request // whose contender and limit are open
 	decide load.Decide
 	close  func()
 }
 
-// Serve is the program of Go: it decides on a Redis until its input ends.
-func Serve(redis string, in io.Reader, out io.Writer) error {
-	d := &desk{redis: redis, close: func() {}}
+// Serve is the program of Go: it decides until its input ends. Its arguments are the services over gRPC, three arguments
+// each, and the two addresses of all programs.
+func Serve(args []string, in io.Reader, out io.Writer) error {
+	if len(args) < 2 {
+		return errors.New("rivals: the addresses of Redis and of sash serve are missing")
+	}
+	services, redis := args[:len(args)-2], args[len(args)-2]
+	d := &desk{limiters: limiters(redis, remotes(services)), close: func() {}}
 	defer func() { d.close() }()
 	var h hello
 	h.Runtime = runtime.Version()
-	for _, c := range inGo {
-		versions := report.Versions(c.module) // of Go, and of the module unless this is a test
-		_, version, _ := strings.Cut(versions[len(versions)-1], " v")
-		h.Contenders = append(h.Contenders, named{c.name, version})
+	for _, l := range d.limiters {
+		h.Contenders = append(h.Contenders, l.named)
 	}
 	to := json.NewEncoder(out)
 	if err := to.Encode(h); err != nil {
@@ -76,15 +103,10 @@ func Serve(redis string, in io.Reader, out io.Writer) error {
 }
 
 func (d *desk) answer(r request) (answer, error) {
-	limit := sash.Every(r.Units, time.Duration(r.WindowMS)*time.Millisecond)
 	if of := (request{Contender: r.Contender, Units: r.Units, WindowMS: r.WindowMS}); of != d.open {
-		d.close()
-		var err error
-		if d.decide, d.close, err = netbench.Open(r.Contender, d.redis, limit); err != nil {
-			d.open, d.close = request{}, func() {}
+		if err := d.turn(of); err != nil {
 			return answer{}, err
 		}
-		d.open = of
 	}
 	switch r.Op {
 	case "ask":
@@ -94,6 +116,22 @@ func (d *desk) answer(r request) (answer, error) {
 		return d.load(r), nil
 	}
 	return answer{}, fmt.Errorf("there is no operation %q", r.Op)
+}
+
+// turn opens a contender on a limit instead of the last one.
+func (d *desk) turn(of request) (err error) {
+	i := slices.IndexFunc(d.limiters, func(l limiter) bool { return l.Name == of.Contender })
+	if i < 0 {
+		return fmt.Errorf("there is no contender %q", of.Contender)
+	}
+	d.close()
+	d.open, d.close = request{}, func() {}
+	decide, end, err := d.limiters[i].open(sash.Every(of.Units, time.Duration(of.WindowMS)*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	d.open, d.decide, d.close = of, decide, end
+	return nil
 }
 
 // load makes decisions from several goroutines for a time.

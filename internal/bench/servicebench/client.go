@@ -33,7 +33,10 @@ var protocols = []protocol{
 	{"RESP", dialRESP},
 }
 
-func dialGRPC(s *Service, entry string) (load.Decide, func(), error) {
+func dialGRPC(s *Service, entry string) (load.Decide, func(), error) { return DialGRPC(s.GRPC, entry) }
+
+// DialGRPC asks a service by the rule of an entry in the domain bench, as a proxy does. The caller ends it.
+func DialGRPC(address, entry string) (decide load.Decide, end func(), err error) {
 	var conns []*grpc.ClientConn
 	done := func() {
 		for _, c := range conns {
@@ -42,7 +45,7 @@ func dialGRPC(s *Service, entry string) (load.Decide, func(), error) {
 	}
 	var clients [connections]pb.RateLimitServiceClient
 	for i := range clients {
-		c, err := grpc.NewClient("passthrough:///"+s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			done()
 			return nil, nil, err

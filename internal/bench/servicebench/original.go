@@ -7,9 +7,24 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 )
+
+// StartOriginal starts the binary of Envoy's own rate limit service that RLS_BIN names, on a Redis and on the rules beside
+// the binary of sash, and returns its version, too. The caller stops it.
+func StartOriginal(sash, redis string) (s *Service, version string, err error) {
+	binary := os.Getenv(originalVariable)
+	if binary == "" {
+		return nil, "", errors.New(originalVariable + " names no binary of it")
+	}
+	if version, err = versionOf(binary); err != nil {
+		return nil, "", err
+	}
+	s, err = serveOriginal(binary, filepath.Dir(sash), redis, 0)
+	return s, version, err
+}
 
 // serveOriginal starts Envoy's own rate limit service with its defaults, on a Redis and on the rules in the directory.
 // It refuses from a local cache of so many bytes; 0 is its default, none.

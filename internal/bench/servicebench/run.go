@@ -54,7 +54,7 @@ func Run(r *report.Report) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	binary, err := Build(dir)
+	binary, err := Build(dir, rules)
 	if err != nil {
 		return err
 	}

@@ -26,9 +26,9 @@ descriptors:
 // rulesBelow is where the rules are in the directory of the binary: where Envoy's own service looks for them.
 const rulesBelow = "ratelimit/config"
 
-// Build builds the command that users run, in a directory, and writes rules beside it.
-func Build(dir string) (string, error) {
-	binary := filepath.Join(dir, "sash")
+// Build builds the command that users run, in a directory, and writes rules beside it, of the domain bench.
+func Build(dir, rules string) (binary string, err error) {
+	binary = filepath.Join(dir, "sash")
 	if out, err := exec.Command("go", "build", "-o", binary, "example.com/sash/service/cmd/sash").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("servicebench: building sash: %w\n%s", err, out)
 	}

@@ -44,8 +44,8 @@ func main() {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == regionbench.Caller:
 		start = func() error { return regionbench.Call(os.Stdin, os.Stdout) }
-	case len(os.Args) > 2 && os.Args[1] == rivals.GoProgram:
-		start = func() error { return rivals.Serve(os.Args[2], os.Stdin, os.Stdout) }
+	case len(os.Args) > 1 && os.Args[1] == rivals.GoProgram:
+		start = func() error { return rivals.Serve(os.Args[2:], os.Stdin, os.Stdout) }
 	}
 	if err := start(); err != nil {
 		fmt.Fprintln(os.Stderr, "sashbench:", err)

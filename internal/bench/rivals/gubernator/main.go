@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,7 +75,7 @@ func version() string {
 	info, _ := debug.ReadBuildInfo()
 	for _, m := range info.Deps {
 		if m.Path == module {
-			return m.Version
+			return strings.TrimPrefix(m.Version, "v")
 		}
 	}
 	return "?"
