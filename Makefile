@@ -390,6 +390,16 @@ bench-rivals: redis ## measure limiters of other languages on the same Redis, as
 	-@$(MAKE) --no-print-directory ratelimit # without it, Envoy's service is not measured
 	cd internal/bench && RLS_BIN="$(RLS_BIN)" go run ./cmd/sashbench -parts rivals -o ../../docs/benchmarks-rivals.md
 
+.PHONY: bench-instructions
+bench-instructions: redis cc ## count the instructions of a decision, say what differs from docs/benchmarks-instructions.md, and write it (installs Debian's valgrind if missing; about a minute)
+	@if ! command -v valgrind >/dev/null; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "installing valgrind"; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q valgrind; \
+	fi
+	cd internal/bench && go run ./cmd/sashbench -parts instructions -o ../../docs/benchmarks-instructions.md
+
 .PHONY: tidy
 tidy: ## tidy every go.mod, and build each module without go.work
 	@go run ./internal/release tidy

@@ -11,6 +11,7 @@
 //	load           calls from many goroutines, and how fast the answers come
 //	exactness      the units that a limiter admits in its worst window
 //	server         the redis-server that is measured, and its own statistics
+//	instructions   a redis-server and this program under valgrind, which counts what they execute
 //	report         figures, tables and plots, and the page that shows them
 //	cmd/sashbench  runs the benchmarks and writes a page of docs
 //

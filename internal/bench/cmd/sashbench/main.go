@@ -4,8 +4,10 @@ package main
 
 import (
 	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"example.com/sash/internal/bench/gobench"
+	"example.com/sash/internal/bench/instructions"
 	"example.com/sash/internal/bench/netbench"
 	"example.com/sash/internal/bench/redisbench"
 	"example.com/sash/internal/bench/regionbench"
@@ -37,6 +40,8 @@ var benches = map[string][]func(*report.Report) error{
 	"regions": {regionbench.Run},
 	"servers": {redisbench.Servers},
 	"rivals":  {rivals.Run},
+
+	"instructions": {redisbench.Instructions, gobench.Instructions},
 }
 
 func main() {
@@ -46,6 +51,8 @@ func main() {
 		start = func() error { return regionbench.Call(os.Stdin, os.Stdout) }
 	case len(os.Args) > 1 && os.Args[1] == rivals.GoProgram:
 		start = func() error { return rivals.Serve(os.Args[2:], os.Stdin, os.Stdout) }
+	case len(os.Args) == 4 && os.Args[1] == gobench.Decider:
+		start = func() error { return gobench.DecideHot(os.Args[2:]) }
 	}
 	if err := start(); err != nil {
 		fmt.Fprintln(os.Stderr, "sashbench:", err)
@@ -60,7 +67,7 @@ func run() error {
 	flag.IntVar(&cfg.ClientRounds, "net-rounds", 5, "alternating rounds of every figure of decisions through a client")
 	flag.IntVar(&cfg.Calls, "calls", 10_000, "decisions in a round where the server's time is measured")
 	flag.DurationVar(&cfg.Turn, "long", 250*time.Millisecond, "how long each contender decides through a client in a round")
-	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go, scale, regions, servers and rivals")
+	parts := flag.String("parts", "net,redis,go", "what to measure, from net, service, redis, go, scale, regions, servers, rivals and instructions")
 	quick := flag.Bool("quick", false, "check in about a minute that everything runs; the figures mean little")
 	flag.Parse()
 	if *quick {
@@ -102,5 +109,35 @@ func run() error {
 	if *out == "" {
 		return nil
 	}
+	if slices.Contains(chosen, "instructions") {
+		if err := compare(r, *out, page); err != nil {
+			return err
+		}
+	}
 	return os.WriteFile(*out, []byte(page), 0o644)
+}
+
+// compare reports how the counts of a page differ from those of the page that it replaces.
+func compare(r *report.Report, file, page string) error {
+	now, err := instructions.Read([]byte(page))
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	before, err := instructions.Read(old)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	lines := instructions.Differences(before, now)
+	r.Say("%d of %d counts differ by more than 1 %% from those in %s", len(lines), len(now), file)
+	for _, line := range lines {
+		r.Say("%s", line)
+	}
+	return nil
 }
