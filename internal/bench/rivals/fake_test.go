@@ -43,7 +43,7 @@ func fake(way string) {
 	case "dies at start":
 		os.Exit(3)
 	case "hangs at start":
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 	case "garbage at start":
 		fmt.Println("Picked up JAVA_TOOL_OPTIONS")
 	case "nothing to offer":
@@ -60,7 +60,7 @@ func fake(way string) {
 		case "dies":
 			os.Exit(3)
 		case "hangs":
-			time.Sleep(time.Hour)
+			time.Sleep(time.Minute)
 		case "garbage":
 			fmt.Println("<html>")
 		case "endless line":
@@ -86,6 +86,6 @@ func fake(way string) {
 		}
 	}
 	if way == "stays" {
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 	}
 }
