@@ -36,9 +36,9 @@ var forms = [...]string{
 	driver.SlidingLog:     fmt.Sprintf("log %d", mostLogBytes),
 	driver.SortedSetLog:   fmt.Sprintf("zset %d", sash.MaxEntries+1000), // and some that are not removed yet
 	driver.SlidingBuckets: fmt.Sprintf("log %d", mostLogBytes),
-	driver.SlidingCounter: "hash 1000",
-	driver.FixedWindow:    "hash 1000",
-	driver.GCRA:           "hash 1000",
+	driver.SlidingCounter: fmt.Sprintf("log %d", mostWindowsBytes),
+	driver.FixedWindow:    fmt.Sprintf("log %d", mostWindowsBytes),
+	driver.GCRA:           fmt.Sprintf("log %d", mostWindowsBytes),
 }
 
 // inspectReply is the number of bytes before the value.
@@ -46,9 +46,8 @@ const inspectReply = 32
 
 // Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such
 // key. It only reads, in one step on the server. The work is proportional to the value: a few milliseconds for a log of
-// 100,000 entries, and for a sorted set up to half a second, during which Redis does nothing else. It needs rights that
-// no decision needs: HLEN and HGETALL for the algorithms without a log, and MEMORY USAGE for Bytes. A key of another
-// type is an error.
+// 100,000 entries, and for a sorted set up to half a second, during which Redis does nothing else. It needs the
+// rights of a decision, and MEMORY USAGE for Bytes. A key of another type is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name := s.Key(key, policy)
 	reply, err := s.send(ctx, inspect, []string{name}, forms[policy.Algorithm])
@@ -89,16 +88,14 @@ func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	switch algorithm {
 	case driver.SlidingLog, driver.SlidingBuckets:
 		state.Log, err = readLog(value)
-	default:
+	case driver.SortedSetLog:
 		var parts [][2]string
 		if parts, err = pairs(value); err != nil {
 			return nil, err
 		}
-		if algorithm == driver.SortedSetLog {
-			state.Log, err = readSet(parts)
-		} else {
-			state.Counted, err = readHash(parts)
-		}
+		state.Log, err = readSet(parts)
+	default:
+		state.Counted, err = readWindows(algorithm, value)
 	}
 	if err != nil {
 		return nil, err

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"encoding/binary"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,9 +46,14 @@ func FuzzInspect(f *testing.F) {
 	huge = append(head(uint64(len(log))), log...)
 	copy(huge[inspectReply+32:], "\xff\xff\xff\xff\xff\xff") // head
 	f.Add(huge)
-	f.Add(append(head(4), parts("keep", "-60000000", "units", "-10", "1:1", "1699999999000000", "3:2", "1.6999999990001e+15")...))
-	f.Add(append(head(3), parts("60000000:start", "1699999980000000", "60000000:current", "3", "60000000:previous", "7")...))
-	f.Add(append(head(2), parts("60000000:at", "1699999980000000", "60000000:debt", "59999999.5")...))
+	f.Add(append(head(3), parts(string(number(nil, 7, 60_000_000, 6, 10, 7, at, 7, at, 7, 0)), "-inf", "1:1", "1699999999000000", "3:2", "1.6999999990001e+15")...))
+	window := func(name, time int64, x, y float64) []byte {
+		b := number(nil, 7, name, 7, time)
+		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, math.Float64bits(x)), math.Float64bits(y))
+	}
+	windows := slices.Concat(number(nil, 1, 1, 1, 2, 7, at), window(60_000_000, at, 3, 7), window(1<<52+7, at, 59999999.5, 0), number(nil, 7, at, 7, 0))
+	f.Add(append(head(uint64(len(windows))), windows...))
+	f.Add(append(head(uint64(len(windows))), windows[:70]...))
 	f.Add(append(head(1), 0xff, 0xff, 0xff, 0xff))
 
 	policies := make([]*driver.Policy, 0, 6)

@@ -48,11 +48,11 @@ var (
 
 	scripts = [...]*Script{
 		driver.SlidingLog:     log,
-		driver.SortedSetLog:   load("register.lua", "shared.lua", "zset.lua"),
+		driver.SortedSetLog:   shared("zset.lua"),
 		driver.SlidingBuckets: log,
-		driver.SlidingCounter: load("register.lua", "shared.lua", "counter.lua"),
-		driver.FixedWindow:    load("register.lua", "shared.lua", "fixed.lua"),
-		driver.GCRA:           load("register.lua", "shared.lua", "gcra.lua"),
+		driver.SlidingCounter: shared("windows.lua", "counter.lua"),
+		driver.FixedWindow:    shared("windows.lua", "fixed.lua"),
+		driver.GCRA:           shared("windows.lua", "gcra.lua"),
 	}
 	anyLog = choose(logBook)
 	anyOf  = [...]*Script{
@@ -88,6 +88,19 @@ func load(names ...string) *Script {
 		text += string(b)
 	}
 	return NewScript(names[len(names)-1], text).With(threshold.Scripts)
+}
+
+// shared returns the script of an algorithm that decides by shared.lua, named after the last file. Each file stands in for a
+// mark of those before it; what it has above the mark is put at the front.
+func shared(names ...string) *Script {
+	source := load("shared.lua").source
+	for i, mark := range []string{"-- SUBJECT\n", "-- COUNT\n"}[:len(names)] {
+		functions, part, _ := strings.Cut(load(names[i]).source, mark)
+		source = functions + strings.Replace(source, mark, part, 1)
+	}
+	_, limit, _ := strings.Cut(load("limit.lua").source, "-- LIMIT\n")
+	source = load("register.lua").source + strings.Replace(source, "-- LIMIT\n", limit, 1)
+	return NewScript(names[len(names)-1], source).With(threshold.Scripts)
 }
 
 // around returns the script of some files, the last of which makes the decision of another script where it says DECIDE.

@@ -16,8 +16,7 @@ import (
 var leastRights = []string{
 	"~sash:*", "-@all", "+hello", "+ping", "+evalsha", "+eval", "+time",
 	"+getrange", "+strlen", "+set", "+setrange", "+exists", "+del", "+unlink", "+pexpire", "+pttl",
-	"+hmget", "+hset",
-	"+zadd", "+zcard", "+zcount", "+zrange", "+zrangebyscore", "+zrank", "+zscore",
+	"+zadd", "+zcard", "+zcount", "+zrange", "+zrangebyscore", "+zrank",
 	"+zrem", "+zremrangebyrank", "+zremrangebyscore",
 }
 

@@ -1,99 +1,63 @@
--- counter.lua: the sliding window counter, on a hash with two buckets. It is approximate.
---
--- KEYS, ARGV, returns: see shared.lua
--- Fields  <window>:start     start of the current bucket, a multiple of the window, in microseconds
---         <window>:current   units charged since then
---         <window>:previous  units charged in the previous bucket
---         register           see register.lua
---
--- used = current + ceil(previous * (window - elapsed) / window), in double precision and in this order.
---
--- Invariants: the key lives until the end of the bucket after the latest; a refusal writes nothing, but a
--- clock that went back moves the counts to the bucket of now, once.
+-- counter.lua: the sliding window counter. It is approximate.
+--   time  start of the current bucket, a multiple of the window   x  units charged since then
+--   y     units charged in the bucket before
+-- used = x + ceil(y * (window - elapsed) / window), in double precision and in this order
+-- Invariants: the key lives until the end of the bucket after the latest; a clock that went back moves the counts
+-- to the bucket of now, once.
 
-local function read(subject)
-  for _, l in ipairs(subject.limits) do
-    local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':current', l.id .. ':previous')
-    l.current, l.previous = 0, 0
-    if state[1] then
-      local start, current, previous = tonumber(state[1]), tonumber(state[2]), tonumber(state[3])
-      if start >= l.start then
-        l.current, l.previous = current, previous
-      elseif start == l.start - l.window then
-        l.previous = current
-      end
-      if start > l.start then call('HSET', subject.key, l.id .. ':start', int(l.start)) end
-    end
+-- wait returns the smallest time after which a counter falls to a goal if no call comes until then: it solves for the time
+-- elapsed, and corrects the rounding of the division.
+local function wait(elapsed, window, x, y, goal)
+  local function used(d)
+    local at = elapsed + d
+    if at < window then return x + math.ceil(y * (window - at) / window) end
+    if at < 2 * window then return math.ceil(x * (2 * window - at) / window) end
+    return 0
   end
-end
-
--- used returns the weighted count d microseconds from now if no call comes until then.
-local function used(l, d)
-  local at = now + d - l.start
-  if at < l.window then return l.current + math.ceil(l.previous * (l.window - at) / l.window) end
-  if at < 2 * l.window then return math.ceil(l.current * (2 * l.window - at) / l.window) end
-  return 0
-end
-
--- wait returns the smallest d at which used falls to goal: it solves for the time elapsed, and corrects the
--- rounding of the division.
-local function wait(l, goal)
-  if used(l, 0) <= goal then return 0 end
-  local elapsed
-  if goal >= l.current then
-    elapsed = l.window - math.floor((goal - l.current) * l.window / l.previous)
+  if used(0) <= goal then return 0 end
+  local d
+  if goal >= x then
+    d = window - math.floor((goal - x) * window / y) - elapsed
   else
-    elapsed = 2 * l.window - math.floor(goal * l.window / l.current)
+    d = 2 * window - math.floor(goal * window / x) - elapsed
   end
-  local d = math.max(1, l.start + elapsed - now)
-  while d > 1 and used(l, d - 1) <= goal do d = d - 1 end
-  while used(l, d) > goal do d = d + 1 end
+  if d < 1 then d = 1 end
+  while d > 1 and used(d - 1) <= goal do d = d - 1 end
+  while used(d) > goal do d = d + 1 end
   return d
 end
 
-local function look(l, cost)
-  local n = used(l, 0)
-  if n == 0 then return false, l.units, 0, 0, 0 end
-  local refused = n + cost > l.units
-  local retry = refused and wait(l, l.units - cost) or 0
-  return refused, math.max(0, l.units - n), retry, wait(l, math.min(n, l.units) - 1), wait(l, 0)
-end
-
-local function charge(subject)
-  local lives = 0
-  for _, l in ipairs(subject.limits) do
-    call('HSET', subject.key, l.id .. ':start', int(l.start), l.id .. ':current', int(l.current + subject.cost),
-      l.id .. ':previous', int(l.previous))
-    lives = math.max(lives, l.start + 2 * l.window - now)
-  end
-  begin(subject.key)
-  expire(subject.key, lives)
-end
-
-local function settle(subject, _, change)
-  for _, l in ipairs(subject.limits) do
-    local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':current', l.id .. ':previous')
-    local start = state[1] and tonumber(state[1])
-    if start == l.start then
-      call('HSET', subject.key, l.id .. ':current', int(math.max(0, tonumber(state[2]) + change)))
-    elseif start == l.start + l.window then
-      call('HSET', subject.key, l.id .. ':previous', int(math.max(0, tonumber(state[3]) + change)))
-    end
-  end
-end
-
-local function give(subject)
-  local given = 0
-  for _, l in ipairs(subject.limits) do
-    local before = math.min(subject.cost, l.previous)
-    local since = math.min(subject.cost - before, l.current)
-    if before + since > 0 then
-      call('HSET', subject.key, l.id .. ':start', int(l.start), l.id .. ':current', int(l.current - since),
-        l.id .. ':previous', int(l.previous - before))
-      given = math.max(given, before + since)
-    end
-  end
-  return given
-end
-
-return run(read, look, charge, settle, give)
+-- COUNT
+      if mode == 2 then
+        if time == start then
+          x = math.max(0, x + change)
+        elseif time == start + window then
+          y = math.max(0, y + change)
+        end
+      else
+        if time > start then
+          back = true
+        elseif time == start - window then
+          x, y = 0, x
+        elseif time < start then
+          x, y = 0, 0
+        end
+        time = start
+        if mode == 6 and charges then
+          local before = math.min(cost, y)
+          local since = math.min(cost - before, x)
+          x, y, given = x - since, y - before, math.max(given or 0, before + since)
+        end
+        local elapsed = now - start
+        local used = x + math.ceil(y * (window - elapsed) / window)
+        refused = used + asked > units
+        if sure or not refused then x, used = x + adds, used + adds end
+        remaining, retry, release, reset = units - used, 0, 0, 0
+        if remaining < 0 then remaining = 0 end
+        if used > 0 then
+          if refused then retry = wait(elapsed, window, x, y, units - asked) end
+          release = wait(elapsed, window, x, y, math.min(used, units) - 1)
+          reset = (x > 0 and 2 * window or window) - elapsed
+        end
+        ends = math.max(ends, start + 2 * window)
+      end

@@ -1,62 +1,22 @@
--- fixed.lua: the fixed window, on a hash. It admits up to twice its units around a boundary.
---
--- KEYS, ARGV, returns: see shared.lua
--- Fields  <window>:start  start of the latest window with a charge, in microseconds
---         <window>:count  units charged since then
---         register        see register.lua
---
--- Invariants: a window's count only grows, unless a charge is settled; the key lives until its latest
--- window ends; a refusal writes nothing, but a clock that went back moves the count to the window of now, once.
+-- fixed.lua: the fixed window. It admits up to twice its units around a boundary.
+--   time  start of the latest window with a charge   x  units charged since then
+-- Invariants: a window's count only grows, unless a charge is settled or units are given back; the key lives until
+-- its latest window ends; a clock that went back moves the count to the window of now, once.
 
-local function read(subject)
-  for _, l in ipairs(subject.limits) do
-    local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':count')
-    l.stop = l.stop or l.start + l.window
-    l.count = 0
-    if state[1] then
-      local start = tonumber(state[1])
-      if start >= l.start then l.count = tonumber(state[2]) end
-      if start > l.start then
-        call('HSET', subject.key, l.id .. ':start', int(l.start), l.id .. ':count', int(l.count))
+-- COUNT
+      stop = stop or start + window
+      if mode == 2 then
+        if time == start then x = math.max(0, x + change) end
+      else
+        if time < start then x = 0 elseif time > start then back = true end
+        time = start
+        if mode == 6 and charges then
+          local units_back = math.min(cost, x)
+          x, given = x - units_back, math.max(given or 0, units_back)
+        end
+        refused = x + asked > units
+        if sure or not refused then x = x + adds end
+        remaining, retry, release = math.max(0, units - x), refused and stop - now or 0, x > 0 and stop - now or 0
+        reset = release
+        if stop > ends then ends = stop end
       end
-    end
-  end
-end
-
-local function look(l, cost)
-  local remaining, left = math.max(0, l.units - l.count), l.stop - now
-  local release = l.count > 0 and left or 0
-  if l.count + cost > l.units then return true, remaining, left, release, release end
-  return false, remaining, 0, release, release
-end
-
-local function charge(subject)
-  local lives = 0
-  for _, l in ipairs(subject.limits) do
-    call('HSET', subject.key, l.id .. ':start', int(l.start), l.id .. ':count', int(l.count + subject.cost))
-    lives = math.max(lives, l.stop - now)
-  end
-  begin(subject.key)
-  expire(subject.key, lives)
-end
-
-local function settle(subject, _, change)
-  for _, l in ipairs(subject.limits) do
-    local state = call('HMGET', subject.key, l.id .. ':start', l.id .. ':count')
-    if state[1] and tonumber(state[1]) == l.start then
-      call('HSET', subject.key, l.id .. ':count', int(math.max(0, tonumber(state[2]) + change)))
-    end
-  end
-end
-
-local function give(subject)
-  local given = 0
-  for _, l in ipairs(subject.limits) do
-    local units = math.min(subject.cost, l.count)
-    if units > 0 then call('HSET', subject.key, l.id .. ':count', int(l.count - units)) end
-    given = math.max(given, units)
-  end
-  return given
-end
-
-return run(read, look, charge, settle, give)

@@ -1,15 +1,12 @@
 -- inspect.lua: returns everything that a key of the store holds, at one instant. It only reads.
 --
 -- KEYS     1: the subject's key
--- ARGV     1: the form of the value, 'log', 'zset', 'hash' or 'held', a space, and the most to read: bytes of a log or
---             of leases, members of a sorted set, fields of a hash
+-- ARGV     1: the form of the value, 'log', 'zset' or 'held', a space, and the most to read: bytes of a string or
+--             of leases, members of a sorted set
 -- Returns  packed: I8 now in microseconds   i8 milliseconds to live, -2 if the key does not exist   I8 bytes of
---          memory, 0 if the user may not run MEMORY USAGE   I8 size of the value: bytes, members or fields;
+--          memory, 0 if the user may not run MEMORY USAGE   I8 size of the value: bytes or members;
 --          then the value, or nothing if it is larger than the most to read
---          log: as it is
---          held: as it is, and 12 bytes of the process of Redis, see held_spend.lua
---          zset, hash: each element as I4 length and its bytes: members with scores, the oldest first; fields
---          with values
+--          zset: each element as I4 length and its bytes: members with scores, the oldest first
 --
 -- Its work is in proportion to the value: 1.3 MB for a log with 100,000 entries. It is for people who look at
 -- one subject, and not part of a decision.
@@ -31,10 +28,10 @@ if form == 'log' or form == 'held' then
   if size > most then body = '' end
   if form == 'held' then body = body .. string.sub(tostring(call), -12) end
 else
-  size = call(form == 'zset' and 'ZCARD' or 'HLEN', key)
+  size = call('ZCARD', key)
   local parts = {}
   if size <= most then
-    local elements = form == 'zset' and call('ZRANGE', key, '0', '-1', 'WITHSCORES') or call('HGETALL', key)
+    local elements = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
     for i, element in ipairs(elements) do
       parts[2 * i - 1], parts[2 * i] = pack('>I4', #element), element
     end

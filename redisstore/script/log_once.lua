@@ -22,7 +22,7 @@ local function remembered()
   local header = redis.call('GETRANGE', key, '0', '50')
   if #header < 51 or string.byte(header) ~= 2 and string.byte(header) ~= 3 then return nil end
   local _, hinted, slots, _, _, _, expires = struct.unpack('>I1I1I4I6I7I6I7', header)
-  return of_log(key, 51 + 26 * (hinted % 128) + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1) + 7), expires
+  return of_log(key, 51 + 26 * (hinted % 128) + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1) + 7, LOG_IDS), expires
 end
 
 local ids, reply, expires = remembered(), nil, nil

@@ -61,7 +61,7 @@ local function search(time)
 end
 
 if id ~= '\0\0\0\0\0\0\0\0' then
-  local ids = of_log(key, register)
+  local ids = of_log(key, register, LOG_IDS)
   if ids.find(id) > now or becomes < cost and ends <= floor then return '' end
   ids.put(id, ends, 0, now)
 end

@@ -93,10 +93,10 @@ local function write_again(key)
   if ms >= 0 then redis.call('PEXPIRE', key, math.max(1, ms)) end -- 0 would delete it
 end
 
--- of_log returns the functions over the IDs of a log whose register begins at an offset.
-local function of_log(key, register)
+-- of_log returns the functions over the IDs of a string whose register begins at an offset, at most so many.
+local function of_log(key, register, most)
   local call = redis.call
-  return memory(call('STRLEN', key) - register, LOG_IDS, function(from, to)
+  return memory(call('STRLEN', key) - register, most, function(from, to)
     return call('GETRANGE', key, register + from, register + to)
   end, function(from, bytes)
     call('SETRANGE', key, register + from, bytes)

@@ -1,48 +1,34 @@
--- zset.lua: the sliding log as a sorted set, one member a call, readable with ZRANGE WITHSCORES.
+-- zset.lua: the sliding log as a sorted set, one member a call, readable with ZRANGE WITHSCORES, around shared.lua.
 --
--- KEYS, ARGV, returns: see shared.lua
 -- Members  <sum>:<units>  score: time in microseconds; sum: units of all members up to this one, modulo
 --                         SET_MODULUS, which makes members unique and the units in any window one subtraction
---          keep           score: minus the longest window of any call so far
---          units          score: minus the most units of any limit so far
---          the register   score: minus infinity, so that it is the first member; see register.lua
+--          the head       score: minus infinity, so that it is the first member: I7 keep, the longest window of any call
+--                         so far   I6 the most units of any limit so far   I7 expires   the register, see register.lua
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
 -- window stay, but the oldest of more than MOST_ENTRIES joins the next one, and so do those that SET_MOST_SUM units
 -- follow; a refusal writes nothing, but a clock that went back re-dates later members to now, once; a call removes
 -- at most SET_OLD old members; the key lives at least the longest window after the last member.
 
--- entry returns the member of a reply with one member and its score, or nil.
-local function entry(reply)
-  if not reply[1] then return nil end
-  local sum, units = string.match(reply[1], '^(%d+):(%d+)$')
-  if not sum then return nil end
-  return {member = reply[1], sum = tonumber(sum), units = tonumber(units), at = tonumber(reply[2])}
+-- entry returns the time of a member, its sum and its units; nothing of one that is no charge.
+local function entry(member, score)
+  local sum, units = string.match(member or '', '^(%d+):(%d+)$')
+  if sum then return tonumber(score), tonumber(sum), tonumber(units) end
 end
 
--- name returns the name of a member.
-local function name(sum, units) return int(sum) .. ':' .. int(units) end
+-- rarely returns the functions that few calls need.
+local function rarely()
+  local call, step = redis.call, {}
+  local function int(n) return string.format('%.0f', n) end
+  local function name(sum, units) return int(sum) .. ':' .. int(units) end
 
-function register.read(key)
-  local first = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-  return first[2] == '-inf' and first[1]
-end
-
-function register.write(key, value)
-  local old = register.read(key)
-  call('ZADD', key, '-inf', value) -- before ZREM, which Redis never refuses for memory
-  if old and old ~= value then call('ZREM', key, old) end
-end
-
-local function read(subject)
-  local key = subject.key
-  local last = entry(call('ZRANGE', key, '-1', '-1', 'WITHSCORES'))
-  if last and last.at > now then
-    local gone = last.at + tonumber(call('ZSCORE', key, 'keep') or 0) -- the score is minus the longest window
-    local from = int(math.max(now, gone + 1))
-    local first = entry(call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-    local before = first.sum - first.units
-    local units = math.min((last.sum - before) % SET_MODULUS, MOST_OF_ENTRY)
+  -- redate moves what is later than now to now.
+  function step.redate(key, now, keep, last_at, last_sum)
+    local gone = last_at - keep
+    local from = call('ZRANGEBYSCORE', key, int(math.max(now, gone + 1)), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+    local _, first_sum, first_units = entry(from[1], from[2])
+    local before = first_sum - first_units
+    local units = math.min((last_sum - before) % SET_MODULUS, MOST_OF_ENTRY)
     local member = name((before + units) % SET_MODULUS, units)
     call('ZADD', key, int(now), member)
     call('ZREMRANGEBYSCORE', key, '(' .. int(now), '+inf')
@@ -50,161 +36,248 @@ local function read(subject)
     for _, other in ipairs(call('ZRANGEBYSCORE', key, int(now), int(now))) do
       if other ~= member then call('ZREM', key, other) end
     end
-    last = entry(call('ZRANGE', key, '-1', '-1', 'WITHSCORES'))
   end
-  subject.last = last
-  for _, l in ipairs(subject.limits) do
-    l.key, l.used, l.first, l.last = key, 0, nil, last
-    if last and last.at > l.cut then
-      l.first = entry(call('ZRANGEBYSCORE', key, '(' .. int(l.cut), '+inf', 'WITHSCORES', 'LIMIT', '0', '1'))
-      l.used = (last.sum - l.first.sum + l.first.units) % SET_MODULUS
+
+  -- departure returns the time of the member with which units have left.
+  function step.departure(key, sum, units, leave)
+    local before, x, y = sum - units, call('ZRANK', key, name(sum, units)), call('ZCARD', key) - 1
+    while x < y do
+      local mid = math.floor((x + y) / 2)
+      local _, there = entry(call('ZRANGE', key, int(mid), int(mid))[1], 0)
+      if (there - before) % SET_MODULUS >= leave then
+        y = mid
+      else
+        x = mid + 1
+      end
+    end
+    return tonumber(call('ZRANGE', key, int(x), int(x), 'WITHSCORES')[2])
+  end
+
+  -- join makes the oldest member a part of the next one.
+  function step.join(key)
+    local oldest = call('ZRANGE', key, '1', '2', 'WITHSCORES')
+    local _, _, units = entry(oldest[1], oldest[2])
+    local _, sum, more = entry(oldest[3], oldest[4])
+    call('ZREM', key, oldest[1], oldest[3])
+    call('ZADD', key, oldest[4], name(sum, math.min(units + more, MOST_OF_ENTRY)))
+  end
+
+  -- trim joins up to SET_TRIM of the oldest members, while more than most units follow the oldest: these fill any limit,
+  -- so no answer changes until units are given back. Where refused calls are charged too, nothing is, and they go.
+  function step.trim(key, sum, most, cut, joins)
+    local function oldest()
+      local first = call('ZRANGE', key, '1', '1', 'WITHSCORES')
+      return first[1], entry(first[1], first[2])
+    end
+    local member, at, first_sum, first_units = oldest()
+    local units = 0
+    for _ = 1, SET_TRIM do
+      if (sum - first_sum) % SET_MODULUS <= most then break end
+      call('ZREM', key, member)
+      if at > cut and joins then units = units + first_units end
+      member, at, first_sum, first_units = oldest()
+    end
+    if units > 0 then
+      call('ZREM', key, member)
+      call('ZADD', key, int(at), name(first_sum, math.min(first_units + units, MOST_OF_ENTRY)))
     end
   end
-end
 
--- departure returns the time of the member with which units have left.
-local function departure(l, units)
-  local before = l.first.sum - l.first.units
-  local x, y = call('ZRANK', l.key, l.first.member), call('ZCARD', l.key) - 1
-  local found = l.first
-  while x < y do
-    local mid = math.floor((x + y) / 2)
-    if (entry(call('ZRANGE', l.key, int(mid), int(mid), 'WITHSCORES')).sum - before) % SET_MODULUS >= units then
-      y = mid
-    else
-      x = mid + 1
+  -- settle changes the units of a member and the sums of all later ones, with two commands a member. If SET_LATER
+  -- others have followed, or a clock that went back has moved the charge, more units are charged to the last
+  -- member, and fewer are not given back: the charge leaves by itself.
+  function step.settle(key, keep, instant, change)
+    local later = call('ZRANGEBYSCORE', key, int(instant), '+inf', 'WITHSCORES', 'LIMIT', '0', SET_LATER + 1)
+    local at, _, units = entry(later[1], later[2])
+    if at ~= instant or #later > 2 * SET_LATER then
+      if change < 0 then return end
+      later = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+      at, _, units = entry(later[1], later[2])
     end
-  end
-  return tonumber(call('ZRANGE', l.key, int(x), int(x), 'WITHSCORES')[2])
-end
-
-local function look(l, cost)
-  local remaining, retry, release, reset = math.max(0, l.units - l.used), 0, 0, 0
-  local over = l.used + cost - l.units -- units that have to leave first
-  local function leaves(units)
-    return (units > l.first.units and departure(l, units) or l.first.at) + l.window - now
-  end
-  if l.used > 0 then
-    if l.stop then
-      release, reset = l.stop - now, l.stop - now
-    else
-      release, reset = leaves(math.max(1, l.used - l.units + 1)), l.last.at + l.window - now
+    -- A full member may stand for more than it holds: nothing is given back from it.
+    if not at or change < 0 and (units >= MOST_OF_ENTRY or units + change < 0) then return end
+    change = math.min(change, math.max(0, MOST_OF_ENTRY - units))
+    -- All are removed before any is added: a new name may be another's old one.
+    for i = 1, #later, 2 do call('ZREM', key, later[i]) end
+    local sum
+    for i = 1, #later, 2 do
+      at, sum, units = entry(later[i], later[i + 1])
+      sum = (sum + change) % SET_MODULUS
+      if i == 1 then units = units + change end
+      if units > 0 then call('ZADD', key, later[i + 1], name(sum, units)) end
     end
+    if change > 0 then step.trim(key, sum, SET_MOST_SUM, at - keep, true) end
   end
-  if over > 0 then
-    retry = l.stop and release or leaves(over)
-  end
-  return over > 0, remaining, retry, release, reset
-end
 
--- trim joins up to SET_TRIM of the oldest members, while more than most units follow the oldest: these fill any limit, so
--- no answer changes until units are given back. Where refused calls are charged too, nothing is, and the members go.
-local function trim(key, sum, most, cut)
-  local first, units = entry(call('ZRANGE', key, '3', '3', 'WITHSCORES')), 0
-  for _ = 1, SET_TRIM do
-    if (sum - first.sum) % SET_MODULUS <= most then break end
-    call('ZREM', key, first.member)
-    if first.at > cut and mode ~= 1 then units = units + first.units end
-    first = entry(call('ZRANGE', key, '3', '3', 'WITHSCORES'))
-  end
-  if units > 0 then
-    call('ZREM', key, first.member)
-    call('ZADD', key, int(first.at), name(first.sum, math.min(first.units + units, MOST_OF_ENTRY)))
-  end
-end
-
-local function charge(subject)
-  local key, last, sum, units = subject.key, subject.last, subject.cost, subject.cost
-  if last then
-    sum = last.sum
-    if last.at == now then
-      units = math.min(units + last.units, MOST_OF_ENTRY)
-      sum = sum - last.units
+  -- give takes units from the oldest charges that are later than cut, and returns how many. It renames the members in
+  -- between that only longer windows count, so that these do not count what is given back. It looks at SET_GIVE members.
+  function step.give(key, now, keep, cut, cost)
+    local from, given, renamed, new = '(' .. int(math.max(0, now - keep)), 0, {}, {}
+    local old = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', SET_GIVE)
+    for i = 1, #old, 2 do
+      local at, sum, units = entry(old[i], old[i + 1])
+      if at <= cut then
+        renamed[#renamed + 1] = {sum, units}
+      else
+        if given == cost or units >= MOST_OF_ENTRY then break end
+        local less = math.min(units, cost - given)
+        given, new[i] = given + less, name(sum, units - less)
+        if less == units then new[i] = '' end
+      end
     end
-    sum = (sum + units) % SET_MODULUS
-  end
-  local member = name(sum, units)
-  call('ZADD', key, int(now), member)
-  if last and last.at == now and last.member ~= member then call('ZREM', key, last.member) end
-
-  -- The key keeps what any call so far has needed.
-  local keep = math.max(subject.keep, -(tonumber(call('ZSCORE', key, 'keep') or 0)))
-  local most = math.max(subject.units, -(tonumber(call('ZSCORE', key, 'units') or 0)))
-  call('ZADD', key, int(-keep), 'keep', int(-most), 'units')
-  begin(key)
-  local oldest = call('ZRANGE', key, '3', '4', 'WITHSCORES')
-  local first = entry(oldest)
-  local old = call('ZCOUNT', key, '0', int(now - keep)) -- always, so that a missing right shows at the first charge
-  if old > 0 then
-    call('ZREMRANGEBYRANK', key, '3', int(math.min(old, SET_OLD) + 2))
-  elseif call('ZCARD', key) > MOST_ENTRIES + 3 then -- three hold no charge
-    local next = entry({oldest[3], oldest[4]})
-    call('ZREM', key, first.member, next.member)
-    call('ZADD', key, oldest[4], name(next.sum, math.min(first.units + next.units, MOST_OF_ENTRY)))
-  end
-  local enough = mode == 1 and most or SET_MOST_SUM
-  if (sum - first.sum) % SET_MODULUS > enough then trim(key, sum, enough, now - keep) end
-  expire(key, keep)
-end
-
--- settle changes the units of a member and the sums of all later ones, with two commands a member. If SET_LATER
--- others have followed, or a clock that went back has moved the charge, more units are charged to the last
--- member, and fewer are not given back: the charge leaves by itself.
-local function settle(subject, at, change)
-  local key = subject.key
-  local later = call('ZRANGEBYSCORE', key, int(at), '+inf', 'WITHSCORES', 'LIMIT', '0', SET_LATER + 1)
-  local e = entry(later)
-  if not e or e.at ~= at or #later > 2 * SET_LATER then
-    if change < 0 then return end
-    later = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
-    e = entry(later)
-  end
-  -- A full member may stand for more than it holds: nothing is given back from it.
-  if not e or change < 0 and (e.units >= MOST_OF_ENTRY or e.units + change < 0) then return end
-  change = math.min(change, math.max(0, MOST_OF_ENTRY - e.units))
-  -- All are removed before any is added: a new name may be another's old one.
-  for i = 1, #later, 2 do call('ZREM', key, later[i]) end
-  for i = 1, #later, 2 do
-    local m = entry({later[i], later[i + 1]})
-    if i == 1 then m.units = m.units + change end
-    if m.units > 0 then call('ZADD', key, later[i + 1], name((m.sum + change) % SET_MODULUS, m.units)) end
-  end
-  if change > 0 then
-    local sum = (entry({later[#later - 1], later[#later]}).sum + change) % SET_MODULUS
-    local cut = tonumber(later[#later]) + (tonumber(call('ZSCORE', key, 'keep')) or 0) -- the score is minus that
-    trim(key, sum, SET_MOST_SUM, cut)
-  end
-end
-
--- give renames the members in between that only longer windows count, so that these do not count what is given back. It
--- looks at SET_GIVE members.
-local function give(subject)
-  local key, keep, cut, given = subject.key, tonumber(call('ZSCORE', subject.key, 'keep') or 0), now, 0
-  for _, l in ipairs(subject.limits) do cut = math.min(cut, l.cut) end
-  local from = '(' .. int(math.max(0, now + keep)) -- the score is minus the longest window
-  local old, new = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', SET_GIVE), {}
-  local renamed = {}
-  for i = 1, #old, 2 do
-    local m = entry({old[i], old[i + 1]})
-    if m.at <= cut then
-      renamed[#renamed + 1] = m
-    else
-      if given == subject.cost or m.units >= MOST_OF_ENTRY then break end
-      local units = math.min(m.units, subject.cost - given)
-      given, new[i] = given + units, name(m.sum, m.units - units)
-      if units == m.units then new[i] = '' end
+    if given == 0 then return 0 end
+    for i = 1, #old, 2 do
+      local renames = renamed[(i + 1) / 2]
+      if renames then new[i] = name((renames[1] + given) % SET_MODULUS, renames[2]) end
+      if new[i] then call('ZREM', key, old[i]) end
     end
+    for i = 1, #old, 2 do
+      if new[i] and new[i] ~= '' then call('ZADD', key, old[i + 1], new[i]) end
+    end
+    return given
   end
-  if given == 0 then return 0 end
-  for i = 1, #old, 2 do
-    local renames = renamed[(i + 1) / 2]
-    if renames then new[i] = name((renames.sum + given) % SET_MODULUS, renames.units) end
-    if new[i] then call('ZREM', key, old[i]) end
-  end
-  for i = 1, #old, 2 do
-    if new[i] and new[i] ~= '' then call('ZADD', key, old[i + 1], new[i]) end
-  end
-  return given
+
+  return step
 end
 
-return run(read, look, charge, settle, give)
+-- register returns the time of the first charge, the floor and the functions over the IDs; nothing without a set.
+local function register(key)
+  local call = redis.call
+  local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
+  if head[2] ~= '-inf' or #head[1] < 34 then return nil end
+  local born, floor = struct.unpack('>I7I7', head[1], 21)
+  local value = head[1]
+  return born, floor, memory(#value - 20, HASH_IDS, function(from, to)
+    return string.sub(value, from + 21, to + 21)
+  end, function(from, bytes)
+    local old = value
+    value = string.sub(value, 1, from + 20) .. bytes .. string.sub(value, from + #bytes + 21)
+    call('ZADD', key, '-inf', value) -- before ZREM, which Redis never refuses for memory
+    if old ~= value then call('ZREM', key, old) end
+  end)
+end
+
+-- SUBJECT
+    local keep, most, expires, born = 0, 0, 0, now + 1
+    local first = call('ZRANGE', key, '0', '2', 'WITHSCORES') -- the head and the two oldest members
+    local head, last_member, last_at, last_sum, last_units = first[1], nil, nil, 0, 0
+    if head then
+      if first[2] ~= '-inf' or #head < 34 or #head % 16 ~= 2 then
+        return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
+      end
+      keep, most, expires, born = unpack('>I7I6I7I7', head)
+      local last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+      last_member, last_at, last_sum, last_units = last[1], entry(last[1], last[2])
+      if last_at and last_at > now and mode ~= 2 then -- the clock went back
+        rarely().redate(key, now, keep, last_at, last_sum)
+        first = call('ZRANGE', key, '0', '2', 'WITHSCORES')
+        last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+        last_member, last_at, last_sum, last_units = last[1], entry(last[1], last[2])
+      end
+    end
+    if not last_at then last_sum, last_units = 0, 0 end
+    if mode == 2 then
+      rarely().settle(key, keep, instant, change)
+      return ''
+    end
+    local oldest_at, oldest_sum, oldest_units = entry(first[3], first[4])
+    local next_at, next_sum, next_units
+
+    -- The charge is a member of its own, or joins the last one in the same microsecond.
+    local units_now, added = adds, adds
+    if last_at == now then
+      units_now = math.min(adds + last_units, MOST_OF_ENTRY)
+      added = units_now - last_units
+    end
+    local longest, largest, least = keep, most, now
+    for _ = 1, limits do
+-- LIMIT
+      if window > longest then longest = window end
+      if units > largest then largest = units end
+      if cut < least then least = cut end
+
+      -- Find the first member that counts.
+      local used, since, sum_there, units_there = 0, nil, nil, nil
+      if last_at and last_at > cut then
+        if oldest_at > cut then
+          since, sum_there, units_there = oldest_at, oldest_sum, oldest_units
+        else
+          if not next_at then next_at, next_sum, next_units = entry(first[5], first[6]) end
+          since, sum_there, units_there = next_at, next_sum, next_units
+          if since <= cut then
+            local found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', cut), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+            since, sum_there, units_there = entry(found[1], found[2])
+          end
+        end
+        used = (last_sum - sum_there + units_there) % SET_MODULUS
+      end
+
+      -- Decide, and answer.
+      local remaining, retry, release, reset, ends = units - used, 0, 0, 0, last_at
+      local refused = asked > remaining
+      if refused then
+        mask = mask + bit
+        if sure and adds > 0 then again = true end
+      elseif adds > 0 then
+        remaining, used, since, ends = remaining - added, used + adds, since or now, now
+        if remaining < 0 then again = true end -- mode 5
+      end
+      if used > 0 and stop then
+        release, reset = stop - now, stop - now
+      elseif used > 0 then
+        release, reset = since + window - now, ends + window - now
+        if remaining < 0 and not again and 1 - remaining > units_there then
+          release = rarely().departure(key, sum_there, units_there, 1 - remaining) + window - now
+        end
+      end
+      if refused and used > 0 then
+        retry = release
+        if not stop and asked ~= 1 and not again then
+          retry = since + window - now
+          if asked - remaining > units_there then
+            retry = rarely().departure(key, sum_there, units_there, asked - remaining) + window - now
+          end
+        end
+      end
+      if remaining < 0 then remaining = 0 end
+      bit, out = bit * 2, out .. pack('>I8I8I8I8', remaining, retry, release, reset)
+    end
+
+    writes = adds > 0 and (mask == 0 or sure) and (subjects > 1 or at > #request)
+    if mode == 6 then
+      if charges then given, again = rarely().give(key, now, keep, least, cost), true end
+    elseif writes then
+      charged = true
+      local sum, ends = (last_sum + added) % SET_MODULUS, now + math.max(longest, lives)
+      local member, score = string.format('%.0f:%.0f', sum, units_now), string.format('%.0f', now)
+      if now < born or expires < ends or longest > keep or largest > most then
+        local outlives = expires < ends
+        if outlives then expires = 2 * ends - now end
+        local new = pack('>I7I6I7I7', longest, largest, expires, math.min(born, now))
+          .. (head and string.sub(head, 28) or '\0\0\0\0\0\0\0')
+        call('ZADD', key, score, member, '-inf', new)
+        if head and new ~= head then call('ZREM', key, head) end
+        if not head then call('ZCOUNT', key, '0', score) end -- so that a missing right shows at the first charge
+        if outlives then call('PEXPIRE', key, string.format('%.0f', math.ceil((expires - now) / 1000) + 1)) end
+      else
+        call('ZADD', key, score, member)
+      end
+      if last_at == now and added > 0 then call('ZREM', key, last_member) end
+
+      -- Make room: what no window counts goes, and the oldest member of too many joins the next.
+      local gone = now - longest
+      if oldest_at and oldest_at <= gone then
+        if not next_at then next_at, next_sum, next_units = entry(first[5], first[6]) end
+        local old = 1
+        if next_at and next_at <= gone then old = math.min(call('ZCOUNT', key, '0', string.format('%.0f', gone)), SET_OLD) end
+        call('ZREMRANGEBYRANK', key, '1', old)
+      elseif oldest_at and (sum - oldest_sum) % SET_MODULUS >= MOST_ENTRIES and call('ZCARD', key) > MOST_ENTRIES + 1 then
+        rarely().join(key)
+        again = true
+      end
+      local enough = mode == 1 and largest or SET_MOST_SUM
+      if oldest_at and (sum - oldest_sum) % SET_MODULUS > enough then
+        rarely().trim(key, sum, enough, gone, mode ~= 1)
+        again = true
+      end
+    end

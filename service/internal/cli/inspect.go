@@ -29,8 +29,7 @@ limits so far.
 
 The command only reads, in one step: a few milliseconds of Redis for a log of 100,000 entries, and
 up to half a second for a sorted set of as many. It needs the rights that sash doctor prints for a
-limiter, +memory|usage for the memory, and +hlen +hgetall for sliding-counter, fixed-window and
-gcra.
+limiter, and +memory|usage for the memory.
 
 The key is used as it is, as in sash peek. Keys that Go programs build with sash.Key, and those of
 sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
@@ -128,9 +127,6 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
 	state, err := to.store.Inspect(ctx, key, policy)
-	if redisstore.Misconfigured(err) {
-		err = fmt.Errorf("%w (if the user lacks a right: inspect needs those of a limiter, and +hlen +hgetall)", err)
-	}
 	if err != nil {
 		return to.explain(redisclient.Remedy(err))
 	}
