@@ -24,12 +24,16 @@ func (c *contender) ask(ctx context.Context, key string, units int64, window tim
 	return err == nil && *a.Allowed, err
 }
 
+// key returns a key of this contender alone. sash serve keeps a refusal for a second, even if Redis is emptied, and all
+// contenders over RESP ask it.
+func (c *contender) key(name string) string { return name + ":" + c.name }
+
 // check reports whether the contender enforces a limit: figures compare only if all do the same work.
 func (c *contender) check(ctx context.Context) error {
 	const calls = checkUnits + 10
 	admitted := 0
 	for range calls {
-		allowed, err := c.ask(ctx, "check", checkUnits, checkWindow)
+		allowed, err := c.ask(ctx, c.key("check"), checkUnits, checkWindow)
 		if err != nil {
 			return err
 		}

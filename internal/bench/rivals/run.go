@@ -197,7 +197,7 @@ func (r *run) exactness(ctx context.Context) error {
 		var last error
 		var mu sync.Mutex
 		c.count = exactness.Run(exactWindow, func() (bool, error) {
-			allowed, err := c.ask(ctx, "hot", exactUnits, exactWindow)
+			allowed, err := c.ask(ctx, c.key("hot"), exactUnits, exactWindow)
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()

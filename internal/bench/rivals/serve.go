@@ -144,13 +144,14 @@ func (d *desk) load(r request) answer {
 	var a answer
 	times := hdrhistogram.New(1, time.Minute.Nanoseconds(), 3)
 	var group sync.WaitGroup
-	began := time.Now()
-	end := began.Add(time.Duration(r.ForMS) * time.Millisecond)
+	start := make(chan struct{})
 	for range r.Callers {
 		group.Go(func() {
 			var decisions, admitted, failed int64
 			own := hdrhistogram.New(1, time.Minute.Nanoseconds(), 3)
-			for now := time.Now(); now.Before(end); {
+			<-start
+			now := time.Now() // on a busy machine, a goroutine may start late
+			for end := now.Add(time.Duration(r.ForMS) * time.Millisecond); now.Before(end); {
 				allowed, err := d.decide(context.Background(), names[rand.IntN(len(names))])
 				after := time.Now()
 				_ = own.RecordValue(min(after.Sub(now), time.Minute).Nanoseconds()) // within its range
@@ -169,6 +170,8 @@ func (d *desk) load(r request) answer {
 			times.Merge(own)
 		})
 	}
+	began := time.Now()
+	close(start)
 	group.Wait()
 	a.MS = float64(time.Since(began).Microseconds()) / 1000
 	a.P50, a.P99 = float64(times.ValueAtQuantile(50))/1000, float64(times.ValueAtQuantile(99))/1000

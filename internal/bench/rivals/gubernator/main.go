@@ -140,13 +140,14 @@ func load(decide func(key string) (bool, error), r request) map[string]any {
 	var times []time.Duration
 	var admitted, failed int
 	var group sync.WaitGroup
-	began := time.Now()
-	end := began.Add(time.Duration(r.ForMS) * time.Millisecond)
+	start := make(chan struct{})
 	for range r.Callers {
 		group.Go(func() {
 			var own []time.Duration
 			yes, no := 0, 0
-			for now := time.Now(); now.Before(end); {
+			<-start
+			now := time.Now() // on a busy machine, a goroutine may start late
+			for end := now.Add(time.Duration(r.ForMS) * time.Millisecond); now.Before(end); {
 				allowed, err := decide(names[rand.IntN(len(names))])
 				after := time.Now()
 				own = append(own, after.Sub(now))
@@ -162,6 +163,8 @@ func load(decide func(key string) (bool, error), r request) map[string]any {
 			times, admitted, failed = append(times, own...), admitted+yes, failed+no
 		})
 	}
+	began := time.Now()
+	close(start)
 	group.Wait()
 	took := time.Since(began)
 	slices.Sort(times)
