@@ -61,7 +61,7 @@ var programs = []Program{
 const installTime = 5 * time.Minute
 
 // install copies the program's folder below a directory and installs it there, unless that has been done with the same
-// files. It returns the directory in which the program starts.
+// files and commands. It returns the directory in which the program starts.
 func (p Program) install(ctx context.Context, below string) (dir string, err error) {
 	if p.Name == "" {
 		return "", nil
@@ -70,7 +70,7 @@ func (p Program) install(ctx context.Context, below string) (dir string, err err
 	if err != nil {
 		return "", err
 	}
-	sum, err := sumOf(files)
+	sum, err := p.sum(files)
 	if err != nil {
 		return "", err
 	}
@@ -98,9 +98,10 @@ func (p Program) install(ctx context.Context, below string) (dir string, err err
 	return dir, os.WriteFile(installed, []byte(sum), 0o644)
 }
 
-// sumOf returns a sum of the names and the contents of all files.
-func sumOf(files fs.FS) (string, error) {
+// sum returns a sum of the commands that install the program, and of the names and the contents of its files.
+func (p Program) sum(files fs.FS) (string, error) {
 	sum := sha256.New()
+	fmt.Fprintf(sum, "%q\n", p.Get)
 	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"example.com/sash/internal/bench/report"
@@ -74,7 +75,7 @@ func TestTheProgramInGo(t *testing.T) {
 	}
 }
 
-// A program is installed once, and again if its files change or if it did not end well.
+// A program is installed once, and again if its commands change or if that failed.
 func TestInstall(t *testing.T) {
 	below := t.TempDir()
 	p := Program{Name: "python", Get: [][]string{{"sh", "-c", "echo got >>../log"}, {"false"}}}
@@ -91,9 +92,7 @@ func TestInstall(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(below, "python", ".installed"), []byte("other files"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p.Get = append(p.Get, []string{"true"})
 	if _, err := p.install(t.Context(), below); err != nil {
 		t.Fatal(err)
 	}
@@ -103,5 +102,20 @@ func TestInstall(t *testing.T) {
 	p.Get = [][]string{{"no-such-mvn"}}
 	if _, err := p.install(t.Context(), t.TempDir()); err == nil || err.Error() != "there is no no-such-mvn" {
 		t.Errorf("a program that is missing: %v", err)
+	}
+}
+
+// A program is installed again if a file has another name or other contents.
+func TestSumOfFiles(t *testing.T) {
+	sums := map[string]bool{}
+	for _, files := range []fstest.MapFS{{"a": {Data: []byte("1")}}, {"a": {Data: []byte("2")}}, {"b": {Data: []byte("1")}}} {
+		sum, err := Program{}.sum(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[sum] = true
+	}
+	if len(sums) != 3 {
+		t.Errorf("three folders have %d sums", len(sums))
 	}
 }
