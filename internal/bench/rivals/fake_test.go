@@ -50,11 +50,15 @@ func fake(way string) {
 		fmt.Println(`{"runtime": "fake", "contenders": []}`)
 	}
 	fmt.Printf(`{"runtime": "fake 1", "contenders": [{"name": %q, "version": "1.0"}]}`+"\n", way)
-	admitted := map[string]int64{}
+	admitted, calls := map[string]int64{}, 0
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var r request
 		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
 			panic(err)
+		}
+		if calls++; way == "slow at first" && calls == 1 {
+			fmt.Println(`{"error": "no answer within the budget"}`)
+			continue
 		}
 		switch way {
 		case "dies":

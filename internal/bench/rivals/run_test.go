@@ -31,7 +31,7 @@ func startRun(t *testing.T, all ...Program) *run {
 func TestTheRestGoesOn(t *testing.T) {
 	r := startRun(t,
 		self(t, "fake", "good"), self(t, "fake", "dies"), self(t, "fake", "an error"), self(t, "fake", "admits everything"),
-		self(t, "fake", "refuses under load"), self(t, "fake", "garbage at start"),
+		self(t, "fake", "refuses under load"), self(t, "fake", "garbage at start"), self(t, "fake", "slow at first"),
 		Program{Rivals: "bucket4j", Start: []string{"no-such-java"}})
 	if err := r.checks(t.Context()); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestTheRestGoesOn(t *testing.T) {
 			t.Errorf("%q is not among what is missing: %q", want, r.missing)
 		}
 	}
-	if len(r.missing) != 6 || len(r.contenders) != 1 || r.contenders[0].name != "good" {
+	if len(r.missing) != 6 || len(r.contenders) != 2 || r.contenders[0].name != "good" || r.contenders[1].name != "slow at first" {
 		t.Fatalf("%d are missing, and %d measured", len(r.missing), len(r.contenders))
 	}
 	for i, f := range r.contenders[0].figures {
