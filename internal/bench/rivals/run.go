@@ -5,9 +5,11 @@ import (
 	_ "embed"
 	"errors"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"example.com/sash/internal/bench/exactness"
@@ -58,7 +60,8 @@ type run struct {
 
 // Run measures everything that can be had and adds it to the report.
 func Run(to *report.Report) error {
-	ctx := context.Background()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop() // until then, an interrupted run ends what it has started
 	s, err := server.Start()
 	if err != nil {
 		return err
@@ -122,15 +125,19 @@ func (r *run) misses(what string, err error) {
 }
 
 // each runs a step for every contender, from one of them on, on an empty server. It drops contenders that fail, and
-// returns only errors of the server.
-func (r *run) each(from int, step func(*contender) error) error {
+// returns only errors of the server and of the context.
+func (r *run) each(ctx context.Context, from int, step func(*contender) error) error {
 	var failed []*contender
 	for i := range r.contenders {
 		c := r.contenders[(i+from)%len(r.contenders)]
 		if err := r.server.Flush(); err != nil {
 			return err
 		}
-		if err := step(c); err != nil {
+		err := step(c)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
 			r.misses(c.name, err)
 			failed = append(failed, c)
 		}
@@ -144,7 +151,7 @@ func (r *run) each(from int, step func(*contender) error) error {
 
 // checks asks whether the contenders enforce a limit, and warms them up: a virtual machine compiles what runs often.
 func (r *run) checks(ctx context.Context) error {
-	return r.each(0, func(c *contender) error {
+	return r.each(ctx, 0, func(c *contender) error {
 		c.figures = make([]load.Figures, len(workloads))
 		if err := c.check(ctx); err != nil {
 			return err
@@ -159,7 +166,7 @@ func (r *run) rounds(ctx context.Context) error {
 	for i, w := range workloads {
 		r.Say("%s", w.name)
 		for round := range r.ClientRounds {
-			if err := r.each(round, func(c *contender) error { return r.once(ctx, c, i) }); err != nil {
+			if err := r.each(ctx, round, func(c *contender) error { return r.once(ctx, c, i) }); err != nil {
 				return err
 			}
 		}
@@ -188,7 +195,7 @@ func (r *run) once(ctx context.Context, c *contender, i int) error {
 // exactness counts what each contender admits in its worst window; in a quick run, the first of each program.
 func (r *run) exactness(ctx context.Context) error {
 	seen := map[*child]bool{}
-	return r.each(0, func(c *contender) error {
+	return r.each(ctx, 0, func(c *contender) error {
 		if r.Quick && seen[c.child] {
 			return nil
 		}

@@ -1,6 +1,8 @@
 package rivals
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -53,6 +55,17 @@ func TestTheRestGoesOn(t *testing.T) {
 			t.Errorf("%s: %v decisions a second", workloads[i].name, f.PerSecond)
 		}
 	}
+}
+
+// A run that is interrupted ends, and does not take that for a rival's failure.
+func TestAnInterruptedRunEnds(t *testing.T) {
+	r := startRun(t, self(t, "fake", "hangs"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := r.checks(ctx); !errors.Is(err, context.DeadlineExceeded) || len(r.missing) > 0 {
+		t.Errorf("the error is %v; missing are %q", err, r.missing)
+	}
+	gone(t, r.contenders[0].child.cmd.Process.Pid)
 }
 
 // Every contender of the program in Go decides on Redis, or asks a service, and enforces the limit.
