@@ -90,17 +90,23 @@ func load(names ...string) *Script {
 	return NewScript(names[len(names)-1], text).With(threshold.Scripts)
 }
 
-// shared returns the script of an algorithm that decides by shared.lua, named after the last file. Each file stands in for a
-// mark of those before it; what it has above the mark is put at the front.
+// shared returns the script of an algorithm that decides by shared.lua, named after the last file. What the first file has
+// from a mark on, and the next one from its mark on, stands where the same mark is; what comes before is put at the front.
 func shared(names ...string) *Script {
 	source := load("shared.lua").source
-	for i, mark := range []string{"-- SUBJECT\n", "-- COUNT\n"}[:len(names)] {
-		functions, part, _ := strings.Cut(load(names[i]).source, mark)
-		source = functions + strings.Replace(source, mark, part, 1)
-	}
+	put := func(mark, text string) { source = strings.Replace(source, mark, text, 1) }
 	_, limit, _ := strings.Cut(load("limit.lua").source, "-- LIMIT\n")
-	source = load("register.lua").source + strings.Replace(source, "-- LIMIT\n", limit, 1)
-	return NewScript(names[len(names)-1], source).With(threshold.Scripts)
+	functions, rest, _ := strings.Cut(load(names[0]).source, "-- REGISTER\n")
+	register, subject, _ := strings.Cut(rest, "-- SUBJECT\n")
+	put("-- REGISTER\n", load("register.lua").source+register)
+	put("-- SUBJECT\n", subject)
+	put("-- LIMIT\n", limit)
+	for _, name := range names[1:] {
+		before, count, _ := strings.Cut(load(name).source, "-- COUNT\n")
+		functions += before
+		put("-- COUNT\n", count)
+	}
+	return NewScript(names[len(names)-1], functions+source).With(threshold.Scripts)
 }
 
 // around returns the script of some files, the last of which makes the decision of another script where it says DECIDE.

@@ -416,7 +416,8 @@ var mutants = []struct {
 		{"the second window is not checked", "refused = x + asked > units", "refused = x + asked > units and bit == 1"},
 		{"a window has another's place", "if known_as ~= name then", "if not known_as then"},
 		{"other windows are forgotten", "if not asked_too and n < 255 then", "if false then"},
-		{"the value is not written anew", "if same and ends <= expires and now >= born then", "if known > 0 then"},
+		{"the expiry is not written down", "pack('>I7', ends) .. windows", "pack('>I7', 2^52) .. windows"},
+		{"the expiry stays", "        call('PEXPIRE', key, string.format('%.0f', math.ceil((ends - now) / 1000) + 1))\n", ""},
 		{"a refusal is charged", "writes = adds > 0 and (mask == 0 or sure)", "writes = adds > 0"},
 		{"a mixed answer is that of the first pass", "(mask == 0 or mask == bit - 1 or not asks)", "true"},
 		{"subjects are charged as they are looked at", "asks, charges, sure = mode < 5, subjects == 1,", "asks, charges, sure = mode < 5, true,"},
@@ -424,13 +425,13 @@ var mutants = []struct {
 	{"counter.lua", sash.SlidingCounter, []mutant{
 		{"one unit too many", "used + asked > units", "used + asked > units + 1"},
 		{"the bucket before is forgotten", "x, y = 0, x\n", "x, y = 0, 0\n"},
-		{"the key goes with its bucket", "ends = math.max(ends, start + 2 * window)", "ends = math.max(ends, start + window)"},
+		{"the key goes with its bucket", "then ends = start + 2 * window end", "then ends = start + window end"},
 		{"a refusal is charged", "writes = adds > 0 and (mask == 0 or sure)", "writes = adds > 0"},
 	}},
 	{"gcra.lua", sash.GCRA, []mutant{
 		{"the debt is kept to six digits", "time, x = now, owed", "time, x = now, tonumber(string.format('%.6g', owed))"},
 		{"a clock that goes back locks out", "if time > now then time, back = now, true end", ""},
-		{"a late call pays nothing", "local owed, units_added = math.max(0, x - (now - time)), adds", "local owed, units_added = x, adds"},
+		{"a late call pays nothing", "units_added, most = x - (now - time), adds", "units_added, most = x, adds"},
 		{"the key goes before the debt is paid", "if now + owed > expires then", "if expires == 0 then"},
 	}},
 }

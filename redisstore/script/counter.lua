@@ -5,26 +5,27 @@
 -- Invariants: the key lives until the end of the bucket after the latest; a clock that went back moves the counts
 -- to the bucket of now, once.
 
--- wait returns the smallest time after which a counter falls to a goal if no call comes until then: it solves for the time
--- elapsed, and corrects the rounding of the division.
+-- below reports whether at most a goal counts so long after the current bucket began.
+local function below(goal, at, window, x, y)
+  if at < window then return y * (window - at) / window <= goal - x end
+  return at >= 2 * window or x * (2 * window - at) / window <= goal
+end
+
+-- wait returns the time after which a counter that is above a goal falls to it if no call comes until then: it solves for
+-- the time, and corrects the rounding of the division.
 local function wait(elapsed, window, x, y, goal)
-  local function used(d)
-    local at = elapsed + d
-    if at < window then return x + math.ceil(y * (window - at) / window) end
-    if at < 2 * window then return math.ceil(x * (2 * window - at) / window) end
-    return 0
-  end
-  if used(0) <= goal then return 0 end
-  local d
+  local at
   if goal >= x then
-    d = window - math.floor((goal - x) * window / y) - elapsed
+    at = (goal - x) * window / y
+    at = window - (at - at % 1)
   else
-    d = 2 * window - math.floor(goal * window / x) - elapsed
+    at = goal * window / x
+    at = 2 * window - (at - at % 1)
   end
-  if d < 1 then d = 1 end
-  while d > 1 and used(d - 1) <= goal do d = d - 1 end
-  while used(d) > goal do d = d + 1 end
-  return d
+  if at <= elapsed then at = elapsed + 1 end
+  while at > elapsed + 1 and below(goal, at - 1, window, x, y) do at = at - 1 end
+  while not below(goal, at, window, x, y) do at = at + 1 end
+  return at - elapsed
 end
 
 -- COUNT
@@ -55,9 +56,9 @@ end
         remaining, retry, release, reset = units - used, 0, 0, 0
         if remaining < 0 then remaining = 0 end
         if used > 0 then
-          if refused then retry = wait(elapsed, window, x, y, units - asked) end
-          release = wait(elapsed, window, x, y, math.min(used, units) - 1)
+          release = wait(elapsed, window, x, y, (used < units and used or units) - 1)
+          if refused then retry = asked == 1 and release or wait(elapsed, window, x, y, units - asked) end
           reset = (x > 0 and 2 * window or window) - elapsed
         end
-        ends = math.max(ends, start + 2 * window)
+        if start + 2 * window > ends then ends = start + 2 * window end
       end

@@ -9,7 +9,8 @@
       local units, window, start, stop, cut, name
       units, window, at = unpack('>I5I7', request, at)
       if window > 0 then
-        name, start, cut = window, instant - instant % window, math.max(0, instant - window)
+        name, start, cut = window, instant - instant % window, instant - window
+        if cut < 0 then cut = 0 end -- a clock near 1970
       else
         local id, b0, b1, b2, b3
         window, id, b0, b1, b2, b3, at = unpack('>I7I4I7I7I7I7', request, at)

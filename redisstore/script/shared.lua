@@ -27,10 +27,16 @@ local mode = string.byte(request)
 local asks, charges, sure = mode < 5, subjects == 1, mode == 1 or mode == 5
 local instant, lives, change, given, refusals, answered, id, ids = now, 0, nil, nil, nil, nil, nil, nil
 
+-- registers returns register and write_again, which few calls need.
+local function registers()
+-- REGISTER
+  return register, write_again
+end
+
 if mode == 2 then
   local becomes, ends
   instant, becomes, ends = unpack('>I7I5I7', request, #request - 26)
-  local born, floor, known = register(KEYS[1])
+  local born, floor, known = registers()(KEYS[1])
   if not born or now >= ends or instant < born then return '' end
   change = becomes - unpack('>I5', request, 9)
   id = string.sub(request, -8)
@@ -53,6 +59,7 @@ while true do
   if mode == 2 then return '' end
   if at <= #request then -- an ID, which is looked up before anything is charged
     id, request = string.sub(request, at), string.sub(request, 1, at - 1)
+    local register, write_again = registers()
     local born, _, known = register(KEYS[1])
     local ends, was = 0, nil
     if born then ends, was = known.find(id) end
@@ -70,7 +77,7 @@ while true do
     charges, sure = true, true -- several subjects
   else
     if charged and id then
-      local _, _, known = register(KEYS[1])
+      local _, _, known = registers()(KEYS[1])
       known.put(id, now + lives, mask, now)
     end
     if not again and (mask == 0 or mask == bit - 1 or not asks) then

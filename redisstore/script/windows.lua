@@ -11,6 +11,7 @@
 -- Invariants: the key lives until expires, at least as long as a window counts anything. A key keeps the windows of all
 -- requests, up to 255.
 
+-- REGISTER
 -- register returns the time of the first charge, the floor and the functions over the IDs; nothing without a value.
 local function register(key)
   local value = redis.call('GETRANGE', key, '0', '8')
@@ -58,6 +59,9 @@ end
       if writes and lives > 0 then ends = math.max(ends, now + lives) end
       if same and ends <= expires and now >= born then
         call('SETRANGE', key, '9', windows)
+      elseif same and now >= born then
+        call('SETRANGE', key, '2', pack('>I7', ends) .. windows)
+        call('PEXPIRE', key, string.format('%.0f', math.ceil((ends - now) / 1000) + 1))
       else
         local rest, n = known > 0 and call('GETRANGE', key, 9 + 30 * known, '-1') or pack('>I7I7', now, 0), limits
         if now < born and writes then rest = pack('>I7', now) .. string.sub(rest, 8) end

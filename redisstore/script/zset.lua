@@ -140,6 +140,7 @@ local function rarely()
   return step
 end
 
+-- REGISTER
 -- register returns the time of the first charge, the floor and the functions over the IDs; nothing without a set.
 local function register(key)
   local call = redis.call
