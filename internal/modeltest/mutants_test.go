@@ -385,7 +385,7 @@ var mutants = []struct {
 			"local member, score = string.format('%.0f:%.0f', sum, units_now),", "local member, score = string.format('%.0f', now),"},
 		{"the time is concatenated as a number", "call('ZADD', key, score, member)", "call('ZADD', key, '' .. now, member)"},
 		{"it trims first", "local oldest_at, oldest_sum", "call('ZREMRANGEBYSCORE', key, '0', string.format('%.0f', now - keep))\n    local oldest_at, oldest_sum"},
-		{"an entry at the edge still counts", "math.max(0, instant - window)", "math.max(0, instant - window - 1)"},
+		{"an entry at the edge still counts", "instant - instant % window, instant - window\n", "instant - instant % window, instant - window - 1\n"},
 		{"the expiry is in seconds, rounded down",
 			"call('PEXPIRE', key, string.format('%.0f', math.ceil((expires - now) / 1000) + 1))", "call('EXPIRE', key, string.format('%.0f', math.floor((expires - now) / 2000000)))"},
 		{"no expiry", "if outlives then call(", "if false then call("},

@@ -50,7 +50,8 @@ end
           x, y, given = x - since, y - before, math.max(given or 0, before + since)
         end
         local elapsed = now - start
-        local used = x + math.ceil(y * (window - elapsed) / window)
+        local used = x
+        if y > 0 then used = x + math.ceil(y * (window - elapsed) / window) end
         refused = used + asked > units
         if sure or not refused then x, used = x + adds, used + adds end
         remaining, retry, release, reset = units - used, 0, 0, 0

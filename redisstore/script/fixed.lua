@@ -16,7 +16,10 @@
         end
         refused = x + asked > units
         if sure or not refused then x = x + adds end
-        remaining, retry, release = math.max(0, units - x), refused and stop - now or 0, x > 0 and stop - now or 0
+        remaining, retry, release = units - x, 0, 0
+        if remaining < 0 then remaining = 0 end
+        if x > 0 then release = stop - now end
+        if refused then retry = release end
         reset = release
         if stop > ends then ends = stop end
       end

@@ -23,9 +23,10 @@ local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local request, subjects = ARGV[1], #KEYS
-local mode = string.byte(request)
+local mode, _, first_cost, first_limits = unpack('>I1I7I5I1', request)
 local asks, charges, sure = mode < 5, subjects == 1, mode == 1 or mode == 5
-local instant, lives, change, given, refusals, answered, id, ids = now, 0, nil, nil, nil, nil, nil, nil
+local single = charges and first_limits == 1 -- its answer needs no joining
+local instant, lives, change, given, refusals, answered, id = now, 0, nil, nil, nil, nil, nil
 
 -- registers returns register and write_again, which few calls need.
 local function registers()
@@ -38,7 +39,7 @@ if mode == 2 then
   instant, becomes, ends = unpack('>I7I5I7', request, #request - 26)
   local born, floor, known = registers()(KEYS[1])
   if not born or now >= ends or instant < born then return '' end
-  change = becomes - unpack('>I5', request, 9)
+  change = becomes - first_cost
   id = string.sub(request, -8)
   if id ~= '\0\0\0\0\0\0\0\0' then
     if known.find(id) > now or change < 0 and ends <= floor then return '' end
@@ -47,16 +48,17 @@ if mode == 2 then
 end
 
 while true do
-  local mask, bit, out, at, again, charged = 0, 1, '', 9, false, false
+  local mask, bit, out, at, again, charged = 0, 1, '', 15, false, false
   for s = 1, subjects do
     local key = KEYS[s]
-    local cost, limits, from = unpack('>I5I1', request, at)
+    local cost, limits = first_cost, first_limits
+    if s > 1 then cost, limits, at = unpack('>I5I1', request, at) end
     local asked, adds, writes = asks and cost or 0, charges and mode ~= 6 and cost or 0, false
-    at = from
 -- SUBJECT
   end
 
   if mode == 2 then return '' end
+  if not single then out = pack('>i8I8', mask, now) .. out end
   if at <= #request then -- an ID, which is looked up before anything is charged
     id, request = string.sub(request, at), string.sub(request, 1, at - 1)
     local register, write_again = registers()
@@ -70,10 +72,11 @@ while true do
     else
       lives = REPEAT_MS * 1000
     end
-  elseif refusals or mode ~= 6 and not charges and mask ~= 0 and not sure then
-    return pack('>i8I8', refusals or mask, answered or now) .. out
+  elseif refusals then
+    return pack('>i8I8', refusals, answered or now) .. string.sub(out, 17)
   elseif not charges then
-    if mode == 6 then return pack('>i8I8', mask, now) .. out .. pack('>I8', given) end
+    if mode == 6 then return out .. pack('>I8', given) end
+    if mask ~= 0 and not sure then return out end
     charges, sure = true, true -- several subjects
   else
     if charged and id then
@@ -81,7 +84,6 @@ while true do
       known.put(id, now + lives, mask, now)
     end
     if not again and (mask == 0 or mask == bit - 1 or not asks) then
-      out = pack('>i8I8', mask, now) .. out
       return mode == 6 and out .. pack('>I8', given) or out
     end
     charges, asks = false, asks and mask > 0

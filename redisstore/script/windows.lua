@@ -23,7 +23,7 @@ end
 
 -- SUBJECT
     local value = call('GETRANGE', key, '0', '127')
-    local known, expires, born = 0, 0, now
+    local known, expires = 0, 0
     if value ~= '' then
       local version
       if #value > 52 then
@@ -33,7 +33,6 @@ end
       if version ~= 1 or known == 0 or #value < 23 + 30 * known then
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a window of this version')
       end
-      born = unpack('>I7', value, 10 + 30 * known)
     end
     local windows, ends, same, back = '', 0, true, false
     for i = 1, limits do
@@ -50,12 +49,17 @@ end
       windows = windows .. pack('>I7I7dd', name, time, x, y)
       if refused then mask = mask + bit end
       bit = bit * 2
-      if mode ~= 2 then out = out .. pack('>I8I8I8I8', remaining, retry, release, reset) end
+      if single and mode ~= 2 then
+        out = pack('>i8I8I8I8I8I8', mask, now, remaining, retry, release, reset)
+      elseif mode ~= 2 then
+        out = out .. pack('>I8I8I8I8', remaining, retry, release, reset)
+      end
     end
 
     writes = adds > 0 and (mask == 0 or sure) and (subjects > 1 or at > #request) or mode == 6 and charges and given > 0
     if writes then charged = true end
     if writes or mode == 2 or back and (adds == 0 or mask == bit - 1 and not sure) then
+      local born = known > 0 and unpack('>I7', value, 10 + 30 * known) or now
       if writes and lives > 0 then ends = math.max(ends, now + lives) end
       if same and ends <= expires and now >= born then
         call('SETRANGE', key, '9', windows)

@@ -241,7 +241,12 @@ end
         end
       end
       if remaining < 0 then remaining = 0 end
-      bit, out = bit * 2, out .. pack('>I8I8I8I8', remaining, retry, release, reset)
+      bit = bit * 2
+      if single then
+        out = pack('>i8I8I8I8I8I8', mask, now, remaining, retry, release, reset)
+      else
+        out = out .. pack('>I8I8I8I8', remaining, retry, release, reset)
+      end
     end
 
     writes = adds > 0 and (mask == 0 or sure) and (subjects > 1 or at > #request)

@@ -95,12 +95,16 @@ func (r *recorder) Run(_ context.Context, script *redisstore.Script, keys []stri
 
 func (r *recorder) Cluster() bool { return false }
 
-// sortedSet is the script that services write by hand: one call per limit.
-func sortedSet() contender {
-	script := redisstore.NewScript("sortedset.lua", SortedSet)
+// sortedSet is the script that services write by hand.
+func sortedSet() contender { return byHand("sorted set by hand", SortedSet) }
+
+// byHand is a script that takes the window, the units, the cost and a text unique to the call, and answers whether it
+// admits and what is left: one call per limit.
+func byHand(name, text string) contender {
+	script := redisstore.NewScript(name, text)
 	serial := 0
 	return contender{
-		name: "sorted set by hand",
+		name: name,
 		calls: func(j job) []call {
 			var all []call
 			for i, l := range j.limits {
@@ -113,8 +117,8 @@ func sortedSet() contender {
 		},
 		read: func(_ job, reply any) (bool, int64, error) {
 			all, ok := reply.([]any)
-			if !ok || len(all) != 3 {
-				return false, 0, fmt.Errorf("redisbench: the sorted set answered %v", reply)
+			if !ok || len(all) < 3 {
+				return false, 0, fmt.Errorf("redisbench: %s answered %v", name, reply)
 			}
 			left, _ := all[1].(int64)
 			return all[0] == int64(1), left, nil

@@ -1,6 +1,7 @@
 package redisbench
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,6 +38,41 @@ func TestEveryContenderEnforcesTheLimit(t *testing.T) {
 			two := job{"two", 1, []sash.Limit{sash.Every(50, time.Hour), sash.Every(30, 2*time.Hour)}}
 			if got, err := b.decide(c, []job{two}, 80); err != nil || got.allowed != 30 {
 				t.Errorf("two limits: admitted %d of 80, %v; the smaller is 30", got.allowed, err)
+			}
+		})
+	}
+}
+
+// The leanest scripts answer as Sash does, so that their figures compare: they admit as much, and say how much is left.
+func TestTheLeanestScriptsGiveTheSameAnswers(t *testing.T) {
+	s, err := server.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	b := bench{s}
+	for _, p := range contenders().pairs() {
+		t.Run(p.ours.name, func(t *testing.T) {
+			if err := b.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			for _, cost := range []int64{1, 7} {
+				one := job{fmt.Sprint("cost", cost), cost, []sash.Limit{sash.Every(50, 24*time.Hour)}}
+				for i := range int64(60) {
+					ours, err := b.decide(p.ours, []job{one}, 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					theirs, err := b.decide(p.leanest, []job{one}, 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					admits := (i+1)*cost <= 50
+					if (ours.allowed == 1) != admits || (theirs.allowed == 1) != admits || admits && theirs.left != ours.left {
+						t.Fatalf("call %d of cost %d: Sash admits %d and has %d left, the leanest script %d and %d",
+							i, cost, ours.allowed, ours.left, theirs.allowed, theirs.left)
+					}
+				}
 			}
 		})
 	}

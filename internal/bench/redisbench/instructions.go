@@ -91,6 +91,9 @@ func counts() []count {
 	for _, other := range l.others {
 		all = append(all, count{other, withRoom(1), 1000, 1})
 	}
+	for _, p := range l.pairs() {
+		all = append(all, count{p.leanest, withRoom(1), 1000, 1}, count{p.ours, refused(1), 1000, 1}, count{p.leanest, refused(1), 1000, 1})
+	}
 	all = append(all, count{l.compact, manyKeys(64), 1280, 1})
 	for _, n := range []int{1, 4, 16} {
 		all = append(all, count{together(n), manyKeys(64 / n), 1280 / n, n})

@@ -28,7 +28,7 @@ func Run(to *report.Report) error {
 		name    string
 		measure func() (report.Table, error)
 	}{
-		{"OneWindow", r.oneWindow}, {"TwoWindows", r.twoWindows}, {"Entries", r.entries}, {"Slowest", r.slow}, {"Memory", r.bytes},
+		{"OneWindow", r.oneWindow}, {"Leanest", r.leanest}, {"TwoWindows", r.twoWindows}, {"Entries", r.entries}, {"Slowest", r.slow}, {"Memory", r.bytes},
 	} {
 		if data[part.name], err = part.measure(); err != nil {
 			return err
