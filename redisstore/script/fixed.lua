@@ -19,7 +19,7 @@
         remaining, retry, release = units - x, 0, 0
         if remaining < 0 then remaining = 0 end
         if x > 0 then release = stop - now end
-        if refused then retry = release end
+        if refused then retry = stop - now end
         reset = release
         if stop > ends then ends = stop end
       end
