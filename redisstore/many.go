@@ -64,7 +64,7 @@ func (s *Store) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver
 func (s *Store) decideMany(ctx context.Context, reqs []driver.Request, open []int, now int64, answers []driver.Answer, errs []error) ([]int, int64) {
 	keys := make([]string, len(open))
 	var args strings.Builder
-	before := ""
+	before, end := "", 0 // of the last request that is not the one before
 	for n, i := range open {
 		keys[n] = s.Key(reqs[i].Key, reqs[i].Policy)
 		arg := pack(reqs[i:i+1], reqs[i].Policy.CountRefused, now)
@@ -74,9 +74,9 @@ func (s *Store) decideMany(ctx context.Context, reqs []driver.Request, open []in
 		}
 		args.Write([]byte{byte(len(arg) >> 8), byte(len(arg))})
 		args.WriteString(arg)
-		before = arg
+		before, end = arg, args.Len()
 	}
-	reply, err := s.send(ctx, logMany, keys, args.String())
+	reply, err := s.send(ctx, logMany, keys, args.String()[:end])
 	if err != nil {
 		err = s.alone(err)
 		for _, i := range open {

@@ -356,7 +356,9 @@ var mutants = []struct {
 	}},
 	{"log_many.lua", sash.SlidingLog, []mutant{
 		{"a subject has the request of the first", "if length > 0 then ARGV[1]", "if i == 1 then ARGV[1]"},
-		{"every subject is the first", "KEYS[1], at = key,", "KEYS[1], at = keys[1],"},
+		{"every subject is the first", "KEYS[1] = keys[i]", "KEYS[1] = keys[1]"},
+		{"a request that is not repeated is the first", "if at <= #requests then", "if at == 1 then"},
+		{"every answer has as many bytes as the first", "if #reply ~= size then", "if size == 0 then"},
 		{"a bad key fails all", "local ok, reply = pcall(decide, now, now, false)", "local ok, reply = true, decide(now, now, false)"},
 		{"an error looks like an answer", "2^15 + #reply", "#reply"},
 		{"an error within the script does not look like one", "if not ok then reply = reply .. ' script: log_many, on @user_script:0.' end", ""},

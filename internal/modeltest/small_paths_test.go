@@ -17,7 +17,7 @@ var smallEvents = []string{
 
 // smallPaths are the paths of the scripts that few calls take. A path begins before a text, if a condition holds there.
 var smallPaths = []struct{ script, name, text, condition string }{
-	{"log.lua", "a hint is moved", "return position, before % SUM_MODULUS, time end", "true"},
+	{"log.lua", "a hint is moved", "found, since = position, time", "true"},
 	{"log.lua", "a hint is farther than what is looked at once", "local slot, count = position % slots, most", "most > WALK_NEAR"},
 	{"log.lua", "the log is searched", "begin, before, since = log.locate(oldest, cut)", "true"},
 	{"log.lua", "units leave behind the next entries", "local low, high = math.floor(position / BLOCK) + 1", "true"},

@@ -48,7 +48,7 @@
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local request, subjects = ARGV[1], #KEYS
-local mode, resolution, first_cost, first_limits = unpack('>I1I7I5I1', request)
+local mode, resolution, first_cost, first_limits, first_units, first_window = unpack('>I1I7I5I1I5I7', request)
 local charge_refused, settleable = mode == 1 or mode == 5, 0
 
 -- One subject is decided and charged in one pass. Several are looked at first, and charged when all have room.
@@ -126,8 +126,8 @@ while true do
 
     local old_keep, old_units, needed, hints, room, moved = keep, keep_units, oldest, '', true, limits > hinted
     for limit = 1, limits do
-      local units, window, cut, stop
-      units, window, at = unpack('>I5I7', request, at)
+      local units, window, cut, stop = first_units, first_window, nil, nil
+      if at > 15 then units, window, at = unpack('>I5I7', request, at) else at = 27 end
       if window > 0 then
         cut = now - window
         if cut < 0 then cut = 0 end -- a clock near 1970
@@ -151,7 +151,25 @@ while true do
           if as_of > cut or begin < oldest or begin >= head then
             begin = nil
           elseif since <= cut then
-            begin, before, since = walk(key, slots, entries, head, begin, before, cut)
+            -- Walk: past the entries that have left since, over a few of them, and then over more.
+            local position, most, found, format = begin, WALK_NEAR, nil, string.format
+            repeat
+              local slot, count = position % slots, most
+              if count > slots - slot then count = slots - slot end
+              if count > head - position then count = head - position end
+              local from = entries + slot * 12
+              local str = call('GETRANGE', key, format('%d', from), format('%d', from + count * 12 - 1))
+              for offset = 1, count * 12, 12 do
+                local time, units = unpack('>I7I5', str, offset)
+                if time > cut and units > 0 then
+                  found, since = position, time
+                  break
+                end
+                position, before = position + 1, before + units
+              end
+              most = most + WALK_FAR - WALK_NEAR
+            until found or position == head or most > WALK_FAR
+            begin, before = found, before % SUM_MODULUS
             as_of, moved = cut, true
           end
         end

@@ -2,7 +2,8 @@
 -- DECIDE, which then decides on one subject.
 --
 -- KEYS     one log per subject
--- ARGV     1: per subject I2 bytes of its request, and the request, as in log.lua; 0 bytes are the request before
+-- ARGV     1: per subject I2 bytes of its request, and the request, as in log.lua; 0 bytes are the request before, and so
+--             is nothing
 -- Returns  per subject I2 bytes of its answer, and the answer, as in log.lua; or 2^15 + the bytes of an error, and its text
 --
 -- Invariant: a subject whose decision fails leaves the others alone. A decision that fails has written nothing, as log.lua
@@ -18,19 +19,23 @@ local function decide(now, clock, looks)
 end
 
 local pack, unpack = struct.pack, struct.unpack
-local replies, at = {}, 1
-for i, key in ipairs(keys) do
-  local length
-  length, at = unpack('>I2', requests, at)
-  if length > 0 then ARGV[1] = string.sub(requests, at, at + length - 1) end
-  KEYS[1], at = key, at + length
+local replies, at, size, head = {}, 1, 0, nil -- most answers have as many bytes as the one before
+for i = 1, #keys do
+  if at <= #requests then
+    local length
+    length, at = unpack('>I2', requests, at)
+    if length > 0 then ARGV[1] = string.sub(requests, at, at + length - 1) end
+    at = at + length
+  end
+  KEYS[1] = keys[i]
   local ok, reply = pcall(decide, now, now, false)
-  if ok and type(reply) == 'string' then
-    replies[i] = pack('>I2', #reply) .. reply
+  if ok and not reply.err then -- a string: an error is a table
+    if #reply ~= size then size, head = #reply, pack('>I2', #reply) end
+    replies[2 * i - 1], replies[2 * i] = head, reply
   else
     reply = string.sub(type(reply) == 'table' and reply.err or tostring(reply), 1, 1000)
     if not ok then reply = reply .. ' script: log_many, on @user_script:0.' end -- as Redis does
-    replies[i] = pack('>I2', 2^15 + #reply) .. reply
+    replies[2 * i - 1], replies[2 * i] = pack('>I2', 2^15 + #reply), reply
   end
 end
 return table.concat(replies)

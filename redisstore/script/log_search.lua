@@ -1,4 +1,4 @@
--- log_search.lua: the first part of log.lua. It finds entries where a hint does not. The functions capture nothing.
+-- log_search.lua: the first part of log.lua. It finds entries where a hint does not. The function captures nothing.
 
 -- open returns functions over the entries of a log.
 local function open(key, slots, entries, head, total)
@@ -78,23 +78,3 @@ local function open(key, slots, entries, head, total)
 
   return log
 end
-
--- walk moves a hint past the entries that have left since: over a few of them, and then over more. It returns the
--- first position that counts, the sum before it and its time, or nothing if it is farther away.
-local function walk(key, slots, entries, head, position, before, cut)
-  local unpack, format = struct.unpack, string.format
-  for most = WALK_NEAR, WALK_FAR, WALK_FAR - WALK_NEAR do
-    local slot, count = position % slots, most
-    if count > slots - slot then count = slots - slot end
-    if count > head - position then count = head - position end
-    local from, to = entries + slot * 12, entries + (slot + count) * 12 - 1
-    local str = redis.call('GETRANGE', key, format('%d', from), format('%d', to))
-    for offset = 1, count * 12, 12 do
-      local time, units = unpack('>I7I5', str, offset)
-      if time > cut and units > 0 then return position, before % SUM_MODULUS, time end
-      position, before = position + 1, before + units
-    end
-    if position == head then return nil end
-  end
-end
-
