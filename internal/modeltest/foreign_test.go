@@ -9,27 +9,50 @@ import (
 	"example.com/sash/redistest"
 )
 
-// A string of another program is rejected as fast as a log is decided on, even if it begins as a log does.
-func TestAStringThatBeginsAsALogIsRejected(t *testing.T) {
+// A value of another program is rejected as fast as one of the store is decided on, even if it begins as that does.
+func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	server := redistest.Start(t)
 	store, _, scripts := virtual(t, server.Addr(), nil)
 	policy, err := sash.NewPolicy(nil, sash.PerHour(10))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := driver.Request{Key: "k", Cost: 1, Policy: policy, MaySettle: true}
+	fixed, err := sash.NewPolicy(&sash.Options{Algorithm: sash.FixedWindow}, sash.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := sash.NewPolicy(&sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(policy *driver.Policy, what any) {
+		t.Helper()
+		req := driver.Request{Key: "k", Cost: 1, Policy: policy, MaySettle: true}
+		_, decided := store.Decide(t.Context(), req)
+		_, once := store.DecideOnce(t.Context(), "id", req)
+		settled := store.Settle(t.Context(), driver.Settlement{Request: req, At: start.UnixMicro(), ID: "id"})
+		for call, err := range map[string]error{"Decide": decided, "DecideOnce": once, "Settle": settled} {
+			if err == nil || !strings.Contains(err.Error(), " of this version") {
+				t.Errorf("%v: %s on %.4q: %v", policy.Algorithm, call, what, err)
+			}
+		}
+	}
+	for _, value := range []string{"\x01" + strings.Repeat("\xff", 60), "\x01", "\x01" + strings.Repeat("\x00", 60), strings.Repeat("\x02", 60)} {
+		if err := scripts.client.Set(t.Context(), store.Key("k", fixed), value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		check(fixed, value)
+		if got := scripts.client.Get(t.Context(), store.Key("k", fixed)).Val(); got != value {
+			t.Errorf("%.4q was overwritten", value)
+		}
+	}
+	server.Must(t, "ZADD", store.Key("k", set), "5", "member")
+	check(set, "a set")
 	for _, value := range []string{strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60)} {
 		if err := scripts.client.Set(t.Context(), store.Key("k", policy), value, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		_, decided := store.Decide(t.Context(), req)
-		_, once := store.DecideOnce(t.Context(), "id", req)
-		settled := store.Settle(t.Context(), driver.Settlement{Request: req, At: start.UnixMicro(), ID: "id"})
-		for what, err := range map[string]error{"Decide": decided, "DecideOnce": once, "Settle": settled} {
-			if err == nil || !strings.Contains(err.Error(), "holds something that is not a log of this version") {
-				t.Errorf("%s on %.4q: %v", what, value, err)
-			}
-		}
+		check(policy, value)
 		if got := scripts.client.Get(t.Context(), store.Key("k", policy)).Val(); got != value {
 			t.Errorf("%.4q was overwritten", value)
 		}

@@ -404,7 +404,7 @@ var mutants = []struct {
 	}},
 	{"zset.lua", sash.SortedSetLog, []mutant{
 		{"a repetition is applied again", "if known.find(id) > now or", "if"},
-		{"a reset is forgotten", "or instant < born then return '' end", "then return '' end"},
+		{"a reset is forgotten", "or instant < born) then return '' end", ") then return '' end"},
 		{"one settles at a time", "for i = 1, #later, 2 do call('ZREM', key, later[i]) end\n    local sum\n    for i = 1, #later, 2 do\n",
 			"local sum\n    for i = 1, #later, 2 do\n    call('ZREM', key, later[i])\n"},
 		{"the sums stay", "sum = (sum + change) % SET_MODULUS\n", ""},

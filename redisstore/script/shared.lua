@@ -38,10 +38,10 @@ if mode == 2 then
   local becomes, ends
   instant, becomes, ends = unpack('>I7I5I7', request, #request - 26)
   local born, floor, known = registers()(KEYS[1])
-  if not born or now >= ends or instant < born then return '' end
+  if born == nil or born and (now >= ends or instant < born) then return '' end
   change = becomes - first_cost
   id = string.sub(request, -8)
-  if id ~= '\0\0\0\0\0\0\0\0' then
+  if born and id ~= '\0\0\0\0\0\0\0\0' then -- what is not of this version is rejected below
     if known.find(id) > now or change < 0 and ends <= floor then return '' end
     known.put(id, ends, 0, now)
   end

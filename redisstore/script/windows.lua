@@ -5,19 +5,23 @@
 --   window  I7 name   I7 time   d x   d y    name: its length in microseconds, or 2^52 and the identity of a calendar limit;
 --                                            time, x, y: see the algorithm
 --
--- The windows of a request come first, in its order, so that most calls write them with one SETRANGE. The value is written
--- anew when the request has other windows, when the key has to live for longer, and after a clock that went back.
+-- Most calls find the windows of the request first, in its order, and write them with one SETRANGE. The value is written anew
+-- when the request has other windows, and after a clock that went back to before the first charge.
 --
 -- Invariants: the key lives until expires, at least as long as a window counts anything. A key keeps the windows of all
 -- requests, up to 255.
 
 -- REGISTER
--- register returns the time of the first charge, the floor and the functions over the IDs; nothing without a value.
+-- register returns the time of the first charge, the floor and the functions over the IDs; nothing without a value,
+-- and false for one that is not of this version.
 local function register(key)
   local value = redis.call('GETRANGE', key, '0', '8')
-  if #value < 9 then return nil end
-  local from = 9 + 30 * string.byte(value, 2)
-  local born, floor = struct.unpack('>I7I7', redis.call('GETRANGE', key, from, from + 13))
+  if value == '' then return nil end
+  local known = string.byte(value, 2) or 0
+  local from = 9 + 30 * known
+  local begins = redis.call('GETRANGE', key, from, from + 13)
+  if string.byte(value) ~= 1 or known == 0 or #begins < 14 then return false end
+  local born, floor = struct.unpack('>I7I7', begins)
   return born, floor, of_log(key, from, HASH_IDS)
 end
 

@@ -141,11 +141,13 @@ local function rarely()
 end
 
 -- REGISTER
--- register returns the time of the first charge, the floor and the functions over the IDs; nothing without a set.
+-- register returns the time of the first charge, the floor and the functions over the IDs; nothing without a set, and
+-- false for one that is not of this version.
 local function register(key)
   local call = redis.call
   local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-  if head[2] ~= '-inf' or #head[1] < 34 then return nil end
+  if not head[1] then return nil end
+  if head[2] ~= '-inf' or #head[1] < 34 then return false end
   local born, floor = struct.unpack('>I7I7', head[1], 21)
   local value = head[1]
   return born, floor, memory(#value - 20, HASH_IDS, function(from, to)
