@@ -84,8 +84,10 @@ test: redis cc ## run every test, against real Redis servers (installs Debian's 
 	@$(MAKE) --no-print-directory -j2 test-race test-plain
 
 .PHONY: test-race
-test-race: # all but test-plain, with the race detector
-	go test $(RACE) -timeout $(TIMEOUT) $$(go list work | grep -v '/internal/modeltest$$')
+test-race: LONGEST := /service/cmd/sash$$|/internal/faulttest$$|/service/internal/serve$$|/internal/release$$
+test-race: # all but test-plain, with the race detector; first the longest, which mostly wait while others are built and run
+	go test $(RACE) -timeout $(TIMEOUT) $$(go list work | grep -E '$(LONGEST)') \
+		$$(go list work | grep -vE '$(LONGEST)|/internal/modeltest$$')
 
 # The race detector has nothing to find where one goroutine runs at a time, and makes these tests three times as slow. With it
 # the simulations run only some of their seeds.
