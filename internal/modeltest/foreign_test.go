@@ -48,6 +48,14 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	}
 	server.Must(t, "ZADD", store.Key("k", set), "5", "member")
 	check(set, "a set")
+	for member, score := range map[string]string{"keep": "-3600000000", "behind": "9e15"} { // the first is of an earlier version
+		server.Must(t, "DEL", store.Key("k", set))
+		if _, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: set}); err != nil {
+			t.Fatal(err)
+		}
+		server.Must(t, "ZADD", store.Key("k", set), score, member)
+		check(set, member)
+	}
 	for _, value := range []string{strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60)} {
 		if err := scripts.client.Set(t.Context(), store.Key("k", policy), value, 0).Err(); err != nil {
 			t.Fatal(err)

@@ -386,7 +386,8 @@ var mutants = []struct {
 		{"the timestamp is the member",
 			"local member, score = string.format('%.0f:%.0f', sum, units_now),", "local member, score = string.format('%.0f', now),"},
 		{"the time is concatenated as a number", "call('ZADD', key, score, member)", "call('ZADD', key, '' .. now, member)"},
-		{"it trims first", "local oldest_at, oldest_sum", "call('ZREMRANGEBYSCORE', key, '0', string.format('%.0f', now - keep))\n    local oldest_at, oldest_sum"},
+		{"it trims first", "local next_at, next_sum, next_units\n", "call('ZREMRANGEBYSCORE', key, '0', string.format('%.0f', now - keep))\n" +
+			"    first = call('ZRANGE', key, '0', '2', 'WITHSCORES')\n    oldest_at, oldest_sum, oldest_units = entry(first[3], first[4])\n    local next_at, next_sum, next_units\n"},
 		{"an entry at the edge still counts", "instant - instant % window, instant - window\n", "instant - instant % window, instant - window - 1\n"},
 		{"the expiry is in seconds, rounded down",
 			"call('PEXPIRE', key, string.format('%.0f', math.ceil((expires - now) / 1000) + 1))", "call('EXPIRE', key, string.format('%.0f', math.floor((expires - now) / 2000000)))"},

@@ -163,19 +163,21 @@ end
 -- SUBJECT
     local keep, most, expires, born = 0, 0, 0, now + 1
     local first = call('ZRANGE', key, '0', '2', 'WITHSCORES') -- the head and the two oldest members
+    local oldest_at, oldest_sum, oldest_units = entry(first[3], first[4])
     local head, last_member, last_at, last_sum, last_units = first[1], nil, nil, 0, 0
     if head then
-      if first[2] ~= '-inf' or #head < 34 or #head % 16 ~= 2 then
+      local last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+      last_member, last_at, last_sum, last_units = last[1], entry(last[1], last[2])
+      if first[2] ~= '-inf' or #head < 34 or #head % 16 ~= 2 or first[3] and not (oldest_at and last_at) then
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
       keep, most, expires, born = unpack('>I7I6I7I7', head)
-      local last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
-      last_member, last_at, last_sum, last_units = last[1], entry(last[1], last[2])
       if last_at and last_at > now and mode ~= 2 then -- the clock went back
         rarely().redate(key, now, keep, last_at, last_sum)
         first = call('ZRANGE', key, '0', '2', 'WITHSCORES')
         last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
         last_member, last_at, last_sum, last_units = last[1], entry(last[1], last[2])
+        oldest_at, oldest_sum, oldest_units = entry(first[3], first[4])
       end
     end
     if not last_at then last_sum, last_units = 0, 0 end
@@ -183,7 +185,6 @@ end
       rarely().settle(key, keep, instant, change)
       return ''
     end
-    local oldest_at, oldest_sum, oldest_units = entry(first[3], first[4])
     local next_at, next_sum, next_units
 
     -- The charge is a member of its own, or joins the last one in the same microsecond.
