@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -34,13 +35,38 @@ type ClusterOptions struct {
 // knows all slots and every replica is synchronized.
 func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 	t.Helper()
+	c := &Cluster{}
+	if err := c.form(opts, func(args ...string) (*Server, error) { return Start(t, args...), nil }); err != nil {
+		t.Fatal(fmt.Errorf("redistest: the cluster did not form: %w", err))
+	}
+	return c
+}
+
+// RunCluster is [StartCluster] without a test. The caller stops the cluster with [Cluster.Stop].
+func RunCluster(opts ClusterOptions) (*Cluster, error) {
+	c := &Cluster{}
+	if err := c.form(opts, Run); err != nil {
+		c.Stop()
+		return nil, fmt.Errorf("redistest: the cluster did not form: %w", err)
+	}
+	return c, nil
+}
+
+// Stop stops every node. On a stopped cluster it does nothing.
+func (c *Cluster) Stop() {
+	for _, s := range c.Nodes() {
+		s.Stop()
+	}
+}
+
+// form starts the nodes and makes a cluster of them.
+func (c *Cluster) form(opts ClusterOptions, start func(args ...string) (*Server, error)) error {
 	if opts.Primaries == 0 {
 		opts.Primaries = 3
 	}
 	if opts.NodeTimeout == 0 {
 		opts.NodeTimeout = time.Second
 	}
-	c := &Cluster{}
 	for node := range opts.Primaries * (1 + opts.Replicas) {
 		args := []string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(opts.NodeTimeout.Milliseconds(), 10),
@@ -48,50 +74,90 @@ func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 		if opts.Args != nil {
 			args = append(args, opts.Args(node)...)
 		}
-		s := Start(t, args...)
+		s, err := start(args...)
+		if err != nil {
+			return err
+		}
 		if node < opts.Primaries {
 			c.Primaries = append(c.Primaries, s)
 		} else {
 			c.Replicas = append(c.Replicas, s)
 		}
 	}
+	if err := c.meet(); err != nil {
+		return err
+	}
+	if err := until("every node knows the others and all slots", c.ready); err != nil {
+		return err
+	}
+	for i, s := range c.Replicas {
+		id, err := c.Primaries[i/opts.Replicas].id()
+		if err != nil {
+			return err
+		}
+		if _, err := s.Do("CLUSTER", "REPLICATE", id); err != nil {
+			return err
+		}
+	}
+	return until("the replicas are synchronized, and every node knows them", func() (bool, error) {
+		for i, s := range c.Replicas {
+			if known, err := c.replicated(s, c.Primaries[i/opts.Replicas]); !known {
+				return false, err
+			}
+		}
+		return c.ready()
+	})
+}
+
+// meet gives the primaries their slots, and introduces the nodes to each other.
+func (c *Cluster) meet() error {
 	for i, s := range c.Primaries {
 		slots := []string{"CLUSTER", "ADDSLOTS"} // Redis 6.2 has no ADDSLOTSRANGE
-		for slot := i * Slots / opts.Primaries; slot < (i+1)*Slots/opts.Primaries; slot++ {
+		for slot := i * Slots / len(c.Primaries); slot < (i+1)*Slots/len(c.Primaries); slot++ {
 			slots = append(slots, strconv.Itoa(slot))
 		}
-		s.Must(t, slots...)
-		s.Must(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if _, err := s.Do(slots...); err != nil {
+			return err
+		}
+		if _, err := s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
+			return err
+		}
 	}
 	nodes := c.Nodes()
 	for i, s := range nodes {
 		for _, other := range nodes[i+1:] { // gossip alone is slow
 			host, port, err := net.SplitHostPort(other.Addr())
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
-			s.Must(t, "CLUSTER", "MEET", host, port)
-		}
-	}
-	await(t, "every node knows the others and all slots", func() bool { return c.ready(t) })
-	for i, s := range c.Replicas {
-		s.Must(t, "CLUSTER", "REPLICATE", c.Primaries[i/opts.Replicas].ID(t))
-	}
-	await(t, "the replicas are synchronized, and every node knows them", func() bool {
-		for i, s := range c.Replicas {
-			if !s.linked(t) {
-				return false
-			}
-			of := c.Primaries[i/opts.Replicas].ID(t)
-			for _, node := range nodes {
-				if !replicates(node.Must(t, "CLUSTER", "NODES"), s.ID(t), of) {
-					return false
-				}
+			if _, err := s.Do("CLUSTER", "MEET", host, port); err != nil {
+				return err
 			}
 		}
-		return c.ready(t)
-	})
-	return c
+	}
+	return nil
+}
+
+// replicated reports whether a replica is synchronized, and every node knows its primary.
+func (c *Cluster) replicated(replica, primary *Server) (bool, error) {
+	if linked, err := replica.linked(); !linked {
+		return false, err
+	}
+	id, err := replica.id()
+	if err != nil {
+		return false, err
+	}
+	of, err := primary.id()
+	if err != nil {
+		return false, err
+	}
+	for _, node := range c.Nodes() {
+		list, err := node.Do("CLUSTER", "NODES")
+		if err != nil || !replicates(list, id, of) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // replicates reports whether, by a node's list of nodes, one node replicates another.
@@ -116,7 +182,17 @@ func (c *Cluster) Addrs() []string { return addrs(c.Nodes()) }
 // ID returns the name of a node in its cluster.
 func (s *Server) ID(t testing.TB) string {
 	t.Helper()
-	return s.Must(t, "CLUSTER", "MYID").(string)
+	id, err := s.id()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (s *Server) id() (string, error) {
+	id, err := s.Do("CLUSTER", "MYID")
+	name, _ := id.(string)
+	return name, err
 }
 
 // Slot returns the slot of a Redis key.
@@ -162,16 +238,24 @@ func (c *Cluster) MoveSlot(t testing.TB, slot int, from, to *Server) {
 }
 
 // ready reports whether every node knows all others and all slots.
-func (c *Cluster) ready(t testing.TB) bool {
+func (c *Cluster) ready() (bool, error) {
 	nodes := c.Nodes()
 	for _, s := range nodes {
-		info, _ := s.Must(t, "CLUSTER", "INFO").(string)
+		reply, err := s.Do("CLUSTER", "INFO")
+		if err != nil {
+			return false, err
+		}
+		info, _ := reply.(string)
+		if reply, err = s.Do("CLUSTER", "NODES"); err != nil {
+			return false, err
+		}
+		list, _ := reply.(string)
 		if !strings.Contains(info, "cluster_state:ok") ||
 			!strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(Slots)+"\r\n") ||
 			!strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(len(nodes))+"\r\n") ||
-			strings.Contains(s.Must(t, "CLUSTER", "NODES").(string), "handshake") {
-			return false
+			strings.Contains(list, "handshake") {
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }

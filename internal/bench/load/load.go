@@ -3,6 +3,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -32,8 +33,16 @@ const (
 // A Decide makes one decision on a key.
 type Decide func(ctx context.Context, key string) (allowed bool, err error)
 
-// A Meter returns a total that grows while decisions are made, such as microseconds of processor time.
-type Meter func() (float64, error)
+// Admitting makes a refusal an error, where a limit has room for every call: a refusal costs less than an admission.
+func Admitting(decide Decide) Decide {
+	return func(ctx context.Context, key string) (bool, error) {
+		allowed, err := decide(ctx, key)
+		if err == nil && !allowed {
+			err = errors.New("load: a call was refused that has room")
+		}
+		return allowed, err
+	}
+}
 
 // picks is how many keys are chosen ahead, so that choosing takes no time while it is measured.
 const picks = 1 << 16

@@ -1,9 +1,7 @@
 package netbench
 
 import (
-	"context"
 	_ "embed"
-	"errors"
 	"os"
 
 	"example.com/sash/internal/bench/load"
@@ -14,11 +12,11 @@ import (
 //go:embed scale.md
 var scalePage string
 
-// Scale measures the cost of a decision against the number of subjects, keys and limits on one Redis, and against the number
-// of primaries of a cluster, and adds it to the report.
+// Scale measures the cost of a decision against the number of subjects, keys, limits and calls on one Redis, and against
+// the number of primaries of a cluster, and adds it to the report.
 func Scale(r *report.Report) error {
 	data := map[string]any{"Client": singleRueidis, "Goroutines": many}
-	for _, part := range []func(r *report.Report, data map[string]any) error{subjects, together, policies} {
+	for _, part := range []func(r *report.Report, data map[string]any) error{subjects, together, policies, busier, primaries} {
 		if err := part(r, data); err != nil {
 			return err
 		}
@@ -34,18 +32,7 @@ const (
 )
 
 func metersOf(s *server.Server) []load.Meter {
-	return []load.Meter{s.ScriptTime, s.Processor, load.Processor(os.Getpid())}
-}
-
-// admitting makes a refusal an error: it costs less than an admission.
-func admitting(decide load.Decide) load.Decide {
-	return func(ctx context.Context, key string) (bool, error) {
-		allowed, err := decide(ctx, key)
-		if err == nil && !allowed {
-			err = errors.New("netbench: a call was refused that has room")
-		}
-		return allowed, err
-	}
+	return []load.Meter{s.ScriptTime, load.Processor(s.Pid()), load.Processor(os.Getpid())}
 }
 
 // slopesOf are the slopes of the times.

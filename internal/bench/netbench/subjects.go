@@ -37,7 +37,7 @@ func subjects(r *report.Report, data map[string]any) error {
 	figures, err := load.Alternate(r.ClientRounds, func(round int) (runs []load.Run) {
 		r.Say("decisions on them, round %d of %d", round+1, r.ClientRounds)
 		for _, p := range all {
-			runs = append(runs, load.Run{Decide: admitting(p.opened.decide), Keys: load.Keys(p.n, 0, uint64(round)), Goroutines: many,
+			runs = append(runs, load.Run{Decide: load.Admitting(p.opened.decide), Keys: load.Keys(p.n, 0, uint64(round)), Goroutines: many,
 				Duration: r.Turn, Meters: metersOf(p.server)})
 		}
 		return runs

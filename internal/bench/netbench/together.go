@@ -93,7 +93,7 @@ func grow(r *report.Report, what string, sizes []int, decision ofSize) ([]load.F
 		if err != nil {
 			return nil, err
 		}
-		decide = admitting(decide)
+		decide = load.Admitting(decide)
 		if _, err := (&opened{decide: decide}).spread(tags, tags); err != nil {
 			return nil, err
 		}

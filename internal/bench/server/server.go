@@ -44,6 +44,9 @@ func (s *Server) Stop() {
 	s.process.Stop()
 }
 
+// Pid returns the process ID.
+func (s *Server) Pid() int { return s.process.Pid() }
+
 // Flush removes every key and frees its memory before it returns.
 func (s *Server) Flush() error { return s.FlushAll(context.Background()).Err() }
 

@@ -116,8 +116,8 @@ func mean(f report.Figure) (mean float64) {
 	return mean
 }
 
-// turn is how long a row is measured in a round. The system counts the service's processor time in hundredths of a
-// second: shorter turns would be all rounding.
+// turn is how long a row is measured in a round: longer than others, since outside Linux the service's processor time is
+// counted in hundredths of a second.
 func turn(r *report.Report) time.Duration { return 4 * r.Turn }
 
 func (row *row) measure(r *report.Report, redis *server.Server) error {

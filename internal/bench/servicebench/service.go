@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shirou/gopsutil/v4/process"
+	"example.com/sash/internal/bench/load"
 )
 
 // rules has a limit that no client reaches, one that all calls of one subject do not reach, and one that is soon used up.
@@ -100,15 +100,5 @@ func (s *Service) Stop() error {
 	}
 }
 
-// processor returns the microseconds of processor time that the service has used, in steps of 10 ms.
-func (s *Service) processor() (float64, error) {
-	p, err := process.NewProcess(int32(s.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	used, err := p.Times()
-	if err != nil {
-		return 0, err
-	}
-	return (used.User + used.System) * 1e6, nil
-}
+// processor returns the microseconds of processor time that the service has used.
+func (s *Service) processor() (float64, error) { return load.Processor(s.cmd.Process.Pid)() }

@@ -36,7 +36,7 @@ var benches = map[string][]func(*report.Report) error{
 	"service": {servicebench.Run},
 	"redis":   {redisbench.Run},
 	"go":      {gobench.Run, gobench.HTTP},
-	"scale":   {gobench.Scale, netbench.Scale},
+	"scale":   {gobench.Scale, netbench.Scale, servicebench.Scale},
 	"regions": {regionbench.Run},
 	"servers": {redisbench.Servers},
 	"rivals":  {rivals.Run},
