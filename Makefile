@@ -372,7 +372,7 @@ ratelimit: # Envoy's own rate limit service, from the Go module proxy
 	fi
 
 .PHONY: bench-scale
-bench-scale: redis ## measure a million keys in memory and on Redis, what a decision costs as things grow, and write docs/benchmarks-scale.md (about two minutes)
+bench-scale: redis ## measure a million keys and what a decision costs as things grow, write docs/benchmarks-scale.md and the tables of docs/scaling.md (about four minutes)
 	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
 
 .PHONY: bench-replay

@@ -9,6 +9,7 @@
 //	rivals         limiters of other languages, each in a program of its own
 //
 //	load           calls from many goroutines, and how fast the answers come
+//	scaling        the arithmetic of docs/scaling.md, from the tables of docs/benchmarks-scale.md
 //	exactness      the units that a limiter admits in its worst window
 //	server         the redis-server that is measured, and its own statistics
 //	instructions   a redis-server and this program under valgrind, which counts what they execute

@@ -59,7 +59,7 @@ func primaries(r *report.Report, data map[string]any) error {
 		}
 		rest.Row(n, report.Number(idle))
 	}
-	all, each := newClusterTables(), newClusterTables()
+	all, each := newClusterTables(", same load in all"), newClusterTables(", same load each")
 	for _, client := range []string{goRedis, rueidisDefault} {
 		for _, decorator := range []string{"plain", "coalesce"} {
 			name := fmt.Sprintf("Sash %s, %s", decorator, client)
@@ -85,10 +85,10 @@ type clusterTables struct {
 	slopes report.Slopes
 }
 
-func newClusterTables() clusterTables {
+func newClusterTables(load string) clusterTables {
 	return clusterTables{
-		report.NewTable("store, primaries", "Redis µs a decision", "client µs a decision", "both", "decisions/s"),
-		report.NewSlopes("primaries", clusterSizes, ""),
+		report.NewTable("store, primaries"+load, "Redis µs a decision", "client µs a decision", "both", "decisions/s"),
+		report.NewSlopes("primaries"+load, clusterSizes, ""),
 	}
 }
 

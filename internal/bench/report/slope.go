@@ -7,9 +7,10 @@ import (
 
 // A Slope is what one more of something changes a figure by: a doubling, or one more key.
 type Slope struct {
-	Percent float64 // of the figure's mean over all sizes
-	Within  float64 // two standard errors, in the same per cent
-	Each    float64 // the same change in the figure's own unit
+	Percent    float64 // of the figure's mean over all sizes
+	Within     float64 // two standard errors, in the same per cent
+	Each       float64 // the same change in the figure's own unit
+	EachWithin float64 // two standard errors in that unit
 }
 
 // Doubling fits a line through figures at sizes, against the logarithm of the size to base 2.
@@ -65,6 +66,7 @@ func fit(x []float64, figures []Figure) Slope {
 	}
 	free := points - float64(rounds) - 1 // a mean for each round, and the slope
 	s.Within = 2 * math.Sqrt(left/free/squares)
+	s.EachWithin = s.Within / 100 * mean
 	return s
 }
 
@@ -96,9 +98,9 @@ type Slopes struct {
 // NewSlopes returns a table of what a doubling of something changes. If a size is a handful of things, such as keys, the
 // table also has what one more of them adds, and things names them.
 func NewSlopes(of string, sizes []int, things string) Slopes {
-	head := []string{"doubling the " + of, "%", "± %", "µs", "in short"}
+	head := []string{"doubling the " + of, "%", "± %", "µs", "± µs", "in short"}
 	if things != "" {
-		head = append(head, "µs for one more "+things, "± µs")
+		head = append(head, "µs for one more "+things, "± µs for one more")
 	}
 	return Slopes{NewTable(head...), sizes, things != ""}
 }
@@ -106,10 +108,11 @@ func NewSlopes(of string, sizes []int, things string) Slopes {
 // Row adds a row for the figures at the sizes.
 func (s Slopes) Row(name string, figures []Figure) {
 	d := Doubling(s.sizes, figures)
-	row := []any{name, fmt.Sprintf("%+.1f", d.Percent), fmt.Sprintf("%.1f", d.Within), fmt.Sprintf("%+.3f", d.Each), d.verdict()}
+	row := []any{name, fmt.Sprintf("%+.1f", d.Percent), fmt.Sprintf("%.1f", d.Within), fmt.Sprintf("%+.3f", d.Each),
+		fmt.Sprintf("%.3f", d.EachWithin), d.verdict()}
 	if s.oneMore {
 		m := OneMore(s.sizes, figures)
-		row = append(row, fmt.Sprintf("%+.3f", m.Each), fmt.Sprintf("%.3f", math.Abs(m.Within/m.Percent*m.Each)))
+		row = append(row, fmt.Sprintf("%+.3f", m.Each), fmt.Sprintf("%.3f", m.EachWithin))
 	}
 	s.Table.Row(row...)
 }

@@ -82,9 +82,9 @@ func Scale(r *report.Report) (err error) {
 	one := []load.Figures{each[0], rest[0], rest[1], all[0], rest[2]}
 	data := map[string]any{"InAll": callsInAll, "ForEach": callsForEach, "Connections": connections, "Subjects": keys,
 		"Rest": report.Number(idle / float64(len(f.services)))}
-	data["Instances"], data["InstanceSlopes"] = scaleTables("instances", instances, all)
-	data["BusyInstances"], data["BusyInstanceSlopes"] = scaleTables("instances", instances, each)
-	data["Rates"], data["RateSlopes"] = scaleTables("calls a second", callsForOne, one)
+	data["Instances"], data["InstanceSlopes"] = scaleTables("instances, same load in all", instances, all)
+	data["BusyInstances"], data["BusyInstanceSlopes"] = scaleTables("instances, same load each", instances, each)
+	data["Rates"], data["RateSlopes"] = scaleTables("calls a second on one instance", callsForOne, one)
 	return r.Add(scalePage, data)
 }
 

@@ -21,6 +21,7 @@ import (
 	"example.com/sash/internal/bench/regionbench"
 	"example.com/sash/internal/bench/report"
 	"example.com/sash/internal/bench/rivals"
+	"example.com/sash/internal/bench/scaling"
 	"example.com/sash/internal/bench/servicebench"
 )
 
@@ -114,7 +115,10 @@ func run() error {
 			return err
 		}
 	}
-	return os.WriteFile(*out, []byte(page), 0o644)
+	if err := os.WriteFile(*out, []byte(page), 0o644); err != nil || filepath.Base(*out) != scaling.Figures {
+		return err
+	}
+	return scaling.Write(r.Dir)
 }
 
 // compare reports how the counts of a page differ from those of the page that it replaces.
