@@ -60,18 +60,16 @@ func primaries(r *report.Report, data map[string]any) error {
 		rest.Row(n, report.Number(idle))
 	}
 	all, each := newClusterTables(", same load in all"), newClusterTables(", same load each")
-	for _, client := range []string{goRedis, rueidisDefault} {
-		for _, decorator := range []string{"plain", "coalesce"} {
-			name := fmt.Sprintf("Sash %s, %s", decorator, client)
-			r.Say("%s on clusters", name)
-			figures, err := overClusters(r, client, decorator, clusters)
-			if err != nil {
-				return err
-			}
-			n := len(clusterSizes)
-			all.add(name, figures[:n])
-			each.add(name, append(figures[n:], figures[n-1])) // the largest cluster is in both
+	for _, way := range []struct{ client, decorator string }{{goRedis, "plain"}, {rueidisDefault, "coalesce"}} {
+		name := fmt.Sprintf("Sash %s, %s", way.decorator, way.client)
+		r.Say("%s on clusters", name)
+		figures, err := overClusters(r, way.client, way.decorator, clusters)
+		if err != nil {
+			return err
 		}
+		n := len(clusterSizes)
+		all.add(name, figures[:n])
+		each.add(name, append(figures[n:], figures[n-1])) // the largest cluster is in both
 	}
 	data["Rest"], data["InAll"], data["ForEach"], data["ClusterSubjects"] = rest, inAll, forEach, clusterSubjects
 	data["Primaries"], data["PrimarySlopes"] = all.times, all.slopes.Table
