@@ -48,7 +48,7 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	}
 	server.Must(t, "ZADD", store.Key("k", set), "5", "member")
 	check(set, "a set")
-	for member, score := range map[string]string{"keep": "-3600000000", "behind": "9e15"} { // the first is of an earlier version
+	for member, score := range map[string]string{"keep": "-3600000000", "behind": "9e15"} {
 		server.Must(t, "DEL", store.Key("k", set))
 		if _, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: set}); err != nil {
 			t.Fatal(err)

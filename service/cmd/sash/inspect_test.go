@@ -90,7 +90,7 @@ func TestInspectKnowsEveryAlgorithm(t *testing.T) {
 		t.Fatal(out)
 	}
 	code, out, _ = sash(t, env, "inspect", "k")
-	if code != 0 || !strings.Contains(out, "there is no such key") || !strings.Contains(out, "sash:gcra:k: see it with --algorithm gcra") {
+	if code != 0 || !strings.Contains(out, "there is no such key") || !strings.Contains(out, "sash:gcra2:k: see it with --algorithm gcra") {
 		t.Errorf("a key under other algorithms: exit %d, %s", code, out)
 	}
 	for name, args := range map[string][]string{
