@@ -6,10 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 )
 
@@ -101,38 +99,44 @@ func (s *Store) returnWithin() time.Duration { return max(s.home.within, usualWi
 // for errands that are under way, and gives back what they bring. Later calls get new leases. The error says how many
 // leases could not be given back; their units stay charged until they leave the window.
 func (s *Store) Release(ctx context.Context) error {
-	failed := s.release(ctx)
+	failed, why := s.release(ctx)
 	left := s.under.ended(ctx)
-	switch failed += s.release(ctx); {
+	more, last := s.release(ctx)
+	if failed += more; why == nil {
+		why = last
+	}
+	switch {
 	case left > 0:
 		return fmt.Errorf("lease: %d leases could not be given back, and %d errands are under way: %w", failed, left, ctx.Err())
 	case failed > 0:
-		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, sash.ErrUnavailable)
+		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, why)
 	}
 	return nil
 }
 
-// release gives back the leases that this process has now, and returns of how many it could not.
-func (s *Store) release(ctx context.Context) int64 {
+// release gives back the leases that this process has now. It returns of how many it could not, and one of the reasons.
+func (s *Store) release(ctx context.Context) (failed int, why error) {
 	s.fetched.mu.Lock()
 	all := s.fetched.leases
 	s.fetched.leases = make(map[fetchedName]*lease)
 	s.fetched.mu.Unlock()
-	var failed atomic.Int64
+	var mu sync.Mutex // guards the results
 	var together sync.WaitGroup
 	places := make(chan struct{}, mostReturns)
 	for _, l := range all {
 		l.timer.Stop()
 		places <- struct{}{}
 		together.Go(func() {
-			if s.giveBack(ctx, l) != nil {
-				failed.Add(1)
+			defer func() { <-places }()
+			if err := s.giveBack(ctx, l); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed, why = failed+1, err
 			}
-			<-places
 		})
 	}
 	together.Wait()
-	return failed.Load()
+	return failed, why
 }
 
 // under is what is under way in the background: errands, and leases that go back. The zero under is nothing.

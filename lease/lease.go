@@ -53,7 +53,8 @@ const (
 // microseconds, MinLease to MaxLease, the same in all processes. The longer it is, the fewer decisions reach
 // next and the more units lie unspent: a hundredth of the shortest window is a good start. A store of failover
 // cannot be next: it belongs before this one. The error says what is wrong.
-// New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each.
+// New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next is no
+// [driver.Settler], what is left of a lease stays charged until it leaves the window.
 //
 // Put package denials before it, or let package stack do so. A limit of fewer than 16 units, or of the calendar, is not
 // leased: of 1,000 calls in ten seconds that a limit of 10 an hour refuses, all reach next, and 10 do behind denials. Where

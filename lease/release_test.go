@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,6 +56,35 @@ func charges(t *testing.T, home *memstore.Store, most int64) int64 {
 	}
 	return most - res.Remaining
 }
+
+// Release says why a lease could not be given back: a home that fails, or that settles nothing.
+func TestReleaseSaysWhy(t *testing.T) {
+	gone := errors.New("the home is gone")
+	for why, home := range map[error]driver.Store{
+		gone:                  failsToSettle{memstore.New(nil), gone},
+		driver.ErrUnsupported: struct{ driver.Store }{memstore.New(nil)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newStore(t, home)
+			l := newLimiter(t, store, nil, sash.PerMinute(60_000))
+			for range 20 {
+				if _, err := l.Allow(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := store.Release(t.Context()); !errors.Is(err, why) || !strings.Contains(err.Error(), "1 leases") {
+				t.Errorf("the error is %v, want one that wraps %q", err, why)
+			}
+		})
+	}
+}
+
+type failsToSettle struct {
+	driver.Store
+	err error
+}
+
+func (f failsToSettle) Settle(context.Context, driver.Settlement) error { return f.err }
 
 // A home may be given longer than a second for a lease.
 func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
