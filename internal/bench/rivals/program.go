@@ -89,6 +89,7 @@ func (p Program) install(ctx context.Context, below string) (dir string, err err
 	for _, command := range p.Get {
 		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 		cmd.Dir, cmd.WaitDelay = dir, time.Second
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends what it has started
 		if out, err := cmd.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
 			return "", fmt.Errorf("there is no %s", command[0])
 		} else if err != nil {

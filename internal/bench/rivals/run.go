@@ -74,13 +74,13 @@ func Run(to *report.Report) error {
 	}
 	r := &run{Report: to, server: s}
 	defer r.end()
-	sash, services, err := r.serve()
+	sash, services, err := r.serve(ctx)
 	if err != nil {
 		return err
 	}
 	inGo := Program{Rivals: "Sash, redis_rate, redis-cell and services over gRPC (Go)", Start: append([]string{self, GoProgram}, services...)}
-	r.start(ctx, append([]Program{inGo}, programs...), sash)
-	for _, step := range []func(context.Context) error{r.checks, r.rounds, r.exactness} {
+	start := func(ctx context.Context) error { return r.start(ctx, append([]Program{inGo}, programs...), sash) }
+	for _, step := range []func(context.Context) error{start, r.checks, r.rounds, r.exactness} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -88,20 +88,26 @@ func Run(to *report.Report) error {
 	return r.page()
 }
 
-// start starts the programs that can be had.
-func (r *run) start(ctx context.Context, all []Program, sash string) {
+// start starts the programs that can be had. It returns only the error of the context.
+func (r *run) start(ctx context.Context, all []Program, sash string) error {
 	for _, p := range all {
 		r.Say("starting: %s", p.Rivals)
 		c, err := p.start(ctx, installed, r.server.Addr, sash, os.Stderr)
-		if err != nil {
+		switch {
+		case err == nil:
+			r.children = append(r.children, c)
+		case ctx.Err() == nil:
 			r.misses(p.Rivals, err)
 			continue
 		}
-		r.children = append(r.children, c)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		for _, has := range c.hello.Contenders {
 			r.contenders = append(r.contenders, &contender{name: has.Name, version: has.Version, runtime: c.hello.Runtime, child: c})
 		}
 	}
+	return nil
 }
 
 // end ends everything. Whatever fails now has been measured.
@@ -135,7 +141,7 @@ func (r *run) each(ctx context.Context, from int, step func(*contender) error) e
 		}
 		err := step(c)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 		if err != nil {
 			r.misses(c.name, err)

@@ -25,7 +25,9 @@ func startRun(t *testing.T, all ...Program) *run {
 	t.Cleanup(s.Stop)
 	r := &run{Report: report.New(report.Config{ClientRounds: 2, Turn: 10 * time.Millisecond}, io.Discard), server: s}
 	t.Cleanup(r.end)
-	r.start(t.Context(), all, "127.0.0.1:1")
+	if err := r.start(t.Context(), all, "127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
@@ -66,6 +68,9 @@ func TestAnInterruptedRunEnds(t *testing.T) {
 		t.Errorf("the error is %v; missing are %q", err, r.missing)
 	}
 	gone(t, r.contenders[0].child.cmd.Process.Pid)
+	if err := r.start(ctx, []Program{self(t, "fake", "good"), {Rivals: "another"}}, "127.0.0.1:1"); !errors.Is(err, context.DeadlineExceeded) || len(r.missing) > 0 {
+		t.Errorf("while programs start: the error is %v; missing are %q", err, r.missing)
+	}
 }
 
 // Every contender of the program in Go decides on Redis, or asks a service, and enforces the limit.

@@ -1,6 +1,7 @@
 package rivals
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,11 +17,11 @@ import (
 
 // serve starts sash serve and, if there is a binary of it, Envoy's own service, on the same Redis. It returns the address
 // of sash serve over RESP, where clients may bring limits along, and what the program of Go needs to ask over gRPC.
-func (r *run) serve() (resp string, overGRPC []string, err error) {
+func (r *run) serve(ctx context.Context) (resp string, overGRPC []string, err error) {
 	if r.dir, err = os.MkdirTemp("", "rivals"); err != nil {
 		return "", nil, err
 	}
-	binary, err := servicebench.Build(r.dir, rules())
+	binary, err := servicebench.Build(ctx, r.dir, rules())
 	if err != nil {
 		return "", nil, err
 	}

@@ -3,6 +3,7 @@
 package servicebench
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"os"
@@ -54,7 +55,7 @@ func Run(r *report.Report) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	binary, err := Build(dir, rules)
+	binary, err := Build(context.Background(), dir, rules)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (f *fleet) begin() (err error) {
 	if f.dir, err = os.MkdirTemp("", "servicebench"); err != nil {
 		return err
 	}
-	binary, err := Build(f.dir, rules)
+	binary, err := Build(context.Background(), f.dir, rules)
 	if err != nil {
 		return err
 	}

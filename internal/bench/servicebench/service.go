@@ -2,6 +2,7 @@ package servicebench
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,9 +28,13 @@ descriptors:
 const rulesBelow = "ratelimit/config"
 
 // Build builds the command that users run, in a directory, and writes rules beside it, of the domain bench.
-func Build(dir, rules string) (binary string, err error) {
+func Build(ctx context.Context, dir, rules string) (binary string, err error) {
 	binary = filepath.Join(dir, "sash")
-	if out, err := exec.Command("go", "build", "-o", binary, "example.com/sash/service/cmd/sash").CombinedOutput(); err != nil {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "example.com/sash/service/cmd/sash")
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, time.Second // it ends its compilers
+	if out, err := cmd.CombinedOutput(); ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	} else if err != nil {
 		return "", fmt.Errorf("servicebench: building sash: %w\n%s", err, out)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, rulesBelow), 0o700); err != nil {

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/sash/internal/bench/gobench"
 	"example.com/sash/internal/bench/instructions"
 	"example.com/sash/internal/bench/redisbench"
+	"example.com/sash/internal/bench/report"
 )
 
 const instructionsPage = "../../../../docs/benchmarks-instructions.md"
@@ -62,5 +64,50 @@ func TestThePageHasEveryCount(t *testing.T) {
 	}
 	if want := append(redisbench.Counted(), gobench.HotPaths()...); !slices.Equal(names, want) {
 		t.Errorf("docs/benchmarks-instructions.md has the rows %q, and `make bench-instructions` counts %q", names, want)
+	}
+}
+
+// Wrong arguments are an error before anything is measured.
+func TestWrongArguments(t *testing.T) {
+	right := report.Config{Rounds: 1, ClientRounds: 1, Calls: 1, Turn: time.Millisecond}
+	if err := check(right, []string{"net", "go"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for says, change := range map[string]func(cfg *report.Config, parts, rest *[]string){
+		`no part "nett"`: func(_ *report.Config, parts, _ *[]string) { *parts = append(*parts, "nett") },
+		`no part ""`:     func(_ *report.Config, parts, _ *[]string) { *parts = []string{""} },
+		`"rivals"`:       func(_ *report.Config, _, rest *[]string) { *rest = []string{"rivals"} },
+		"-rounds":        func(cfg *report.Config, _, _ *[]string) { cfg.Rounds = 0 },
+		"-net-rounds":    func(cfg *report.Config, _, _ *[]string) { cfg.ClientRounds = -1 },
+		"-calls":         func(cfg *report.Config, _, _ *[]string) { cfg.Calls = 0 },
+		"-long":          func(cfg *report.Config, _, _ *[]string) { cfg.Turn = 0 },
+	} {
+		cfg, parts, rest := right, []string{"net"}, []string(nil)
+		change(&cfg, &parts, &rest)
+		if err := check(cfg, parts, rest); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("the error is %v, want one with %q", err, says)
+		}
+	}
+}
+
+// Counts are reported beside those before, and replace whatever the page had.
+func TestCountsAreCompared(t *testing.T) {
+	page, err := os.ReadFile(instructionsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for before, says := range map[string]string{
+		string(page):     " 0 of ",
+		"no table":       "is not compared: instructions: the page has no counts",
+		"<<<<<<< HEAD\n": "is not compared: ",
+	} {
+		file := filepath.Join(t.TempDir(), "page.md")
+		if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		if err := compare(report.New(report.Config{}, &said), file, string(page)); err != nil || !strings.Contains(said.String(), says) {
+			t.Errorf("a page of %d bytes: it says %q and returns %v, want %q", len(before), &said, err, says)
+		}
 	}
 }
