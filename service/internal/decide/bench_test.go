@@ -11,15 +11,7 @@ const benchRules = "domain: d\ndescriptors:\n- {key: user, limits: [1000000000/1
 
 func benchDecider(b *testing.B) *Decider {
 	b.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(benchRules))
-	if err != nil {
-		b.Fatal(err)
-	}
-	d, err := New(cfg, memstore.New(nil))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return d
+	return deciderOn(b, benchRules, memstore.New(nil))
 }
 
 func BenchmarkDecideOne(b *testing.B) {

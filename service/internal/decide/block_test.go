@@ -108,14 +108,7 @@ func block(t *testing.T, d *Decider) {
 
 func TestBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := config.Parse("x.yaml", []byte(blocking))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := New(cfg, memstore.New(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := deciderOn(t, blocking, memstore.New(nil))
 		block(t, d)
 		for range 2 { // of which the second is the second refusal since the reset
 			_, _ = d.Decide(context.Background(), Request{Domain: "d", Parts: []Part{part("a=1", 1)}})

@@ -25,7 +25,7 @@ func decider(t *testing.T, text string) (*Decider, *clock) {
 	return deciderOn(t, text, memstore.New(&memstore.Options{Now: func() time.Time { return c.now }})), c
 }
 
-func deciderOn(t *testing.T, text string, store driver.Store) *Decider {
+func deciderOn(t testing.TB, text string, store driver.Store) *Decider {
 	t.Helper()
 	cfg, err := config.Parse("x.yaml", []byte(text))
 	if err != nil {
@@ -286,15 +286,8 @@ func (m *marked) Settle(ctx context.Context, set driver.Settlement) error {
 
 // Refusals are answered from memory unless units may be given back, so requests that may be given back have MaySettle.
 func TestWhatMayBeGivenBackIsSaidToTheStore(t *testing.T) {
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: a, limits: [5/1m]}, {key: b, limits: [5/1m]}, {key: c, limits: [5/1m], algorithm: fixed-window}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	store := &marked{memstore.New(nil), make(map[bool]int)}
-	d, err := New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := deciderOn(t, "domain: d\ndescriptors: [{key: a, limits: [5/1m]}, {key: b, limits: [5/1m]}, {key: c, limits: [5/1m], algorithm: fixed-window}]\n", store)
 	ask(t, d, Together, part("a=1", 1))
 	if store.later[true] != 0 || store.later[false] != 1 {
 		t.Errorf("a part alone, which is never given back: %v", store.later)

@@ -28,15 +28,7 @@ descriptors:
 // live is a decider on the process's clock, which synctest moves.
 func live(t *testing.T, text string) *Decider {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return deciderOn(t, text, memstore.New(nil))
 }
 
 func limitsFrom(t *testing.T, texts ...string) (out []sash.Limit) {

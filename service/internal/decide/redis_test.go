@@ -12,22 +12,13 @@ import (
 	"example.com/sash"
 	"example.com/sash/goredisstore"
 	"example.com/sash/redistest"
-	"example.com/sash/service/internal/config"
 )
 
 // onRedis returns a decider on a store of Redis, where time is real: windows are hours.
 func onRedis(t *testing.T, client redis.UniversalClient, text string) *Decider {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(cfg, goredisstore.New(client, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return deciderOn(t, text, goredisstore.New(client, nil))
 }
 
 const hours = `

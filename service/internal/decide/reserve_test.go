@@ -22,15 +22,7 @@ import (
 // over returns a decider of its own on a store, as another process has.
 func over(t *testing.T, store driver.Store, text string) *Decider {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return deciderOn(t, text, store)
 }
 
 func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer, *Reservation) {

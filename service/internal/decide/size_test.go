@@ -30,14 +30,7 @@ func TestTheMemoryOfASubjectIsAsDocumented(t *testing.T) {
 	for i, rule := range rules {
 		fmt.Fprintf(&text, "- {key: k%d, rate_limit: {unit: hour, requests_per_unit: 10000}, %s}\n", i, rule)
 	}
-	cfg, err := config.Parse("x.yaml", []byte(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(cfg, goredisstore.New(client, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := deciderOn(t, text.String(), goredisstore.New(client, nil))
 	ask := func(rule int, subject string) {
 		entries := []config.Entry{{Key: fmt.Sprint("k", rule), Value: subject}}
 		if answers, err := d.Decide(t.Context(), One("d", entries, nil)); err != nil || !answers[0].Allowed() {

@@ -20,21 +20,14 @@ import (
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 func decider(t *testing.T) *decide.Decider {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: user, limits: [3/1h]}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return servertest.Decider(t, memstore.New(nil), "domain: d\ndescriptors:\n- {key: user, limits: [3/1h]}\n")
 }
 
 func user(name string) []config.Entry { return []config.Entry{{Key: "user", Value: name}} }

@@ -7,20 +7,12 @@ import (
 	"testing"
 
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 func benchPort(b *testing.B, path, body string, header http.Header) {
 	b.Helper()
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: user, limits: [1000000000/1h, 2000000000/1d], algorithm: fixed-window}\n"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	d, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		b.Fatal(err)
-	}
+	d := servertest.Decider(b, memstore.New(nil), "domain: d\ndescriptors:\n- {key: user, limits: [1000000000/1h, 2000000000/1d], algorithm: fixed-window}\n")
 	h := New(d, nil)
 	b.ReportAllocs()
 	for b.Loop() {

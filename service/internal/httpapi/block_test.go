@@ -8,26 +8,18 @@ import (
 	"time"
 
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 // Every path that answers decisions reports that a subject is blocked.
 func TestEveryPathReportsABlock(t *testing.T) {
 	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
-	cfg, err := config.Parse("test.yaml", []byte(`
+	decider := servertest.Decider(t, memstore.New(&memstore.Options{Now: c.read}), `
 domain: d
 descriptors:
 - {key: user, limits: [1/1s], block: {refusals: 2, for: 10m}}
 - {key: tried, limits: [1/1s], block: {refusals: 2, for: 10m}, shadow_mode: true}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, memstore.New(&memstore.Options{Now: c.read}))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	h := New(decider, &Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Operator: newHandler(t, memstore.New(nil), nil).opts.Operator})
 	tried := strings.Replace(ann, "user", "tried", 1)
 	blocked := func(said map[string]any, want bool) {

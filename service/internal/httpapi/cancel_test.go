@@ -9,8 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -24,15 +23,8 @@ func TestACancellationThatIsRepeatedGivesNothingBack(t *testing.T) {
 		}
 		t.Run(algorithm.String(), func(t *testing.T) {
 			c := &clock{time.Unix(1_800_000_000, 0)}
-			cfg, err := config.Parse("x.yaml", fmt.Appendf(nil, "domain: d\ndescriptors: [{key: user, limits: [10/1m], algorithm: %v%s}]\n", algorithm, resolution))
-			if err != nil {
-				t.Fatal(err)
-			}
 			store := memstore.New(&memstore.Options{Now: c.read, MaxKeys: 100}) // in one shard
-			decider, err := decide.New(cfg, store)
-			if err != nil {
-				t.Fatal(err)
-			}
+			decider := servertest.Decider(t, store, fmt.Sprintf("domain: d\ndescriptors: [{key: user, limits: [10/1m], algorithm: %v%s}]\n", algorithm, resolution))
 			h := New(decider, &Options{Tokens: wire.NewTokens([]byte("one secret")), Now: c.read, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 			request := func(value string, cost int) string {
 				return fmt.Sprintf(`{"domain":"d","entries":[{"key":"user","value":%q}],"cost":%d}`, value, cost)

@@ -16,6 +16,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -58,14 +59,7 @@ descriptors:
 
 func proxyHandler(t *testing.T, store driver.Store, log io.Writer) *Handler {
 	t.Helper()
-	cfg, err := config.Parse("test.yaml", []byte(proxyLimits))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := servertest.Decider(t, store, proxyLimits)
 	return New(decider, &Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 }
 

@@ -14,9 +14,8 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -45,14 +44,7 @@ func (c *clock) read() time.Time { return c.now }
 
 func newHandler(t testing.TB, store driver.Store, opts *Options) *Handler {
 	t.Helper()
-	cfg, err := config.Parse("test.yaml", []byte(limits))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := servertest.Decider(t, store, limits)
 	if opts == nil {
 		opts = &Options{}
 	}

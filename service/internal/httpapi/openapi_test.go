@@ -22,7 +22,6 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/admin"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/servertest"
@@ -148,14 +147,7 @@ type panics struct{ driver.Store }
 func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	doc, seen := readDocument(t), make(map[string]bool)
 	over := func(store driver.Store, opts *Options) (*server, *Handler) {
-		cfg, err := config.Parse("test.yaml", []byte(limits+"  - {key: strict, count_refused: true, limits: [2/10s]}\n  - {key: planet, scope: global, limits: [90/10m]}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		decider, err := decide.New(cfg, store)
-		if err != nil {
-			t.Fatal(err)
-		}
+		decider := servertest.Decider(t, store, limits+"  - {key: strict, count_refused: true, limits: [2/10s]}\n  - {key: planet, scope: global, limits: [90/10m]}\n")
 		if opts == nil {
 			opts = &Options{}
 		}

@@ -8,19 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 func TestAFaultEndsOneRequestAndIsCounted(t *testing.T) {
-	cfg, err := config.Parse("test.yaml", []byte(limits))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, panics{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := servertest.Decider(t, panics{}, limits)
 	var logs bytes.Buffer
 	counted := 0
 	log := slog.New(slog.NewTextHandler(&logs, nil))

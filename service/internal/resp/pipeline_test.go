@@ -10,8 +10,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 // Replies of a pipeline are in order, and so are decisions on one subject, between others and beside them.
@@ -74,14 +73,7 @@ func (g *gate) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 func openGate(t *testing.T, enough int, timeout time.Duration) (*port, *gate) {
 	t.Helper()
 	g := &gate{Passthrough: driver.Passthrough{Next: memstore.New(nil)}, enough: enough, open: make(chan struct{})}
-	cfg, err := config.Parse("rules", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := servertest.Decider(t, g, rules)
 	p := &port{}
 	p.listen(t, Server{}, New(decider, &Options{Timeout: timeout}))
 	return p, g

@@ -15,8 +15,6 @@ import (
 
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -52,14 +50,7 @@ func open(t testing.TB, accessText string) *port {
 	p := &port{}
 	p.now.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	store := memstore.New(&memstore.Options{Now: func() time.Time { return time.Unix(0, p.now.Load()) }})
-	cfg, err := config.Parse("rules", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := servertest.Decider(t, store, rules)
 	var gate *access.Gate
 	if accessText != "" {
 		gate = servertest.Gate(t, accessText)

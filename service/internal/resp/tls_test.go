@@ -12,21 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 )
 
 // A client of Redis connects over TLS, with RESP2 and with RESP3, and a client in plain text does not.
 func TestOverTLS(t *testing.T) {
-	cfg, err := config.Parse("rules", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := servertest.Decider(t, memstore.New(nil), rules)
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()
 	p := &port{}

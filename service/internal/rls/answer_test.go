@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
@@ -12,14 +11,7 @@ import (
 
 // The collector takes a share of the processor time of each call that grows with what it allocates.
 func TestAnAnswerTakesFewAllocations(t *testing.T) {
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 1000000}}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := servertest.Decider(t, memstore.New(nil), "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 1000000}}]")
 	counted := stats.New(nil)
 	decider.Observe(counted.Observe)
 	s := New(decider, &Options{Access: servertest.Gate(t, everything), Stats: counted})

@@ -21,6 +21,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -90,14 +91,7 @@ func TestCompatibleJSONErrorsAreEnvoys(t *testing.T) {
 	down := storeFunc(func(context.Context, driver.Request) (driver.Answer, error) {
 		return driver.Answer{}, errors.New("down")
 	})
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decide.New(cfg, down)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := servertest.Decider(t, down, text)
 	for name, body := range map[string]string{
 		"no JSON":              `{`,
 		"not UTF-8":            "{\"domain\":\"\xff\"}",

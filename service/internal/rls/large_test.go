@@ -15,8 +15,6 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
@@ -33,14 +31,7 @@ func TestTheBytesOfLargeRequestsAreBounded(t *testing.T) {
 		}
 		return memory.Decide(ctx, req)
 	})
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decide.New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := servertest.Decider(t, store, text)
 	counted := stats.New(nil)
 	s := New(d, &Options{Stats: counted, Access: servertest.Gate(t, everything)})
 	s.large.most = 50_000
@@ -84,14 +75,7 @@ func TestTheBytesOfLargeRequestsAreBounded(t *testing.T) {
 
 // A wrong request is wrong however large it is: nobody should send it again.
 func TestALargeWrongRequestIsWrong(t *testing.T) {
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := servertest.Decider(t, memstore.New(nil), text)
 	s := New(d, &Options{Access: servertest.Gate(t, everything)})
 	req := request("ip=a")
 	for weight(req) <= s.large.most {

@@ -19,8 +19,6 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
@@ -211,14 +209,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}],"hitsAddend":"0","isNegativeHits":true}]}`)
 	f.Add(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}],"limit":{"unit":"UNKNOWN","requestsPerUnit":4294967295,"unitMultiplier":7}}]}`)
 	f.Add(`{"domain":"d","descriptors":[{"entries":[{"key":"both"}]},{"entries":[{"key":"both"}]}],"hitsAddend":4294967295}`)
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		f.Fatal(err)
-	}
-	decider, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		f.Fatal(err)
-	}
+	decider := servertest.Decider(f, memstore.New(nil), text)
 	counted := stats.New(nil)
 	h := New(decider, &Options{Access: servertest.Gate(f, everything), Stats: counted, Headers: &Headers{"a", "b", "c"}, Metadata: true})
 	f.Fuzz(func(t *testing.T, body string) {

@@ -24,7 +24,6 @@ import (
 
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 )
@@ -170,13 +169,5 @@ func serveTLS(t *testing.T, config *tls.Config) string {
 
 func deciderOf(t *testing.T) *decide.Decider {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return decider
+	return servertest.Decider(t, memstore.New(nil), text)
 }

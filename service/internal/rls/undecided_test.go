@@ -19,8 +19,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -98,14 +97,7 @@ func TestEveryWrongCallIsCounted(t *testing.T) {
 
 func TestWrongJSONIsCounted(t *testing.T) {
 	counted := stats.New(nil)
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := servertest.Decider(t, memstore.New(nil), text)
 	d.Observe(counted.Observe)
 	service := New(d, &Options{Stats: counted, MaxDescriptors: 1})
 	for i, body := range []string{"{", "\xff", `{"domain":"d"}`, `{"domain":"` + strings.Repeat("x", 64<<10) + `"}`} {

@@ -1,5 +1,5 @@
 // Package servertest has what tests of the service share: Redis servers that work together, a stand-in for Envoy, clients
-// that send frames, callers with rights, logs, and waiting for a condition.
+// that send frames, deciders, callers with rights, logs, and waiting for a condition.
 package servertest
 
 import (
@@ -12,8 +12,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"example.com/sash/driver"
 	"example.com/sash/redistest"
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 )
 
 // A Watched is a primary with a replica, and the Sentinels that watch them. They fail over a primary that does not answer
@@ -73,6 +76,20 @@ func NoLeak(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
 		goleak.IgnoreAnyFunction(cluster+"_refresh.func2"),
 		goleak.IgnoreAnyFunction(cluster+"redirectOrNew.func1"))
+}
+
+// Decider returns a decider with the rules of a configuration, over one store.
+func Decider(t testing.TB, store driver.Store, rules string) *decide.Decider {
+	t.Helper()
+	cfg, err := config.Parse("rules.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decide.New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // Gate returns a gate by the text of a file.

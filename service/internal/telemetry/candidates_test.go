@@ -12,6 +12,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -19,7 +20,7 @@ import (
 // and not logged: its refusals are refusals.
 func TestACandidateIsCountedAndLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := config.Parse("x.yaml", []byte(`
+		d := servertest.Decider(t, memstore.New(nil), `
 domain: d
 descriptors:
 - key: user
@@ -28,14 +29,7 @@ descriptors:
 - key: held
   limits: [50/1h]
   candidate: {limits: [10/1h], enforce_percent: 100}
-`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := decide.New(cfg, memstore.New(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+`)
 		registry, text := stats.New(nil), &bytes.Buffer{}
 		d.Observe(registry.Observe)
 		d.Observe(newCandidates(slog.New(slog.NewTextHandler(text, nil)), false).observe)

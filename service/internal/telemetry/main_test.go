@@ -8,6 +8,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,15 +24,7 @@ descriptors:
 
 func decider(t *testing.T) *decide.Decider {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decide.New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return servertest.Decider(t, memstore.New(nil), rules)
 }
 
 // ask requests one unit for one entry.
