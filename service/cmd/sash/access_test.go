@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -40,9 +39,7 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "access.yaml")
 	text := fmt.Sprintf("clients:\n  - name: billing\n    tokens: [%s]\n    allow: [decide]\n    domains: [demo, shop]\n", made.SHA256)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, text)
 	p := serve(t, "--access", file)
 	ask := func(path, body, token string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+path, strings.NewReader(body))
@@ -102,9 +99,7 @@ func TestTheDataPortsWithCertificates(t *testing.T) {
 		certify(t, dir, name, ca, key)
 	}
 	file := filepath.Join(dir, "access.yaml")
-	if err := os.WriteFile(file, []byte("clients: [{name: edge, certificates: [Edge.example.com], allow: [decide, refund]}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, "clients: [{name: edge, certificates: [Edge.example.com], allow: [decide, refund]}]\n")
 	p := serve(t, "--access", file, "--tls-cert", dir+"/server.pem", "--tls-key", dir+"/server.key", "--tls-client-ca", dir+"/authority.pem")
 	if !strings.HasPrefix(p.url, "https://") {
 		t.Errorf("it says %s", p.url)
@@ -151,9 +146,7 @@ func TestTheDataPortsWithCertificates(t *testing.T) {
 			t.Errorf("%q over gRPC: %v, want %v", name, err, want.code)
 		}
 	}
-	if err := os.WriteFile(dir+"/server.pem", []byte("none"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, dir+"/server.pem", "none")
 	for n, addr := range []string{strings.TrimPrefix(p.url, "https://"), p.grpc} {
 		conn, err := tls.Dial("tcp", addr, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2"}})
 		if err != nil {
@@ -187,9 +180,7 @@ func TestTheCommandToTryWorksOrNamesTheToken(t *testing.T) {
 	dir := t.TempDir()
 	config, file := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "access.yaml")
 	write := func(path, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, text)
 	}
 	write(config, "domain: a\ndescriptors: [{key: k, limits: [9/1m]}]\n---\ndomain: b\ndescriptors: [{key: k, limits: [9/1m]}]\n")
 	client := fmt.Sprintf("clients: [{name: c, tokens: [%x], allow: [decide]}]\n", sha256.Sum256([]byte("secret")))

@@ -90,10 +90,7 @@ func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 	_, line, _ := strings.Cut(out, "the limiter its own user: ")
 	line, _, _ = strings.Cut(line, "\n")
 	server.Must(t, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(adminToken+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "token", adminToken+"\n")
 	url := "redis://limiter:secret@" + server.Addr()
 	a := serve(t, "--redis", url, "--admin-token-file", file)
 	b := serveIn(t, []string{"SASH_ADMIN_TOKEN=" + adminToken}, append(freePorts, "--redis", url)...)
@@ -233,9 +230,7 @@ func TestAdminWithCertificates(t *testing.T) {
 
 func TestAdminIsSetUpWrong(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/empty", []byte("\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, dir+"/empty", "\n")
 	for name, c := range map[string]struct {
 		env  []string
 		args []string

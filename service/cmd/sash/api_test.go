@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -124,10 +123,7 @@ func TestAFleetChangesItsSecretWithoutLosingAReservation(t *testing.T) {
 
 // The curl lines of README.md do what it says, one after the other.
 func TestTheCurlLinesOfTheReadme(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join(repository, "README.md"))
 	p, token := serve(t), ""
 	lines := regexp.MustCompile(`(?m)^curl -d '([^']*)' localhost:8080(\S+) +# (.*)$`).FindAllStringSubmatch(string(text), -1)
 	for _, line := range lines {

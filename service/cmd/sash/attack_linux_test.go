@@ -3,7 +3,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
@@ -20,10 +19,7 @@ var strangers = flag.Int("strangers", 5, "how many connections open a thousand h
 // memory returns the memory of the service's process in MiB: VmRSS, what it has, or VmHWM, the most that it had.
 func (p *service) memory(t *testing.T, which string) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	kilobytes, err := strconv.Atoi(regexp.MustCompile(which + `:\s*(\d+)`).FindStringSubmatch(string(text))[1])
 	if err != nil {
 		t.Fatal(err)

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,14 +14,11 @@ import (
 // The overview shows what a candidate would refuse, rules without requests, and how long Redis takes; a subject's page
 // shows the calls that were refused, and its address opens it again.
 func TestBrowserDashboardShowsCandidatesAndRefusedCalls(t *testing.T) {
-	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, []byte(`domain: demo
+	rules := tempFile(t, "rules.yaml", `domain: demo
 descriptors:
   - {key: remote_address, limits: [20/1h], candidate: {limits: [5/1h]}}
   - {key: never, limits: [7/1h]}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`)
 	p := serve(t, "--config", rules, "--redis", redistest.Start(t).Addr(), "--admin-token-file", adminTokenFile(t), "--budget", "5s")
 	for range 23 {
 		allow(t, p, "192.0.2.7")

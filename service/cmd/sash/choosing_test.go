@@ -12,10 +12,7 @@ import (
 // prints what the page says. Run with -update to write what it prints into the page.
 func TestThePageOnChoosingALimit(t *testing.T) {
 	page := filepath.Join(repository, "docs", "choosing-a-limit.md")
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, page)
 	log, err := filepath.Abs(wholeLog)
 	if err != nil {
 		t.Fatal(err)
@@ -77,8 +74,6 @@ func TestThePageOnChoosingALimit(t *testing.T) {
 		t.Errorf("%d commands found, %d with an output", ran, compared)
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(strings.Join(parts, "```")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, page, strings.Join(parts, "```"))
 	}
 }

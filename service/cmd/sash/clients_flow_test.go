@@ -50,15 +50,10 @@ descriptors:
 
 func serveWire(t *testing.T, env ...string) *service {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte(wireRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "limits.yaml", wireRules)
 	env = append(env, "LIMIT_RESPONSE_HEADERS_ENABLED=true")
 	access := filepath.Join(filepath.Dir(file), "access.yaml")
-	if err := os.WriteFile(access, []byte("anonymous: {allow: [decide, refund, override]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, access, "anonymous: {allow: [decide, refund, override]}\n")
 	return serveIn(t, env, "--config", file, "--access", access, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "")
 }
 

@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -176,20 +174,14 @@ func TestConfigCommands(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "demo / remote_address: 10/1m and 60/1h by sliding-log") {
 		t.Errorf("check: exit %d, %s", code, out)
 	}
-	far := filepath.Join(t.TempDir(), "far.yaml")
-	if err := os.WriteFile(far, []byte("domain: d\ndescriptors:\n- {key: a, limits: [100/1m], scope: global}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	far := tempFile(t, "far.yaml", "domain: d\ndescriptors:\n- {key: a, limits: [100/1m], scope: global}\n")
 	if code, out, _ := sash(t, nil, "config", "check", far); code != 0 || !strings.Contains(out, "d / a: 100/1m by sliding-log, scope global, lease 3s") {
 		t.Errorf("check of a global rule: exit %d, %s", code, out)
 	}
 	if _, out, _ := sash(t, nil, "config", "check", "--json", far); !strings.Contains(out, `"scope":"global","lease":"3s"`) {
 		t.Errorf("check of a global rule as JSON: %s", out)
 	}
-	odd := filepath.Join(t.TempDir(), "odd.yaml")
-	if err := os.WriteFile(odd, []byte("domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	odd := tempFile(t, "odd.yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day}}\n")
 	if code, out, _ := sash(t, nil, "config", "check", odd); code != 0 || !strings.Contains(out, "warning: "+odd+":3: requests_per_unit is missing") {
 		t.Errorf("check of an odd one: exit %d, %s", code, out)
 	}

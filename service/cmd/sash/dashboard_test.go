@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -39,10 +38,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) *dashboard {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "grafana", "sash.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join("..", "..", "..", "examples", "grafana", "sash.json"))
 	var d dashboard
 	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
@@ -140,10 +136,7 @@ func TestTheDashboardAndTheAlertsFitTheMetrics(t *testing.T) {
 // readRules returns the expressions of the alert rules by the name of the rule, and the names of those that record a series.
 func readRules(t *testing.T) (recorded map[string]bool, expressions map[string]string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "prometheus", "rules.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join("..", "..", "..", "examples", "prometheus", "rules.yml"))
 	var file struct {
 		Groups []struct {
 			Rules []struct{ Record, Alert, Expr string }
@@ -214,10 +207,7 @@ func queries(t *testing.T, families map[string]*dto.MetricFamily, recorded map[s
 var rowOfAMetric = regexp.MustCompile("(?m)^\\| `([a-zA-Z0-9_]+)` \\| (counter|histogram) \\|([^|]*)\\|")
 
 func TestTheDocumentedMetricsExist(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join("..", "..", "..", "docs", "metrics.md"))
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, file, userLimits)
 	p := serve(t, "--config", file)

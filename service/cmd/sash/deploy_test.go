@@ -23,10 +23,7 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("chroot needs root: run make test-deploy as root")
 	}
-	file, err := os.ReadFile("../../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := readFile(t, "../../../Dockerfile")
 	if !strings.Contains(string(file), "\nFROM scratch\nCOPY sash /sash\nCOPY bin /bin\n") {
 		t.Fatal("the Dockerfile does not copy the binary and its other name into an empty image")
 	}
@@ -38,10 +35,7 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	if to, err := os.Readlink("../../../bin/image/bin/ratelimit"); err != nil || to != "../sash" {
 		t.Errorf("/bin/ratelimit is a link to %q: %v", to, err)
 	}
-	static, err := os.ReadFile("../../../bin/image/sash")
-	if err != nil {
-		t.Fatal(err)
-	}
+	static := readFile(t, "../../../bin/image/sash")
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "sash"), static, 0o755); err != nil {
 		t.Fatal(err)
@@ -108,10 +102,7 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 
 // systemd accepts every line of the unit.
 func TestDeployUnit(t *testing.T) {
-	unit, err := os.ReadFile("../../../examples/systemd/sash.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	unit := readFile(t, "../../../examples/systemd/sash.service")
 	installed := filepath.Join(t.TempDir(), "sash.service")
 	text := strings.ReplaceAll(string(unit), "/usr/local/bin/sash", binary)
 	if text == string(unit) {

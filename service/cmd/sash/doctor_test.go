@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -165,10 +163,7 @@ func TestDoctorThatCannotLook(t *testing.T) {
 // The doctor looks at each of several homes.
 func TestDoctorLooksAtEachHome(t *testing.T) {
 	redis, eu, us := redistest.Start(t).Addr(), redistest.Start(t).Addr(), redistest.Start(t).Addr()
-	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, home: us}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rules := tempFile(t, "rules.yaml", "domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, home: us}\n")
 	args := []string{"doctor", "--redis", redis, "--home", "eu=" + eu, "--home", "us=" + us, "--config", rules}
 	code, out, err := sash(t, nil, args...)
 	if code != 0 || !strings.Contains(out, "home eu at "+eu) || !strings.Contains(out, "home us at "+us) || strings.Count(out, " fit a way of ") != 2 {
@@ -199,10 +194,7 @@ func TestDoctorLooksAtEachHome(t *testing.T) {
 // With a home the doctor looks at both, and at the leases of the rules.
 func TestDoctorLooksAtTheHome(t *testing.T) {
 	region, home := redistest.Start(t), redistest.Start(t)
-	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, lease: 1ms}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rules := tempFile(t, "rules.yaml", "domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, lease: 1ms}\n")
 	args := []string{"doctor", "--redis", region.Addr(), "--home", home.Addr(), "--config", rules}
 	code, out, err := sash(t, nil, args...)
 	for _, want := range []string{"redis at " + region.Addr(), "home at " + home.Addr(), "the budget is 1s", " fit a way of "} {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,10 +44,7 @@ rate_limits:
 
 func serveShop(t *testing.T) *service {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "shop.yaml")
-	if err := os.WriteFile(file, []byte(shop), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "shop.yaml", shop)
 	return serve(t, "--config", file)
 }
 
@@ -172,19 +168,14 @@ rate_limits: [{actions: [{request_headers: {header_name: x-rule, descriptor_key:
 
 // The file of rights and the filter in the documentation are valid, and the filter works with the built-in example.
 func TestTheDocumentedFilterOfEnvoy(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/envoy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "../../../docs/envoy.md")
 	var blocks []string
 	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		blocks = append(blocks, block)
 	}
 	rights, block := filepath.Join(t.TempDir(), "access.yaml"), blocks[1]
-	if err := os.WriteFile(rights, []byte(strings.ReplaceAll(blocks[0], "edge", "demo")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, rights, strings.ReplaceAll(blocks[0], "edge", "demo"))
 	res := through(serve(t, "--access", rights).envoy(t, strings.Replace(block, "0.1s", "5s", 1)), "192.0.2.1")
 	if res.Code != 200 || res.Header().Get("x-ratelimit-limit") == "" {
 		t.Errorf("%d with %v", res.Code, res.Header())

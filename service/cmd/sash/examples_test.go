@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,19 +19,13 @@ func TestExamplesOfProxies(t *testing.T) {
 		if code, out, failed := sash(t, nil, "config", "check", file); code != 0 {
 			t.Errorf("%s: %s%s", file, out, failed)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := readFile(t, file)
 		if policy == "" {
 			policy = string(text)
 		} else if policy != string(text) {
 			t.Errorf("%s differs from the others", file)
 		}
-		text, err = os.ReadFile(guide)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text = readFile(t, guide)
 		found := false
 		for line := range strings.Lines(string(text)) {
 			if command, is := strings.CutPrefix(strings.TrimSpace(line), "bin/sash "); is {
@@ -71,10 +64,7 @@ func TestExamplesOfProxiesDropATokenOfTheirClient(t *testing.T) {
 		"nginx/nginx.conf":             "proxy_pass_request_headers off;",
 		"traefik/dynamic.yaml":         "authRequestHeaders: [Accept]",
 	} {
-		text, err := os.ReadFile(filepath.Join(examples, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := readFile(t, filepath.Join(examples, file))
 		asks := strings.Count(string(text), "/v1/forward-auth") + strings.Count(string(text), "-- build returns the request to Sash")
 		if n := strings.Count(string(text), drop); asks == 0 || n != asks {
 			t.Errorf("%s asks Sash in %d places, and drops headers of the client in %d: want %q", file, asks, n, drop)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,10 +73,7 @@ func (p *service) health(t *testing.T) (h struct {
 // servePolicies starts a service with those rules.
 func servePolicies(t *testing.T, args ...string) *service {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "policies.yaml", policies)
 	return serve(t, append([]string{"--config", file, "--budget", budget.String()}, args...)...)
 }
 

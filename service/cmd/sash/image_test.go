@@ -14,10 +14,8 @@ import (
 // An image is what the Dockerfile says: the variables, the entry point and its arguments.
 func image(t *testing.T) (env, entry, args []string) {
 	t.Helper()
-	file, err := os.ReadFile("../../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := readFile(t, "../../../Dockerfile")
+	var err error
 	for line := range strings.Lines(string(file)) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch word {

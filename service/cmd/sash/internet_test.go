@@ -27,10 +27,7 @@ type deployment struct {
 
 func deploy(t *testing.T) *deployment {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(repository, "docs/security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, filepath.Join(repository, "docs/security.md"))
 	_, section, found := strings.Cut(string(page), "\n## Over the internet\n")
 	if !found {
 		t.Fatal("docs/security.md does not describe the deployment")
@@ -99,10 +96,7 @@ func (d *deployment) verify(t *testing.T) {
 // start does what systemd does with the unit: it puts the credentials into a directory, and runs ExecStart.
 func (d *deployment) start(t *testing.T) {
 	t.Helper()
-	text, err := os.ReadFile(d.dir + "/etc/systemd/system/sash.service.d/internet.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, d.dir+"/etc/systemd/system/sash.service.d/internet.conf")
 	credentials, run := t.TempDir(), ""
 	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -149,10 +143,7 @@ func TestDeployOverTheInternet(t *testing.T) {
 	d.shell(t, d.blocks["sh"][0])
 	d.verify(t)
 	d.start(t)
-	text, err := os.ReadFile(d.dir + "/etc/sash/token")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, d.dir+"/etc/sash/token")
 	token := strings.Fields(string(text))[1]
 	if len(token) < 32 {
 		t.Fatalf("the token is %q", token)
@@ -191,10 +182,7 @@ func TestDeployOverTheInternet(t *testing.T) {
 	if err := stranger.Run(); err == nil {
 		t.Error("a client that does not trust the authority connects")
 	}
-	file := filepath.Join(t.TempDir(), "pages.php")
-	if err := os.WriteFile(file, []byte(d.names.Replace(d.blocks["php"][0])), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "pages.php", d.names.Replace(d.blocks["php"][0]))
 	if out := d.shell(t, "php "+file, "SASH_TOKEN="+token); out != "page 1\npage 2\npage 3\npage 4\npage 5\n" {
 		t.Errorf("PHP printed %s", out)
 	}

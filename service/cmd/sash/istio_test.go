@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -15,10 +14,7 @@ import (
 // service, and with time for a busy machine. It stands where a request's descriptors are made, before the router.
 func istioFilter(t *testing.T) (filter, cluster string) {
 	t.Helper()
-	text, err := os.ReadFile(kubernetes + "/istio/envoyfilter.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, kubernetes+"/istio/envoyfilter.yaml")
 	var m struct {
 		Spec struct {
 			Patches []struct {

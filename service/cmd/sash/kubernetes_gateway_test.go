@@ -32,10 +32,7 @@ import (
 // gatewayConfigs returns the configurations of a file, as Envoy Gateway makes them of policies.
 func gatewayConfigs(t *testing.T, file string) (all []proto.Message) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, file)
 	for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		var tree any
 		if err := documents.Decode(&tree); errors.Is(err, io.EOF) {
@@ -60,10 +57,7 @@ func gatewayConfigs(t *testing.T, file string) (all []proto.Message) {
 // well by its probes, takes each configuration that Envoy Gateway has in its own tests, and decides by it over TLS.
 func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 	theirs := os.Getenv("KUBERNETES_DIR") + "/envoy-gateway"
-	text, err := os.ReadFile(theirs + "/default.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, theirs+"/default.yaml")
 	var m manifest
 	if err := yaml.Unmarshal(text, &m); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -102,10 +101,7 @@ func manifests(t *testing.T) map[string]manifest {
 	}
 	all := map[string]manifest{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := readFile(t, file)
 		documents := yaml.NewDecoder(bytes.NewReader(text))
 		for {
 			var m manifest
@@ -252,10 +248,7 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 	if c.flag(t, "instances") != strconv.Itoa(deployment.Replicas) {
 		t.Errorf("--instances=%s with %d replicas", c.flag(t, "instances"), deployment.Replicas)
 	}
-	file, err := os.ReadFile(repository + "/Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := readFile(t, repository+"/Dockerfile")
 	if user := strconv.Itoa(spec.SecurityContext.RunAsUser) + ":" + strconv.Itoa(spec.SecurityContext.RunAsGroup); !strings.Contains(string(file), "\nUSER "+user+"\n") {
 		t.Errorf("the pod runs as %s, and the image does not", user)
 	}
@@ -315,10 +308,7 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 		t.Errorf("the configuration is not mounted: %+v, %+v", volume, c.Mounts[0])
 	}
 
-	guide, err := os.ReadFile(kubernetes + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	guide := readFile(t, kubernetes+"/README.md")
 	limit, err := strconv.Atoi(strings.TrimSuffix(c.Resources.Limits.Memory, "Mi"))
 	if err != nil {
 		t.Fatal(err)

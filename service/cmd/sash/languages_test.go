@@ -55,9 +55,7 @@ func serveRESP(t *testing.T, limits, access string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"limits.yaml": limits, "access.yaml": access} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, filepath.Join(dir, name), text)
 	}
 	p := serve(t, "--resp-addr", "127.0.0.1:0", "--config", filepath.Join(dir, "limits.yaml"), "--access", filepath.Join(dir, "access.yaml"))
 	port := respPort.FindStringSubmatch(p.greets)
@@ -142,10 +140,7 @@ func exampleOf(t *testing.T, program ...string) *exec.Cmd {
 	const dir = "../../../examples/resp"
 	var texts [2]string
 	for i, name := range []string{"limits.yaml", "access.yaml"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := readFile(t, filepath.Join(dir, name))
 		texts[i] = string(text)
 	}
 	cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)

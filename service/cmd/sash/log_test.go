@@ -235,9 +235,7 @@ func TestEveryVerdictOnARealLogIsTheModels(t *testing.T) {
 	short := []rule{{"2/20ms", 2, 20 * time.Millisecond}, {"5/300ms", 5, 300 * time.Millisecond}}
 	shortFile := filepath.Join(t.TempDir(), "short.yaml")
 	text := "domain: demo\ndescriptors:\n- key: remote_address\n  limits: [\"2/20ms\", \"5/300ms\"]\n"
-	if err := os.WriteFile(shortFile, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, shortFile, text)
 	for _, tt := range []struct {
 		name  string
 		rules []rule

@@ -26,10 +26,7 @@ import (
 //	RATELIMIT=/path/to/ratelimit RATELIMIT_VERSION=v… go test -tags original -run TestRecordOriginal ./service/cmd/sash
 func TestRecordOriginal(t *testing.T) {
 	root := t.TempDir()
-	text, err := os.ReadFile("testdata/original/config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "testdata/original/config.yaml")
 	if err := os.MkdirAll(filepath.Join(root, "rl", "config"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,10 +81,7 @@ func series(text string) map[string]string {
 // sideBySide reads the table "Metrics side by side" of docs/envoy.md: names, and same, name or none.
 func sideBySide(t *testing.T) (rows map[string]string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/envoy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "../../../docs/envoy.md")
 	_, section, _ := strings.Cut(string(text), "### Metrics side by side\n")
 	section, _, _ = strings.Cut(section, "\n#")
 	rows = make(map[string]string)
@@ -105,10 +101,7 @@ func sideBySide(t *testing.T) (rows map[string]string) {
 // Every series that Envoy's service has after some requests, as recorded from its own binary, is here with the same name,
 // labels and value, or is a row of docs/envoy.md that says why not.
 func TestMetricsAreThoseOfEnvoysService(t *testing.T) {
-	recorded, err := os.ReadFile("testdata/original/metrics.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorded := readFile(t, "testdata/original/metrics.txt")
 	redis := redistest.Start(t)
 	p := serve(t, "--config", "testdata/original/config.yaml", "--redis", redis.Addr())
 	askAll(t, p.dial(t))
@@ -205,10 +198,7 @@ func TestEndpointsAnswerAsEnvoysService(t *testing.T) {
 	p := serve(t, "--config", "testdata/original/config.yaml")
 	_, dumped := get(t, p.admin+"/rlconfig")
 	for name, got := range map[string]string{"rlconfig": sorted(dumped), "json": jsonAnswers(t, p.url+"/json")} {
-		want, err := os.ReadFile("testdata/original/" + name + ".txt")
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := readFile(t, "testdata/original/"+name+".txt")
 		if got != string(want) {
 			t.Errorf("/%s:\n%s\nwant\n%s", name, got, want)
 		}

@@ -194,10 +194,7 @@ func TestProxies(t *testing.T) {
 			application := httptest.NewServer(s)
 			defer application.Close()
 			policy := examples + "/" + p.name + "/policy.yaml"
-			access := filepath.Join(t.TempDir(), "access.yaml")
-			if err := os.WriteFile(access, []byte("anonymous: {allow: [decide]}\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			access := tempFile(t, "access.yaml", "anonymous: {allow: [decide]}\n")
 			sash := spawn(t, nil, "--config", policy, "--access", access)
 			addr := strings.TrimPrefix(sash.url, "http://")
 			listen := freeAddress(t)

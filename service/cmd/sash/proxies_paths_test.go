@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,9 +31,7 @@ var loginInLatin1 = []string{"/login\xa0", "/login\xa0\xa0", "/login\x85"}
 func TestProxiesCountEverySpellingOfAPath(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	const rules = "domain: web\ndescriptors:\n  - key: path\n    value: /login\n    descriptors:\n      - key: remote_address\n        limits: [\"3/1h\"]\n"
-	if err := os.WriteFile(policy, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, policy, rules)
 	for i := range proxies {
 		for _, fold := range []string{"all", "clean"} {
 			p := &proxies[i]

@@ -80,10 +80,7 @@ func hasAnyPrefix(s string, prefixes []string) bool {
 // read returns the example's configuration with the addresses of a test.
 func (p *proxy) read(t *testing.T, listen, sash, application string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(examples, p.name, p.config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join(examples, p.name, p.config))
 	config := string(text)
 	spaced := func(addr string) string { return strings.Replace(addr, ":", " ", 1) }
 	for from, to := range map[string]string{"127.0.0.1:8000": listen, "127.0.0.1:8080": sash, "127.0.0.1:9000": application} {
@@ -104,9 +101,7 @@ func (p *proxy) start(t *testing.T, listen, config string) (stop func()) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, p.config)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, config)
 	args := p.command(dir, file)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir}

@@ -15,10 +15,7 @@ const repository = "../../.."
 // shellBlocks returns the fenced blocks of README.md that are commands: those that name sash as a command.
 func shellBlocks(t *testing.T) (blocks [][]string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join(repository, "README.md"))
 	for i, part := range strings.Split(string(text), "```") {
 		language, code, _ := strings.Cut(part, "\n")
 		commands := strings.Contains(code, "sash serve") || strings.Contains(code, "sash allow")

@@ -51,10 +51,7 @@ func startUpstream(t *testing.T) *upstream {
 
 func readExample(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(envoyExample, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join(envoyExample, file))
 	return string(text)
 }
 

@@ -26,14 +26,9 @@ func golden(t *testing.T, name, got string) {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, file, got)
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := readFile(t, file)
 	if got != string(want) {
 		t.Errorf("the report is not that of %s (write it with -update, and read the difference):\n%s", file, got)
 	}
@@ -92,10 +87,7 @@ func TestReplayInJSON(t *testing.T) {
 
 // The order of lines, compression, several files and standard input do not change the outcome.
 func TestReplayReadsLogsInAnyForm(t *testing.T) {
-	text, err := os.ReadFile(sampleLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, sampleLog)
 	lines := strings.SplitAfter(string(text), "\n")
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {
@@ -153,10 +145,7 @@ func TestTheClientsOfALogMustFitIntoTheMemory(t *testing.T) {
 }
 
 func TestHiddenClientsAreInNoOutput(t *testing.T) {
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte("a key of sixteen bytes, or more"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := tempFile(t, "key", "a key of sixteen bytes, or more")
 	log := wholeLog
 	if _, err := os.Stat(log); err != nil {
 		log = sampleLog
@@ -219,9 +208,7 @@ func TestReplayMistakes(t *testing.T) {
 	dir := t.TempDir()
 	empty, words := filepath.Join(dir, "empty"), filepath.Join(dir, "words")
 	for name, text := range map[string]string{empty: "", words: "some\nwords\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, name, text)
 	}
 	try := []string{"replay", "--try", "10/1m"}
 	for name, tt := range map[string]struct {

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"html"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,10 +43,7 @@ func reportPage(t *testing.T, args ...string) (file, text string) {
 	if code, out, err := sash(t, nil, append(append([]string{"replay", "--html", file}, args...), sampleLog)...); code != 0 {
 		t.Fatalf("exit %d, %s%s", code, out, err)
 	}
-	all, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := readFile(t, file)
 	return file, string(all)
 }
 

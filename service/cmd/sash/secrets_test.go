@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -227,10 +226,7 @@ func TestASecretIsNotInTheSnapshot(t *testing.T) {
 	if err := p.stop(t); err != nil {
 		t.Fatal(err, p.logs)
 	}
-	text, err := os.ReadFile(snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, snapshot)
 	seen.add("snapshot", string(text))
 	seen.add("log", p.logs)
 	seen.check(t, "snapshot", "log", "data")

@@ -3,8 +3,6 @@ package main
 import (
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -107,14 +105,8 @@ func TestServeStartsWithoutRedisAndUsesItLater(t *testing.T) {
 
 func TestServeDoesNotStartOnAMistake(t *testing.T) {
 	taken := serve(t)
-	file := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(file, []byte("domain: d\ndescriptors:\n- key: a\n  limits: [5]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	rights := filepath.Join(t.TempDir(), "rights.yaml")
-	if err := os.WriteFile(rights, []byte("anonymous:\n  allow: [admin]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "bad.yaml", "domain: d\ndescriptors:\n- key: a\n  limits: [5]\n")
+	rights := tempFile(t, "rights.yaml", "anonymous:\n  allow: [admin]\n")
 	for name, tt := range map[string]struct {
 		args []string
 		say  string

@@ -37,10 +37,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 	if err := p.stop(t); err != nil {
 		t.Fatal(err, p.logs)
 	}
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := readFile(t, file)
 	if err := os.WriteFile(file, whole[:len(whole)-1], 0o600); err != nil {
 		t.Fatal(err)
 	}

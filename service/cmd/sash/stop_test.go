@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,9 +41,7 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 	redis := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	limits := "domain: d\ndescriptors:\n  - {key: k, limits: [1000000000/1h], algorithm: fixed-window}\n"
-	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, limits)
 	args := []string{"--config", file, "--redis", "redis://" + redis.Addr(), "--budget", "5s"}
 	dir := t.TempDir()
 	ca, caKey := certify(t, dir, "authority", nil, nil)

@@ -16,10 +16,7 @@ import (
 
 // Scripts get one state; subjects are shown only with the token.
 func TestTop(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(adminToken+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "token", adminToken+"\n")
 	p := serve(t, "--admin-token-file", file)
 	for i := range 12 {
 		if status, say := allow(t, p, "192.0.2.5"); status != 200 && i < 10 {

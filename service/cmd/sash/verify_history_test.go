@@ -31,10 +31,7 @@ func record(t *testing.T, allow func(call int) (bool, error)) string {
 		}
 		fmt.Fprintf(&lines, `{"key": "user_7", "sent": %q, "received": %q, "admitted": %v}`+"\n", sent.Format(time.RFC3339Nano), received.Format(time.RFC3339Nano), admitted)
 	}
-	name := filepath.Join(t.TempDir(), "calls.jsonl")
-	if err := os.WriteFile(name, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	name := tempFile(t, "calls.jsonl", lines.String())
 	return name
 }
 

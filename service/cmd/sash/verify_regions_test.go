@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,10 +19,7 @@ descriptors:
 // planet starts a sash serve in each of three regions, each with a Redis of its own, and returns the value of --regions.
 func planet(t *testing.T, home func() *redistest.Server) string {
 	t.Helper()
-	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, []byte(regionRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rules := tempFile(t, "rules.yaml", regionRules)
 	var regions []string
 	for _, name := range []string{"eu", "us", "ap"} {
 		s := serve(t, "--config", rules, "--home", home().Addr(), "--redis", redistest.Start(t).Addr(), "--budget", "2s", "--home-budget", "2s")
