@@ -192,10 +192,7 @@ func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
 }
 
 func BenchmarkReserve(b *testing.B) {
-	l, err := sash.New(memstore.New(nil), nil, sash.PerSecond(1000))
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := newLimiter(b, memstore.New(nil), nil, sash.PerSecond(1000))
 	leaves, stop := context.WithCancel(context.Background())
 	defer stop()
 	for name, ctx := range map[string]context.Context{"of a caller who stays": context.Background(), "of a caller who may leave": leaves} {
@@ -215,10 +212,7 @@ type panickingStore struct{ *memstore.Store }
 func (panickingStore) Decide(context.Context, driver.Request) (driver.Answer, error) { panic("a bug") }
 
 func TestAStoreThatPanicsWhileItReservesDoesNotEndTheProcess(t *testing.T) {
-	l, err := sash.New(panickingStore{memstore.New(nil)}, nil, sash.PerMinute(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, panickingStore{memstore.New(nil)}, nil, sash.PerMinute(1))
 	if _, err := l.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnavailable) {
 		t.Errorf("the error is %v", err)
 	}

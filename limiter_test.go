@@ -27,7 +27,7 @@ func (s failingStore) Decide(context.Context, driver.Request) (driver.Answer, er
 	return driver.Answer{}, s.err
 }
 
-func newLimiter(t *testing.T, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
 	if err != nil {

@@ -12,10 +12,7 @@ import (
 )
 
 func TestAllowOnceRefusesWrongCalls(t *testing.T) {
-	l, err := sash.New(memstore.New(nil), nil, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(10))
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, c := range []struct {
@@ -47,10 +44,7 @@ func TestAllowOnceRefusesWrongCalls(t *testing.T) {
 }
 
 func TestAllowOnceNeedsAStoreThatKnowsIDs(t *testing.T) {
-	l, err := sash.New(struct{ driver.Store }{memstore.New(nil)}, nil, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, struct{ driver.Store }{memstore.New(nil)}, nil, sash.PerHour(10))
 	if _, err := l.AllowOnce(t.Context(), "id", "k", 1); !errors.Is(err, sash.ErrUnsupported) {
 		t.Error(err)
 	}

@@ -42,10 +42,7 @@ func layers(t *testing.T, store driver.Store) map[string]driver.Store {
 func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
 	for name, store := range layers(t, plain{memstore.New(nil)}) {
 		t.Run(name, func(t *testing.T) {
-			l, err := sash.New(store, nil, sash.PerHour(10))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := newLimiter(t, store, nil, sash.PerHour(10))
 			two := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
 			_, reserve := l.Reserve(t.Context(), "k", 1)
 			_, _, reserveAll := l.ReserveAll(t.Context(), two...)
@@ -81,10 +78,7 @@ func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
 func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
 	for name, store := range layers(t, memstore.New(nil)) {
 		t.Run(name, func(t *testing.T) {
-			l, err := sash.New(store, nil, sash.PerHour(10))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := newLimiter(t, store, nil, sash.PerHour(10))
 			r, err := l.Reserve(t.Context(), name, 4)
 			if err != nil || !r.Allowed() {
 				t.Fatal(r, err)

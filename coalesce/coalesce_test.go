@@ -65,7 +65,7 @@ func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, er
 
 func newFar() *far { return &far{Store: memstore.New(nil), trip: time.Millisecond} }
 
-func limiter(t *testing.T, store driver.Store, limits ...sash.Limit) *sash.Limiter {
+func limiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, nil, limits...)
 	if err != nil {
@@ -416,10 +416,7 @@ func TestASettledCallOfABatchGivesBackItsOwnUnits(t *testing.T) {
 func BenchmarkHotKey(b *testing.B) {
 	for _, n := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			l, err := sash.New(coalesce.New(memstore.New(nil)), nil, sash.Every(100_000, time.Second))
-			if err != nil {
-				b.Fatal(err)
-			}
+			l := limiter(b, coalesce.New(memstore.New(nil)), sash.Every(100_000, time.Second))
 			b.SetParallelism(n)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

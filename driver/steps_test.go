@@ -163,10 +163,7 @@ func (s *recording) Settle(ctx context.Context, set driver.Settlement) error {
 
 // Steps are charged in the order of their least keys, also those that the store could not decide together.
 func TestStepsAreChargedInTheOrderOfTheKeys(t *testing.T) {
-	policy, err := sash.NewPolicy(nil, sash.PerDay(6))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.PerDay(6))
 	for _, steps := range []string{"a z, m", "z, m", "b, c z, d", "c z, b", "b a, z c, d", "d, c z b, a2 a"} {
 		t.Run(steps, func(t *testing.T) {
 			var reqs [][]driver.Request
@@ -190,10 +187,7 @@ func TestStepsAreChargedInTheOrderOfTheKeys(t *testing.T) {
 
 // Another call takes the room of "b" after the look. The call gives "a" back and begins again, three times in all.
 func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
-	policy, err := sash.NewPolicy(nil, sash.PerDay(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.PerDay(1))
 	req := func(key string) driver.Request { return driver.Request{Key: key, Cost: 1, Policy: policy} }
 	for returned, want := range map[int]bool{1: true, 2: true, 3: false} { // when the other call gives "b" back
 		store := &recording{placed: placed{Store: memstore.New(nil), free: memstore.New(nil)}}
@@ -217,10 +211,7 @@ func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
 
 // Where refused calls are charged too, a refusal is charged to the step that refuses only.
 func TestARefusalIsChargedToTheStepThatRefuses(t *testing.T) {
-	policy, err := sash.NewPolicy(&sash.Options{CountRefused: true}, sash.PerDay(5))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, &sash.Options{CountRefused: true}, sash.PerDay(5))
 	req := func(key string, cost int64) driver.Request {
 		return driver.Request{Key: key, Cost: cost, Policy: policy}
 	}
@@ -259,10 +250,7 @@ func (s *dying) Settle(context.Context, driver.Settlement) error { return sash.E
 
 // A store that ends between steps is one error, and not one for each charge that stays.
 func TestAStoreThatEndsBetweenStepsIsOneError(t *testing.T) {
-	policy, err := sash.NewPolicy(nil, sash.PerDay(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.PerDay(1))
 	var steps [][]driver.Request
 	for i := range 200 {
 		steps = append(steps, []driver.Request{{Key: fmt.Sprintf("k%03d", i), Cost: 1, Policy: policy}})
@@ -276,10 +264,7 @@ func TestAStoreThatEndsBetweenStepsIsOneError(t *testing.T) {
 
 // A store that cannot give back decides one step only.
 func TestSeveralStepsNeedAStoreThatSettles(t *testing.T) {
-	policy, err := sash.NewPolicy(nil, sash.PerDay(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.PerDay(1))
 	req := func(key string) []driver.Request { return []driver.Request{{Key: key, Cost: 1, Policy: policy}} }
 	store := struct{ driver.Store }{memstore.New(nil)}
 	if _, admitted, err := driver.DecideInSteps(t.Context(), store, [][]driver.Request{req("a")}); !admitted || err != nil {
@@ -315,4 +300,13 @@ func TestAPanicOfAStoreIsAnError(t *testing.T) {
 			}
 		}
 	})
+}
+
+func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.Policy {
+	t.Helper()
+	v, err := sash.NewPolicy(opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

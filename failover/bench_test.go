@@ -25,10 +25,7 @@ func BenchmarkDecide(b *testing.B) {
 	for _, name := range []string{"bare", "closed", "local"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			l, err := sash.New(stores[name], nil, sash.PerMinute(50_000))
-			if err != nil {
-				b.Fatal(err)
-			}
+			l := newLimiter(b, stores[name], nil, sash.PerMinute(50_000))
 			for b.Loop() {
 				if _, err := l.Allow(b.Context(), "k"); err != nil {
 					b.Fatal(err)

@@ -32,7 +32,7 @@ func TestAStoreThatWorksIsNotChanged(t *testing.T) {
 
 var _ failover.LocalStore = (*memstore.Store)(nil)
 
-func newLimiter(t *testing.T, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
 	if err != nil {

@@ -24,10 +24,7 @@ func TestAnyOnACluster(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaintNotificationsConfig: quiet})
 	defer client.Close()
 	store := goredisstore.New(client, nil)
-	l, err := sash.New(store, nil, sash.PerHour(5))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, store, nil, sash.PerHour(5))
 	for name, key := range map[string]func(string) string{
 		"one slot":   func(id string) string { return sash.KeyTogether("pool", id) },
 		"many slots": func(id string) string { return sash.Key("pool", id) },
@@ -70,10 +67,7 @@ func BenchmarkAny(b *testing.B) {
 	server := redistest.Start(b)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaintNotificationsConfig: quiet})
 	defer client.Close()
-	l, err := sash.New(goredisstore.New(client, nil), nil, sash.PerHour(5000))
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := newLimiter(b, goredisstore.New(client, nil), nil, sash.PerHour(5000))
 	for _, n := range []int{1, 10, 50, 200} {
 		for _, full := range []bool{false, true} {
 			b.Run(fmt.Sprintf("of %d, full %v", n, full), func(b *testing.B) {

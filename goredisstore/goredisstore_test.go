@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest/adaptertest"
@@ -58,11 +59,17 @@ func TestServersThatAreNotARedis(t *testing.T) {
 		client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: addr}))
 		defer client.Close()
 		goredisstore.Greet(client)
-		l, err := sash.New(goredisstore.New(client, nil), nil, sash.PerHour(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = l.Allow(t.Context(), "k")
+		l := newLimiter(t, goredisstore.New(client, nil), nil, sash.PerHour(1))
+		_, err := l.Allow(t.Context(), "k")
 		return err
 	})
+}
+
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	v, err := sash.New(store, opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

@@ -53,10 +53,7 @@ func BenchmarkRegion(b *testing.B) {
 		b.ReportMetric(float64(client.MemoryUsage(b.Context(), leased).Val()), "B/quiet-key")
 	})
 	b.Run("decide", func(b *testing.B) {
-		limiter, err := sash.New(store, nil, sash.PerHour(1000))
-		if err != nil {
-			b.Fatal(err)
-		}
+		limiter := newLimiter(b, store, nil, sash.PerHour(1000))
 		n := 0
 		report(b, client, func() {
 			n++

@@ -60,10 +60,7 @@ func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, s := range map[string]driver.Store{"a deadline": store, "failover": guarded} {
-				l, err := sash.New(s, nil, sash.PerMinute(1))
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := newLimiter(t, s, nil, sash.PerMinute(1))
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				_, err = l.Allow(ctx, "k")

@@ -20,10 +20,7 @@ func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers["a"].Addr(), "b": servers["b"].Addr()}})
 	c := conn(t, ring)
 	t.Cleanup(c.Close)
-	l, err := sash.New(c.Store, nil, sash.PerHour(1_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, c.Store, nil, sash.PerHour(1_000))
 	keys := func(name string) int64 {
 		n, err := servers[name].Do("DBSIZE")
 		if err != nil {

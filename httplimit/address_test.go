@@ -71,10 +71,7 @@ func TestClientAddress(t *testing.T) {
 			if c.header == httplimit.NotForwarded {
 				opts.Trusted = nil
 			}
-			client, err := httplimit.NewClientAddress(opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := newClientAddress(t, opts)
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = c.peer
 			for _, h := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip"} {
@@ -103,10 +100,7 @@ func TestClientAddressKeys(t *testing.T) {
 		{"IPv6 whole", 128, "[2001:db8::4]:1", "addr:2001%3Adb8%3A%3A4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{IPv6Bits: c.bits})
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := newClientAddress(t, &httplimit.AddressOptions{IPv6Bits: c.bits})
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = c.peer
 			if key, err := client.Key(r); err != nil || key != c.want {
@@ -142,10 +136,7 @@ func TestAddressOptionsThatContradict(t *testing.T) {
 }
 
 func TestAddressLists(t *testing.T) {
-	client, err := httplimit.NewClientAddress(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClientAddress(t, nil)
 	in := client.In(netip.MustParsePrefix("203.0.113.0/24"), netip.Prefix{})
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	for peer, want := range map[string]bool{"203.0.113.9:1": true, "[::ffff:203.0.113.9]:1": true, "203.0.114.9:1": false, "@": false} {
@@ -163,10 +154,7 @@ func FuzzClientAddress(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, claim string, header uint8, peer string) {
 		how := httplimit.Forwarding(header%3 + 1)
-		client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{Header: how, Trusted: proxies})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := newClientAddress(t, &httplimit.AddressOptions{Header: how, Trusted: proxies})
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		set := func(lines ...string) { r.Header[http.CanonicalHeaderKey(how.String())] = lines }
 
@@ -232,10 +220,7 @@ func TestAnUnknownClientIsNotTheProxy(t *testing.T) {
 		{httplimit.XRealIP, "unknown", false},
 		{httplimit.XRealIP, "", true},
 	} {
-		client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{Header: c.header, Trusted: inside})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := newClientAddress(t, &httplimit.AddressOptions{Header: c.header, Trusted: inside})
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = "10.0.0.1:1"
 		if c.value != "" {
@@ -251,14 +236,8 @@ func TestAnUnknownClientIsNotTheProxy(t *testing.T) {
 }
 
 func TestAProxyOnAUnixSocket(t *testing.T) {
-	proxied, err := httplimit.NewClientAddress(&httplimit.AddressOptions{Header: httplimit.XForwardedFor, TrustUnix: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	direct, err := httplimit.NewClientAddress(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxied := newClientAddress(t, &httplimit.AddressOptions{Header: httplimit.XForwardedFor, TrustUnix: true})
+	direct := newClientAddress(t, nil)
 	if _, err := httplimit.NewClientAddress(&httplimit.AddressOptions{TrustUnix: true}); err == nil {
 		t.Error("no error for a trusted proxy without a header")
 	}
@@ -285,4 +264,13 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %q", c.name, addr, err, c.want)
 		}
 	}
+}
+
+func newClientAddress(t *testing.T, opts *httplimit.AddressOptions) *httplimit.ClientAddress {
+	t.Helper()
+	v, err := httplimit.NewClientAddress(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

@@ -146,10 +146,7 @@ func TestACostOfALayerComesFirst(t *testing.T) {
 
 func TestExemptAndBlocked(t *testing.T) {
 	clock := newClock()
-	client, err := httplimit.NewClientAddress(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClientAddress(t, nil)
 	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
 		Exempt: client.In(netip.MustParsePrefix("10.0.0.0/8")),
 		Block:  client.In(netip.MustParsePrefix("10.6.6.6/32"), netip.MustParsePrefix("198.51.100.0/24")),

@@ -18,10 +18,7 @@ import (
 func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	address := func(header httplimit.Forwarding) httplimit.KeyFunc {
-		c, err := httplimit.NewClientAddress(&httplimit.AddressOptions{Header: header, Trusted: proxies})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newClientAddress(t, &httplimit.AddressOptions{Header: header, Trusted: proxies})
 		return c.Key
 	}
 	secret := []byte("0123456789abcdef")

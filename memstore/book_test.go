@@ -22,10 +22,7 @@ type booker struct {
 func newBooker(t *testing.T, opts memstore.Options, limits ...sash.Limit) *booker {
 	clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
 	opts.Now = clock.Now
-	policy, err := sash.NewPolicy(nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, limits...)
 	return &booker{t, memstore.New(&opts), clock, policy}
 }
 

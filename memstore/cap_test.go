@@ -15,10 +15,7 @@ func TestNoRefusedKeyIsGivenUp(t *testing.T) {
 	for _, most := range []int{1, 10, 100, 1000, 5000} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
 			store := memstore.New(&memstore.Options{MaxKeys: most})
-			limiter, err := sash.New(store, nil, sash.PerHour(2))
-			if err != nil {
-				t.Fatal(err)
-			}
+			limiter := newLimiter(t, store, sash.SlidingLog, sash.PerHour(2))
 			admitted := 0
 			call := func(rounds int) {
 				for range rounds {

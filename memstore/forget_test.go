@@ -21,10 +21,7 @@ func TestOtherKeysChangeNothing(t *testing.T) {
 			if a == sash.SlidingBuckets {
 				opts.Resolution = 5 * time.Millisecond
 			}
-			policy, err := sash.NewPolicy(opts, sash.Every(10, window))
-			if err != nil {
-				t.Fatal(err)
-			}
+			policy := newPolicy(t, opts, sash.Every(10, window))
 			for seed := range uint64(200) {
 				walkWithOthers(t, policy, seed)
 			}

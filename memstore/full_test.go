@@ -64,10 +64,7 @@ func newFullWorld(t *testing.T, seed uint64, a sash.Algorithm, opts memstore.Opt
 		{sash.Every(1, 50*time.Millisecond)}, {sash.Every(10, 20*time.Millisecond)},
 		{sash.Every(3, 10*time.Millisecond), sash.Every(5, 100*time.Millisecond)},
 	} {
-		policy, err := sash.NewPolicy(options, limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := newPolicy(t, options, limits...)
 		w.policies = append(w.policies, policy)
 	}
 	return w

@@ -18,10 +18,7 @@ func TestInspectReturnsTheCharges(t *testing.T) {
 		if algorithm == sash.SlidingBuckets {
 			opts.Resolution = 10 * time.Second
 		}
-		policy, err := sash.NewPolicy(opts, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := newPolicy(t, opts, limit)
 		limiter, err := sash.New(store, opts, limit)
 		if err != nil {
 			t.Fatal(err)
@@ -69,10 +66,7 @@ func TestInspectOfNoLogIsNil(t *testing.T) {
 		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		policy, err := sash.NewPolicy(opts, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := newPolicy(t, opts, limit)
 		if entries, _ := store.Inspect("k", policy); entries != nil {
 			t.Errorf("%v: %v", algorithm, entries)
 		}

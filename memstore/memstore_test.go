@@ -19,7 +19,7 @@ func newStore(t *testing.T, maxKeys int) (*memstore.Store, *oracle.Clock) {
 	return memstore.New(&memstore.Options{MaxKeys: maxKeys, Now: clock.Now}), clock
 }
 
-func newLimiter(t *testing.T, store driver.Store, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
+func newLimiter(t testing.TB, store driver.Store, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	opts := &sash.Options{Algorithm: a}
 	if a == sash.SlidingBuckets {
@@ -230,4 +230,13 @@ func TestAMeterGoesWhenItIsEmpty(t *testing.T) {
 	if got := store.Stats().Keys; got != 0 {
 		t.Errorf("%d keys, of which none is in use", got)
 	}
+}
+
+func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.Policy {
+	t.Helper()
+	v, err := sash.NewPolicy(opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

@@ -169,10 +169,7 @@ func FuzzRestore(f *testing.F) {
 
 func BenchmarkSnapshot(b *testing.B) {
 	store := memstore.New(nil)
-	l, err := sash.New(store, nil, sash.PerHour(1000))
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := newLimiter(b, store, sash.SlidingLog, sash.PerHour(1000))
 	for i := range 100_000 {
 		if _, err := l.Allow(b.Context(), fmt.Sprint("user:", i)); err != nil {
 			b.Fatal(err)

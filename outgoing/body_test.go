@@ -58,10 +58,7 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := newRequest(t, http.MethodGet, "http://api.test/", nil)
 			got, err := rt.RoundTrip(req)
 			if err != nil {
 				t.Fatal(err)
@@ -105,10 +102,7 @@ func TestOtherBodiesAreLeftAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, http.MethodGet, "http://api.test/", nil)
 		res, err := rt.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)

@@ -50,10 +50,7 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 				_ = req.Body.Close() // as its contract says
 				return nil, failed
 			})
-			rt, err := outgoing.New(c.store, c.route, &c.opts, sash.PerHour(c.limit))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rt := newRoundTripper(t, c.store, c.route, &c.opts, sash.PerHour(c.limit))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if c.gone {
@@ -87,10 +84,7 @@ func TestTheRequestIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 2, status: http.StatusTooManyRequests}
 		rt := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5})
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://api.test/a?b=c", strings.NewReader("text"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, http.MethodPut, "http://api.test/a?b=c", strings.NewReader("text"))
 		req.Header.Set("X-One", "1")
 		before, header, body := *req, req.Header.Clone(), req.Body
 		res, err := rt.RoundTrip(req)
@@ -112,12 +106,9 @@ func TestAGetBodyThatFailsEndsARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := errors.New("the file is gone")
 		f := &flaky{refuse: 9, status: http.StatusTooManyRequests}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://api.test/", strings.NewReader("text"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, http.MethodPut, "http://api.test/", strings.NewReader("text"))
 		req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
-		_, err = retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
+		_, err := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
 		if !errors.Is(err, gone) || len(f.bodies) != 1 || f.closed != 1 {
 			t.Errorf("%v after %d attempts; %d answers were drained and closed", err, len(f.bodies), f.closed)
 		}
@@ -137,10 +128,7 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &flaky{refuse: 1, status: http.StatusServiceUnavailable}
-			req, err := http.NewRequestWithContext(t.Context(), c.method, "http://api.test/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := newRequest(t, c.method, "http://api.test/", nil)
 			if c.key != "" {
 				req.Header.Set("Idempotency-Key", c.key)
 			}
@@ -214,10 +202,7 @@ func TestADiscardedResponseFreesItsConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL, strings.NewReader("text"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := newRequest(t, http.MethodPut, server.URL, strings.NewReader("text"))
 			res, err := (&http.Client{Transport: rt}).Do(req)
 			if err != nil {
 				t.Fatal(err)
@@ -238,10 +223,7 @@ func TestAnEndlessResponseIsNotDrained(t *testing.T) {
 			attempts++
 			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Request: req, Body: endless{&read}}, nil
 		})
-		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Base: base, Retries: outgoing.Retries{Most: 1}}, sash.PerHour(100))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: base, Retries: outgoing.Retries{Most: 1}}, sash.PerHour(100))
 		if status, err := get(t.Context(), rt); err != nil || status != 503 || attempts != 2 || read > 1<<20 {
 			t.Errorf("%d, %v after %d attempts and %d bytes", status, err, attempts, read)
 		}

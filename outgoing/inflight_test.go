@@ -65,10 +65,7 @@ func inFlight(t *testing.T, opts outgoing.Options, limits ...sash.Limit) *http.C
 
 func sharing(t *testing.T, store driver.Store, opts outgoing.Options, limits ...sash.Limit) *http.Client {
 	t.Helper()
-	rt, err := outgoing.New(store, outgoing.Everything("api"), &opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := newRoundTripper(t, store, outgoing.Everything("api"), &opts, limits...)
 	return &http.Client{Transport: rt}
 }
 
@@ -134,16 +131,10 @@ func TestASlotIsHeldUntilTheBodyEnds(t *testing.T) {
 					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: c.body, Request: req}, nil
 				})
 				opts := outgoing.Options{Base: base, InFlight: sash.Every(1, time.Minute)}
-				rt, err := outgoing.New(memstore.New(nil), outgoing.Everything("api"), &opts, sash.PerHour(1000))
-				if err != nil {
-					t.Fatal(err)
-				}
+				rt := newRoundTripper(t, memstore.New(nil), outgoing.Everything("api"), &opts, sash.PerHour(1000))
 				began := time.Now()
 				trip := func() *http.Response { // not by a client, which closes bodies itself
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", http.NoBody)
-					if err != nil {
-						t.Fatal(err)
-					}
+					req := newRequest(t, http.MethodGet, "http://api.test/", http.NoBody)
 					res, err := rt.RoundTrip(req)
 					if !errors.Is(err, c.err) {
 						t.Fatal(err)
@@ -240,10 +231,7 @@ func TestAStoreThatFailsGivesNoSlots(t *testing.T) {
 			if open {
 				opts.Unavailable = func(*http.Request, outgoing.Call, error) error { return nil }
 			}
-			rt, err := outgoing.New(store, outgoing.Everything("api"), &opts, sash.PerHour(1000))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rt := newRoundTripper(t, store, outgoing.Everything("api"), &opts, sash.PerHour(1000))
 			for range 2 {
 				if _, err := get(t.Context(), rt); open != (err == nil) || !open && !errors.Is(err, sash.ErrUnavailable) {
 					t.Errorf("the error is %v", err)

@@ -51,10 +51,7 @@ func TestARouteWithAKeyOfNothingFailsTheRequest(t *testing.T) {
 			}
 			sent := 0
 			route := func(*http.Request) (outgoing.Call, error) { return call, nil }
-			rt, err := outgoing.New(newStore(), route, &outgoing.Options{Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1))
 			if _, err := get(t.Context(), rt); !errors.Is(err, sash.ErrInvalidKey) || sent != 0 {
 				t.Errorf("%s in %s: %v, and %d requests were sent", name, field, err, sent)
 			}
@@ -64,10 +61,7 @@ func TestARouteWithAKeyOfNothingFailsTheRequest(t *testing.T) {
 
 func TestExemptRequestsAreNotLimited(t *testing.T) {
 	route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{}, outgoing.ErrExempt }
-	rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(1))
 	for range 3 {
 		ok(t, rt)
 	}

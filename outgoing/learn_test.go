@@ -281,13 +281,10 @@ func TestARequestAboveWhatTheAPIHasLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cost := int64(1)
 		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: cost}, nil }
-		rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200, "X-RateLimit-Remaining: 39"))}, sash.PerMinute(120))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200, "X-RateLimit-Remaining: 39"))}, sash.PerMinute(120))
 		ok(t, rt)
 		cost = 100
-		_, err = get(t.Context(), rt)
+		_, err := get(t.Context(), rt)
 		var cool *outgoing.CoolDownError
 		if !errors.As(err, &cool) || cool.RetryAfter != 30*time.Second { // from 40 to 100, at 2 a second
 			t.Errorf("%v", err)

@@ -23,10 +23,7 @@ func TestAnObserverSeesTheDecisionsOfATransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := new(prefixes)
 		opts := &outgoing.Options{Base: &slowAPI{}, Prefix: "crawler", InFlight: sash.Every(5, time.Minute), Observer: seen}
-		transport, err := outgoing.New(memstore.New(nil), outgoing.Everything("x"), opts, sash.PerMinute(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		transport := newRoundTripper(t, memstore.New(nil), outgoing.Everything("x"), opts, sash.PerMinute(10))
 		res, err := (&http.Client{Transport: transport}).Get("http://api.example/")
 		if err != nil {
 			t.Fatal(err)

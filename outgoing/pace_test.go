@@ -46,10 +46,7 @@ func TestAPacedRequestWaitsForItsOwnCost(t *testing.T) {
 			cost, err := strconv.ParseInt(req.URL.Path[1:], 10, 64)
 			return outgoing.Call{Key: "api", Cost: cost}, err
 		}
-		rt, err := outgoing.New(newStore(), route, &outgoing.Options{Pace: true, Spread: -1, Base: handled(answer(200))}, sash.PerMinute(600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Pace: true, Spread: -1, Base: handled(answer(200))}, sash.PerMinute(600))
 		start := time.Now()
 		for _, c := range []struct {
 			cost string
@@ -131,10 +128,7 @@ func TestWhatCannotBePaced(t *testing.T) {
 			continue
 		}
 		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Limits: c.limits}, nil }
-		rt, err := outgoing.New(newStore(), route, &opts, sash.PerMinute(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, newStore(), route, &opts, sash.PerMinute(1))
 		if _, err := get(t.Context(), rt); err == nil {
 			t.Errorf("%s, of a call: no error", name)
 		}

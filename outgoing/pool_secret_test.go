@@ -47,10 +47,7 @@ func TestACredentialIsSentToItsOriginAlone(t *testing.T) {
 	const token = "t0p-s3cret"
 	client := &http.Client{Transport: pooled(t, newStore(), newPool(t, api.URL, token), outgoing.Options{}, sash.PerMinute(100))}
 	fetch := func(url string) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, http.MethodGet, url, nil)
 		return client.Do(req)
 	}
 	for _, path := range []string{"/away", "/name", "/moved"} {
@@ -94,10 +91,7 @@ func TestACredentialIsSetByAFunction(t *testing.T) {
 	}
 	var got http.Header
 	rt := pooled(t, newStore(), pool, outgoing.Options{Base: handled(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })}, sash.PerMinute(5))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, apiTest+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, http.MethodGet, apiTest+"/", nil)
 	res, err := rt.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -145,10 +139,7 @@ func TestWrongPools(t *testing.T) {
 		"an account": {Key: "a", Pool: pool, Account: "b"},
 		"also":       {Key: "a", Pool: pool, Also: []sash.Subject{{Key: "b", Cost: 1}}},
 	} {
-		rt, err := outgoing.New(newStore(), func(*http.Request) (outgoing.Call, error) { return call, nil }, nil, sash.PerMinute(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, newStore(), func(*http.Request) (outgoing.Call, error) { return call, nil }, nil, sash.PerMinute(1))
 		if _, err := get(t.Context(), rt); err == nil || !strings.Contains(err.Error(), "a Call with a Pool") {
 			t.Errorf("%s: %v", name, err)
 		}

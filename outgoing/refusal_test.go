@@ -139,10 +139,7 @@ func routes(account string) outgoing.Route {
 
 func getPath(t *testing.T, rt http.RoundTripper, path string) error {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, http.MethodGet, "http://api.test"+path, nil)
 	res, err := (&http.Client{Transport: rt}).Do(req)
 	if err == nil {
 		res.Body.Close()
@@ -166,10 +163,7 @@ func TestARefusalForEverythingStopsAllBucketsOfTheAccount(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newStore()
 				transport := func(account string, base http.HandlerFunc) http.RoundTripper {
-					rt, err := outgoing.New(store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
-					if err != nil {
-						t.Fatal(err)
-					}
+					rt := newRoundTripper(t, store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
 					return rt
 				}
 				if err := getPath(t, transport(c.account, c.base), "/channels"); err != nil {

@@ -54,10 +54,7 @@ func (c *closing) Close() error {
 
 func retrying(t *testing.T, f *flaky, mode outgoing.Mode, r outgoing.Retries) *outgoing.Transport {
 	t.Helper()
-	rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Base: f, Mode: mode, Retries: r}, sash.PerHour(5000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: f, Mode: mode, Retries: r}, sash.PerHour(5000))
 	return rt
 }
 
@@ -196,15 +193,9 @@ func TestEachRetryIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore()
 		f := &flaky{refuse: 2, status: 503}
-		rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: f, Retries: outgoing.Retries{Most: 2}}, sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, store, outgoing.Everything("api"), &outgoing.Options{Base: f, Retries: outgoing.Retries{Most: 2}}, sash.PerHour(10))
 		ok(t, rt)
-		limiter, err := sash.New(store, nil, sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := newLimiter(t, store, nil, sash.PerHour(10))
 		if res, err := limiter.Peek(t.Context(), "api"); err != nil || res.Remaining != 7 {
 			t.Errorf("%d of 10 are left after three attempts: %v", res.Remaining, err)
 		}

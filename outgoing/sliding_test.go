@@ -37,10 +37,7 @@ func TestAnAPIThatSlidesNeverRefusesTwice(t *testing.T) {
 	for name, configured := range map[string]int64{"as configured": 60, "configured too high": 600} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter, err := sash.New(newStore(), nil, sash.PerMinute(60))
-				if err != nil {
-					t.Fatal(err)
-				}
+				limiter := newLimiter(t, newStore(), nil, sash.PerMinute(60))
 				if _, err := limiter.AllowN(t.Context(), "client", 30); err != nil { // another client
 					t.Fatal(err)
 				}

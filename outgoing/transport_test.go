@@ -138,10 +138,7 @@ func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
 	}
 
 	status = http.StatusOK
-	rt, err = outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt = newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(1))
 	client.Transport = rt
 	if got, err := call(); err != nil || got != http.StatusOK {
 		t.Fatal(err)
@@ -173,10 +170,7 @@ func TestCronLeavesHeadroomToInteractiveCalls(t *testing.T) {
 			}
 			return call, nil
 		}
-		rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(100))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(100))
 		admitted := func(method string) (n int) {
 			for {
 				if _, err := send(t.Context(), rt, method, nil); errors.Is(err, sash.ErrLimited) {
@@ -210,10 +204,7 @@ func TestSeveralBucketsAreOneDecision(t *testing.T) {
 			}
 			return call, nil
 		}
-		rt, err := outgoing.New(store, route, &outgoing.Options{Mode: outgoing.Refuse, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, store, route, &outgoing.Options{Mode: outgoing.Refuse, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1000))
 		var limited *sash.LimitedError
 		for i := range 3 {
 			if _, err := send(t.Context(), rt, http.MethodPut, nil); (err != nil) != (i == 2) || err != nil && !errors.As(err, &limited) {
@@ -223,10 +214,7 @@ func TestSeveralBucketsAreOneDecision(t *testing.T) {
 		if limited.Key != "expensive" || sent != 2 {
 			t.Errorf("%v after %d requests", limited, sent)
 		}
-		limiter, err := sash.New(store, nil, sash.PerDay(1000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := newLimiter(t, store, nil, sash.PerDay(1000))
 		if res, err := limiter.Peek(t.Context(), "api"); err != nil || res.Remaining != 800 {
 			t.Errorf("%d of 1000 are left after two calls of 100 and a refusal: %v", res.Remaining, err)
 		}
@@ -249,10 +237,7 @@ func TestWhenTheStoreFailsTheCallerChooses(t *testing.T) {
 		"open for calls of one unit": {func(_ *http.Request, call outgoing.Call, err error) error { return errorAbove(1, call, err) }, 1},
 	} {
 		sent = 0
-		rt, err := outgoing.New(downStore(), route, &outgoing.Options{Unavailable: c.unavailable, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(100))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := newRoundTripper(t, downStore(), route, &outgoing.Options{Unavailable: c.unavailable, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(100))
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
 			if _, err := send(t.Context(), rt, method, nil); err != nil && !errors.Is(err, sash.ErrUnavailable) {
 				t.Error(name, err)
@@ -304,10 +289,7 @@ func TestWrongOptions(t *testing.T) {
 
 func TestACostAboveTheLimitFailsLoudly(t *testing.T) {
 	route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: 11}, nil }
-	rt, err := outgoing.New(newStore(), route, &outgoing.Options{Base: handled(answer(200))}, sash.PerDay(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Base: handled(answer(200))}, sash.PerDay(10))
 	if _, err := get(t.Context(), rt); !errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrLimited) {
 		t.Error(err)
 	}

@@ -102,10 +102,7 @@ func newTransport(t *testing.T, store driver.Store, base http.HandlerFunc, opts 
 	case learnt:
 		opts.Spread = 0
 	}
-	transport, err := outgoing.New(store, outgoing.Everything("api"), &opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transport := newRoundTripper(t, store, outgoing.Everything("api"), &opts, limits...)
 	return transport
 }
 
@@ -153,3 +150,30 @@ func answer(status int, lines ...string) http.HandlerFunc {
 }
 
 func newStore() *memstore.Store { return memstore.New(nil) }
+
+func newRoundTripper(t testing.TB, store driver.Store, route outgoing.Route, opts *outgoing.Options, limits ...sash.Limit) *outgoing.Transport {
+	t.Helper()
+	v, err := outgoing.New(store, route, opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func newRequest(t testing.TB, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	v, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	v, err := sash.New(store, opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

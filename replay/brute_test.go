@@ -34,10 +34,7 @@ func realLog(t testing.TB) string {
 // trace replays text through the package's reader.
 func trace(t testing.TB, text string, e Expressions) *Trace {
 	t.Helper()
-	s, err := NewSelector(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newSelector(t, e)
 	var b Builder
 	stats, err := accesslog.Read(t.Context(), "log", strings.NewReader(text), nil, func(r *accesslog.Record) error {
 		selection, counts, err := s.Select(r)
@@ -192,10 +189,7 @@ func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 		}
 		// The curve says whom a limit refuses; so does a replay.
 		for _, units := range []int64{1, 5, 20, 100} {
-			got, err := tr.Run(t.Context(), []Candidate{{Limits: []sash.Limit{sash.Every(units, window)}}}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := outcomesOf(t, tr, []Candidate{{Limits: []sash.Limit{sash.Every(units, window)}}}, nil)
 			if got[0].ClientsLimited != int64(d.Affected(units)) {
 				t.Errorf("%d/%v: the curve says %d clients, a replay %d", units, window, d.Affected(units), got[0].ClientsLimited)
 			}
@@ -233,10 +227,7 @@ func TestWorstAdmittedRates(t *testing.T) {
 		return most
 	}
 	tr := trace(t, text, Expressions{})
-	got, err := tr.Run(t.Context(), []Candidate{{Limits: limits}, {Limits: []sash.Limit{sash.Every(5, 10*time.Second)}, Options: sash.Options{Algorithm: sash.FixedWindow}}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := outcomesOf(t, tr, []Candidate{{Limits: limits}, {Limits: []sash.Limit{sash.Every(5, 10*time.Second)}, Options: sash.Options{Algorithm: sash.FixedWindow}}}, nil)
 	for i, window := range []time.Duration{time.Second, time.Minute, time.Hour} {
 		all := got[0].AllClients[i]
 		if all.Offered != most(lines, window) || all.Admitted != most(admitted, window) {
@@ -265,14 +256,8 @@ func TestWorstAdmittedRates(t *testing.T) {
 func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
 	tr := trace(t, realLog(t), Expressions{})
 	for _, affect := range []float64{0, 0.001, 0.01, 0.1} {
-		s, err := tr.Suggest(t.Context(), Caps{Clients: affect}, 10*time.Second, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := tr.Run(t.Context(), []Candidate{{Limits: s.Limits}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := suggest(t, tr, Caps{Clients: affect}, 10*time.Second, time.Hour)
+		got := outcomesOf(t, tr, []Candidate{{Limits: s.Limits}}, nil)
 		if got[0].ClientsLimited != int64(s.Affected) || s.Affected > s.Allowed || float64(s.Affected) > affect*float64(tr.Clients()) {
 			t.Errorf("%v: %v affects %d, a replay says %d, allowed are %d", affect, s.Limits, s.Affected, got[0].ClientsLimited, s.Allowed)
 		}
@@ -282,14 +267,38 @@ func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
 			if less[i].Units--; less[i].Units < 1 || less[1].Units < less[0].Units {
 				continue
 			}
-			got, err := tr.Run(t.Context(), []Candidate{{Limits: less}}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := outcomesOf(t, tr, []Candidate{{Limits: less}}, nil)
 			if got[0].ClientsLimited <= int64(s.Allowed) {
 				t.Errorf("%v: %v affects %d, so %v is not the least", affect, less, got[0].ClientsLimited, s.Limits)
 			}
 		}
 		t.Logf("%v: %v affects %d of %d", affect, s.Limits, s.Affected, tr.Clients())
 	}
+}
+
+func suggest(t testing.TB, trace *Trace, caps Caps, burst, sustained time.Duration) *Suggestion {
+	t.Helper()
+	v, err := trace.Suggest(t.Context(), caps, burst, sustained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func outcomesOf(t testing.TB, trace *Trace, candidates []Candidate, opts *RunOptions) []*Outcome {
+	t.Helper()
+	v, err := trace.Run(t.Context(), candidates, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func newSelector(t testing.TB, e Expressions) *Selector {
+	t.Helper()
+	v, err := NewSelector(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

@@ -93,10 +93,7 @@ func TestAReserveIsByTheDefinition(t *testing.T) {
 			return int(a.Class) - int(b.Class)
 		})
 		trace := trace(t, text, Expressions{Key: `"upstream"`, Cost: "bytes / 100000 + 1", Classes: classes})
-		got, err := trace.Run(t.Context(), []Candidate{{Limits: limits, Shares: tt.shares}}, &RunOptions{Days: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := outcomesOf(t, trace, []Candidate{{Limits: limits, Shares: tt.shares}}, &RunOptions{Days: true})
 		if got[0].Refused != refused || refused == 0 || !slices.Equal(got[0].Days, want) {
 			t.Errorf("%s with shares %v: %d refused, by day\n%+v\nwant %d and\n%+v", tt.limits, tt.shares, got[0].Refused, got[0].Days, refused, want)
 		}
@@ -148,10 +145,7 @@ func TestADayBeginsAtMidnight(t *testing.T) {
 	if err != nil || d.Period != "day@UTC" || !slices.Equal(d.Peaks, []int64{4}) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	outcomes, err := trace.Run(t.Context(), []Candidate{{Limits: []sash.Limit{sash.PerDay(5)}}}, &RunOptions{Days: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	outcomes := outcomesOf(t, trace, []Candidate{{Limits: []sash.Limit{sash.PerDay(5)}}}, &RunOptions{Days: true})
 	want := []Day{
 		{Day: "2026-03-07", Requests: 2, Units: 2},
 		{Day: "2026-03-08", Requests: 4, Units: 4, Refused: 1, RefusedUnits: 1, FirstRefused: "2026-03-08T00:00:00.000003Z"},

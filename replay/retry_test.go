@@ -21,10 +21,7 @@ func traceOf(name string, at ...float64) *Trace {
 
 func outcome(t *testing.T, tr *Trace, c Candidate) *Outcome {
 	t.Helper()
-	got, err := tr.Run(t.Context(), []Candidate{c}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := outcomesOf(t, tr, []Candidate{c}, nil)
 	return got[0]
 }
 

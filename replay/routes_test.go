@@ -69,10 +69,7 @@ func visits() (b *Builder) {
 
 func TestTheRoutesThatDiffer(t *testing.T) {
 	tr := visits().Trace()
-	s, err := tr.Suggest(t.Context(), Caps{}, 10*time.Second, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := suggest(t, tr, Caps{}, 10*time.Second, time.Hour)
 	found := func(most int) (all []string) {
 		routes, err := tr.RoutesThatDiffer(t.Context(), s, most)
 		if err != nil {
@@ -105,10 +102,7 @@ func TestAnOnlyRouteDoesNotDiffer(t *testing.T) {
 	}
 	b.Add(noon.UnixMicro(), Selection{Key: "1", Cost: 1, Route: "GET /"})
 	tr := b.Trace()
-	s, err := tr.Suggest(t.Context(), Caps{}, 10*time.Second, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := suggest(t, tr, Caps{}, 10*time.Second, time.Hour)
 	if routes, err := tr.RoutesThatDiffer(t.Context(), s, 4); err != nil || len(routes) != 0 {
 		t.Errorf("%+v, %v", routes, err)
 	}
@@ -125,10 +119,7 @@ func TestTheLimitsOfPartsSpareWhomThePairSpares(t *testing.T) {
 			all[i].path = "GET /" + string("aabccccc"[r.IntN(8)])
 		}
 		tr := made(all)
-		s, err := tr.Suggest(t.Context(), Caps{Clients: 0.1}, 10*time.Second, 5*time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := suggest(t, tr, Caps{Clients: 0.1}, 10*time.Second, 5*time.Minute)
 		d, err := tr.Divide(t.Context(), s, 3, part)
 		if err != nil {
 			t.Fatal(err)
@@ -172,10 +163,7 @@ func TestTheLimitsOfPartsSpareWhomThePairSpares(t *testing.T) {
 			}
 			candidate.Rules = append(candidate.Rules, Rule{Limits: p.Limits})
 		}
-		outcomes, err := divided.Run(t.Context(), []Candidate{candidate}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outcomes := outcomesOf(t, divided, []Candidate{candidate}, nil)
 		if outcomes[0].Refused != refused || len(affected) != d.Affected {
 			t.Errorf("%d refused to %d clients; the definition says %d to %d", outcomes[0].Refused, d.Affected, refused, len(affected))
 		}
@@ -191,10 +179,7 @@ func TestPartsWithoutRequests(t *testing.T) {
 		}
 	}
 	tr := b.Trace()
-	s, err := tr.Suggest(t.Context(), Caps{}, 10*time.Second, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := suggest(t, tr, Caps{}, 10*time.Second, time.Hour)
 	part := func(route string) int { return strings.Index(route, "GET") }
 	d, err := tr.Divide(t.Context(), s, 3, part)
 	if err != nil {

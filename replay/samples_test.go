@@ -113,10 +113,7 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		selector, err := NewSelector(Expressions{Cost: sampleCost})
-		if err != nil {
-			t.Fatal(err)
-		}
+		selector := newSelector(t, Expressions{Cost: sampleCost})
 		var b Builder
 		var got []sent
 		var units int64

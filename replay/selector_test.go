@@ -62,10 +62,7 @@ func TestWrongExpressionsSayWhy(t *testing.T) {
 		"a cost below zero": {Cost: "-1"},
 		"too many bits":     {Key: "prefix(remote_address, 33)"},
 	} {
-		s, err := NewSelector(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newSelector(t, e)
 		if _, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7"}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
@@ -76,19 +73,13 @@ func TestAFractionOfAUnitIsAUnit(t *testing.T) {
 	for cost, want := range map[string]int64{
 		"0.5": 1, "0.000000000001": 1, "1.000001": 2, "3": 3, "bytes / 1024": 3, "bytes / 1000": 4, "0.1 * 3 * 10": 3, "0": 0, "(0.1 + 0.2) * 10": 3, "status * 1000000": 404_000_000,
 	} {
-		s, err := NewSelector(Expressions{Cost: cost})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newSelector(t, Expressions{Cost: cost})
 		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7", Status: 404, Bytes: 3072}); err != nil || got.Cost != want {
 			t.Errorf("%s: %d, %v; want %d", cost, got.Cost, err, want)
 		}
 	}
 	for _, cost := range []string{"-0.1", "-0.0000000000001", "1 / 0", "0.0 / 0", "1e300"} {
-		s, err := NewSelector(Expressions{Cost: cost})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newSelector(t, Expressions{Cost: cost})
 		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7"}); err == nil {
 			t.Errorf("%s: %d, no error", cost, got.Cost)
 		}

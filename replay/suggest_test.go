@@ -73,10 +73,7 @@ func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
 			t.Fatal(failed)
 		}
 		refused, limited, requests := brute(all, byAddress, bytesOf, pair)
-		outcomes, err := tr.Run(t.Context(), []Candidate{{Limits: pair}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outcomes := outcomesOf(t, tr, []Candidate{{Limits: pair}}, nil)
 		if o := outcomes[0]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || o.Refused != refused || o.ClientsLimited != limited {
 			t.Fatalf("%v: %+v, a limiter refuses %d of %d clients; the definition says %d of %d of %d", pair, got, o.Refused, o.ClientsLimited, refused, limited, requests)
 		}
@@ -100,10 +97,7 @@ func TestASuggestionKeepsBothCaps(t *testing.T) {
 		all := random(r)
 		tr := made(all)
 		caps := Caps{Clients: []float64{0, 0.03, 0.1, 0.3}[n%4], Requests: []float64{0.001, 0.01, 0.05}[n%3]}
-		s, err := tr.Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := suggest(t, tr, caps, 10*time.Second, 5*time.Minute)
 		within := func(pair []sash.Limit) bool {
 			refused, limited, requests := brute(all, byAddress, bytesOf, pair)
 			return float64(refused) <= caps.Requests*float64(requests) && float64(limited) <= caps.Clients*float64(tr.Clients())
@@ -121,10 +115,7 @@ func TestASuggestionKeepsBothCaps(t *testing.T) {
 				t.Errorf("%+v: %v would do, too, instead of %v", caps, less, s.Limits)
 			}
 		}
-		open, err := tr.Suggest(t.Context(), Caps{Clients: caps.Clients}, 10*time.Second, 5*time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		open := suggest(t, tr, Caps{Clients: caps.Clients}, 10*time.Second, 5*time.Minute)
 		if !within(open.Limits) {
 			bound++
 		}
@@ -146,17 +137,11 @@ func TestTheHeavyOneIsSparedByTheCapOnRequests(t *testing.T) {
 		all = append(all, call{at: noon.Add(time.Duration(i) * time.Second), address: "heavy", bytes: 1})
 	}
 	tr := made(all)
-	open, err := tr.Suggest(t.Context(), Caps{Clients: 0.01}, 10*time.Second, 5*time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := suggest(t, tr, Caps{Clients: 0.01}, 10*time.Second, 5*time.Minute)
 	if share := float64(open.Refused) / float64(len(all)); open.Affected != 1 || share < 0.8 {
 		t.Errorf("%v refuses %d clients and %.2f of the requests", open.Limits, open.Affected, share)
 	}
-	capped, err := tr.Suggest(t.Context(), Caps{Clients: 0.01, Requests: 0.01}, 10*time.Second, 5*time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	capped := suggest(t, tr, Caps{Clients: 0.01, Requests: 0.01}, 10*time.Second, 5*time.Minute)
 	if share := float64(capped.Refused) / float64(len(all)); share > 0.01 || capped.Limits[0].Units < 9 {
 		t.Errorf("%v refuses %.2f of the requests", capped.Limits, share)
 	}

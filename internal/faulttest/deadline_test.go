@@ -26,10 +26,7 @@ func TestDeadlinesNearerThanTheStore(t *testing.T) {
 					p.add(t, spoil{"latency", false, map[string]int{"latency": late}}, 1)
 					addr = p.Listen
 				}
-				l, err := sash.New(a.open(t, to(addr, time.Second)), nil, sash.PerHour(100_000))
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := limiter(t, a.open(t, to(addr, time.Second)), sash.PerHour(100_000))
 				admitted, ended := impatient(t, l, 2*time.Second)
 				charged := used(t, limiter(t, a.open(t, to(server.Addr(), time.Second)), sash.PerHour(100_000)), "k")
 				t.Logf("%d calls: %d charged, %d admitted", ended, charged, admitted)

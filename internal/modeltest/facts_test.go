@@ -40,19 +40,13 @@ func options(a sash.Algorithm) *sash.Options {
 // key returns the name of a subject's Redis key.
 func (l *live) key(t testing.TB, name string, a sash.Algorithm) string {
 	t.Helper()
-	policy, err := sash.NewPolicy(options(a), sash.PerHour(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, options(a), sash.PerHour(1))
 	return l.store.Key(name, policy)
 }
 
 func (l *live) limiter(t testing.TB, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	limiter, err := sash.New(l.store, options(a), limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := newLimiter(t, l.store, options(a), limits...)
 	return limiter
 }
 

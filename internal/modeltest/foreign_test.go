@@ -13,18 +13,9 @@ import (
 func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	server := redistest.Start(t)
 	store, _, scripts := virtual(t, server.Addr(), nil)
-	policy, err := sash.NewPolicy(nil, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fixed, err := sash.NewPolicy(&sash.Options{Algorithm: sash.FixedWindow}, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := sash.NewPolicy(&sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.PerHour(10))
+	fixed := newPolicy(t, &sash.Options{Algorithm: sash.FixedWindow}, sash.PerHour(10))
+	set := newPolicy(t, &sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(10))
 	check := func(policy *driver.Policy, what any) {
 		t.Helper()
 		req := driver.Request{Key: "k", Cost: 1, Policy: policy, MaySettle: true}
@@ -72,10 +63,7 @@ func TestARepetitionKeepsItsSubject(t *testing.T) {
 	server := redistest.Start(t)
 	for _, a := range sash.Algorithms() {
 		store, _, scripts := virtual(t, server.Addr(), nil)
-		policy, err := sash.NewPolicy(options(a), sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := newPolicy(t, options(a), sash.PerHour(10))
 		for range 2 {
 			res, err := store.DecideOnce(t.Context(), "id", driver.Request{Key: "k", Cost: 4, Policy: policy})
 			if err != nil || res.Remaining() != 6 {

@@ -16,10 +16,7 @@ func TestAFullLogForgetsNothingThatIsHeld(t *testing.T) {
 	server := redistest.Start(t)
 	store, clock, scripts := virtual(t, server.Addr(), nil)
 	const hold = 24 * time.Hour
-	policy, err := sash.NewPolicy(nil, sash.Every(3, hold))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.Every(3, hold))
 	req := driver.Request{Key: "full", Cost: 1, Policy: policy, MaySettle: true}
 	made := clock.Now().UnixMicro()
 	write := func() {

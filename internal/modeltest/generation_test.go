@@ -15,10 +15,7 @@ import (
 func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
 	server := redistest.Start(t)
 	store, clock, _ := virtualSmall(t, server.Addr(), nil)
-	policy, err := sash.NewPolicy(nil, sash.Every(60, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.Every(60, time.Hour))
 	for _, units := range []int64{0, 5} {
 		req := driver.Request{Key: fmt.Sprint("full ", units), Cost: 2, Policy: policy, MaySettle: true}
 		old := charge(t, store, req)
@@ -47,10 +44,7 @@ func TestAChargeBeforeTheFirstIsSettled(t *testing.T) {
 		for _, held := range []bool{true, false} {
 			t.Run(fmt.Sprint(a, held), func(t *testing.T) {
 				store, clock, _ := virtual(t, server.Addr(), nil)
-				policy, err := sash.NewPolicy(options(a), sash.Every(40, time.Hour))
-				if err != nil {
-					t.Fatal(err)
-				}
+				policy := newPolicy(t, options(a), sash.Every(40, time.Hour))
 				req := driver.Request{Key: fmt.Sprint("back ", held), Cost: 2, Policy: policy, MaySettle: true}
 				first := charge(t, store, req)
 				if !held {

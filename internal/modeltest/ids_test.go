@@ -137,10 +137,7 @@ func TestCancelledReservationsLeaveNoKeys(t *testing.T) {
 				client := newClient(server.Addr())
 				t.Cleanup(func() { client.Close() })
 				store := redisstore.New(&scripter{client: client}, nil)
-				l, err := sash.New(store, options(a), sash.PerHour(1000))
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := newLimiter(t, store, options(a), sash.PerHour(1000))
 				for i := range calls {
 					r, err := l.Reserve(t.Context(), fmt.Sprint(i%subjects), 1)
 					if err != nil || !r.Allowed() {
@@ -184,10 +181,7 @@ func TestHowManyIDsASubjectRemembers(t *testing.T) {
 		{redis, sash.FixedWindow, 300},
 		{memstore.New(nil), sash.SlidingLog, 5000},
 	} {
-		l, err := sash.New(c.store, options(c.a), sash.Every(100_000, 24*time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiter(t, c.store, options(c.a), sash.Every(100_000, 24*time.Hour))
 		var at []time.Time
 		for i := range 2 * c.many {
 			res, err := l.AllowOnce(t.Context(), fmt.Sprint(i%c.many), "many", 1)

@@ -100,10 +100,7 @@ func policies(t *testing.T, opts *sash.Options, limits ...[]sash.Limit) []*drive
 	t.Helper()
 	var all []*driver.Policy
 	for _, l := range limits {
-		p, err := sash.NewPolicy(opts, l...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newPolicy(t, opts, l...)
 		all = append(all, p)
 	}
 	return all

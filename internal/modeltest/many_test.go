@@ -55,10 +55,7 @@ func TestTheSuiteAmongOtherSubjects(t *testing.T) {
 		}
 		g := &gathering{Store: store}
 		for i, l := range []sash.Limit{sash.PerHour(10), sash.PerSecond(2), sash.PerCalendar(5, sash.CalendarDay, time.UTC)} {
-			policy, err := sash.NewPolicy(nil, l)
-			if err != nil {
-				t.Fatal(err)
-			}
+			policy := newPolicy(t, nil, l)
 			g.others = append(g.others, driver.Request{Key: fmt.Sprint("another subject ", i), Cost: 1, Policy: policy})
 		}
 		bad := store.Key(g.others[0].Key, g.others[0].Policy)
@@ -114,10 +111,7 @@ func TestManySubjectsAreAnsweredByTheDefinition(t *testing.T) {
 func plainRequests(t testing.TB, n int) (reqs []driver.Request) {
 	t.Helper()
 	for i := range n {
-		policy, err := sash.NewPolicy(nil, sash.PerHour(int64(10+i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := newPolicy(t, nil, sash.PerHour(int64(10+i)))
 		reqs = append(reqs, driver.Request{Key: fmt.Sprint("subject ", i), Cost: 1, Policy: policy})
 	}
 	return reqs

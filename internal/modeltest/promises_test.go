@@ -15,10 +15,7 @@ func TestASortedSetGivesNothingBackBehindAThousandCalls(t *testing.T) {
 	server := redistest.Start(t)
 	for later, back := range map[int]int64{999: 2, 1000: 0} {
 		store, clock, _ := virtual(t, server.Addr(), nil)
-		policy, err := sash.NewPolicy(&sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(5000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := newPolicy(t, &sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(5000))
 		key := "behind " + time.Duration(later).String()
 		decide := func(cost int64) *driver.Answer {
 			t.Helper()
@@ -54,10 +51,7 @@ func TestAClockThatGoesBackBringsNoExpiredChargesBack(t *testing.T) {
 	for _, a := range sash.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			store, clock, _ := virtual(t, server.Addr(), nil)
-			policy, err := sash.NewPolicy(options(a), sash.PerMinute(3))
-			if err != nil {
-				t.Fatal(err)
-			}
+			policy := newPolicy(t, options(a), sash.PerMinute(3))
 			admitted := func() (n int) {
 				for range 10 {
 					answer, err := store.Decide(t.Context(), driver.Request{Key: "expired", Cost: 1, Policy: policy})
@@ -92,10 +86,7 @@ func TestAStepOfMoreUnitsThanAnEntryHolds(t *testing.T) {
 	redis, clock, _ := virtual(t, server.Addr(), nil)
 	memory := memstore.New(&memstore.Options{Now: clock.Now})
 	opts := &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second, CountRefused: true}
-	policy, err := sash.NewPolicy(opts, sash.PerHour(sash.MaxUnits))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, opts, sash.PerHour(sash.MaxUnits))
 	for i := range 8 {
 		var statuses [2]driver.Status
 		for j, store := range []driver.Store{redis, memory} {
@@ -111,4 +102,22 @@ func TestAStepOfMoreUnitsThanAnEntryHolds(t *testing.T) {
 		}
 		clock.Advance(3 * time.Microsecond)
 	}
+}
+
+func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.Policy {
+	t.Helper()
+	v, err := sash.NewPolicy(opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	v, err := sash.New(store, opts, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

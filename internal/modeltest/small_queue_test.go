@@ -129,10 +129,7 @@ func TestBookingsInTheSmallWorld(t *testing.T) {
 		}
 		limits := []sash.Limit{sash.Every(5+rng.Int64N(40), 60*time.Second), sash.Every(5+rng.Int64N(10), 7*time.Second)}
 		limits = limits[rng.IntN(2):]
-		policy, err := sash.NewPolicy(opts, limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := newPolicy(t, opts, limits...)
 		clock := oracle.NewClock(start)
 		w := &queueWalk{
 			store: memstore.New(&memstore.Options{Now: clock.Now}), clock: clock, rng: rng, real: start,

@@ -227,10 +227,7 @@ func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 func settledToTheModulus(t *testing.T, addr string, edit func(name, text string) string) int64 {
 	t.Helper()
 	store, clock, _ := virtualSmall(t, addr, edit)
-	policy, err := sash.NewPolicy(nil, sash.Every(40, time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := newPolicy(t, nil, sash.Every(40, time.Minute))
 	req := driver.Request{Key: fmt.Sprint("wraps ", walks.Add(1)), Cost: 1, Policy: policy, MaySettle: true}
 	var sets []driver.Settlement
 	for left := small["SUM_MODULUS"]; left > 0; left -= mostOfEntry {

@@ -31,10 +31,7 @@ func TestFailoverWhileTheServerIsStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter, err := sash.New(store, nil, sash.PerHour(1000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := newLimiter(t, store, nil, sash.PerHour(1000))
 		var mu sync.Mutex
 		admitted := make(map[sash.Source]int)
 		var slowest time.Duration

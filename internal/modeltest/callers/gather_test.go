@@ -34,10 +34,7 @@ func TestGatheredCallersAreAdmittedExactly(t *testing.T) {
 	counting := &countedTrips{Store: startLive(t).store}
 	store := coalesce.New(counting)
 	limits := []sash.Limit{sash.Every(20, time.Second), sash.Every(33, time.Hour)}
-	l, err := sash.New(store, nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, store, nil, limits...)
 	const keys, callers, calls = 12, 48, 30
 	type outcome struct {
 		storetest.Admission

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/redistest"
@@ -50,9 +51,15 @@ func options(a sash.Algorithm) *sash.Options {
 
 func (l *live) limiter(t testing.TB, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	limiter, err := sash.New(l.store, options(a), limits...)
+	limiter := newLimiter(t, l.store, options(a), limits...)
+	return limiter
+}
+
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	v, err := sash.New(store, opts, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return limiter
+	return v
 }

@@ -56,10 +56,7 @@ func TestRedisCountsWhatWasAdmittedLocally(t *testing.T) {
 				t.Fatal(err)
 			}
 			limits := []sash.Limit{sash.PerHour(100), sash.Every(10, 30*time.Second)}
-			limiter, err := sash.New(store, options(a), limits...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			limiter := newLimiter(t, store, options(a), limits...)
 			for i := range 3 {
 				if res, err := limiter.AllowN(t.Context(), a.String(), 6); err != nil || !res.Allowed {
 					t.Fatal(res, err)
@@ -108,10 +105,7 @@ func TestRedisCountsWhatEachLimiterAdmittedLocally(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, limit := range []sash.Limit{sash.PerHour(50), sash.Every(60, time.Second)} {
-				limiter, err := sash.New(store, options(a), limit)
-				if err != nil {
-					t.Fatal(err)
-				}
+				limiter := newLimiter(t, store, options(a), limit)
 				if res, err := limiter.AllowN(t.Context(), a.String(), limit.Units-45); err != nil || !res.Allowed {
 					t.Fatal(res, err)
 				}

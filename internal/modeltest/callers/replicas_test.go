@@ -33,10 +33,7 @@ func TestAShortfallOfReplicasIsReportedWithinTheBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sash.New(store, nil, sash.PerHour(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := newLimiter(t, store, nil, sash.PerHour(1000))
 	for range 3 { // the first makes the connection
 		_, err = limiter.Allow(t.Context(), "k")
 	}
@@ -57,10 +54,7 @@ func TestACallIsChargedOnceWhenWaitIsNotPermitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sash.New(store, nil, sash.PerHour(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := newLimiter(t, store, nil, sash.PerHour(1000))
 	const calls = 3 // fewer than take the store down
 	for range calls {
 		if res, err := limiter.Allow(t.Context(), "k"); err != nil || !res.Allowed {
@@ -70,10 +64,7 @@ func TestACallIsChargedOnceWhenWaitIsNotPermitted(t *testing.T) {
 	if stats := store.Stats(); stats.Backlog != 0 || stats.Doubtful != calls {
 		t.Errorf("after %d calls that were charged: %+v", calls, stats)
 	}
-	look, err := sash.New(server.store, nil, sash.PerHour(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	look := newLimiter(t, server.store, nil, sash.PerHour(1000))
 	if res, err := look.Peek(t.Context(), "k"); err != nil || res.Remaining != 1000-calls {
 		t.Errorf("%+v, %v after %d calls", res, err, calls)
 	}

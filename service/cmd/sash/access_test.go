@@ -42,10 +42,7 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 	put(t, file, text)
 	p := serve(t, "--access", file)
 	ask := func(path, body, token string) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, http.MethodPost, p.url+path, strings.NewReader(body))
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}

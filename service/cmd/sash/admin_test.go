@@ -32,10 +32,7 @@ const adminToken = "a-token-of-enough-length"
 // administer sends a request to an admin port and reads its answer; into may be nil.
 func administer(t *testing.T, client *http.Client, method, url, body string, into any) int {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, method, url, strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+adminToken)
 	res, err := client.Do(req)
@@ -57,10 +54,7 @@ func administer(t *testing.T, client *http.Client, method, url, body string, int
 func allow(t *testing.T, p *service, address string) (int, string) {
 	t.Helper()
 	body := `{"domain":"demo","entries":[{"key":"remote_address","value":"` + address + `"}]}`
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/allow", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, http.MethodPost, p.url+"/v1/allow", strings.NewReader(body))
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -218,10 +212,7 @@ func TestAdminWithCertificates(t *testing.T) {
 	}
 	stranger := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}
 	defer stranger.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/stats", bytes.NewReader(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, http.MethodGet, p.admin+"/stats", bytes.NewReader(nil))
 	if res, err := (&http.Client{Transport: stranger}).Do(req); err == nil {
 		_ = res.Body.Close()
 		t.Errorf("without a certificate: %d", res.StatusCode)

@@ -60,10 +60,7 @@ func through(f http.Handler, address string, headers ...string) *httptest.Respon
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, http.MethodGet, url, nil)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -190,10 +187,7 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		t.Errorf("health: %d %s", status, text)
 	}
 	for i, want := range []int{200, 200, 200, 429} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/json", strings.NewReader(`{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"json"}]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, http.MethodPost, p.url+"/json", strings.NewReader(`{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"json"}]}]}`))
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

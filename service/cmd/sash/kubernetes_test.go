@@ -164,10 +164,7 @@ func startPod(t *testing.T, all map[string]manifest, extra ...string) *pod {
 func (p *pod) probe(t *testing.T, of probe) int {
 	t.Helper()
 	base := map[string]string{"http": p.url, "admin": p.admin}[of.Get.Port]
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(base, "/dashboard")+of.Get.Path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+of.Get.Path, nil)
 	req.Host = "10.244.0.7:" + req.URL.Port()
 	req.Header.Set("User-Agent", "kube-probe/1.37")
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}

@@ -185,10 +185,7 @@ func TestLanguagesExamplesOfPages(t *testing.T) {
 			cmd.Env = append(cmd.Env, "PORT=0")
 			port := startsOn(t, cmd)
 			for call := 1; call <= 7; call++ {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/", http.NoBody)
-				if err != nil {
-					t.Fatal(err)
-				}
+				req := newRequest(t, http.MethodGet, "http://127.0.0.1:"+port+"/", http.NoBody)
 				res, err := http.DefaultClient.Do(req)
 				if err != nil {
 					t.Fatal(err)

@@ -211,3 +211,12 @@ func (p *service) stop(t *testing.T) error {
 		return nil
 	}
 }
+
+func newRequest(t *testing.T, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	v, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -170,10 +170,7 @@ func jsonAnswers(t *testing.T, url string) string {
 		{"GET", ""}, {"HEAD", ""}, {"POST", "{"}, {"PUT", `{"x":1}`}, {"POST", `{"domain":""}`}, {"POST", `{"domain":"edge"}`},
 		{"POST", strings.ReplaceAll(one, "edge", "none")},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), c[0], url, strings.NewReader(c[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, c[0], url, strings.NewReader(c[1]))
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

@@ -28,10 +28,7 @@ func TestARejectedKeyAtThePorts(t *testing.T) {
 			if o := envoy(t, key, 1); o.status != status {
 				t.Errorf("%s through Envoy: %d", key, o.status)
 			}
-			ask, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/v1/forward-auth?domain=d&descriptor="+key+"=a", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ask := newRequest(t, http.MethodGet, p.url+"/v1/forward-auth?domain=d&descriptor="+key+"=a", nil)
 			ask.Header.Set("X-Forwarded-For", "192.0.2.7")
 			res, err := http.DefaultClient.Do(ask)
 			if err != nil {

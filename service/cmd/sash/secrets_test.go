@@ -68,10 +68,7 @@ func (e evidence) check(t *testing.T, seen ...string) {
 // request sends a request with the admin's token and returns the answer with its header.
 func request(t *testing.T, method, url, body string, header ...string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, method, url, strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+adminToken)
 	for i := 0; i < len(header); i += 2 {

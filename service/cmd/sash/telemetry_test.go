@@ -180,10 +180,7 @@ func callInATrace(t *testing.T, p *service, traceparent string) {
 		"/v1/allow": `{"domain":"d","entries":[{"key":"user","value":"secret-ann"}]}`,
 		"/json":     `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"secret-ann"}]}]}`,
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := newRequest(t, http.MethodPost, p.url+path, strings.NewReader(body))
 		r.Header.Set("Traceparent", traceparent)
 		r.Header.Set("Content-Type", "application/json")
 		res, err := http.DefaultClient.Do(r)

@@ -67,10 +67,7 @@ func TestTop(t *testing.T) {
 // An open dashboard does not delay the end of the service.
 func TestServeEndsWhileAClientWatches(t *testing.T) {
 	p := serve(t)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/admin/v1/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, http.MethodGet, p.admin+"/admin/v1/events", nil)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

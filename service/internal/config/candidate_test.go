@@ -110,10 +110,7 @@ func TestWhoIsEnforcedStaysSo(t *testing.T) {
 
 func TestADiffShowsACandidate(t *testing.T) {
 	parse := func(candidate string) *Config {
-		cfg, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  limits: [10/1m]\n"+candidate))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := parsed(t, "domain: d\ndescriptors:\n- key: k\n  limits: [10/1m]\n"+candidate)
 		return cfg
 	}
 	changes := Diff(parse(""), parse("  candidate: {limits: [5/1m], enforce_percent: 10}\n"))

@@ -41,15 +41,6 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 0}
 `
 
-func parsed(t *testing.T, text string) *Config {
-	t.Helper()
-	cfg, err := Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
-}
-
 func TestWildcardsComeBetweenExactValuesAndBareKeys(t *testing.T) {
 	cfg := parsed(t, envoyText)
 	for value, want := range map[string]int64{
@@ -119,4 +110,13 @@ func TestLargeLimitsShareEntries(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %+v", text, cfg.Rules(), err, want)
 		}
 	}
+}
+
+func parsed(t testing.TB, text string) *Config {
+	t.Helper()
+	v, err := Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

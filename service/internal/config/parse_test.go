@@ -12,10 +12,7 @@ import (
 )
 
 func TestExampleIsRightAndLimitsEachAddress(t *testing.T) {
-	cfg, err := Parse("example.yaml", service.Example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := parsed(t, string(service.Example))
 	rule, err := cfg.Match("demo", []Entry{{"remote_address", "192.0.2.7"}})
 	if err != nil || rule == nil {
 		t.Fatalf("rule %v, error %v", rule, err)

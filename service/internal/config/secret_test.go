@@ -7,10 +7,7 @@ import (
 
 func hidden(t *testing.T, text, domain, key string) string {
 	t.Helper()
-	c, err := Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parsed(t, text)
 	given := []Entry{{"plain", "a"}, {key, "b"}}
 	out := c.Hide(domain, given, func(value string) string { return "<" + value + ">" })
 	if given[1].Value != "b" || out[0].Value != "a" {
@@ -43,17 +40,14 @@ func TestWhichValuesAreSecret(t *testing.T) {
 			t.Errorf("%s: %s of %s is %q, want %q", c.what, c.key, c.domain, got, want)
 		}
 	}
-	c, err := Parse("x.yaml", []byte(some))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parsed(t, some)
 	if given := []Entry{{"token", ""}, {"user", "a"}}; &c.Hide("d", given, strings.ToUpper)[0] != &given[0] {
 		t.Error("entries without a secret value are copied")
 	}
 	if text := c.Rules()[0].Describe(); !strings.HasSuffix(text, ", secret token") {
 		t.Errorf("described as %q", text)
 	}
-	c, err = Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: X-Api_Key, limits: [1/1m]}\n"))
+	c, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: X-Api_Key, limits: [1/1m]}\n"))
 	if err != nil || len(c.Rules()[0].Secrets) != 1 { // so that it needs SASH_SECRET_KEYS
 		t.Errorf("the rule of another spelling: %v, %v", c, err)
 	}

@@ -43,10 +43,7 @@ func TestDescribeTellsOfOnUnavailable(t *testing.T) {
 		"on_unavailable: local, guard: true":                 "5/1m by sliding-log, on_unavailable local, guard",
 		"cost: 1":                                            "5/1m by sliding-log",
 	} {
-		cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: k, limits: [5/1m], "+text+"}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := parsed(t, "domain: d\ndescriptors:\n- {key: k, limits: [5/1m], "+text+"}\n")
 		if got := cfg.Rules()[0].Describe(); got != want {
 			t.Errorf("%s\n\tis %s, want\n\t%s", text, got, want)
 		}

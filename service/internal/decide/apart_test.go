@@ -11,7 +11,6 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
 )
 
 // A farStore is a store whose subjects all live in different places, a round trip away, as on a cluster.
@@ -56,19 +55,13 @@ func inSteps(t *testing.T, test func(t *testing.T, d *Decider)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg, err := config.Parse("x.yaml", []byte(c.text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				cfg := parse(t, c.text)
 				far := farStore{memstore.New(&memstore.Options{Now: time.Now})}
 				var store driver.Store = far
 				if c.near {
 					store = nearStore{far}
 				}
-				d, err := New(cfg, store)
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := newDecider(t, cfg, store)
 				test(t, d)
 			})
 		})

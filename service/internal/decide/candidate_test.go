@@ -86,10 +86,7 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 	use := func(w *twin, text string) {
 		t.Helper()
-		cfg, err := config.Parse("x.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := parse(t, text)
 		if err := w.Use(cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -194,19 +191,13 @@ func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
 
 // While the store does not decide, the answer of a candidate is unknown, and no request waits for it or is refused by it.
 func TestNoCandidateWithoutAStore(t *testing.T) {
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- key: user\n  limits: [10/1h]\n  on_unavailable: open\n  candidate: {limits: [1/1h]}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := parse(t, "domain: d\ndescriptors:\n- key: user\n  limits: [10/1h]\n  on_unavailable: open\n  candidate: {limits: [1/1h]}\n")
 	down := &failsFor{Store: memstore.New(nil)}
 	store, err := failover.New(down, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := newDecider(t, cfg, store)
 	observed := 0
 	d.Observe(func(_ context.Context, o *Observation) {
 		if observed++; o.Answers[0].Candidate != nil {

@@ -15,10 +15,7 @@ import (
 func TestRequestsWhileEverythingChanges(t *testing.T) {
 	parse := func(text string) *config.Config {
 		t.Helper()
-		cfg, err := config.Parse("x.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := parse(t, text)
 		return cfg
 	}
 	configs := []*config.Config{
@@ -26,10 +23,7 @@ func TestRequestsWhileEverythingChanges(t *testing.T) {
 		parse("domain: d\ndescriptors:\n  - {key: k, limits: [30/1h], candidate: {limits: [5/1h], enforce_percent: 50}}\n"),
 		parse("domain: d\ndescriptors:\n  - {key: other, limits: [1/1h]}\n  - {key: k, limits: [25/1h], shadow_mode: false}\n"),
 	}
-	d, err := New(configs[0], memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := newDecider(t, configs[0], memstore.New(nil))
 	entries := []config.Entry{{Key: "k", Value: "ann"}}
 	done := make(chan struct{})
 	var changers, askers sync.WaitGroup

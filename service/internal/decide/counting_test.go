@@ -41,10 +41,7 @@ func countsOn(t *testing.T, how *Counting, text string, store driver.Store) func
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := newDecider(t, cfg, store)
 	return func(parts ...Part) string {
 		t.Helper()
 		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true, Counting: how})
@@ -146,10 +143,7 @@ func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := New(cfg, memstore.New(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := newDecider(t, cfg, memstore.New(nil))
 	how := &Counting{Over: NewOverLimit(0)}
 	refused := func() bool {
 		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part("b", 3)}, Lenient: true, Counting: how})

@@ -27,14 +27,8 @@ func decider(t *testing.T, text string) (*Decider, *clock) {
 
 func deciderOn(t testing.TB, text string, store driver.Store) *Decider {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := parse(t, text)
+	d := newDecider(t, cfg, store)
 	return d
 }
 
@@ -256,10 +250,7 @@ func TestARefundMakesRoom(t *testing.T) {
 func TestAConfigurationIsChanged(t *testing.T) {
 	d, _ := decider(t, several)
 	want(t, "before", ask(t, d, Together, part("a", 5)), "ok:0")
-	cfg, err := config.Parse("y.yaml", []byte("domain: d\ndescriptors:\n- {key: a, limits: [7/1m]}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := parse(t, "domain: d\ndescriptors:\n- {key: a, limits: [7/1m]}\n")
 	if err := d.Use(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -300,4 +291,22 @@ func TestWhatMayBeGivenBackIsSaidToTheStore(t *testing.T) {
 	if store.later[true] != 4 {
 		t.Errorf("two algorithms, one after the other: %v", store.later)
 	}
+}
+
+func parse(t testing.TB, text string) *config.Config {
+	t.Helper()
+	v, err := config.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
+	t.Helper()
+	v, err := New(cfg, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

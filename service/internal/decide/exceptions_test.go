@@ -195,10 +195,7 @@ func TestExceptionsAndANewConfiguration(t *testing.T) {
 	d.Except([]Exception{exception("user=eve", time.Hour), exception("user=ann", time.Hour, limitsFrom(t, "5/1m")...)})
 	use := func(text string) {
 		t.Helper()
-		cfg, err := config.Parse("y.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := parse(t, text)
 		if err := d.Use(cfg); err != nil {
 			t.Fatal(err)
 		}

@@ -56,10 +56,7 @@ descriptors:
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := New(cfg, store)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := newDecider(t, cfg, store)
 		var parts []Part
 		for key, units := range c.units {
 			parts = append(parts, Part{Entries: []config.Entry{{Key: key, Value: "a"}}, Cost: units})

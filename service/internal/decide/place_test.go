@@ -26,10 +26,7 @@ func TestALookBesideLeasedUnits(t *testing.T) {
 // its limit.
 func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: a, limits: [6000/10m], lease: 30s, candidate: {limits: [50/1s]}}]\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := parse(t, "domain: d\ndescriptors: [{key: a, limits: [6000/10m], lease: 30s, candidate: {limits: [50/1s]}}]\n")
 		store := memstore.New(nil)
 		leased, err := lease.New(store, 30*time.Second)
 		if err != nil {
@@ -139,11 +136,9 @@ func TestResetEndsTheLeasesOfAnOverride(t *testing.T) {
 // inRegion returns a decider of a region, and what gives back its leases.
 func inRegion(t *testing.T, home *memstore.Store) (d *Decider, release func()) {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: a, limits: [6000/10m], scope: global}, {key: b, limits: [6000/10m]}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := parse(t, "domain: d\ndescriptors: [{key: a, limits: [6000/10m], scope: global}, {key: b, limits: [6000/10m]}]\n")
 	region, stores := memstore.New(nil), make(map[config.Place]*lease.Store)
+	var err error
 	d, err = NewPlaced(cfg, func(p config.Place) (driver.Store, error) {
 		switch {
 		case !p.Global:

@@ -16,14 +16,7 @@ import (
 	"example.com/sash/goredisstore"
 	"example.com/sash/memstore"
 	"example.com/sash/redistest"
-	"example.com/sash/service/internal/config"
 )
-
-// over returns a decider of its own on a store, as another process has.
-func over(t *testing.T, store driver.Store, text string) *Decider {
-	t.Helper()
-	return deciderOn(t, text, store)
-}
 
 func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer, *Reservation) {
 	t.Helper()
@@ -67,7 +60,7 @@ func settledElsewhere(t *testing.T, store driver.Store) {
 	for _, algorithm := range sash.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			text := "domain: d\ndescriptors:\n- {key: k" + algorithm.String() + ", limits: [100/300d], algorithm: " + algorithm.String() + "}\n"
-			here, there := over(t, store, text), over(t, store, text)
+			here, there := deciderOn(t, text, store), deciderOn(t, text, store)
 			key := "k" + algorithm.String() + "=a"
 
 			_, r := reserve(t, here, "", key, 40)
@@ -115,7 +108,7 @@ const ten = "domain: d\ndescriptors:\n- {key: k, limits: [10/6h]}\n"
 // Asked again with its ID a request is charged once, and its reservation is the same one.
 func repeated(t *testing.T, store driver.Store) {
 	t.Helper()
-	here, there := over(t, store, ten), over(t, store, ten)
+	here, there := deciderOn(t, ten, store), deciderOn(t, ten, store)
 	_, first := reserve(t, here, "job", "k=a", 4)
 	v, again := reserve(t, there, "job", "k=a", 4)
 	expectLeft(t, here, "reserved twice", "k=a", 6)
@@ -146,7 +139,7 @@ func repeated(t *testing.T, store driver.Store) {
 	expectLeft(t, here, "a call without one", "k=a", 3)
 
 	// With another cost it is a new call. Under another number of limits it is not.
-	more := over(t, store, "domain: d\ndescriptors:\n- {key: k, limits: [10/6h, 9/5h]}\n")
+	more := deciderOn(t, "domain: d\ndescriptors:\n- {key: k, limits: [10/6h, 9/5h]}\n", store)
 	cost = 1
 	for _, d := range []*Decider{more, here, more} {
 		if _, err := one(t.Context(), d, named("job", One("d", part("k=a", 0).Entries, &cost))); err != nil {
@@ -200,10 +193,7 @@ func TestTheConfigurationChangesMeanwhile(t *testing.T) {
 	} {
 		d, _ := decider(t, ten)
 		_, r := reserve(t, d, "", "k=a", 6)
-		cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n"+c.text+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := parse(t, "domain: d\ndescriptors:\n"+c.text+"\n")
 		if err := d.Use(cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +243,7 @@ func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return over(t, store, text)
+		return deciderOn(t, text, store)
 	}
 	here, there := alone(), alone()
 	v, r := reserve(t, here, "", "local=a", 4)
@@ -285,7 +275,7 @@ func TestWhatIsSettledHigherCountsInTheShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := over(t, store, "domain: d\ndescriptors:\n- {key: local, limits: [100/6h], on_unavailable: local}\n")
+	d := deciderOn(t, "domain: d\ndescriptors:\n- {key: local, limits: [100/6h], on_unavailable: local}\n", store)
 	_, r := reserve(t, d, "", "local=a", 1)
 	settle(t, d, r, 90)
 	settle(t, d, r, 90)
@@ -314,7 +304,7 @@ func TestRefusalsBesideAReservationAreNotKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		here, there := over(t, cached, ten), over(t, store, ten)
+		here, there := deciderOn(t, ten, cached), deciderOn(t, ten, store)
 		_, r := reserve(t, there, id, "k=a", 10)
 		if v, _ := reserve(t, here, "", "k=a", 1); v.Allowed() {
 			t.Fatalf("%+v", v)

@@ -38,16 +38,10 @@ func hiddenFor(t *testing.T, d *Decider, entries string) []config.Entry {
 // Two instances with one key count a secret as one subject, and neither knows it by another name than its HMAC.
 func TestASecretIsCountedByItsName(t *testing.T) {
 	store := memstore.New(nil)
-	cfg, err := config.Parse("x.yaml", []byte(secretRules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := parse(t, secretRules)
 	name := "hmac-" + sash.Secret(oldKey, "s3cret")
 	for i, want := range []string{"ok:1", "ok:0", "OVER:0"} {
-		d, err := New(cfg, store)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := newDecider(t, cfg, store)
 		if err := d.NameSecrets(oldKey); err != nil {
 			t.Fatal(err)
 		}

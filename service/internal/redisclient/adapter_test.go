@@ -20,10 +20,7 @@ func TestClientsKeepTheStoresPromises(t *testing.T) {
 		if opts.Timeout > 0 {
 			url += "?read_timeout=" + opts.Timeout.String()
 		}
-		client, err := New(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := newClient(t, url)
 		return adaptertest.Conn{
 			Store: client.Store(opts.Store),
 			Ping:  func() error { return rested(client.Ping) },

@@ -17,10 +17,7 @@ import (
 
 func open(t *testing.T, url string) *Client {
 	t.Helper()
-	client, err := New(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, url)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -226,10 +223,7 @@ func TestSentinelsAndClustersThatComeUpLater(t *testing.T) {
 func TestACloseWhileConnecting(t *testing.T) {
 	server := redistest.Start(t)
 	server.Pause()
-	client, err := New("redis://" + server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, "redis://"+server.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- client.Ping(context.Background()) }()
 	<-time.After(10 * time.Millisecond)

@@ -127,10 +127,7 @@ func TestFailoverBySentinelIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := servertest.StartWatched(t)
-			client, err := New(w.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := newClient(t, w.URL())
 			defer client.Close()
 			l := start(t, client)
 			l.warm(t)
@@ -149,10 +146,7 @@ func TestFailoverOfAClusterIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, url := servertest.StartCluster(t)
-			client, err := New(url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := newClient(t, url)
 			defer client.Close()
 			l := start(t, client)
 			l.warm(t)
@@ -167,10 +161,7 @@ func TestFailoverOfAClusterIsNoticed(t *testing.T) {
 func TestAServerThatComesUpLater(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
-	client, err := New(server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, server.Addr())
 	defer client.Close()
 	l := start(t, client)
 	servertest.Wait(t, "calls do not fail", func() bool { return l.unknown.Load() > 50 })

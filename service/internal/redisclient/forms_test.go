@@ -21,12 +21,9 @@ import (
 
 func ping(t testing.TB, url string) error {
 	t.Helper()
-	client, err := New(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, url)
 	defer client.Close()
-	err = client.Ping(t.Context())
+	err := client.Ping(t.Context())
 	if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(client.String(), "secret")) {
 		t.Errorf("the password shows: %v: %v", client, err)
 	}

@@ -62,10 +62,7 @@ func TestParametersAreThoseOfEveryForm(t *testing.T) {
 
 func TestParametersOfTheClientThatDecides(t *testing.T) {
 	for _, url := range []string{"redis://u:secret@a:1/7", "redis+sentinel://u:secret@a:1/main/7", "redis+cluster://u:secret@a:1"} {
-		client, err := New(url + "?dial_timeout=2s&read_timeout=3s&protocol=2&client_name=x&pool_size=5")
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := newClient(t, url+"?dial_timeout=2s&read_timeout=3s&protocol=2&client_name=x&pool_size=5")
 		defer client.Close()
 		o := client.option
 		if o.Dialer.Timeout != 2*time.Second || o.ConnWriteTimeout != 3*time.Second || !o.AlwaysRESP2 || o.ClientName != "x" || o.BlockingPoolSize != 5 {
@@ -121,4 +118,13 @@ func TestTLSNames(t *testing.T) {
 			t.Errorf("%s: %v, %v", url, target, err)
 		}
 	}
+}
+
+func newClient(t testing.TB, url string) *Client {
+	t.Helper()
+	v, err := New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
