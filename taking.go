@@ -48,17 +48,10 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result, error) {
-	if _, ok := driver.As[driver.Taker](l.store); !ok {
-		return Result{}, fmt.Errorf("%w: Penalize needs a driver.Taker", ErrUnsupported)
-	}
-	if err := checkUnits(units); err != nil {
-		return Result{}, err
-	}
-	key, err := l.ready(ctx, key)
+	_, c, err := l.taking(ctx, "Penalize", key, units)
 	if err != nil {
 		return Result{}, err
 	}
-	c := newCall(key, units, l.policy, false)
 	forced := l.policy.Policy
 	forced.CountRefused, forced.Block = true, driver.Block{}
 	c.Policy, c.Forced = &forced, true
@@ -81,20 +74,12 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 	if l.policy.CountRefused {
 		return Result{}, countRefusedError{"Reward"}
 	}
-	store, ok := driver.As[driver.Taker](l.store)
-	if !ok {
-		return Result{}, fmt.Errorf("%w: Reward needs a driver.Taker", ErrUnsupported)
-	}
-	if err := checkUnits(units); err != nil {
-		return Result{}, err
-	}
-	key, err := l.ready(ctx, key)
+	store, c, err := l.taking(ctx, "Reward", key, units)
 	if err != nil {
 		return Result{}, err
 	}
-	c := newCall(key, units, l.policy, false)
 	answer, err := store.Reward(ctx, c.Request)
-	l.lines.give(key)
+	l.lines.give(c.Key)
 	if err == nil {
 		err = answer.Check(c.Policy)
 	}
@@ -104,13 +89,18 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	return resultOf(key, l.policy, &answer), nil
+	return resultOf(c.Key, l.policy, &answer), nil
 }
 
-// checkUnits returns an error for units that cannot be charged or given back.
-func checkUnits(units int64) error {
-	if units < 1 || units > MaxUnits {
-		return fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
+// taking returns the store, and the call that charges units or gives them back.
+func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (driver.Taker, call, error) {
+	store, ok := driver.As[driver.Taker](l.store)
+	if !ok {
+		return nil, call{}, fmt.Errorf("%w: %s needs a driver.Taker", ErrUnsupported, name)
 	}
-	return nil
+	if units < 1 || units > MaxUnits {
+		return nil, call{}, fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
+	}
+	key, err := l.ready(ctx, key)
+	return store, newCall(key, units, l.policy, false), err
 }

@@ -40,16 +40,11 @@ type ClientOptions struct {
 	Mode Mode
 	// Cost is the units that a call, or a stream's start, costs: at least 1. Nil is 1.
 	Cost func(ctx context.Context, call Call) int64
-	// Exempt calls are sent without being counted. Nil is none.
-	Exempt func(ctx context.Context, call Call) bool
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed: calls are not sent.
 	OnUnavailable Unavailable
 	// Timeout is the longest that a decision may take; a slower store has failed. Waiting for room
 	// does not count. Zero is DefaultTimeout, negative is as long as the call's context allows.
 	Timeout time.Duration
-	// UnavailableRetry is the least RetryInfo of a call that was not sent because the store failed, which is a random
-	// time of up to twice as long. Zero is DefaultUnavailableRetry.
-	UnavailableRetry time.Duration
 	// OnError receives the same errors as ServerOptions.OnError.
 	OnError func(ctx context.Context, call Call, err error)
 }
@@ -75,7 +70,7 @@ func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOption
 	}
 	need(limiter, key)
 	c := &ClientInterceptor{
-		gate:    gate{exempt: opts.Exempt, onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
+		gate:    gate{onUnavailable: opts.OnUnavailable, onError: opts.OnError},
 		limiter: limiter, key: theirs(key)[0], cost: opts.Cost, timeout: opts.Timeout, mode: opts.Mode,
 	}
 	if err := c.check(); err != nil {
@@ -108,9 +103,6 @@ func (c *ClientInterceptor) Stream(ctx context.Context, desc *grpc.StreamDesc, c
 
 // admit returns nil when the client sends the call.
 func (c *ClientInterceptor) admit(ctx context.Context, call Call) error {
-	if c.exempts(ctx, call) {
-		return nil
-	}
 	key, limited, err := c.key.Resolve(request{ctx, call})
 	if err == nil && !limited {
 		return nil

@@ -32,10 +32,8 @@ const (
 	FailOpen = middleware.FailOpen
 )
 
-// A gate has what an interceptor on a server and one on a client share: which calls it looks at, and what becomes of a
-// call without a decision.
+// A gate is what becomes of a call without a decision, on a server and on a client.
 type gate struct {
-	exempt        func(context.Context, Call) bool
 	onUnavailable Unavailable
 	retry         time.Duration
 	onError       func(context.Context, Call, error)
@@ -53,11 +51,6 @@ func (g *gate) check() error {
 		g.onError = func(context.Context, Call, error) {}
 	}
 	return nil
-}
-
-// exempts reports whether the call goes on without being counted.
-func (g *gate) exempts(ctx context.Context, call Call) bool {
-	return g.exempt != nil && g.exempt(ctx, call)
 }
 
 // need panics without a limiter or a key function.

@@ -53,6 +53,7 @@ type ServerOptions struct {
 // A ServerInterceptor holds the calls that a server receives to limits. It is safe for concurrent use.
 type ServerInterceptor struct {
 	gate
+	exempt   func(context.Context, Call) bool
 	calls    *middleware.Gate[request]
 	messages *middleware.Gate[request] // the layers of Requests; nil without ServerOptions.Messages
 	outcome  OutcomeFunc
@@ -80,7 +81,8 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 		opts = &ServerOptions{}
 	}
 	s := &ServerInterceptor{
-		gate:    gate{exempt: opts.Exempt, onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
+		gate:    gate{onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
+		exempt:  opts.Exempt,
 		outcome: opts.Outcome,
 	}
 	if s.outcome == nil {
@@ -187,7 +189,7 @@ func (s *ServerInterceptor) serve(ctx context.Context, call Call, handler func()
 
 // admit decides on a call, or on a message of a stream. Its error is the status that ends it.
 func (s *ServerInterceptor) admit(ctx context.Context, call Call, layers *middleware.Gate[request]) (d decision, err error) {
-	if s.exempts(ctx, call) {
+	if s.exempt != nil && s.exempt(ctx, call) {
 		return d, nil
 	}
 	d, err = layers.Decide(ctx, request{ctx, call})

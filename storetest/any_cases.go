@@ -2,12 +2,10 @@ package storetest
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/storetest/oracle"
 )
 
 // anyCases test decisions on whichever of several subjects has most room.
@@ -127,21 +125,6 @@ var anyCases = []testCase{
 			}
 			if _, r := book(time.Second, a, b); r.Allowed() || r.Result().RetryAfter <= time.Second {
 				s.broken("booked within a second: %v, and the retry time is %v", r.Allowed(), r.Result().RetryAfter)
-			}
-		},
-	},
-	{
-		name:    "any: random choices",
-		promise: "of random subjects the one with most room is charged, and every field of the answer agrees with the definition",
-		run: func(s *suite) {
-			for seed := range uint64(20) {
-				err := oracle.WalkAny(oracle.Setup{
-					Store: s.Store, Now: s.Now, Advance: s.Advance, Algorithm: s.algorithm, Steps: 100,
-					Prefix: fmt.Sprintf("any%d:", seed), Choose: rand.New(rand.NewPCG(seed, 0)).IntN,
-				})
-				if err != nil {
-					s.broken("walk %d: %v", seed, err)
-				}
 			}
 		},
 	},

@@ -50,7 +50,7 @@ type testCase struct {
 }
 
 var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, bookCases, queueCases,
-	walkCases, coolDownCases, anyCases, takingCases, extendCases, handCases, blockCases, manyCases, leaseCases, swapCases)
+	walkCases, coolDownCases, anyCases, takingCases, extendCases, handCases, blockCases, leaseCases, swapCases)
 
 func concat(all ...[]testCase) []testCase {
 	var joined []testCase

@@ -13,15 +13,35 @@ var walkCases = []testCase{
 		name:    "random calls",
 		promise: "every field of every result agrees with the definition (see package oracle)",
 		run: func(s *suite) {
-			for seed := range uint64(20) {
-				err := oracle.Walk(oracle.Setup{
-					Store: s.Store, Now: s.Now, Advance: s.Advance, Algorithm: s.algorithm, Steps: 50,
-					Prefix: fmt.Sprintf("walk%d:", seed), Choose: rand.New(rand.NewPCG(seed, 0)).IntN,
-				})
-				if err != nil {
-					s.broken("walk %d: %v", seed, err)
-				}
-			}
+			s.walk(oracle.Walk, 50)
 		},
 	},
+	{
+		name:    "many: random calls",
+		promise: "calls on several subjects in one round trip are each decided by themselves, and every answer agrees with the definition",
+		run: func(s *suite) {
+			s.walk(oracle.WalkMany, 100)
+		},
+	},
+	{
+		name:    "any: random choices",
+		promise: "of random subjects the one with most room is charged, and every field of the answer agrees with the definition",
+		run: func(s *suite) {
+			s.walk(oracle.WalkAny, 100)
+		},
+	},
+}
+
+// walk takes walks of so many steps.
+func (s *suite) walk(by func(oracle.Setup) error, steps int) {
+	s.Helper()
+	for seed := range uint64(20) {
+		err := by(oracle.Setup{
+			Store: s.Store, Now: s.Now, Advance: s.Advance, Algorithm: s.algorithm, Steps: steps,
+			Prefix: fmt.Sprintf("walk%d:", seed), Choose: rand.New(rand.NewPCG(seed, 0)).IntN,
+		})
+		if err != nil {
+			s.broken("walk %d: %v", seed, err)
+		}
+	}
 }

@@ -89,7 +89,25 @@ func through(t *testing.T, open Open, opts Options) (conn, direct Conn, p *proxy
 // limiter returns a limiter of 10 units an hour on a sliding log.
 func limiter(t *testing.T, store driver.Store) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, nil, sash.PerHour(10))
+	return limiterBy(t, store, nil, sash.PerHour(10))
+}
+
+// optionsOf returns options with an algorithm.
+func optionsOf(a sash.Algorithm) *sash.Options {
+	opts := &sash.Options{Algorithm: a}
+	if a == sash.SlidingBuckets {
+		opts.Resolution = time.Second
+	}
+	return opts
+}
+
+// limiterBy returns a limiter of 10 units a day, or of other limits.
+func limiterBy(t *testing.T, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	if len(limits) == 0 {
+		limits = []sash.Limit{sash.PerDay(10)}
+	}
+	l, err := sash.New(store, opts, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,7 @@ func testAlgorithms(t *testing.T, open Open) {
 	for _, algorithm := range sash.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			ctx := patient(t)
-			opts := &sash.Options{Algorithm: algorithm}
-			if algorithm == sash.SlidingBuckets {
-				opts.Resolution = time.Second
-			}
-			l, err := sash.New(conn.Store, opts, sash.PerDay(10))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := limiterBy(t, conn.Store, optionsOf(algorithm))
 			// Its bytes are not valid in any text encoding.
 			const key = "a\x00\r\n\xff"
 			res, err := l.AllowN(ctx, key, 7)
@@ -109,9 +102,7 @@ func testNoScript(t *testing.T, open Open) {
 		{"the call after that", false, 1, 0},
 	} {
 		if step.flush {
-			if _, err := server.Do("SCRIPT", "FLUSH"); err != nil {
-				t.Fatal(err)
-			}
+			server.Must(t, "SCRIPT", "FLUSH")
 		}
 		p.forget()
 		res, err := l.Allow(ctx, "k")

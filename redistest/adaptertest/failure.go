@@ -12,14 +12,7 @@ import (
 )
 
 func testLostReply(t *testing.T, open Open) {
-	for _, c := range []struct {
-		name  string
-		fault fault
-		opts  Options
-	}{
-		{"it arrives after the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
-		{"the connection breaks", cut, Options{}},
-	} {
+	for _, c := range losses {
 		t.Run(c.name, func(t *testing.T) {
 			conn, direct, p, _ := through(t, open, c.opts)
 			l := limiter(t, conn.Store)
@@ -164,9 +157,7 @@ func testDown(t *testing.T, open Open) {
 func testScriptError(t *testing.T, open Open) {
 	server := redistest.Start(t)
 	conn := connect(t, open, server.Addr(), Options{})
-	if _, err := server.Do("LPUSH", conn.Store.Key("k", slidingLog), "x"); err != nil {
-		t.Fatal(err)
-	}
+	server.Must(t, "LPUSH", conn.Store.Key("k", slidingLog), "x")
 	_, err := limiter(t, conn.Store).Allow(patient(t), "k")
 	if !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), "log.lua") {
 		t.Errorf("got %v, want an error that names the script and WRONGTYPE", err)

@@ -13,14 +13,7 @@ const longest = int64(time.Hour / time.Microsecond)
 
 // A lease is spent by all clients, and units whose reply is lost are spent once.
 func testLeases(t *testing.T, open Open) {
-	for _, c := range []struct {
-		name  string
-		fault fault
-		opts  Options
-	}{
-		{"it arrives after the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
-		{"the connection breaks", cut, Options{}},
-	} {
+	for _, c := range losses {
 		t.Run(c.name, func(t *testing.T) {
 			conn, direct, p, _ := through(t, open, c.opts)
 			brought(t, direct.Store, "k", 10)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"example.com/sash"
 )
@@ -12,22 +11,11 @@ import (
 // A call with an ID may be repeated after its reply was lost. The server then runs it twice and charges it
 // once, and every repetition is admitted.
 func testLostOnce(t *testing.T, open Open) {
-	for _, c := range []struct {
-		name  string
-		fault fault
-		opts  Options
-	}{
-		{"it arrives after the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
-		{"the connection breaks", cut, Options{}},
-	} {
+	for _, c := range losses {
 		t.Run(c.name, func(t *testing.T) {
 			conn, direct, p, _ := through(t, open, c.opts)
 			for _, algorithm := range sash.Algorithms() {
-				opts := &sash.Options{Algorithm: algorithm}
-				if algorithm == sash.SlidingBuckets {
-					opts.Resolution = time.Second
-				}
-				loseOnce(t, conn, direct, p, c.fault, opts)
+				loseOnce(t, conn, direct, p, c.fault, optionsOf(algorithm))
 			}
 		})
 	}
@@ -35,14 +23,7 @@ func testLostOnce(t *testing.T, open Open) {
 
 func loseOnce(t *testing.T, conn, direct Conn, p *proxy, f fault, opts *sash.Options) {
 	t.Helper()
-	l, err := sash.New(conn.Store, opts, sash.PerDay(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	look, err := sash.New(direct.Store, opts, sash.PerDay(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, look := limiterBy(t, conn.Store, opts), limiterBy(t, direct.Store, opts)
 	if _, err := look.AllowOnce(patient(t), "before", "other", 1); err != nil { // the server knows the script
 		t.Fatal(err)
 	}

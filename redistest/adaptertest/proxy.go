@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A fault is what a proxy does with the reply to a script.
@@ -19,6 +20,16 @@ const (
 	drop       // discard the reply and all later ones, and leave the connection open
 	cut        // close the connection in place of the reply
 )
+
+// losses are the ways in which a client may lose a reply.
+var losses = []struct {
+	name  string
+	fault fault
+	opts  Options
+}{
+	{"it arrives after the client's timeout", drop, Options{Timeout: 150 * time.Millisecond}},
+	{"the connection breaks", cut, Options{}},
+}
 
 // A proxy forwards commands from a client to a server. It counts the scripts that the client sends, and can
 // lose their replies after the server ran them.

@@ -84,10 +84,7 @@ func refused(t *testing.T, store driver.Store, ask func(*sash.Limiter) error, op
 func testLatePermission(t *testing.T, open Open) {
 	for _, algorithm := range sash.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			opts := &sash.Options{Algorithm: algorithm}
-			if algorithm == sash.SlidingBuckets {
-				opts.Resolution = time.Second
-			}
+			opts := optionsOf(algorithm)
 			server := redistest.Start(t)
 			conn := connect(t, open, server.Addr(), Options{})
 			call, denied := func(l *sash.Limiter) error { _, err := l.Allow(patient(t), "k"); return err }, "-pexpire"

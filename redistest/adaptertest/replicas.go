@@ -33,9 +33,7 @@ func follows(t *testing.T, primary *redistest.Server) {
 	t.Helper()
 	confirmed := 0
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		if _, err := primary.Do("SET", "follows", "x", "PX", "1"); err != nil {
-			t.Fatal(err)
-		}
+		primary.Must(t, "SET", "follows", "x", "PX", "1")
 		if n, err := primary.Do("WAIT", "1", "100"); err != nil || n != int64(1) {
 			confirmed = 0
 		} else if confirmed++; confirmed == 2 {
@@ -77,19 +75,14 @@ func testReplicas(t *testing.T, open Open) {
 
 	for i, missing := range []bool{true, false, true} { // with and without the script on the server
 		if missing {
-			if _, err := primary.Do("SCRIPT", "FLUSH"); err != nil {
-				t.Fatal(err)
-			}
+			primary.Must(t, "SCRIPT", "FLUSH")
 		}
 		p.forget()
 		res, err := l.Allow(patient(t), "k")
 		if err != nil || !res.Allowed || res.Remaining != int64(9-i) || p.sent("WAIT") != 1 {
 			t.Errorf("%+v, %v after %d WAIT", res, err, p.sent("WAIT"))
 		}
-		want, err := primary.Do("GET", conn.Store.Key("k", slidingLog))
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := primary.Must(t, "GET", conn.Store.Key("k", slidingLog))
 		if got, err := replica.Do("GET", conn.Store.Key("k", slidingLog)); err != nil || got != want {
 			t.Errorf("the replica has %q of the charge %q (%v)", got, want, err)
 		}
@@ -163,14 +156,7 @@ func testMinReplicas(t *testing.T, open Open) {
 		return
 	}
 	for _, algorithm := range sash.Algorithms() {
-		opts := &sash.Options{Algorithm: algorithm}
-		if algorithm == sash.SlidingBuckets {
-			opts.Resolution = time.Second
-		}
-		l, err := sash.New(conn.Store, opts, sash.PerDay(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limiterBy(t, conn.Store, optionsOf(algorithm))
 		for _, ask := range []func() (sash.Result, error){
 			func() (sash.Result, error) { return l.Allow(patient(t), "k") },
 			func() (sash.Result, error) { return l.AllowOnce(patient(t), "id", "k", 1) },
@@ -184,9 +170,7 @@ func testMinReplicas(t *testing.T, open Open) {
 			t.Errorf("%v: %d of 10 are left after calls that were not charged", algorithm, got)
 		}
 	}
-	if _, err := server.Do("CONFIG", "SET", "min-replicas-to-write", "0"); err != nil {
-		t.Fatal(err)
-	}
+	server.Must(t, "CONFIG", "SET", "min-replicas-to-write", "0")
 	if res, err := limiter(t, conn.Store).AllowOnce(patient(t), "id", "k", 1); err != nil || res.Remaining != 9 {
 		t.Errorf("with enough replicas: %+v, %v", res, err)
 	}
