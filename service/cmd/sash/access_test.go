@@ -69,14 +69,9 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 			t.Errorf("%s with the token %q: %d, want %d", c.path, c.token, got, c.want)
 		}
 	}
-	res, err := http.Get(p.admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics, _ := io.ReadAll(res.Body)
-	_ = res.Body.Close()
+	_, metrics := get(t, p.admin+"/metrics")
 	for _, line := range []string{`sash_access_denied_total{reason="unauthenticated"} 3`, `sash_access_denied_total{reason="refund"} 1`} {
-		if !strings.Contains(string(metrics), line+"\n") {
+		if !strings.Contains(metrics, line+"\n") {
 			t.Errorf("the metrics have no %s", line)
 		}
 	}

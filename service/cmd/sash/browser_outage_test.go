@@ -52,12 +52,7 @@ func (w *watched) calls(times int, rules ...string) {
 	w.t.Helper()
 	for range times {
 		for _, key := range rules {
-			body := `{"domain":"demo","entries":[{"key":"` + key + `","value":"ann"}]}`
-			res, err := http.Post(w.url+"/v1/allow", "application/json", strings.NewReader(body))
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			_ = res.Body.Close()
+			post(w.t, w.url+"/v1/allow", `{"domain":"demo","entries":[{"key":"`+key+`","value":"ann"}]}`)
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,13 +19,8 @@ func TestServeTriesACandidateOut(t *testing.T) {
 	p := serve(t, "--config", file, "--budget", "10s", "--show-keys", "--redis", redis)
 	ask := func(client string) int {
 		t.Helper()
-		res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"web","entries":[{"key":"remote_address","value":"`+client+`"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		_, _ = io.Copy(io.Discard, res.Body)
-		return res.StatusCode
+		status, _ := post(t, p.url+"/v1/allow", `{"domain":"web","entries":[{"key":"remote_address","value":"`+client+`"}]}`)
+		return status
 	}
 	for n, want := range []int{200, 200, 200, 200, 429} {
 		if got := ask("192.0.2.7"); got != want {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -187,14 +186,8 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		t.Errorf("health: %d %s", status, text)
 	}
 	for i, want := range []int{200, 200, 200, 429} {
-		req := newRequest(t, http.MethodPost, p.url+"/json", strings.NewReader(`{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"json"}]}]}`))
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != want {
-			t.Errorf("JSON call %s: %d, want %d", strconv.Itoa(i+1), res.StatusCode, want)
+		if got, _ := post(t, p.url+"/json", `{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"json"}]}]}`); got != want {
+			t.Errorf("JSON call %d: %d, want %d", i+1, got, want)
 		}
 	}
 	for _, p := range []*service{p, other} {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -25,25 +24,16 @@ func TestServeSaysWhereItIsAndHowToTryIt(t *testing.T) {
 		t.Fatalf("no curl line in\n%s", p.greets)
 	}
 	for call := 1; call <= 11; call++ {
-		res, err := http.Post(line[2], "application/json", strings.NewReader(line[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if want := map[bool]int{true: 200, false: 429}[call <= 10]; res.StatusCode != want {
-			t.Errorf("call %d: %d %s, want %d", call, res.StatusCode, body, want)
+		got, body := post(t, line[2], line[1])
+		if want := map[bool]int{true: 200, false: 429}[call <= 10]; got != want {
+			t.Errorf("call %d: %d %v, want %d", call, got, body, want)
 		}
 	}
 }
 
 func TestServeEndsCleanlyOnSIGTERM(t *testing.T) {
 	p := spawn(t, nil)
-	res, err := http.Get(p.url + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
+	get(t, p.url+"/healthz")
 	if err := p.stop(t); err != nil {
 		t.Errorf("the service ended with %v: %s", err, p.logs)
 	}
@@ -80,12 +70,8 @@ func TestServeStartsWithoutRedisAndUsesItLater(t *testing.T) {
 	server.Stop()
 	p := serve(t, "--redis", "redis://:secret@"+server.Addr())
 	ask := func() int {
-		res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		return res.StatusCode
+		status, _ := post(t, p.url+"/v1/allow", `{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`)
+		return status
 	}
 	for range 100 {
 		if status := ask(); status != 503 {
