@@ -16,11 +16,10 @@ func (r *Registry) Describe(chan<- *prometheus.Desc) {}
 func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.ResponseTime.Collect(to)
 	r.collectRequests(to)
-	r.collectPorts(to)
 	r.collectRules(to)
-	r.collectFailures(to)
-	r.collectDenied(to)
-	r.collectExports(to)
+	for _, t := range []*tally{&r.failures, &r.denied, &r.exports, &r.ports} {
+		t.collect(to)
+	}
 	r.collectLocalCache(to)
 	counts := make(map[series]uint64)
 	r.envoys(func(name string, count uint64) { counts[seriesOf(name)] += count })

@@ -33,11 +33,8 @@ type Registry struct {
 	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and what others register.
 	Prometheus *prometheus.Registry
 
+	tallies
 	requests outcomes
-	failures [len(decide.Causes)]atomic.Uint64
-	ports    [decide.Ports]atomic.Uint64 // requests that are not invalid
-	denied   [len(deniedReasons)]atomic.Uint64
-	exports  [len(exportedTo)]atomic.Uint64
 	rules    *Bounded[ruleID, ruleCounts]
 	units    *Bounded[string, Rule]          // by the name of a rule in Envoy's statistics
 	unknown  *Bounded[string, atomic.Uint64] // by the domain that requests name
@@ -60,6 +57,7 @@ type Service struct {
 // New returns an empty registry. Its Observe is a decide.Observer. A nil opts is the default.
 func New(opts *Options) *Registry {
 	r := &Registry{
+		tallies:    newTallies(),
 		rules:      newRules(),
 		units:      newUnits(),
 		unknown:    newUnknown(),
@@ -110,7 +108,7 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	if request == decide.Invalid {
 		return
 	}
-	r.ports[o.Port].Add(1)
+	r.ports.counts[o.Port].Add(1)
 	for i := range o.Answers {
 		a := &o.Answers[i]
 		if a.Replaced {

@@ -118,7 +118,8 @@ func (r *Rule) values() []value {
 // Counters calls f for every counter, under the names of Envoy's rate limit service where it has them, without
 // characters that would end a line of text or of statsd.
 func (r *Registry) Counters(f func(name string, count uint64)) {
-	for _, v := range slices.Concat(r.failureValues(), r.deniedValues()) {
+	f("sash.uncounted_admissions", uint64(r.Uncounted()))
+	for _, v := range slices.Concat(r.failures.values("sash.store_failures."), r.denied.values("sash.access_denied.")) {
 		f(v.name, v.count)
 	}
 	r.envoys(f)
