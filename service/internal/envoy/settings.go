@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"example.com/sash/service/internal/telemetry"
 )
 
@@ -99,7 +101,7 @@ func Read(env func(string) string) (*Settings, error) {
 		Shadow:                r.boolean("SHADOW_MODE"),
 		Quota:                 r.boolean("QUOTA_MODE"),
 		Metadata:              r.boolean("RESPONSE_DYNAMIC_METADATA"),
-		NearLimitRatio:        r.ratio("NEAR_LIMIT_RATIO"),
+		NearLimitRatio:        r.ratio("NEAR_LIMIT_RATIO", "a number above 0 and at most 1", func(f float64) bool { return f > 0 && f <= 1 }),
 		Milliseconds:          r.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"),
 		ChargeEach:            r.boolean("SASH_CHARGE_EACH"),
 		Algorithm:             env("SASH_ALGORITHM"),
@@ -191,62 +193,41 @@ func (r *reader) text(name, otherwise string) string {
 // header reads the name of a header field and checks it, because Envoy would send any name to its clients.
 func (r *reader) header(name, otherwise string) string {
 	v := r.text(name, otherwise)
-	for _, c := range v {
-		if c <= ' ' || c >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c) {
-			r.fail("%s=%s: use the name of a header, such as %s", name, v, otherwise)
-			break
-		}
+	if !httpguts.ValidHeaderFieldName(v) {
+		r.fail("%s=%s: use the name of a header, such as %s", name, v, otherwise)
+	}
+	return v
+}
+
+// parsed reads a variable. One that is not set is the zero value, and one that does not parse or is not valid is an error.
+func parsed[T any](r *reader, name, use string, parse func(string) (T, error), valid func(T) bool) (v T) {
+	text := r.env(name)
+	if text == "" {
+		return v
+	}
+	v, err := parse(text)
+	if err != nil || !valid(v) {
+		r.fail("%s=%s: use %s", name, text, use)
 	}
 	return v
 }
 
 func (r *reader) boolean(name string) bool {
-	v := r.env(name)
-	if v == "" {
-		return false
-	}
-	b, err := strconv.ParseBool(v)
-	if err != nil {
-		r.fail("%s=%s: use true or false", name, v)
-	}
-	return b
+	return parsed(r, name, "true or false", strconv.ParseBool, func(bool) bool { return true })
 }
 
 // bytes reads a number of bytes; zero is not set.
 func (r *reader) bytes(name string) int {
-	v := r.env(name)
-	if v == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 0 {
-		r.fail("%s=%s: use a number of bytes", name, v)
-	}
-	return n
+	return parsed(r, name, "a number of bytes", strconv.Atoi, func(n int) bool { return n >= 0 })
 }
 
 func (r *reader) duration(name string) time.Duration {
-	v := r.env(name)
-	if v == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(v)
-	if err != nil || d < 0 {
-		r.fail("%s=%s: use a duration such as 24h", name, v)
-	}
-	return d
+	return parsed(r, name, "a duration such as 24h", time.ParseDuration, func(d time.Duration) bool { return d >= 0 })
 }
 
-func (r *reader) ratio(name string) float64 {
-	v := r.env(name)
-	if v == "" {
-		return 0
-	}
-	f, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(f > 0 && f <= 1) {
-		r.fail("%s=%s: use a number above 0 and at most 1", name, v)
-	}
-	return f
+func (r *reader) ratio(name, use string, valid func(float64) bool) float64 {
+	parse := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+	return parsed(r, name, use, parse, valid)
 }
 
 func (r *reader) address(host, port, otherwise string) string {

@@ -75,12 +75,8 @@ func (r *reader) tracing() *telemetry.Tracing {
 	if t.Protocol != "" && t.Protocol != "http" && t.Protocol != "grpc" {
 		r.fail("TRACING_EXPORTER_PROTOCOL=%s: use http or grpc", t.Protocol)
 	}
-	if text := r.env("TRACING_SAMPLING_RATE"); text != "" {
-		rate, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(rate >= 0 && rate <= 1) {
-			r.fail("TRACING_SAMPLING_RATE=%s: use a number from 0 to 1", text)
-		}
-		t.Rate = rate
+	if r.env("TRACING_SAMPLING_RATE") != "" {
+		t.Rate = r.ratio("TRACING_SAMPLING_RATE", "a number from 0 to 1", func(f float64) bool { return f >= 0 && f <= 1 })
 	}
 	return t
 }
